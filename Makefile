@@ -1,0 +1,38 @@
+# `make report` and `make test` do all of their own set-up: Python 3.11 is all they need.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+CORES ?= 8
+
+.PHONY: report test lint bench lock clean
+
+report: $(VENV)/.installed
+	@$(BIN)/snakemake --cores $(CORES)
+	@echo "The report: file://$(CURDIR)/results/report.html"
+
+test: lint
+	$(BIN)/pytest
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
+
+$(VENV)/.installed: requirements.lock
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	@touch $@
+
+# The newest versions that pyproject.toml admits, tried in an environment of their own. Torch
+# brings the accelerator packages of the machine that installs it; the lock leaves them open.
+lock:
+	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
+	.lock-venv/bin/pip install --quiet '.[test]'
+	.lock-venv/bin/pip freeze --exclude modelbudget | sed 's/+cpu$$//' \
+		| grep -vE '^(nvidia-|triton|cuda-)' > requirements.lock
+	rm -rf .lock-venv
+
+clean:
+	rm -rf results/* .snakemake && git checkout -q -- results

@@ -1,0 +1,31 @@
+# Sweep files in, one report out:
+#
+#   configs/sweeps/*.yaml → points → predicted, measured → comparison → charts → report.html
+#
+# Every mistake in a sweep file is reported here, before any job starts.
+
+import sys
+
+from modelbudget import workflow as plan
+from modelbudget.errors import InputError
+
+try:
+    SWEEPS = {sweep.name: sweep for sweep in plan.chosen_sweeps(config.get("sweeps"))}
+except InputError as error:
+    sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
+
+
+wildcard_constraints:
+    sweep="[A-Za-z0-9_-]+",
+
+
+include: "workflow/rules/points.smk"
+include: "workflow/rules/predict.smk"
+include: "workflow/rules/measure.smk"
+include: "workflow/rules/compare.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        expand("results/{sweep}/comparison.parquet", sweep=SWEEPS),

@@ -1,0 +1,299 @@
+"""From a sweep file to its points: every combination, resolved to a complete architecture.
+
+All mistakes of a file are found here, before any work starts.
+"""
+
+import itertools
+import math
+from collections import Counter
+from fractions import Fraction
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+
+from modelbudget.architecture import MAX_COUNT, Architecture
+from modelbudget.catalogue import Base, Catalogue
+from modelbudget.errors import InputError, did_you_mean
+from modelbudget.expressions import Expression
+from modelbudget.files import load_yaml
+from modelbudget.mistakes import describe, show
+from modelbudget.sweep import MAX_POINTS, Sweep, Value
+from modelbudget.terms import total
+
+NAMES_OF_A_POINT = ("base", "label")
+BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+MAX_SHOWN = 20
+
+
+class Point(NamedTuple):
+    """One model of a sweep: where it stands on the axes, and what it is."""
+
+    point: str
+    label: str
+    base: str
+    axes: dict[str, Value]
+    architecture: Architecture
+
+
+class Expanded(NamedTuple):
+    """A sweep with its points; `dropped` combinations broke a constraint."""
+
+    name: str
+    sweep: Sweep
+    points: list[Point]
+    dropped: int
+
+
+class _Mistakes:
+    """Collects what is wrong with one file; what is wrong at many points is told once."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.points: dict[str, list[str]] = {}
+
+    def add(self, line: str, point: str = "") -> None:
+        self.points.setdefault(line, []).append(point)
+
+    def raise_if_any(self) -> None:
+        lines = [f"{line}{_at(points)}" for line, points in self.points.items()]
+        if len(lines) > MAX_SHOWN:
+            lines[MAX_SHOWN:] = [f"and {len(lines) - MAX_SHOWN:,} more mistakes"]
+        if lines:
+            raise InputError([f"{self.path}: {line}" for line in lines])
+
+
+def _at(points: list[str]) -> str:
+    first = f" (at {points[0]}" if points[0] else ""
+    more = f" and {len(points) - 1:,} more points" if first and len(points) > 1 else ""
+    return f"{first}{more})" if first else ""
+
+
+def _read(path: Path, mistakes: _Mistakes) -> Sweep | None:
+    """The sweep, without the top keys that hold mistakes, so that the others are checked too."""
+    data = load_yaml(path)
+    try:
+        return Sweep.model_validate(data)
+    except ValidationError as error:
+        for line in describe(error, _keys_of_sweep(), ("range", "list", "bool", "int", "str")):
+            mistakes.add(line)
+        wrong = {one["loc"][0] for one in error.errors() if one["loc"]}
+    usable = {key: value for key, value in data.items() if key not in wrong}
+    try:
+        return Sweep.model_validate({"title": "-", "question": "-"} | usable)
+    except ValidationError:
+        return None
+
+
+def expand(path: Path, catalogue: Catalogue) -> Expanded:
+    """Every point of the sweep in `path`. Raises InputError with all that is wrong."""
+    mistakes = _Mistakes(path)
+    sweep = _read(path, mistakes)
+    if sweep is not None:
+        bases = _bases(sweep, catalogue, mistakes)
+        if bases:
+            _check_names_and_values(sweep, bases, mistakes)
+    mistakes.raise_if_any()
+    axes = sweep.axes()
+    n_points = math.prod(len(values) for values in axes.values()) * bool(axes) + len(sweep.points)
+    if n_points > MAX_POINTS:
+        mistakes.add(f"grid: {n_points:,} points; at most {MAX_POINTS:,} are allowed")
+        mistakes.raise_if_any()
+    points, dropped = _points(sweep, axes, catalogue, mistakes)
+    mistakes.raise_if_any()
+    if not points:
+        mistakes.add(f"constraints: drop all {dropped:,} points; nothing is left to measure")
+        mistakes.raise_if_any()
+    return Expanded(path.stem, sweep, points, dropped)
+
+
+def _keys_of_sweep() -> list[str]:
+    nested = (Sweep, Sweep.model_fields["measure"].annotation)
+    keys = [name for model in nested for name in model.model_fields]
+    return [*keys, "from", "to", "steps", "scale", "multiple_of"]
+
+
+def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: _Mistakes) -> list[Base]:
+    bases = []
+    named = {"base": sweep.base} if sweep.base is not None else {}
+    named |= {f"points[{i}].base": p["base"] for i, p in enumerate(sweep.points) if "base" in p}
+    for key, name in named.items():
+        try:
+            bases.append(catalogue[name])
+        except ValueError as error:
+            mistakes.add(f"{key} = {show(name)}: {error}")
+    for i, point in enumerate(sweep.points):
+        if sweep.base is None and "base" not in point:
+            mistakes.add(f"points[{i}].base: missing; the sweep has no base of its own")
+    return bases
+
+
+def _check_names_and_values(sweep: Sweep, bases: list[Base], mistakes: _Mistakes) -> None:
+    """Each key must be a field of a base, each value one that the field allows."""
+    kinds = {base.family.name(): base.family for base in bases}.values()
+    fields = {name for kind in kinds for name in kind.model_fields}
+    given = [(f"fixed.{name}", name, value) for name, value in sweep.fixed.items()]
+    for name, values in sweep.axes().items():
+        given += [(f"grid.{name}[{i}]", name, value) for i, value in enumerate(values)]
+    for i, point in enumerate(sweep.points):
+        given += [(f"points[{i}].{n}", n, v) for n, v in point.items() if n not in NAMES_OF_A_POINT]
+    for key, name, value in given:
+        if name not in fields:
+            key = key.partition("[")[0] if key.startswith("grid") else key
+            mistakes.add(_unknown_field(key, name, fields))
+        for kind in kinds:
+            if name in kind.model_fields:
+                for line in _wrong_value(kind, key, name, value):
+                    mistakes.add(line)
+                break
+    for name, values in sweep.axes().items():
+        for value, n in Counter(map(repr, values)).items():
+            if n > 1:
+                mistakes.add(f"grid.{name}: holds {value} {n} times; once is enough")
+    for name, text in sweep.derive.items():
+        if name not in fields:
+            mistakes.add(_unknown_field(f"derive.{name}", name, fields))
+        _check_expression(f"derive.{name}", text, fields, mistakes)
+    for i, text in enumerate(sweep.constraints):
+        _check_expression(f"constraints[{i}]", text, fields, mistakes)
+
+
+def _unknown_field(key: str, name: str, fields: set[str]) -> str:
+    allowed = ", ".join(sorted(fields))
+    return f"{key}: unknown field{did_you_mean(name, fields)} (allowed: {allowed})"
+
+
+@cache
+def _adapter(kind: type[Architecture], name: str) -> TypeAdapter:
+    field = kind.model_fields[name]
+    return TypeAdapter(field.rebuild_annotation(), config={"strict": True})
+
+
+def _wrong_value(kind: type[Architecture], key: str, name: str, value: Value) -> list[str]:
+    try:
+        _adapter(kind, name).validate_python(value)
+    except ValidationError as error:
+        return [f"{key}{line}" for line in describe(error)]
+    return []
+
+
+def _check_expression(key: str, text: str, fields: set[str], mistakes: _Mistakes) -> None:
+    try:
+        names = _expression(text).names
+    except ValueError as error:
+        mistakes.add(f"{key}: {error}")
+        return
+    for name in sorted(names - fields):
+        mistakes.add(_unknown_field(f"{key} = {show(text)}: {name}", name, fields))
+
+
+@cache
+def _expression(text: str) -> Expression:
+    return Expression(text)
+
+
+def _points(
+    sweep: Sweep, axes: dict[str, list[Value]], catalogue: Catalogue, mistakes: _Mistakes
+) -> tuple[list[Point], int]:
+    grid = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+    chosen = itertools.chain(grid if axes else (), sweep.points)
+    points, dropped = [], 0
+    for number, settings in enumerate(chosen, start=1):
+        try:
+            point = _point(number, settings, sweep, catalogue)
+        except ValueError as error:
+            where = ", ".join(f"{name} = {show(value)}" for name, value in settings.items())
+            for line in str(error).splitlines():
+                mistakes.add(line, where)
+            continue
+        if point is None:
+            dropped += 1
+        else:
+            points.append(point)
+    return points, dropped
+
+
+def _point(number: int, settings: dict, sweep: Sweep, catalogue: Catalogue) -> Point | None:
+    """One point, or None where a constraint drops it. Raises ValueError."""
+    base = catalogue[settings.get("base", sweep.base)]
+    axes = {name: value for name, value in settings.items() if name not in NAMES_OF_A_POINT}
+    values = resolve(base, sweep.fixed | axes, sweep.derive)
+    for text in sweep.constraints:
+        if not _expression(text)(values):
+            return None
+    label = settings.get("label") or _label(base, axes)
+    architecture = _architecture(base.family, values)
+    _check_size(architecture, sweep)
+    return Point(f"{number:06}", str(label), base.name, axes, architecture)
+
+
+def _label(base: Base, axes: dict[str, Value]) -> str:
+    if not axes:
+        return base.label
+    return ", ".join(f"{name} = {show(value).strip(chr(39))}" for name, value in axes.items())
+
+
+def resolve(base: Base, chosen: dict[str, Value], derive: dict[str, str]) -> dict:
+    """All fields of a point that are set or follow from others, derived ones as exact numbers.
+
+    A chosen value comes before any expression; a sweep's `derive` before the base's fields; the
+    base's fields before what series and family derive. Raises ValueError.
+    """
+    family = base.family
+    values = {k: v for k, v in base.fields.items() if k not in derive} | chosen
+    rules = {
+        name: text
+        for name, text in (family.derivations() | base.derive | derive).items()
+        if name not in values
+    }
+    defaults = {
+        name: field.default
+        for name, field in family.model_fields.items()
+        if not field.is_required() and name not in rules
+    }
+    values = defaults | values
+    for name in _order(tuple(sorted(rules.items()))):
+        expression = _expression(rules[name])
+        missing = sorted(expression.names - values.keys())
+        if missing:
+            continue  # the record itself will say what is missing
+        values[name] = expression(values)
+    return values
+
+
+@cache
+def _order(rules: tuple[tuple[str, str], ...]) -> list[str]:
+    names = dict(rules)
+    graph = {name: _expression(text).names & names.keys() for name, text in rules}
+    try:
+        return list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        raise ValueError(f"derive: {' → '.join(error.args[1])} go round in a circle") from None
+
+
+def _architecture(family: type[Architecture], values: dict) -> Architecture:
+    whole = {}
+    for name, value in values.items():
+        if isinstance(value, Fraction):
+            if value.denominator != 1:
+                raise ValueError(
+                    f"{name} = {float(value):g} is not a whole number; "
+                    "choose sizes that divide, or drop such points with a constraint"
+                )
+            value = int(value)
+        whole[name] = value
+    try:
+        return family.model_validate(whole)
+    except ValidationError as error:
+        raise ValueError("\n".join(describe(error, family.model_fields))) from None
+
+
+def _check_size(architecture: Architecture, sweep: Sweep) -> None:
+    count = total(architecture.parameters(architecture))
+    if count * BYTES[sweep.measure.dtype] > MAX_COUNT:
+        raise ValueError(
+            f"{count:,} parameters in {sweep.measure.dtype}: their bytes are past "
+            f"{MAX_COUNT:,}, the largest 64-bit integer"
+        )

@@ -1,0 +1,76 @@
+"""Expressions in sweep files: `d_ff: 4 * d_model`, `d_model % n_head = 0`.
+
+Evaluated by simpleeval, never by Python's eval, in exact arithmetic: `d_model / n_head` is a
+fraction, so whether it is a whole number is not a matter of rounding.
+"""
+
+import ast
+import math
+import operator
+import re
+from fractions import Fraction
+
+import simpleeval
+
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: lambda x, y: Fraction(x) / Fraction(y),
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_FUNCTIONS = {"ceil": math.ceil, "floor": math.floor, "round": round, "min": min, "max": max}
+_NODES = (
+    ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.And, ast.Or, ast.Compare, ast.Call,
+    ast.Name, ast.Load, ast.Constant, *_OPERATORS,
+)  # fmt: skip
+_ALLOWED = f"+ - * / // % ( ), comparisons, and or not, {', '.join(_FUNCTIONS)}"
+_SINGLE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
+_MAX_LENGTH = 500
+
+
+class Expression:
+    """A checked expression over named numbers. Raises ValueError when it is not one."""
+
+    def __init__(self, text: str):
+        if len(text) > _MAX_LENGTH:
+            raise ValueError(f"{len(text)} characters long; at most {_MAX_LENGTH} are allowed")
+        self.text = text
+        try:
+            self._tree = ast.parse(_SINGLE_EQUALS.sub("==", text).strip(), mode="eval")
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise ValueError(f"{text!r} is not an expression; allowed: {_ALLOWED}") from None
+        for node in ast.walk(self._tree):
+            if not isinstance(node, _NODES):
+                raise ValueError(
+                    f"{text!r} uses {type(node).__name__.lower()}; allowed: {_ALLOWED}"
+                )
+            if isinstance(node, ast.Constant) and isinstance(node.value, float):
+                node.value = Fraction(repr(node.value))
+        called = {n.func.id for n in ast.walk(self._tree) if isinstance(n, ast.Call)}
+        for name in sorted(called - _FUNCTIONS.keys()):
+            raise ValueError(f"{text!r} calls {name!r}; allowed: {_ALLOWED}")
+        self.names = {n.id for n in ast.walk(self._tree) if isinstance(n, ast.Name)} - called
+
+    def __call__(self, values: dict):
+        """The value, exact. Raises ValueError naming the numbers put in when there is none."""
+        evaluator = simpleeval.SimpleEval(_OPERATORS, _FUNCTIONS, values)
+        try:
+            return evaluator.eval(self.text, previously_parsed=self._tree.body)
+        except ZeroDivisionError:
+            raise ValueError(f"{self.text!r} divides by zero{self._with(values)}") from None
+        except (simpleeval.InvalidExpression, TypeError, ArithmeticError) as error:
+            raise ValueError(f"{self.text!r} has no value{self._with(values)}: {error}") from None
+
+    def _with(self, values: dict) -> str:
+        used = ", ".join(f"{name} = {values[name]}" for name in sorted(self.names))
+        return f" with {used}" if used else ""

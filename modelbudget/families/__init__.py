@@ -1,0 +1,19 @@
+"""How parts make a model: each family is one class, found by its presence in this folder."""
+
+import importlib
+import pkgutil
+from functools import cache
+
+from modelbudget.architecture import Architecture
+
+
+@cache
+def families() -> dict[str, type[Architecture]]:
+    """Every family by name. A new file here needs no registration."""
+    found = {}
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        for value in vars(module).values():
+            if isinstance(value, type) and value.__module__ == module.__name__:
+                found[value.name()] = value
+    return found

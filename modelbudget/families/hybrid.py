@@ -1,0 +1,39 @@
+"""The recurrent–transformer hybrid: small per-channel RNNs feed attention, then an MLP."""
+
+from pydantic import Field
+
+from modelbudget.architecture import Count
+from modelbudget.components import attention, embedding, mlp, norm, recurrent
+from modelbudget.components.attention import AttentionFields
+from modelbudget.components.embedding import HeadFields, TokenFields
+from modelbudget.components.mlp import MLPFields
+from modelbudget.components.norm import NormFields
+from modelbudget.components.recurrent import RecurrentFields
+from modelbudget.terms import Terms, part
+
+
+class Hybrid(HeadFields, NormFields, MLPFields, RecurrentFields, AttentionFields, TokenFields):
+    """A language model without positions: the recurrent cells know the order.
+
+    Attention has two norms, one before the cells and one between the cells and its projections.
+    """
+
+    n_layer: Count = Field(description="layers, each recurrent cells, attention and MLP")
+
+    @staticmethod
+    def parameters(a) -> Terms:
+        """The sum of the parts; there is no final norm."""
+        norms = ("recurrent", "attention", "mlp")
+        return {
+            **part("embedding", {"token": embedding.token(a)}),
+            **part("layer.recurrent", recurrent.parameters(a), a.n_layer),
+            **part("layer.attention", attention.parameters(a), a.n_layer),
+            **part("layer.mlp", mlp.parameters(a), a.n_layer),
+            **part("layer.norm", dict.fromkeys(norms, norm.parameters(a)), a.n_layer),
+            **part("", {"head": embedding.head(a)}),
+        }
+
+    def build(self):
+        from modelbudget.modules.hybrid import HybridModel
+
+        return HybridModel(self)

@@ -1,0 +1,104 @@
+"""The counting ladder: the parts of a transformer as models of their own, smallest first."""
+
+from modelbudget.components import attention, embedding, layer, mlp, norm
+from modelbudget.components.attention import AttentionFields
+from modelbudget.components.embedding import HeadFields, TokenFields
+from modelbudget.components.layer import LayerFields
+from modelbudget.components.mlp import MLPFields
+from modelbudget.components.norm import NormFields
+from modelbudget.terms import Terms, part
+
+
+class Embedding(TokenFields):
+    """A table: one row for each word."""
+
+    @staticmethod
+    def parameters(a) -> Terms:
+        return part("embedding", {"token": embedding.token(a)})
+
+    def build(self):
+        from modelbudget.modules import ladder
+
+        return ladder.embedding(self)
+
+
+class EmbeddingLM(HeadFields, TokenFields):
+    """The smallest language model: look a word up, score every word against it."""
+
+    @staticmethod
+    def parameters(a) -> Terms:
+        return part("", {"embedding.token": embedding.token(a), "head": embedding.head(a)})
+
+    def build(self):
+        from modelbudget.modules import ladder
+
+        return ladder.embedding_lm(self)
+
+
+class MLP(MLPFields):
+    """Two matrices with a bend between them."""
+
+    @staticmethod
+    def parameters(a) -> Terms:
+        return part("mlp", mlp.parameters(a))
+
+    def build(self):
+        from modelbudget.modules import ladder
+
+        return ladder.mlp(self)
+
+
+class FeedForwardLM(HeadFields, MLPFields, TokenFields):
+    """A language model that looks at one word: embedding, MLP, head."""
+
+    @staticmethod
+    def parameters(a) -> Terms:
+        return {
+            **part("embedding", {"token": embedding.token(a)}),
+            **part("mlp", mlp.parameters(a)),
+            **part("", {"head": embedding.head(a)}),
+        }
+
+    def build(self):
+        from modelbudget.modules import ladder
+
+        return ladder.feed_forward_lm(self)
+
+
+class Attention(AttentionFields):
+    """Four projections; the looking itself has no parameters."""
+
+    @staticmethod
+    def parameters(a) -> Terms:
+        return part("attention", attention.parameters(a))
+
+    def build(self):
+        from modelbudget.modules import ladder
+
+        return ladder.attention(self)
+
+
+class Norm(NormFields):
+    """A scale and a shift for each channel."""
+
+    @staticmethod
+    def parameters(a) -> Terms:
+        return part("", {"norm": norm.parameters(a)})
+
+    def build(self):
+        from modelbudget.modules import ladder
+
+        return ladder.norm(self)
+
+
+class Layer(LayerFields):
+    """Attention and MLP, each behind a norm."""
+
+    @staticmethod
+    def parameters(a) -> Terms:
+        return part("", layer.parameters(a))
+
+    def build(self):
+        from modelbudget.modules.layer import Layer
+
+        return Layer(self)

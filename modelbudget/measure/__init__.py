@@ -1,0 +1,1 @@
+"""What real modules hold. Nothing here reads a formula."""

@@ -1,0 +1,53 @@
+"""Counting the parameters and bytes of an instantiated module, by component."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from torch import nn
+
+
+@dataclass
+class Count:
+    """What one component owns: parameters, and bytes of the storages that hold them.
+
+    `shared_with` names the component that owns a tensor which this one uses too.
+    """
+
+    parameters: int = 0
+    parameter_bytes: int = 0
+    shared_with: str | None = None
+
+
+def count(model: nn.Module) -> dict[str, Count]:
+    """Parameters by component; the first component to register a tensor owns it.
+
+    Two names hold the same parameter when they are views of the same storage at the same offset,
+    of the same shape: true for one shared Parameter, for two Parameters over one storage, and on
+    every device. `data_ptr()` would call all parameters of a meta module one and the same.
+    """
+    counts: dict[str, Count] = {}
+    owner_of_view: dict[tuple, str] = {}
+    storages: set[int] = set()
+    # Storages stay alive through the model, so their addresses are not reused meanwhile.
+    for path, parameter in model.named_parameters(remove_duplicate=False):
+        component = component_of(path)
+        entry = counts.setdefault(component, Count())
+        storage = parameter.untyped_storage()
+        view = (storage._cdata, parameter.storage_offset(), parameter.shape)
+        if view in owner_of_view:
+            if owner_of_view[view] != component:
+                entry.shared_with = owner_of_view[view]
+            continue
+        owner_of_view[view] = component
+        entry.parameters += parameter.numel()
+        if storage._cdata not in storages:
+            storages.add(storage._cdata)
+            entry.parameter_bytes += storage.nbytes()
+    return counts
+
+
+@lru_cache(maxsize=65_536)
+def component_of(path: str) -> str:
+    """`layer.3.attention.query.weight` belongs to `layer.attention.query`."""
+    names = [name for name in path.split(".") if not name.isdecimal()]
+    return ".".join(names[:-1] if names[-1] in ("weight", "bias") else names)

@@ -1,0 +1,37 @@
+"""On which device a model is instantiated: where it fits, else without storage."""
+
+from dataclasses import dataclass
+
+import psutil
+import torch
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes that one model may take on each device."""
+
+    cpu: int
+    cuda: int
+
+
+def room(memory_share: float, n_workers: int) -> Room:
+    """A share of the memory free now, divided among the processes that measure at once."""
+    free_cuda = torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else 0
+    free_cpu = psutil.virtual_memory().available
+    return Room(*(int(free * memory_share / n_workers) for free in (free_cpu, free_cuda)))
+
+
+def choose(device: str, n_bytes: int, room: Room) -> str:
+    """`auto` becomes cuda, cpu or meta; a device asked for by name is kept.
+
+    Raises MemoryError when a model of `n_bytes` does not fit the device that was asked for.
+    """
+    fits = {"cuda": room.cuda, "cpu": room.cpu, "meta": n_bytes}
+    if device == "auto":
+        return next(name for name, free in fits.items() if n_bytes <= free)
+    if n_bytes > fits[device]:
+        raise MemoryError(
+            f"needs {n_bytes:,} bytes on {device}, where {fits[device]:,} may be used; "
+            "measure on auto or meta, or raise measure.memory_share"
+        )
+    return device

@@ -1,0 +1,41 @@
+"""The rungs of the counting ladder, each a named sequence of parts."""
+
+from collections import OrderedDict
+
+from torch import nn
+
+from modelbudget.modules.attention import Attention
+from modelbudget.modules.embedding import Head, TokenEmbedding
+from modelbudget.modules.mlp import MLP
+from modelbudget.modules.norm import make_norm
+
+
+def embedding(a) -> nn.Module:
+    return named(embedding=TokenEmbedding(a))
+
+
+def embedding_lm(a) -> nn.Module:
+    words = TokenEmbedding(a)
+    return named(embedding=words, head=Head(a, words.token))
+
+
+def mlp(a) -> nn.Module:
+    return named(mlp=MLP(a))
+
+
+def feed_forward_lm(a) -> nn.Module:
+    words = TokenEmbedding(a)
+    return named(embedding=words, mlp=MLP(a), head=Head(a, words.token))
+
+
+def attention(a) -> nn.Module:
+    return named(attention=Attention(a))
+
+
+def norm(a) -> nn.Module:
+    return named(norm=make_norm(a))
+
+
+def named(**parts: nn.Module) -> nn.Sequential:
+    """One part after another; each part's name is its component's."""
+    return nn.Sequential(OrderedDict(parts))

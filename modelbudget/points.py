@@ -1,0 +1,43 @@
+"""A sweep written out: the table of its points, and what the report says about it."""
+
+import polars as pl
+
+from modelbudget.expand import Expanded
+
+
+def points_table(expanded: Expanded) -> pl.DataFrame:
+    """Columns: point, label, base, family, architecture (content digest), then the fields.
+
+    Fields that a point's family does not have are null.
+    """
+    rows = [
+        {
+            "point": point.point,
+            "label": point.label,
+            "base": point.base,
+            "family": point.architecture.name(),
+            "architecture": point.architecture.digest(),
+            **point.architecture.model_dump(),
+        }
+        for point in expanded.points
+    ]
+    return pl.from_dicts(rows, infer_schema_length=None)
+
+
+def summary(expanded: Expanded) -> dict:
+    """What the sweep file said, resolved: for the report, and for whoever reads the results."""
+    sweep = expanded.sweep
+    return {
+        "name": expanded.name,
+        "title": sweep.title,
+        "question": sweep.question,
+        "order": sweep.order,
+        "base": sweep.base,
+        "fixed": sweep.fixed,
+        "axes": sweep.axes(),
+        "derive": sweep.derive,
+        "constraints": sweep.constraints,
+        "points": len(expanded.points),
+        "dropped": expanded.dropped,
+        "measure": sweep.measure.model_dump(),
+    }

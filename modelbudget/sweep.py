@@ -1,0 +1,118 @@
+"""What a sweep file may say. `workflow/schemas/sweep.schema.json` is generated from here."""
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from modelbudget.architecture import Count
+
+MAX_POINTS = 100_000
+
+Value = bool | int | str
+FieldName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Range(_Strict):
+    """Sizes from one to another, both included, each rounded to a multiple."""
+
+    start: Count = Field(alias="from")
+    stop: Count = Field(alias="to")
+    steps: int = Field(ge=2, le=MAX_POINTS, description="how many values, before rounding")
+    scale: Literal["linear", "logarithmic"] = "linear"
+    multiple_of: Count = 1
+
+    @model_validator(mode="after")
+    def rises(self) -> Self:
+        if self.start >= self.stop:
+            raise ValueError(f"from ({self.start}) must be less than to ({self.stop})")
+        return self
+
+    def values(self) -> list[int]:
+        """The sizes, rising; values that rounding makes equal appear once."""
+        rounded = (self._between(i / (self.steps - 1)) for i in range(self.steps))
+        unit = self.multiple_of
+        return sorted({max(unit, round(value / unit) * unit) for value in rounded})
+
+    def _between(self, share: float) -> float:
+        if share in (0, 1):  # the ends are exact, whatever the logarithm rounds to
+            return self.stop if share else self.start
+        if self.scale == "linear":
+            return self.start + share * (self.stop - self.start)
+        return math.exp(math.log(self.start) + share * math.log(self.stop / self.start))
+
+
+def _axis_kind(value) -> str:
+    return "range" if isinstance(value, dict | Range) else "list"
+
+
+Axis = Annotated[
+    Annotated[Range, Tag("range")] | Annotated[list[Value], Field(min_length=1), Tag("list")],
+    Discriminator(_axis_kind),
+]
+
+
+class Measure(_Strict):
+    """What to measure, and where."""
+
+    quantities: list[Literal["parameters", "parameter_bytes"]] = Field(
+        ["parameters", "parameter_bytes"], min_length=1
+    )
+    device: Literal["auto", "meta", "cpu", "cuda"] = Field(
+        "auto",
+        description="auto: CUDA where there is one and the model fits, else CPU where its bytes "
+        "fit memory_share of the free memory, else meta (no storage)",
+    )
+    dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
+    memory_share: float = Field(
+        0.5, gt=0, le=1, description="auto: the share of free memory that models may fill"
+    )
+
+
+class Sweep(_Strict):
+    """One sweep: a question, a base, and the points at which to ask it."""
+
+    title: str = Field(min_length=1)
+    question: str = Field(min_length=1, description="Markdown: what this sweep asks, and why")
+    base: str | None = Field(None, description="a family, a series or a model; see configs/models")
+    fixed: dict[FieldName, Value] = Field({}, description="fields set for every point")
+    grid: dict[FieldName, Axis] = Field({}, description="fields to vary: every combination")
+    points: list[dict[FieldName, Value]] = Field(
+        [], description="points given one by one; `base` and `label` may be set here too"
+    )
+    derive: dict[FieldName, str] = Field(
+        {}, description="fields that follow from others, e.g. d_ff: 4 * d_model"
+    )
+    constraints: list[str] = Field(
+        [], description="points that break one are dropped, e.g. d_model % n_head = 0"
+    )
+    measure: Measure = Measure()
+    order: int = Field(100, description="the report shows sweeps by rising order, then by name")
+
+    @model_validator(mode="after")
+    def has_points(self) -> Self:
+        if not self.grid and not self.points:
+            raise ValueError("grid and points are both empty: give one of them")
+        if self.grid and self.base is None:
+            raise ValueError("base: missing; a grid needs one")
+        return self
+
+    @model_validator(mode="after")
+    def sets_each_field_once(self) -> Self:
+        in_points = {name for point in self.points for name in point}
+        for name in sorted(self.derive.keys() & (self.fixed.keys() | self.grid.keys() | in_points)):
+            raise ValueError(f"derive.{name}: is set by fixed, grid or points too; keep one")
+        for name in sorted(self.fixed.keys() & self.grid.keys()):
+            raise ValueError(f"fixed.{name}: is a grid axis too; keep one")
+        return self
+
+    def axes(self) -> dict[str, list[Value]]:
+        """The grid's axes with their values written out."""
+        return {
+            name: axis.values() if isinstance(axis, Range) else axis
+            for name, axis in self.grid.items()
+        }

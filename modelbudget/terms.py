@@ -1,0 +1,32 @@
+"""What a formula returns: named terms, each with how often the model holds it."""
+
+from typing import Any, NamedTuple
+
+
+class Term(NamedTuple):
+    """One component: the value of one instance, and the number of instances in the model.
+
+    Both are whatever the reading supplies: integers, Polars columns, SymPy or Vega expressions.
+    """
+
+    each: Any
+    instances: Any = 1
+
+    @property
+    def total(self):
+        return self.each * self.instances
+
+
+Terms = dict[str, Term]
+
+
+def part(name: str, values: dict[str, Any], instances: Any = 1) -> Terms:
+    """Place a component's values in a model: `layer.attention` + `query` → one term."""
+    return {
+        f"{name}.{leaf}" if name else leaf: Term(value, instances) for leaf, value in values.items()
+    }
+
+
+def total(terms: Terms):
+    """The sum over all components."""
+    return sum(term.total for term in terms.values())

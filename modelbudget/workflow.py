@@ -1,0 +1,104 @@
+"""What the Snakefile asks of the library: which sweeps there are, and what a job depends on."""
+
+import hashlib
+from pathlib import Path
+
+from modelbudget.catalogue import Catalogue
+from modelbudget.errors import InputError, did_you_mean
+from modelbudget.expand import Expanded, expand
+
+SWEEPS = Path("configs/sweeps")
+MODELS = Path("configs/models")
+LIBRARY = Path(__file__).parent
+
+
+def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
+    """Every sweep file by name. Raises InputError for names that no result could be stored by."""
+    found: dict[str, Path] = {}
+    mistakes = []
+    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
+        name = path.stem
+        if not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
+            mistakes.append(
+                f"{path}: the name of a sweep becomes a folder; "
+                "allowed: letters, digits, hyphens and underscores"
+            )
+        elif name.lower() in (known := {other.lower(): found[other] for other in found}):
+            mistakes.append(f"{path}: {known[name.lower()]} has the same name; rename one")
+        else:
+            found[name] = path
+    if not found and not mistakes:
+        mistakes.append(f"{folder}: holds no sweep; add a YAML file")
+    if mistakes:
+        raise InputError(mistakes)
+    return found
+
+
+def chosen_sweeps(wanted: str | list[str] | None) -> list[Expanded]:
+    """The sweeps that were asked for, or all, checked and expanded.
+
+    Raises InputError with the mistakes of all files together.
+    """
+    files = sweep_files()
+    names = wanted.replace(",", " ").split() if isinstance(wanted, str) else wanted or list(files)
+    mistakes = [
+        f"--config sweeps={name}: unknown sweep{did_you_mean(name, files)} "
+        f"(allowed: {', '.join(files)})"
+        for name in map(str, names)
+        if name not in files
+    ]
+    catalogue = Catalogue(MODELS)
+    sweeps = []
+    for name in dict.fromkeys(names):
+        try:
+            if name in files:
+                sweeps.append(expand(files[name], catalogue))
+        except InputError as error:
+            mistakes += error.mistakes
+    mistakes += _missing_devices(sweeps)
+    if mistakes:
+        raise InputError(mistakes)
+    return sweeps
+
+
+def _missing_devices(sweeps: list[Expanded]) -> list[str]:
+    on_cuda = [sweep for sweep in sweeps if sweep.sweep.measure.device == "cuda"]
+    if not on_cuda:
+        return []
+    import torch  # a second, paid only by who asks for a GPU
+
+    if torch.cuda.is_available():
+        return []
+    return [
+        f"{SWEEPS / sweep.name}.yaml: measure.device = 'cuda': torch finds no CUDA device here; "
+        "allowed: auto, meta, cpu"
+        for sweep in on_cuda
+    ]
+
+
+def code(*parts: str) -> str:
+    """Digest of the library's source under these files and folders.
+
+    A rule that names the code it runs is run again when that code changes, and only then.
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        root = LIBRARY / part
+        for path in sorted(root.rglob("*") if root.is_dir() else [root]):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(path.relative_to(LIBRARY).as_posix().encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def content(expanded: Expanded) -> str:
+    """Digest of what is measured: architectures and settings, not the words around them."""
+    digest = hashlib.sha256(expanded.sweep.measure.model_dump_json().encode())
+    for point in expanded.points:
+        digest.update(point.architecture.digest().encode())
+    return digest.hexdigest()[:16]
+
+
+def swept_fields(expanded: Expanded) -> list[str]:
+    """The fields that the sweep file varies, in the order in which it names them."""
+    return list(dict.fromkeys(name for point in expanded.points for name in point.axes))

@@ -1,0 +1,22 @@
+import logging
+
+import polars as pl
+
+from modelbudget.compare import compare, verdict
+from modelbudget.files import replacing
+from modelbudget.jobs import start_log
+
+start_log(snakemake)
+comparison = compare(
+    pl.read_parquet(snakemake.input.points),
+    pl.read_parquet(snakemake.input.predicted),
+    pl.read_parquet(snakemake.input.measured),
+    snakemake.params.axes,
+)
+with replacing(snakemake.output.parquet) as path:
+    comparison.write_parquet(path)
+with replacing(snakemake.output.csv) as path:
+    comparison.write_csv(path)
+logging.info("verdict: %s", verdict(comparison))
+for row in comparison.filter(~pl.col("agrees")).iter_rows(named=True):
+    logging.error("disagrees: %s", row)

@@ -1,0 +1,22 @@
+# Needs: predictions and measurements. Makes: the comparison, as Parquet and as CSV.
+
+
+rule compare:
+    input:
+        points="results/{sweep}/points.parquet",
+        predicted="results/{sweep}/predicted.parquet",
+        measured="results/{sweep}/measured.parquet",
+    output:
+        parquet="results/{sweep}/comparison.parquet",
+        csv="results/{sweep}/comparison.csv",
+    log:
+        "results/{sweep}/logs/compare.log",
+    conda:
+        "../../environment.yml"
+    params:
+        axes=lambda wildcards: plan.swept_fields(SWEEPS[wildcards.sweep]),
+        code=plan.code("compare.py"),
+    message:
+        "{wildcards.sweep}: hold predictions against measurements"
+    script:
+        "../../scripts/compare.py"

@@ -1,0 +1,24 @@
+# Needs: a sweep file. Makes: what torch counts in each instantiated model.
+#
+# One job measures a whole sweep with a pool of processes: a job costs more than a model. The
+# words of a sweep may change without measuring again, so the file is `ancient` and what is
+# measured stands in `params`.
+
+
+rule measure:
+    input:
+        sweep=lambda wildcards: ancient(plan.sweep_files()[wildcards.sweep]),
+    output:
+        measured="results/{sweep}/measured.parquet",
+    log:
+        "results/{sweep}/logs/measure.log",
+    conda:
+        "../../environment.yml"
+    threads: workflow.cores
+    params:
+        content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
+        code=plan.code("measure", "modules"),
+    message:
+        "{wildcards.sweep}: instantiate and count every model"
+    script:
+        "../../scripts/measure.py"
