@@ -65,4 +65,4 @@ def whole(name: str, rows: list[dict]) -> dict:
 def _name(component: str, shared_with: str | None) -> Markup:
     swatch = f'<i class="swatch {variable_of_group(group_of(component))}"></i>'
     owner = f" <small>matrix of {escape(shared_with)}</small>" if shared_with else ""
-    return Markup(f"{swatch}<code>{escape(component)}</code>{owner}")
+    return Markup(f'<span class="name">{swatch}<code>{escape(component)}</code></span>{owner}')
