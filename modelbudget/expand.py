@@ -224,7 +224,7 @@ def _point(number: int, settings: dict, sweep: Sweep, catalogue: Catalogue) -> P
         if not _expression(text)(values):
             return None
     label = settings.get("label") or _label(base, axes)
-    architecture = _architecture(base.family, values)
+    architecture = _record(base.family, values)
     _check_size(architecture, sweep)
     return Point(f"{number:06}", str(label), base.name, axes, architecture)
 
@@ -273,7 +273,7 @@ def _order(rules: tuple[tuple[str, str], ...]) -> list[str]:
         raise ValueError(f"derive: {' → '.join(error.args[1])} go round in a circle") from None
 
 
-def _architecture(family: type[Architecture], values: dict) -> Architecture:
+def _record(family: type[Architecture], values: dict) -> Architecture:
     whole = {}
     for name, value in values.items():
         if isinstance(value, Fraction):
@@ -288,6 +288,11 @@ def _architecture(family: type[Architecture], values: dict) -> Architecture:
         return family.model_validate(whole)
     except ValidationError as error:
         raise ValueError("\n".join(describe(error, family.model_fields))) from None
+
+
+def named_architecture(base: Base) -> Architecture:
+    """The architecture of a named model as published. Raises ValueError when fields are missing."""
+    return _record(base.family, resolve(base, {}, {}))
 
 
 def _check_size(architecture: Architecture, sweep: Sweep) -> None:
