@@ -41,6 +41,7 @@ class Point(NamedTuple):
 class Expanded(NamedTuple):
     """A sweep with its points; `dropped` combinations broke a constraint."""
 
+    path: Path
     name: str
     sweep: Sweep
     points: list[Point]
@@ -106,7 +107,7 @@ def expand(path: Path, catalogue: Catalogue) -> Expanded:
     if not points:
         mistakes.add(f"constraints: drop all {dropped:,} points; nothing is left to measure")
         mistakes.raise_if_any()
-    return Expanded(path.stem, sweep, points, dropped)
+    return Expanded(path, path.stem, sweep, points, dropped)
 
 
 def _keys_of_sweep() -> list[str]:
@@ -295,10 +296,15 @@ def named_architecture(base: Base) -> Architecture:
     return _record(base.family, resolve(base, {}, {}))
 
 
+def predicted_bytes(architecture: Architecture, sweep: Sweep) -> int:
+    """What the parameters of one model should take, to see beforehand whether it fits."""
+    return total(architecture.parameters(architecture)) * BYTES[sweep.measure.dtype]
+
+
 def _check_size(architecture: Architecture, sweep: Sweep) -> None:
-    count = total(architecture.parameters(architecture))
-    if count * BYTES[sweep.measure.dtype] > MAX_COUNT:
+    n_bytes = predicted_bytes(architecture, sweep)
+    if n_bytes > MAX_COUNT:
         raise ValueError(
-            f"{count:,} parameters in {sweep.measure.dtype}: their bytes are past "
-            f"{MAX_COUNT:,}, the largest 64-bit integer"
+            f"{n_bytes:,} bytes of parameters in {sweep.measure.dtype}: past {MAX_COUNT:,}, "
+            "the largest 64-bit integer"
         )

@@ -33,7 +33,9 @@ def measure_all(
     Raises MemoryError when a device asked for by name has no room for a model.
     """
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(architectures) // 8))
-    free = _room_in_own_process(memory_share, n_workers)
+    # Under `auto` all workers together stay within the share; a device asked for by name was
+    # chosen by someone who knows what fits.
+    free = _room_in_own_process(memory_share, n_workers if device == "auto" else 1)
     log.info("%d architectures, %d processes, room %s", len(architectures), n_workers, free)
     work = partial(measure, device=device, dtype=dtype, room=free)
     # Fork after torch is imported: a worker is ready at once instead of importing it again.
