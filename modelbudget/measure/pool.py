@@ -41,7 +41,8 @@ def measure_all(
     # Fork after torch is imported: a worker is ready at once instead of importing it again.
     with multiprocessing.get_context("fork").Pool(n_workers, _start_worker) as pool:
         results = pool.imap(work, architectures, chunksize=4)
-        return list(tqdm(results, "models", len(architectures), unit="model", leave=False))
+        # disable=None: a bar on a terminal, nothing in a file.
+        return list(tqdm(results, total=len(architectures), unit="model", disable=None))
 
 
 def measure(architecture: Architecture, device: str, dtype: str, room: Room) -> Measured:
