@@ -1,6 +1,6 @@
 # `make report` and `make test` do all of their own set-up: Python 3.11 is all they need.
 
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
