@@ -273,6 +273,11 @@ def _order(rules: tuple[tuple[str, str], ...]) -> list[str]:
         raise ValueError(f"derive: {' → '.join(error.args[1])} go round in a circle") from None
 
 
+def architecture_of(base: Base) -> Architecture:
+    """The architecture that a named model is, as its file says. Raises ValueError."""
+    return _architecture(base.family, resolve(base, {}, {}))
+
+
 def _architecture(family: type[Architecture], values: dict) -> Architecture:
     whole = {}
     for name, value in values.items():
