@@ -30,14 +30,11 @@ sweeps = [
         strict=True,
     )
 ]
-beside = dict(snakemake.input.items())
 results = Results(
     sweeps,
-    ledger=pl.read_parquet(beside["ledger"]) if "ledger" in beside else None,
-    surgery=pl.read_parquet(beside["surgery"]) if "surgery" in beside else None,
-    provenance=json.loads(Path(beside["provenance"]).read_text(encoding="utf-8"))
-    if "provenance" in beside
-    else None,
+    ledger=pl.read_parquet(snakemake.input.ledger),
+    surgery=pl.read_parquet(snakemake.input.surgery),
+    provenance=json.loads(Path(snakemake.input.provenance).read_text(encoding="utf-8")),
 )
 with replacing_folder(snakemake.output.headline) as folder:
     chosen = largest([sweep.comparison for sweep in ordered(sweeps)])

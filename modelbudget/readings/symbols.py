@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import sympy
 from sympy.printing.mathml import MathMLPresentationPrinter
 
+from modelbudget.operations import ceil_div, positive
 from modelbudget.terms import Term
 
 
@@ -13,7 +14,7 @@ def namespace(family, words: dict[str, str], fixed: dict | None = None) -> Simpl
 
     Fixing switches (tied, gated, …) leaves the formula of one kind of model.
     """
-    sizes = {name: sympy.Symbol(name, integer=True) for name in family.sizes()}
+    sizes = {name: sympy.Symbol(name) for name in family.sizes()}
     sizes |= {name: int(value) for name, value in (fixed or {}).items()}
     return SimpleNamespace(**sizes, **words)
 
@@ -54,3 +55,13 @@ class _Printer(MathMLPresentationPrinter):
         element = self.dom.createElement(tag)
         element.appendChild(self.dom.createTextNode(text))
         return element
+
+
+@ceil_div.register(sympy.Basic)
+def _(x, y):
+    return sympy.ceiling(x / sympy.sympify(y))
+
+
+@positive.register(sympy.Basic)
+def _(x):
+    return sympy.Piecewise((1, x > 0), (0, True))

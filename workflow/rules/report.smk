@@ -2,20 +2,11 @@
 # as a picture.
 
 
-BESIDE_THE_SWEEPS = {
-    name: path
-    for name, path in {
-        "ledger": "results/gpt-2-ledger/ledger.parquet",
-        "surgery": "results/tying-surgery/surgery.parquet",
-        "provenance": "results/provenance.json",
-    }.items()
-    if Path(path).exists()
-}
-
-
 rule report:
     input:
-        **BESIDE_THE_SWEEPS,
+        ledger="results/gpt-2-ledger/ledger.parquet",
+        surgery="results/tying-surgery/surgery.parquet",
+        provenance="results/provenance.json",
         summaries=expand("results/{sweep}/sweep.json", sweep=SWEEPS),
         points=expand("results/{sweep}/points.parquet", sweep=SWEEPS),
         comparisons=expand("results/{sweep}/comparison.parquet", sweep=SWEEPS),
