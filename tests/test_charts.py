@@ -219,7 +219,7 @@ def test_files_hold_one_chart_three_times(tmp_path):
     assert list(load(tmp_path)) == ["shares", "total"]
 
 
-# What protanopes, deuteranopes and tritanopes see: Machado, Oliveira and Fernandes 2009, severity 1.
+# Machado, Oliveira and Fernandes 2009, severity 1: what each kind of colour-blindness sees.
 BLINDNESS = {
     "none": np.eye(3),
     "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],

@@ -21,17 +21,15 @@ class Group(NamedTuple):
 _GROUPS = (
     Group("norms", ("norm",), "#1f1f1f", "#f5f5f5"),
     Group("cross-attention", ("cross_attention",), "#a3243f", "#c23f5c"),
-    Group("positions", ("position", "positions", "relative"), "#74c0f5", "#8fd0ff"),
-    Group("token embedding", ("token", "segment", "factor"), "#0b4f9e", "#2f80ea"),
-    Group("experts", ("experts", "expert", "shared_expert"), "#b4d14c", "#b3cc2f"),
+    Group("positions", ("position", "position_bias"), "#74c0f5", "#8fd0ff"),
     Group("router", ("router",), "#5a6410", "#5c6618"),
-    Group(
-        "recurrent cells", ("recurrent", "cell", "time_mix", "channel_mix"), "#c77bc9", "#eaaee6"
-    ),
-    Group("state space", ("ssm", "state_space", "mixer", "mamba"), "#3d0f70", "#7d55c9"),
-    Group("attention", ("attention",), "#d4581a", "#ea7f33"),
+    Group("experts", ("experts",), "#b4d14c", "#b3cc2f"),
+    Group("recurrent cells", ("recurrent",), "#c77bc9", "#eaaee6"),
+    Group("state space", ("state_space",), "#3d0f70", "#7d55c9"),
+    Group("attention", ("attention", "latent"), "#d4581a", "#ea7f33"),
     Group("MLP", ("mlp",), "#0f7f63", "#38c79a"),
     Group("head", ("head",), "#d69500", "#ffdf9a"),
+    Group("token embedding", ("embedding",), "#0b4f9e", "#2f80ea"),
     Group("other", (), "#a39d94", "#808080"),
 )
 

@@ -38,14 +38,16 @@ def _ledger_table(ledger: pl.DataFrame, name: str) -> Markup:
         numbers=("n", "one, expected", "one, true", "all, expected", "all, true"),
         html=("module",),
         red=(~ledger["agrees"].fill_null(False)).to_list(),
+        whole=(ledger["module"] == "total").to_list(),
     )
 
 
 def _module(row: dict) -> Markup:
     """The module's path; below it, its formula, or whose matrix it uses."""
-    owner = row["shared_with"]
-    below = f"matrix of {owner}" if owner else row["formula"].replace("*", "·")
-    return Markup("<code>{}</code><br><small>{}</small>").format(row["module"], below)
+    path = Markup("<code>{}</code>").format(row["module"])
+    if row["shared_with"]:
+        return path + Markup("<br><small>matrix of {}</small>").format(row["shared_with"])
+    return path + Markup(f"<br>{row['mathml']}") if row["each_expected"] else path
 
 
 def surgery_section(surgery: pl.DataFrame | None, its_verdict: Verdict | None) -> dict | None:

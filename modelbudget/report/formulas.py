@@ -14,11 +14,8 @@ from modelbudget.terms import Term, Terms
 def formulas(point: dict) -> Terms:
     """Terms of a row of points.parquet over symbols for its sizes, with its switches put in."""
     family = families()[point["family"]]
-    switches = {
-        name: point[name] for name in family.sizes() if family.model_fields[name].annotation is bool
-    }
     words = {name: point[name] for name in family.words()}
-    return family.parameters(symbols.namespace(family, words, switches))
+    return family.parameters(symbols.namespace(family, words, symbols.settled(family, point)))
 
 
 def component_rows(point: dict, comparison: pl.DataFrame, with_numbers: bool = False) -> list[dict]:

@@ -1,12 +1,11 @@
 """What the pipeline left behind, as the page takes it."""
 
-from fractions import Fraction
 from typing import NamedTuple
 
 import polars as pl
 
 from modelbudget.catalogue import Catalogue
-from modelbudget.expand import resolve
+from modelbudget.expand import named_architecture
 
 
 class SweepResult(NamedTuple):
@@ -38,10 +37,6 @@ def ordered(sweeps: list[SweepResult]) -> list[SweepResult]:
 
 def known_models(catalogue: Catalogue) -> dict[str, str]:
     """Digest of each named model's architecture → the name that people know it by."""
-    known = {}
-    for base in catalogue.bases.values():
-        if base.model is not None:
-            fields = resolve(base, {}, {})
-            whole = {k: int(v) if isinstance(v, Fraction) else v for k, v in fields.items()}
-            known.setdefault(base.family.model_validate(whole).digest(), base.label)
-    return known
+    named = [base for base in catalogue.bases.values() if base.model is not None]
+    # Models that are alike go by the name of the first.
+    return {named_architecture(base).digest(): base.label for base in reversed(named)}

@@ -40,9 +40,11 @@ def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
     )
 
 
-def of_table(name: str, title: str, table: pl.DataFrame, models: dict[str, int]) -> Verdict:
-    """For the tables beside the sweeps."""
-    return Verdict(name, title, table.height, int(table["agrees"].fill_null(False).sum()), models)
+def of_table(name: str, title: str, table: pl.DataFrame, model: str) -> Verdict:
+    """For the tables beside the sweeps: `model` is the column that tells one model from another."""
+    agreed = int(table["agrees"].fill_null(False).sum())
+    models = table.group_by("device").agg(pl.col(model).n_unique()).sort("device")
+    return Verdict(name, title, table.height, agreed, dict(models.rows()))
 
 
 def verdicts(results: Results) -> list[Verdict]:
@@ -52,11 +54,9 @@ def verdicts(results: Results) -> list[Verdict]:
         for sweep in ordered(results.sweeps)
     ]
     if results.ledger is not None:
-        found.append(of_table("gpt-2-ledger", "The GPT-2 ledger", results.ledger, {}))
+        found.append(of_table("gpt-2-ledger", "The GPT-2 ledger", results.ledger, "model"))
     if results.surgery is not None:
-        devices = results.surgery.group_by("device").agg(pl.col("step").n_unique()).sort("device")
-        models = dict(devices.rows())
-        found.append(of_table("tying-surgery", "Tying as surgery", results.surgery, models))
+        found.append(of_table("tying-surgery", "Tying as surgery", results.surgery, "step"))
     return found
 
 
