@@ -44,16 +44,17 @@ _CONFIG = {
     },
     "legend": {
         "orient": "top", "labelColor": INK, "labelFontSize": 12, "titleColor": SOFT,
-        "titleFontSize": 12, "titleFontWeight": "normal", "symbolType": "square", "offset": 8,
+        "titleFontSize": 12, "titleFontWeight": "normal", "offset": 8,
         "titleLimit": 400, "gradientLabelOffset": 6,
     },
     "text": {"color": INK, "fontSize": 12},
 }  # fmt: skip
 
 
-def colour(titles: list[str], legend=alt.Undefined) -> alt.Color:
+def colour(titles: list[str], **legend) -> alt.Color:
     """The colour channel of a table's `group` column, for the groups it holds."""
     scale = alt.Scale(domain=titles, range=[GROUPS[title].light for title in titles])
+    legend = alt.Legend(symbolType="square", **legend)
     return alt.Color("group:N", scale=scale, legend=legend, title=None)
 
 

@@ -23,8 +23,7 @@ def _ledger_table(ledger: pl.DataFrame, name: str) -> Markup:
     rows = [
         {
             "module": _module(row),
-            "kind": row["kind"],
-            "n": row["instances"],
+            "kind": f"{row['instances']} × {row['kind']}" if row["instances"] > 1 else row["kind"],
             "one, expected": row["each_expected"],
             "one, true": row["each_true"],
             "all, expected": row["expected"],
@@ -35,7 +34,7 @@ def _ledger_table(ledger: pl.DataFrame, name: str) -> Markup:
     return tables.table(
         rows,
         f"Modules of {name}",
-        numbers=("n", "one, expected", "one, true", "all, expected", "all, true"),
+        numbers=("one, expected", "one, true", "all, expected", "all, true"),
         html=("module",),
         red=(~ledger["agrees"].fill_null(False)).to_list(),
         whole=(ledger["module"] == "total").to_list(),
