@@ -113,7 +113,7 @@ def totals_along(
             "total:Q",
             title=UNITS[quantity],
             scale=alt.Scale(type="log", nice=False),
-            axis=_axis(labelExpr=theme.SHORT, tickCount=5, **theme.ticks(low, high)),
+            axis=_axis(labelExpr=theme.SHORT, **theme.ticks(low, high)),
         ),
         tooltip=[
             alt.Tooltip(f"{axis}:Q", format=","),
@@ -151,7 +151,7 @@ def _size(axis: str, rows: pl.DataFrame, title: str, column: str | None = None) 
     """A size from left to right, read from another column if one is named."""
     ends = values(rows, axis)
     logarithmic = _is_logarithmic(rows[axis])
-    ticks = theme.ticks(ends[0], ends[-1]) if logarithmic else {}
+    ticks = theme.ticks(ends[0], ends[-1]) if logarithmic else {"tickCount": 5}
     return alt.X(
         f"{column or axis}:Q",
         title=title,
@@ -161,7 +161,6 @@ def _size(axis: str, rows: pl.DataFrame, title: str, column: str | None = None) 
         axis=alt.Axis(
             grid=False,
             labelExpr=theme.EXACT,
-            tickCount=5,
             **({"values": ends} if len(ends) <= FEW else ticks),
         ),
     )
