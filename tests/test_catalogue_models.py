@@ -7,7 +7,7 @@ import torch
 
 from modelbudget.catalogue import Base, Catalogue
 from modelbudget.errors import InputError
-from modelbudget.expand import architecture_of
+from modelbudget.expand import named_architecture
 from modelbudget.measure.count import count
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.terms import total
@@ -21,7 +21,7 @@ def base(request) -> Base:
 
 
 def test_predicted_and_measured_agree_with_the_known_count(base):
-    a = architecture_of(base)
+    a = named_architecture(base)
     with uninitialised(), torch.device("meta"):
         counts = count(a.build())
     measured = {name: c.parameters for name, c in counts.items() if c.parameters}
@@ -35,7 +35,7 @@ def test_printed_size_agrees_or_a_reason_is_given(base):
     if model.published_value is None:
         assert model.published is None
         return
-    a = architecture_of(base)
+    a = named_architecture(base)
     difference = total(a.parameters(a)) - model.published_value
     agrees = abs(difference) <= (model.published_tolerance or 0)
     assert agrees == (model.reason is None), difference
@@ -47,7 +47,7 @@ ACTIVE = [base for base in BASES if base.model.published_active]
 @pytest.mark.parametrize("base", ACTIVE, ids=lambda base: base.name)
 def test_printed_active_size_is_one_of_two_conventions(base):
     """With the input embedding (Mixtral, OLMoE, Qwen 3) or without (DeepSeek, gpt-oss)."""
-    a = architecture_of(base)
+    a = named_architecture(base)
     terms = a.active_parameters(a)
     embedding = terms["embedding.token"].total
     off = [abs(total(terms) - without - base.model.published_active) for without in (0, embedding)]
@@ -61,7 +61,7 @@ def test_printed_active_size_is_one_of_two_conventions(base):
 )  # fmt: skip
 def test_active_parameters(name, active):
     """Counts from closed forms that others have written, input embedding included."""
-    a = architecture_of(next(base for base in BASES if base.name == name))
+    a = named_architecture(next(base for base in BASES if base.name == name))
     assert total(a.active_parameters(a)) == active
 
 

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from modelbudget.catalogue import Catalogue
-from modelbudget.expand import architecture_of
+from modelbudget.expand import named_architecture
 from modelbudget.terms import total
 
 BASES = [
@@ -95,7 +95,7 @@ def count(model: torch.nn.Module) -> int:
 
 @pytest.mark.parametrize("base", BASES, ids=lambda base: base.name)
 def test_equal_to_the_class(base):
-    a = architecture_of(base)
+    a = named_architecture(base)
     name = base.model.transformers or base.model.stand_in
     with torch.device("meta"):
         kind = name.removesuffix("ForCausalLM").removesuffix("LMHeadModel")

@@ -1,0 +1,120 @@
+"""Random legal architectures, small enough to build by the hundred."""
+
+from hypothesis import strategies as st
+
+from modelbudget.families.decoder import Decoder
+from modelbudget.families.hybrid import Hybrid
+
+ATTENTION_BIASES = ["query_bias", "key_bias", "value_bias", "output_bias"]
+SWITCHES = ["gated", "head_bias", "tied", "up_bias", "down_bias", *ATTENTION_BIASES]
+small = st.integers(1, 9)
+
+
+@st.composite
+def sizes_and_switches(draw) -> dict:
+    """What decoder and hybrid share."""
+    n_kv_head = draw(st.integers(1, 3))
+    norm = draw(st.sampled_from(["layernorm", "rmsnorm"]))
+    norm_scale = draw(st.booleans())
+    return {
+        "n_vocab": draw(small),
+        "d_model": draw(small),
+        "n_layer": draw(st.integers(1, 3)),
+        "n_kv_head": n_kv_head,
+        "n_head": n_kv_head * draw(st.integers(1, 3)),
+        "d_head": 2 * draw(st.integers(1, 4)),
+        "d_ff": draw(small),
+        "norm": norm,
+        "norm_scale": norm_scale,
+        "norm_bias": norm == "layernorm" and norm_scale and draw(st.booleans()),
+        "activation": draw(st.sampled_from(["gelu", "relu", "silu"])),
+        **{name: draw(st.booleans()) for name in SWITCHES},
+    }
+
+
+@st.composite
+def decoders(draw) -> Decoder:
+    """Every switch, word and size is drawn; the record is legal by construction."""
+    shared = draw(sizes_and_switches())
+    parallel = draw(st.booleans())
+    mixers = draw(st.lists(st.sampled_from(["attention", "latent", "recurrent"]), min_size=1))[:3]
+    mlps = draw(st.lists(st.sampled_from(["mlp", "experts"]), min_size=1))[:3]
+    if not parallel:
+        draw(st.sampled_from([[], mixers, mlps])).append("none")
+    fields = {
+        "mixers": " ".join(mixers),
+        "mlps": " ".join(mlps),
+        "parallel": parallel,
+        "norm_placement": "pre" if parallel else draw(placements),
+        "vocab_multiple": draw(small),
+        "d_emb": draw(st.integers(0, 4)),
+        "n_ctx": draw(st.integers(8, 12)),
+        "n_bucket": draw(st.integers(1, 40)),
+        "q_lora_rank": draw(st.integers(0, 4)),
+        **{name: draw(st.booleans()) for name in ("shared_norm", "embedding_norm", "final_norm")},
+    }
+    fields |= draw(positions(mixers, shared["d_head"]))
+    if "attention" in mixers:
+        fields |= draw(heads(shared))
+    else:
+        shared |= dict.fromkeys(ATTENTION_BIASES, False)
+    if "latent" in mixers:
+        fields |= {name: draw(small) for name in ("kv_lora_rank", "d_nope", "d_value")}
+        fields["d_rope"] = 2 * draw(small)
+    if "recurrent" in mixers:
+        fields["d_hidden"] = draw(small)
+    if "experts" in mlps:
+        fields |= draw(experts(shared["n_layer"]))
+    return Decoder(**shared | fields)
+
+
+placements = st.sampled_from(["pre", "post", "output", "both"])
+
+
+@st.composite
+def positions(draw, mixers: list[str], d_head: int) -> dict:
+    words = ["none", "learned", "sinusoidal", "rotary", "alibi", "buckets", "relative"]
+    if "latent" in mixers:
+        words = ["rotary"]
+    elif "attention" not in mixers:
+        words = words[:4]
+    word = draw(st.sampled_from(words))
+    sizes = {
+        "learned": {"position_offset": draw(st.integers(0, 3))},
+        "rotary": {"d_rotary": 2 * draw(st.integers(0, d_head // 2))},
+    }
+    return {"position": word} | sizes.get(word, {})
+
+
+@st.composite
+def heads(draw, shared: dict) -> dict:
+    qk_norm = draw(st.sampled_from(["none", "shared", "separate", "joint"]))
+    shifts = shared["norm"] == "layernorm" and shared["norm_scale"] and qk_norm != "none"
+    return {
+        "qk_norm": qk_norm,
+        "qk_norm_bias": shifts and draw(st.booleans()),
+        "sinks": draw(st.booleans()),
+    }
+
+
+@st.composite
+def experts(draw, n_layer: int) -> dict:
+    n_expert = draw(small)
+    d_shared = draw(st.integers(0, 3))
+    return {
+        "n_expert": n_expert,
+        "n_expert_per_token": draw(st.integers(1, n_expert)),
+        "d_expert": draw(small),
+        "d_shared": d_shared,
+        "shared_gate": d_shared > 0 and draw(st.booleans()),
+        "router_bias": draw(st.sampled_from(["none", "logit", "selection"])),
+        "n_dense_layer": draw(st.integers(0, n_layer)),
+    }
+
+
+@st.composite
+def hybrids(draw) -> Hybrid:
+    return Hybrid(**draw(sizes_and_switches()), d_hidden=draw(small))
+
+
+architectures = decoders() | hybrids()
