@@ -29,7 +29,13 @@ class Model(_Strict):
     fields: Fields
     source: str = Field(description="where the fields were published")
     published: str | None = Field(None, description="the size as printed, e.g. 540.35B")
+    published_value: float | None = Field(None, description="the printed size as a number")
+    published_tolerance: float | None = Field(
+        None, description="half-width within which a count agrees; none: the print was not checked"
+    )
     exact: Count | None = Field(None, description="a parameter count that others have counted")
+    exact_source: str | None = Field(None, description="who counted")
+    remark: str | None = Field(None, description="why counts differ, or what is unexplained")
 
 
 class Series(_Strict):

@@ -15,9 +15,9 @@ class RecurrentLayerFields(Architecture):
     cell: Literal["rnn", "gru", "lstm"] = "lstm"
     d_hidden: Count = Field(description="cells of every layer but the last")
     d_last: Count = Field(description="cells of the last layer")
-    projected: bool = Field(False, description="each layer hands on d_projection and not all cells")
+    projected: bool = Field(False, description="each layer hands on d_projection, not all cells")
     d_projection: Count = Field(
-        description="width that projected layers hand on, also to themselves"
+        description="width that projected layers hand on, to themselves too"
     )
     input_bias: bool = Field(True, description="each gate adds a bias to what the input gives")
     hidden_bias: bool = Field(

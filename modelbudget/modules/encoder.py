@@ -5,7 +5,7 @@ from torch import nn
 
 from modelbudget.modules.mlp import ACTIVATIONS, MLP
 from modelbudget.modules.multi_head import MultiHead
-from modelbudget.modules.output import Output
+from modelbudget.modules.output import make_head
 from modelbudget.modules.sized_norm import make_norm
 
 
@@ -83,7 +83,7 @@ class EncoderModel(nn.Module):
         self.pooler = nn.Linear(a.d_model, a.d_model) if a.pooler else None
         self.next_sentence = nn.Linear(a.d_model, 2) if a.next_sentence else None
         self.transform = Transform(a) if a.transform else None
-        self.head = Output(a, self.embedding.token, a.d_embedding)
+        self.head = make_head(a, self.embedding.token, a.d_embedding)
         self.n_times = a.n_layer // a.n_distinct
         self.window, self.global_every = a.window, a.global_every
 

@@ -5,7 +5,7 @@ from torch import nn
 
 from modelbudget.modules.mlp import MLP
 from modelbudget.modules.multi_head import MultiHead
-from modelbudget.modules.output import Output
+from modelbudget.modules.output import make_head
 from modelbudget.modules.relative_buckets import bucket
 from modelbudget.modules.sinusoid import sinusoid
 from modelbudget.modules.sized_norm import make_norm
@@ -89,7 +89,7 @@ class EncoderDecoderModel(nn.Module):
         self.embedding = nn.ModuleDict({"token": nn.Embedding(a.n_vocab, a.d_model)})
         self.encoder = Stack(a, a.n_encoder_layer, cross=False)
         self.decoder = Stack(a, a.n_decoder_layer, cross=True)
-        self.head = Output(a, self.embedding["token"], a.d_model)
+        self.head = make_head(a, self.embedding["token"], a.d_model)
         # Vaswani et al. 2017, §3.4: rows of the shared matrix are small, positions are not.
         self.scale_in = a.d_model**0.5 if a.position == "sinusoidal" else 1.0
         # T5 scales on the way out instead, and only where the matrix is shared.

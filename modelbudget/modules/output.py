@@ -8,14 +8,14 @@ from torch.nn import functional as F
 class Output(nn.Module):
     """States (batch, length, width) to logits (batch, length, n_vocab).
 
-    Tied means the very Parameter of `token`, the token embedding, and not a copy.
+    Tied means the very Parameter of a token embedding, and not a copy.
     """
 
-    def __init__(self, a, token: nn.Embedding | None, width: int):
+    def __init__(self, n_vocab: int, width: int, bias: bool, tied_to: nn.Embedding | None):
         super().__init__()
-        self.tied = a.tied
-        self.weight = token.weight if a.tied else nn.Parameter(torch.empty(a.n_vocab, width))
-        self.bias = nn.Parameter(torch.empty(a.n_vocab)) if a.head_bias else None
+        self.tied = tied_to is not None
+        self.weight = tied_to.weight if self.tied else nn.Parameter(torch.empty(n_vocab, width))
+        self.bias = nn.Parameter(torch.empty(n_vocab)) if bias else None
 
     def reset_parameters(self):
         if not self.tied:
@@ -25,3 +25,8 @@ class Output(nn.Module):
 
     def forward(self, x):
         return F.linear(x, self.weight, self.bias)
+
+
+def make_head(a, token: nn.Embedding, width: int) -> Output:
+    """The architecture's head over states of `width`, tied to `token` or not."""
+    return Output(a.n_vocab, width, a.head_bias, token if a.tied else None)

@@ -20,20 +20,15 @@ class RecurrentLayer(nn.Module):
         self.input = nn.Linear(width_below, gates * n_cell, bias=a.input_bias)
         self.hidden = nn.Linear(width, gates * n_cell, bias=a.hidden_bias)
         self.projection = nn.Linear(n_cell, width, bias=False) if a.projected else None
-        self.width, self.n_cell = width, n_cell
-        self.step = getattr(self, a.cell)
-
-    def reset_parameters(self):
-        bound = self.n_cell**-0.5  # as in torch's recurrent layers
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+        self.width, self.n_cell, self.cell = width, n_cell, a.cell
 
     def forward(self, x):
         state = x.new_zeros(x.shape[0], self.width)
         cells = x.new_zeros(x.shape[0], self.n_cell)
+        step = getattr(self, self.cell)
         states = []
         for below in self.input(x).unbind(1):
-            state, cells = self.step(below, state, cells)
+            state, cells = step(below, state, cells)
             states.append(state)
         return torch.stack(states, dim=1)
 

@@ -3,7 +3,7 @@
 from torch import nn
 
 from modelbudget.modules.character_input import CharacterInput
-from modelbudget.modules.output import Output
+from modelbudget.modules.output import make_head
 from modelbudget.modules.recurrent_layer import recurrent_layers
 
 
@@ -14,7 +14,7 @@ class RecurrentLMModel(nn.Module):
         super().__init__()
         self.embedding = nn.ModuleDict({"token": nn.Embedding(a.n_vocab, a.d_model)})
         self.layer = recurrent_layers(a)
-        self.head = Output(a, self.embedding["token"], self.layer[-1].width)
+        self.head = make_head(a, self.embedding["token"], self.layer[-1].width)
 
     def forward(self, tokens):
         x = self.embedding["token"](tokens)
