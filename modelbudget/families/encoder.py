@@ -5,18 +5,16 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from modelbudget.architecture import Count
-from modelbudget.components import mlp, multi_head, offset_position, output, sized_norm
-from modelbudget.components.embedding import HeadFields, TokenFields
+from modelbudget.components import mlp, multi_head, offset_position, sized_norm, words
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.offset_position import CountOrNone, OffsetPositionFields
+from modelbudget.components.words import WordFields
 from modelbudget.terms import Terms, part
 
 
-class Encoder(
-    HeadFields, NormFields, MLPFields, MultiHeadFields, OffsetPositionFields, TokenFields
-):
+class Encoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionFields, WordFields):
     """A masked language model: every token looks at all the others.
 
     The `transform` stands between the last layer and the head: a square matrix, the activation
@@ -106,7 +104,7 @@ class Encoder(
             **part(
                 "embedding",
                 {
-                    "token": a.n_vocab * a.d_embedding,
+                    "token": words.token(a, a.d_embedding),
                     "position": learned * offset_position.parameters(a, a.d_embedding),
                     "segment": a.n_segment * a.d_embedding,
                     "norm": a.embedding_norm * narrow,
@@ -125,7 +123,7 @@ class Encoder(
                     "next_sentence": a.next_sentence * 2 * (a.d_model + 1),
                     "transform.dense": a.transform * dense,
                     "transform.norm": a.transform * narrow,
-                    "head": output.head(a, a.d_embedding),
+                    "head": words.head(a, a.d_embedding),
                 },
             ),
         }

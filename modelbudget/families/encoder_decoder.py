@@ -5,18 +5,16 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from modelbudget.architecture import Count
-from modelbudget.components import mlp, multi_head, offset_position, output, sized_norm
-from modelbudget.components.embedding import HeadFields, TokenFields
+from modelbudget.components import mlp, multi_head, offset_position, sized_norm, words
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.offset_position import OffsetPositionFields
+from modelbudget.components.words import WordFields
 from modelbudget.terms import Terms, part
 
 
-class EncoderDecoder(
-    HeadFields, NormFields, MLPFields, MultiHeadFields, OffsetPositionFields, TokenFields
-):
+class EncoderDecoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionFields, WordFields):
     """One stack reads the source, another writes the target and looks at what the first read.
 
     Source and target share one token embedding.
@@ -65,7 +63,7 @@ class EncoderDecoder(
             "norm.final": a.final_norm * norm,
         }
         return {
-            **part("embedding", {"token": a.n_vocab * a.d_model}),
+            **part("embedding", {"token": words.token(a, a.d_model)}),
             **part("encoder", stack),
             **part("encoder.layer.attention", attention, n_encoder),
             **part("encoder.layer.mlp", mlp.parameters(a), n_encoder),
@@ -77,7 +75,7 @@ class EncoderDecoder(
             **part(
                 "decoder.layer.norm", dict.fromkeys(("attention", "cross", "mlp"), norm), n_decoder
             ),
-            **part("", {"head": output.head(a, a.d_model)}),
+            **part("", {"head": words.head(a, a.d_model)}),
         }
 
     def build(self):

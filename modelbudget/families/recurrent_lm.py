@@ -4,14 +4,15 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.components import character_input, output, recurrent_layer
+from modelbudget.architecture import Count
+from modelbudget.components import character_input, recurrent_layer, words
 from modelbudget.components.character_input import CharacterInputFields
-from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.recurrent_layer import RecurrentLayerFields
+from modelbudget.components.words import WordFields
 from modelbudget.terms import Terms, part
 
 
-class RecurrentLM(HeadFields, RecurrentLayerFields, TokenFields):
+class RecurrentLM(RecurrentLayerFields, WordFields):
     """Token embedding, recurrent layers, head."""
 
     @model_validator(mode="after")
@@ -28,9 +29,9 @@ class RecurrentLM(HeadFields, RecurrentLayerFields, TokenFields):
     def parameters(a) -> Terms:
         """Zaremba et al. 2014, §3; tied: Press & Wolf 2017; unlike widths: Merity et al. 2018."""
         return {
-            **part("embedding", {"token": a.n_vocab * a.d_model}),
+            **part("embedding", {"token": words.token(a, a.d_model)}),
             **part("layer", recurrent_layer.parameters(a)),
-            **part("", {"head": output.head(a, recurrent_layer.width(a))}),
+            **part("", {"head": words.head(a, recurrent_layer.width(a))}),
         }
 
     def build(self):
@@ -39,9 +40,10 @@ class RecurrentLM(HeadFields, RecurrentLayerFields, TokenFields):
         return RecurrentLMModel(self)
 
 
-class CharacterLM(RecurrentLayerFields, CharacterInputFields, TokenFields):
+class CharacterLM(RecurrentLayerFields, CharacterInputFields):
     """Words come in as letters and go out as words: there is no table to tie the head to."""
 
+    n_vocab: Count = Field(description="words that the head scores")
     head_bias: bool = Field(False, description="the head adds a bias for each word")
 
     @staticmethod

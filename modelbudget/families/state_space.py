@@ -3,15 +3,15 @@
 from pydantic import Field
 
 from modelbudget.architecture import Count
-from modelbudget.components import output, selective_scan, sized_norm, state_space_dual
-from modelbudget.components.embedding import HeadFields, TokenFields
+from modelbudget.components import selective_scan, sized_norm, state_space_dual, words
 from modelbudget.components.norm import NormFields
 from modelbudget.components.selective_scan import SelectiveScanFields
 from modelbudget.components.state_space_dual import StateSpaceDualFields
+from modelbudget.components.words import WordFields
 from modelbudget.terms import Terms, part
 
 
-class SelectiveScan(HeadFields, NormFields, SelectiveScanFields, TokenFields):
+class SelectiveScan(NormFields, SelectiveScanFields, WordFields):
     """Mamba: every layer is a norm and a selective scan; there is no attention and no MLP."""
 
     n_layer: Count = Field(description="layers, each one norm and one scan")
@@ -27,7 +27,7 @@ class SelectiveScan(HeadFields, NormFields, SelectiveScanFields, TokenFields):
         return SelectiveScanModel(self)
 
 
-class StateSpaceDual(HeadFields, NormFields, StateSpaceDualFields, TokenFields):
+class StateSpaceDual(NormFields, StateSpaceDualFields, WordFields):
     """Mamba-2: as Mamba, with heads."""
 
     n_layer: Count = Field(description="layers, each one norm and one scan")
@@ -46,9 +46,9 @@ class StateSpaceDual(HeadFields, NormFields, StateSpaceDualFields, TokenFields):
 def _parameters(a, mixer: dict) -> Terms:
     norm = sized_norm.parameters(a, a.d_model)
     return {
-        **part("embedding", {"token": a.n_vocab * a.d_model}),
+        **part("embedding", {"token": words.token(a, a.d_model)}),
         **part("layer.mixer", mixer, a.n_layer),
         **part("layer", {"norm": norm}, a.n_layer),
         **part("norm", {"final": norm}),
-        **part("", {"head": output.head(a, a.d_model)}),
+        **part("", {"head": words.head(a, a.d_model)}),
     }

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.output import Output
+from modelbudget.modules.words import Output
 
 
 def clusters(a) -> list[tuple[int, int, int]]:

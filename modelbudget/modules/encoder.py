@@ -5,8 +5,8 @@ from torch import nn
 
 from modelbudget.modules.mlp import ACTIVATIONS, MLP
 from modelbudget.modules.multi_head import MultiHead
-from modelbudget.modules.output import make_head
 from modelbudget.modules.sized_norm import make_norm
+from modelbudget.modules.words import make_head
 
 
 class EncoderEmbedding(nn.Module):

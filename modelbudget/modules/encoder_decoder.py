@@ -5,10 +5,10 @@ from torch import nn
 
 from modelbudget.modules.mlp import MLP
 from modelbudget.modules.multi_head import MultiHead
-from modelbudget.modules.output import make_head
 from modelbudget.modules.relative_buckets import bucket
-from modelbudget.modules.sinusoid import sinusoid
 from modelbudget.modules.sized_norm import make_norm
+from modelbudget.modules.waves import sinusoid
+from modelbudget.modules.words import make_head
 
 
 class StackLayer(nn.Module):

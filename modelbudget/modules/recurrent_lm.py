@@ -3,8 +3,8 @@
 from torch import nn
 
 from modelbudget.modules.character_input import CharacterInput
-from modelbudget.modules.output import make_head
 from modelbudget.modules.recurrent_layer import recurrent_layers
+from modelbudget.modules.words import make_head
 
 
 class RecurrentLMModel(nn.Module):

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.output import make_head
 from modelbudget.modules.sized_norm import make_norm
+from modelbudget.modules.words import make_head
 
 
 class Mixer(nn.Module):

@@ -2,10 +2,10 @@
 
 from torch import nn
 
-from modelbudget.modules.output import make_head
 from modelbudget.modules.selective_scan import SelectiveScanMixer
 from modelbudget.modules.sized_norm import make_norm
 from modelbudget.modules.state_space_dual import StateSpaceDualMixer
+from modelbudget.modules.words import make_head
 
 
 class StateSpaceLayer(nn.Module):

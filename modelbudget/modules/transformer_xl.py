@@ -6,8 +6,8 @@ from torch import nn
 from modelbudget.modules.adaptive import AdaptiveInput, AdaptiveSoftmax
 from modelbudget.modules.mlp import MLP
 from modelbudget.modules.relative_attention import RelativeAttention
-from modelbudget.modules.sinusoid import sinusoid
 from modelbudget.modules.sized_norm import make_norm
+from modelbudget.modules.waves import sinusoid
 
 
 class TransformerXLLayer(nn.Module):
