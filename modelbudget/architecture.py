@@ -23,6 +23,8 @@ MAX_COUNT = 2**63 - 1
 """Tables hold 64-bit integers. What does not fit is refused, never wrapped."""
 
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+Size = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+"""A count that may be 0, where 0 means that there is none."""
 
 
 class Architecture(BaseModel):

@@ -1,45 +1,14 @@
-"""Sizes that no library class holds, and the known differences from print, by the numbers."""
+"""The known differences between models and what was printed of them, by the numbers."""
 
 import pytest
 from conftest import ROOT
 
 from modelbudget.catalogue import Catalogue
 from modelbudget.expand import named_architecture
+from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.terms import total
 
 CATALOGUE = Catalogue(ROOT / "configs" / "models")
-
-# Closed forms that others worked out from the papers' sizes; Transformer-XL's are also what its
-# authors' PyTorch code holds, AWD-LSTM's what torch.nn.LSTM does.
-COUNTED_ELSEWHERE = {
-    "transformer-base": 63_082_496,
-    "transformer-big": 214_245_376,
-    "transformer-depth-2": 33_656_832,
-    "transformer-depth-4": 48_369_664,
-    "transformer-depth-8": 77_795_328,
-    "transformer-width-256": 26_834_944,
-    "transformer-width-1024": 163_889_152,
-    "transformer-ff-1024": 50_487_296,
-    "transformer-ff-4096": 88_272_896,
-    "transformer-key-16": 55_990_784,
-    "transformer-key-32": 58_354_688,
-    "zaremba-medium": 19_775_200,
-    "zaremba-large": 66_022_000,
-    "awd-lstm-ptb": 24_221_600,
-    "awd-lstm-wikitext-2": 33_556_078,
-    "lstm-512-512": 815_406_975,
-    "lstm-1024-512": 818_030_463,
-    "lstm-2048-512": 822_753_151,
-    "lstm-8192-2048": 3_401_878_399,
-    "big-lstm": 1_776_882_559,
-    "big-lstm-cnn-input": 1_036_156_287,
-    "transformer-xl-standard": 151_107_538,
-    "transformer-xl-large": 285_170_506,
-    "transformer-xl-12-layers": 41_055_436,
-    "transformer-xl-24-layers": 277_231_820,
-    "transformer-xl-base-1b": 357_812_082,
-    "transformer-xl-large-1b": 841_295_982,
-}
 
 
 def parameters(name: str, **changes) -> int:
@@ -48,12 +17,11 @@ def parameters(name: str, **changes) -> int:
     return total(changed.parameters(changed))
 
 
-@pytest.mark.parametrize(("name", "count"), COUNTED_ELSEWHERE.items())
-def test_counted_elsewhere(name, count):
-    assert parameters(name) == count
-
-
-TABLE_3 = [name for name in COUNTED_ELSEWHERE if name.startswith("transformer-")][:11]
+TABLE_3 = [
+    name
+    for name, base in CATALOGUE.bases.items()
+    if base.model and base.family is EncoderDecoder and base.fields["position"] == "sinusoidal"
+]
 
 
 @pytest.mark.parametrize("name", [name for name in TABLE_3 if name != "transformer-big"])
@@ -86,7 +54,7 @@ def test_transformer_xl_base_is_printed_untied_and_large_tied():
 def test_unexplained_differences_stay_named(name, difference):
     model = CATALOGUE[name].model
     assert parameters(name) - model.published_value == difference > model.published_tolerance
-    assert model.remark.startswith("unexplained")
+    assert model.reason.startswith("unexplained")
 
 
 def test_torch_would_give_zaremba_a_second_bias():

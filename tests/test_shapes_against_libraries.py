@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 from conftest import ROOT
-from shapes import TINY_MODELS, TOKENS
+from shapes import SHAPES, TINY_MODELS, TOKENS
 from torch import nn
 from transformers import (
     AlbertConfig,
@@ -175,28 +175,29 @@ def rwkv(a):
     )  # fmt: skip
 
 
-FAMILIES = {
-    "bert-": bert, "roberta-": roberta, "albert-": albert, "modernbert-": modernbert, "t5-": t5,
-    "mamba-": mamba, "mamba-2-": mamba2, "falcon-mamba-": mamba, "rwkv-": rwkv,
+MAKE = {
+    "BertForPreTraining": bert, "RobertaForMaskedLM": roberta, "AlbertForPreTraining": albert,
+    "ModernBertForMaskedLM": modernbert, "T5ForConditionalGeneration": t5,
+    "MambaForCausalLM": mamba, "FalconMambaForCausalLM": mamba, "Mamba2ForCausalLM": mamba2,
+    "RwkvForCausalLM": rwkv,
 }  # fmt: skip
-NAMED = {
-    name: max((start for start in FAMILIES if name.startswith(start)), key=len, default=None)
+WITH_CLASS = [
+    name
     for name, base in CATALOGUE.bases.items()
-    if base.model
-}
+    if base.model and base.family in SHAPES and base.model.transformers
+]
 
 
-@pytest.mark.parametrize(("name", "start"), [pair for pair in NAMED.items() if pair[1]])
-def test_counts_equal_those_of_transformers_classes(name, start):
-    architecture = named_architecture(CATALOGUE[name])
+@pytest.mark.parametrize("name", WITH_CLASS)
+def test_counts_equal_those_of_transformers_classes(name):
+    architecture, model = named_architecture(CATALOGUE[name]), CATALOGUE[name].model
     with torch.device("meta"):
-        theirs = FAMILIES[start](architecture)
+        theirs = MAKE[model.transformers](architecture)
+    assert type(theirs).__name__ == model.transformers
     # transformers 5 ties T5's head whatever the config says; the v1.1 checkpoints are untied.
     tied_by_force = name.startswith("t5-v1-1-") * architecture.n_vocab * architecture.d_model
-    assert (
-        total(architecture.parameters(architecture))
-        == sum(p.numel() for p in theirs.parameters()) + tied_by_force
-    )
+    count = sum(p.numel() for p in theirs.parameters())
+    assert total(architecture.parameters(architecture)) == count + tied_by_force
 
 
 # Where in their state a parameter of ours lies: patterns for their names, tried in order.
