@@ -1,22 +1,52 @@
 """Token and position embeddings, and the head that turns states into logits."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from modelbudget.architecture import Architecture, Count
+from modelbudget.architecture import Architecture, Count, Size
+from modelbudget.operations import ceil_div, positive
 
 
 class TokenFields(Architecture):
-    n_vocab: Count = Field(description="rows of the token embedding: vocabulary, padding included")
+    n_vocab: Count = Field(description="words of the vocabulary")
+    vocab_multiple: Count = Field(
+        1, description="the vocabulary is padded to a multiple of this; padded rows are parameters"
+    )
     d_model: Count = Field(description="width of the residual stream")
+
+
+class FactorisedFields(TokenFields):
+    d_emb: Size = Field(
+        0,
+        description="width of a factorised embedding, with projections to d_model and back; "
+        "0: not factorised",
+    )
 
 
 class PositionFields(Architecture):
     n_ctx: Count = Field(1024, description="longest sequence, in tokens")
-    position: Literal["none", "learned", "rotary"] = Field(
-        "learned", description="how a token knows its place; only learned positions are parameters"
+    position: Literal["none", "learned", "sinusoidal", "rotary", "alibi", "buckets", "relative"] = (
+        Field(
+            "learned",
+            description="how a token knows its place; learned positions, T5's buckets of distances "
+            "and Transformer-XL's relative positions have parameters",
+        )
     )
+    position_offset: Size = Field(0, description="rows of learned positions beside the n_ctx")
+    n_bucket: Count = Field(32, description="position: buckets: distances told apart")
+    d_rotary: Size = Field(
+        0, description="position: rotary: channels of a head that are turned; 0: all"
+    )
+
+    @model_validator(mode="after")
+    def offsets_rows(self) -> Self:
+        if self.position_offset and self.position != "learned":
+            raise ValueError(
+                f"position_offset = {self.position_offset} needs position: learned; "
+                f"position: {self.position} has no rows"
+            )
+        return self
 
 
 class HeadFields(Architecture):
@@ -24,16 +54,40 @@ class HeadFields(Architecture):
     head_bias: bool = Field(False, description="the head adds a bias for each word")
 
 
-def token(a):
-    """One row of d_model for each word of the vocabulary."""
-    return a.n_vocab * a.d_model
+def rows(a):
+    """Words and padding (`make_vocab_size_divisible_by` in Megatron's code)."""
+    return a.vocab_multiple * ceil_div(a.n_vocab, a.vocab_multiple)
+
+
+def token(a, width=None):
+    """One row for each word of the vocabulary; d_model wide unless told."""
+    return rows(a) * (a.d_model if width is None else width)
+
+
+def head(a, width=None):
+    """A tied head owns no matrix (Press & Wolf 2017); its bias, if any, is its own."""
+    return (1 - a.tied) * token(a, width) + a.head_bias * rows(a)
+
+
+def factorised(a) -> dict:
+    """Token embedding and head of width d_emb, and projections to d_model and back (Lan et al.
+    2020, §3.1; both projections: OPT-350M). Not factorised, both are d_model wide.
+    """
+    width = a.d_emb + (1 - positive(a.d_emb)) * a.d_model
+    projection = a.d_emb * a.d_model
+    return {
+        "embedding.token": token(a, width),
+        "embedding.projection": projection,
+        "head": head(a, width),
+        "head.projection": projection,
+    }
 
 
 def position(a):
-    """One row of d_model for each position (Vaswani et al. 2017, §3.5: learned positions)."""
-    return int(a.position == "learned") * a.n_ctx * a.d_model
-
-
-def head(a):
-    """A tied head owns no matrix (Press & Wolf 2017); its bias, if any, is its own."""
-    return (1 - a.tied) * a.n_vocab * a.d_model + a.head_bias * a.n_vocab
+    """One row of d_model for each position (Vaswani et al. 2017, §3.5: learned positions), or
+    one number for each head and bucket of distances (Raffel et al. 2020, §2.1).
+    """
+    return (
+        int(a.position == "learned") * (a.n_ctx + a.position_offset) * a.d_model
+        + int(a.position == "buckets") * a.n_bucket * a.n_head
+    )

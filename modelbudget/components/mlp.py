@@ -18,11 +18,15 @@ class MLPFields(Architecture):
     derived: ClassVar[dict[str, str]] = {"d_ff": "4 * d_model"}
 
 
-def parameters(a) -> dict:
-    """Plain: Vaswani et al. 2017, §3.3, eq. 2. Gated: Shazeer 2020, eq. 5 and 6."""
-    up = a.d_model * a.d_ff + a.up_bias * a.d_ff
+def parameters(a, d_ff=None) -> dict:
+    """Plain: Vaswani et al. 2017, §3.3, eq. 2. Gated: Shazeer 2020, eq. 5 and 6.
+
+    The hidden width is a.d_ff unless told: experts have their own.
+    """
+    d_ff = a.d_ff if d_ff is None else d_ff
+    up = a.d_model * d_ff + a.up_bias * d_ff
     return {
         "gate": a.gated * up,
         "up": up,
-        "down": a.d_ff * a.d_model + a.down_bias * a.d_model,
+        "down": d_ff * a.d_model + a.down_bias * a.d_model,
     }

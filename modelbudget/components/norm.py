@@ -23,9 +23,10 @@ class NormFields(Architecture):
         return self
 
 
-def parameters(a):
-    """One scale and, in a full LayerNorm, one shift a channel.
+def parameters(a, width=None):
+    """One scale and, in a full LayerNorm, one shift a channel; d_model channels unless told.
 
     LayerNorm: Ba et al. 2016, §3; RMSNorm: Zhang & Sennrich 2019, eq. 4.
     """
-    return a.norm_scale * a.d_model + a.norm_bias * a.d_model
+    width = a.d_model if width is None else width
+    return a.norm_scale * width + a.norm_bias * width

@@ -7,12 +7,11 @@ from modelbudget.components import attention, embedding, mlp, norm, recurrent
 from modelbudget.components.attention import AttentionFields
 from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.mlp import MLPFields
-from modelbudget.components.norm import NormFields
 from modelbudget.components.recurrent import RecurrentFields
 from modelbudget.terms import Terms, part
 
 
-class Hybrid(HeadFields, NormFields, MLPFields, RecurrentFields, AttentionFields, TokenFields):
+class Hybrid(HeadFields, MLPFields, RecurrentFields, AttentionFields, TokenFields):
     """A language model without positions: the recurrent cells know the order.
 
     Attention has two norms, one before the cells and one between the cells and its projections.

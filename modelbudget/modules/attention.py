@@ -1,16 +1,20 @@
-"""Causal self-attention with grouped key–value heads and rotary positions."""
+"""Causal self-attention with grouped key–value heads."""
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-ROTARY_BASE = 10_000.0
+from modelbudget.modules.norm import make_norm
+from modelbudget.modules.position import causal, rotate, shift, sinusoids
 
 
 class Attention(nn.Module):
-    """States (batch, length, d_model) to states of the same shape."""
+    """States (batch, length, d_model) to states of the same shape.
 
-    def __init__(self, a):
+    `bias`, if given, is added to the scores: (n_head, length, length), with its own causal mask.
+    """
+
+    def __init__(self, a, position: str = "none"):
         super().__init__()
         self.n_head, self.n_kv_head, self.d_head = a.n_head, a.n_kv_head, a.d_head
         # n_head · d_head need not be d_model: PaLM 540B has 48 · 256 = 12,288 of 18,432.
@@ -19,32 +23,92 @@ class Attention(nn.Module):
         self.key = nn.Linear(a.d_model, d_key, bias=a.key_bias)
         self.value = nn.Linear(a.d_model, d_key, bias=a.value_bias)
         self.output = nn.Linear(d_query, a.d_model, bias=a.output_bias)
-        self.rotary = getattr(a, "position", None) == "rotary"
+        self.query_norm = make_head_norm(a, a.n_head)
+        self.key_norm = make_head_norm(a, a.n_kv_head)
+        self.d_rotary = (a.d_rotary or a.d_head) if position == "rotary" else 0
+        self.relative = position == "relative"
+        if self.relative:
+            self.position = nn.Linear(a.d_model, d_query, bias=False)
+            self.content_bias = nn.Parameter(torch.empty(a.n_head, 1, a.d_head))
+            self.position_bias = nn.Parameter(torch.empty(a.n_head, 1, a.d_head))
+        self.sinks = nn.Parameter(torch.empty(a.n_head)) if a.sinks else None
+
+    def reset_parameters(self):
+        if self.relative:
+            nn.init.normal_(self.content_bias, std=0.02)
+            nn.init.normal_(self.position_bias, std=0.02)
+        if self.sinks is not None:
+            nn.init.normal_(self.sinks, std=0.02)
+
+    def forward(self, x, bias=None):
+        q = self.split(self.query(x), self.n_head, self.query_norm)
+        k = self.split(self.key(x), self.n_kv_head, self.key_norm)
+        v = self.split(self.value(x), self.n_kv_head)
+        if self.d_rotary:
+            q, k = rotate(q, self.d_rotary), rotate(k, self.d_rotary)
+        if self.relative:
+            bias = self.distance_scores(q, x) + causal(x.shape[1], x)
+            q = q + self.content_bias
+        if self.sinks is not None:
+            bias = causal(x.shape[1], x) if bias is None else bias
+            k, v, bias = self.with_sinks(k, v, bias)
+        y = F.scaled_dot_product_attention(
+            q, k, v, bias, is_causal=bias is None, enable_gqa=self.n_kv_head != self.n_head
+        )
+        return self.output(y.transpose(1, 2).flatten(2))
+
+    def split(self, x, n_head: int, norm: nn.Module | None = None):
+        """(batch, length, n_head · d_head) to (batch, n_head, length, d_head)."""
+        x = x.unflatten(2, (n_head, self.d_head))
+        if norm is not None:
+            x = norm(x)
+        return x.transpose(1, 2)
+
+    def distance_scores(self, q, x):
+        """Terms (b) and (d) of Dai et al. 2019, §3.3: queries against projected sinusoids of the
+        distance, (batch, n_head, length, length).
+        """
+        distance = self.position(sinusoids(x.shape[1], x.shape[2], x))
+        distance = distance.unflatten(1, (self.n_head, self.d_head)).transpose(0, 1)
+        scores = (q + self.position_bias) @ distance.transpose(-1, -2)
+        return shift(scores) * self.d_head**-0.5
+
+    def with_sinks(self, k, v, bias):
+        """One more key that every query of a head scores the same, and whose value is zero."""
+        k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
+        bias = bias.expand(*bias.shape[:-3], self.n_head, *bias.shape[-2:])
+        sinks = self.sinks[:, None, None].expand(*bias.shape[:-1], 1)
+        return k, v, torch.cat((bias, sinks), dim=-1)
+
+
+def make_head_norm(a, n_head: int) -> nn.Module | None:
+    """Normalises (batch, length, n_head, d_head) as `qk_norm` says."""
+    if a.qk_norm == "none":
+        return None
+    if a.qk_norm == "separate":
+        return SeparateNorm(a, n_head)
+    shape = (n_head, a.d_head) if a.qk_norm == "joint" else (a.d_head,)
+    return make_norm(a, shape, a.qk_norm_bias)
+
+
+class SeparateNorm(nn.Module):
+    """Normalises each head by itself, with a scale (and shift) of its own."""
+
+    def __init__(self, a, n_head: int):
+        super().__init__()
+        shape = (n_head, a.d_head)
+        self.normalise = F.rms_norm if a.norm == "rmsnorm" else F.layer_norm
+        self.weight = nn.Parameter(torch.empty(shape)) if a.norm_scale else None
+        self.bias = nn.Parameter(torch.empty(shape)) if a.qk_norm_bias else None
+
+    def reset_parameters(self):
+        if self.weight is not None:
+            nn.init.ones_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def forward(self, x):
-        q = self.split(self.query(x), self.n_head)
-        k = self.split(self.key(x), self.n_kv_head)
-        v = self.split(self.value(x), self.n_kv_head)
-        if self.rotary:
-            q, k = rotate(q), rotate(k)
-        x = F.scaled_dot_product_attention(
-            q, k, v, is_causal=True, enable_gqa=self.n_kv_head != self.n_head
-        )
-        return self.output(x.transpose(1, 2).flatten(2))
-
-    def split(self, x, n_head: int):
-        """(batch, length, n_head · d_head) to (batch, n_head, length, d_head)."""
-        return x.unflatten(2, (n_head, self.d_head)).transpose(1, 2)
-
-
-def rotate(x):
-    """Turn pairs of channels by an angle that grows with the position (Su et al. 2021, eq. 34).
-
-    The pairs are channel i and i + d_head/2, as in Llama's published checkpoints.
-    """
-    length, d_head = x.shape[-2:]
-    frequency = ROTARY_BASE ** (-torch.arange(0, d_head, 2, device=x.device) / d_head)
-    angle = torch.outer(torch.arange(length, device=x.device), frequency)
-    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+        x = self.normalise(x, x.shape[-1:])
+        if self.weight is not None:
+            x = x * self.weight
+        return x if self.bias is None else x + self.bias

@@ -1,5 +1,7 @@
 """The composable decoder."""
 
+from itertools import chain, cycle, islice, repeat
+
 from torch import nn
 
 from modelbudget.modules.embedding import Embedding, Head
@@ -8,19 +10,26 @@ from modelbudget.modules.norm import make_norm
 
 
 class DecoderModel(nn.Module):
-    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+    """Tokens (batch, length) to logits (batch, length, words and padding)."""
 
     def __init__(self, a):
         super().__init__()
         self.embedding = Embedding(a)
-        self.layer = nn.ModuleList(Layer(a) for _ in range(a.n_layer))
-        self.norm = nn.ModuleDict({"final": make_norm(a)} if a.final_norm else {})
-        self.head = Head(a, self.embedding.token)
+        mixers = cycle(a.mixers.split())
+        mlps = chain(repeat("mlp", a.n_dense_layer), cycle(a.mlps.split()))
+        kinds = islice(zip(mixers, mlps, strict=False), a.n_layer)
+        self.layer = nn.ModuleList(Layer(a, *kind, a.position) for kind in kinds)
+        names = ["embedding"] * a.embedding_norm + ["final"] * a.final_norm
+        self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
+        self.head = Head(a, self.embedding.token, a.d_emb)
 
     def forward(self, tokens):
         x = self.embedding(tokens)
+        if "embedding" in self.norm:
+            x = self.norm["embedding"](x)
+        bias = self.embedding.bias(x)
         for layer in self.layer:
-            x = layer(x)
-        for norm in self.norm.values():
-            x = norm(x)
+            x = layer(x, bias)
+        if "final" in self.norm:
+            x = self.norm["final"](x)
         return self.head(x)

@@ -1,8 +1,12 @@
 """Token and position embeddings, and the head, tied or not."""
 
+import math
+
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from modelbudget.modules.position import DistanceBuckets, alibi, causal, sinusoids
 
 
 class TokenEmbedding(nn.Module):
@@ -10,38 +14,62 @@ class TokenEmbedding(nn.Module):
 
     def __init__(self, a):
         super().__init__()
-        self.token = nn.Embedding(a.n_vocab, a.d_model)
+        self.token = nn.Embedding(padded(a), a.d_model)
 
     def forward(self, tokens):
         return self.token(tokens)
 
 
-class Embedding(TokenEmbedding):
-    """As TokenEmbedding, with learned positions added where the architecture has them."""
+class Embedding(nn.Module):
+    """Tokens (batch, length) to states (batch, length, d_model): words, factorised or not, and
+    positions where the architecture adds them here.
+    """
 
     def __init__(self, a):
-        super().__init__(a)
-        learned = a.position == "learned"
-        self.position = nn.Embedding(a.n_ctx, a.d_model) if learned else None
+        super().__init__()
+        self.token = nn.Embedding(padded(a), a.d_emb or a.d_model)
+        self.projection = nn.Linear(a.d_emb, a.d_model, bias=False) if a.d_emb else None
+        self.kind, self.n_head = a.position, a.n_head
+        if a.position == "learned":
+            self.position = nn.Embedding(a.n_ctx + a.position_offset, a.d_model)
+        elif a.position == "buckets":
+            self.position = DistanceBuckets(a.n_bucket, a.n_head)
+        self.offset = a.position_offset
 
     def forward(self, tokens):
         x = self.token(tokens)
-        if self.position is not None:
-            x = x + self.position(torch.arange(tokens.shape[1], device=tokens.device))
+        if self.projection is not None:
+            x = self.projection(x)
+        length = tokens.shape[1]
+        if self.kind == "learned":
+            x = x + self.position(self.offset + torch.arange(length, device=tokens.device))
+        elif self.kind == "sinusoidal":
+            x = x + sinusoids(length, x.shape[2], x)
         return x
+
+    def bias(self, x):
+        """What every layer adds to its attention scores: (n_head, length, length), or None."""
+        length = x.shape[1]
+        if self.kind == "alibi":
+            return alibi(self.n_head, length, x) + causal(length, x)
+        if self.kind == "buckets":
+            return self.position(length) + causal(length, x)
+        return None
 
 
 class Head(nn.Module):
-    """States (batch, length, d_model) to logits (batch, length, n_vocab).
+    """States (batch, length, d_model) to logits (batch, length, words and padding).
 
     Tied means the very Parameter of the token embedding, not a copy: whoever moves or casts this
-    module moves both. Not an nn.Linear, which would allocate a matrix only to drop it.
+    module moves both. Not an nn.Linear, which would allocate a matrix only to drop it. A
+    factorised head first projects the states to d_emb.
     """
 
-    def __init__(self, a, token: nn.Embedding):
+    def __init__(self, a, token: nn.Embedding, d_emb: int = 0):
         super().__init__()
-        self.weight = token.weight if a.tied else nn.Parameter(torch.empty(a.n_vocab, a.d_model))
-        self.bias = nn.Parameter(torch.empty(a.n_vocab)) if a.head_bias else None
+        self.projection = nn.Linear(a.d_model, d_emb, bias=False) if d_emb else None
+        self.weight = token.weight if a.tied else nn.Parameter(torch.empty(token.weight.shape))
+        self.bias = nn.Parameter(torch.empty(padded(a))) if a.head_bias else None
         self.tied = a.tied
 
     def reset_parameters(self):
@@ -51,4 +79,11 @@ class Head(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(self, x):
+        if self.projection is not None:
+            x = self.projection(x)
         return F.linear(x, self.weight, self.bias)
+
+
+def padded(a) -> int:
+    """Rows of the token embedding: the vocabulary, padded to a multiple."""
+    return math.ceil(a.n_vocab / a.vocab_multiple) * a.vocab_multiple

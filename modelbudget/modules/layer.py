@@ -1,26 +1,65 @@
-"""A transformer layer: attention and MLP with their norms, in sequence or in parallel."""
+"""A transformer layer: a mixer and an MLP with their norms, in sequence or in parallel."""
 
 from torch import nn
 
 from modelbudget.modules.attention import Attention
+from modelbudget.modules.experts import Experts
+from modelbudget.modules.latent import LatentAttention
 from modelbudget.modules.mlp import MLP
 from modelbudget.modules.norm import make_norm
+from modelbudget.modules.recurrent import ChannelRNN
+
+PARTS = {
+    "latent": LatentAttention,
+    "recurrent": ChannelRNN,
+    "mlp": MLP,
+    "experts": Experts,
+}
 
 
 class Layer(nn.Module):
-    """States (batch, length, d_model) to states of the same shape."""
+    """States (batch, length, d_model) to states of the same shape.
 
-    def __init__(self, a):
+    The layer's parts bear the names of their kinds; `none` leaves one out.
+    """
+
+    def __init__(self, a, mixer: str = "attention", mlp: str = "mlp", position: str = "none"):
         super().__init__()
-        self.attention = Attention(a)
-        self.mlp = MLP(a)
-        self.parallel = a.parallel
-        norms = ("shared",) if a.parallel else ("attention", "mlp")
-        self.norm = nn.ModuleDict({name: make_norm(a) for name in norms})
+        self.parts = [name for name in (mixer, mlp) if name != "none"]
+        for name in self.parts:
+            part = Attention(a, position) if name == "attention" else PARTS[name](a)
+            self.add_module(name, part)
+        self.parallel, self.placement = a.parallel, a.norm_placement
+        names = ["shared"] if a.parallel and a.shared_norm else list(self.parts)
+        if a.norm_placement == "both":
+            names += [f"{name}_output" for name in self.parts]
+        self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
 
-    def forward(self, x):
-        if self.parallel:
-            y = self.norm["shared"](x)
-            return x + self.attention(y) + self.mlp(y)
-        x = x + self.attention(self.norm["attention"](x))
-        return x + self.mlp(self.norm["mlp"](x))
+    def forward(self, x, bias=None):
+        if not self.parallel:
+            for name in self.parts:
+                x = self.add(name, x, bias)
+            return x
+        mixer, mlp = self.parts
+        if "shared" in self.norm:
+            for_mixer = for_mlp = self.norm["shared"](x)
+        else:
+            for_mixer, for_mlp = self.norm[mixer](x), self.norm[mlp](x)
+        return x + self.run(mixer, for_mixer, bias) + self.run(mlp, for_mlp, bias)
+
+    def add(self, name: str, x, bias):
+        """One part after another, with its norm where `norm_placement` says."""
+        norm = self.norm[name]
+        match self.placement:
+            case "pre":
+                return x + self.run(name, norm(x), bias)
+            case "post":
+                return norm(x + self.run(name, x, bias))
+            case "output":
+                return x + norm(self.run(name, x, bias))
+            case "both":
+                return x + self.norm[f"{name}_output"](self.run(name, norm(x), bias))
+
+    def run(self, name: str, x, bias):
+        part = getattr(self, name)
+        return part(x, bias) if name == "attention" else part(x)

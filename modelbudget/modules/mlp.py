@@ -7,13 +7,14 @@ ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
 
 
 class MLP(nn.Module):
-    """States (…, d_model) to states (…, d_model) through d_ff hidden units."""
+    """States (…, d_model) to states (…, d_model) through d_ff hidden units, a.d_ff unless told."""
 
-    def __init__(self, a):
+    def __init__(self, a, d_ff: int | None = None):
         super().__init__()
-        self.gate = nn.Linear(a.d_model, a.d_ff, bias=a.up_bias) if a.gated else None
-        self.up = nn.Linear(a.d_model, a.d_ff, bias=a.up_bias)
-        self.down = nn.Linear(a.d_ff, a.d_model, bias=a.down_bias)
+        d_ff = a.d_ff if d_ff is None else d_ff
+        self.gate = nn.Linear(a.d_model, d_ff, bias=a.up_bias) if a.gated else None
+        self.up = nn.Linear(a.d_model, d_ff, bias=a.up_bias)
+        self.down = nn.Linear(d_ff, a.d_model, bias=a.down_bias)
         self.activation = ACTIVATIONS[a.activation]
 
     def forward(self, x):

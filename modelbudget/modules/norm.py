@@ -3,8 +3,10 @@
 from torch import nn
 
 
-def make_norm(a) -> nn.Module:
-    """The norm that the architecture names, over d_model channels."""
+def make_norm(a, width: int | tuple[int, ...] | None = None, bias: bool | None = None) -> nn.Module:
+    """The norm that the architecture names; over d_model channels, with its bias, unless told."""
+    width = a.d_model if width is None else width
     if a.norm == "rmsnorm":
-        return nn.RMSNorm(a.d_model, elementwise_affine=a.norm_scale)
-    return nn.LayerNorm(a.d_model, elementwise_affine=a.norm_scale, bias=a.norm_bias)
+        return nn.RMSNorm(width, elementwise_affine=a.norm_scale)
+    bias = a.norm_bias if bias is None else bias
+    return nn.LayerNorm(width, elementwise_affine=a.norm_scale, bias=bias)

@@ -3,9 +3,22 @@
 from types import SimpleNamespace
 
 import altair as alt
+from altair.expr.core import OperatorMixin
+
+from modelbudget.operations import ceil_div, positive
 
 
 def namespace(family, words: dict[str, str]) -> SimpleNamespace:
     """One Vega signal for each size and switch of a family (yes is 1, no is 0); words as given."""
     sizes = {name: alt.param(name=name) for name in family.sizes()}
     return SimpleNamespace(**sizes, **words)
+
+
+@ceil_div.register(OperatorMixin)
+def _(x, y):
+    return alt.expr.ceil(x / y)
+
+
+@positive.register(OperatorMixin)
+def _(x):
+    return alt.expr.if_(x > 0, 1, 0)

@@ -1,0 +1,86 @@
+"""How attention knows the order: rotation, sinusoids, and biases added to its scores.
+
+Biases have shape (…, length, length): row i holds what query i adds to its score of each key.
+"""
+
+import math
+
+import torch
+from torch import nn
+
+WAVELENGTH = 10_000.0
+FARTHEST_BUCKET = 128
+"""Distances from here on share T5's last bucket (`relative_attention_max_distance`)."""
+
+
+def rotate(x, d_rotary: int):
+    """Turn pairs of the first d_rotary channels by an angle that grows with the position (Su et
+    al. 2021, eq. 34); x is (batch, heads, length, channels).
+
+    The pairs are channel i and i + d_rotary/2, as in Llama's published checkpoints.
+    """
+    turned, kept = x[..., :d_rotary], x[..., d_rotary:]
+    angle = angles(x.shape[-2], d_rotary, x.device)
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    first, second = turned.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin, kept), dim=-1)
+
+
+def sinusoids(length: int, d_model: int, like):
+    """(length, d_model): sines of each position, then cosines (Vaswani et al. 2017, §3.5)."""
+    angle = angles(length, d_model, like.device)
+    return torch.cat((angle.sin(), angle.cos()[:, : d_model // 2]), dim=-1).to(like.dtype)
+
+
+def angles(length: int, n_channel: int, device):
+    """(length, ⌈n_channel / 2⌉): position × frequency, wavelengths from 2π to 10,000 · 2π."""
+    frequency = WAVELENGTH ** (-torch.arange(0, n_channel, 2, device=device) / n_channel)
+    return torch.outer(torch.arange(length, device=device), frequency)
+
+
+def distances(length: int, device):
+    """(length, length): how far key j lies behind query i; negative ahead of it."""
+    places = torch.arange(length, device=device)
+    return places[:, None] - places[None, :]
+
+
+def causal(length: int, like):
+    """The bias that hides all keys ahead of a query."""
+    hidden = distances(length, like.device) < 0
+    return torch.zeros_like(hidden, dtype=like.dtype).masked_fill(hidden, -math.inf)
+
+
+def alibi(n_head: int, length: int, like):
+    """A penalty that grows with the distance, by another slope in each head (Press et al. 2022,
+    §3): geometric from the n-th root of 2⁻⁸, n the power of two at or below n_head; heads beyond
+    it take every other slope of the next power.
+    """
+    n = 2 ** int(math.log2(n_head))
+    slopes = [2 ** (-8 * (i + 1) / n) for i in range(n)]
+    slopes += [2 ** (-4 * (2 * i + 1) / n) for i in range(n_head - n)]
+    slopes = torch.tensor(slopes, device=like.device, dtype=like.dtype)
+    return -slopes[:, None, None] * distances(length, like.device)
+
+
+class DistanceBuckets(nn.Embedding):
+    """One number for each head and bucket of distances (Raffel et al. 2020, §2.1): half of the
+    buckets for single distances, the others for ranges that widen logarithmically.
+    """
+
+    def forward(self, length: int):
+        """(n_head, length, length), for a model that looks back only."""
+        single = max(1, self.num_embeddings // 2)
+        distance = distances(length, self.weight.device).clamp(min=0)
+        octaves = torch.log(distance.clamp(min=1) / single) / math.log(FARTHEST_BUCKET / single)
+        ranges = single + (octaves * (self.num_embeddings - single)).long()
+        bucket = torch.where(distance < single, distance, ranges)
+        return super().forward(bucket.clamp(max=self.num_embeddings - 1)).permute(2, 0, 1)
+
+
+def shift(scores):
+    """Scores by distance to scores by key: (…, length, length), where column d of row i belongs
+    to distance d, becomes column j of row i, distance i − j (Dai et al. 2019, appendix B).
+    """
+    length = scores.shape[-1]
+    distance = distances(length, scores.device).clamp(min=0)
+    return scores.gather(-1, distance.expand(scores.shape))

@@ -1,0 +1,19 @@
+"""What formulas need beyond + - * //: named operations with one implementation for each reading.
+
+The implementations here are for integers; those for columns, symbols and signals stand with their
+readings (`modelbudget/readings/`).
+"""
+
+from functools import singledispatch
+
+
+@singledispatch
+def ceil_div(x, y):
+    """x divided by y, rounded up."""
+    return -(-x // y)
+
+
+@singledispatch
+def positive(x):
+    """1 where x is greater than 0, else 0: whether a size that may be 0 stands for a part."""
+    return int(x > 0)

@@ -1,0 +1,68 @@
+"""The formula of each component of one point, beside its numbers."""
+
+import polars as pl
+from markupsafe import Markup, escape
+
+from modelbudget.charts.groups import group_of
+from modelbudget.charts.words import percent
+from modelbudget.families import families
+from modelbudget.readings import symbols
+from modelbudget.report.specs import variable_of_group
+from modelbudget.terms import Term, Terms
+
+
+def formulas(point: dict) -> Terms:
+    """Terms of a row of points.parquet over symbols for its sizes, with its switches put in."""
+    family = families()[point["family"]]
+    switches = {
+        name: point[name] for name in family.sizes() if family.model_fields[name].annotation is bool
+    }
+    words = {name: point[name] for name in family.words()}
+    return family.parameters(symbols.namespace(family, words, switches))
+
+
+def component_rows(point: dict, comparison: pl.DataFrame, with_numbers: bool = False) -> list[dict]:
+    """One row for each component of a point's parameters, in the order of its formulas.
+
+    `comparison` holds the rows of this point. `with_numbers` adds, below each formula, its numbers.
+    """
+    terms = formulas(point)
+    sizes = {name: point[name] for name in families()[point["family"]].sizes()}
+    found = {
+        row["component"]: row
+        for row in comparison.filter(pl.col("quantity") == "parameters").iter_rows(named=True)
+    }
+    order = [name for name in terms if name in found] + [n for n in found if n not in terms]
+    total = sum(row["measured"] or 0 for row in found.values())
+    return [
+        _row(found[name], terms.get(name), sizes if with_numbers else None, total) for name in order
+    ]
+
+
+def _row(row: dict, term: Term | None, sizes: dict | None, total: int) -> dict:
+    shown = term is not None and bool(row["predicted"])
+    formula = symbols.to_mathml(term) if shown else ""
+    if shown and sizes:
+        formula += f'<span class="put-in">= {symbols.to_mathml(term, sizes)}</span>'
+    return {
+        "component": _name(row["component"], row["shared_with"]),
+        "formula": formula,
+        "predicted": row["predicted"],
+        "counted": row["measured"],
+        "share": percent((row["measured"] or 0) / total) if total else None,
+        "agrees": bool(row["agrees"]),
+        "whole": False,
+    }
+
+
+def whole(name: str, rows: list[dict]) -> dict:
+    """The row that sums up a model's others."""
+    sums = {side: sum(row[side] or 0 for row in rows) for side in ("predicted", "counted")}
+    texts = dict.fromkeys(rows[0], "") | {"component": escape(name), "share": "100 %"}
+    return texts | sums | {"agrees": all(row["agrees"] for row in rows), "whole": True}
+
+
+def _name(component: str, shared_with: str | None) -> Markup:
+    swatch = f'<i class="swatch {variable_of_group(group_of(component))}"></i>'
+    owner = f" <small>matrix of {escape(shared_with)}</small>" if shared_with else ""
+    return Markup(f"{swatch}<code>{escape(component)}</code>{owner}")
