@@ -41,6 +41,7 @@ def architectures(draw, family: type[Architecture]) -> Architecture:
         fields["norm_bias"] &= fields["norm"] == "layernorm" and fields["norm_scale"]
     if "n_ctx" in fields:
         fields["n_ctx"] += LENGTH
+        fields["position_offset"] *= fields["position"] == "learned"
     return family(**fields)
 
 

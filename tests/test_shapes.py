@@ -130,6 +130,7 @@ REFUSED = [
     ("encoder", {"first_norm": False}, "first_norm = false needs norm_first: true"),
     ("encoder", {"next_sentence": True}, "next_sentence = true needs pooler: true"),
     ("encoder", {"position": "rotary", "d_head": 3}, "d_head = 3 is odd"),
+    ("encoder", {"position": "rotary", "position_offset": 2}, "position_offset = 2 needs"),
     ("encoder-decoder", {"position": "buckets", "n_bucket": 6}, "n_bucket = 6"),
     ("encoder-decoder", {"position": "buckets", "max_distance": 16}, "max_distance = 16"),
     ("recurrent-lm", {"n_layer": 1, "d_last": 3}, "d_last = 3 differs from d_hidden = 8"),
