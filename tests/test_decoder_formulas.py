@@ -20,7 +20,7 @@ def test_predicted_is_measured_component_by_component(a):
     assert {name: term.total for name, term in a.parameters(a).items() if term.total} == measured
 
 
-def test_one_model_for_each_of_a_layers_kinds_is_counted_apart():
+def test_layers_of_each_kind_are_counted_apart():
     """Seven layers of a pattern of three mixers and two MLPs after one dense layer."""
     a = Decoder(
         n_vocab=11, d_model=6, n_layer=7, n_head=2, n_kv_head=1, d_head=4, d_ff=8,

@@ -14,20 +14,29 @@ def namespace(family, words: dict[str, str], fixed: dict | None = None) -> Simpl
 
     Fixing switches (tied, gated, …) leaves the formula of one kind of model.
     """
-    sizes = {name: sympy.Symbol(name) for name in family.sizes()}
+    sizes = {name: sympy.Symbol(name, integer=True) for name in family.sizes()}
     sizes |= {name: int(value) for name, value in (fixed or {}).items()}
     return SimpleNamespace(**sizes, **words)
 
 
-def settled(family, values: dict) -> dict[str, int]:
-    """What a formula need not show: the switches among a record's values, and the sizes that stand
-    at a default of 0 or 1, where they change nothing.
+def of_positive_sizes(expression):
+    """The expression as it is where no size is 0: what asks for a size's presence falls away."""
+    expression = sympy.sympify(expression)
+    return expression.subs(
+        {s: sympy.Symbol(s.name, integer=True, positive=True) for s in expression.free_symbols}
+    )
+
+
+def settled(family, values: dict[str, int]) -> dict[str, int]:
+    """Of a model's numbers, those that say which parts it has, for `fixed`: switches, and sizes
+    left at a default of 0 (no such part) or 1 (no such effect).
     """
     fields = family.model_fields
     return {
         name: values[name]
         for name in family.sizes()
-        if fields[name].annotation is bool or values[name] == fields[name].default in (0, 1)
+        if fields[name].annotation is bool
+        or (values[name] in (0, 1) and values[name] == fields[name].default)
     }
 
 
@@ -71,7 +80,7 @@ class _Printer(MathMLPresentationPrinter):
 
 @ceil_div.register(sympy.Basic)
 def _(x, y):
-    return x if y == 1 else sympy.ceiling(x / sympy.sympify(y))
+    return sympy.ceiling(x / sympy.sympify(y))
 
 
 @positive.register(sympy.Basic)
