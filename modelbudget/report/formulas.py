@@ -12,10 +12,16 @@ from modelbudget.terms import Term, Terms
 
 
 def formulas(point: dict) -> Terms:
-    """Terms of a row of points.parquet over symbols for its sizes, with its switches put in."""
+    """Terms of a row of points.parquet over symbols for its sizes; what says which parts the
+    model has is put in.
+    """
     family = families()[point["family"]]
     words = {name: point[name] for name in family.words()}
-    return family.parameters(symbols.namespace(family, words, symbols.settled(family, point)))
+    named = symbols.namespace(family, words, symbols.settled(family, point))
+    return {
+        name: Term(symbols.of_positive_sizes(term.each), symbols.of_positive_sizes(term.instances))
+        for name, term in family.parameters(named).items()
+    }
 
 
 def component_rows(point: dict, comparison: pl.DataFrame, with_numbers: bool = False) -> list[dict]:
