@@ -14,6 +14,7 @@ from modelbudget.charts.files import load, save
 from modelbudget.charts.groups import GROUPS, group_of
 from modelbudget.charts.headline import headline, largest
 from modelbudget.charts.words import percent
+from modelbudget.expand import named_architecture
 
 MOST_ROWS = 5_000
 
@@ -159,20 +160,34 @@ def test_budget_adds_up():
         ("embedding.position", "positions"),
         ("head", "head"),
         ("layer.attention.key", "attention"),
-        ("decoder.layer.cross_attention.key", "cross-attention"),
+        ("decoder.layer.cross.key", "cross-attention"),
         ("encoder.layer.mlp.up", "MLP"),
-        ("layer.mlp.experts.up", "experts"),
-        ("layer.mlp.router", "router"),
+        ("layer.experts.shared.up", "experts"),
+        ("layer.experts.router", "router"),
         ("layer.norm.attention", "norms"),
         ("layer.attention.query_norm", "norms"),
         ("layer.norm.recurrent", "norms"),
-        ("layer.recurrent.hidden", "recurrent cells"),
-        ("layer.state_space.dt", "state space"),
+        ("decoder.layer.norm.cross", "norms"),
+        ("layer.recurrent.hidden", "recurrence"),
+        ("layer.hidden", "recurrence"),
+        ("layer.time.key", "recurrence"),
+        ("layer.channel.key", "MLP"),
+        ("layer.mixer.input", "state space"),
+        ("layer.latent.kv_up", "attention"),
+        ("embedding.projection", "token embedding"),
+        ("head.projection", "head"),
+        ("pooler", "head"),
         ("something.new", "other"),
     ],
 )
 def test_components_find_their_group(component, group):
     assert group_of(component) == group
+
+
+def test_no_published_model_has_parts_without_a_group(catalogue):
+    records = [named_architecture(base) for base in catalogue.bases.values() if base.model]
+    components = {name for record in records for name in record.parameters(record)}
+    assert [name for name in components if group_of(name) == "other"] == []
 
 
 def test_the_largest_model_becomes_squares():

@@ -20,21 +20,23 @@ class Group(NamedTuple):
 
 _GROUPS = (
     Group("norms", ("norm",), "#1f1f1f", "#f5f5f5"),
-    Group("cross-attention", ("cross_attention",), "#a3243f", "#c23f5c"),
+    Group("cross-attention", ("cross",), "#a3243f", "#c23f5c"),
     Group("positions", ("position", "position_bias"), "#74c0f5", "#8fd0ff"),
     Group("router", ("router",), "#5a6410", "#5c6618"),
     Group("experts", ("experts",), "#b4d14c", "#b3cc2f"),
-    Group("recurrent cells", ("recurrent",), "#c77bc9", "#eaaee6"),
-    Group("state space", ("state_space",), "#3d0f70", "#7d55c9"),
-    Group("attention", ("attention", "latent"), "#d4581a", "#ea7f33"),
-    Group("MLP", ("mlp",), "#0f7f63", "#38c79a"),
-    Group("head", ("head",), "#d69500", "#ffdf9a"),
     Group("token embedding", ("embedding",), "#0b4f9e", "#2f80ea"),
+    Group("head", ("head", "transform", "pooler", "next_sentence"), "#d69500", "#ffdf9a"),
+    Group("state space", ("mixer",), "#3d0f70", "#7d55c9"),
+    Group("attention", ("attention", "latent", "bias"), "#d4581a", "#ea7f33"),
+    Group("MLP", ("mlp", "channel"), "#0f7f63", "#38c79a"),
+    Group(
+        "recurrence", ("recurrent", "time", "hidden", "input", "projection"), "#c77bc9", "#eaaee6"
+    ),
     Group("other", (), "#a39d94", "#808080"),
 )
 
 ORDER = (
-    "token embedding", "head", "positions", "attention", "cross-attention", "recurrent cells",
+    "token embedding", "head", "positions", "attention", "cross-attention", "recurrence",
     "state space", "MLP", "experts", "router", "norms", "other",
 )  # fmt: skip
 """How groups are stacked and listed: words first, then layers, then small change."""
