@@ -14,9 +14,17 @@ def namespace(family, words: dict[str, str], fixed: dict | None = None) -> Simpl
 
     Fixing switches (tied, gated, …) leaves the formula of one kind of model.
     """
-    sizes = {name: sympy.Symbol(name) for name in family.sizes()}
+    sizes = {name: sympy.Symbol(name, integer=True) for name in family.sizes()}
     sizes |= {name: int(value) for name, value in (fixed or {}).items()}
     return SimpleNamespace(**sizes, **words)
+
+
+def of_positive_sizes(expression):
+    """The expression as it is where no size is 0: what asks for a size's presence falls away."""
+    expression = sympy.sympify(expression)
+    return expression.subs(
+        {s: sympy.Symbol(s.name, integer=True, positive=True) for s in expression.free_symbols}
+    )
 
 
 def to_mathml(term: Term, values: dict[str, int] | None = None) -> str:

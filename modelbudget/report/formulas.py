@@ -12,13 +12,23 @@ from modelbudget.terms import Term, Terms
 
 
 def formulas(point: dict) -> Terms:
-    """Terms of a row of points.parquet over symbols for its sizes, with its switches put in."""
+    """Terms of a row of points.parquet over symbols for its sizes, with its switches put in.
+
+    So are sizes that stand at a default of 0 or 1: they belong to parts that this model lacks.
+    """
     family = families()[point["family"]]
-    switches = {
-        name: point[name] for name in family.sizes() if family.model_fields[name].annotation is bool
+    fixed = {
+        name: point[name]
+        for name in family.sizes()
+        if family.model_fields[name].annotation is bool
+        or point[name] == family.model_fields[name].default in (0, 1)
     }
     words = {name: point[name] for name in family.words()}
-    return family.parameters(symbols.namespace(family, words, switches))
+    terms = family.parameters(symbols.namespace(family, words, fixed))
+    return {
+        name: Term(symbols.of_positive_sizes(term.each), symbols.of_positive_sizes(term.instances))
+        for name, term in terms.items()
+    }
 
 
 def component_rows(point: dict, comparison: pl.DataFrame, with_numbers: bool = False) -> list[dict]:
