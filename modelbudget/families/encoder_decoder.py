@@ -67,7 +67,7 @@ class EncoderDecoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionField
             **part("encoder", stack),
             **part("encoder.layer.attention", attention, n_encoder),
             **part("encoder.layer.mlp", mlp.parameters(a), n_encoder),
-            **part("encoder.layer.norm", dict.fromkeys(("attention", "mlp"), one_norm), n_encoder),
+            **part("encoder.layer.norm", {"attention": one_norm, "mlp": one_norm}, n_encoder),
             **part("decoder", stack),
             **part("decoder.layer.attention", attention, n_decoder),
             **part("decoder.layer.cross", attention, n_decoder),
