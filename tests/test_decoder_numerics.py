@@ -3,9 +3,9 @@
 import pytest
 import torch
 import transformers
+from test_decoder_transformers import config
 
 from modelbudget.families.decoder import Decoder
-from tests.test_decoder_transformers import config
 
 TINY = {
     "n_vocab": 29, "d_model": 16, "n_layer": 2, "n_head": 4, "n_kv_head": 2, "d_head": 4,

@@ -27,6 +27,19 @@ def of_positive_sizes(expression):
     )
 
 
+def settled(family, values: dict[str, int]) -> dict[str, int]:
+    """Of a model's numbers, those that say which parts it has, for `fixed`: switches, and sizes
+    left at a default of 0 (no such part) or 1 (no such effect).
+    """
+    fields = family.model_fields
+    return {
+        name: values[name]
+        for name in family.sizes()
+        if fields[name].annotation is bool
+        or (values[name] in (0, 1) and values[name] == fields[name].default)
+    }
+
+
 def to_mathml(term: Term, values: dict[str, int] | None = None) -> str:
     """Presentation MathML of a term, instances × each; browsers draw it without a script.
 

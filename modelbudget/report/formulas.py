@@ -12,22 +12,15 @@ from modelbudget.terms import Term, Terms
 
 
 def formulas(point: dict) -> Terms:
-    """Terms of a row of points.parquet over symbols for its sizes, with its switches put in.
-
-    So are sizes that stand at a default of 0 or 1: they belong to parts that this model lacks.
+    """Terms of a row of points.parquet over symbols for its sizes; what says which parts the
+    model has is put in.
     """
     family = families()[point["family"]]
-    fixed = {
-        name: point[name]
-        for name in family.sizes()
-        if family.model_fields[name].annotation is bool
-        or point[name] == family.model_fields[name].default in (0, 1)
-    }
     words = {name: point[name] for name in family.words()}
-    terms = family.parameters(symbols.namespace(family, words, fixed))
+    named = symbols.namespace(family, words, symbols.settled(family, point))
     return {
         name: Term(symbols.of_positive_sizes(term.each), symbols.of_positive_sizes(term.instances))
-        for name, term in terms.items()
+        for name, term in family.parameters(named).items()
     }
 
 
@@ -75,4 +68,4 @@ def whole(name: str, rows: list[dict]) -> dict:
 def _name(component: str, shared_with: str | None) -> Markup:
     swatch = f'<i class="swatch {variable_of_group(group_of(component))}"></i>'
     owner = f" <small>matrix of {escape(shared_with)}</small>" if shared_with else ""
-    return Markup(f"{swatch}<code>{escape(component)}</code>{owner}")
+    return Markup(f'<span class="name">{swatch}<code>{escape(component)}</code></span>{owner}')
