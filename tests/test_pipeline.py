@@ -1,6 +1,7 @@
 """The pipeline as a user runs it: Snakemake in a copy of the project."""
 
 import json
+import re
 import subprocess
 
 import pandas as pd
@@ -126,3 +127,17 @@ def test_make_names_both_commands():
     )
     assert "snakemake --cores 8" in plan.stdout
     assert "pytest" in plan.stdout
+
+
+def test_one_command_leaves_a_report_and_says_what_is_in_it(project):
+    run = project.snakemake()
+    assert run.returncode == 0, run.stderr
+    assert re.search(r"([\d,]+) of \1 comparisons agree\n", run.stdout)
+    report = project.folder / "results" / "report.html"
+    assert f"The report: {report.as_uri()}" in run.stdout
+    page = report.read_text(encoding="utf-8")
+    for section in ("small", "gpt-2-ledger", "tying-surgery", "provenance"):
+        assert f'<section id="{section}">' in page
+    for file in re.findall(r'href="([^"#][^"]*)"', page):
+        assert (report.parent / file).is_file(), file
+    assert not list((project.folder / "results").rglob("*.part"))

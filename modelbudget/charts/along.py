@@ -21,8 +21,8 @@ def shares_along(
     groups = groups_in(table)
     columns = min(len(panels), 3)
     drawn = [
-        _shares(thinned(rows, axis, MOST_VALUES), axis, title, groups, columns, f"at{place}")
-        for place, (title, rows) in enumerate(panels.items())
+        _shares(thinned(rows, axis, MOST_VALUES), axis, title, groups, columns)
+        for title, rows in panels.items()
     ]
     return theme.framed(
         theme.panels(drawn, columns),
@@ -35,7 +35,7 @@ def shares_along(
 
 
 def _shares(
-    rows: pl.DataFrame, axis: str, title: str, groups: list[str], columns: int, pointer: str
+    rows: pl.DataFrame, axis: str, title: str, groups: list[str], columns: int
 ) -> alt.LayerChart:
     y = alt.Y("share:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=_axis(format="%"))
     colour = theme.colour(groups)
@@ -55,11 +55,11 @@ def _shares(
             )
         ]
     else:
-        x = _size(axis, rows, field_title(axis) if columns < 3 else axis)
+        x_title = field_title(axis) if columns < 3 else axis
         area = base.mark_area(stroke=theme.PAPER, strokeWidth=0.5, line=False)
         layers = [
-            area.encode(x=x, y=y, color=colour, order="rank:Q"),
-            _ruler(rows, axis, x, pointer),
+            area.encode(x=_size(axis, rows, x_title), y=y, color=colour, order="rank:Q"),
+            _readings(rows, axis, x_title),
         ]
     return alt.layer(*layers).properties(
         title=alt.Title(title, fontSize=12, fontWeight="normal", color=theme.INK, offset=6),
@@ -68,8 +68,8 @@ def _shares(
     )
 
 
-def _ruler(rows: pl.DataFrame, axis: str, x: alt.X, pointer: str) -> alt.Chart:
-    """A line that follows the pointer and says, in exact numbers, what it stands on."""
+def _readings(rows: pl.DataFrame, axis: str, title: str) -> alt.Chart:
+    """Unseen bands, one around each value, that tell a pointer all groups there, exactly."""
     spoken = [
         f"{count(value)} ({percent(share)})"
         for value, share in rows.select("value", "share").rows()
@@ -78,20 +78,22 @@ def _ruler(rows: pl.DataFrame, axis: str, x: alt.X, pointer: str) -> alt.Chart:
         rows.with_columns(spoken=pl.Series(spoken, dtype=pl.String))
         .pivot("group", index=[axis, "total"], values="spoken")
         .with_columns(total=pl.col("total").map_elements(count, pl.String))
+        .sort(axis)
     )
-    nearest = alt.selection_point(
-        pointer, nearest=True, on="pointerover", clear="pointerout", fields=[axis], empty=False
-    )
-    fields = [name for name in wide.columns if name not in (axis, "total")]
+    groups = [name for name in wide.columns if name not in (axis, "total")]
+    # A band reaches halfway to its neighbours, as the scale goes.
+    here = pl.col(axis).cast(pl.Float64)
+    next_ = here.shift(-1)
+    middle = (here * next_).sqrt() if _is_logarithmic(rows[axis]) else (here + next_) / 2
+    bands = wide.with_columns(left=middle.shift(1).fill_null(here), right=middle.fill_null(here))
     return (
-        alt.Chart(wide)
-        .mark_rule(color=theme.INK)
+        alt.Chart(bands)
+        .mark_rect(color=theme.INK, opacity=0)
         .encode(
-            x=x,
-            opacity=alt.condition(nearest, alt.value(0.6), alt.value(0)),
-            tooltip=[alt.Tooltip(f"{axis}:Q", format=","), *fields[::-1], "total:N"],
+            x=_size(axis, rows, title, "left"),
+            x2="right:Q",
+            tooltip=[alt.Tooltip(f"{axis}:Q", format=","), *groups[::-1], "total:N"],
         )
-        .add_params(nearest)
     )
 
 
@@ -111,7 +113,7 @@ def totals_along(
             "total:Q",
             title=UNITS[quantity],
             scale=alt.Scale(type="log", nice=False),
-            axis=_axis(labelExpr=theme.SHORT, tickCount=5, **theme.ticks(low, high)),
+            axis=_axis(labelExpr=theme.SHORT, **theme.ticks(low, high)),
         ),
         tooltip=[
             alt.Tooltip(f"{axis}:Q", format=","),
@@ -140,19 +142,27 @@ def _axis(**more) -> alt.Axis:
     return alt.Axis(minExtent=34, maxExtent=34, **more)
 
 
-def _size(axis: str, rows: pl.DataFrame, title: str) -> alt.X:
-    """A size from left to right; logarithmic where it spans more than a factor of 20."""
-    low, high = rows[axis].min(), rows[axis].max()
-    logarithmic = low >= 1 and high > 20 * low
+def _is_logarithmic(sizes: pl.Series) -> bool:
+    """Whether sizes span more than a factor of 20, without a zero."""
+    return sizes.min() >= 1 and sizes.max() > 20 * sizes.min()
+
+
+def _size(axis: str, rows: pl.DataFrame, title: str, column: str | None = None) -> alt.X:
+    """A size from left to right, read from another column if one is named."""
     ends = values(rows, axis)
-    ticks = {"values": ends} if len(ends) <= FEW else theme.ticks(low, high) if logarithmic else {}
+    logarithmic = _is_logarithmic(rows[axis])
+    ticks = theme.ticks(ends[0], ends[-1]) if logarithmic else {"tickCount": 5}
     return alt.X(
-        f"{axis}:Q",
+        f"{column or axis}:Q",
         title=title,
         scale=alt.Scale(type="log", nice=False)
         if logarithmic
         else alt.Scale(nice=False, zero=False),
-        axis=alt.Axis(grid=False, labelExpr=theme.EXACT, tickCount=5, **ticks),
+        axis=alt.Axis(
+            grid=False,
+            labelExpr=theme.EXACT,
+            **({"values": ends} if len(ends) <= FEW else ticks),
+        ),
     )
 
 

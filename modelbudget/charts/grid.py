@@ -69,7 +69,7 @@ def _ends(x: str, y: str, tables: dict[str, pl.DataFrame], field: str) -> list[t
 
 
 def _legend(title: str, **more) -> alt.Legend:
-    return alt.Legend(title=title, gradientLength=200, gradientThickness=10, **more)
+    return alt.Legend(title=title, gradientLength=240, gradientThickness=10, **more)
 
 
 def _heatmaps(

@@ -42,7 +42,7 @@ def headline(table: pl.DataFrame) -> alt.Chart:
         for group, share, value in rows.select("group", "share", "value").rows()
     }
     spoken = "".join(f"datum.label == '{group}' ? '{text}' : " for group, text in numbers.items())
-    legend = alt.Legend(columns=2, labelExpr=f"{spoken} ''", labelLimit=340, orient="bottom")
+    legend = {"columns": 2, "labelLimit": 340, "orient": "bottom", "labelExpr": f"{spoken} ''"}
     height = theme.WIDTH // COLUMNS * high
     chart = (
         alt.Chart(cells)
@@ -50,7 +50,7 @@ def headline(table: pl.DataFrame) -> alt.Chart:
         .encode(
             x=alt.X("column:O", axis=None),
             y=alt.Y("row:O", axis=None),
-            color=theme.colour(groups, legend),
+            color=theme.colour(groups, **legend),
             tooltip=[alt.Tooltip("group:N", title="component")],
         )
         .properties(width=theme.WIDTH, height=height)

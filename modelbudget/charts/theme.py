@@ -44,16 +44,17 @@ _CONFIG = {
     },
     "legend": {
         "orient": "top", "labelColor": INK, "labelFontSize": 12, "titleColor": SOFT,
-        "titleFontSize": 12, "titleFontWeight": "normal", "symbolType": "square", "offset": 8,
+        "titleFontSize": 12, "titleFontWeight": "normal", "offset": 8,
         "titleLimit": 400, "gradientLabelOffset": 6,
     },
     "text": {"color": INK, "fontSize": 12},
 }  # fmt: skip
 
 
-def colour(titles: list[str], legend=alt.Undefined) -> alt.Color:
+def colour(titles: list[str], **legend) -> alt.Color:
     """The colour channel of a table's `group` column, for the groups it holds."""
     scale = alt.Scale(domain=titles, range=[GROUPS[title].light for title in titles])
+    legend = alt.Legend(symbolType="square", **legend)
     return alt.Color("group:N", scale=scale, legend=legend, title=None)
 
 
@@ -67,16 +68,18 @@ def panel_width(columns: int, margin: int) -> int:
     return (WIDTH + GAP) // columns - GAP - margin
 
 
-def ticks(low: int, high: int) -> dict[str, list[int]]:
+def ticks(low: int, high: int) -> dict:
     """Where a logarithmic axis or legend is marked: at powers of ten, or at 1, 2 and 5 of each
-    where those are few; Vega chooses where those are few as well.
+    where those are few. Where those are few as well, Vega chooses about five.
+
+    Not both: a logarithmic axis leaves the labels of `values` out that are more than `tickCount`.
     """
     decades = range(len(str(high)))
     for steps in ((1,), (1, 2, 5)):
         marks = [k * 10**power for power in decades for k in steps if low <= k * 10**power <= high]
         if len(marks) >= 3:
             return {"values": marks}
-    return {}
+    return {"tickCount": 5}
 
 
 def framed(

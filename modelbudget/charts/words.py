@@ -31,9 +31,14 @@ def value_of(field: str, value) -> str:
 
 
 def field_title(field: str) -> str:
-    """The field with the first words of its own description: `n_layer: layers`."""
+    """The field with the first words of its own description: `n_layer: layers`.
+
+    Single words before a colon are left out: they name the part that needs the field.
+    """
     for family in families().values():
         info = family.model_fields.get(field)
         if info is not None and info.description:
-            return f"{field}: {re.split(r'[,:;(]', info.description)[0].strip()}"
+            clauses = info.description.split(": ")
+            clause = next((clause for clause in clauses if " " in clause), clauses[0])
+            return f"{field}: {re.split(r'[,;(]', clause)[0].strip()}"
     return field

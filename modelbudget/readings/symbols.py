@@ -80,7 +80,7 @@ class _Printer(MathMLPresentationPrinter):
 
 @ceil_div.register(sympy.Basic)
 def _(x, y):
-    return sympy.ceiling(x / sympy.sympify(y))
+    return x if y == 1 else sympy.ceiling(x / sympy.sympify(y))  # sizes are whole numbers
 
 
 @positive.register(sympy.Basic)

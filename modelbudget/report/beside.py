@@ -23,8 +23,6 @@ def _ledger_table(ledger: pl.DataFrame, name: str) -> Markup:
     rows = [
         {
             "module": _module(row),
-            "kind": row["kind"],
-            "n": row["instances"],
             "one, expected": row["each_expected"],
             "one, true": row["each_true"],
             "all, expected": row["expected"],
@@ -35,7 +33,7 @@ def _ledger_table(ledger: pl.DataFrame, name: str) -> Markup:
     return tables.table(
         rows,
         f"Modules of {name}",
-        numbers=("n", "one, expected", "one, true", "all, expected", "all, true"),
+        numbers=("one, expected", "one, true", "all, expected", "all, true"),
         html=("module",),
         red=(~ledger["agrees"].fill_null(False)).to_list(),
         whole=(ledger["module"] == "total").to_list(),
@@ -43,11 +41,13 @@ def _ledger_table(ledger: pl.DataFrame, name: str) -> Markup:
 
 
 def _module(row: dict) -> Markup:
-    """The module's path; below it, its formula, or whose matrix it uses."""
-    path = Markup("<code>{}</code>").format(row["module"])
-    if row["shared_with"]:
-        return path + Markup("<br><small>matrix of {}</small>").format(row["shared_with"])
-    return path + Markup(f"<br>{row['mathml']}") if row["each_expected"] else path
+    """The module's path; below it what it is, how many there are, and its formula if it has one."""
+    kind = f"{row['instances']} × {row['kind']}" if row["instances"] > 1 else row["kind"]
+    owner = f", matrix of {row['shared_with']}" if row["shared_with"] else ""
+    formula = Markup(row["mathml"]) if row["each_expected"] else ""
+    return Markup("<code>{}</code><br><small>{}{}</small> {}").format(
+        row["module"], kind, owner, formula
+    )
 
 
 def surgery_section(surgery: pl.DataFrame | None, its_verdict: Verdict | None) -> dict | None:

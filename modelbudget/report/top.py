@@ -73,12 +73,12 @@ def _line(one: verdict.Verdict) -> dict:
     }
 
 
-def _disagreements(rows: list[dict]) -> Markup:
+def _disagreements(rows: list[tuple[str, dict]]) -> Markup:
     return tables.table(
-        [row | {"where": _link(row["where"], row["where"])} for row in rows],
+        [row | {"model": _link(where, row["model"])} for where, row in rows],
         "Where prediction and count differ",
         numbers=("predicted", "counted", "difference"),
-        html=("where",),
+        html=("model",),
         red=[True] * len(rows),
     )
 

@@ -60,8 +60,8 @@ def verdicts(results: Results) -> list[Verdict]:
     return found
 
 
-def disagreements(results: Results) -> list[dict]:
-    """Every row that does not agree, in the order of the page, whatever table it stands in."""
+def disagreements(results: Results) -> list[tuple[str, dict]]:
+    """Every row that does not agree, with the section it stands in, in the order of the page."""
     found = [
         _wrong(sweep.comparison, sweep.name, "label", "component", "predicted", "measured")
         for sweep in ordered(results.sweeps)
@@ -76,17 +76,19 @@ def disagreements(results: Results) -> list[dict]:
 
 def _wrong(
     table: pl.DataFrame, source: str, model: str, part: str, expected: str, counted: str
-) -> list[dict]:
+) -> list[tuple[str, dict]]:
     return [
-        {
-            "where": source,
-            "model": row[model],
-            "component": row[part],
-            "quantity": row.get("quantity", "parameters"),
-            "predicted": row[expected],
-            "counted": row[counted],
-            "difference": (row[counted] or 0) - (row[expected] or 0),
-        }
+        (
+            source,
+            {
+                "model": row[model],
+                "component": row[part],
+                "quantity": row.get("quantity", "parameters"),
+                "predicted": row[expected],
+                "counted": row[counted],
+                "difference": (row[counted] or 0) - (row[expected] or 0),
+            },
+        )
         for row in table.filter(~pl.col("agrees").fill_null(False)).iter_rows(named=True)
     ]
 

@@ -1,0 +1,337 @@
+"""The page: what stands in it, what it refuses to do, and how a browser draws it."""
+
+import json
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from modelbudget.charts.choose import charts
+from modelbudget.compare import compare
+from modelbudget.expand import expand
+from modelbudget.points import points_table, summary
+from modelbudget.predict import predict
+from modelbudget.report.page import render
+from modelbudget.report.results import Results, SweepResult
+from modelbudget.report.verdict import line, verdicts
+from modelbudget.workflow import SWEEPS, swept_fields
+
+CHROMIUM = Path("/usr/bin/chromium")
+EVIL = "<script>alert('title')</script>"
+
+
+def result(path: Path, catalogue) -> SweepResult:
+    """A sweep's results as the pipeline leaves them, with the formulas' numbers for torch's."""
+    expanded = expand(path, catalogue)
+    points = points_table(expanded)
+    measure = expanded.sweep.measure
+    predicted = predict(points, measure.dtype, measure.quantities)
+    measured = predicted.select(
+        "architecture", "component", "quantity", measured="predicted",
+        method=pl.lit("cpu"), shared_with=pl.lit(None, pl.String),
+    )  # fmt: skip
+    comparison = compare(points, predicted, measured, swept_fields(expanded))
+    about = summary(expanded)
+    specs = {name: chart.to_dict() for name, chart in charts(about["axes"], comparison).items()}
+    return SweepResult(about, points, comparison, specs)
+
+
+LEDGER = pl.from_dicts(
+    [
+        {"model": "GPT-2 124M", "module": "transformer.wte", "kind": "Embedding", "instances": 1,
+         "each_expected": 38597376, "each_true": 38597376, "expected": 38597376,
+         "true": 38597376, "shared_with": None, "formula": "d_model*n_vocab",
+         "mathml": "<math><mi>wte</mi></math>", "agrees": True, "device": "cpu"},
+        {"model": "GPT-2 124M", "module": "lm_head", "kind": "Linear", "instances": 1,
+         "each_expected": 0, "each_true": 0, "expected": 0, "true": 0,
+         "shared_with": "transformer.wte", "formula": "0", "mathml": "", "agrees": True,
+         "device": "cpu"},
+    ]
+)  # fmt: skip
+SURGERY = pl.from_dicts(
+    [
+        {"device": device, "step": 2, "operation": "head replaced", "expected": 163037184,
+         "parameters": 163037184, "embedding_storage": "A", "head_storage": "B", "tied": False,
+         "data_ptr_says_tied": device == "meta", "agrees": True}
+        for device in ("cpu", "meta")
+    ]
+)  # fmt: skip
+PROVENANCE = {
+    "versions": {"torch": "2.13.0"}, "commit": "0123abc", "device": "a computer",
+    "time": "2001-01-01T00:00:00+00:00",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shipped(catalogue) -> Results:
+    names = ("named-models", "counting-ladder", "grouped-heads", "hybrid")
+    sweeps = [result(SWEEPS / f"{name}.yaml", catalogue) for name in names]
+    return Results(sweeps, LEDGER, SURGERY, PROVENANCE)
+
+
+@pytest.fixture(scope="module")
+def page(shipped, catalogue) -> str:
+    return render(shipped, catalogue)
+
+
+@pytest.fixture
+def one(sweep, catalogue, tmp_path) -> SweepResult:
+    """Results of the smallest sweep there is."""
+    sweep("base: embedding\nfixed: {n_vocab: 256}\ngrid: {d_model: [5]}\n")
+    return result(tmp_path / "sweep.yaml", catalogue)
+
+
+class Text(HTMLParser):
+    """The words that a reader sees, and every address that the page names."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.words, self.addresses, self.tags, self.hidden = [], [], [], 0
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.hidden += tag in ("script", "style")
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        self.hidden -= tag in ("script", "style")
+
+    def handle_data(self, data):
+        if not self.hidden:
+            self.words.append(data)
+
+    def __str__(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def test_the_headline_is_the_largest_model(page):
+    assert "Where PaLM 540B’s 540,356,474,880 parameters go" in page
+    text = str(Text(page))
+    for number in ("481,069,891,584", "54,565,797,888", "4,718,592,000", "2,193,408"):
+        assert number in text
+
+
+def test_every_rung_of_the_ladder_has_its_number(page):
+    text = str(Text(page))
+    for number in ("1,280", "2,560", "2,816", "181", "1,461", "120", "10", "200", "1,851"):
+        assert f" {number} " in text
+    assert "<mn>256</mn>" in page  # the numbers put into the formulas
+
+
+def test_the_named_model_is_the_example_of_its_sweep(page):
+    assert "Hybrid, 4 layers of 368 (d_hidden = 4, n_layer = 4): 18,792,288 parameters" in page
+
+
+def test_formulas_show_sizes_and_no_switches(page):
+    identifiers = set(re.findall(r"<msub><mi>(\w)</mi><mi>([\w ]+)</mi></msub>", page))
+    assert {("n", "kv head"), ("d", "model"), ("n", "layer")} <= identifiers
+    assert "bias" not in " ".join(words for _, words in identifiers)
+    assert "<mi>gated</mi>" not in page
+
+
+def test_the_tables_beside_the_sweeps_are_shown(page):
+    text = str(Text(page))
+    assert "38,597,376" in text
+    assert "matrix of transformer.wte" in text
+    assert "tied – wrong" in text
+    assert "is wrong here: head replaced on meta" in text
+    assert "torch 2.13.0" in text
+    assert "0123abc" in text
+    assert "2001" not in text  # the time would make two equal runs differ
+
+
+def test_equal_results_make_equal_pages(shipped, catalogue, page):
+    assert render(shipped, catalogue) == page
+    assert render(shipped._replace(sweeps=shipped.sweeps[::-1]), catalogue) == page
+
+
+def test_sweeps_stand_in_their_order(page):
+    places = [
+        page.index(f'<section id="{n}">') for n in ("counting-ladder", "named-models", "hybrid")
+    ]
+    assert places == sorted(places)
+    for anchor in re.findall(r'href="#([^"]+)"', page):
+        assert f'id="{anchor}"' in page
+
+
+def test_nothing_is_fetched(page):
+    assert all(not re.match(r"(?i)[a-z]+:|//", address) for address in Text(page).addresses), (
+        "an address leads away from the folder of the report"
+    )
+    assert "default-src &#39;none&#39;" in page
+    assert "unsafe" not in re.search(r'Content-Security-Policy" content="([^"]+)"', page)[1]
+    assert page.count("vegaEmbed=") == 1
+
+
+def test_a_title_is_text(one, catalogue):
+    question = f"{EVIL} and *this*\n\n<img src=x onerror=alert(1)>"
+    about = one.summary | {"title": EVIL, "question": question, "fixed": {"x": EVIL}}
+    comparison = one.comparison.with_columns(label=pl.lit(EVIL))
+    specs = {n: c.to_dict() for n, c in charts(about["axes"], comparison).items()}
+    points = one.points.with_columns(label=pl.lit(EVIL))
+    page = render(Results([SweepResult(about, points, comparison, specs)]), catalogue)
+    assert EVIL not in page
+    text = Text(page)
+    assert "img" not in text.tags
+    assert text.tags.count("script") == 3
+    assert EVIL in str(text)
+    assert "<em>this</em>" in page
+
+
+def test_a_disagreement_is_red_at_the_top(one, catalogue):
+    wrong = one.comparison.with_columns(
+        measured=pl.col("measured") + 7, difference=pl.lit(7), agrees=pl.lit(False)
+    )
+    results = Results([one._replace(comparison=wrong)])
+    page = render(results, catalogue)
+    top = page[: page.index('<section id="sweep">')]
+    assert '<section id="verdict" class="disagrees">' in top
+    assert "0 of 2 predictions are what torch counts" in top
+    row = top[top.index("Where prediction and count differ") :]
+    assert re.search(r'class="number red"[^>]*>1,287<', row)
+    assert re.search(r'class="number red"[^>]*>7<', row)
+    assert line(verdicts(results)) == "0 of 2 comparisons agree; DISAGREEMENT in sweep"
+
+
+def test_a_disagreement_beside_the_sweeps_is_told_too(one, catalogue):
+    wrong = LEDGER.with_columns(agrees=pl.col("module") != "lm_head", true=pl.lit(9))
+    page = render(Results([one], ledger=wrong), catalogue)
+    row = page[page.index("Where prediction and count differ") : page.index('<section id="sweep">')]
+    assert "lm_head" in row
+
+
+def test_a_row_that_neither_side_knows_does_not_agree(one):
+    empty = one.comparison.with_columns(agrees=pl.lit(None, pl.Boolean))
+    assert line(verdicts(Results([one._replace(comparison=empty)]))).startswith("0 of 2")
+
+
+def test_what_is_missing_is_left_out(one, catalogue):
+    page = render(Results([one]), catalogue)
+    for section in ("gpt-2-ledger", "tying-surgery", "provenance"):
+        assert section not in re.sub(r"<script.*?</script>|<style.*?</style>", "", page, flags=re.S)
+    nothing = one.comparison.with_columns(
+        measured=pl.lit(None, pl.Int64), method=pl.lit(None, pl.String), agrees=pl.lit(False)
+    )
+    page = render(Results([SweepResult(one.summary, one.points, nothing, {})]), catalogue)
+    assert "nothing to draw" in page
+    assert "not at all" in page
+
+
+def test_datasets_stand_once(page):
+    data = json.loads(re.search(r'id="charts">(.*?)</script>', page, re.S)[1])
+    used = [name for spec in data["specs"].values() for name in spec["usermeta"]["datasets"]]
+    assert set(used) == set(data["datasets"])
+    assert not any("datasets" in spec for spec in data["specs"].values())
+
+
+def test_the_page_is_small(page):
+    assert len(page.encode()) < 3_000_000
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    if not CHROMIUM.exists():
+        if "CI" in os.environ:
+            pytest.fail(f"{CHROMIUM} is not there, and CI is where these tests must run")
+        pytest.skip(f"{CHROMIUM} is not there")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--no-first-run"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium, page, tmp_path):
+    """Opens the page from disk; every word of the console and every request is kept."""
+    path = tmp_path / "report.html"
+    path.write_text(page, encoding="utf-8")
+
+    def open_page(width: int, scheme: str = "light"):
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
+        )
+        tab = context.new_page()
+        tab.said, tab.asked = [], []
+        tab.on("console", lambda message: tab.said.append(message.text))
+        tab.on("pageerror", lambda error: tab.said.append(str(error)))
+        tab.on("request", lambda request: tab.asked.append(request.url))
+        tab.goto(path.as_uri())
+        return tab
+
+    return open_page
+
+
+DRAWN = "place => place.querySelector('svg path') !== null"
+
+
+def scroll_and_wait(tab) -> list:
+    """Scroll to each chart in turn and wait until it is drawn."""
+    places = tab.query_selector_all("[data-chart]")
+    for place in places:
+        place.scroll_into_view_if_needed()
+        for _ in range(200):
+            if place.evaluate(DRAWN):
+                break
+            tab.wait_for_timeout(25)
+    return places
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1500, "dark"), (390, "light")])
+def test_a_browser_draws_every_chart(opened, shipped, width, scheme):
+    tab = opened(width, scheme)
+    places = scroll_and_wait(tab)
+    assert len(places) == 1 + sum(len(sweep.charts) for sweep in shipped.sweeps)
+    for place in places:
+        assert place.evaluate(DRAWN)
+        box = place.query_selector("svg").bounding_box()
+        assert box["height"] > 40
+        assert place.evaluate("p => p.scrollWidth <= p.clientWidth"), place.get_attribute(
+            "data-chart"
+        )
+        label = place.query_selector("svg").get_attribute("aria-label") or place.get_attribute(
+            "aria-label"
+        )
+        assert any(character.isdigit() for character in label or "")
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.said == []
+    assert all(url.startswith("file:") for url in tab.asked)
+
+
+def test_colours_follow_the_readers_scheme(opened):
+    colours = {}
+    for scheme in ("light", "dark"):
+        tab = opened(1280, scheme)
+        place = scroll_and_wait(tab)[0]
+        colours[scheme] = place.evaluate(
+            "p => getComputedStyle(p.querySelector('.mark-rect path')).fill"
+        )
+    assert colours["light"] != colours["dark"]
+
+
+def test_a_pointer_gets_exact_numbers(opened):
+    tab = opened(1280)
+    places = scroll_and_wait(tab)
+    area = next(p for p in places if p.get_attribute("data-chart") == "hybrid-shares")
+    area.scroll_into_view_if_needed()
+    box = area.bounding_box()
+    tab.mouse.move(box["x"] + 100, box["y"] + 120)
+    tab.mouse.move(box["x"] + 110, box["y"] + 120)
+    tab.wait_for_timeout(300)
+    tooltip = tab.query_selector("#vg-tooltip-element.visible")
+    assert re.search(r"\d{1,3}(,\d{3})+", tooltip.inner_text())
+    assert tab.said == []
+
+
+def test_formulas_are_drawn_as_mathematics(opened):
+    tab = opened(1280)
+    box = tab.query_selector("math msub").bounding_box()
+    assert 8 < box["width"] < 120
+    assert 8 < box["height"] < 40
