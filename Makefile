@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report test lint bench schema lock clean
+.PHONY: report test lint bench schema picture lock clean
 
 report: $(VENV)/.installed
 	@$(BIN)/snakemake --cores $(CORES)
@@ -33,6 +33,11 @@ bench: $(VENV)/.installed
 # The sweep schema that editors complete with, from the code.
 schema: $(VENV)/.installed
 	$(BIN)/python -m modelbudget.schema
+
+# The README's picture, from the real report.
+picture: report
+	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1100,720 \
+		--virtual-time-budget=4000 --screenshot=docs/report.png file://$(CURDIR)/results/report.html
 
 # The newest versions that pyproject.toml admits, tried in an environment of their own. Torch
 # brings the accelerator packages of the machine that installs it; the lock leaves them open.

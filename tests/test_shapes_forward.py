@@ -140,4 +140,15 @@ def test_words_are_known_by_their_letters_in_order():
     vectors = words(letters)[0]
     assert torch.equal(vectors[0], vectors[2])
     assert not torch.allclose(vectors[0], vectors[1], atol=1e-3)
+    states = words.character(letters[0, 0])
+    strongest = [
+        max(torch.relu((kernel.T * states[at : at + span]).sum() + bias) for at in range(7 - span))
+        for span, filters in enumerate(words.filter, start=1)
+        for kernel, bias in zip(filters.weight, filters.bias, strict=True)
+    ]
+    x = torch.stack(strongest)
+    for highway in words.highway:
+        gate = torch.sigmoid(highway.gate(x))
+        x = gate * torch.relu(highway.transform(x)) + (1 - gate) * x
+    assert torch.allclose(vectors[0], words.projection(x), atol=1e-5)
     assert [f.weight.shape for f in words.filter] == [(2, 4, 1), (2, 4, 2), (4, 4, 3), (8, 4, 4)]

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from modelbudget.architecture import Count, Size
-from modelbudget.components import mlp, multi_head, offset_position, sized_norm, words
+from modelbudget.components import mlp, multi_head, norm, offset_position, words
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
@@ -97,7 +97,7 @@ class Encoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionFields, Word
         """BERT: Devlin et al. 2019, §3; shared layers and factorised embedding: Lan et al. 2020,
         §3.1; ModernBERT: Warner et al. 2024, §2.1.
         """
-        wide, narrow = sized_norm.parameters(a, a.d_model), sized_norm.parameters(a, a.d_embedding)
+        wide, narrow = norm.parameters(a), norm.parameters(a, a.d_embedding)
         learned = int(a.position == "learned")
         dense = a.d_model * a.d_embedding + a.transform_bias * a.d_embedding
         return {

@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from modelbudget.architecture import Count
-from modelbudget.components import mlp, multi_head, offset_position, sized_norm, words
+from modelbudget.components import mlp, multi_head, norm, offset_position, words
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
@@ -51,7 +51,7 @@ class EncoderDecoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionField
     @staticmethod
     def parameters(a) -> Terms:
         """Vaswani et al. 2017, §3; T5: Raffel et al. 2020, §2.1; BART: Lewis et al. 2020, §2.1."""
-        norm = sized_norm.parameters(a, a.d_model)
+        one_norm = norm.parameters(a)
         attention = multi_head.parameters(a)
         n_encoder, n_decoder = a.n_encoder_layer, a.n_decoder_layer
         learned = int(a.position == "learned") * offset_position.parameters(a, a.d_model)
@@ -59,21 +59,23 @@ class EncoderDecoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionField
         buckets = int(a.position == "buckets") * a.n_bucket * a.n_head
         stack = {
             "position": learned + buckets,
-            "norm.embedding": a.embedding_norm * norm,
-            "norm.final": a.final_norm * norm,
+            "norm.embedding": a.embedding_norm * one_norm,
+            "norm.final": a.final_norm * one_norm,
         }
         return {
             **part("embedding", {"token": words.token(a, a.d_model)}),
             **part("encoder", stack),
             **part("encoder.layer.attention", attention, n_encoder),
             **part("encoder.layer.mlp", mlp.parameters(a), n_encoder),
-            **part("encoder.layer.norm", dict.fromkeys(("attention", "mlp"), norm), n_encoder),
+            **part("encoder.layer.norm", {"attention": one_norm, "mlp": one_norm}, n_encoder),
             **part("decoder", stack),
             **part("decoder.layer.attention", attention, n_decoder),
             **part("decoder.layer.cross", attention, n_decoder),
             **part("decoder.layer.mlp", mlp.parameters(a), n_decoder),
             **part(
-                "decoder.layer.norm", dict.fromkeys(("attention", "cross", "mlp"), norm), n_decoder
+                "decoder.layer.norm",
+                dict.fromkeys(("attention", "cross", "mlp"), one_norm),
+                n_decoder,
             ),
             **part("", {"head": words.head(a, a.d_model)}),
         }

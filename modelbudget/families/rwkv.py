@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from modelbudget.architecture import Count
-from modelbudget.components import rwkv, sized_norm, words
+from modelbudget.components import norm, rwkv, words
 from modelbudget.components.norm import NormFields
 from modelbudget.components.rwkv import RWKVFields
 from modelbudget.components.words import WordFields
@@ -18,13 +18,13 @@ class RWKV(NormFields, RWKVFields, WordFields):
     @staticmethod
     def parameters(a) -> Terms:
         """Peng et al. 2023, §3; with d_ff = 4D and untied, their 2VD + 13D²L + D(11L + 4)."""
-        norm = sized_norm.parameters(a, a.d_model)
+        one_norm = norm.parameters(a)
         return {
-            **part("embedding", {"token": words.token(a, a.d_model), "norm": norm}),
+            **part("embedding", {"token": words.token(a, a.d_model), "norm": one_norm}),
             **part("layer.time", rwkv.time(a), a.n_layer),
             **part("layer.channel", rwkv.channel(a), a.n_layer),
-            **part("layer.norm", {"time": norm, "channel": norm}, a.n_layer),
-            **part("norm", {"final": norm}),
+            **part("layer.norm", {"time": one_norm, "channel": one_norm}, a.n_layer),
+            **part("norm", {"final": one_norm}),
             **part("", {"head": words.head(a, a.d_model)}),
         }
 

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from modelbudget.architecture import Count
-from modelbudget.components import selective_scan, sized_norm, state_space_dual, words
+from modelbudget.components import norm, selective_scan, state_space_dual, words
 from modelbudget.components.norm import NormFields
 from modelbudget.components.selective_scan import SelectiveScanFields
 from modelbudget.components.state_space_dual import StateSpaceDualFields
@@ -44,11 +44,11 @@ class StateSpaceDual(NormFields, StateSpaceDualFields, WordFields):
 
 
 def _parameters(a, mixer: dict) -> Terms:
-    norm = sized_norm.parameters(a, a.d_model)
+    one_norm = norm.parameters(a)
     return {
         **part("embedding", {"token": words.token(a, a.d_model)}),
         **part("layer.mixer", mixer, a.n_layer),
-        **part("layer", {"norm": norm}, a.n_layer),
-        **part("norm", {"final": norm}),
+        **part("layer", {"norm": one_norm}, a.n_layer),
+        **part("norm", {"final": one_norm}),
         **part("", {"head": words.head(a, a.d_model)}),
     }

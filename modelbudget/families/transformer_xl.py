@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from modelbudget.architecture import Count
-from modelbudget.components import adaptive, mlp, relative_attention, sized_norm
+from modelbudget.components import adaptive, mlp, norm, relative_attention
 from modelbudget.components.adaptive import AdaptiveFields
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.norm import NormFields
@@ -19,13 +19,13 @@ class TransformerXL(NormFields, MLPFields, RelativeAttentionFields, AdaptiveFiel
     @staticmethod
     def parameters(a) -> Terms:
         """Dai et al. 2019, §3.3, with the sizes of the authors' code."""
-        norm = sized_norm.parameters(a, a.d_model)
+        one_norm = norm.parameters(a)
         return {
             **part("embedding", adaptive.embedding(a)),
             **part("bias", relative_attention.biases(a)),
             **part("layer.attention", relative_attention.parameters(a), a.n_layer),
             **part("layer.mlp", mlp.parameters(a), a.n_layer),
-            **part("layer.norm", {"attention": norm, "mlp": norm}, a.n_layer),
+            **part("layer.norm", {"attention": one_norm, "mlp": one_norm}, a.n_layer),
             **part("head", adaptive.head(a)),
         }
 

@@ -5,7 +5,7 @@ from torch import nn
 
 from modelbudget.modules.mlp import ACTIVATIONS, MLP
 from modelbudget.modules.multi_head import MultiHead
-from modelbudget.modules.sized_norm import make_norm
+from modelbudget.modules.norm import make_norm
 from modelbudget.modules.words import make_head
 
 
@@ -41,8 +41,8 @@ class EncoderLayer(nn.Module):
         super().__init__()
         self.attention = MultiHead(a, rotary=a.position == "rotary")
         self.mlp = MLP(a)
-        self.norm = nn.ModuleDict({"attention": make_norm(a, a.d_model)} if attention_norm else {})
-        self.norm["mlp"] = make_norm(a, a.d_model)
+        self.norm = nn.ModuleDict({"attention": make_norm(a)} if attention_norm else {})
+        self.norm["mlp"] = make_norm(a)
         self.norm_first = a.norm_first
 
     def forward(self, x, mask):
@@ -79,7 +79,7 @@ class EncoderModel(nn.Module):
         self.layer = nn.ModuleList(
             EncoderLayer(a, attention_norm=a.first_norm or i > 0) for i in range(a.n_distinct)
         )
-        self.norm = nn.ModuleDict({"final": make_norm(a, a.d_model)} if a.final_norm else {})
+        self.norm = nn.ModuleDict({"final": make_norm(a)} if a.final_norm else {})
         self.pooler = nn.Linear(a.d_model, a.d_model) if a.pooler else None
         self.next_sentence = nn.Linear(a.d_model, 2) if a.next_sentence else None
         self.transform = Transform(a) if a.transform else None

@@ -5,9 +5,9 @@ from torch import nn
 
 from modelbudget.modules.mlp import MLP
 from modelbudget.modules.multi_head import MultiHead
+from modelbudget.modules.norm import make_norm
+from modelbudget.modules.position import sinusoids
 from modelbudget.modules.relative_buckets import bucket
-from modelbudget.modules.sized_norm import make_norm
-from modelbudget.modules.waves import sinusoid
 from modelbudget.modules.words import make_head
 
 
@@ -24,7 +24,7 @@ class StackLayer(nn.Module):
         self.cross = MultiHead(a, scaled=scaled) if cross else None
         self.mlp = MLP(a)
         names = ("attention", "cross", "mlp") if cross else ("attention", "mlp")
-        self.norm = nn.ModuleDict({name: make_norm(a, a.d_model) for name in names})
+        self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
         self.norm_first = a.norm_first
 
     def forward(self, x, mask, memory=None):
@@ -52,9 +52,7 @@ class Stack(nn.Module):
             self.position = nn.Embedding(a.n_bucket, a.n_head)
         self.layer = nn.ModuleList(StackLayer(a, cross) for _ in range(n_layer))
         norms = {"embedding": a.embedding_norm, "final": a.final_norm}
-        self.norm = nn.ModuleDict(
-            {n: make_norm(a, a.d_model) for n, wanted in norms.items() if wanted}
-        )
+        self.norm = nn.ModuleDict({n: make_norm(a) for n, wanted in norms.items() if wanted})
         self.cross, self.kind, self.offset = cross, a.position, a.position_offset
         self.n_bucket, self.max_distance = a.n_bucket, a.max_distance
 
@@ -63,7 +61,7 @@ class Stack(nn.Module):
         if self.kind == "learned":
             x = x + self.position(places + self.offset)
         elif self.kind == "sinusoidal":
-            x = x + sinusoid(places, x.shape[2]).to(x.dtype)
+            x = x + sinusoids(len(places), x.shape[2], x)
         if "embedding" in self.norm:
             x = self.norm["embedding"](x)
         mask = self.distance_bias(places) if self.kind == "buckets" else None

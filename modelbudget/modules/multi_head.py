@@ -3,7 +3,7 @@
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.waves import rotate
+from modelbudget.modules.position import rotate
 
 
 class MultiHead(nn.Module):
@@ -20,7 +20,7 @@ class MultiHead(nn.Module):
         self.key = nn.Linear(a.d_model, a.n_head * a.d_head, bias=bias)
         self.value = nn.Linear(a.d_model, a.n_head * a.d_value, bias=bias)
         self.output = nn.Linear(a.n_head * a.d_value, a.d_model, bias=bias)
-        self.n_head, self.rotary = a.n_head, rotary
+        self.n_head, self.d_head, self.rotary = a.n_head, a.d_head, rotary
         self.scale = a.d_head**-0.5 if scaled else 1.0
 
     def forward(self, x, source=None, causal=False, mask=None):
@@ -32,7 +32,7 @@ class MultiHead(nn.Module):
         source = x if source is None else source
         q, k, v = (self.split(y) for y in (self.query(x), self.key(source), self.value(source)))
         if self.rotary:
-            q, k = rotate(q), rotate(k)
+            q, k = rotate(q, self.d_head), rotate(k, self.d_head)
         x = F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=causal, scale=self.scale
         )

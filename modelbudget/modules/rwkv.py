@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.sized_norm import make_norm
+from modelbudget.modules.norm import make_norm
 from modelbudget.modules.words import make_head
 
 
@@ -95,7 +95,7 @@ class RWKVLayer(nn.Module):
         super().__init__()
         self.time = TimeMixer(a)
         self.channel = ChannelMixer(a)
-        self.norm = nn.ModuleDict({n: make_norm(a, a.d_model) for n in ("time", "channel")})
+        self.norm = nn.ModuleDict({n: make_norm(a) for n in ("time", "channel")})
 
     def forward(self, x):
         x = x + self.time(self.norm["time"](x))
@@ -108,9 +108,9 @@ class RWKVModel(nn.Module):
     def __init__(self, a):
         super().__init__()
         token = nn.Embedding(a.n_vocab, a.d_model)
-        self.embedding = nn.ModuleDict({"token": token, "norm": make_norm(a, a.d_model)})
+        self.embedding = nn.ModuleDict({"token": token, "norm": make_norm(a)})
         self.layer = nn.ModuleList(RWKVLayer(a) for _ in range(a.n_layer))
-        self.norm = nn.ModuleDict({"final": make_norm(a, a.d_model)})
+        self.norm = nn.ModuleDict({"final": make_norm(a)})
         self.head = make_head(a, token, a.d_model)
 
     def forward(self, tokens):

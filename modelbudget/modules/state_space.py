@@ -2,8 +2,8 @@
 
 from torch import nn
 
+from modelbudget.modules.norm import make_norm
 from modelbudget.modules.selective_scan import SelectiveScanMixer
-from modelbudget.modules.sized_norm import make_norm
 from modelbudget.modules.state_space_dual import StateSpaceDualMixer
 from modelbudget.modules.words import make_head
 
@@ -13,7 +13,7 @@ class StateSpaceLayer(nn.Module):
 
     def __init__(self, a, mixer: nn.Module):
         super().__init__()
-        self.norm = make_norm(a, a.d_model)
+        self.norm = make_norm(a)
         self.mixer = mixer
 
     def forward(self, x):
@@ -27,7 +27,7 @@ class StateSpaceModel(nn.Module):
         super().__init__()
         self.embedding = nn.ModuleDict({"token": nn.Embedding(a.n_vocab, a.d_model)})
         self.layer = nn.ModuleList(StateSpaceLayer(a, mixer(a)) for _ in range(a.n_layer))
-        self.norm = nn.ModuleDict({"final": make_norm(a, a.d_model)})
+        self.norm = nn.ModuleDict({"final": make_norm(a)})
         self.head = make_head(a, self.embedding["token"], a.d_model)
 
     def forward(self, tokens):

@@ -5,9 +5,9 @@ from torch import nn
 
 from modelbudget.modules.adaptive import AdaptiveInput, AdaptiveSoftmax
 from modelbudget.modules.mlp import MLP
+from modelbudget.modules.norm import make_norm
+from modelbudget.modules.position import sinusoids
 from modelbudget.modules.relative_attention import RelativeAttention
-from modelbudget.modules.sized_norm import make_norm
-from modelbudget.modules.waves import sinusoid
 
 
 class TransformerXLLayer(nn.Module):
@@ -17,7 +17,7 @@ class TransformerXLLayer(nn.Module):
         super().__init__()
         self.attention = RelativeAttention(a)
         self.mlp = MLP(a)
-        self.norm = nn.ModuleDict({n: make_norm(a, a.d_model) for n in ("attention", "mlp")})
+        self.norm = nn.ModuleDict({n: make_norm(a) for n in ("attention", "mlp")})
 
     def forward(self, x, memory, waves, bias):
         x = self.norm["attention"](x + self.attention(x, memory, waves, bias))
@@ -53,8 +53,7 @@ class TransformerXLModel(nn.Module):
         x = self.embedding(tokens) * self.scale_in
         if memory is None:
             memory = [x[:, :0]] * len(self.layer)
-        places = torch.arange(memory[0].shape[1] + tokens.shape[1], device=x.device)
-        waves = sinusoid(places, x.shape[2]).to(x.dtype)
+        waves = sinusoids(memory[0].shape[1] + tokens.shape[1], x.shape[2], x)
         seen = []
         for layer, before in zip(self.layer, memory, strict=True):
             seen.append(torch.cat((before, x), dim=1).detach())
