@@ -39,7 +39,7 @@ results = Results(
 with replacing_folder(snakemake.output.headline) as folder:
     chosen = largest([sweep.comparison for sweep in ordered(sweeps)])
     if chosen is not None:
-        save(headline(chosen[0]), folder / "headline")
+        save(headline(chosen[1]), folder / "headline")
 with replacing(snakemake.output.html) as path:
     path.write_text(render(results, Catalogue(MODELS)), encoding="utf-8")
 found = verdicts(results)

@@ -193,7 +193,7 @@ def test_no_published_model_has_parts_without_a_group(catalogue):
 def test_the_largest_model_becomes_squares():
     parts = {"layer.mlp.up": 481 * 10**9, "embedding.token": 5 * 10**9, "norm": 2 * 10**6}
     table = comparison([("small", {}, {"head": 7}), ("large", {}, parts)])
-    chosen, _ = largest([table])
+    _, chosen = largest([table])
     spec = headline(chosen).to_dict()
     (cells,) = spec["datasets"].values()
     assert [
@@ -204,7 +204,7 @@ def test_the_largest_model_becomes_squares():
 
 
 def test_a_tiny_model_is_one_square_a_parameter():
-    chosen, _ = largest([comparison([("norm", {}, {"norm": 10})])])
+    _, chosen = largest([comparison([("norm", {}, {"norm": 10})])])
     (cells,) = headline(chosen).to_dict()["datasets"].values()
     assert len(cells) == 10
 

@@ -12,16 +12,17 @@ _UNITS = {0: "one", 1: "ten", 2: "a hundred"}
 _POWERS = {0: "", 3: "thousand", 6: "million", 9: "billion", 12: "trillion"}
 
 
-def largest(comparisons: list[pl.DataFrame]) -> tuple[pl.DataFrame, pl.DataFrame] | None:
-    """The budget and the comparison of the largest measured model; the first of equal ones."""
+def largest(comparisons: list[pl.DataFrame]) -> tuple[int, pl.DataFrame] | None:
+    """Which comparison holds the largest measured model, and that model's budget; the first of
+    equal ones, None where nothing was measured.
+    """
     found = None
-    for comparison in comparisons:
+    for place, comparison in enumerate(comparisons):
         table = budget(comparison)
-        if table.is_empty() or (found and table["total"].max() <= found[0]["total"][0]):
+        if table.is_empty() or (found and table["total"].max() <= found[1]["total"][0]):
             continue
         point = table.filter(pl.col("total") == table["total"].max())["point"][0]
-        here = pl.col("point") == point
-        found = table.filter(here), comparison.filter(here)
+        found = place, table.filter(pl.col("point") == point)
     return found
 
 

@@ -17,12 +17,13 @@ def headline_section(sweeps: list[SweepResult], charts: Charts) -> dict | None:
     chosen = largest([sweep.comparison for sweep in sweeps])
     if chosen is None:
         return None
-    table, comparison = chosen
+    place, table = chosen
+    name, total = _name(sweeps[place], table), table["total"][0]
+    comparison = sweeps[place].comparison.filter(pl.col("point") == table["point"][0])
     parts = table.filter(pl.col("value") > 0).sort("value", descending=True)
-    label, total = table["label"][0], table["total"][0]
     predicted = comparison.filter(pl.col("quantity") == "parameters")["predicted"].sum()
     return {
-        "title": f"Where {label}’s {count(total)} parameters go",
+        "title": f"Where the {count(total)} parameters of {name} go",
         "chart": charts.add(
             "headline-chart", headline(table).to_dict(), "headline.charts/headline"
         ),
@@ -38,6 +39,12 @@ def headline_section(sweeps: list[SweepResult], charts: Charts) -> dict | None:
         "method": verdict.device_words(comparison["method"][0]),
         "predicted": count(predicted),
     }
+
+
+def _name(sweep: SweepResult, table: pl.DataFrame) -> str:
+    """The label of a point, with the base before it where the label only says what was swept."""
+    label, base = table["label"][0], sweep.summary["base"]
+    return f"{base} with {label}" if base and " = " in label else label
 
 
 def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
