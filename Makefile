@@ -1,11 +1,11 @@
 # `make report` and `make test` do all of their own set-up: Python 3.11 is all they need.
 
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report test lint bench lock clean
+.PHONY: report test lint bench schema lock clean
 
 report: $(VENV)/.installed
 	@$(BIN)/snakemake --cores $(CORES)
@@ -24,6 +24,15 @@ $(VENV)/.installed: requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
 	@touch $@
+
+# How fast it is, beside the floor: PaLM's count against its bare modules, the run by stage.
+bench: $(VENV)/.installed
+	PYTHONPATH=. $(BIN)/python benchmarks/count_palm.py
+	$(BIN)/python benchmarks/pipeline.py $(CORES)
+
+# The sweep schema that editors complete with, from the code.
+schema: $(VENV)/.installed
+	$(BIN)/python -m modelbudget.schema
 
 # The newest versions that pyproject.toml admits, tried in an environment of their own. Torch
 # brings the accelerator packages of the machine that installs it; the lock leaves them open.

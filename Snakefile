@@ -23,9 +23,14 @@ include: "workflow/rules/points.smk"
 include: "workflow/rules/predict.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/compare.smk"
+include: "workflow/rules/gpt2.smk"
+include: "workflow/rules/provenance.smk"
 
 
 rule all:
     default_target: True
     input:
         expand("results/{sweep}/comparison.parquet", sweep=SWEEPS),
+        "results/gpt-2-ledger/ledger.parquet",
+        "results/tying-surgery/surgery.parquet",
+        "results/provenance.json",

@@ -41,6 +41,7 @@ class Point(NamedTuple):
 class Expanded(NamedTuple):
     """A sweep with its points; `dropped` combinations broke a constraint."""
 
+    path: Path
     name: str
     sweep: Sweep
     points: list[Point]
@@ -106,7 +107,7 @@ def expand(path: Path, catalogue: Catalogue) -> Expanded:
     if not points:
         mistakes.add(f"constraints: drop all {dropped:,} points; nothing is left to measure")
         mistakes.raise_if_any()
-    return Expanded(path.stem, sweep, points, dropped)
+    return Expanded(path, path.stem, sweep, points, dropped)
 
 
 def _keys_of_sweep() -> list[str]:
@@ -224,7 +225,7 @@ def _point(number: int, settings: dict, sweep: Sweep, catalogue: Catalogue) -> P
         if not _expression(text)(values):
             return None
     label = settings.get("label") or _label(base, axes)
-    architecture = _architecture(base.family, values)
+    architecture = _record(base.family, values)
     _check_size(architecture, sweep)
     return Point(f"{number:06}", str(label), base.name, axes, architecture)
 
@@ -273,7 +274,7 @@ def _order(rules: tuple[tuple[str, str], ...]) -> list[str]:
         raise ValueError(f"derive: {' → '.join(error.args[1])} go round in a circle") from None
 
 
-def _architecture(family: type[Architecture], values: dict) -> Architecture:
+def _record(family: type[Architecture], values: dict) -> Architecture:
     whole = {}
     for name, value in values.items():
         if isinstance(value, Fraction):
@@ -290,10 +291,20 @@ def _architecture(family: type[Architecture], values: dict) -> Architecture:
         raise ValueError("\n".join(describe(error, family.model_fields))) from None
 
 
+def named_architecture(base: Base) -> Architecture:
+    """The architecture of a named model as published. Raises ValueError when fields are missing."""
+    return _record(base.family, resolve(base, {}, {}))
+
+
+def predicted_bytes(architecture: Architecture, sweep: Sweep) -> int:
+    """What the parameters of one model should take, to see beforehand whether it fits."""
+    return total(architecture.parameters(architecture)) * BYTES[sweep.measure.dtype]
+
+
 def _check_size(architecture: Architecture, sweep: Sweep) -> None:
-    count = total(architecture.parameters(architecture))
-    if count * BYTES[sweep.measure.dtype] > MAX_COUNT:
+    n_bytes = predicted_bytes(architecture, sweep)
+    if n_bytes > MAX_COUNT:
         raise ValueError(
-            f"{count:,} parameters in {sweep.measure.dtype}: their bytes are past "
-            f"{MAX_COUNT:,}, the largest 64-bit integer"
+            f"{n_bytes:,} bytes of parameters in {sweep.measure.dtype}: past {MAX_COUNT:,}, "
+            "the largest 64-bit integer"
         )

@@ -72,5 +72,5 @@ class Expression:
             raise ValueError(f"{self.text!r} has no value{self._with(values)}: {error}") from None
 
     def _with(self, values: dict) -> str:
-        used = ", ".join(f"{name} = {values[name]}" for name in sorted(self.names))
+        used = ", ".join(f"{name} = {values[name]}" for name in sorted(self.names & values.keys()))
         return f" with {used}" if used else ""

@@ -10,7 +10,6 @@ from modelbudget.architecture import Count
 MAX_POINTS = 100_000
 
 Value = bool | int | str
-FieldName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 class _Strict(BaseModel):
@@ -79,12 +78,12 @@ class Sweep(_Strict):
     title: str = Field(min_length=1)
     question: str = Field(min_length=1, description="Markdown: what this sweep asks, and why")
     base: str | None = Field(None, description="a family, a series or a model; see configs/models")
-    fixed: dict[FieldName, Value] = Field({}, description="fields set for every point")
-    grid: dict[FieldName, Axis] = Field({}, description="fields to vary: every combination")
-    points: list[dict[FieldName, Value]] = Field(
+    fixed: dict[str, Value] = Field({}, description="fields set for every point")
+    grid: dict[str, Axis] = Field({}, description="fields to vary: every combination")
+    points: list[dict[str, Value]] = Field(
         [], description="points given one by one; `base` and `label` may be set here too"
     )
-    derive: dict[FieldName, str] = Field(
+    derive: dict[str, str] = Field(
         {}, description="fields that follow from others, e.g. d_ff: 4 * d_model"
     )
     constraints: list[str] = Field(

@@ -3,9 +3,11 @@
 import hashlib
 from pathlib import Path
 
+import psutil
+
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
-from modelbudget.expand import Expanded, expand
+from modelbudget.expand import Expanded, expand, predicted_bytes
 
 SWEEPS = Path("configs/sweeps")
 MODELS = Path("configs/models")
@@ -55,25 +57,34 @@ def chosen_sweeps(wanted: str | list[str] | None) -> list[Expanded]:
                 sweeps.append(expand(files[name], catalogue))
         except InputError as error:
             mistakes += error.mistakes
-    mistakes += _missing_devices(sweeps)
+    mistakes += [line for sweep in sweeps for line in _out_of_reach(sweep)]
     if mistakes:
         raise InputError(mistakes)
     return sweeps
 
 
-def _missing_devices(sweeps: list[Expanded]) -> list[str]:
-    on_cuda = [sweep for sweep in sweeps if sweep.sweep.measure.device == "cuda"]
-    if not on_cuda:
-        return []
+def _out_of_reach(sweep: Expanded) -> list[str]:
+    """A device asked for by name must be there, and its memory must hold the largest model."""
+    device = sweep.sweep.measure.device
+    key = f"{sweep.path}: measure.device = {device!r}"
+    if device == "cuda" and not _has_cuda():
+        return [f"{key}: torch finds no CUDA device here; allowed: auto, meta, cpu"]
+    if device == "cpu":
+        share = sweep.sweep.measure.memory_share
+        free = int(psutil.virtual_memory().available * share)
+        largest = max(predicted_bytes(p.architecture, sweep.sweep) for p in sweep.points)
+        if largest > free:
+            return [
+                f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of the free "
+                f"memory is {free:,}; allowed: auto, meta, or fewer points"
+            ]
+    return []
+
+
+def _has_cuda() -> bool:
     import torch  # a second, paid only by who asks for a GPU
 
-    if torch.cuda.is_available():
-        return []
-    return [
-        f"{SWEEPS / sweep.name}.yaml: measure.device = 'cuda': torch finds no CUDA device here; "
-        "allowed: auto, meta, cpu"
-        for sweep in on_cuda
-    ]
+    return torch.cuda.is_available()
 
 
 def code(*parts: str) -> str:

@@ -33,13 +33,16 @@ def measure_all(
     Raises MemoryError when a device asked for by name has no room for a model.
     """
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(architectures) // 8))
-    free = _room_in_own_process(memory_share, n_workers)
+    # Under `auto` all workers together stay within the share; a device asked for by name was
+    # chosen by someone who knows what fits.
+    free = _room_in_own_process(memory_share, n_workers if device == "auto" else 1)
     log.info("%d architectures, %d processes, room %s", len(architectures), n_workers, free)
     work = partial(measure, device=device, dtype=dtype, room=free)
     # Fork after torch is imported: a worker is ready at once instead of importing it again.
     with multiprocessing.get_context("fork").Pool(n_workers, _start_worker) as pool:
         results = pool.imap(work, architectures, chunksize=4)
-        return list(tqdm(results, "models", len(architectures), unit="model", leave=False))
+        # disable=None: a bar on a terminal, nothing in a file.
+        return list(tqdm(results, total=len(architectures), unit="model", disable=None))
 
 
 def measure(architecture: Architecture, device: str, dtype: str, room: Room) -> Measured:

@@ -13,7 +13,7 @@ def namespace(family, words: dict[str, str], fixed: dict | None = None) -> Simpl
 
     Fixing switches (tied, gated, …) leaves the formula of one kind of model.
     """
-    sizes = {name: sympy.Symbol(name, integer=True) for name in family.sizes()}
+    sizes = {name: sympy.Symbol(name) for name in family.sizes()}
     sizes |= {name: int(value) for name, value in (fixed or {}).items()}
     return SimpleNamespace(**sizes, **words)
 

@@ -1,0 +1,68 @@
+"""From installed environment to open report: wall seconds, seconds by stage, models a second.
+
+    python benchmarks/pipeline.py [cores]
+
+Runs the shipped sweeps from scratch in a copy of the project. Stages overlap, so their seconds
+add up to more than the wall's.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import polars as pl
+
+ROOT = Path(__file__).parent.parent
+IGNORED = shutil.ignore_patterns(
+    ".git", ".venv", ".snakemake", "results", ".*_cache", "__pycache__"
+)
+
+
+def main(cores: str = "8") -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        project = Path(scratch) / "project"
+        shutil.copytree(ROOT, project, ignore=IGNORED)
+        start = time.perf_counter()
+        run = subprocess.run(
+            [sys.executable, "-m", "snakemake", "--cores", cores, "--quiet", "all"], cwd=project
+        )
+        wall = time.perf_counter() - start
+        if run.returncode:
+            sys.exit(run.returncode)
+        report(project, wall)
+
+
+def report(project: Path, wall: float) -> None:
+    seconds, jobs = stages(project / ".snakemake" / "metadata")
+    points = sum(
+        pl.scan_parquet(path).select("point").collect().height
+        for path in (project / "results").glob("*/points.parquet")
+    )
+    print(f"{points:,} points in {wall:.1f} s from start to report, {points / wall:.0f} models/s")
+    for rule, spent in seconds.most_common():
+        print(f"  {rule:<16} {spent:6.1f} s in {jobs[rule]:2} jobs")
+    print(f"  measuring alone: {points / seconds['measure']:.0f} models/s")
+
+
+def stages(metadata: Path) -> tuple[Counter, Counter]:
+    """Seconds and jobs by rule, from what Snakemake noted about each output."""
+    spans = {}
+    for path in metadata.rglob("*"):
+        if path.is_file():
+            record = json.loads(path.read_text())
+            # A job's outputs share its log and its times.
+            spans[(record["rule"], tuple(record["log"]))] = record["endtime"] - record["starttime"]
+    seconds, jobs = Counter(), Counter()
+    for (rule, _), span in spans.items():
+        seconds[rule] += span
+        jobs[rule] += 1
+    return seconds, jobs
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,1 @@
+"""The third witness: other people's implementations, built from configs, never downloaded."""

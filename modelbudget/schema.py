@@ -1,0 +1,58 @@
+"""The JSON Schema of a sweep file, for editors: `python -m modelbudget.schema` writes it anew."""
+
+import json
+from pathlib import Path
+
+from pydantic.json_schema import models_json_schema
+
+from modelbudget.families import families
+from modelbudget.sweep import Sweep
+
+PATH = Path(__file__).parent.parent / "workflow" / "schemas" / "sweep.schema.json"
+
+
+def sweep_schema() -> dict:
+    """What `Sweep` admits, with the fields of all families spelled out for completion."""
+    schema = Sweep.model_json_schema()
+    fields = _fields()
+    values = _closed(fields)
+    chosen = {"base": {"type": "string"}, "label": {"type": "string"}}
+    lists = {
+        name: {
+            "description": field.get("description", ""),
+            "anyOf": [{"$ref": "#/$defs/Range"}, {"type": "array", "items": field}],
+        }
+        for name, field in fields.items()
+    }
+    properties = schema["properties"]
+    properties["fixed"] |= values
+    properties["grid"] |= _closed(lists)
+    properties["points"]["items"] = {"type": "object"} | _closed(chosen | fields)
+    properties["derive"] |= _closed({name: {"type": "string"} for name in fields})
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _fields() -> dict[str, dict]:
+    """Every field of every family; which of them are required depends on the base."""
+    kinds = [(family, "validation") for family in families().values()]
+    _, schema = models_json_schema(kinds)
+    found = {}
+    for definition in schema["$defs"].values():
+        for name, field in definition["properties"].items():
+            found.setdefault(
+                name, {k: v for k, v in field.items() if k not in ("default", "title")}
+            )
+    return dict(sorted(found.items()))
+
+
+def _closed(properties: dict) -> dict:
+    return {"properties": properties, "additionalProperties": False}
+
+
+def text() -> str:
+    """The schema as the file holds it."""
+    return json.dumps(sweep_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    PATH.write_text(text(), encoding="utf-8")

@@ -1,0 +1,67 @@
+"""Ways in that the tests share."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from modelbudget.catalogue import Catalogue
+from modelbudget.expand import Expanded, expand
+
+ROOT = Path(__file__).parent.parent
+PARTS_OF_THE_PROJECT = (
+    "Snakefile", "configs", "environment.yml", "modelbudget", "profiles", "scripts", "workflow",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def catalogue() -> Catalogue:
+    return Catalogue(ROOT / "configs" / "models")
+
+
+@pytest.fixture
+def sweep(tmp_path, catalogue):
+    """Write a sweep file and expand it."""
+
+    def expand_text(text: str) -> Expanded:
+        path = tmp_path / "sweep.yaml"
+        path.write_text("title: A test\nquestion: Why?\n" + text)
+        return expand(path, catalogue)
+
+    return expand_text
+
+
+class Project:
+    """A copy of the project that a test may change, and Snakemake in it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        for part in PARTS_OF_THE_PROJECT:
+            copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+            copy(ROOT / part, folder / part)
+        for sweep in (folder / "configs" / "sweeps").iterdir():
+            sweep.unlink()
+
+    def write_sweep(self, name: str, text: str) -> Path:
+        path = self.folder / "configs" / "sweeps" / name
+        path.write_text("title: A test\nquestion: Why?\n" + text)
+        return path
+
+    def snakemake(self, *arguments: str) -> subprocess.CompletedProcess:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+        return subprocess.run(
+            [sys.executable, "-m", "snakemake", "--cores", "2", *arguments],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+
+@pytest.fixture(scope="session")
+def make_project(tmp_path_factory):
+    return lambda: Project(tmp_path_factory.mktemp("project"))

@@ -1,0 +1,181 @@
+"""Every mistake gets one clear message: file, key, value, what is allowed. Nothing is started."""
+
+import pytest
+from conftest import ROOT
+
+from modelbudget import workflow
+from modelbudget.errors import InputError
+
+GOOD = "base: gpt-2-124m\ngrid:\n  n_layer: [1, 2]\n"
+
+
+@pytest.fixture
+def mistakes(tmp_path, monkeypatch):
+    """Write sweep files by name, ask for all of them, and return the lines of the refusal."""
+    (tmp_path / "configs" / "sweeps").mkdir(parents=True)
+    (tmp_path / "configs" / "models").symlink_to(ROOT / "configs" / "models")
+    monkeypatch.chdir(tmp_path)
+
+    def refuse(**files: str) -> list[str]:
+        for name, text in files.items():
+            head = "" if text.startswith("!") else "title: t\nquestion: q\n"
+            path = tmp_path / "configs" / "sweeps" / name.replace("__", ".")
+            path.write_text(head + text.removeprefix("!"))
+        with pytest.raises(InputError) as refusal:
+            workflow.chosen_sweeps(None)
+        return refusal.value.mistakes
+
+    return refuse
+
+
+ONE_MISTAKE = {
+    "broken YAML, with line": ("grid: [1, 2\nbase: gpt-2-124m\n", ["line 4"]),
+    "duplicate key, with line": (GOOD + "base: palm\n", ["line 6", "'base'", "line 3"]),
+    "duplicate key inside": ("base: palm\ngrid:\n  n_head: [1]\n  n_head: [2]\n", ["'n_head'"]),
+    "not a mapping": ("!- 1\n- 2\n", ["list"]),
+    "unknown key": (GOOD + "gird: {}\n", ["gird: unknown key", "did you mean grid?"]),
+    "unknown key in measure": (GOOD + "measure: {devise: cpu}", ["measure.devise", "device?"]),
+    "unknown field": ("base: palm\ngrid: {d_modell: [2]}", ["grid.d_modell", "d_model?"]),
+    "number as text": (
+        "base: palm\ngrid: {n_layer: [1e5]}",
+        ["grid.n_layer[0] = '1e5'", "whole number", "write 100000"],
+    ),
+    "boolean for a count": ("base: palm\ngrid: {n_layer: [yes]}", ["n_layer[0] = true", "whole"]),
+    "count for a boolean": ("base: palm\ngrid: {tied: [1]}", ["tied[0] = 1", "true or false"]),
+    "unknown word": ("base: palm\nfixed: {norm: batchnorm}\ngrid: {tied: [true]}", ["'rmsnorm'"]),
+    "zero": ("base: palm\ngrid: {n_layer: [0]}", ["grid.n_layer[0] = 0", "at least 1"]),
+    "negative": ("base: palm\npoints: [{n_layer: -3}]", ["points[0].n_layer = -3", "at least 1"]),
+    "text for a list": ("base: palm\ngrid: {n_layer: 3}", ["grid.n_layer = 3", "list"]),
+    "heads that do not divide": (
+        "base: gpt-2-124m\ngrid: {n_head: [7]}",
+        ["d_head = 109.714 is not a whole number", "n_head = 7"],
+    ),
+    "KV heads that do not divide heads": (
+        "base: llama-3-8b\ngrid: {n_kv_head: [3]}",
+        ["n_kv_head = 3 does not divide n_head = 32"],
+    ),
+    "unknown base": ("base: gtp-2\ngrid: {n_layer: [1]}", ["base = 'gtp-2'", "mean gpt-2?"]),
+    "no base": ("points: [{n_layer: 3}]", ["points[0].base: missing"]),
+    "missing field": (
+        "base: decoder\nfixed: {d_model: 8, n_head: 2}\ngrid: {n_layer: [1]}",
+        ["n_vocab: missing"],
+    ),
+    "empty sweep": ("base: palm\n", ["grid and points are both empty"]),
+    "empty axis": ("base: palm\ngrid: {n_layer: []}", ["grid.n_layer = []", "at least 1"]),
+    "value given twice": ("base: palm-8b\ngrid: {n_layer: [2, 2]}", ["grid.n_layer", "2 2 times"]),
+    "all points dropped": (
+        GOOD + "constraints: [n_layer > 5]",
+        ["constraints: drop all 2 points"],
+    ),
+    "too many points": (
+        "base: palm-8b\ngrid:\n  n_vocab: {from: 1, to: 1000, steps: 1000}\n"
+        "  n_layer: {from: 1, to: 1000, steps: 1000}\n",
+        ["1,000,000 points", "at most 100,000"],
+    ),
+    "range that falls": (
+        "base: palm-8b\ngrid: {n_layer: {from: 9, to: 3, steps: 2}}",
+        ["grid.n_layer", "from (9) must be less than to (3)"],
+    ),
+    "expression divides by zero": (
+        GOOD + "derive: {d_ff: d_model / (n_layer - 1)}",
+        ["'d_model / (n_layer - 1)' divides by zero", "n_layer = 1"],
+    ),
+    "expression names nothing": (GOOD + "derive: {d_ff: 4 * d_modle}", ["d_modle: unknown field"]),
+    "expression is not one": (GOOD + "constraints: ['d_model %']", ["'d_model %'", "allowed: +"]),
+    "expression calls": (GOOD + "derive: {d_ff: open('x')}", ["calls 'open'", "allowed: +"]),
+    "expression reaches inside": (GOOD + "derive: {d_ff: d_model.real}", ["attribute"]),
+    "expression has a power": (GOOD + "derive: {d_ff: 9 ** 9 ** 9}", ["pow", "allowed: +"]),
+    "expression is text": (GOOD + "derive: {d_ff: \"'a' * 9\"}", ["d_ff", "whole number"]),
+    "expression about a field that a point lacks": (
+        "points: [{base: palm-8b}, {base: embedding, n_vocab: 2, d_model: 3}]\n"
+        "constraints: [n_layer > 3]",
+        ["'n_layer > 3' has no value", "base = 'embedding'"],
+    ),
+    "expressions in a circle": (
+        GOOD + "derive: {d_ff: d_model, d_model: d_ff}",
+        ["derive: ", "go round in a circle"],
+    ),
+    "derived and given": (GOOD + "derive: {n_layer: '3'}", ["derive.n_layer", "keep one"]),
+    "fixed and swept": (GOOD + "fixed: {n_layer: 3}", ["fixed.n_layer", "keep one"]),
+    "count past int64": (
+        "base: palm-540b\ngrid: {d_model: [4000000000]}",
+        ["bytes of parameters in float32", "past 9,223,372,036,854,775,807", "d_model"],
+    ),
+    "size past int64": ("base: palm\ngrid: {n_ctx: [99999999999999999999]}", ["at most 9,223"]),
+    "cuda without CUDA": (GOOD + "measure: {device: cuda}", ["'cuda'", "no CUDA", "auto, meta"]),
+    "no room on the CPU": (
+        "base: palm\npoints: [{base: palm-540b}]\nmeasure: {device: cpu}",
+        ["measure.device = 'cpu'", "2,161,425,899,520 bytes", "free memory", "auto, meta"],
+    ),
+    "not UTF-8": ("base: \udce9\n", ["UTF-8"]),
+}
+
+
+@pytest.mark.parametrize(("text", "fragments"), ONE_MISTAKE.values(), ids=ONE_MISTAKE)
+def test_one_mistake_one_line(mistakes, tmp_path, text, fragments):
+    if "\udce9" in text:
+        (tmp_path / "configs" / "sweeps" / "bad.yaml").write_bytes(b"title: \xe9\n")
+        (line,) = mistakes()
+    else:
+        (line,) = mistakes(bad__yaml=text)
+    assert line.startswith("configs/sweeps/bad.yaml: ")
+    for fragment in fragments:
+        assert fragment in line
+
+
+def test_all_mistakes_of_all_files_at_once(mistakes):
+    lines = mistakes(
+        a__yaml="base: palm-8b\ngird: {}\nmeasure: {dtype: x}\n"
+        "grid: {n_layer: [0, -1], tide: [true]}\n",
+        b__yaml="base: gpt\ngrid: {n_layer: [1]}",
+        good__yaml=GOOD,
+    )
+    told = [line.split(": ", 1)[0] for line in lines]
+    assert told.count("configs/sweeps/a.yaml") == 5
+    assert told.count("configs/sweeps/b.yaml") == 1
+    assert len(lines) == 6
+
+
+def test_a_mistake_at_many_points_is_told_once(mistakes):
+    (line,) = mistakes(a__yaml="base: gpt-2-124m\nfixed: {n_head: 5}\ngrid: {n_layer: [1, 2, 3]}")
+    assert line.endswith("(at n_layer = 1 and 2 more points)")
+
+
+@pytest.mark.parametrize("name", ["a b.yaml", "ä.yaml", "a.b.yaml", ".yaml", "a;b.yaml"])
+def test_names_that_would_break_a_path(mistakes, name):
+    (line,) = mistakes(**{name: GOOD})
+    assert "allowed: letters, digits, hyphens and underscores" in line
+
+
+def test_two_sweeps_of_one_name(mistakes):
+    (line,) = mistakes(same__yaml=GOOD, same__yml=GOOD)
+    assert line.startswith("configs/sweeps/same.yml: configs/sweeps/same.yaml has the same name")
+
+
+def test_no_sweeps(mistakes):
+    assert mistakes() == ["configs/sweeps: holds no sweep; add a YAML file"]
+
+
+def test_unknown_sweep_asked_for(mistakes, tmp_path):
+    (tmp_path / "configs" / "sweeps" / "width.yaml").write_text(f"title: t\nquestion: q\n{GOOD}")
+    with pytest.raises(InputError, match=r"sweeps=widht: .*did you mean width\?"):
+        workflow.chosen_sweeps("widht")
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [
+        ("title: t\nfamily: decodr\n", "did you mean decoder?"),
+        ("title: t\nfamily: decoder\nmodel: {}\n", "did you mean models?"),
+        ("title: t\nfamily: decoder\nmodels: {m: {label: m, fields: {}}}\n", "models.m.source"),
+        (
+            "title: t\nfamily: decoder\nmodels: {decoder: {label: m, source: s, fields: {}}}",
+            "taken",
+        ),
+    ],
+)
+def test_model_files(tmp_path, text, fragment):
+    (tmp_path / "m.yaml").write_text(text)
+    with pytest.raises(InputError, match=fragment.replace("?", r"\?")) as refusal:
+        workflow.Catalogue(tmp_path)
+    assert all(line.startswith(str(tmp_path / "m.yaml")) for line in refusal.value.mistakes)

@@ -1,0 +1,36 @@
+"""The two witnesses stay apart: what predicts knows no torch, what measures knows no formula."""
+
+import subprocess
+import sys
+
+from conftest import ROOT
+
+
+def imported_by(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nprint(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(run.stdout.split())
+
+
+def test_prediction_never_imports_torch_or_a_module():
+    loaded = imported_by(
+        "import modelbudget.predict, modelbudget.expand\n"
+        "from modelbudget.families import families; families()"
+    )
+    assert "torch" not in loaded
+    assert not {name for name in loaded if name.startswith("modelbudget.modules")}
+
+
+def test_modules_and_measurement_never_import_a_formula():
+    modules = sorted(path.stem for path in (ROOT / "modelbudget" / "modules").glob("[a-z]*.py"))
+    imports = "\n".join(f"import modelbudget.modules.{name}" for name in modules)
+    loaded = imported_by(f"{imports}\nimport modelbudget.measure.pool, modelbudget.measure.table")
+    assert "modelbudget.predict" not in loaded
+    assert not {name for name in loaded if name.startswith("modelbudget.components")}
+
+
+def test_reading_a_sweep_needs_no_heavy_library():
+    loaded = imported_by("import modelbudget.workflow")
+    assert not loaded & {"torch", "polars", "pandas", "altair", "sympy", "transformers"}

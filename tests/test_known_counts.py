@@ -1,0 +1,112 @@
+"""Counts that others have published or that can be worked by hand: predicted and measured."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from modelbudget.compare import compare
+from modelbudget.expand import expand, named_architecture
+from modelbudget.measure.place import Room
+from modelbudget.measure.pool import measure, measure_all
+from modelbudget.measure.table import measured_table
+from modelbudget.points import points_table
+from modelbudget.predict import predict
+from modelbudget.terms import total
+
+NO_ROOM = Room(cpu=0, cuda=0)
+
+NAMED = {
+    "gpt-2-124m": 124_439_808,
+    "gpt-2-355m": 354_823_168,
+    "gpt-2-774m": 774_030_080,
+    "gpt-2-1558m": 1_557_611_200,
+    "llama-3-8b": 8_030_261_248,
+    "llama-3-70b": 70_553_706_496,
+    "palm-8b": 8_632_012_800,
+    "palm-62b": 62_495_662_080,
+    "palm-540b": 540_356_474_880,
+    "palm-540b-without-scales": 540_354_281_472,
+    "hybrid-368": 18_792_288,
+}
+
+BIASES = (
+    "query_bias: true, key_bias: true, value_bias: true, output_bias: true, "
+    "up_bias: true, down_bias: true"
+)
+ATTENTION_BIASES = "query_bias: true, key_bias: true, value_bias: true, output_bias: true"
+LADDER = {
+    "base: embedding, n_vocab: 256": 1_280,
+    "base: embedding-lm, n_vocab: 256": 1_280,
+    "base: embedding-lm, n_vocab: 256, tied: false": 2_560,
+    "base: embedding-lm, n_vocab: 256, tied: false, head_bias: true": 2_816,
+    "base: mlp, d_ff: 16, up_bias: true, down_bias: true": 181,
+    "base: feed-forward-lm, n_vocab: 256, d_ff: 16, up_bias: true, down_bias: true": 1_461,
+    f"base: attention, n_head: 1, {ATTENTION_BIASES}": 120,
+    "base: norm, norm_bias: true": 10,
+    f"base: layer, n_head: 1, d_ff: 5, norm_bias: true, {BIASES}": 200,
+    "base: decoder, n_vocab: 256, n_ctx: 50, n_layer: 1, n_head: 1, d_ff: 16, norm_bias: true, "
+    f"final_norm: false, {BIASES}": 1_851,
+}
+
+
+@pytest.mark.parametrize(("name", "count"), NAMED.items())
+def test_named_model(catalogue, name, count):
+    architecture = named_architecture(catalogue[name])
+    measured = measure(architecture, "auto", "float32", NO_ROOM)
+    assert total(architecture.parameters(architecture)) == count
+    assert sum(part.parameters for part in measured.counts.values()) == count
+    assert measured.method == "meta"
+
+
+@pytest.mark.parametrize(("point", "count"), LADDER.items())
+def test_counting_ladder(sweep, point, count):
+    (only,) = sweep(f"fixed: {{d_model: 5}}\npoints: [{{{point}}}]").points
+    measured = measure(only.architecture, "cpu", "float32", Room(cpu=10**9, cuda=0))
+    assert total(only.architecture.parameters(only.architecture)) == count
+    assert sum(part.parameters for part in measured.counts.values()) == count
+    assert sum(part.parameter_bytes for part in measured.counts.values()) == 4 * count
+    assert measured.method == "cpu"
+
+
+def test_hybrid_by_part(catalogue):
+    architecture = named_architecture(catalogue["hybrid-368"])
+    counts = measure(architecture, "meta", "float32", NO_ROOM).counts
+    a_layer = {name: part.parameters // 4 for name, part in counts.items()}
+    assert a_layer["layer.recurrent.input"] == 1_472
+    assert a_layer["layer.recurrent.hidden"] == 5_888
+    assert a_layer["layer.recurrent.biases"] == 2_944
+    attention = sum(n for name, n in a_layer.items() if name.startswith("layer.attention."))
+    norms = a_layer["layer.norm.recurrent"] + a_layer["layer.norm.attention"]
+    assert attention + norms == 542_432
+    mlp = sum(n for name, n in a_layer.items() if name.startswith("layer.mlp."))
+    assert mlp + a_layer["layer.norm.mlp"] == 1_083_760
+    assert counts["embedding.token"].parameters == 12_246_304
+
+
+def test_hybrid_with_two_states(sweep):
+    (point,) = sweep("base: hybrid-368\ngrid: {d_hidden: [2]}").points
+    counts = measure(point.architecture, "meta", "float32", NO_ROOM).counts
+    assert sum(part.parameters for part in counts.values()) == 18_765_792
+
+
+SHIPPED = sorted((Path(__file__).parent.parent / "configs" / "sweeps").iterdir())
+
+
+def test_more_than_a_thousand_points_ship(catalogue):
+    assert sum(len(expand(path, catalogue).points) for path in SHIPPED) > 1_000
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_point_agrees(catalogue, path):
+    shipped = expand(path, catalogue)
+    architectures = [point.architecture for point in shipped.points]
+    settings = shipped.sweep.measure
+    measured = measured_table(
+        measure_all(architectures, "meta", settings.dtype, 0.5, 2), settings.quantities
+    )
+    points = points_table(shipped)
+    predicted = predict(points, settings.dtype, settings.quantities)
+    comparison = compare(points, predicted, measured, [])
+    assert comparison.filter(~pl.col("agrees")).is_empty()
+    assert comparison["point"].n_unique() == len(shipped.points)

@@ -1,0 +1,128 @@
+"""The pipeline as a user runs it: Snakemake in a copy of the project."""
+
+import json
+import subprocess
+
+import pandas as pd
+import polars as pl
+import pytest
+from conftest import ROOT
+
+SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
+
+
+@pytest.fixture(scope="module")
+def project(make_project):
+    """A project with one small sweep, run once."""
+    project = make_project()
+    project.write_sweep("small.yaml", SMALL)
+    run = project.snakemake("results/small/comparison.parquet", "results/small/comparison.csv")
+    assert run.returncode == 0, run.stderr
+    return project
+
+
+def comparison(project, name: str) -> pl.DataFrame:
+    return pl.read_parquet(project.folder / "results" / name / "comparison.parquet")
+
+
+def test_the_results_are_tidy_and_agree(project):
+    table = comparison(project, "small")
+    assert table["agrees"].all()
+    assert table["point"].n_unique() == 4
+    assert set(table["quantity"]) == {"parameters", "parameter_bytes"}
+    assert {"d_model", "tied", "predicted", "measured", "method", "difference"} <= set(
+        table.columns
+    )
+    assert set(table["method"]) == {"cpu"}
+    in_pandas = pd.read_parquet(project.folder / "results" / "small" / "comparison.parquet")
+    in_csv = pd.read_csv(
+        project.folder / "results" / "small" / "comparison.csv", dtype={"point": str}
+    )
+    assert in_pandas["measured"].tolist() == in_csv["measured"].tolist()
+    summary = json.loads((project.folder / "results" / "small" / "sweep.json").read_text())
+    assert summary["axes"] == {"d_model": [8, 16], "tied": [True, False]}
+
+
+def test_nothing_is_left_half_written(project):
+    assert not list((project.folder / "results").rglob("*.part"))
+
+
+def test_running_again_does_nothing(project):
+    run = project.snakemake("results/small/comparison.parquet")
+    assert run.returncode == 0
+    assert "Nothing to be done" in run.stdout + run.stderr
+
+
+def test_a_dry_run_reads_like_a_plan(project):
+    project.write_sweep("another.yaml", SMALL)
+    run = project.snakemake("-n", "results/another/comparison.parquet")
+    assert "another: instantiate and count every model" in run.stdout
+    (project.folder / "configs" / "sweeps" / "another.yaml").unlink()
+
+
+def test_only_what_changed_is_made_again(project):
+    """Other words: nothing is measured. Another value: that sweep is. A new sweep: only that."""
+
+    def planned() -> str:
+        targets = [
+            f"results/{path.stem}/comparison.parquet"
+            for path in (project.folder / "configs" / "sweeps").iterdir()
+        ]
+        return project.snakemake("-n", *targets).stdout
+
+    project.write_sweep("small.yaml", f"# other words\n{SMALL}")
+    assert "small: write out the points" in planned()
+    assert "instantiate and count" not in planned()
+    project.write_sweep("small.yaml", SMALL.replace("[8, 16]", "[8, 16, 24]"))
+    assert "small: instantiate and count" in planned()
+    project.write_sweep("small.yaml", SMALL)
+    project.snakemake("results/small/comparison.parquet")
+    project.write_sweep("other.yaml", SMALL)
+    assert "other: instantiate and count" in planned()
+    assert "small: " not in planned()
+    (project.folder / "configs" / "sweeps" / "other.yaml").unlink()
+
+
+def test_a_mistake_stops_everything_before_it_starts(project):
+    before = (project.folder / "results" / "small" / "comparison.parquet").read_bytes()
+    path = project.write_sweep("bad.yaml", "base: gpt-2-124m\ngrid: {n_head: [7], d_modl: [1]}\n")
+    run = project.snakemake()
+    path.unlink()
+    assert run.returncode != 0
+    assert (
+        "configs/sweeps/bad.yaml: grid.d_modl: unknown field; did you mean d_model?" in run.stderr
+    )
+    assert "Traceback" not in run.stdout + run.stderr
+    assert not (project.folder / "results" / "bad").exists()
+    assert (project.folder / "results" / "small" / "comparison.parquet").read_bytes() == before
+
+
+def test_chosen_sweeps_only(project):
+    project.write_sweep("other.yaml", SMALL)
+    run = project.snakemake("-n", "--config", "sweeps=other")
+    (project.folder / "configs" / "sweeps" / "other.yaml").unlink()
+    assert "other: instantiate and count every model" in run.stdout
+    assert "small: " not in run.stdout
+
+
+def test_a_wrong_formula_is_shown_and_does_not_stop_the_run(make_project):
+    project = make_project()
+    project.write_sweep("small.yaml", SMALL)
+    formulas = project.folder / "modelbudget" / "components" / "embedding.py"
+    right = "return a.n_vocab * a.d_model\n"
+    assert right in formulas.read_text()
+    formulas.write_text(formulas.read_text().replace(right, "return a.n_vocab * a.d_model + 1\n"))
+    run = project.snakemake("results/small/comparison.parquet")
+    assert run.returncode == 0, run.stderr
+    wrong = comparison(project, "small").filter(~pl.col("agrees"))
+    assert set(wrong["component"]) == {"embedding.token"}
+    log = (project.folder / "results" / "small" / "logs" / "compare.log").read_text()
+    assert log.count("ERROR") == wrong.height
+
+
+def test_make_names_both_commands():
+    plan = subprocess.run(
+        ["make", "-n", "report", "test"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "snakemake --cores 8" in plan.stdout
+    assert "pytest" in plan.stdout

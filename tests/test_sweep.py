@@ -1,0 +1,114 @@
+"""What sweep files mean: axes, derived fields, constraints, points."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modelbudget.expressions import Expression
+from modelbudget.sweep import Range
+
+
+def test_grid_is_every_combination_in_the_order_of_the_file(sweep):
+    points = sweep("base: palm-8b\ngrid: {n_layer: [1, 2], tied: [true, false]}").points
+    assert [point.axes for point in points] == [
+        {"n_layer": 1, "tied": True},
+        {"n_layer": 1, "tied": False},
+        {"n_layer": 2, "tied": True},
+        {"n_layer": 2, "tied": False},
+    ]
+    assert [point.architecture.tied for point in points] == [True, False, True, False]
+
+
+def test_points_follow_the_grid_and_may_have_bases_and_labels_of_their_own(sweep):
+    points = sweep(
+        "base: palm-8b\ngrid: {n_layer: [1]}\n"
+        "points: [{base: gpt-2-355m}, {label: Mine, n_layer: 7}]"
+    ).points
+    assert [point.label for point in points] == ["n_layer = 1", "GPT-2 355M", "Mine"]
+    assert [point.architecture.n_layer for point in points] == [1, 24, 7]
+    assert points[1].architecture.d_model == 1024
+
+
+def test_what_is_chosen_comes_before_what_follows(sweep):
+    """Chosen values before a sweep's derive, that before the base, that before the family."""
+
+    def only(text: str):
+        return sweep(f"base: gpt-2-124m\n{text}").points[0].architecture
+
+    assert only("grid: {d_model: [1536]}").d_ff == 4 * 1536  # the series derives it
+    assert only("grid: {d_model: [1536]}").d_head == 128  # the family derives it, 12 heads
+    narrow = only("grid: {d_model: [1536]}\nderive: {n_head: d_model / 64, d_ff: 2 * d_model}")
+    assert (narrow.n_head, narrow.n_kv_head, narrow.d_head, narrow.d_ff) == (24, 24, 64, 3072)
+    assert only("grid: {d_ff: [100]}").d_ff == 100
+    assert only("fixed: {n_kv_head: 4}\ngrid: {n_layer: [1]}").n_kv_head == 4
+
+
+def test_constraints_drop_points_before_they_are_checked(sweep):
+    expanded = sweep(
+        "base: gpt-2-124m\ngrid: {n_head: [5, 6, 7, 8]}\nconstraints: [d_model % n_head = 0]"
+    )
+    assert [point.architecture.n_head for point in expanded.points] == [6, 8]
+    assert expanded.dropped == 2
+
+
+def test_equal_architectures_have_equal_digests_and_others_do_not(sweep):
+    points = sweep(
+        "base: gpt-2-124m\npoints: [{label: As published}, {n_layer: 12}, {n_layer: 11}]"
+    ).points
+    first, same, other = (point.architecture.digest() for point in points)
+    assert first == same != other
+
+
+@given(
+    start=st.integers(1, 10**6),
+    length=st.integers(1, 10**6),
+    steps=st.integers(2, 50),
+    unit=st.sampled_from([1, 8, 64]),
+    scale=st.sampled_from(["linear", "logarithmic"]),
+)
+def test_ranges_rise_from_one_end_to_the_other_in_multiples(start, length, steps, unit, scale):
+    start, stop = start * unit, (start + length) * unit
+    axis = Range.model_validate(
+        {"from": start, "to": stop, "steps": steps, "scale": scale, "multiple_of": unit}
+    )
+    values = axis.values()
+    assert (values[0], values[-1]) == (start, stop)
+    assert values == sorted(set(values))
+    assert len(values) <= steps
+    assert all(value % unit == 0 for value in values)
+
+
+def test_a_logarithmic_range_has_equal_ratios():
+    axis = Range.model_validate({"from": 1, "to": 10_000, "steps": 5, "scale": "logarithmic"})
+    assert axis.values() == [1, 10, 100, 1_000, 10_000]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("d_model / n_head", 64),
+        ("d_model / 7", Fraction(768, 7)),
+        ("d_model // 7", 109),
+        ("1.5 * d_model", 1152),
+        ("2 * ceil(d_model / 7) + max(1, n_head)", 2 * 110 + 12),
+        ("min(256, d_model)", 256),
+        ("-(-d_model // 7)", 110),
+        ("d_model % n_head = 0", True),
+        ("d_model % n_head == 0 and n_head > 12", False),
+        ("0.1 + 0.2", Fraction(3, 10)),
+    ],
+)
+def test_expressions_are_exact(text, value):
+    assert Expression(text)({"d_model": 768, "n_head": 12}) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["__import__('os').system('true')", "().__class__", "[1]", "x := 3", "lambda: 1", "{1: 2}",
+     "d_model if 1 else 2", "f'{d_model}'", "9 ** 9", "open", "max(*d_model)", "1 << 99"],
+)  # fmt: skip
+def test_expressions_hold_arithmetic_and_nothing_else(text):
+    with pytest.raises(ValueError, match=r"allowed|has no value"):
+        Expression(text)({"d_model": 768})
