@@ -20,8 +20,8 @@ class Translation:
     model_type: str
     family: str
     defaults: Fields
-    """Every key that can matter, with its value where a config.json leaves it out. Null leaves
-    the field to what the family derives, like n_kv_head from n_head."""
+    """Every key that can matter, with its value where a config.json leaves it out. Null
+    (or "auto") leaves the field to what the family derives, like n_kv_head from n_head."""
     settled: Fields = field(default_factory=dict)
     """Fields that the class leaves no choice about."""
     meaning: Mapping[str, str | Choice] = field(default_factory=dict)
@@ -30,6 +30,8 @@ class Translation:
     """Field → expression of keys, where a field is not simply the value of a key."""
     inverse: Mapping[str, str] = field(default_factory=dict)
     """Key → expression of fields, for the keys that `computed` uses."""
+    requires: tuple[str, ...] = ()
+    """Expressions of keys that must hold: what else the class allows has no formula here."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other spellings → key; dots lead into nested keys."""
     ignored: tuple[str, ...] = ()
@@ -103,6 +105,10 @@ MEANING: Mapping[str, str | Choice] = {
     "qk_rope_head_dim": "d_rope",
     "v_head_dim": "d_value",
     "rotary_dim": "d_rotary",
+    "time_step_rank": "d_step",
+    "type_vocab_size": "n_segment",
+    "position_embedding_type": _only("absolute"),
+    "add_cross_attention": _only(False),
     "tie_word_embeddings": _switch("tied"),
     "hidden_act": ACTIVATION,
     "hidden_activation": ACTIVATION,
@@ -195,8 +201,52 @@ _LATENT = {
         "q_lora_rank": "q_lora_rank or 0",
         "d_shared": "n_shared_experts * moe_intermediate_size",
     },
-    "inverse": {"n_shared_experts": "d_shared / d_expert", "q_lora_rank": "q_lora_rank"},
+    "inverse": {"n_shared_experts": "d_shared / d_expert", "q_lora_rank": "q_lora_rank or None"},
     "ignored": ("num_key_value_heads", "head_dim", "qk_head_dim", r"num_(nextn_predict|mtp)\w+"),
+}
+
+_BERT = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "position_embedding_type": "absolute",
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+}
+_BERT_LIKE = LAYER_NORM | _yes(*UP_DOWN, "head_bias")
+_SCAN = {
+    "state_size": "d_state",
+    "conv_kernel": "d_convolution",
+    "use_bias": _only(False),
+    "use_conv_bias": _only(True),
+}
+_MAMBA = {
+    "vocab_size": 50280,
+    "hidden_size": 768,
+    "num_hidden_layers": 32,
+    "state_size": 16,
+    "expand": 2,
+    "conv_kernel": 4,
+    "time_step_rank": "auto",
+    "use_bias": False,
+    "use_conv_bias": True,
+    "tie_word_embeddings": True,
+}
+_MAMBA_LIKE = {
+    "meaning": _SCAN,
+    "computed": {"d_inner": "expand * hidden_size"},
+    "inverse": {"expand": "d_inner / d_model"},
+    "ignored": (
+        "intermediate_size", r"time_step_(scale|min|max|init_scheme|floor)", "residual_in_fp32",
+        "rescale_prenorm_residual", "use_mambapy", "use_associative_scan", "hidden_act",
+        "d_model", "d_inner", "n_layer", "fused_add_norm", "rms_norm", "ssm_cfg",
+        "pad_vocab_size_multiple", "use_falcon_mambapy",
+    ),
 }
 
 TRANSLATIONS: Mapping[str, Translation] = {
@@ -232,7 +282,6 @@ TRANSLATIONS: Mapping[str, Translation] = {
             "tie_word_embeddings": True,
         },
         LAYER_NORM | _yes(*QKVO, *UP_DOWN) | {"position": "learned"},
-        {"add_cross_attention": _only(False)},
         aliases=_GPT,
         ignored=("n_ctx",),
     ),
@@ -435,6 +484,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
             "num_kv_heads": "n_kv_head",
             "num_ln_in_parallel_attn": "2 - shared_norm",
         },
+        requires=("parallel_attn or not new_decoder_architecture",),
         aliases={"n_embed": "hidden_size"},
     ),
     "MptForCausalLM": Translation(
@@ -749,6 +799,179 @@ TRANSLATIONS: Mapping[str, Translation] = {
         },
         {"position": "rotary", "norm": "layernorm", "gated": True, "parallel": True},
         {"use_qk_norm": {False: {"qk_norm": "none"}, True: {"qk_norm": "separate"}}},
+    ),
+    "BertForPreTraining": Translation(
+        "bert", "encoder", _BERT, {**_BERT_LIKE, **_yes("pooler", "next_sentence")}
+    ),
+    "BertForMaskedLM": Translation("bert", "encoder", _BERT, _BERT_LIKE),
+    "RobertaForMaskedLM": Translation(
+        "roberta",
+        "encoder",
+        _BERT | {"vocab_size": 50265},
+        {**_BERT_LIKE, "position_offset": 2},
+        # Positions begin after the padding's own row, and the file counts the rows.
+        computed={"n_ctx": "max_position_embeddings - 2"},
+        inverse={"max_position_embeddings": "n_ctx + 2"},
+    ),
+    "AlbertForPreTraining": Translation(
+        "albert",
+        "encoder",
+        _BERT
+        | {
+            "vocab_size": 30000,
+            "embedding_size": 128,
+            "hidden_size": 4096,
+            "num_attention_heads": 64,
+            "intermediate_size": 16384,
+            "num_hidden_groups": 1,
+            "inner_group_num": 1,
+            "hidden_act": "gelu_new",
+        },
+        {**_BERT_LIKE, **_yes("factorised", "pooler", "next_sentence")},
+        {
+            "embedding_size": "d_embedding",
+            "num_hidden_groups": "n_distinct",
+            "inner_group_num": _only(1),
+        },
+        ignored=("down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"),
+    ),
+    "ModernBertForMaskedLM": Translation(
+        "modernbert",
+        "encoder",
+        {
+            "vocab_size": 50368,
+            "hidden_size": 768,
+            "intermediate_size": 1152,
+            "num_hidden_layers": 22,
+            "num_attention_heads": 12,
+            "max_position_embeddings": 8192,
+            "hidden_activation": "gelu",
+            "norm_bias": False,
+            "attention_bias": False,
+            "mlp_bias": False,
+            "decoder_bias": True,
+            "tie_word_embeddings": True,
+        },
+        {
+            "position": "rotary",
+            "norm": "layernorm",
+            "gated": True,
+            "norm_first": True,
+            "first_norm": False,
+            "final_norm": True,
+            "transform_bias": False,
+        },
+        {
+            "norm_bias": _switch("norm_bias"),
+            "attention_bias": _switch("attention_bias"),
+            "mlp_bias": _switch(*UP_DOWN),
+            "decoder_bias": _switch("head_bias"),
+        },
+        ignored=(
+            "initializer_cutoff_factor", "classifier_\\w+", "sparse_pred\\w+", "reference_compile",
+            "repad_logits_with_grad", "deterministic_flash_attn", "position_embedding_type",
+        ),
+    ),
+    "T5ForConditionalGeneration": Translation(
+        "t5",
+        "encoder-decoder",
+        {
+            "vocab_size": 32128,
+            "d_model": 512,
+            "d_kv": 64,
+            "d_ff": 2048,
+            "num_layers": 6,
+            "num_decoder_layers": None,
+            "num_heads": 8,
+            "relative_attention_num_buckets": 32,
+            "relative_attention_max_distance": 128,
+            "feed_forward_proj": "relu",
+            "tie_word_embeddings": True,
+        },
+        {
+            "position": "buckets",
+            "norm": "rmsnorm",
+            "norm_first": True,
+            "final_norm": True,
+            "attention_bias": False,
+        },
+        {
+            "d_kv": "d_head",
+            "num_layers": "n_encoder_layer",
+            "relative_attention_num_buckets": "n_bucket",
+            "relative_attention_max_distance": "max_distance",
+            "feed_forward_proj": {
+                "relu": {"gated": False, "activation": "relu"},
+                "gated-gelu": {"gated": True, "activation": "gelu"},
+                "gated-silu": {"gated": True, "activation": "silu"},
+                "gelu": {"gated": False, "activation": "gelu"},
+            },
+        },
+        computed={"n_decoder_layer": "num_decoder_layers or num_layers"},
+        inverse={"num_decoder_layers": "n_decoder_layer"},
+        aliases={
+            "hidden_size": "d_model",
+            "num_attention_heads": "num_heads",
+            "num_hidden_layers": "num_layers",
+            "head_dim": "d_kv",
+        },
+        ignored=(
+            "dense_act_fn", "is_gated_act", "scale_decoder_outputs", "initializer_factor",
+            "n_positions",
+        ),
+        left_out=(
+            "(1 - tied) * n_vocab * d_model",
+            "the class ties the head whatever the config says",
+        ),
+    ),
+    "MambaForCausalLM": Translation(
+        "mamba", "selective-scan", _MAMBA, {"norm": "rmsnorm"}, **_MAMBA_LIKE
+    ),
+    "FalconMambaForCausalLM": Translation(
+        "falcon_mamba",
+        "selective-scan",
+        _MAMBA,
+        {"norm": "rmsnorm", "inner_norm": True},
+        **_MAMBA_LIKE,
+    ),
+    "Mamba2ForCausalLM": Translation(
+        "mamba2",
+        "state-space-dual",
+        {
+            "vocab_size": 32768,
+            "hidden_size": 4096,
+            "num_hidden_layers": 64,
+            "num_heads": 128,
+            "head_dim": 64,
+            "state_size": 128,
+            "expand": 2,
+            "conv_kernel": 4,
+            "n_groups": 8,
+            "use_bias": False,
+            "use_conv_bias": True,
+            "tie_word_embeddings": False,
+        },
+        {"norm": "rmsnorm"},
+        _SCAN | {"n_groups": "n_group"},
+        computed={"d_inner": "expand * hidden_size"},
+        inverse={"expand": "d_inner / d_model"},
+        ignored=("time_step_\\w+", "residual_in_fp32", "rescale_prenorm_residual", "chunk_size",
+                 "hidden_act", "rms_norm", "norm_before_gate"),
+    ),
+    "RwkvForCausalLM": Translation(
+        "rwkv",
+        "rwkv",
+        {
+            "vocab_size": 50277,
+            "hidden_size": 4096,
+            "num_hidden_layers": 32,
+            "attention_hidden_size": None,
+            "intermediate_size": None,
+            "tie_word_embeddings": False,
+        },
+        LAYER_NORM,
+        requires=("(attention_hidden_size or hidden_size) == hidden_size",),
+        ignored=("context_length", "max_position_embeddings", "rescale_every"),
     ),
 }  # fmt: skip
 """Every class that has a formula, by its name in transformers."""

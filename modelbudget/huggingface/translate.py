@@ -14,6 +14,8 @@ from modelbudget.huggingface.classes import IGNORED, MEANING, TRANSLATIONS, Tran
 from modelbudget.mistakes import show
 
 ABSENT = object()
+PADDED = "vocab_multiple * ceil(n_vocab / vocab_multiple)"
+"""Configs count the rows of the padded vocabulary."""
 
 
 def known_class(config: dict) -> str | None:
@@ -59,14 +61,16 @@ def config_of(name: str, a) -> dict[str, Any]:
     """
     translation = TRANSLATIONS[name]
     config = {}
+    inverse = {"vocab_size": PADDED} | dict(translation.inverse)
+    values = {"vocab_multiple": 1} | a.model_dump()
     for key in translation.defaults:
         meaning = _meaning(translation, key)
-        if key in translation.inverse:
-            config[key] = _plain(_expression(translation.inverse[key])(dict(a)))
+        if key in inverse:
+            config[key] = _plain(_expression(inverse[key])(values))
         elif isinstance(meaning, str):
-            config[key] = getattr(a, meaning)
+            config[key] = values[meaning]
         elif meaning is not None:
-            fits = (v for v, fields in meaning.items() if _has(a, fields))
+            fits = (v for v, fields in meaning.items() if fields.items() <= values.items())
             config[key] = next(fits, translation.defaults[key])
     return _nested(config | dict(translation.besides(a)))
 
@@ -121,7 +125,7 @@ def _look_up(config: dict, path: str):
 
 
 def _size(field: str, key: str, value, mistakes: list[str]) -> dict[str, int]:
-    if value is None:
+    if value in (None, "auto"):
         return {}
     if isinstance(value, bool) or not isinstance(value, int):
         mistakes.append(f"{key} = {show(value)}: must be a whole number")
@@ -144,6 +148,10 @@ def _as_json(value) -> str:
 
 def _computed(translation: Translation, values: dict, mistakes: list[str]) -> dict:
     exact = {k: Fraction(repr(v)) if isinstance(v, float) else v for k, v in values.items()}
+    for text in translation.requires:
+        if not _expression(text)(exact):
+            told = ", ".join(f"{n} = {_as_json(values[n])}" for n in _names(text, values))
+            mistakes.append(f"{told}: not supported (allowed: {text})")
     fields = {}
     for field, text in translation.computed.items():
         try:
@@ -151,6 +159,10 @@ def _computed(translation: Translation, values: dict, mistakes: list[str]) -> di
         except ValueError as error:
             mistakes.append(f"{field}: {error}")
     return fields
+
+
+def _names(text: str, values: dict) -> list[str]:
+    return [name for name in values if name in _expression(text).names]
 
 
 @cache
@@ -162,10 +174,6 @@ def _plain(value):
     if not isinstance(value, Fraction):
         return value
     return int(value) if value.denominator == 1 else float(value)
-
-
-def _has(a, fields) -> bool:
-    return all(getattr(a, name) == value for name, value in fields.items())
 
 
 def _nested(config: dict) -> dict:
