@@ -41,7 +41,9 @@ def test_right_formulas_agree(compared):
 
 def test_a_wrong_formula_is_caught_where_it_is_wrong(compared, monkeypatch):
     right = mlp.parameters
-    monkeypatch.setattr(mlp, "parameters", lambda a: right(a) | {"down": a.d_ff * a.d_model})
+    monkeypatch.setattr(
+        mlp, "parameters", lambda a, *sizes: right(a, *sizes) | {"down": a.d_ff * a.d_model}
+    )
     wrong = compared(GPT2).filter(~pl.col("agrees"))
     assert set(wrong["component"]) == {"layer.mlp.down"}
     differences = wrong.filter(pl.col("quantity") == "parameters").sort("n_layer")["difference"]
@@ -50,7 +52,7 @@ def test_a_wrong_formula_is_caught_where_it_is_wrong(compared, monkeypatch):
 
 def test_a_component_without_a_formula_is_caught(compared, monkeypatch):
     right = mlp.parameters
-    monkeypatch.setattr(mlp, "parameters", lambda a: {"up": right(a)["up"]})
+    monkeypatch.setattr(mlp, "parameters", lambda a, *sizes: {"up": right(a, *sizes)["up"]})
     wrong = compared(GPT2).filter(~pl.col("agrees"))
     assert set(wrong["component"]) == {"layer.mlp.down"}
     assert wrong["predicted"].is_null().all()
@@ -58,7 +60,9 @@ def test_a_component_without_a_formula_is_caught(compared, monkeypatch):
 
 def test_a_formula_without_a_component_is_caught(compared, monkeypatch):
     right = mlp.parameters
-    monkeypatch.setattr(mlp, "parameters", lambda a: right(a) | {"router": a.d_model})
+    monkeypatch.setattr(
+        mlp, "parameters", lambda a, *sizes: right(a, *sizes) | {"router": a.d_model}
+    )
     wrong = compared(GPT2).filter(~pl.col("agrees"))
     assert set(wrong["component"]) == {"layer.mlp.router"}
     assert wrong["measured"].is_null().all()
