@@ -4,15 +4,12 @@ Classes are built on `meta`, from a config, by the code of the installed package
 values, nothing fetched, no code of a model page.
 """
 
-import os
 from typing import Any, NamedTuple
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-
 import torch
-import transformers
 from torch import nn
 
+from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import config_of
 from modelbudget.measure.count import count
 

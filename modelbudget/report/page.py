@@ -214,7 +214,7 @@ def _verdict(found: list[verdict.Verdict], sweeps: list[SweepResult]) -> dict:
 
 def _wrong(sweep: SweepResult) -> pl.DataFrame:
     shown = ["label", "component", "quantity", "predicted", "measured", "difference"]
-    rows = sweep.comparison.filter(~pl.col("agrees").fill_null(False))
+    rows = sweep.comparison.filter(pl.col("formula") & ~pl.col("agrees").fill_null(False))
     return rows.select(pl.lit(sweep.name).alias("sweep"), *shown)
 
 

@@ -20,13 +20,16 @@ class Verdict(NamedTuple):
 
 
 def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
-    """A row on which neither side has a value does not agree."""
+    """A row on which neither side has a value does not agree; models without a formula are not
+    compared.
+    """
+    compared = comparison.filter("formula")
     models = comparison.unique("point").group_by("method").len().sort("method", nulls_last=True)
     return Verdict(
         name,
         title,
-        comparison.height,
-        int(comparison["agrees"].fill_null(False).sum()),
+        compared.height,
+        int(compared["agrees"].fill_null(False).sum()),
         {method or "not measured": n for method, n in models.rows()},
     )
 
