@@ -8,6 +8,8 @@ from modelbudget.charts.budget import groups_in, thinned, totals, values
 from modelbudget.charts.words import UNITS, count, field_title, percent, value_of
 
 MOST_VALUES = 120
+MARGIN, MARGIN_WITH_TITLE = 44, 62
+"""Pixels of a vertical axis."""
 FEW = 8
 """Up to so many values of an axis stand as bars; more become an area."""
 
@@ -26,6 +28,7 @@ def shares_along(
         theme.panels(drawn, columns),
         f"Share of the {UNITS[quantity]} along {axis}",
         _shift(panels, axis),
+        MARGIN,
         columns,
         groups,
     )
@@ -52,7 +55,7 @@ def _shares(
             )
         ]
     else:
-        x = _size(axis, rows)
+        x = _size(axis, rows, field_title(axis) if columns < 3 else axis)
         area = base.mark_area(stroke=theme.PAPER, strokeWidth=0.5, line=False)
         layers = [
             area.encode(x=x, y=y, color=colour, order="rank:Q"),
@@ -60,7 +63,7 @@ def _shares(
         ]
     return alt.layer(*layers).properties(
         title=alt.Title(title, fontSize=12, fontWeight="normal", color=theme.INK, offset=6),
-        width=theme.panel_width(columns),
+        width=theme.panel_width(columns, MARGIN),
         height=260,
     )
 
@@ -113,7 +116,7 @@ def totals_along(
         alt.Chart(rows)
         .mark_line(color=theme.INK, strokeWidth=1.5, point={"color": theme.INK, "size": 18})
         .encode(
-            x=_size(axis, rows),
+            x=_size(axis, rows, field_title(axis)),
             y=alt.Y(
                 "total:Q", title=UNITS[quantity], scale=alt.Scale(type="log", nice=False),
                 axis=_axis(
@@ -128,9 +131,10 @@ def totals_along(
                 alt.Tooltip("series:N", title="where"),
             ],
         )
-        .properties(width=theme.panel_width(1), height=220)
+        .properties(width=theme.panel_width(1, MARGIN_WITH_TITLE), height=220)
     )  # fmt: skip
-    return theme.framed(chart, f"All {UNITS[quantity]} along {axis}", _rise(rows, axis, quantity))
+    title = f"All {UNITS[quantity]} along {axis}"
+    return theme.framed(chart, title, _rise(rows, axis, quantity), MARGIN_WITH_TITLE)
 
 
 def _axis(**more) -> alt.Axis:
@@ -138,14 +142,16 @@ def _axis(**more) -> alt.Axis:
     return alt.Axis(minExtent=34, maxExtent=34, **more)
 
 
-def _size(axis: str, rows: pl.DataFrame) -> alt.X:
+def _size(axis: str, rows: pl.DataFrame, title: str) -> alt.X:
     """A size from left to right; logarithmic where it spans more than a factor of 20."""
     low, high = rows[axis].min(), rows[axis].max()
     logarithmic = low >= 1 and high > 20 * low
     return alt.X(
         f"{axis}:Q",
-        title=field_title(axis),
-        scale=alt.Scale(type="log" if logarithmic else "linear", nice=False, zero=False),
+        title=title,
+        scale=alt.Scale(type="log", nice=False)
+        if logarithmic
+        else alt.Scale(nice=False, zero=False),
         axis=alt.Axis(
             grid=False,
             labelExpr=theme.EXACT,

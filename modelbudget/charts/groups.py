@@ -44,6 +44,7 @@ GROUPS = {group.title: group for group in sorted(_GROUPS, key=lambda g: ORDER.in
 
 VOCABULARY = ("token embedding", "head")
 """What a larger vocabulary makes larger: the two ends that tying makes one."""
+PLAIN_LAYER = ("attention", "MLP", "norms")
 
 
 def group_of(component: str) -> str:

@@ -19,16 +19,6 @@ def namespace(family, words: dict[str, str], fixed: dict | None = None) -> Simpl
     return SimpleNamespace(**sizes, **words)
 
 
-@ceil_div.register(sympy.Basic)
-def _(x, y):
-    return sympy.ceiling(x / sympy.sympify(y))
-
-
-@positive.register(sympy.Basic)
-def _(x):
-    return sympy.Piecewise((1, x > 0), (0, True))
-
-
 def to_mathml(term: Term, values: dict[str, int] | None = None) -> str:
     """Presentation MathML of a term, instances × each; browsers draw it without a script.
 
@@ -65,3 +55,13 @@ class _Printer(MathMLPresentationPrinter):
         element = self.dom.createElement(tag)
         element.appendChild(self.dom.createTextNode(text))
         return element
+
+
+@ceil_div.register(sympy.Basic)
+def _(x, y):
+    return sympy.ceiling(x / sympy.sympify(y))
+
+
+@positive.register(sympy.Basic)
+def _(x):
+    return sympy.Piecewise((1, x > 0), (0, True))

@@ -21,6 +21,8 @@ from modelbudget.report import formulas, specs, tables, verdict
 COUNTED_BY_HAND = 10_000
 """Where every model of a sweep is this small, all of its formulas are shown with their numbers."""
 MOST_DISAGREEMENTS = 50
+_MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True}).enable("smartquotes")
+_COLUMNS = ("component", "formula", "predicted", "counted", "share")
 _DEVICES = {
     "cpu": "on CPU, in real storages",
     "cuda": "on CUDA, in real storages",
@@ -187,7 +189,6 @@ def _verdict(found: list[verdict.Verdict], sweeps: list[SweepResult]) -> dict:
     rows = [
         {
             "where": Markup('<a href="#{}">{}</a>').format(one.source, one.title),
-            "models": sum(one.models.values()),
             "compared": one.compared,
             "agree": one.agreed,
             "counted": ", ".join(f"{count(n)} {device}" for device, n in one.models.items()),
@@ -201,7 +202,7 @@ def _verdict(found: list[verdict.Verdict], sweeps: list[SweepResult]) -> dict:
         "table": tables.table(
             rows,
             "Comparisons and models, by section",
-            numbers=("models", "compared", "agree"),
+            numbers=("compared", "agree"),
             html=("where",),
             red=[not one.whole for one in found],
         ),
@@ -236,14 +237,14 @@ def _sweep(
     return {
         "name": sweep.name,
         "title": sweep.summary["title"],
-        "question": MarkdownIt("commonmark", {"html": False}).render(sweep.summary["question"]),
+        "question": _MARKDOWN.render(sweep.summary["question"]),
         "facts": _facts(sweep.summary, its_verdict),
         "verdict": its_verdict,
         "charts": [
             _added(charts, f"{sweep.name}-{name}", spec, f"{sweep.name}/charts/{name}")
             for name, spec in sweep.charts.items()
         ],
-        "examples": _examples(sweep, known),
+        "example": _example(sweep, known),
     }
 
 
@@ -285,40 +286,52 @@ def _shown(value) -> str:
     )
 
 
-def _examples(sweep: SweepResult, known: dict[str, str]) -> list[dict]:
-    """Components with their formulas: of one telling model, or of each where all are small."""
+def _example(sweep: SweepResult, known: dict[str, str]) -> dict | None:
+    """Components with their formulas: of one telling model, or of all where all are small."""
     totals = (
         sweep.comparison.filter(pl.col("quantity") == "parameters")
         .group_by("point").agg(total=pl.col("measured").sum())
         .join(sweep.points, on="point").sort("point")
     )  # fmt: skip
     if totals.is_empty():
-        return []
-    by_hand = not sweep.summary["axes"] and totals["total"].max() <= COUNTED_BY_HAND
-    if not by_hand:
-        named = totals.filter(pl.col("architecture").is_in(list(known)))
-        choice = totals if named.is_empty() else named
-        totals = choice.filter(pl.col("total") == choice["total"].max()).head(1)
-    return [_example(sweep, point, known, by_hand) for point in totals.iter_rows(named=True)]
-
-
-def _example(sweep: SweepResult, point: dict, known: dict[str, str], by_hand: bool) -> dict:
-    comparison = sweep.comparison.filter(pl.col("point") == point["point"])
-    rows = formulas.component_rows(point, comparison, with_numbers=by_hand)
-    name = known.get(point["architecture"])
-    label = point["label"] if name in (None, point["label"]) else f"{name} ({point['label']})"
-    agrees = [row.pop("agrees") for row in rows]
+        return None
+    if not sweep.summary["axes"] and totals["total"].max() <= COUNTED_BY_HAND:
+        return _counted_by_hand(sweep, totals)
+    named = totals.filter(pl.col("architecture").is_in(list(known)))
+    choice = totals if named.is_empty() else named
+    point = choice.sort("total", maintain_order=True, descending=True).row(0, named=True)
+    name = known.get(point["architecture"], point["label"])
+    label = name if name == point["label"] else f"{name} ({point['label']})"
+    rows = formulas.component_rows(point, _of_point(sweep, point))
     return {
         "title": f"{label}: {count(point['total'])} parameters",
-        "table": tables.table(
-            rows,
-            f"Components of {label}",
-            numbers=("predicted", "counted", "share"),
-            html=("component", "formula", *(["with numbers"] if by_hand else [])),
-            red=[not one for one in agrees],
-            last_is_total=True,
-        ),
+        "table": _components([*rows, formulas.whole("all", rows)], f"Components of {label}"),
     }
+
+
+def _counted_by_hand(sweep: SweepResult, points: pl.DataFrame) -> dict:
+    """Every model with its sum, and under it each component with the numbers put in."""
+    table = []
+    for point in points.iter_rows(named=True):
+        rows = formulas.component_rows(point, _of_point(sweep, point), with_numbers=True)
+        table += [formulas.whole(point["label"], rows), *rows]
+    title = "Every model, component by component"
+    return {"title": title, "table": _components(table, title)}
+
+
+def _of_point(sweep: SweepResult, point: dict) -> pl.DataFrame:
+    return sweep.comparison.filter(pl.col("point") == point["point"])
+
+
+def _components(rows: list[dict], caption: str) -> Markup:
+    return tables.table(
+        [{name: row[name] for name in _COLUMNS} for row in rows],
+        caption,
+        numbers=("predicted", "counted", "share"),
+        html=("component", "formula"),
+        red=[not row["agrees"] for row in rows],
+        whole=[row["whole"] for row in rows],
+    )
 
 
 def _ledger(ledger: pl.DataFrame | None, its_verdict: verdict.Verdict | None) -> dict | None:

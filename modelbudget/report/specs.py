@@ -3,6 +3,7 @@
 from modelbudget.charts.groups import GROUPS
 from modelbudget.charts.theme import PALETTE
 
+_PADDING = {"left": 0, "right": 1, "top": 4, "bottom": 4}
 _VARIABLES = {light: f"var(--{name})" for name, (light, _) in PALETTE.items()}
 
 
@@ -20,9 +21,7 @@ def figure(identifier: str, spec: dict, files: str) -> tuple[dict, dict, dict]:
     title = spec.pop("title")
     datasets = spec.pop("datasets")
     groups = spec["usermeta"]["groups"]
-    if groups:  # the page has a legend of its own
-        spec["config"] = spec["config"] | {"legend": {"disable": True}}
-    spec["config"] = spec["config"] | {"background": "transparent"}
+    spec["config"] = spec["config"] | {"background": "transparent", "padding": _PADDING}
     spec["usermeta"] = spec["usermeta"] | {"datasets": list(datasets)}
     spec.pop("$schema")
     shown = {
@@ -32,15 +31,18 @@ def figure(identifier: str, spec: dict, files: str) -> tuple[dict, dict, dict]:
         "legend": [(group, variable_of_group(group)) for group in groups],
         "files": files,
     }
-    return shown, _named_colours(spec), datasets
+    return shown, _of_the_page(spec), datasets
 
 
-def _named_colours(node):
-    """The spec with each colour of the light palette replaced by the style variable it is."""
+def _of_the_page(node):
+    """The spec with each colour of the light palette replaced by the style variable it is, and
+    without legends of groups: the page has its own.
+    """
     if isinstance(node, dict):
-        return {key: _named_colours(value) for key, value in node.items()}
+        bare = {"legend": None} if node.get("field") == "group" and "scale" in node else {}
+        return {key: _of_the_page(value) for key, value in node.items()} | bare
     if isinstance(node, list):
-        return [_named_colours(value) for value in node]
+        return [_of_the_page(value) for value in node]
     return _VARIABLES.get(node, node) if isinstance(node, str) else node
 
 
