@@ -103,38 +103,36 @@ def totals_along(
         totals(thinned(rows, axis, MOST_VALUES)).select(axis, "total", series=pl.lit(title))
         for title, rows in series.items()
     )
-    dash = alt.StrokeDash("series:N", title=None, sort=list(series), legend=None)
-    if len(series) > 1:
-        dash = alt.StrokeDash(
-            "series:N", title=None, sort=list(series),
-            legend=alt.Legend(
-                symbolType="stroke", symbolStrokeColor=theme.INK, symbolSize=400,
-                symbolStrokeWidth=2, columns=2,
-            ),
-        )  # fmt: skip
-    chart = (
-        alt.Chart(rows)
-        .mark_line(color=theme.INK, strokeWidth=1.5, point={"color": theme.INK, "size": 18})
-        .encode(
-            x=_size(axis, rows, field_title(axis)),
-            y=alt.Y(
-                "total:Q", title=UNITS[quantity], scale=alt.Scale(type="log", nice=False),
-                axis=_axis(
-                    labelExpr=theme.SHORT,
-                    values=theme.ticks(rows["total"].min(), rows["total"].max()),
-                ),
-            ),
-            strokeDash=dash,
-            tooltip=[
-                alt.Tooltip(f"{axis}:Q", format=","),
-                alt.Tooltip("total:Q", format=",", title=UNITS[quantity]),
-                alt.Tooltip("series:N", title="where"),
-            ],
-        )
-        .properties(width=theme.panel_width(1, MARGIN_WITH_TITLE), height=220)
-    )  # fmt: skip
+    low, high = rows["total"].min(), rows["total"].max()
+    legend = alt.Legend(symbolSize=400, columns=2) if len(series) > 1 else None
+    base = alt.Chart(rows).encode(
+        x=_size(axis, rows, field_title(axis)),
+        y=alt.Y(
+            "total:Q",
+            title=UNITS[quantity],
+            scale=alt.Scale(type="log", nice=False),
+            axis=_axis(labelExpr=theme.SHORT, tickCount=5, **theme.ticks(low, high)),
+        ),
+        tooltip=[
+            alt.Tooltip(f"{axis}:Q", format=","),
+            alt.Tooltip("total:Q", format=",", title=UNITS[quantity]),
+            alt.Tooltip("series:N", title="where"),
+        ],
+    )
+    # The points are a layer of their own: as part of the line they would hide its dashes' legend.
+    line = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(
+        strokeDash=alt.StrokeDash("series:N", title=None, sort=list(series), legend=legend)
+    )
+    points = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
     title = f"All {UNITS[quantity]} along {axis}"
-    return theme.framed(chart, title, _rise(rows, axis, quantity), MARGIN_WITH_TITLE)
+    return theme.framed(
+        alt.layer(line, points).properties(
+            width=theme.panel_width(1, MARGIN_WITH_TITLE), height=220
+        ),
+        title,
+        _rise(rows, axis, quantity),
+        MARGIN_WITH_TITLE,
+    )
 
 
 def _axis(**more) -> alt.Axis:
@@ -146,18 +144,15 @@ def _size(axis: str, rows: pl.DataFrame, title: str) -> alt.X:
     """A size from left to right; logarithmic where it spans more than a factor of 20."""
     low, high = rows[axis].min(), rows[axis].max()
     logarithmic = low >= 1 and high > 20 * low
+    ends = values(rows, axis)
+    ticks = {"values": ends} if len(ends) <= FEW else theme.ticks(low, high) if logarithmic else {}
     return alt.X(
         f"{axis}:Q",
         title=title,
         scale=alt.Scale(type="log", nice=False)
         if logarithmic
         else alt.Scale(nice=False, zero=False),
-        axis=alt.Axis(
-            grid=False,
-            labelExpr=theme.EXACT,
-            tickCount=5,
-            **({"values": theme.ticks(low, high)} if logarithmic else {}),
-        ),
+        axis=alt.Axis(grid=False, labelExpr=theme.EXACT, tickCount=5, **ticks),
     )
 
 

@@ -24,7 +24,7 @@ def total_over(x: str, y: str, panels: dict[str, pl.DataFrame], quantity: str) -
     colour = alt.Color(
         "total:Q",
         scale=alt.Scale(type="log", scheme="viridis"),
-        legend=_legend(unit, labelExpr=theme.SHORT, values=theme.ticks(low, high)),
+        legend=_legend(unit, labelExpr=theme.SHORT, **theme.ticks(low, high)),
     )
     return _heatmaps(x, y, tables, "total", colour, f"All {unit} over {x} and {y}", finding)
 
@@ -38,7 +38,7 @@ def share_over(
     colour = alt.Color(
         "share:Q",
         scale=alt.Scale(scheme="blues", domain=[0, 1]),
-        legend=_legend(f"share of {name}", format="%"),
+        legend=_legend(f"share of {name}", format="%", values=[0, 0.25, 0.5, 0.75, 1]),
     )
     (low, at_low), (high, at_high) = _ends(x, y, tables, "share")
     shares = pl.concat(rows["share"] for rows in tables.values())

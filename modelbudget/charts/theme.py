@@ -45,7 +45,7 @@ _CONFIG = {
     "legend": {
         "orient": "top", "labelColor": INK, "labelFontSize": 12, "titleColor": SOFT,
         "titleFontSize": 12, "titleFontWeight": "normal", "symbolType": "square", "offset": 8,
-        "titleLimit": 400,
+        "titleLimit": 400, "gradientLabelOffset": 6,
     },
     "text": {"color": INK, "fontSize": 12},
 }  # fmt: skip
@@ -67,13 +67,16 @@ def panel_width(columns: int, margin: int) -> int:
     return (WIDTH + GAP) // columns - GAP - margin
 
 
-def ticks(low: int, high: int) -> list[int]:
-    """Round numbers for a logarithmic axis: powers of ten, or 1, 2 and 5 where those are few."""
+def ticks(low: int, high: int) -> dict[str, list[int]]:
+    """Where a logarithmic axis or legend is marked: at powers of ten, or at 1, 2 and 5 of each
+    where those are few; Vega chooses where those are few as well.
+    """
     decades = range(len(str(high)))
-    tens = [10**power for power in decades if low <= 10**power <= high]
-    if len(tens) >= 3:
-        return tens
-    return [k * 10**power for power in decades for k in (1, 2, 5) if low <= k * 10**power <= high]
+    for steps in ((1,), (1, 2, 5)):
+        marks = [k * 10**power for power in decades for k in steps if low <= k * 10**power <= high]
+        if len(marks) >= 3:
+            return {"values": marks}
+    return {}
 
 
 def framed(

@@ -136,13 +136,13 @@ def _shared_with(module: nn.Module, model: GPT2LMHeadModel) -> str | None:
 
 
 def _symbols(a: Decoder) -> SimpleNamespace:
-    """Sizes as symbols; the switches of this model as the 0 and 1 that they are.
+    """Sizes as symbols; the switches of this model as the numbers that they are.
 
     GPT-2 shares no keys and its heads fill the width, so n_head · d_head is d_model.
     """
     family = type(a)
-    switches = {n: v for n, v in a.model_dump().items() if isinstance(v, bool)}
-    named = symbols.namespace(family, {w: getattr(a, w) for w in family.words()}, switches)
+    words = {word: getattr(a, word) for word in family.words()}
+    named = symbols.namespace(family, words, symbols.settled(family, a.model_dump()))
     named.n_kv_head = named.n_head
     named.d_head = named.d_model / named.n_head
     return named

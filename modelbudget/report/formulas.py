@@ -12,13 +12,14 @@ from modelbudget.terms import Term, Terms
 
 
 def formulas(point: dict) -> Terms:
-    """Terms of a row of points.parquet over symbols for its sizes, with its switches put in."""
+    """Terms of a row of points.parquet over symbols for its sizes, with those put in that say which parts it has."""
     family = families()[point["family"]]
-    switches = {
-        name: point[name] for name in family.sizes() if family.model_fields[name].annotation is bool
-    }
     words = {name: point[name] for name in family.words()}
-    return family.parameters(symbols.namespace(family, words, switches))
+    named = symbols.namespace(family, words, symbols.settled(family, point))
+    return {
+        name: Term(symbols.of_positive_sizes(term.each), symbols.of_positive_sizes(term.instances))
+        for name, term in family.parameters(named).items()
+    }
 
 
 def component_rows(point: dict, comparison: pl.DataFrame, with_numbers: bool = False) -> list[dict]:
@@ -50,7 +51,7 @@ def _row(row: dict, term: Term | None, sizes: dict | None, total: int) -> dict:
         "predicted": row["predicted"],
         "counted": row["measured"],
         "share": percent((row["measured"] or 0) / total) if total else None,
-        "agrees": bool(row["agrees"]),
+        "agrees": bool(row["agrees"]) or not row["formula"],
         "whole": False,
     }
 
@@ -65,4 +66,4 @@ def whole(name: str, rows: list[dict]) -> dict:
 def _name(component: str, shared_with: str | None) -> Markup:
     swatch = f'<i class="swatch {variable_of_group(group_of(component))}"></i>'
     owner = f" <small>matrix of {escape(shared_with)}</small>" if shared_with else ""
-    return Markup(f"{swatch}<code>{escape(component)}</code>{owner}")
+    return Markup(f'<span class="name">{swatch}<code>{escape(component)}</code></span>{owner}')

@@ -12,26 +12,33 @@ def variable_of_group(title: str) -> str:
     return f"group-{list(GROUPS).index(title)}"
 
 
-def figure(identifier: str, spec: dict, files: str) -> tuple[dict, dict, dict]:
-    """A stored spec taken apart: what the template shows, the spec to draw, and its datasets.
+class Charts:
+    """The charts of a page: each spec by its place, each dataset once by the hash that names it."""
 
-    `files` is the path of the chart's pictures beside the page, without their endings.
-    """
-    spec = dict(spec)
-    title = spec.pop("title")
-    datasets = spec.pop("datasets")
-    groups = spec["usermeta"]["groups"]
-    spec["config"] = spec["config"] | {"background": "transparent", "padding": _PADDING}
-    spec["usermeta"] = spec["usermeta"] | {"datasets": list(datasets)}
-    spec.pop("$schema")
-    shown = {
-        "id": identifier,
-        "title": title["text"],
-        "finding": " ".join(title["subtitle"]),
-        "legend": [(group, variable_of_group(group)) for group in groups],
-        "files": files,
-    }
-    return shown, _of_the_page(spec), datasets
+    def __init__(self):
+        self.specs: dict[str, dict] = {}
+        self.datasets: dict[str, list] = {}
+
+    def add(self, identifier: str, spec: dict, files: str) -> dict:
+        """Take a stored spec apart; what is not drawn is returned, for the template to show.
+
+        `files` is the path of the chart's pictures beside the page, without their endings.
+        """
+        spec = dict(spec)
+        title, datasets = spec.pop("title"), spec.pop("datasets")
+        spec.pop("$schema")
+        spec["config"] = spec["config"] | {"background": "transparent", "padding": _PADDING}
+        spec["usermeta"] = spec["usermeta"] | {"datasets": list(datasets)}
+        self.specs[identifier] = _of_the_page(spec)
+        self.datasets |= datasets
+        groups = spec["usermeta"]["groups"]
+        return {
+            "id": identifier,
+            "title": title["text"],
+            "finding": " ".join(title["subtitle"]),
+            "legend": [(group, variable_of_group(group)) for group in groups],
+            "files": files,
+        }
 
 
 def _of_the_page(node):
