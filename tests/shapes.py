@@ -1,4 +1,5 @@
-"""Random legal architectures of the shapes that are not decoders, and what to feed them."""
+"""Architectures of the shapes that are not decoders: random legal ones, and a tiny one of each
+kind; and what to feed them."""
 
 import math
 
@@ -40,6 +41,7 @@ def architectures(draw, family: type[Architecture]) -> Architecture:
         fields["norm_bias"] &= fields["norm"] == "layernorm" and fields["norm_scale"]
     if "n_ctx" in fields:
         fields["n_ctx"] += LENGTH
+        fields["position_offset"] *= fields["position"] == "learned"
     return family(**fields)
 
 
@@ -121,5 +123,54 @@ def input_for(a: Architecture) -> torch.Tensor:
         shape, n = (2, LENGTH), a.n_vocab
     return (7 * torch.arange(math.prod(shape)) % n).reshape(shape)
 
+
+TINY = {"n_vocab": 11, "d_model": 8, "norm_bias": True}
+TINY_ENCODER = TINY | {
+    "n_layer": 4, "n_distinct": 4, "n_head": 2, "d_head": 4, "d_value": 4, "d_ff": 12, "n_ctx": 10,
+    "d_embedding": 8, "up_bias": True, "down_bias": True, "head_bias": True,
+}  # fmt: skip
+TINY_STACKS = TINY | {
+    "n_encoder_layer": 2, "n_decoder_layer": 3, "n_head": 2, "d_head": 4, "d_value": 4, "d_ff": 12,
+    "n_ctx": 10,
+}  # fmt: skip
+T5_SWITCHES = {
+    "position": "buckets", "n_bucket": 8, "max_distance": 6, "norm": "rmsnorm", "norm_bias": False,
+    "norm_first": True, "final_norm": True, "attention_bias": False, "activation": "relu",
+}  # fmt: skip
+TINY_MAMBA = {"n_vocab": 11, "n_layer": 2, "d_model": 8, "d_inner": 16, "norm": "rmsnorm"}
+TINY_MODELS = {
+    "BERT": Encoder(**TINY_ENCODER, n_segment=2, pooler=True, next_sentence=True),
+    "RoBERTa": Encoder(**TINY_ENCODER, n_segment=1, position_offset=1),
+    "ALBERT": Encoder(
+        **TINY_ENCODER | {"n_distinct": 2, "d_embedding": 4}, n_segment=2, factorised=True,
+        pooler=True, next_sentence=True,
+    ),
+    "ModernBERT": Encoder(
+        **TINY_ENCODER | {"norm_bias": False, "up_bias": False, "down_bias": False},
+        position="rotary", attention_bias=False, norm_first=True, first_norm=False,
+        final_norm=True, gated=True, transform_bias=False, window=4, global_every=3,
+    ),
+    "T5": EncoderDecoder(**TINY_STACKS | T5_SWITCHES),
+    "gated T5": EncoderDecoder(**TINY_STACKS | T5_SWITCHES, gated=True),
+    "BART": EncoderDecoder(
+        **TINY_STACKS, position="learned", position_offset=2, embedding_norm=True, up_bias=True,
+        down_bias=True,
+    ),
+    "the first Transformer": EncoderDecoder(
+        **TINY_STACKS, activation="relu", up_bias=True, down_bias=True
+    ),
+    "Mamba": SelectiveScan(**TINY_MAMBA, d_state=5, d_step=3),
+    "Falcon Mamba": SelectiveScan(
+        **TINY_MAMBA, d_state=5, d_step=3, inner_norm=True, tied=False
+    ),
+    "Mamba-2": StateSpaceDual(**TINY_MAMBA, n_head=4, d_head=4, n_group=2, d_state=5),
+    "RWKV-4": RWKV(**TINY, n_layer=2, d_ff=12, tied=False),
+    "Transformer-XL": TransformerXL(
+        **TINY, n_layer=3, n_head=2, d_head=3, d_ff=12, up_bias=True, down_bias=True,
+        activation="relu", d_cluster_2=8, d_cluster_3=8, d_cluster_4=8,
+    ),
+    "LSTM": RecurrentLM(n_vocab=11, d_model=6, n_layer=2, d_hidden=7, d_last=6, d_projection=7),
+}  # fmt: skip
+TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9, 10]])
 
 assert set(LEGAL) == set(SHAPES) <= set(families().values())

@@ -4,11 +4,9 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import MAX_COUNT, Architecture, Count
+from modelbudget.architecture import Architecture, Count, Size
 
-Cutoff = Annotated[
-    int, Field(ge=0, le=MAX_COUNT, description="words before the next cluster; 0 when not adaptive")
-]
+Cutoff = Annotated[Size, Field(description="words before the next cluster; 0 when not adaptive")]
 
 
 class AdaptiveFields(Architecture):

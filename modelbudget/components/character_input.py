@@ -30,7 +30,7 @@ class CharacterInputFields(Architecture):
 
 
 def parameters(a) -> dict:
-    """Kim et al. 2016, §2.2 and §2.3, as in Jozefowicz et al. 2016, §3.3.
+    """Kim et al. 2016, §2.2 and §2.3, as in Jozefowicz et al. 2016, Figure 1 (b).
 
     With f filters of span 1, f of span 2, 2f of span 3 and so on, the spans of all filters sum to
     (n_span − 1) · n_filter + f.

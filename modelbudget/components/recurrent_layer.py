@@ -51,7 +51,7 @@ def parameters(a) -> dict:
     """All layers together, for they differ in width.
 
     RNN: Elman 1990; LSTM: Hochreiter & Schmidhuber 1997 with forget gates (Gers et al. 2000);
-    projection: Sak et al. 2014, eq. 7–14, without peepholes; GRU: Cho et al. 2014, eq. 5–8.
+    projection: Sak et al. 2014, §2, without peepholes; GRU: Cho et al. 2014, §2.3.
 
     Layers of d_hidden read d_model, then each other; the last, of d_last, reads the one before.
     With a single layer the terms of the missing second one cancel, since d_last = d_hidden.

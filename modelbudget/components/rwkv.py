@@ -15,7 +15,7 @@ class RWKVFields(Architecture):
 
 
 def time(a) -> dict:
-    """Peng et al. 2023, §3.1, eq. 11–17: the present token mixed with the one before it, three
+    """Peng et al. 2023, §3.1: the present token mixed with the one before it, three
     ways; a decay w and a bonus u for the present, a number a channel each."""
     square = a.d_model * a.d_model
     return {
@@ -27,7 +27,7 @@ def time(a) -> dict:
 
 
 def channel(a) -> dict:
-    """Peng et al. 2023, §3.1, eq. 14–15 and 18: squared ReLU, gated by the receptance."""
+    """Peng et al. 2023, §3.1: squared ReLU, gated by the receptance."""
     return {
         "mix": 2 * a.d_model,
         "receptance": a.d_model * a.d_model,

@@ -13,7 +13,7 @@ class StateSpaceDualFields(Architecture):
     n_head: Count = Field(description="heads, each with one decay and one step")
     d_head: Count = Field(64, description="channels of one head")
     d_state: Count = Field(128, description="states of each channel")
-    n_group: Count = Field(1, description="groups of heads; a group shares B and C")
+    n_group: Count = Field(1, description="groups of heads; a group shares B, C and a norm")
     d_convolution: Count = Field(4, description="tokens that the convolution spans")
 
     derived: ClassVar[dict[str, str]] = {"d_inner": "2 * d_model", "n_head": "d_inner / d_head"}
@@ -38,7 +38,8 @@ def parameters(a) -> dict:
 
     `input` gives a gate, the recurrence's input, B and C, and the steps, all at once; the
     convolution runs over input, B and C and has a bias; `step` is the bias of the steps; `decay`
-    the logarithm of −A; `skip` is D; `norm` an RMSNorm before the output.
+    the logarithm of −A; `skip` is D; `norm` an RMSNorm before the
+    output, within each group.
     """
     d_convolved = a.d_inner + 2 * a.n_group * a.d_state
     return {

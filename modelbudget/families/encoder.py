@@ -4,12 +4,12 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Count
+from modelbudget.architecture import Count, Size
 from modelbudget.components import mlp, multi_head, offset_position, sized_norm, words
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
-from modelbudget.components.offset_position import CountOrNone, OffsetPositionFields
+from modelbudget.components.offset_position import OffsetPositionFields
 from modelbudget.components.words import WordFields
 from modelbudget.terms import Terms, part
 
@@ -26,7 +26,7 @@ class Encoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionFields, Word
         description="layers with parameters of their own; each is passed n_layer / n_distinct times"
     )
     position: Literal["learned", "rotary"] = "learned"
-    n_segment: CountOrNone = Field(0, description="kinds of segment, each with an embedding")
+    n_segment: Size = Field(0, description="kinds of segment, each with an embedding")
     embedding_norm: bool = Field(True, description="a norm of the summed embeddings")
     d_embedding: Count = Field(description="width of the embeddings")
     factorised: bool = Field(False, description="a matrix leads from d_embedding to d_model")
@@ -35,7 +35,7 @@ class Encoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionFields, Word
     )
     first_norm: bool = Field(True, description="the first layer's attention has its norm")
     final_norm: bool = Field(False, description="a norm after the last layer")
-    window: CountOrNone = Field(
+    window: Size = Field(
         0, description="tokens that a local layer sees, half on each side; 0: all layers see all"
     )
     global_every: Count = Field(1, description="every how-manyth layer sees all tokens")

@@ -48,7 +48,7 @@ class CharacterLM(RecurrentLayerFields, CharacterInputFields):
 
     @staticmethod
     def parameters(a) -> Terms:
-        """Jozefowicz et al. 2016, §3.3: CNN inputs under a softmax over whole words."""
+        """Jozefowicz et al. 2016, Figure 1 (b): CNN inputs under a softmax over whole words."""
         width = recurrent_layer.width(a)
         return {
             **part("embedding", character_input.parameters(a)),

@@ -17,7 +17,7 @@ class RWKV(NormFields, RWKVFields, WordFields):
 
     @staticmethod
     def parameters(a) -> Terms:
-        """Peng et al. 2023, §3 and eq. 19: 2VD + 13D²L + D(11L + 4) for d_ff = 4D and untied."""
+        """Peng et al. 2023, §3; with d_ff = 4D and untied, their 2VD + 13D²L + D(11L + 4)."""
         norm = sized_norm.parameters(a, a.d_model)
         return {
             **part("embedding", {"token": words.token(a, a.d_model), "norm": norm}),

@@ -51,11 +51,11 @@ class TimeMixer(Mixer):
 
 
 def wkv(key, value, decay, bonus):
-    """A weighted mean of all values so far (Peng et al. 2023, eq. 16): weight exp(key), less by
+    """A weighted mean of all values so far (Peng et al. 2023, §3.1): weight exp(key), less by
     exp(decay) with each step back, and exp(key + bonus) for the present.
 
     key, value: (batch, length, d_model); decay, bonus: (d_model,). Sums are kept relative to the
-    largest exponent seen, so that nothing overflows (appendix D).
+    largest exponent seen, so that nothing overflows.
     """
     loss = decay.exp()
     weighted = torch.zeros_like(key[:, 0])

@@ -19,7 +19,7 @@ class StateSpaceDualMixer(nn.Module):
         self.step = nn.Parameter(torch.empty(a.n_head))
         self.decay = nn.Parameter(torch.empty(a.n_head))
         self.skip = nn.Parameter(torch.empty(a.n_head))
-        self.norm = nn.RMSNorm(a.d_inner)
+        self.norm = GroupedNorm(a.n_group, a.d_inner)
         self.output = nn.Linear(a.d_inner, a.d_model, bias=False)
         self.n_head, self.n_group = a.n_head, a.n_group
         self.from_input = [a.d_inner, d_convolved, a.n_head]
@@ -46,6 +46,18 @@ class StateSpaceDualMixer(nn.Module):
         """(batch, length, n_group · d_state) to (batch, length, n_head, d_state)."""
         groups = x.unflatten(-1, (self.n_group, -1))
         return groups.repeat_interleave(self.n_head // self.n_group, dim=2)
+
+
+class GroupedNorm(nn.RMSNorm):
+    """RMSNorm within each group of channels: (…, width) to the same shape (Dao & Gu 2024, §8.1)."""
+
+    def __init__(self, n_group: int, width: int):
+        super().__init__(width)
+        self.n_group = n_group
+
+    def forward(self, x):
+        groups = x.unflatten(-1, (self.n_group, -1))
+        return F.rms_norm(groups, groups.shape[-1:]).flatten(-2) * self.weight
 
 
 def scan(x, step, decay, write, read):

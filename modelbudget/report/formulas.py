@@ -12,7 +12,9 @@ from modelbudget.terms import Term, Terms
 
 
 def formulas(point: dict) -> Terms:
-    """Terms of a row of points.parquet over symbols for its sizes, with those put in that say which parts it has."""
+    """Terms of a row of points.parquet over symbols for its sizes; what says which parts the
+    model has is put in.
+    """
     family = families()[point["family"]]
     words = {name: point[name] for name in family.words()}
     named = symbols.namespace(family, words, symbols.settled(family, point))
