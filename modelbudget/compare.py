@@ -17,7 +17,7 @@ def compare(
     shared_with, formula. A component that only one side has does not agree. A family without a
     formula (`formula` is false) has neither prediction, difference nor agreement.
     """
-    with_formula = [name for name, family in families().items() if family.has_formula]
+    known = [name for name, family in families().items() if family.has_formula]
     both = predicted.join(measured, on=KEYS, how="full", coalesce=True)
     missing_on_one_side = pl.col("predicted").is_null() ^ pl.col("measured").is_null()
     difference = pl.col("measured").fill_null(0) - pl.col("predicted").fill_null(0)
@@ -31,12 +31,10 @@ def compare(
     method = measured.select("architecture", "method").unique()
     both = both.drop("method").join(method, on="architecture", how="left")
     return (
-        points.select("point", "label", "architecture", *axes, formula=pl.col("family").is_in(with_formula))
+        points.select("point", "label", "architecture", *axes, formula=pl.col("family").is_in(known))
         .join(both, on="architecture", how="left")
         .drop("architecture")
-        .with_columns(
-            pl.when("formula").then(pl.col("predicted", "difference", "agrees"))
-        )
+        .with_columns(pl.when("formula").then(pl.col("predicted", "difference", "agrees")))
         .select(
             "point", "label", *axes, "component", "quantity", "each", "instances",
             "predicted", "measured", "difference", "agrees", "method", "shared_with", "formula",

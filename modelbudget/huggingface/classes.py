@@ -144,7 +144,8 @@ IGNORED = (
     # what is run around the model, and where it came from
     r"\w*token_(id|index)\w*", r"torch_dtype", r"dtype", r"\w*transformers_version", r"_\w+",
     r"use_\w*cache", r"cache_\w+", r"return_dict\w*", r"output_\w+", r"id2label", r"label2id",
-    r"num_labels", r"problem_type", r"task_specific_params", r"summary_\w+", r"pretraining_tp",
+    r"num_labels", r"problem_type", r"task_specific_params", r"summary_\w+",
+    r"pretraining_tp",
     r"gradient_checkpointing", r"quantization_config", r"finetuning_task", r"tokenizer_class",
     r"prefix", r"auto_map", r"trust_remote_code", r"tie_encoder_decoder", r"chunk_size_feed_forward",
     r"(do_sample|early_stopping|num_beams|max_length|min_length|temperature|top_[kp]|\w+_penalty)",
@@ -178,6 +179,9 @@ _LLAMA = {
     "max_position_embeddings": 2048,
     "hidden_act": "silu",
     "tie_word_embeddings": False,
+}
+_LLAMA_WITHOUT_HEADS = {
+    key: value for key, value in _LLAMA.items() if key not in ("num_key_value_heads", "head_dim")
 }
 _LLAMA_LIKE = {"position": "rotary", "norm": "rmsnorm", "gated": True}
 _GEMMA = {k: v for k, v in _LLAMA.items() if k != "hidden_act"} | {
@@ -631,7 +635,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
     "DeepseekV2ForCausalLM": Translation(
         "deepseek_v2",
         "decoder",
-        {key: value for key, value in _LLAMA.items() if key not in ("num_key_value_heads", "head_dim")}
+        _LLAMA_WITHOUT_HEADS
         | {
             "vocab_size": 102400,
             "moe_intermediate_size": 1407,
@@ -658,7 +662,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
     "DeepseekV3ForCausalLM": Translation(
         "deepseek_v3",
         "decoder",
-        {key: value for key, value in _LLAMA.items() if key not in ("num_key_value_heads", "head_dim")}
+        _LLAMA_WITHOUT_HEADS
         | {
             "vocab_size": 129280,
             "hidden_size": 7168,
