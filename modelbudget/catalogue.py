@@ -101,6 +101,7 @@ class Base(NamedTuple):
     derive: dict[str, str]
     model: Model | None = None
     transformers: str | None = None
+    series: str | None = None
 
 
 class Catalogue:
@@ -169,13 +170,14 @@ def _named(path: Path, shared: Base, name: str, model: Model) -> Base:
             )
         configured, kind = base.fields, kind or base.transformers
     fields = shared.fields | configured | model.fields
-    return Base(name, model.label, shared.family, fields, shared.derive, model, kind)
+    return Base(name, model.label, shared.family, fields, shared.derive, model, kind, shared.label)
 
 
 def configured_base(path: Path) -> Base:
     """A config.json as a base. Raises InputError."""
     family, fields, kind = config_file.read(path)
-    return Base(str(path), path.stem, families()[family], fields, {}, transformers=kind)
+    label = path.parent.name if path.stem == "config" else path.stem
+    return Base(str(path), label, families()[family], fields, {}, transformers=kind)
 
 
 def _wrong_class(path: Path, base: Base) -> list[str]:

@@ -17,7 +17,7 @@ def compare(
     shared_with, formula. A component that only one side has does not agree. A family without a
     formula (`formula` is false) has neither prediction, difference nor agreement.
     """
-    known = [name for name, family in families().items() if family.has_formula]
+    formula = pl.col("family").is_in([n for n, kind in families().items() if kind.has_formula])
     both = predicted.join(measured, on=KEYS, how="full", coalesce=True)
     missing_on_one_side = pl.col("predicted").is_null() ^ pl.col("measured").is_null()
     difference = pl.col("measured").fill_null(0) - pl.col("predicted").fill_null(0)
@@ -31,7 +31,7 @@ def compare(
     method = measured.select("architecture", "method").unique()
     both = both.drop("method").join(method, on="architecture", how="left")
     return (
-        points.select("point", "label", "architecture", *axes, formula=pl.col("family").is_in(known))
+        points.select("point", "label", "architecture", *axes, formula=formula)
         .join(both, on="architecture", how="left")
         .drop("architecture")
         .with_columns(pl.when("formula").then(pl.col("predicted", "difference", "agrees")))

@@ -147,7 +147,8 @@ IGNORED = (
     r"num_labels", r"problem_type", r"task_specific_params", r"summary_\w+",
     r"pretraining_tp",
     r"gradient_checkpointing", r"quantization_config", r"finetuning_task", r"tokenizer_class",
-    r"prefix", r"auto_map", r"trust_remote_code", r"tie_encoder_decoder", r"chunk_size_feed_forward",
+    r"prefix", r"auto_map", r"trust_remote_code", r"tie_encoder_decoder",
+    r"chunk_size_feed_forward",
     r"(do_sample|early_stopping|num_beams|max_length|min_length|temperature|top_[kp]|\w+_penalty)",
 )  # fmt: skip
 """Regular expressions of keys that change no count in any class."""
