@@ -39,7 +39,8 @@ class Translation:
     besides: Callable[[Any], Fields] = lambda a: {}
     """What a config must say besides, to fit a record."""
     left_out: tuple[str, str] | None = None
-    """What the class has fewer of than the model, as an expression of fields, and why."""
+    """How many parameters fewer the class has than the model (more, if negative), as an expression
+    of fields, and why."""
 
 
 def _switch(*fields: str) -> Choice:
@@ -161,7 +162,8 @@ _GPT = {
 }
 _ROTARY = {
     "computed": {
-        "d_rotary": "floor(partial_rotary_factor * hidden_size / num_attention_heads)",
+        "d_rotary": "floor(partial_rotary_factor"
+        " * (head_dim or hidden_size / num_attention_heads))",
     },
     "inverse": {"partial_rotary_factor": "(d_rotary or d_head) / d_head"},
     "aliases": {
@@ -223,6 +225,7 @@ _BERT = {
     "add_cross_attention": False,
     "tie_word_embeddings": True,
 }
+_SECOND_BIAS = ("(tied - 1) * n_vocab", "untied, the class holds the head's bias twice")
 _BERT_LIKE = LAYER_NORM | _yes(*UP_DOWN, "head_bias")
 _SCAN = {
     "state_size": "d_state",
@@ -522,12 +525,11 @@ TRANSLATIONS: Mapping[str, Translation] = {
         {"position": "alibi", "norm": "layernorm", "activation": "gelu"},
         {
             "no_bias": _only(True),
+            "expansion_ratio": _only(4),  # the class takes 4 whatever it says
             "attn_config.alibi": _only(True),
             "attn_config.qk_ln": _only(False),
             "attn_config.attn_type": _only("multihead_attention"),
         },
-        computed={"d_ff": "expansion_ratio * d_model"},
-        inverse={"expansion_ratio": "d_ff / d_model"},
         aliases={
             "hidden_size": "d_model",
             "num_attention_heads": "n_heads",
@@ -752,6 +754,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
         },
         {**_LLAMA_LIKE, "mlps": "experts", "qk_norm": "joint"},
         {"intermediate_size": "d_expert"},
+        requires=("not head_dim or head_dim * num_attention_heads == hidden_size",),
         aliases={"num_local_experts": "num_experts"},
     ),
     "StableLmForCausalLM": Translation(
@@ -817,9 +820,13 @@ TRANSLATIONS: Mapping[str, Translation] = {
         {"use_qk_norm": {False: {"qk_norm": "none"}, True: {"qk_norm": "separate"}}},
     ),
     "BertForPreTraining": Translation(
-        "bert", "encoder", _BERT, {**_BERT_LIKE, **_yes("pooler", "next_sentence")}
+        "bert",
+        "encoder",
+        _BERT,
+        {**_BERT_LIKE, **_yes("pooler", "next_sentence")},
+        left_out=_SECOND_BIAS,
     ),
-    "BertForMaskedLM": Translation("bert", "encoder", _BERT, _BERT_LIKE),
+    "BertForMaskedLM": Translation("bert", "encoder", _BERT, _BERT_LIKE, left_out=_SECOND_BIAS),
     "RobertaForMaskedLM": Translation(
         "roberta",
         "encoder",
@@ -828,6 +835,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
         # Positions begin after the padding's own row, and the file counts the rows.
         computed={"n_ctx": "max_position_embeddings - 2"},
         inverse={"max_position_embeddings": "n_ctx + 2"},
+        left_out=_SECOND_BIAS,
     ),
     "AlbertForPreTraining": Translation(
         "albert",
@@ -849,6 +857,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
             "num_hidden_groups": "n_distinct",
             "inner_group_num": _only(1),
         },
+        left_out=_SECOND_BIAS,
         ignored=("down_scale_factor", "gap_size", "net_structure_type", "num_memory_blocks"),
     ),
     "ModernBertForMaskedLM": Translation(
