@@ -284,6 +284,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
         LAYER_NORM
         | _yes(*QKVO, *UP_DOWN)
         | {"position": "learned", "norm_placement": "post", "final_norm": False},
+        {"afn": {name: ACTIVATION[name] for name in ("gelu", "relu", "silu", "swish")}},
         aliases=_GPT,
     ),
     "GPT2LMHeadModel": Translation(
