@@ -25,6 +25,7 @@ include: "workflow/rules/points.smk"
 include: "workflow/rules/predict.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/compare.smk"
+include: "workflow/rules/zoo.smk"
 include: "workflow/rules/gpt2.smk"
 include: "workflow/rules/provenance.smk"
 include: "workflow/rules/charts.smk"
@@ -35,6 +36,14 @@ rule all:
     default_target: True
     input:
         "results/report.html",
+        expand(
+            "results/{sweep}/witness.parquet",
+            sweep=[name for name in SWEEPS if plan.has_witness(SWEEPS[name])],
+        ),
+        expand(
+            "results/{sweep}/zoo.parquet",
+            sweep=[name for name in SWEEPS if plan.is_zoo(SWEEPS[name])],
+        ),
 
 
 onsuccess:

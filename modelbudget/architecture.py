@@ -31,11 +31,12 @@ class Architecture(BaseModel):
     """The base of all families: subclasses add fields, formulas and `build`.
 
     `derived` gives, for fields that usually follow from others, the expression that fills them
-    when nobody sets them.
+    when nobody sets them. A family without a formula is measured, on meta, and not compared.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     derived: ClassVar[dict[str, str]] = {}
+    has_formula: ClassVar[bool] = True
 
     @staticmethod
     @abstractmethod

@@ -1,6 +1,7 @@
 """Named models: `configs/models/*.yaml`, one file for each series of models with shared switches.
 
-A sweep's base is a family (code), a series (a file) or a model (an entry of a file).
+A sweep's base is a family (code), a series (a file), a model (an entry of a file) or the
+config.json of a model page.
 """
 
 from pathlib import Path
@@ -12,6 +13,8 @@ from modelbudget.architecture import Architecture, Count, Size
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.families import families
 from modelbudget.files import load_yaml
+from modelbudget.huggingface import config_file
+from modelbudget.huggingface.classes import TRANSLATIONS
 from modelbudget.mistakes import describe
 
 Value = bool | int | str
@@ -48,7 +51,12 @@ class Model(Provenance):
     """One published model: its numbers and where they were read."""
 
     label: str
-    fields: Fields
+    fields: Fields = {}
+    config: str | None = Field(
+        None,
+        description="a config.json beside this file, as downloaded from a model page, that sets "
+        "the fields; those given here come before it",
+    )
     published: str | None = Field(None, description="the size as printed, e.g. 540.35B")
     published_value: Count | None = Field(None, description="the printed size as a number")
     published_active: Count | None = Field(
@@ -93,6 +101,8 @@ class Base(NamedTuple):
     fields: Fields
     derive: dict[str, str]
     model: Model | None = None
+    transformers: str | None = None
+    series: str | None = None
 
 
 class Catalogue:
@@ -131,9 +141,53 @@ def _read(path: Path) -> list[Base]:
                 f"{did_you_mean(series.family, families())} (allowed: {', '.join(families())})"
             ]
         )
-    family = families()[series.family]
-    shared = Base(path.stem, series.title, family, series.fields, series.derive)
-    return [shared] + [
-        Base(name, model.label, family, series.fields | model.fields, series.derive, model)
-        for name, model in series.models.items()
+    shared = Base(
+        path.stem,
+        series.title,
+        families()[series.family],
+        series.fields,
+        series.derive,
+        transformers=series.transformers,
+    )
+    bases = [shared, *(_named(path, shared, name, model) for name, model in series.models.items())]
+    mistakes = [line for base in bases for line in _wrong_class(path, base)]
+    if mistakes:
+        raise InputError(mistakes)
+    return bases
+
+
+def _named(path: Path, shared: Base, name: str, model: Model) -> Base:
+    """An entry of a series: what all have in common, then its config.json, then its own fields."""
+    configured = {}
+    kind = model.transformers
+    if model.config:
+        base = configured_base(path.parent / model.config)
+        if base.family is not shared.family:
+            raise InputError(
+                [
+                    f"{path}: models.{name}.config = {model.config!r}: is of family "
+                    f"{base.family.name()!r}, and the series is of family {shared.family.name()!r}"
+                ]
+            )
+        configured, kind = base.fields, kind or base.transformers
+    fields = shared.fields | configured | model.fields
+    return Base(name, model.label, shared.family, fields, shared.derive, model, kind, shared.label)
+
+
+def configured_base(path: Path) -> Base:
+    """A config.json as a base. Raises InputError."""
+    family, fields, kind = config_file.read(path)
+    label = path.parent.name if path.stem == "config" else path.stem
+    return Base(str(path), label, families()[family], fields, {}, transformers=kind)
+
+
+def _wrong_class(path: Path, base: Base) -> list[str]:
+    """The class named as a witness must be one that we can write a config for."""
+    name = base.transformers
+    known = {n for n, t in TRANSLATIONS.items() if t.family == base.family.name()}
+    if name is None or name in known:
+        return []
+    return [
+        f"{path}: {base.name}: transformers = {name!r}: no class that is a "
+        f"{base.family.name()}{did_you_mean(name, known)} (allowed: {', '.join(sorted(known))})"
     ]

@@ -5,6 +5,7 @@ All mistakes of a file are found here, before any work starts.
 
 import itertools
 import math
+import re
 from collections import Counter
 from fractions import Fraction
 from functools import cache
@@ -15,10 +16,11 @@ from typing import NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from modelbudget.architecture import MAX_COUNT, Architecture
-from modelbudget.catalogue import Base, Catalogue
+from modelbudget.catalogue import Base, Catalogue, configured_base
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expressions import Expression
 from modelbudget.files import load_yaml
+from modelbudget.huggingface.translate import keys_by_field
 from modelbudget.mistakes import describe, show
 from modelbudget.sweep import MAX_POINTS, Sweep, Value
 from modelbudget.terms import total
@@ -36,6 +38,7 @@ class Point(NamedTuple):
     base: str
     axes: dict[str, Value]
     architecture: Architecture
+    transformers: str | None
 
 
 class Expanded(NamedTuple):
@@ -46,6 +49,7 @@ class Expanded(NamedTuple):
     sweep: Sweep
     points: list[Point]
     dropped: int
+    files: list[Path]
 
 
 class _Mistakes:
@@ -95,19 +99,30 @@ def expand(path: Path, catalogue: Catalogue) -> Expanded:
     if sweep is not None:
         bases = _bases(sweep, catalogue, mistakes)
         if bases:
-            _check_names_and_values(sweep, bases, mistakes)
+            _check_names_and_values(sweep, list(bases.values()), mistakes)
     mistakes.raise_if_any()
-    axes = sweep.axes()
-    n_points = math.prod(len(values) for values in axes.values()) * bool(axes) + len(sweep.points)
+    axes, given = sweep.axes(), _given(sweep, catalogue)
+    n_points = math.prod(len(values) for values in axes.values()) * bool(axes) + len(given)
     if n_points > MAX_POINTS:
         mistakes.add(f"grid: {n_points:,} points; at most {MAX_POINTS:,} are allowed")
         mistakes.raise_if_any()
-    points, dropped = _points(sweep, axes, catalogue, mistakes)
+    points, dropped = _points(sweep, axes, given, bases, mistakes)
     mistakes.raise_if_any()
     if not points:
         mistakes.add(f"constraints: drop all {dropped:,} points; nothing is left to measure")
         mistakes.raise_if_any()
-    return Expanded(path, path.stem, sweep, points, dropped)
+    files = [path.parent / name for name in bases if _is_file(name)]
+    return Expanded(path, path.stem, sweep, points, dropped, files)
+
+
+def _given(sweep: Sweep, catalogue: Catalogue) -> list[dict[str, Value]]:
+    """The points given one by one, after all named models if the sweep asks for them."""
+    names = [name for name, base in catalogue.bases.items() if base.model] if sweep.models else []
+    return [*({"base": name} for name in names), *sweep.points]
+
+
+def _is_file(base: str) -> bool:
+    return base.endswith(".json")
 
 
 def _keys_of_sweep() -> list[str]:
@@ -116,19 +131,49 @@ def _keys_of_sweep() -> list[str]:
     return [*keys, "from", "to", "steps", "scale", "multiple_of"]
 
 
-def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: _Mistakes) -> list[Base]:
-    bases = []
+def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: _Mistakes) -> dict[str, Base]:
+    """Every base that the sweep names, by the name that it gives."""
+    bases = {
+        point["base"]: catalogue[point["base"]]
+        for point in _given(sweep, catalogue)
+        if sweep.models and point.get("base") in catalogue.bases
+    }
     named = {"base": sweep.base} if sweep.base is not None else {}
     named |= {f"points[{i}].base": p["base"] for i, p in enumerate(sweep.points) if "base" in p}
     for key, name in named.items():
         try:
-            bases.append(catalogue[name])
+            bases[name] = _base(str(name), catalogue, mistakes.path.parent)
+        except InputError as error:
+            for line in error.mistakes:
+                mistakes.add(f"{key}: {line}")
         except ValueError as error:
             mistakes.add(f"{key} = {show(name)}: {error}")
     for i, point in enumerate(sweep.points):
         if sweep.base is None and "base" not in point:
             mistakes.add(f"points[{i}].base: missing; the sweep has no base of its own")
     return bases
+
+
+def _base(name: str, catalogue: Catalogue, folder: Path) -> Base:
+    """A base by its name, or by its file. Raises ValueError, or InputError for a file."""
+    if not _is_file(name):
+        return catalogue[name]
+    base = configured_base(folder / name)
+    try:
+        named_architecture(base)
+    except ValueError as error:
+        keys = keys_by_field(base.transformers) if base.transformers else {}
+        raise InputError(
+            [f"{folder / name}: {_with_keys(line, keys)}" for line in str(error).splitlines()]
+        ) from None
+    return base
+
+
+def _with_keys(line: str, keys: dict[str, str]) -> str:
+    """A line about fields, with the keys that hold them in the file."""
+    words = set(re.findall(r"\w+", line))
+    told = ", ".join(f"{f} is {key}" for f, key in keys.items() if f in words and f != key)
+    return f"{line} ({told})" if told else line
 
 
 def _check_names_and_values(sweep: Sweep, bases: list[Base], mistakes: _Mistakes) -> None:
@@ -196,14 +241,18 @@ def _expression(text: str) -> Expression:
 
 
 def _points(
-    sweep: Sweep, axes: dict[str, list[Value]], catalogue: Catalogue, mistakes: _Mistakes
+    sweep: Sweep,
+    axes: dict[str, list[Value]],
+    given: list[dict[str, Value]],
+    bases: dict[str, Base],
+    mistakes: _Mistakes,
 ) -> tuple[list[Point], int]:
     grid = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
-    chosen = itertools.chain(grid if axes else (), sweep.points)
+    chosen = itertools.chain(grid if axes else (), given)
     points, dropped = [], 0
     for number, settings in enumerate(chosen, start=1):
         try:
-            point = _point(number, settings, sweep, catalogue)
+            point = _point(number, settings, sweep, bases)
         except ValueError as error:
             where = ", ".join(f"{name} = {show(value)}" for name, value in settings.items())
             for line in str(error).splitlines():
@@ -216,9 +265,9 @@ def _points(
     return points, dropped
 
 
-def _point(number: int, settings: dict, sweep: Sweep, catalogue: Catalogue) -> Point | None:
+def _point(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) -> Point | None:
     """One point, or None where a constraint drops it. Raises ValueError."""
-    base = catalogue[settings.get("base", sweep.base)]
+    base = bases[settings.get("base", sweep.base)]
     axes = {name: value for name, value in settings.items() if name not in NAMES_OF_A_POINT}
     values = resolve(base, sweep.fixed | axes, sweep.derive)
     for text in sweep.constraints:
@@ -227,7 +276,7 @@ def _point(number: int, settings: dict, sweep: Sweep, catalogue: Catalogue) -> P
     label = settings.get("label") or _label(base, axes)
     architecture = _record(base.family, values)
     _check_size(architecture, sweep)
-    return Point(f"{number:06}", str(label), base.name, axes, architecture)
+    return Point(f"{number:06}", str(label), base.name, axes, architecture, base.transformers)
 
 
 def _label(base: Base, axes: dict[str, Value]) -> str:

@@ -6,7 +6,8 @@ from modelbudget.expand import Expanded
 
 
 def points_table(expanded: Expanded) -> pl.DataFrame:
-    """Columns: point, label, base, family, architecture (content digest), then the fields.
+    """Columns: point, label, base, family, architecture (content digest), transformers (the class
+    that is the same model, if there is one), then the fields.
 
     Fields that a point's family does not have are null.
     """
@@ -17,6 +18,7 @@ def points_table(expanded: Expanded) -> pl.DataFrame:
             "base": point.base,
             "family": point.architecture.name(),
             "architecture": point.architecture.digest(),
+            "transformers": point.transformers,
             **point.architecture.model_dump(),
         }
         for point in expanded.points

@@ -10,6 +10,15 @@ from modelbudget.families import families
 from modelbudget.readings import columns
 from modelbudget.terms import Term
 
+SCHEMA = {
+    "architecture": pl.String,
+    "component": pl.String,
+    "quantity": pl.String,
+    "each": pl.Int64,
+    "instances": pl.Int64,
+    "predicted": pl.Int64,
+}
+
 
 def predict(points: pl.DataFrame, dtype: str, quantities: list[str]) -> pl.DataFrame:
     """One row for each architecture × component × quantity that is not zero.
@@ -25,6 +34,8 @@ def predict(points: pl.DataFrame, dtype: str, quantities: list[str]) -> pl.DataF
         for component, term in family.parameters(columns.namespace(family, words)).items()
         for quantity in quantities
     ]
+    if not parts:
+        return pl.DataFrame(schema=SCHEMA)
     table = pl.concat(pl.collect_all(parts))
     return table.filter(pl.col("predicted") != 0).sort("architecture", "component", "quantity")
 

@@ -37,7 +37,7 @@ def _fields() -> dict[str, dict]:
 
     A name that families use for different things admits what any of them admits.
     """
-    kinds = [(family, "validation") for family in families().values()]
+    kinds = [(family, "validation") for family in families().values() if family.has_formula]
     _, schema = models_json_schema(kinds)
     found: dict[str, list[dict]] = {}
     for definition in schema["$defs"].values():

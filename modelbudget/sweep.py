@@ -77,9 +77,16 @@ class Sweep(_Strict):
 
     title: str = Field(min_length=1)
     question: str = Field(min_length=1, description="Markdown: what this sweep asks, and why")
-    base: str | None = Field(None, description="a family, a series or a model; see configs/models")
+    base: str | None = Field(
+        None,
+        description="a family, a series or a model (see configs/models), or the path of a "
+        "config.json from a model page, beginning at this file's folder",
+    )
     fixed: dict[str, Value] = Field({}, description="fields set for every point")
     grid: dict[str, Axis] = Field({}, description="fields to vary: every combination")
+    models: Literal["all"] | None = Field(
+        None, description="all: every model in configs/models is a point"
+    )
     points: list[dict[str, Value]] = Field(
         [], description="points given one by one; `base` and `label` may be set here too"
     )
@@ -94,8 +101,8 @@ class Sweep(_Strict):
 
     @model_validator(mode="after")
     def has_points(self) -> Self:
-        if not self.grid and not self.points:
-            raise ValueError("grid and points are both empty: give one of them")
+        if not self.grid and not self.points and not self.models:
+            raise ValueError("grid and points are both empty: give one of them, or models: all")
         if self.grid and self.base is None:
             raise ValueError("base: missing; a grid needs one")
         return self

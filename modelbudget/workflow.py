@@ -110,6 +110,24 @@ def content(expanded: Expanded) -> str:
     return digest.hexdigest()[:16]
 
 
+def has_witness(expanded: Expanded) -> bool:
+    """Whether classes of transformers stand beside the points: of models given one by one, and
+    of all that is made of a config.json. A grid over a model of ours stays without.
+    """
+    known = any(point.transformers for point in expanded.points)
+    return known and (not expanded.sweep.grid or bool(expanded.files))
+
+
+def classes(expanded: Expanded) -> list[str]:
+    """Which class each point's witness is, for the rule that counts them."""
+    return [point.transformers or "" for point in expanded.points]
+
+
+def is_zoo(expanded: Expanded) -> bool:
+    """Whether the sweep holds every named model."""
+    return expanded.sweep.models == "all"
+
+
 def swept_fields(expanded: Expanded) -> list[str]:
     """The fields that the sweep file varies, in the order in which it names them."""
     return list(dict.fromkeys(name for point in expanded.points for name in point.axes))

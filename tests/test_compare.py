@@ -31,7 +31,12 @@ GPT2 = "base: gpt-2-124m\ngrid: {n_layer: [1, 12]}"
 
 def test_right_formulas_agree(compared):
     table = compared(GPT2)
-    assert verdict(table) == {"points": 2, "compared": table.height, "agreed": table.height}
+    assert verdict(table) == {
+        "points": 2,
+        "compared": table.height,
+        "agreed": table.height,
+        "points_without_formula": 0,
+    }
     whole = table.filter(pl.col("n_layer") == 12).group_by("quantity").agg(pl.col("measured").sum())
     assert dict(whole.iter_rows()) == {
         "parameters": 124_439_808,

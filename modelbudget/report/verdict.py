@@ -29,13 +29,16 @@ class Verdict(NamedTuple):
 
 
 def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
-    """A row on which neither side has a value does not agree."""
+    """A row on which neither side has a value does not agree; models without a formula are not
+    compared.
+    """
+    compared = comparison.filter("formula")
     models = comparison.unique("point").group_by("method").len().sort("method", nulls_last=True)
     return Verdict(
         name,
         title,
-        comparison.height,
-        int(comparison["agrees"].fill_null(False).sum()),
+        compared.height,
+        int(compared["agrees"].fill_null(False).sum()),
         {method or "not measured": n for method, n in models.rows()},
     )
 
@@ -63,7 +66,14 @@ def verdicts(results: Results) -> list[Verdict]:
 def disagreements(results: Results) -> list[tuple[str, dict]]:
     """Every row that does not agree, with the section it stands in, in the order of the page."""
     found = [
-        _wrong(sweep.comparison, sweep.name, "label", "component", "predicted", "measured")
+        _wrong(
+            sweep.comparison.filter("formula"),
+            sweep.name,
+            "label",
+            "component",
+            "predicted",
+            "measured",
+        )
         for sweep in ordered(results.sweeps)
     ]
     if results.ledger is not None:

@@ -5,6 +5,7 @@ rule points:
     input:
         sweep=lambda wildcards: plan.sweep_files()[wildcards.sweep],
         models=sorted(plan.MODELS.iterdir()),
+        configs=lambda wildcards: SWEEPS[wildcards.sweep].files,
     output:
         points="results/{sweep}/points.parquet",
         summary="results/{sweep}/sweep.json",
@@ -13,7 +14,7 @@ rule points:
     conda:
         "../../environment.yml"
     params:
-        code=plan.code("architecture.py", "catalogue.py", "components", "expand.py", "families"),
+        code=plan.code("architecture.py", "catalogue.py", "components", "expand.py", "families", "huggingface"),
     message:
         "{wildcards.sweep}: write out the points"
     script:

@@ -1,0 +1,61 @@
+"""A config.json as downloaded from a model page: which family it is, and its fields."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from modelbudget.errors import InputError
+from modelbudget.huggingface import translate
+from modelbudget.huggingface.classes import TRANSLATIONS
+from modelbudget.mistakes import show
+
+
+class Configured(NamedTuple):
+    """What a file asks for; `kind` is the class of transformers, where there is a formula too."""
+
+    family: str
+    fields: dict[str, Any]
+    kind: str | None
+
+
+def read(path: Path) -> Configured:
+    """Raises InputError with all that is wrong, or not supported, in the file."""
+    config = _load(path)
+    try:
+        kind = translate.known_class(config)
+        if kind:
+            return Configured(TRANSLATIONS[kind].family, translate.fields_of(kind, config), kind)
+        from modelbudget.huggingface import unknown  # seconds, paid only by such a file
+
+        return Configured("hugging-face", unknown.fields_of(config), None)
+    except ValueError as error:
+        raise InputError([f"{path}: {line}" for line in str(error).splitlines()]) from None
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_each_key_once)
+    except OSError as error:
+        raise InputError([f"{path}: {error.strerror}"]) from None
+    except (ValueError, RecursionError) as error:
+        raise InputError([f"{path}: not readable as UTF-8 JSON: {error}"]) from None
+    if not isinstance(config, dict):
+        raise InputError([f"{path}: holds {type(config).__name__}, allowed: keys with values"])
+    if not isinstance(config.get("model_type"), str):
+        told = show(config["model_type"]) if "model_type" in config else "missing"
+        known = ", ".join(sorted({t.model_type for t in TRANSLATIONS.values()}))
+        raise InputError(
+            [f"{path}: model_type: {told}; it says what the file configures (e.g. {known})"]
+        )
+    classes = config.get("architectures") or []
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise InputError([f"{path}: architectures = {show(classes)}: must be a list of classes"])
+    return config
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"key {next(k for k in keys if keys.count(k) > 1)!r} stands twice")
+    return found

@@ -1,0 +1,18 @@
+"""What the third witness counted, as a table."""
+
+import polars as pl
+
+from modelbudget.huggingface.witness import Witness
+
+SCHEMA = {
+    "architecture": pl.String,
+    "class": pl.String,
+    "parameters": pl.Int64,
+    "buffers": pl.Int64,
+    "refusal": pl.String,
+}
+
+
+def witness_table(found: list[Witness]) -> pl.DataFrame:
+    """One row for each architecture and class; see `Witness` for what the columns mean."""
+    return pl.DataFrame(found, SCHEMA, orient="row").sort("architecture", "class")

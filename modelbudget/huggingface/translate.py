@@ -1,0 +1,189 @@
+"""Between a config.json and the fields of a family, in both directions. Knows no transformers.
+
+Remote code is never run: `auto_map` in a file is not even read.
+"""
+
+import re
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+from modelbudget.errors import did_you_mean
+from modelbudget.expressions import Expression
+from modelbudget.huggingface.classes import IGNORED, MEANING, TRANSLATIONS, Translation
+from modelbudget.mistakes import show
+
+ABSENT = object()
+PADDED = "vocab_multiple * ceil(n_vocab / vocab_multiple)"
+"""Configs count the rows of the padded vocabulary."""
+
+
+def known_class(config: dict) -> str | None:
+    """The class with a formula that a config.json asks for, or None.
+
+    It names the class in `architectures`; without that, its model_type's first class holds.
+    """
+    wanted = config.get("architectures") or [None]
+    for name, translation in TRANSLATIONS.items():
+        if translation.model_type == config["model_type"] and wanted[0] in (name, None):
+            return name
+    return None
+
+
+def fields_of(name: str, config: dict) -> dict[str, Any]:
+    """What a config says, as fields of the class's family. Raises ValueError, a line a mistake.
+
+    Keys that the file leaves out take the default of the class's config; fields that are not
+    returned are left to what the family derives.
+    """
+    translation = TRANSLATIONS[name]
+    mistakes = _unknown_keys(translation, config)
+    given = _given(translation, config, mistakes)
+    values = dict(translation.defaults) | given
+    fields = dict(translation.settled)
+    for key, value in values.items():
+        meaning = _meaning(translation, key)
+        if isinstance(meaning, str):
+            fields |= _size(meaning, key, value, mistakes)
+        elif meaning is not None:
+            fields |= _chosen(meaning, key, value, mistakes)
+    if not mistakes:
+        fields |= _computed(translation, values, mistakes)
+    if mistakes:
+        raise ValueError("\n".join(mistakes))
+    return fields
+
+
+def config_of(name: str, a) -> dict[str, Any]:
+    """The config under which the class is the architecture `a`, nested keys and all.
+
+    What the class cannot express is left out: hold `fields_of` the result against `a`.
+    """
+    translation = TRANSLATIONS[name]
+    config = {}
+    inverse = {"vocab_size": PADDED} | dict(translation.inverse)
+    values = {"vocab_multiple": 1} | a.model_dump()
+    for key in translation.defaults:
+        meaning = _meaning(translation, key)
+        if key in inverse:
+            config[key] = _plain(_expression(inverse[key])(values))
+        elif isinstance(meaning, str):
+            config[key] = values[meaning]
+        elif meaning is not None:
+            fits = (v for v, fields in meaning.items() if fields.items() <= values.items())
+            config[key] = next(fits, translation.defaults[key])
+    # Classes put their padding's row beyond a small vocabulary and then refuse it.
+    return _nested(config | {"pad_token_id": 0} | dict(translation.besides(a)))
+
+
+def keys_by_field(name: str) -> dict[str, str]:
+    """Field → key, for messages about what a file says."""
+    translation = TRANSLATIONS[name]
+    meanings = {key: _meaning(translation, key) for key in translation.defaults}
+    return {meaning: key for key, meaning in meanings.items() if isinstance(meaning, str)}
+
+
+def _meaning(translation: Translation, key: str):
+    return translation.meaning.get(key, MEANING.get(key))
+
+
+def _unknown_keys(translation: Translation, config: dict) -> list[str]:
+    known = {*translation.defaults, *translation.aliases, "architectures", "model_type"}
+    ignored = [re.compile(pattern) for pattern in (*IGNORED, *translation.ignored)]
+    return [
+        f"{key} = {show(value)}: unknown key of model_type {translation.model_type!r}, which "
+        f"might change the count{did_you_mean(key, translation.defaults)} "
+        f"(allowed: {', '.join(translation.defaults)}, and keys that change no count)"
+        for key, value in config.items()
+        if key not in known and not any(pattern.fullmatch(key) for pattern in ignored)
+    ]
+
+
+def _given(translation: Translation, config: dict, mistakes: list[str]) -> dict[str, Any]:
+    """The keys that a file sets, under their first names."""
+    spellings = {key: key for key in translation.defaults} | dict(translation.aliases)
+    given, spelled = {}, {}
+    for spelling, key in spellings.items():
+        value = _look_up(config, spelling)
+        if value is ABSENT:
+            continue
+        if key in given and given[key] != value:
+            mistakes.append(
+                f"{spelled[key]} = {show(given[key])} and {spelling} = {show(value)} "
+                "contradict each other; keep one"
+            )
+        given[key], spelled[key] = value, spelling
+    return given
+
+
+def _look_up(config: dict, path: str):
+    value = config
+    for part in path.split("."):
+        if not isinstance(value, dict) or part not in value:
+            return ABSENT
+        value = value[part]
+    return value
+
+
+def _size(field: str, key: str, value, mistakes: list[str]) -> dict[str, int]:
+    if value in (None, "auto"):
+        return {}
+    if isinstance(value, bool) or not isinstance(value, int):
+        mistakes.append(f"{key} = {show(value)}: must be a whole number")
+    return {field: value}
+
+
+def _chosen(choice, key: str, value, mistakes: list[str]):
+    value = tuple(value) if isinstance(value, list) else value
+    for allowed, fields in choice.items():
+        if type(allowed) is type(value) and allowed == value:
+            return fields
+    allowed = ", ".join(_as_json(v) for v in choice)
+    mistakes.append(f"{key} = {_as_json(value)}: not supported (allowed: {allowed})")
+    return {}
+
+
+def _as_json(value) -> str:
+    return {None: "null", (): "[]"}.get(value) or show(value)
+
+
+def _computed(translation: Translation, values: dict, mistakes: list[str]) -> dict:
+    exact = {k: Fraction(repr(v)) if isinstance(v, float) else v for k, v in values.items()}
+    exact = {"head_dim": None} | exact  # not all classes have it
+    for text in translation.requires:
+        if not _expression(text)(exact):
+            told = ", ".join(f"{n} = {_as_json(values[n])}" for n in _names(text, values))
+            mistakes.append(f"{told}: not supported (allowed: {text})")
+    fields = {}
+    for field, text in translation.computed.items():
+        try:
+            fields[field] = _plain(_expression(text)(exact))
+        except ValueError as error:
+            mistakes.append(f"{field}: {error}")
+    return fields
+
+
+def _names(text: str, values: dict) -> list[str]:
+    return [name for name in values if name in _expression(text).names]
+
+
+@cache
+def _expression(text: str) -> Expression:
+    return Expression(text)
+
+
+def _plain(value):
+    if not isinstance(value, Fraction):
+        return value
+    return int(value) if value.denominator == 1 else float(value)
+
+
+def _nested(config: dict) -> dict:
+    nested = {}
+    for path, value in config.items():
+        *outer, last = path.split(".")
+        place = nested
+        for part in outer:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return nested

@@ -1,0 +1,134 @@
+"""Classes without a formula: what a config.json asks for, built by the installed transformers.
+
+Nothing is fetched and no code of a model page is run: `auto_map` is taken out before the package
+sees the config. Importing this module imports transformers, which takes seconds; only files that
+need it do.
+"""
+
+import json
+import re
+from typing import Any
+
+from modelbudget.errors import did_you_mean
+from modelbudget.huggingface.classes import IGNORED
+from modelbudget.huggingface.offline import transformers
+from modelbudget.mistakes import show
+
+SPELLINGS = {
+    "n_vocab": "vocab_size",
+    "d_model": "hidden_size",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_kv_head": "num_key_value_heads",
+    "d_head": "head_dim",
+    "d_ff": "intermediate_size",
+    "n_ctx": "max_position_embeddings",
+}
+"""Field → the name that transformers gives it in every config, whatever the key in the file."""
+
+MOST = 2**24
+MOST_LAYERS = 10_000
+_MANY_MODULES = re.compile(r"\w*(layer|block|expert|depth|stage|repeat)\w*")
+
+
+def fields_of(config: dict[str, Any]) -> dict[str, Any]:
+    """A config.json as fields of the family `hugging-face`. Raises ValueError."""
+    kind = _class_of(config)
+    config = {key: value for key, value in config.items() if key != "auto_map"}
+    mistakes = list(_absurd(config))
+    if mistakes:
+        raise ValueError("\n".join(mistakes))
+    place, keys = _text_part(config)
+    sizes = {field: place.get(key) for field, key in keys.items()}
+    tied = config.get("tie_word_embeddings", place.get("tie_word_embeddings"))
+    if tied is None:
+        tied = getattr(_config_class(config)(), "tie_word_embeddings", True)
+    given = {field: size for field, size in sizes.items() if isinstance(size, int)}
+    return {"kind": kind, "config": json.dumps(config), "tied": bool(tied), **given}
+
+
+def configuration(a):
+    """The config object of a record. Raises ValueError where the class does not accept it."""
+    config = json.loads(a.config)
+    place, keys = _text_part(config)
+    before = place.get(keys["n_layer"])
+    for field, key in keys.items():
+        if getattr(a, field):
+            place[key] = getattr(a, field)
+    for part in (config, place):
+        if part is config or "tie_word_embeddings" in part:
+            part["tie_word_embeddings"] = a.tied
+    if a.n_layer and a.n_layer != before:
+        _stretch(place, before, a.n_layer)
+    try:
+        return _config_class(config)(**{k: v for k, v in config.items() if k != "model_type"})
+    except Exception as error:  # each class has its own checks, and its own errors
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise ValueError(f"{a.kind} does not accept its config: {reason}") from None
+
+
+def build(a):
+    """The model, on the current default device."""
+    return getattr(transformers, a.kind)(configuration(a))
+
+
+def _config_class(config: dict[str, Any]):
+    return transformers.CONFIG_MAPPING[config["model_type"]]
+
+
+def _class_of(config: dict[str, Any]) -> str:
+    model_type = config["model_type"]
+    if model_type not in transformers.CONFIG_MAPPING:
+        code = "; the code that auto_map names is never run" if "auto_map" in config else ""
+        raise ValueError(
+            f"model_type = {show(model_type)}: not one of transformers "
+            f"{transformers.__version__}{did_you_mean(model_type, transformers.CONFIG_MAPPING)}"
+            f"{code} (allowed: its {len(transformers.CONFIG_MAPPING)} model types)"
+        )
+    config_class = _config_class(config)
+    if config.get("architectures"):
+        name = config["architectures"][0]
+        kind = getattr(transformers, name, None)
+        if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
+            raise ValueError(f"architectures[0] = {show(name)}: not a model class of transformers")
+        if kind.config_class is not config_class:
+            raise ValueError(
+                f"architectures[0] = {show(name)} and model_type = {show(model_type)} contradict "
+                f"each other: the class is of model_type {show(kind.config_class.model_type)}"
+            )
+        return name
+    for mapping in (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_MAPPING):
+        if config_class in mapping:
+            return mapping[config_class].__name__
+    raise ValueError(
+        f"model_type = {show(model_type)}: no language model by default; name the class in "
+        "architectures"
+    )
+
+
+def _text_part(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Where the language model's sizes stand, and each field's key there."""
+    config_class = _config_class(config)
+    if isinstance(config.get("text_config"), dict):
+        config_class = config_class.sub_configs.get("text_config", config_class)
+        config = config["text_config"]
+    spelled = getattr(config_class, "attribute_map", {})
+    return config, {field: spelled.get(name, name) for field, name in SPELLINGS.items()}
+
+
+def _stretch(config: dict[str, Any], before: int | None, n_layer: int) -> None:
+    """Lists with an entry for each layer are repeated, or cut, to the new number of layers."""
+    for key, value in config.items():
+        if isinstance(value, list) and value and len(value) == before:
+            config[key] = (value * -(-n_layer // len(value)))[:n_layer]
+
+
+def _absurd(config: dict[str, Any]):
+    """Sizes that no machine can build, told before anything is built."""
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from (f"{key}.{line}" for line in _absurd(value))
+        elif isinstance(value, int) and not any(re.fullmatch(p, key) for p in IGNORED):
+            most = MOST_LAYERS if _MANY_MODULES.fullmatch(key) else MOST
+            if value > most:
+                yield f"{key} = {show(value)}: must be at most {most:,}"

@@ -1,0 +1,22 @@
+import logging
+
+import polars as pl
+
+from modelbudget.catalogue import Catalogue
+from modelbudget.files import replacing
+from modelbudget.jobs import start_log
+from modelbudget.workflow import MODELS
+from modelbudget.zoo import zoo
+
+start_log(snakemake)
+table = zoo(
+    Catalogue(MODELS),
+    pl.read_parquet(snakemake.input.points),
+    pl.read_parquet(snakemake.input.comparison),
+    pl.read_parquet(snakemake.input.witness),
+)
+with replacing(snakemake.output.parquet) as path:
+    table.write_parquet(path)
+with replacing(snakemake.output.csv) as path:
+    table.write_csv(path)
+logging.info("status: %s", dict(table["status"].value_counts().rows()))

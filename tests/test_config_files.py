@@ -1,0 +1,333 @@
+"""A config.json from a model page: known classes, unknown ones, and what is refused."""
+
+import dataclasses
+import json
+import socket
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modelbudget.compare import compare, verdict
+from modelbudget.errors import InputError
+from modelbudget.families import families
+from modelbudget.huggingface.classes import MEANING, TRANSLATIONS
+from modelbudget.huggingface.offline import transformers
+from modelbudget.huggingface.translate import config_of, fields_of
+from modelbudget.huggingface.witness import build, witness
+from modelbudget.measure.count import count
+from modelbudget.measure.pool import measure_all
+from modelbudget.measure.table import measured_table
+from modelbudget.points import points_table
+from modelbudget.predict import predict
+from modelbudget.terms import total
+
+LLAMA = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 100,
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+    "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5, "rope_scaling": None, "bos_token_id": 1,
+}  # fmt: skip
+XLNET = {
+    "model_type": "xlnet", "architectures": ["XLNetLMHeadModel"], "vocab_size": 100, "d_model": 32,
+    "n_layer": 2, "n_head": 4, "d_inner": 48,
+}  # fmt: skip
+REAL = {
+    "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6},  # its class has no default for this one
+    "Gemma2ForCausalLM": {"num_hidden_layers": 3},
+    "LlamaForCausalLM": {"num_key_value_heads": 8, "attention_bias": True},
+}
+"""What a file has beside the defaults of its class."""
+
+
+@pytest.fixture
+def from_config(tmp_path, sweep):
+    """Write a config.json beside a sweep file and expand a sweep over it."""
+
+    def expand_config(config: dict | str, rest: str = "points: [{base: config.json}]"):
+        text = config if isinstance(config, str) else json.dumps(config)
+        (tmp_path / "config.json").write_text(text)
+        return sweep(rest)
+
+    return expand_config
+
+
+def compared(expanded) -> pl.DataFrame:
+    points = points_table(expanded)
+    results = measure_all([p.architecture for p in expanded.points], "meta", "float32", 0.5, 1)
+    axes = sorted({name for point in expanded.points for name in point.axes})
+    return compare(
+        points,
+        predict(points, "float32", ["parameters"]),
+        measured_table(results, ["parameters"]),
+        axes,
+    )
+
+
+@pytest.mark.parametrize("kind", TRANSLATIONS)
+def test_a_file_as_its_own_class_writes_it(from_config, kind):
+    """Formula, own module and transformers' class agree on the class's own config.json."""
+    config_class = getattr(transformers, kind).config_class
+    own = config_class(**REAL.get(kind, {}), architectures=[kind])
+    (point,) = from_config(own.to_json_string(use_diff=False)).points
+    assert point.transformers == kind
+    (result,) = measure_all([point.architecture], "meta", "float32", 0.5, 1)
+    predicted = total(point.architecture.parameters(point.architecture))
+    assert predicted == sum(c.parameters for c in result.counts.values())
+    there = sum(c.parameters for c in count(build(kind, own.to_dict())).values())
+    assert predicted - there == left_out(kind, point.architecture)
+    assert witness(point.architecture, kind).parameters == there
+
+
+def left_out(kind: str, a) -> int:
+    """The known differences, written out again: what the class has fewer."""
+    if kind == "DeepseekV3ForCausalLM":
+        return a.n_expert * (a.n_layer - a.n_dense_layer)
+    if kind == "T5ForConditionalGeneration":
+        return 0 if a.tied else a.n_vocab * a.d_model
+    if kind.startswith(("Bert", "Roberta", "Albert")):
+        return 0 if a.tied else -a.n_vocab
+    return 0
+
+
+@pytest.mark.parametrize("kind", TRANSLATIONS)
+def test_defaults_are_those_of_the_class(kind):
+    config_class = getattr(transformers, kind).config_class
+    declared = {f.name: f.default for f in dataclasses.fields(config_class)}
+    whole = config_class().to_dict()
+    translation = TRANSLATIONS[kind]
+    assert config_class.model_type == translation.model_type
+    for key, default in translation.defaults.items():
+        spellings = [key, *(s for s, k in translation.aliases.items() if k == key)]
+        found = [declared.get(s, whole.get(s)) for s in spellings if s in declared | whole]
+        found += [value for s in spellings if "." in s and (value := nested(whole, s)) is not None]
+        if found:
+            assert default == found[0], key
+        else:  # read by getattr, or by the code of a model page alone: one value, or none
+            meaning = translation.meaning.get(key, MEANING.get(key))
+            assert default is None or list(meaning) == [default], key
+
+
+def nested(config: dict, path: str):
+    for part in path.split("."):
+        config = config.get(part, {})
+    return config or None
+
+
+SMALL = {
+    "n_vocab": st.integers(8, 40), "d_model": st.sampled_from([16, 32, 48]),
+    "n_layer": st.integers(1, 4), "n_encoder_layer": st.integers(1, 3),
+    "n_head": st.sampled_from([2, 4]), "n_kv_head": st.sampled_from([1, 2]),
+    "d_head": st.sampled_from([4, 8]), "d_ff": st.integers(1, 40), "n_ctx": st.integers(8, 20),
+    "n_expert": st.integers(2, 4), "n_expert_per_token": st.integers(1, 2),
+    "d_rotary": st.just(4), "n_dense_layer": st.integers(0, 1), "d_rope": st.just(4),
+    "n_distinct": st.just(1), "n_bucket": st.sampled_from([8, 16]), "max_distance": st.just(64),
+}  # fmt: skip
+"""Sizes that fit each other; all other sizes are between 1 and 9."""
+COMPUTED = {
+    "num_kv_heads": st.sampled_from([1, 2, None]), "multi_query": st.booleans(),
+    "new_decoder_architecture": st.just(False), "num_ln_in_parallel_attn": st.sampled_from([1, 2]),
+    "_remove_final_layer_norm": st.booleans(), "word_embed_proj_dim": st.sampled_from([None, 8]),
+    "partial_rotary_factor": st.sampled_from([0.5, 1.0]),
+    "n_shared_experts": st.integers(1, 2), "q_lora_rank": st.sampled_from([None, 6]),
+    "expand": st.just(2), "attention_hidden_size": st.none(), "num_decoder_layers":
+    st.sampled_from([None, 1, 3]), "max_position_embeddings": st.integers(8, 20),
+}  # fmt: skip
+
+
+@st.composite
+def configs(draw) -> tuple[str, dict]:
+    """A class, and a tiny config of it."""
+    kind = draw(st.sampled_from(sorted(TRANSLATIONS)))
+    translation = TRANSLATIONS[kind]
+    config = {"model_type": translation.model_type, "pad_token_id": 0}
+    for key in translation.defaults:
+        meaning = translation.meaning.get(key, MEANING.get(key))
+        if "." in key:
+            continue
+        if isinstance(meaning, str) and key not in translation.inverse:
+            config[key] = draw(SMALL.get(meaning, st.integers(1, 9)))
+        elif isinstance(meaning, str) or meaning is None:
+            config[key] = draw(COMPUTED[key])
+        else:
+            value = draw(st.sampled_from(list(meaning)))
+            config[key] = list(value) if isinstance(value, tuple) else value
+    if kind == "Mamba2ForCausalLM":
+        config |= {"num_heads": 2 * config["hidden_size"] // config["head_dim"], "n_groups": 1}
+    if kind == "OlmoeForCausalLM":
+        config["head_dim"] = config["hidden_size"] // config["num_attention_heads"]
+    if kind == "GPTNeoForCausalLM":
+        config["attention_types"] = [[["global"], config["num_layers"]]]
+    return kind, config
+
+
+@given(configs())
+@settings(max_examples=150, deadline=None)
+def test_there_and_back(case):
+    """A tiny config and what it means: formula and class agree, and the way back loses nothing."""
+    kind, config = case
+    family = families()[TRANSLATIONS[kind].family]
+    a = resolved(family, fields_of(kind, config))
+    there = sum(c.parameters for c in count(build(kind, config)).values())
+    assert total(a.parameters(a)) - there == left_out(kind, a)
+    again = fields_of(kind, {"model_type": config["model_type"]} | config_of(kind, a))
+    assert resolved(family, again) == a
+    assert witness(a, kind)[2:] == (there, witness(a, kind).buffers, None)
+
+
+def resolved(family, fields: dict):
+    from modelbudget.catalogue import Base
+    from modelbudget.expand import named_architecture
+
+    return named_architecture(Base("", "", family, fields, {}))
+
+
+def test_a_sweep_varies_a_config(from_config):
+    expanded = from_config(
+        LLAMA, "base: config.json\ngrid: {n_layer: [1, 3], tied: [true, false], n_vocab: [100, 90]}"
+    )
+    table = compared(expanded)
+    assert verdict(table)["agreed"] == table.height
+    for point in expanded.points:
+        a = point.architecture
+        assert witness(a, point.transformers).parameters == total(a.parameters(a))
+
+
+def test_a_class_that_cannot_be_the_architecture_says_so(from_config):
+    (point,) = from_config(LLAMA, "points: [{base: config.json, gated: false}]").points
+    refused = witness(point.architecture, point.transformers)
+    assert refused.parameters is None
+    assert "gated = false (there: true)" in refused.refusal
+
+
+def test_a_class_without_a_formula_is_measured_and_not_compared(from_config):
+    expanded = from_config(XLNET, "points: [{base: config.json}, {base: config.json, n_layer: 5}]")
+    assert [p.architecture.name() for p in expanded.points] == ["hugging-face"] * 2
+    table = compared(expanded)
+    assert table["predicted"].is_null().all()
+    assert table["agrees"].is_null().all()
+    assert set(table["method"]) == {"meta"}
+    assert verdict(table) == {
+        "points": 2,
+        "compared": 0,
+        "agreed": 0,
+        "points_without_formula": 2,
+    }
+    # In every layer: five d × d matrices (q, k, v, o, r), three biases and a pair of segments of
+    # d, an MLP of 48 with its biases, two norms. The words are tied, with a bias; one mask of d.
+    layer = 5 * 32 * 32 + 3 * 32 + 2 * 32 + 2 * 32 * 48 + 48 + 32 + 2 * 2 * 32
+    sums = table.group_by("point").agg(pl.col("measured").sum()).sort("point")
+    assert sums["measured"].to_list() == [100 * 32 + 100 + 32 + n * layer for n in (2, 5)]
+
+
+def test_a_head_without_a_formula_is_no_formula(from_config):
+    (point,) = from_config(LLAMA | {"architectures": ["LlamaForSequenceClassification"]}).points
+    assert point.architecture.kind == "LlamaForSequenceClassification"
+    assert point.transformers is None
+
+
+def test_without_architectures_the_model_type_decides(from_config):
+    (point,) = from_config({k: v for k, v in LLAMA.items() if k != "architectures"}).points
+    assert point.transformers == "LlamaForCausalLM"
+    (point,) = from_config({k: v for k, v in XLNET.items() if k != "architectures"}).points
+    assert point.architecture.kind == "XLNetLMHeadModel"
+
+
+@pytest.mark.parametrize("config", [LLAMA, XLNET])
+def test_remote_code_is_never_run_and_nothing_fetched(from_config, tmp_path, monkeypatch, config):
+    """`auto_map` names a file that would tell of itself; sockets would too."""
+    told = tmp_path / "told"
+    code = f"import pathlib\npathlib.Path({str(told)!r}).touch()\n"
+    (tmp_path / "modeling_evil.py").write_text(code)
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: told.touch())
+    evil = {"AutoModelForCausalLM": "modeling_evil.Evil", "AutoConfig": "modeling_evil.Evil"}
+    expanded = from_config(config | {"auto_map": evil, "trust_remote_code": True})
+    compared(expanded)
+    assert "auto_map" not in str(expanded.points[0].architecture)
+    assert not told.exists()
+
+
+def without(config: dict, *keys: str) -> dict:
+    return {key: value for key, value in config.items() if key not in keys}
+
+
+BAD = {
+    "no model_type": (without(LLAMA, "model_type"), ["model_type: missing", "llama"]),
+    "unknown model_type": (
+        LLAMA | {"model_type": "lama"},
+        ["model_type = 'lama'", "did you mean", "allowed"],
+    ),
+    "a model_type of a model page": (
+        LLAMA | {"model_type": "my-own", "auto_map": {"AutoModel": "x.Y"}},
+        ["model_type = 'my-own'", "auto_map", "never run"],
+    ),
+    "unknown key": (
+        LLAMA | {"num_layers": 3},
+        ["num_layers = 3: unknown key", "did you mean num_hidden_layers?", "allowed"],
+    ),
+    "word for a size": (LLAMA | {"hidden_size": "big"}, ["hidden_size = 'big'", "whole number"]),
+    "number for a switch": (
+        LLAMA | {"tie_word_embeddings": 1},
+        ["tie_word_embeddings = 1", "allowed: false, true"],
+    ),
+    "activation": (LLAMA | {"hidden_act": "tanh"}, ["hidden_act = 'tanh'", "'silu'"]),
+    "zero layers": (
+        LLAMA | {"num_hidden_layers": 0},
+        ["n_layer = 0: must be at least 1", "n_layer is num_hidden_layers"],
+    ),
+    "heads that do not divide": (
+        LLAMA | {"num_attention_heads": 5},
+        ["d_head = 6.4", "d_head is head_dim"],
+    ),
+    "key–value heads that do not divide": (
+        LLAMA | {"num_key_value_heads": 3},
+        ["n_kv_head = 3 does not divide n_head = 4", "n_kv_head is num_key_value_heads"],
+    ),
+    "two spellings that contradict each other": (
+        {"model_type": "gpt2", "n_embd": 32, "hidden_size": 64, "n_head": 4},
+        ["n_embd = 32 and hidden_size = 64 contradict each other"],
+    ),
+    "class of another model_type": (
+        XLNET | {"architectures": ["GPT2LMHeadModel"]},
+        ["GPT2LMHeadModel", "'xlnet'", "contradict"],
+    ),
+    "class that is none": (
+        LLAMA | {"architectures": ["pipeline"]},
+        ["architectures[0] = 'pipeline'", "not a model class"],
+    ),
+    "architectures that is no list": (LLAMA | {"architectures": "x"}, ["architectures = 'x'"]),
+    "10^18 layers": (LLAMA | {"num_hidden_layers": 10**18}, ["past 9,223,372,036,854,775,807"]),
+    "10^18 layers without a formula": (
+        XLNET | {"n_layer": 10**18},
+        ["n_layer = 1000000000000000000", "at most 10,000"],
+    ),
+    "10^18 wide without a formula": (XLNET | {"d_model": 10**18}, ["d_model", "at most 16,777,"]),
+    "what the class itself refuses": (XLNET | {"n_layer": "two"}, ["XLNetLMHeadModel", "n_layer"]),
+    "biases that the formula has not": (
+        {"model_type": "deepseek_v3", "attention_bias": True},
+        ["attention_bias = true: not supported", "allowed: false"],
+    ),
+    "not JSON": ("{", ["not readable as UTF-8 JSON"]),
+    "key twice": ('{"model_type": "llama", "model_type": "gpt2"}', ["'model_type' stands twice"]),
+    "no mapping": ("[]", ["holds list"]),
+}
+
+
+@pytest.mark.parametrize(("config", "fragments"), BAD.values(), ids=BAD)
+def test_a_bad_file_is_refused_in_one_line(from_config, config, fragments):
+    with pytest.raises(InputError) as refusal:
+        from_config(config)
+    (line,) = refusal.value.mistakes
+    for fragment in ["sweep.yaml", "config.json", *fragments]:
+        assert fragment in line
+
+
+def test_all_mistakes_of_a_file_at_once(from_config):
+    with pytest.raises(InputError) as refusal:
+        from_config(LLAMA | {"hidden_size": "x", "hidden_act": "y", "n_layers": 1})
+    assert len(refusal.value.mistakes) == 3
+
+
+def test_a_file_that_is_not_there(sweep):
+    with pytest.raises(InputError, match=r"nowhere\.json: No such file"):
+        sweep("base: nowhere.json\ngrid: {n_layer: [1]}")

@@ -1,0 +1,151 @@
+"""The zoo: every named model beside its outside witnesses."""
+
+import polars as pl
+import pytest
+from conftest import ROOT
+
+from modelbudget.catalogue import Catalogue
+from modelbudget.compare import compare
+from modelbudget.errors import InputError
+from modelbudget.expand import expand, named_architecture
+from modelbudget.huggingface.table import witness_table
+from modelbudget.huggingface.witness import witnesses
+from modelbudget.measure.pool import measure_all
+from modelbudget.measure.table import measured_table
+from modelbudget.points import points_table
+from modelbudget.predict import predict
+from modelbudget.zoo import AGREES, EXPLAINED, UNEXPLAINED, zoo
+
+WITH_A_REASON = {
+    "deepseek-v3": -14_848,
+    "t5-v1-1-small": -16_449_536,
+    "t5-v1-1-base": -24_674_304,
+    "t5-v1-1-large": -32_899_072,
+    "t5-v1-1-xl": -65_798_144,
+    "t5-v1-1-xxl": -131_596_288,
+}
+"""The class of transformers minus the model: a router's bias as a buffer, a head tied by force."""
+
+
+@pytest.fixture(scope="module")
+def parts(catalogue):
+    expanded = expand(ROOT / "configs" / "sweeps" / "zoo.yaml", catalogue)
+    found = witnesses([(p.architecture, p.transformers) for p in expanded.points
+                       if p.transformers], 1)  # fmt: skip
+    measured = measure_all([p.architecture for p in expanded.points], "meta", "float32", 0.5, 1)
+    points = points_table(expanded)
+    comparison = compare(
+        points,
+        predict(points, "float32", ["parameters"]),
+        measured_table(measured, ["parameters"]).unique(),
+        [],
+    )
+    return points, comparison, witness_table(found)
+
+
+@pytest.fixture(scope="module")
+def table(catalogue, parts):
+    return zoo(catalogue, *parts)
+
+
+def test_every_named_model_is_there_and_measured_as_predicted(table, catalogue):
+    named = [name for name, base in catalogue.bases.items() if base.model]
+    assert table["model"].to_list() == named
+    assert len(named) > 225
+    assert (table["measured_difference"] == 0).all()
+    assert (table["exact_difference"].drop_nulls() == 0).all()
+
+
+def test_every_model_with_a_class_equals_it_or_differs_exactly_as_explained(table):
+    known = table.filter(pl.col("class").is_not_null())
+    assert known.height >= 130
+    assert known["witness"].null_count() == 0
+    differ = known.filter(pl.col("witness_difference") != 0)
+    assert dict(differ.select("model", "witness_difference").rows()) == WITH_A_REASON
+    assert set(differ["status"]) == {EXPLAINED}
+
+
+def test_status_and_reason(table):
+    by_model = {row["model"]: row for row in table.iter_rows(named=True)}
+    assert (by_model["gpt-2-124m"]["status"], by_model["gpt-2-124m"]["reason"]) == (AGREES, None)
+    assert by_model["palm-540b"]["published_value_difference"] == -6_474_880
+    assert "norms" in by_model["palm-540b"]["reason"]
+    assert by_model["transformer-xl-large"]["status"] == UNEXPLAINED
+    assert table.filter(pl.col("status") == AGREES)["reason"].null_count() > 150
+    assert table.filter(pl.col("status") != AGREES)["reason"].null_count() == 0
+
+
+def test_active_parameters_under_both_conventions(table):
+    rows = {row["model"]: row for row in table.iter_rows(named=True)}
+    assert rows["mixtral-8x7b"]["active"] == 12_879_925_248
+    assert rows["gpt-oss-120b"]["active_without_input_embedding"] == 5_132_849_472
+    assert rows["llama-3-8b"]["active"] is None
+
+
+@pytest.mark.parametrize("witness", ["measured", "witness", "exact"])
+def test_a_difference_without_a_reason_is_unexplained(catalogue, parts, witness):
+    points, comparison, classes = parts
+    here = points.filter(pl.col("base") == "gpt-2-124m")
+    wrong = pl.lit(1, pl.Int64)
+    if witness == "measured":
+        first = pl.col("component") == "embedding.token"
+        comparison = comparison.with_columns(
+            measured=pl.col("measured") + pl.when(first).then(wrong).otherwise(0)
+        )
+    if witness == "witness":
+        classes = classes.with_columns(parameters=pl.col("parameters") + wrong)
+    if witness == "exact":
+        model = catalogue["gpt-2-124m"].model
+        off = model.model_copy(update={"exact": model.exact + 1})
+        bases = catalogue.bases | {"gpt-2-124m": catalogue["gpt-2-124m"]._replace(model=off)}
+        catalogue = type("Other", (), {"bases": bases})
+    (row,) = zoo(catalogue, here, comparison, classes).to_dicts()
+    assert row["status"] == UNEXPLAINED
+    assert row[f"{witness}_difference"] == 1
+    assert "unexplained" in row["reason"]
+
+
+def test_a_class_that_cannot_be_the_model_is_unexplained(catalogue, parts):
+    points, comparison, classes = parts
+    refused = classes.with_columns(
+        parameters=pl.lit(None, pl.Int64), refusal=pl.lit("cannot be this architecture")
+    )
+    here = points.filter(pl.col("base") == "gpt-2-124m")
+    (row,) = zoo(catalogue, here, comparison, refused).to_dicts()
+    assert (row["status"], row["witness"]) == (UNEXPLAINED, None)
+    assert "cannot be this architecture" in row["reason"]
+
+
+CONFIG = """{"model_type": "gpt2", "vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12}
+"""
+SERIES = """
+title: From a model page
+family: FAMILY
+source: the model page
+models:
+  as-downloaded: {label: As downloaded, config: gpt-2.json, exact: 124439808}
+"""
+
+
+def test_a_model_can_be_a_config_file(tmp_path):
+    (tmp_path / "gpt-2.json").write_text(CONFIG)
+    (tmp_path / "page.yaml").write_text(SERIES.replace("FAMILY", "decoder"))
+    base = Catalogue(tmp_path)["as-downloaded"]
+    a = named_architecture(base)
+    assert sum(term.total for term in a.parameters(a).values()) == base.model.exact
+    assert base.transformers == "GPT2LMHeadModel"
+
+
+def test_a_config_file_of_another_family_is_refused(tmp_path):
+    (tmp_path / "gpt-2.json").write_text(CONFIG)
+    (tmp_path / "page.yaml").write_text(SERIES.replace("FAMILY", "encoder"))
+    with pytest.raises(InputError, match=r"gpt-2\.json.*family 'decoder'.*family 'encoder'"):
+        Catalogue(tmp_path)
+
+
+def test_a_class_that_is_not_known_is_refused(tmp_path):
+    (tmp_path / "page.yaml").write_text(
+        "title: t\nfamily: decoder\ntransformers: LlamaForCasualLM\n"
+    )
+    with pytest.raises(InputError, match=r"LlamaForCasualLM.*did you mean LlamaForCausalLM\?"):
+        Catalogue(tmp_path)

@@ -1,0 +1,43 @@
+# Needs: named models, their points and comparison. Makes: what the classes of transformers hold,
+# and every model's counts beside each other.
+
+
+rule witness:
+    input:
+        sweep=lambda wildcards: ancient(plan.sweep_files()[wildcards.sweep]),
+    output:
+        witness="results/{sweep}/witness.parquet",
+    log:
+        "results/{sweep}/logs/witness.log",
+    conda:
+        "../../environment.yml"
+    threads: workflow.cores
+    params:
+        content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
+        classes=lambda wildcards: plan.classes(SWEEPS[wildcards.sweep]),
+        code=plan.code("huggingface", "measure"),
+    message:
+        "{wildcards.sweep}: count the classes of transformers that are the same models"
+    script:
+        "../../scripts/witness.py"
+
+
+rule zoo:
+    input:
+        points="results/{sweep}/points.parquet",
+        comparison="results/{sweep}/comparison.parquet",
+        witness="results/{sweep}/witness.parquet",
+        models=sorted(plan.MODELS.iterdir()),
+    output:
+        parquet="results/{sweep}/zoo.parquet",
+        csv="results/{sweep}/zoo.csv",
+    log:
+        "results/{sweep}/logs/zoo.log",
+    conda:
+        "../../environment.yml"
+    params:
+        code=plan.code("zoo.py", "catalogue.py", "huggingface", "components", "families"),
+    message:
+        "{wildcards.sweep}: hold every model against what others count and print"
+    script:
+        "../../scripts/zoo.py"
