@@ -147,6 +147,12 @@ def test_names_that_would_break_a_path(mistakes, name):
     assert "allowed: letters, digits, hyphens and underscores" in line
 
 
+@pytest.mark.parametrize("name", ["logs", "Provenance", "gpt-2-ledger"])
+def test_names_that_the_report_needs(mistakes, name):
+    (line,) = mistakes(**{f"{name}.yaml": GOOD})
+    assert "allowed: any name but" in line
+
+
 def test_two_sweeps_of_one_name(mistakes):
     (line,) = mistakes(same__yaml=GOOD, same__yml=GOOD)
     assert line.startswith("configs/sweeps/same.yml: configs/sweeps/same.yaml has the same name")
