@@ -48,5 +48,7 @@ rule all:
 
 onsuccess:
     if Path("results/verdict.json").exists():  # a run may have asked for less than the report
-        print(json.loads(Path("results/verdict.json").read_text())["line"])
-        print(f"The report: {Path('results/report.html').resolve().as_uri()}")
+        print(
+            json.loads(Path("results/verdict.json").read_text())["line"],
+            "(results/report.html)",
+        )

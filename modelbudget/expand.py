@@ -112,6 +112,10 @@ def expand(path: Path, catalogue: Catalogue) -> Expanded:
         mistakes.add(f"constraints: drop all {dropped:,} points; nothing is left to measure")
         mistakes.raise_if_any()
     files = [path.parent / name for name in bases if _is_file(name)]
+    if sweep.headline not in {None, *(point.label for point in points)}:
+        hint = did_you_mean(sweep.headline, [point.label for point in points])
+        mistakes.add(f"headline = {show(sweep.headline)}: no point has this label{hint}")
+        mistakes.raise_if_any()
     return Expanded(path, path.stem, sweep, points, dropped, files)
 
 

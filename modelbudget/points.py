@@ -34,6 +34,7 @@ def summary(expanded: Expanded) -> dict:
         "title": sweep.title,
         "question": sweep.question,
         "order": sweep.order,
+        "headline": sweep.headline,
         "base": sweep.base,
         "fixed": sweep.fixed,
         "axes": sweep.axes(),

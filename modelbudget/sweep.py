@@ -97,6 +97,9 @@ class Sweep(_Strict):
         [], description="points that break one are dropped, e.g. d_model % n_head = 0"
     )
     measure: Measure = Measure()
+    headline: str | None = Field(
+        None, description="label of the point that the report opens with; else it is the largest"
+    )
     order: int = Field(100, description="the report shows sweeps by rising order, then by name")
 
     @model_validator(mode="after")

@@ -13,6 +13,9 @@ SWEEPS = Path("configs/sweeps")
 MODELS = Path("configs/models")
 LIBRARY = Path(__file__).parent
 
+TAKEN = {"gpt-2-ledger", "tying-surgery", "logs", "verdict", "headline", "provenance"}
+"""Folders of results/ and anchors of the report that are not sweeps."""
+
 
 def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
     """Every sweep file by name. Raises InputError for names that no result could be stored by."""
@@ -24,6 +27,11 @@ def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
             mistakes.append(
                 f"{path}: the name of a sweep becomes a folder; "
                 "allowed: letters, digits, hyphens and underscores"
+            )
+        elif name.lower() in TAKEN:
+            mistakes.append(
+                f"{path}: the report has a part of its own by this name; "
+                f"allowed: any name but {', '.join(sorted(TAKEN))}"
             )
         elif name.lower() in (known := {other.lower(): found[other] for other in found}):
             mistakes.append(f"{path}: {known[name.lower()]} has the same name; rename one")

@@ -6,11 +6,11 @@ import polars as pl
 
 from modelbudget.catalogue import Catalogue
 from modelbudget.charts.files import load, save
-from modelbudget.charts.headline import headline, largest
+from modelbudget.charts.headline import headline
 from modelbudget.files import replacing, replacing_folder
 from modelbudget.jobs import start_log
 from modelbudget.report.page import render
-from modelbudget.report.results import Results, SweepResult, ordered
+from modelbudget.report.results import Results, SweepResult, opening, ordered
 from modelbudget.report.verdict import line, verdicts
 from modelbudget.workflow import MODELS
 
@@ -37,7 +37,7 @@ results = Results(
     provenance=json.loads(Path(snakemake.input.provenance).read_text(encoding="utf-8")),
 )
 with replacing_folder(snakemake.output.headline) as folder:
-    chosen = largest([sweep.comparison for sweep in ordered(sweeps)])
+    chosen = opening(ordered(sweeps))
     if chosen is not None:
         save(headline(chosen[1]), folder / "headline")
 with replacing(snakemake.output.html) as path:

@@ -97,6 +97,10 @@ ONE_MISTAKE = {
     ),
     "derived and given": (GOOD + "derive: {n_layer: '3'}", ["derive.n_layer", "keep one"]),
     "fixed and swept": (GOOD + "fixed: {n_layer: 3}", ["fixed.n_layer", "keep one"]),
+    "headline that is no point": (
+        "points: [{base: palm-540b}]\nheadline: PaLM 541B\n",
+        ["headline = 'PaLM 541B'", "did you mean PaLM 540B?"],
+    ),
     "count past int64": (
         "base: palm-540b\ngrid: {d_model: [4000000000]}",
         ["bytes of parameters in float32", "past 9,223,372,036,854,775,807", "d_model"],
@@ -145,6 +149,12 @@ def test_a_mistake_at_many_points_is_told_once(mistakes):
 def test_names_that_would_break_a_path(mistakes, name):
     (line,) = mistakes(**{name: GOOD})
     assert "allowed: letters, digits, hyphens and underscores" in line
+
+
+@pytest.mark.parametrize("name", ["logs", "Provenance", "gpt-2-ledger"])
+def test_names_that_the_report_needs(mistakes, name):
+    (line,) = mistakes(**{f"{name}.yaml": GOOD})
+    assert "allowed: any name but" in line
 
 
 def test_two_sweeps_of_one_name(mistakes):

@@ -63,10 +63,21 @@ PROVENANCE = {
 }  # fmt: skip
 
 
+NAMED_MODELS = """
+title: Some published models
+question: Where does the budget go?
+order: 20
+headline: PaLM 540B
+points: [{base: gpt-2-124m}, {base: llama-3-8b}, {base: palm-540b}, {base: deepseek-v3}]
+"""
+
+
 @pytest.fixture(scope="module")
-def shipped(catalogue) -> Results:
-    names = ("named-models", "counting-ladder", "grouped-heads", "hybrid")
-    sweeps = [result(SWEEPS / f"{name}.yaml", catalogue) for name in names]
+def shipped(catalogue, tmp_path_factory) -> Results:
+    named = tmp_path_factory.mktemp("sweeps") / "named-models.yaml"
+    named.write_text(NAMED_MODELS)
+    paths = [SWEEPS / f"{name}.yaml" for name in ("counting-ladder", "grouped-heads", "hybrid")]
+    sweeps = [result(path, catalogue) for path in (named, *paths)]
     return Results(sweeps, LEDGER, SURGERY, PROVENANCE)
 
 
@@ -106,7 +117,7 @@ class Text(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-def test_the_headline_is_the_largest_model(page):
+def test_the_headline_is_the_model_that_a_sweep_names(page):
     assert "Where the 540,356,474,880 parameters of PaLM 540B go" in page
     text = str(Text(page))
     for number in ("481,069,891,584", "54,565,797,888", "4,718,592,000", "2,193,408"):

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import polars as pl
 
 from modelbudget.catalogue import Catalogue
+from modelbudget.charts.budget import budget
+from modelbudget.charts.headline import largest
 from modelbudget.expand import named_architecture
 
 
@@ -33,6 +35,17 @@ class Results(NamedTuple):
 def ordered(sweeps: list[SweepResult]) -> list[SweepResult]:
     """As the page shows them."""
     return sorted(sweeps, key=lambda sweep: (sweep.summary["order"], sweep.name))
+
+
+def opening(sweeps: list[SweepResult]) -> tuple[int, pl.DataFrame] | None:
+    """Whose model opens the page, and its budget: the one that a sweep names as its headline, else
+    the largest that was measured.
+    """
+    for place, sweep in enumerate(sweeps):
+        if sweep.summary["headline"]:
+            table = budget(sweep.comparison)
+            return place, table.filter(pl.col("label") == sweep.summary["headline"])
+    return largest([sweep.comparison for sweep in sweeps])
 
 
 def known_models(catalogue: Catalogue) -> dict[str, str]:

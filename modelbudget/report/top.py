@@ -1,20 +1,20 @@
-"""The top of the page: the largest model in one picture, and the verdict."""
+"""The top of the page: one model in one picture, and the verdict."""
 
 import polars as pl
 from markupsafe import Markup
 
-from modelbudget.charts.headline import headline, largest
+from modelbudget.charts.headline import headline
 from modelbudget.charts.words import count, percent
 from modelbudget.report import tables, verdict
-from modelbudget.report.results import Results, SweepResult
+from modelbudget.report.results import Results, SweepResult, opening
 from modelbudget.report.specs import Charts, variable_of_group
 
 MOST_DISAGREEMENTS = 50
 
 
 def headline_section(sweeps: list[SweepResult], charts: Charts) -> dict | None:
-    """The largest model that was measured: its picture, and every group's number."""
-    chosen = largest([sweep.comparison for sweep in sweeps])
+    """The model that opens the page: its picture, and every group's number."""
+    chosen = opening(sweeps)
     if chosen is None:
         return None
     place, table = chosen
