@@ -181,7 +181,7 @@
     return 4 * octave + Math.floor((4 * value) / 2 ** octave) - 4;
   }
 
-  function showAnswer(side, answer, largest) {
+  function showAnswer(side, answer) {
     const place = root.querySelector(`[data-answer="${side}"]`);
     const { model, dtype, changes } = chosen[side];
     const names = Object.keys(changes).map((name) => `${name} = ${shown(name, answer.values)}`);
@@ -195,7 +195,7 @@
     const facts = [`parameters; ${exact(bytes)} bytes in ${dtype}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
     if (active !== total) facts.push(`one token uses ${exact(active)}`);
     if (!Number.isSafeInteger(bytes)) facts.push("past 2⁵³ a browser rounds, so no digits are shown");
-    place.append(element("p", facts.join("; ")), bar(answer.components, largest));
+    place.append(element("p", facts.join("; ")), bar(answer.components, total));
   }
 
   function list(reasons) {
@@ -205,7 +205,7 @@
     return made;
   }
 
-  function bar(components, largest) {
+  function bar(components, total) {
     const sums = new Map();
     for (const { name, value } of components) {
       const group = groups.get(name);
@@ -216,7 +216,7 @@
     for (const [title, group] of data.order) {
       if (!sums.get(group)) continue;
       const piece = element("i", "", group);
-      piece.style.width = `${(100 * sums.get(group)) / largest}%`;
+      piece.style.width = `${(100 * sums.get(group)) / total}%`;
       piece.title = title;
       made.append(piece);
     }
@@ -265,10 +265,9 @@
 
   function show() {
     const answers = Object.fromEntries(SIDES.map((side) => [side, compute(chosen[side])]));
-    const largest = Math.max(...SIDES.map((side) => answers[side].total ?? 0));
     for (const side of SIDES) {
       showControls(side, answers[side]);
-      showAnswer(side, answers[side], largest);
+      showAnswer(side, answers[side]);
     }
     for (const line of all("[data-row]")) {
       line.hidden = [...line.querySelectorAll("td")].every((cell) => cell.classList.contains("unused"));
