@@ -13,7 +13,10 @@ SWEEPS = Path("configs/sweeps")
 MODELS = Path("configs/models")
 LIBRARY = Path(__file__).parent
 
-TAKEN = {"gpt-2-ledger", "tying-surgery", "logs", "verdict", "headline", "provenance"}
+TAKEN = {
+    "architecture", "gpt-2-ledger", "headline", "logs", "provenance", "tying-surgery", "verdict",
+    "what-if",
+}  # fmt: skip
 """Folders of results/ and anchors of the report that are not sweeps."""
 
 

@@ -11,13 +11,14 @@ from modelbudget.catalogue import Catalogue
 from modelbudget.report import specs, tables
 from modelbudget.report.beside import ledger_section, provenance_section, surgery_section
 from modelbudget.report.explorer import explorer_section
+from modelbudget.report.inside import inside_section
 from modelbudget.report.results import Results, known_models, ordered
 from modelbudget.report.sweeps import sweep_section
 from modelbudget.report.top import headline_section, verdict_section
 from modelbudget.report.verdict import verdicts
 
-STYLES = ("style.css", "explorer.css")
-SCRIPTS = ("charts.js", "explorer.js")
+STYLES = ("style.css", "explorer.css", "inside.css")
+SCRIPTS = ("charts.js", "explorer.js", "inside.js")
 
 
 def render(results: Results, catalogue: Catalogue) -> str:
@@ -35,11 +36,13 @@ def render(results: Results, catalogue: Catalogue) -> str:
             "contents": [
                 ("verdict", "Predicted and counted"),
                 ("what-if", "What if?"),
+                *([("architecture", "Inside a model")] if results.trees else []),
                 *((one.source, one.title) for one in found),
                 *([("provenance", "Provenance")] if results.provenance else []),
             ],
             "headline": top,
             "verdict": verdict_section(results, found),
+            "inside": inside_section(results.trees),
             "explorer": explorer | {"data": _json(explorer["data"])},
             "sweeps": [
                 sweep_section(sweep, by_source[sweep.name], known, charts) for sweep in sweeps
