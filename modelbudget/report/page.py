@@ -17,7 +17,7 @@ from modelbudget.report.sweeps import sweep_section
 from modelbudget.report.top import headline_section, verdict_section
 from modelbudget.report.verdict import verdicts
 
-STYLES = ("style.css", "explorer.css", "inside.css")
+STYLES = ("style.css", "explorer.css", "inside.css", "walk.css")
 SCRIPTS = ("charts.js", "explorer.js", "inside.js")
 
 
@@ -45,7 +45,8 @@ def render(results: Results, catalogue: Catalogue) -> str:
             "inside": inside_section(results.trees),
             "explorer": explorer | {"data": _json(explorer["data"])},
             "sweeps": [
-                sweep_section(sweep, by_source[sweep.name], known, charts) for sweep in sweeps
+                sweep_section(sweep, by_source[sweep.name], known, charts, results.printed or {})
+                for sweep in sweeps
             ],
             "ledger": ledger_section(results.ledger, by_source.get("gpt-2-ledger")),
             "surgery": surgery_section(results.surgery, by_source.get("tying-surgery")),
