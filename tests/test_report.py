@@ -59,8 +59,8 @@ SURGERY = pl.from_dicts(
     ]
 )  # fmt: skip
 PROVENANCE = {
-    "versions": {"torch": "2.13.0"}, "commit": "0123abc", "device": "a computer",
-    "time": "2001-01-01T00:00:00+00:00",
+    "versions": {"modelbudget": "0.1.0", "torch": "2.13.0"}, "commit": "0123abc",
+    "device": "a computer", "time": "2001-01-01T00:00:00+00:00",
 }  # fmt: skip
 
 

@@ -129,3 +129,18 @@ def provenance_section(provenance: dict | None) -> list[tuple[str, list[str]]] |
         ("commit", [str(provenance["commit"])]),
         ("device", [str(provenance["device"])]),
     ]
+
+
+def citation(provenance: dict | None) -> dict[str, str] | None:
+    """How to name these results, in words and for BibTeX. The year stays out with the time."""
+    if provenance is None:
+        return None
+    version, commit = provenance["versions"]["modelbudget"], provenance["commit"]
+    title = "modelbudget: where the budget of sequence models goes"
+    author = "The modelbudget authors"
+    return {
+        "text": f"{author}. {title}. Version {version}, commit {commit}.",
+        "bibtex": f"@software{{modelbudget,\n  title = {{{title}}},\n"
+        f"  author = {{{{{author}}}}},\n  version = {{{version}}},\n"
+        f"  note = {{commit {commit}}},\n}}",
+    }

@@ -9,7 +9,13 @@ import vl_convert
 
 from modelbudget.catalogue import Catalogue
 from modelbudget.report import specs, tables
-from modelbudget.report.beside import ledger_section, provenance_section, surgery_section
+from modelbudget.report.beside import (
+    citation,
+    ledger_section,
+    provenance_section,
+    surgery_section,
+)
+from modelbudget.report.carry import carried
 from modelbudget.report.explorer import explorer_section
 from modelbudget.report.inside import inside_section
 from modelbudget.report.results import Results, known_models, ordered
@@ -18,7 +24,7 @@ from modelbudget.report.top import headline_section, verdict_section
 from modelbudget.report.verdict import verdicts
 
 STYLES = ("style.css", "explorer.css", "inside.css", "walk.css")
-SCRIPTS = ("charts.js", "explorer.js", "inside.js")
+SCRIPTS = ("charts.js", "explorer.js", "inside.js", "carry.js")
 
 
 def render(results: Results, catalogue: Catalogue) -> str:
@@ -51,6 +57,8 @@ def render(results: Results, catalogue: Catalogue) -> str:
             "ledger": ledger_section(results.ledger, by_source.get("gpt-2-ledger")),
             "surgery": surgery_section(results.surgery, by_source.get("tying-surgery")),
             "provenance": provenance_section(results.provenance),
+            "cite": citation(results.provenance),
+            "tables": _json(carried(sweeps)),
             "charts": _json({"specs": charts.specs, "datasets": charts.datasets}),
         }
     )
