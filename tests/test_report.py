@@ -319,3 +319,31 @@ def test_formulas_are_drawn_as_mathematics(opened):
     box = tab.query_selector("math msub").bounding_box()
     assert 8 < box["width"] < 120
     assert 8 < box["height"] < 40
+
+
+WHEN_DRAWN = """addEventListener("DOMContentLoaded", () => {
+  const inView = (place) => {
+    const box = place.getBoundingClientRect();
+    return box.bottom > 0 && box.top < innerHeight;
+  };
+  const look = () => {
+    const places = [...document.querySelectorAll("[data-chart]")].filter(inView);
+    const drawn = places.every((place) => place.querySelector("svg path"));
+    if (places.length > 0 && drawn) window.drawnAfter = performance.now();
+    else setTimeout(look, 5);
+  };
+  look();
+})"""
+
+
+@pytest.mark.parametrize("anchor", ["", "#hybrid"])
+def test_charts_in_view_are_drawn_within_a_second(opened, anchor):
+    """The best of three loads: others use the machine too."""
+    times = []
+    for _ in range(3):
+        tab = opened(1280)
+        tab.add_init_script(WHEN_DRAWN)
+        tab.goto(tab.url + anchor)
+        tab.reload()
+        times.append(tab.wait_for_function("window.drawnAfter").json_value())
+    assert min(times) < 1000
