@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from built import module_trees, printed_modules
 
 from modelbudget.charts.choose import charts
@@ -347,3 +348,15 @@ def test_charts_in_view_are_drawn_within_a_second(opened, anchor):
         tab.reload()
         times.append(tab.wait_for_function("window.drawnAfter").json_value())
     assert min(times) < 1000
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_axe_finds_nothing(opened, width, scheme):
+    """axe-core's rules: names, roles, contrast, keyboard; everything unfolded, one side illegal."""
+    tab = opened(width, scheme)
+    scroll_and_wait(tab)
+    tab.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    tab.fill("[aria-label='n_kv_head of B']", "7")
+    assert "does not divide" in tab.inner_text("[data-answer=B]")
+    violations = Axe().run(tab).response["violations"]
+    assert [(v["id"], [node["html"] for node in v["nodes"]]) for v in violations] == []
