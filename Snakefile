@@ -10,6 +10,7 @@ from pathlib import Path
 
 from modelbudget import workflow as plan
 from modelbudget.errors import InputError
+from modelbudget.sources import code
 
 try:
     SWEEPS = {sweep.name: sweep for sweep in plan.chosen_sweeps(config.get("sweeps"))}

@@ -1,6 +1,7 @@
 """What the Snakefile asks of the library: which sweeps there are, and what a job depends on."""
 
 import hashlib
+import importlib.metadata
 from pathlib import Path
 
 import psutil
@@ -11,9 +12,18 @@ from modelbudget.expand import Expanded, expand, predicted_bytes
 
 SWEEPS = Path("configs/sweeps")
 MODELS = Path("configs/models")
-LIBRARY = Path(__file__).parent
+MEASUREMENTS = Path("results/measurements")
+WITNESSES = Path("results/witnesses")
 
-TAKEN = {"gpt-2-ledger", "tying-surgery", "logs", "verdict", "headline", "provenance"}
+TAKEN = {
+    "gpt-2-ledger",
+    "tying-surgery",
+    "logs",
+    "measurements",
+    "verdict",
+    "headline",
+    "provenance",
+}
 """Folders of results/ and anchors of the report that are not sweeps."""
 
 
@@ -95,19 +105,9 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def code(*parts: str) -> str:
-    """Digest of the library's source under these files and folders.
-
-    A rule that names the code it runs is run again when that code changes, and only then.
-    """
-    digest = hashlib.sha256()
-    for part in parts:
-        root = LIBRARY / part
-        for path in sorted(root.rglob("*") if root.is_dir() else [root]):
-            if path.is_file() and "__pycache__" not in path.parts:
-                digest.update(path.relative_to(LIBRARY).as_posix().encode())
-                digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+def versions(*packages: str) -> dict[str, str]:
+    """Installed versions of packages whose code is what is measured."""
+    return {name: importlib.metadata.version(name) for name in packages}
 
 
 def content(expanded: Expanded) -> str:

@@ -13,7 +13,7 @@ rule charts:
         "../../environment.yml"
     threads: 1
     params:
-        code=plan.code("charts", "architecture.py", "components", "families"),
+        code=code("charts", "architecture.py", "components", "families"),
     message:
         "{wildcards.sweep}: draw the charts that its axes ask for"
     script:

@@ -22,7 +22,7 @@ rule report:
         "../../environment.yml"
     threads: 1
     params:
-        code=plan.code("report", "charts", "components", "families", "readings"),
+        code=code("report", "charts", "components", "families", "readings"),
     message:
         "write the report"
     script:
