@@ -14,7 +14,9 @@ rule points:
     conda:
         "../../environment.yml"
     params:
-        code=plan.code("architecture.py", "catalogue.py", "components", "expand.py", "families", "huggingface"),
+        code=plan.code(
+            "architecture.py", "catalogue.py", "components", "expand.py", "families", "huggingface"
+        ),
     message:
         "{wildcards.sweep}: write out the points"
     script:
