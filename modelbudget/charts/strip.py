@@ -58,7 +58,7 @@ def _place(models: pl.DataFrame, quantity: str) -> alt.X:
     text = "".join(f"datum.value == {place} ? {size} : " for place, size in marks.items())
     return alt.X(
         "place:O",
-        title=f"models, small to large; marked: the first of so many {UNITS[quantity]}",
+        title=f"models, from few {UNITS[quantity]} to many",
         scale=alt.Scale(paddingInner=0, paddingOuter=0),
         axis=alt.Axis(
             values=list(marks),

@@ -24,8 +24,9 @@ def percent(share: float) -> str:
 
 
 def signed_percent(share: float) -> str:
-    """A difference against the whole: +3.4 %, −0.02 %."""
-    return f"{'−' if share < 0 else '+'}{percent(abs(share))}"
+    """A difference against the whole: +3.4 %, −0.02 %, < 0.01 % either way."""
+    text = percent(abs(share))
+    return text if text.startswith("<") else f"{'−' if share < 0 else '+'}{text}"
 
 
 def value_of(field: str, value) -> str:

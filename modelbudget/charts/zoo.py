@@ -27,11 +27,11 @@ _STATUS = {
 
 _COUNTED = {
     "predicted": ("all", theme.SOFT, "square", 0),
-    "active": ("one token, input embedding included", GROUPS["experts"].light, "circle", -5),
+    "active": ("active, with input embedding", GROUPS["experts"].light, "circle", -5),
     "active_without_input_embedding": (
-        "one token, without it", GROUPS["experts"].light, "triangle-up", 6,
+        "active, without it", GROUPS["experts"].light, "triangle-up", 6,
     ),
-    "published_active": ("one token, as printed", theme.INK, "M-0.2,-1.6H0.2V1.6H-0.2Z", 0),
+    "published_active": ("active, printed", theme.INK, "M-0.2,-1.6H0.2V1.6H-0.2Z", 0),
 }  # fmt: skip
 """What is counted of experts: words, colour, shape, and pixels below the line."""
 
@@ -180,6 +180,7 @@ def words_by_size(shares: pl.DataFrame) -> alt.LayerChart:
         .with_columns(power=pl.col("total").map_elements(lambda n: len(str(n)) - 1, pl.Int64))
     )
     low, high = _ends(rows, "total")
+    # On a telephone names would lie on each other.
     ends = [rows.sort("share").unique("power", keep=end) for end in ("first", "last")]
     named = pl.concat(ends).unique("point")
     base = alt.Chart(rows.select("model", "total", "share")).encode(
@@ -201,7 +202,12 @@ def words_by_size(shares: pl.DataFrame) -> alt.LayerChart:
     points = base.mark_circle(color=colour, size=34, opacity=0.65)
     names = (
         alt.Chart(named.select("model", "total", "share"))
-        .mark_text(align="left", baseline="middle", dx=7, fontSize=11)
+        .mark_text(
+            align="left",
+            baseline="middle",
+            dx=7,
+            fontSize=alt.ExprRef("width < 400 ? 0 : 11"),
+        )
         .encode(x="total:Q", y="share:Q", text="model:N")
     )
     chart = alt.layer(points, names).properties(width=theme.panel_width(1, MARGIN), height=300)
@@ -209,10 +215,7 @@ def words_by_size(shares: pl.DataFrame) -> alt.LayerChart:
     spoken = [
         f"{percent(share)} from {short(10**power)} on ({n})" for power, share, n in medians.rows()
     ]
-    finding = (
-        f"The median share, and the number of models, by size: {', '.join(spoken)}. Named: the "
-        "least and the most of each size."
-    )
+    finding = f"The median share, and the number of models, by size: {', '.join(spoken)}."
     return theme.framed(chart, "What words take, by size", finding, MARGIN)
 
 
@@ -225,7 +228,7 @@ def experts(zoo: pl.DataFrame) -> alt.LayerChart:
         labelLimit=EXPERTS - 8, labelPadding=6, minExtent=EXPERTS, maxExtent=EXPERTS,
         ticks=False, domain=False))  # fmt: skip
     words, colours, shapes, *_ = (list(column) for column in zip(*_COUNTED.values(), strict=True))
-    legend = alt.Legend(title=None, columns=2, labelLimit=300, symbolOpacity=1)
+    legend = alt.Legend(title=None, columns=1, labelLimit=240, symbolOpacity=1)
     lines = (
         alt.Chart(rows.select("label", parameters="active", all="predicted"))
         .mark_rule(color=theme.LINE, strokeWidth=2)

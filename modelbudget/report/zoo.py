@@ -90,7 +90,8 @@ def _range(rows: pl.DataFrame) -> str | None:
 
 
 def _signed(difference: int, share: float) -> str:
-    return f"{'−' if difference < 0 else '+'}{count(abs(difference))} ({signed_percent(share)})"
+    sign, relative = "−" if difference < 0 else "+", signed_percent(share).replace(" ", "\u00a0")
+    return f"{sign}{count(abs(difference))} ({relative})"
 
 
 def _remarks(zoo: pl.DataFrame) -> list[dict]:
