@@ -41,10 +41,6 @@ rule all:
             "results/{sweep}/witness.parquet",
             sweep=[name for name in SWEEPS if plan.has_witness(SWEEPS[name])],
         ),
-        expand(
-            "results/{sweep}/zoo.parquet",
-            sweep=[name for name in SWEEPS if plan.is_zoo(SWEEPS[name])],
-        ),
 
 
 onsuccess:

@@ -136,6 +136,11 @@ def is_zoo(expanded: Expanded) -> bool:
     return expanded.sweep.models == "all"
 
 
+def zoo_tables(sweeps: dict[str, Expanded]) -> list[str]:
+    """The tables of all witnesses that these sweeps leave."""
+    return [f"results/{name}/zoo.parquet" for name, sweep in sweeps.items() if is_zoo(sweep)]
+
+
 def swept_fields(expanded: Expanded) -> list[str]:
     """The fields that the sweep file varies, in the order in which it names them."""
     return list(dict.fromkeys(name for point in expanded.points for name in point.axes))

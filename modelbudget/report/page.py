@@ -54,7 +54,9 @@ def _filled(context: dict) -> str:
         undefined=jinja2.StrictUndefined,
     )
     style = specs.palette_css() + (tables.TEMPLATES / "style.css").read_text(encoding="utf-8")
-    script = (tables.TEMPLATES / "charts.js").read_text(encoding="utf-8")
+    script = "".join(
+        (tables.TEMPLATES / name).read_text(encoding="utf-8") for name in ("charts.js", "finder.js")
+    )
     bundle = vl_convert.javascript_bundle()
     policy = (
         f"default-src 'none'; script-src {_hash(bundle)} {_hash(script)}; "

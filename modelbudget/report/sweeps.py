@@ -9,6 +9,7 @@ from modelbudget.report import formulas, tables
 from modelbudget.report.results import SweepResult
 from modelbudget.report.specs import Charts
 from modelbudget.report.verdict import Verdict, device_words
+from modelbudget.report.zoo import zoo_section
 
 COUNTED_BY_HAND = 10_000
 """Where every model of a sweep is this small, all of its formulas are shown with their numbers."""
@@ -25,6 +26,7 @@ def sweep_section(
         "question": _MARKDOWN.render(sweep.summary["question"]),
         "facts": _facts(sweep.summary, its_verdict),
         "verdict": its_verdict,
+        "zoo": zoo_section(sweep.zoo, sweep.name),
         "charts": [
             charts.add(f"{sweep.name}-{name}", spec, f"{sweep.name}/charts/{name}")
             for name, spec in sweep.charts.items()
