@@ -16,14 +16,9 @@ MEASUREMENTS = Path("results/measurements")
 WITNESSES = Path("results/witnesses")
 
 TAKEN = {
-    "gpt-2-ledger",
-    "tying-surgery",
-    "logs",
-    "measurements",
-    "verdict",
-    "headline",
-    "provenance",
-}
+    "architecture", "gpt-2-ledger", "headline", "logs", "measurements", "provenance",
+    "tying-surgery", "verdict", "what-if", "witnesses",
+}  # fmt: skip
 """Folders of results/ and anchors of the report that are not sweeps."""
 
 

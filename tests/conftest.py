@@ -12,6 +12,7 @@ from modelbudget.catalogue import Catalogue
 from modelbudget.expand import Expanded, expand
 
 ROOT = Path(__file__).parent.parent
+CHROMIUM = Path("/usr/bin/chromium")
 PARTS_OF_THE_PROJECT = (
     "Snakefile", "configs", "environment.yml", "modelbudget", "profiles", "scripts", "workflow",
 )  # fmt: skip
@@ -65,3 +66,42 @@ class Project:
 @pytest.fixture(scope="session")
 def make_project(tmp_path_factory):
     return lambda: Project(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """The browser. Where CI runs, its absence fails a test and never skips it."""
+    if not CHROMIUM.exists():
+        if "CI" in os.environ:
+            pytest.fail(f"{CHROMIUM} is not there, and CI is where these tests must run")
+        pytest.skip(f"{CHROMIUM} is not there")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--no-first-run"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium):
+    """Opens an address with no network; every word of the console and every request is kept."""
+
+    def opened(address: str, width: int = 1280, scheme: str = "light", script: bool = True):
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            offline=True,
+            java_script_enabled=script,
+        )
+        tab = context.new_page()
+        tab.said, tab.asked = [], []
+        tab.on("console", lambda message: tab.said.append(message.text))
+        tab.on("pageerror", lambda error: tab.said.append(str(error)))
+        tab.on("request", lambda request: tab.asked.append(request.url))
+        tab.goto(address)
+        return tab
+
+    return opened

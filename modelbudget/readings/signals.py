@@ -14,6 +14,12 @@ def namespace(family, words: dict[str, str]) -> SimpleNamespace:
     return SimpleNamespace(**sizes, **words)
 
 
+def to_text(value) -> str:
+    """An expression, or a plain number, as Vega's parser takes it."""
+    written = value.to_dict() if isinstance(value, OperatorMixin) else value
+    return str(written["expr"] if isinstance(written, dict) else written)
+
+
 @ceil_div.register(OperatorMixin)
 def _(x, y):
     return alt.expr.ceil(x / y)

@@ -10,10 +10,15 @@ import vl_convert
 from modelbudget.catalogue import Catalogue
 from modelbudget.report import specs, tables
 from modelbudget.report.beside import ledger_section, provenance_section, surgery_section
+from modelbudget.report.explorer import explorer_section
+from modelbudget.report.inside import inside_section
 from modelbudget.report.results import Results, known_models, ordered
 from modelbudget.report.sweeps import sweep_section
 from modelbudget.report.top import headline_section, verdict_section
 from modelbudget.report.verdict import verdicts
+
+STYLES = ("style.css", "explorer.css", "inside.css")
+SCRIPTS = ("charts.js", "finder.js", "explorer.js", "inside.js")
 
 
 def render(results: Results, catalogue: Catalogue) -> str:
@@ -24,16 +29,21 @@ def render(results: Results, catalogue: Catalogue) -> str:
     known = known_models(catalogue)
     charts = specs.Charts()
     top = headline_section(sweeps, charts)
+    explorer = explorer_section(catalogue)
     return _filled(
         {
             "title": top["title"] if top else "Where the budget of sequence models goes",
             "contents": [
                 ("verdict", "Predicted and counted"),
+                ("what-if", "What if?"),
+                *([("architecture", "Inside a model")] if results.trees else []),
                 *((one.source, one.title) for one in found),
                 *([("provenance", "Provenance")] if results.provenance else []),
             ],
             "headline": top,
             "verdict": verdict_section(results, found),
+            "inside": inside_section(results.trees),
+            "explorer": explorer | {"data": _json(explorer["data"])},
             "sweeps": [
                 sweep_section(sweep, by_source[sweep.name], known, charts) for sweep in sweeps
             ],
@@ -53,18 +63,19 @@ def _filled(context: dict) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    style = specs.palette_css() + (tables.TEMPLATES / "style.css").read_text(encoding="utf-8")
-    script = "".join(
-        (tables.TEMPLATES / name).read_text(encoding="utf-8") for name in ("charts.js", "finder.js")
-    )
-    bundle = vl_convert.javascript_bundle()
+    style = specs.palette_css() + "".join(map(_read, STYLES))
+    scripts = [vl_convert.javascript_bundle(), *map(_read, SCRIPTS)]
     policy = (
-        f"default-src 'none'; script-src {_hash(bundle)} {_hash(script)}; "
+        f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; "
         f"style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
     return environment.get_template("page.html.j2").render(
-        context, style=style, script=script, bundle=bundle, policy=policy
+        context, style=style, scripts=scripts, policy=policy
     )
+
+
+def _read(template: str) -> str:
+    return (tables.TEMPLATES / template).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:

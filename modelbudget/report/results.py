@@ -34,6 +34,7 @@ class Results(NamedTuple):
     ledger: pl.DataFrame | None = None
     surgery: pl.DataFrame | None = None
     provenance: dict | None = None
+    trees: list[dict] | None = None
 
 
 def ordered(sweeps: list[SweepResult]) -> list[SweepResult]:

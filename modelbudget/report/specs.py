@@ -59,5 +59,6 @@ def palette_css() -> str:
         "".join(f"--{name}:{pair[i]};" for name, pair in PALETTE.items()) for i in (0, 1)
     )
     swatches = "".join(f".group-{i}{{background:var(--group-{i})}}" for i, _ in enumerate(GROUPS))
+    edges = "".join(f".group-{i}-edge{{--edge:var(--group-{i})}}" for i, _ in enumerate(GROUPS))
     in_the_dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
-    return f":root{{{light}}}{in_the_dark}{swatches}"
+    return f":root{{{light}}}{in_the_dark}{swatches}{edges}"

@@ -1,0 +1,62 @@
+"""A module as it is built: its parts within parts, down to the shape of every tensor."""
+
+from itertools import groupby
+
+from torch import nn
+
+
+def tree(model: nn.Module) -> dict:
+    """The module and its parts, as plain data; nothing is known of it but what torch holds.
+
+    Keys: name (in its parent), kind (its class), times (numbered siblings of equal content that
+    are folded into this one), tensors, parameters (of one instance, with those of its parts),
+    parts. Keys of a tensor: name, shape, parameters, shared_with (the path of the tensor that it
+    is, where that was met before; it has no parameters of its own then).
+    """
+    return _node(model, "", "", {})
+
+
+def _node(module: nn.Module, name: str, path: str, owners: dict[nn.Parameter, str]) -> dict:
+    tensors = [
+        _tensor(parameter, key, f"{path}{key}", owners)
+        for key, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
+    ]
+    parts = _folded(
+        [_node(part, key, f"{path}{key}.", owners) for key, part in module.named_children()]
+    )
+    own = sum(tensor["parameters"] for tensor in tensors)
+    return {
+        "name": name,
+        "kind": type(module).__name__,
+        "times": 1,
+        "tensors": tensors,
+        "parameters": own + sum(part["times"] * part["parameters"] for part in parts),
+        "parts": parts,
+    }
+
+
+def _tensor(parameter: nn.Parameter, name: str, path: str, owners: dict) -> dict:
+    """A Parameter is one tensor wherever it is registered; its first place owns it."""
+    owner = owners.setdefault(parameter, path)
+    return {
+        "name": name,
+        "shape": list(parameter.shape),
+        "parameters": parameter.numel() if owner == path else 0,
+        "shared_with": None if owner == path else owner,
+    }
+
+
+def _folded(parts: list[dict]) -> list[dict]:
+    """Numbered neighbours that are alike, as one part that stands many times."""
+    runs = [list(run) for _, run in groupby(parts, key=_content)]
+    return [
+        run[0] | {"name": f"{run[0]['name']} … {run[-1]['name']}", "times": len(run)}
+        if len(run) > 1
+        else run[0]
+        for run in runs
+    ]
+
+
+def _content(part: dict) -> dict:
+    """A part without its number; a name, which says what it is for, stays."""
+    return part | {"name": ""} if part["name"].isdecimal() else part

@@ -1,0 +1,246 @@
+"""What if: every decoder of the catalogue, with its numbers free to move in the page.
+
+The page computes nothing of its own. It hands sizes to one Vega dataflow, whose derived signals
+are the formulas in their Vega reading; Vega's interpreter evaluates them, without eval.
+"""
+
+import itertools
+import re
+from typing import NamedTuple
+
+import sympy
+
+from modelbudget.architecture import Architecture
+from modelbudget.catalogue import Base, Catalogue
+from modelbudget.charts.groups import ORDER, group_of
+from modelbudget.charts.words import field_title
+from modelbudget.expand import BYTES, named_architecture
+from modelbudget.families.decoder import NEEDS, Decoder
+from modelbudget.readings import signals, symbols
+from modelbudget.report.specs import variable_of_group
+from modelbudget.terms import Term
+
+START = "palm-540b"
+MAIN = (
+    "n_vocab", "n_ctx", "d_model", "n_layer", "n_head", "n_kv_head", "d_head", "d_ff", "n_expert",
+    "n_expert_per_token", "d_expert", "gated", "tied", "head_bias",
+)  # fmt: skip
+"""The numbers that people ask about first; the others stand below them."""
+FREE = "mlps"
+"""The word that can be exchanged: a plain MLP for experts, and back."""
+NEW_EXPERTS = {"n_expert": 8, "n_expert_per_token": 2, "d_expert": "d_ff"}
+"""What a model starts with that had none: Mixtral's experts, each as wide as the MLP was."""
+
+
+class Rule(NamedTuple):
+    """What a decoder may not be: true of its signals where it is refused, and the reason.
+
+    The records' validators are the law; a test holds these against them, word by word.
+    """
+
+    broken: str
+    reason: str
+
+
+def rules() -> list[Rule]:
+    """What a reader can bring about by moving sizes and switches of a catalogue's decoder."""
+    plain = [
+        Rule(
+            "n_head % n_kv_head",
+            "n_kv_head = {n_kv_head} does not divide n_head = {n_head}; "
+            "each key–value head serves the same number of query heads",
+        ),
+        Rule(
+            "qk_norm_bias && !(norm == 'layernorm' && norm_scale && qk_norm != 'none')",
+            "qk_norm_bias = true needs norm: layernorm, norm_scale: true and a qk_norm; here "
+            "norm: {norm}, norm_scale: {norm_scale}, qk_norm: {qk_norm}",
+        ),
+        Rule(
+            "norm_bias && (norm == 'rmsnorm' || !norm_scale)",
+            "norm_bias = true needs norm: layernorm and norm_scale: true; "
+            "no published model shifts without them",
+        ),
+        Rule("d_rope % 2", "d_rope = {d_rope} is odd; rotary positions turn pairs"),
+        Rule(
+            "n_expert_per_token > n_expert",
+            "n_expert_per_token = {n_expert_per_token} is more than n_expert = {n_expert}",
+        ),
+        Rule(
+            "shared_gate && !d_shared",
+            "shared_gate = true needs shared experts: d_shared of at least 1",
+        ),
+        Rule(
+            "parallel && norm_placement != 'pre'",
+            "norm_placement = '{norm_placement}': parallel: true allows 'pre' alone",
+        ),
+        Rule(
+            "position_offset && position != 'learned'",
+            "position_offset = {position_offset} needs position: learned; "
+            "position: {position} has no rows",
+        ),
+        Rule(
+            "d_rotary && (position != 'rotary' || d_rotary > d_head)",
+            "d_rotary = {d_rotary} needs position: rotary and at most d_head = {d_head} channels; "
+            "position: {position}",
+        ),
+        *(
+            Rule(
+                f"position == 'rotary' && {turned} && {name} % 2 && "
+                "indexof(mixers, 'attention') >= 0",
+                f"{name} = {{{name}}} is odd; position: rotary turns pairs of channels",
+            )
+            for name, turned in (("d_rotary", "d_rotary"), ("d_head", "!d_rotary"))
+        ),
+        Rule(
+            "n_dense_layer > n_layer",
+            "n_dense_layer = {n_dense_layer} is more than n_layer = {n_layer}",
+        ),
+    ]
+    of_attention = [
+        Rule(
+            f"{name} && indexof(mixers, 'attention') < 0",
+            f"{name} = true needs attention in mixers, which are '{{mixers}}'",
+        )
+        for name in ("query_bias", "key_bias", "value_bias", "output_bias", "sinks")
+    ]
+    return plain + of_attention + [rule for needs in NEEDS.items() for rule in _needs(*needs)]
+
+
+def _needs(word: str, needs: tuple[str, tuple[str, ...]]) -> list[Rule]:
+    """A part and its sizes: neither without the other."""
+    words, sizes = needs
+    there = f"indexof({words}, '{word}')"
+    return [
+        rule
+        for name in sizes
+        for rule in (
+            Rule(f"{there} >= 0 && !{name}", f"{name} = 0: {word} in {{{words}}} needs at least 1"),
+            Rule(f"{there} < 0 && {name}", f"{name} = {{{name}}} needs {word} in {words}"),
+        )
+    ]
+
+
+class _Dataflow:
+    """Expressions by number, each once: what is alike in two kinds of model is computed once.
+
+    `fields` holds the fields that a component depends on, by the signal of its one instance.
+    """
+
+    def __init__(self):
+        self.expressions: dict[str, int] = {}
+        self.fields: dict[str, list[str]] = {}
+
+    def signal(self, expression: str) -> str:
+        """The name of the signal that holds the expression's value."""
+        return f"e{self.expressions.setdefault(expression, len(self.expressions))}"
+
+    def kind(self, words: dict[str, str]) -> dict:
+        """Signals of the decoders with these words: components, and their sums."""
+        a = signals.namespace(Decoder, words)
+        components = {name: self._product(term) for name, term in Decoder.parameters(a).items()}
+        active = [self._product(term)[-1] for term in Decoder.active_parameters(a).values()]
+        total = self.signal("+".join(product for *_, product in components.values()))
+        a = symbols.namespace(Decoder, words)
+        for formula in (Decoder.parameters, Decoder.active_parameters):
+            for name, term in formula(a).items():
+                self._note(components[name][0], term)
+        return {
+            "words": words,
+            "components": components,
+            "total": total,
+            "active": self.signal("+".join(active)),
+            "bytes": self.signal(f"dtype_bytes*{total}"),
+        }
+
+    def _note(self, signal: str, term: Term) -> None:
+        """The fields of a component, from its symbols: what cancels out is not among them."""
+        free = sympy.Tuple(*term).free_symbols
+        names = {symbol.name for symbol in free}.union(self.fields.get(signal, ()))
+        self.fields[signal] = sorted(names)
+
+    def _product(self, term: Term) -> list[str]:
+        """Signals of one instance, of the number of instances, and of both multiplied."""
+        each, instances = (self.signal(signals.to_text(value)) for value in term)
+        return [each, instances, self.signal(f"{each}*{instances}")]
+
+
+def explorer_section(catalogue: Catalogue) -> dict:
+    """What the template shows as controls, and `data` for the script behind them."""
+    named = {
+        base.name: (base, named_architecture(base))
+        for base in catalogue.bases.values()
+        if base.model is not None and base.family is Decoder
+    }
+    kinds = _kinds([architecture for _, architecture in named.values()])
+    dataflow = _Dataflow()
+    forms = [dataflow.kind(words) for words in kinds]
+    components = dict.fromkeys(name for form in forms for name in form["components"])
+    fields = {name: _field(name) for name in Decoder.sizes()}
+    choices = list(dict.fromkeys(kind[FREE] for kind in kinds))
+    return {
+        "models": len(named),
+        "main": [fields[name] for name in MAIN],
+        "others": [field for name, field in fields.items() if name not in MAIN],
+        "word": {"name": FREE, "choices": choices},
+        "dtypes": list(BYTES),
+        "series": _by_series([base for base, _ in named.values()]),
+        "data": {
+            "start": START,
+            "bytes": BYTES,
+            "least": {name: field["least"] for name, field in fields.items()},
+            "switches": [name for name, field in fields.items() if field["switch"]],
+            "defaults": _defaults(),
+            "free": {choice: _experts_of(choice) for choice in choices},
+            "models": {name: _numbers(base, a) for name, (base, a) in named.items()},
+            "forms": forms,
+            "expressions": list(dataflow.expressions),
+            "fields": dataflow.fields,
+            "rules": [rule._asdict() for rule in rules()],
+            "groups": [(name, variable_of_group(group_of(name))) for name in components],
+            "order": [(group, variable_of_group(group)) for group in ORDER],
+        },
+    }
+
+
+def _kinds(architectures: list[Decoder]) -> list[dict[str, str]]:
+    """The words of all architectures, with every choice of the free one."""
+    found = [{name: getattr(a, name) for name in Decoder.words()} for a in architectures]
+    free = dict.fromkeys(words[FREE] for words in found)
+    both = [words | {FREE: choice} for words, choice in itertools.product(found, free)]
+    return [dict(items) for items in dict.fromkeys(tuple(words.items()) for words in both)]
+
+
+def _field(name: str) -> dict:
+    info = Decoder.model_fields[name]
+    words = re.sub(f"^{name}(: )?", "", field_title(name))
+    return {
+        "name": name,
+        "words": words,
+        "switch": info.annotation is bool,
+        "least": next((rule.ge for rule in info.metadata if hasattr(rule, "ge")), 0),
+    }
+
+
+def _by_series(bases: list[Base]) -> dict[str, list[tuple[str, str]]]:
+    """Names and labels of models, under the title of their series."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for base in sorted(bases, key=lambda base: base.series.lower()):
+        found.setdefault(base.series, []).append((base.name, base.label))
+    return found
+
+
+def _experts_of(choice: str) -> dict:
+    """What the free word needs beside it; a name stands for that field's value."""
+    return NEW_EXPERTS if "experts" in choice.split() else dict.fromkeys(NEW_EXPERTS, 0)
+
+
+def _defaults() -> dict:
+    fields = Decoder.model_fields
+    return {name: info.default for name, info in fields.items() if not info.is_required()}
+
+
+def _numbers(base: Base, a: Architecture) -> dict:
+    """A model's label, and its fields as far as they are not the defaults."""
+    defaults = _defaults()
+    fields = {k: v for k, v in a.model_dump().items() if k not in defaults or v != defaults[k]}
+    return {"label": base.label, "fields": fields}

@@ -1,0 +1,272 @@
+"""What if: the page's own arithmetic beside Python's, digit by digit, and the hands on it."""
+
+import random
+from urllib.parse import urlencode
+
+import pytest
+from pydantic import ValidationError
+from test_report import result
+
+from modelbudget.catalogue import Catalogue
+from modelbudget.expand import BYTES, named_architecture
+from modelbudget.families.decoder import Decoder
+from modelbudget.report.explorer import NEW_EXPERTS, explorer_section
+from modelbudget.report.page import render
+from modelbudget.report.results import Results
+from modelbudget.terms import total
+
+EXACT_BELOW = 2**53
+
+ANSWERS = """async (addresses) => {
+  const answers = [];
+  for (const address of addresses) {
+    const followed = new Promise((done) => addEventListener("hashchange", done, { once: true }));
+    location.hash = address;
+    await followed;
+    const rows = [...document.querySelectorAll("#explorer-table tbody tr")];
+    answers.push({
+      rows: Object.fromEntries(rows.map((row) => {
+        const [name, ...numbers] = [...row.cells].map((cell) => cell.textContent);
+        return [name, numbers];
+      })),
+      reasons: ["A", "B"].map((side) => {
+        const lines = [...document.querySelectorAll(`[data-answer="${side}"] li`)];
+        return lines.map((line) => line.textContent);
+      }),
+    });
+  }
+  return answers;
+}"""
+
+
+@pytest.fixture(scope="module")
+def models(catalogue) -> dict[str, Decoder]:
+    return {
+        base.name: named_architecture(base)
+        for base in catalogue.bases.values()
+        if base.model is not None and base.family is Decoder
+    }
+
+
+@pytest.fixture(scope="module")
+def address(catalogue, tmp_path_factory) -> str:
+    """A page of the smallest sweep: the explorer needs none."""
+    folder = tmp_path_factory.mktemp("explorer")
+    sweep, path = folder / "sweep.yaml", folder / "report.html"
+    sweep.write_text("title: A test\nquestion: Why?\nbase: mlp\ngrid: {d_model: [5]}\n")
+    path.write_text(render(Results([result(sweep, catalogue)]), catalogue), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture
+def opened(open_page, address):
+    def open_at(fragment: str = "", **how):
+        tab = open_page(address + fragment, **how)
+        if how.get("script", True):
+            tab.wait_for_selector("#explorer-table tbody tr")
+        return tab
+
+    return open_at
+
+
+class Setting:
+    """A model of the catalogue with some numbers moved: what Python says of it."""
+
+    def __init__(self, name: str, dtype: str, changes: dict, model: Decoder):
+        self.name, self.dtype, self.changes = name, dtype, changes
+        fields = model.model_dump() | changes
+        try:
+            self.a = Decoder.model_validate(
+                {k: bool(v) if k in SWITCHES else v for k, v in fields.items()}
+            )
+            self.reason = None
+        except ValidationError as error:
+            self.a = None
+            self.reason = str(error.errors()[0].get("ctx", {}).get("error", ""))
+
+    def written(self, side: str) -> dict:
+        moved = {f"{side}.{name}": int(v) if v in (0, 1) else v for name, v in self.changes.items()}
+        return {side: self.name, f"{side}.dtype": self.dtype, **moved}
+
+    def numbers(self) -> dict[str, int]:
+        terms = Decoder.parameters(self.a)
+        found = {name: term.total for name, term in terms.items() if term.total}
+        count = total(terms)
+        sums = {"all parameters": count, "bytes of parameters": BYTES[self.dtype] * count}
+        return found | sums | {"used by one token": total(Decoder.active_parameters(self.a))}
+
+
+SWITCHES = [n for n, field in Decoder.model_fields.items() if field.annotation is bool]
+
+
+def drawn(models: dict[str, Decoder], dice: random.Random) -> Setting:
+    """One to five moves from a model: sizes over nine decades, switches, experts or none."""
+    name = dice.choice(list(models))
+    model, changes = models[name], {}
+    for field in dice.sample(Decoder.sizes(), dice.choice([1, 1, 2, 3, 5])):
+        least = 0 if Decoder.model_fields[field].default == 0 else 1
+        size = round(2 ** dice.uniform(0, 30)) if dice.random() < 0.9 else least
+        changes[field] = dice.choice([0, 1]) if field in SWITCHES else size
+    if dice.random() < 0.3:
+        experts = model.mlps == "mlp"
+        changes["mlps"] = "experts" if experts else "mlp"
+        for field, value in NEW_EXPERTS.items():
+            changes[field] = getattr(model, str(value), value) if experts else 0
+    if dice.random() < 0.3:
+        changes["n_kv_head"] = dice.randint(1, 64)
+        changes["n_head"] = changes["n_kv_head"] * dice.randint(1, 8)
+    return Setting(name, dice.choice(list(BYTES)), changes, model)
+
+
+def shown(value: int) -> str:
+    return f"{value:,}" if abs(value) < EXACT_BELOW else "past 2⁵³"
+
+
+def difference(a: int, b: int) -> str:
+    if max(a, b) >= EXACT_BELOW:
+        return "–"
+    return f"{b - a:+,}".replace("-", "−") if b != a else "0"
+
+
+def test_every_digit_and_every_reason_is_pythons(opened, models):
+    dice = random.Random(540)
+    legal, illegal = [], []
+    while len(legal) < 300 or len(illegal) < 100:
+        setting = drawn(models, dice)
+        (legal if setting.a else illegal).append(setting)
+    settings = legal[:300] + illegal[:100]
+    dice.shuffle(settings)
+    pairs = list(zip(settings[::2], settings[1::2], strict=True))
+    tab = opened()
+    links = [f"#what-if?{urlencode(a.written('A') | b.written('B'))}" for a, b in pairs]
+    answers = tab.evaluate(ANSWERS, links)
+    past = 0
+    for pair, answer in zip(pairs, answers, strict=True):
+        expected = [setting.numbers() if setting.a else None for setting in pair]
+        names = {name for numbers in expected if numbers for name in numbers}
+        assert set(answer["rows"]) - names <= {
+            "all parameters", "bytes of parameters", "used by one token"
+        }  # fmt: skip
+        for name in names & (set(answer["rows"]) | {"all parameters"}):
+            sides = [None if numbers is None else numbers.get(name, 0) for numbers in expected]
+            assert answer["rows"][name][:2] == [
+                "–" if value is None else shown(value) for value in sides
+            ], (name, [setting.changes for setting in pair])
+            past += any(value is not None and value >= EXACT_BELOW for value in sides)
+            if None not in sides:
+                assert answer["rows"][name][2] == difference(*sides)
+        uses_fewer = any(n and n["used by one token"] != n["all parameters"] for n in expected)
+        assert names - {"used by one token"} <= set(answer["rows"])
+        assert ("used by one token" in answer["rows"]) == uses_fewer
+        for setting, reasons in zip(pair, answer["reasons"], strict=True):
+            assert bool(reasons) == (setting.a is None), (setting.name, setting.changes, reasons)
+            if setting.reason:
+                assert setting.reason in reasons
+    assert past >= 10  # some are too large for a browser, and say so
+    assert tab.said == []
+
+
+def test_every_model_of_the_catalogue_is_there(opened, models):
+    tab = opened()
+    names = tab.eval_on_selector_all(
+        "select[aria-label='model A'] option", "o => o.map(x => x.value)"
+    )
+    assert sorted(names) == sorted(models)
+    answers = tab.evaluate(ANSWERS, [f"#what-if?A={name}&B={name}" for name in models])
+    for model, answer in zip(models.values(), answers, strict=True):
+        assert answer["rows"]["all parameters"] == [f"{total(Decoder.parameters(model)):,}"] * 2 + [
+            "0"
+        ]
+
+
+def test_a_move_is_answered_within_50_milliseconds(opened):
+    tab = opened("#what-if?A=deepseek-v3&B=palm-540b")
+    times = tab.evaluate(
+        """() => [...Array(40).keys()].map((i) => {
+          const field = document.querySelector('[data-side="A"][data-field="n_vocab"]');
+          field.value = 100000 + i;
+          const before = performance.now();
+          field.dispatchEvent(new Event("input", { bubbles: true }));
+          return performance.now() - before;
+        })"""
+    )
+    assert sorted(times)[len(times) // 2] < 50
+
+
+def total_of(tab, side: str) -> str:
+    return tab.inner_text(f'[data-answer="{side}"] .total')
+
+
+def test_the_keyboard_moves_numbers_and_the_address_follows(opened, models):
+    tab = opened("#what-if?A=gpt-2-124m&B=gpt-2-124m")
+    assert total_of(tab, "A") == "124,439,808"
+    tab.focus("[aria-label='n_vocab of A']")
+    tab.keyboard.press("ArrowUp")
+    assert total_of(tab, "A") == "124,440,576"
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.ariaLabel") == "n_vocab of A, slider"
+    tab.keyboard.press("ArrowRight")
+    larger = models["gpt-2-124m"].model_copy(update={"n_vocab": 57344})
+    assert total_of(tab, "A") == f"{total(Decoder.parameters(larger)):,}"
+    tab.select_option("[aria-label='mlps of B']", "experts")
+    assert total_of(tab, "B") != "124,439,808"
+    tab.uncheck("[aria-label='tied of B']")
+    kept = [total_of(tab, side) for side in "AB"]
+    assert "A.n_vocab=57344" in tab.url
+    assert tab.url.endswith(tab.get_attribute("#explorer-link", "href"))
+    again = opened(tab.url[tab.url.index("#") :])
+    assert [total_of(again, side) for side in "AB"] == kept
+    tab.click("#explorer-copy")
+    assert total_of(tab, "B") == kept[0]
+    tab.select_option("[aria-label='model A']", "palm-540b")
+    assert total_of(tab, "A") == "540,356,474,880"
+    assert tab.said == again.said == []
+
+
+def test_what_is_no_model_has_a_reason_and_no_number(opened):
+    tab = opened("#what-if?A=gpt-2-124m&A.n_kv_head=5&B=gpt-2-124m")
+    answer = tab.inner_text('[data-answer="A"]')
+    assert "n_kv_head = 5 does not divide n_head = 12" in answer
+    assert tab.query_selector('[data-answer="A"] .total') is None
+    tab.fill("[aria-label='n_vocab of B']", "")
+    assert "n_vocab needs a whole number from 1" in tab.inner_text('[data-answer="B"]')
+    tab.fill("[aria-label='n_vocab of B']", "256")
+    assert total_of(tab, "B") == f"{124_439_808 - (50_257 - 256) * 768:,}"
+
+
+def test_an_address_is_only_read(opened):
+    evil = "<img src=x onerror=alert(1)>"
+    tab = opened(
+        "#what-if?" + urlencode({"A": evil, "B": "gpt-2-124m", "B.n_vocab": evil, "B.tied": 2})
+    )
+    assert "540,356,474,880" in tab.inner_text('[data-answer="A"]')
+    for reason in ("n_vocab needs a whole number from 1 to 2⁵³ − 1", "tied needs 0 or 1"):
+        assert reason in tab.inner_text('[data-answer="B"]')
+    assert tab.query_selector("#explorer img") is None
+    assert tab.said == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_it_fits_and_every_control_has_a_name(opened, width, scheme):
+    tab = opened("#what-if?A=deepseek-v3&B=palm-540b", width=width, scheme=scheme)
+    tab.click("#explorer details summary")
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    table = "t => t.scrollWidth <= t.clientWidth"
+    assert tab.eval_on_selector("#what-if .beside", table)
+    names = tab.eval_on_selector_all(
+        "#explorer :is(input, select)", "all => all.map((control) => control.ariaLabel)"
+    )
+    assert all(names)
+    assert len(set(names)) == len(names)
+
+
+def test_without_scripts_it_says_so(opened):
+    tab = opened(script=False)
+    assert "needs JavaScript" in tab.inner_text("#what-if")
+    assert not tab.is_visible("#explorer")
+
+
+def test_controls_come_from_the_record(catalogue: Catalogue):
+    section = explorer_section(catalogue)
+    names = [field["name"] for field in section["main"] + section["others"]]
+    assert sorted(names) == sorted(Decoder.sizes())

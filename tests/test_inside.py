@@ -1,0 +1,155 @@
+"""Inside a model: the tree against torch's own modules, and the picture in a browser."""
+
+import json
+
+import pytest
+import torch
+from test_report import result
+from torch import nn
+
+from modelbudget.expand import named_architecture
+from modelbudget.measure.tree import tree
+from modelbudget.report.page import render
+from modelbudget.report.results import Results
+from modelbudget.terms import total
+
+NAMES = ("gpt-2-124m", "palm-540b")
+
+
+@pytest.fixture(scope="module")
+def trees(catalogue) -> list[dict]:
+    with torch.device("meta"):
+        built = {name: named_architecture(catalogue[name]).build() for name in NAMES}
+    found = [
+        {"model": name, "label": catalogue[name].label, "tree": tree(model)}
+        for name, model in built.items()
+    ]
+    return json.loads(json.dumps(found))  # as the file holds them
+
+
+def part(node: dict, *names: str) -> dict:
+    for name in names:
+        (node,) = [child for child in node["parts"] if child["name"] == name]
+    return node
+
+
+def test_a_tree_is_what_torch_says_it_is():
+    model = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 5), nn.Linear(5, 5))
+    found = tree(model)
+    assert found["kind"] == "Sequential"
+    assert [p["kind"] for p in found["parts"]] == ["Linear", "ReLU", "Linear"]
+    assert [p["times"] for p in found["parts"]] == [1, 1, 2]
+    assert found["parts"][2]["name"] == "2 … 3"
+    assert found["parts"][0]["tensors"] == [
+        {"name": "weight", "shape": [5, 3], "parameters": 15, "shared_with": None},
+        {"name": "bias", "shape": [5], "parameters": 5, "shared_with": None},
+    ]
+    assert found["parameters"] == sum(p.numel() for p in model.parameters()) == 80
+
+
+def test_a_shared_tensor_counts_where_it_was_met_first():
+    model = nn.ModuleDict({"words": nn.Embedding(7, 3), "head": nn.Linear(3, 7, bias=False)})
+    model["head"].weight = model["words"].weight
+    found = tree(model)
+    assert found["parameters"] == 21
+    (tensor,) = part(found, "head")["tensors"]
+    assert tensor["shared_with"] == "words.weight"
+    assert tensor["parameters"] == 0
+    assert tensor["shape"] == [7, 3]
+
+
+def test_names_are_never_folded_and_unlike_layers_are_not():
+    named = nn.ModuleDict({"query": nn.Linear(2, 2), "key": nn.Linear(2, 2)})
+    assert [p["name"] for p in tree(named)["parts"]] == ["query", "key"]
+    layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 3), nn.Linear(2, 2)])
+    assert [p["times"] for p in tree(layers)["parts"]] == [1, 1, 1]
+
+
+def test_palm_is_118_layers_and_every_parameter(trees):
+    palm = trees[1]["tree"]
+    assert palm["parameters"] == 540_356_474_880
+    layers = part(palm, "layer", "0 … 117")
+    assert layers["times"] == 118
+    query = part(layers, "attention", "query")
+    assert query["tensors"][0]["shape"] == [12288, 18432]
+    assert part(palm, "head")["tensors"][0]["shared_with"] == "embedding.token.weight"
+
+
+def test_trees_have_what_the_formulas_say(trees, catalogue):
+    for one in trees:
+        architecture = named_architecture(catalogue[one["model"]])
+        assert one["tree"]["parameters"] == total(architecture.parameters(architecture))
+
+
+@pytest.fixture
+def opened(open_page, trees, catalogue, sweep, tmp_path):
+    sweep("base: mlp\ngrid: {d_model: [5]}\n")
+    results = Results([result(tmp_path / "sweep.yaml", catalogue)], trees=trees)
+    path = tmp_path / "report.html"
+    path.write_text(render(results, catalogue), encoding="utf-8")
+    return lambda **how: open_page(path.as_uri(), **how)
+
+
+PALM = "#architecture-palm-540b"
+
+
+def block(tab, name: str):
+    return tab.locator(f"{PALM} button", has=tab.locator(f"b:text-is('{name}')"))
+
+
+def width(tab, name: str) -> float:
+    box = block(tab, name).locator("xpath=..").bounding_box()
+    return box["width"] if box else 0
+
+
+def test_a_block_is_as_wide_as_its_share_and_can_be_looked_into(opened):
+    tab = opened()
+    whole = width(tab, "PaLM 540B")
+    assert width(tab, "mlp") / whole == pytest.approx(481_069_891_584 / 540_356_474_880, abs=0.03)
+    assert width(tab, "shared") < 5
+    block(tab, "attention").click()
+    assert width(tab, "attention") == pytest.approx(whole, abs=2)
+    assert width(tab, "mlp") == 0
+    assert "54,565,797,888 in all" in tab.inner_text(f"{PALM} .told")
+    block(tab, "PaLM 540B").click()
+    assert width(tab, "mlp") > 0.8 * whole
+    assert tab.said == []
+
+
+def test_the_keyboard_walks_the_tree(opened):
+    tab = opened()
+    block(tab, "PaLM 540B").focus()
+    for key in ("ArrowDown", "ArrowRight", "ArrowDown", "ArrowDown"):
+        tab.keyboard.press(key)
+    assert "attention · Attention · 462,422,016 each" in tab.inner_text(f"{PALM} .told")
+    tab.keyboard.press("ArrowDown")
+    assert "weight 12,288 × 18,432" in tab.inner_text(f"{PALM} .told")
+    tab.keyboard.press("Enter")
+    assert width(tab, "query") == pytest.approx(width(tab, "PaLM 540B"), abs=2)
+    assert tab.locator(f"{PALM} .tree [tabindex='0']").count() == 1
+
+
+@pytest.mark.parametrize(("wide", "scheme"), [(1280, "light"), (390, "dark")])
+def test_no_label_is_cut(opened, wide, scheme):
+    tab = opened(width=wide, scheme=scheme)
+    tab.wait_for_timeout(100)
+    cut = tab.eval_on_selector_all(
+        ".icicle :is(b, .amount)",
+        """labels => labels.filter((label) => label.checkVisibility({ visibilityProperty: true })
+             && label.scrollWidth > label.clientWidth).map((label) => label.textContent)""",
+    )
+    assert cut == []
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_it_reads_as_a_list_too(opened, script):
+    tab = opened(script=script)
+    if script:
+        tab.click(f"{PALM} .look")
+    words = tab.inner_text(f"{PALM} .tree")
+    for text in (
+        "0 … 117 (118 ×)", "weight 12,288 × 18,432", "226,492,416 each",
+        "weight 256,000 × 18,432, the same tensor as embedding.token.weight",
+    ):  # fmt: skip
+        assert text in words
