@@ -10,6 +10,7 @@ from pathlib import Path
 
 from modelbudget import workflow as plan
 from modelbudget.errors import InputError
+from modelbudget.sources import code
 
 try:
     SWEEPS = {sweep.name: sweep for sweep in plan.chosen_sweeps(config.get("sweeps"))}
@@ -40,10 +41,6 @@ rule all:
         expand(
             "results/{sweep}/witness.parquet",
             sweep=[name for name in SWEEPS if plan.has_witness(SWEEPS[name])],
-        ),
-        expand(
-            "results/{sweep}/zoo.parquet",
-            sweep=[name for name in SWEEPS if plan.is_zoo(SWEEPS[name])],
         ),
 
 

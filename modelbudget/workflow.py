@@ -1,6 +1,7 @@
 """What the Snakefile asks of the library: which sweeps there are, and what a job depends on."""
 
 import hashlib
+import importlib.metadata
 from pathlib import Path
 
 import psutil
@@ -12,13 +13,14 @@ from modelbudget.terms import total
 
 SWEEPS = Path("configs/sweeps")
 MODELS = Path("configs/models")
-LIBRARY = Path(__file__).parent
+MEASUREMENTS = Path("results/measurements")
+WITNESSES = Path("results/witnesses")
 ON_PAPER = 10_000
 """Parameters of the largest model that is still counted by hand."""
 
 TAKEN = {
-    "architecture", "gpt-2-ledger", "headline", "logs", "provenance", "tying-surgery", "verdict",
-    "what-if",
+    "architecture", "gpt-2-ledger", "headline", "logs", "measurements", "provenance",
+    "tying-surgery", "verdict", "what-if", "witnesses",
 }  # fmt: skip
 """Folders of results/ and anchors of the report that are not sweeps."""
 
@@ -101,19 +103,9 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def code(*parts: str) -> str:
-    """Digest of the library's source under these files and folders.
-
-    A rule that names the code it runs is run again when that code changes, and only then.
-    """
-    digest = hashlib.sha256()
-    for part in parts:
-        root = LIBRARY / part
-        for path in sorted(root.rglob("*") if root.is_dir() else [root]):
-            if path.is_file() and "__pycache__" not in path.parts:
-                digest.update(path.relative_to(LIBRARY).as_posix().encode())
-                digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+def versions(*packages: str) -> dict[str, str]:
+    """Installed versions of packages whose code is what is measured."""
+    return {name: importlib.metadata.version(name) for name in packages}
 
 
 def content(expanded: Expanded) -> str:
@@ -151,6 +143,11 @@ def classes(expanded: Expanded) -> list[str]:
 def is_zoo(expanded: Expanded) -> bool:
     """Whether the sweep holds every named model."""
     return expanded.sweep.models == "all"
+
+
+def zoo_tables(sweeps: dict[str, Expanded]) -> list[str]:
+    """The tables of all witnesses that these sweeps leave."""
+    return [f"results/{name}/zoo.parquet" for name, sweep in sweeps.items() if is_zoo(sweep)]
 
 
 def swept_fields(expanded: Expanded) -> list[str]:

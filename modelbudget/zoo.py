@@ -12,9 +12,11 @@ from modelbudget.huggingface.classes import TRANSLATIONS
 from modelbudget.terms import total
 
 AGREES, EXPLAINED, UNEXPLAINED = "agrees", "differs, explained", "differs, unexplained"
+NO_REASON = "unexplained"
+"""What a reason begins with that is none."""
 
 COUNTS = ("measured", "witness", "exact", "published_value")
-"""What is held against `predicted`; each has a column of differences."""
+"""What is held against `predicted`; each has a column of differences and one of reasons."""
 
 
 def zoo(
@@ -22,12 +24,14 @@ def zoo(
 ) -> pl.DataFrame:
     """One row for each named model among the points as it stands in its file.
 
-    Columns: model, label, series, family, predicted, measured, witness (unique parameters of the
-    class in transformers), class, buffers (elements that the class keeps beside its parameters),
-    exact and exact_source, published (as printed), published_value, published_tolerance,
-    published_source and published_checked; for each of `COUNTS` its difference from predicted;
-    active, active_without_input_embedding and published_active (parameters that one token uses);
-    status, and reason where something differs. Units: counts.
+    Columns: point, model, label, series, family, predicted, measured, witness (unique parameters
+    of the class in transformers), class, buffers (elements that the class keeps beside its
+    parameters), exact and exact_source, published (as printed), published_value,
+    published_tolerance, published_source and published_checked; for each of `COUNTS` its
+    difference from predicted and, where it does not agree, the reason, which begins with
+    `unexplained` if none is known; active, active_without_input_embedding and published_active
+    (parameters that one token uses);
+    status, and all reasons together where something differs. Units: counts.
     """
     sums = (
         comparison.filter(pl.col("quantity") == "parameters")
@@ -55,7 +59,7 @@ def zoo(
     )
     judged = pl.from_dicts(
         [_judged(row) for row in table.iter_rows(named=True)],
-        schema={"status": pl.String, "reason": pl.String},
+        schema=dict.fromkeys(JUDGED, pl.String),
     )
     return pl.concat([table, judged], how="horizontal").select(*COLUMNS)
 
@@ -81,11 +85,12 @@ FACTS = {
     "printed_reason": pl.String,
     "remark": pl.String,
 }
+JUDGED = (*(f"{name}_reason" for name in COUNTS), "status", "reason")
 COLUMNS = (
-    "model", "label", "series", "family", "predicted", *COUNTS,
+    "point", "model", "label", "series", "family", "predicted", *COUNTS,
     *(f"{name}_difference" for name in COUNTS), "class", "buffers", "exact_source", "published",
     "published_tolerance", "published_source", "published_checked", "active",
-    "active_without_input_embedding", "published_active", "status", "reason", "remark",
+    "active_without_input_embedding", "published_active", *JUDGED, "remark",
 )  # fmt: skip
 
 
@@ -121,24 +126,43 @@ def _active(a) -> dict[str, int | None]:
 
 
 def _judged(row: dict) -> dict[str, str | None]:
-    """Status and reason of one model: every difference asks for a reason."""
-    reasons = []
+    """Why each witness does not agree, and the status of the model: no difference is let pass."""
+    reasons = _reasons(row)
+    who = {"measured": "own module", "witness": row["class"], "exact": "public count",
+           "published_value": "printed"}  # fmt: skip
+    said = [f"{who[name]}: {reason}" for name, reason in reasons.items() if reason]
+    unexplained = any((reason or "").startswith(NO_REASON) for reason in reasons.values())
+    return {
+        **{f"{name}_reason": reason for name, reason in reasons.items()},
+        "status": UNEXPLAINED if unexplained else EXPLAINED if said else AGREES,
+        "reason": "; ".join(said) or None,
+    }
+
+
+def _reasons(row: dict) -> dict[str, str | None]:
+    """For each of `COUNTS`, None where it agrees or says nothing."""
+    reasons = dict.fromkeys(COUNTS)
     if row["measured_difference"]:
-        reasons.append("unexplained: our own module differs from the formula")
+        reasons["measured"] = f"{NO_REASON}: our own module differs from the formula"
     if row["witness_difference"]:
         explained = row["witness_difference"] == -row["left_out"]
-        reason = row["left_out_reason"] if explained else "unexplained"
-        reasons.append(f"{row['class']}: {reason}")
+        reasons["witness"] = row["left_out_reason"] if explained else NO_REASON
     elif row["refusal"]:
-        reasons.append(f"unexplained: {row['refusal']}")
+        reasons["witness"] = f"{NO_REASON}: {row['refusal']}"
     if row["exact_difference"]:
-        reasons.append("unexplained: the public count differs")
+        reasons["exact"] = f"{NO_REASON}: the public count differs"
     if abs(row["published_value_difference"] or 0) > (row["published_tolerance"] or 0):
-        reasons.append(f"printed: {row['printed_reason'] or 'unexplained'}")
-    if not reasons:
-        return {"status": AGREES, "reason": None}
-    unexplained = any("unexplained" in reason for reason in reasons)
-    return {
-        "status": UNEXPLAINED if unexplained else EXPLAINED,
-        "reason": "; ".join(reasons),
-    }
+        reasons["published_value"] = row["printed_reason"] or NO_REASON
+    return reasons
+
+
+def agreement(name: str) -> pl.Expr:
+    """How one of `COUNTS` stands to the prediction: one of the three words of a status, null where
+    nothing is compared.
+    """
+    reason = pl.col(f"{name}_reason")
+    return (
+        pl.when(reason.str.starts_with(NO_REASON)).then(pl.lit(UNEXPLAINED))
+        .when(reason.is_not_null()).then(pl.lit(EXPLAINED))
+        .when(pl.col(f"{name}_difference").is_not_null()).then(pl.lit(AGREES))
+    )  # fmt: skip

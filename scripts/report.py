@@ -15,12 +15,14 @@ from modelbudget.report.verdict import line, verdicts
 from modelbudget.workflow import MODELS
 
 start_log(snakemake)
+zoos = {Path(zoo).parent: pl.read_parquet(zoo) for zoo in snakemake.input.zoos}
 sweeps = [
     SweepResult(
         summary=json.loads(Path(summary).read_text(encoding="utf-8")),
         points=pl.read_parquet(points),
         comparison=pl.read_parquet(comparison),
         charts=load(Path(charts)),
+        zoo=zoos.get(Path(summary).parent),
     )
     for summary, points, comparison, charts in zip(
         snakemake.input.summaries,

@@ -1,19 +1,43 @@
+import logging
 from pathlib import Path
 
+import polars as pl
+
+from modelbudget import store
 from modelbudget.catalogue import Catalogue
 from modelbudget.expand import expand
 from modelbudget.files import replacing
-from modelbudget.huggingface.witness import witnesses
+from modelbudget.huggingface.table import witness_table
 from modelbudget.jobs import start_log
-from modelbudget.workflow import MODELS
+from modelbudget.sources import code
+from modelbudget.workflow import MODELS, WITNESSES, versions
 
 start_log(snakemake)
 expanded = expand(Path(snakemake.input.sweep), Catalogue(MODELS))
-wanted = [(point.architecture, point.transformers) for point in expanded.points]
-found = witnesses([(a, kind) for a, kind in wanted if kind], snakemake.threads)
+depends_on = (code("huggingface", "measure"), versions("torch", "transformers"))
+# Dictionary: a model that stands at two points is counted once.
+wanted = {
+    store.key(point.architecture.digest(), point.transformers, *depends_on): (
+        point.architecture,
+        point.transformers,
+    )
+    for point in expanded.points
+    if point.transformers
+}
+known = store.known(WITNESSES, list(wanted))
+missing = {key: pair for key, pair in wanted.items() if key not in known}
+logging.info("%d classes counted before, %d to count", len(known), len(missing))
+found = []
+if missing:
+    # Imports torch and transformers: seconds, for those who count.
+    from modelbudget.huggingface.witness import witnesses
 
-# Imported after the pool has ended: Polars' threads and forked processes do not mix.
-from modelbudget.huggingface.table import witness_table  # noqa: E402
+    found = witnesses(missing.values(), snakemake.threads)
 
+witness = witness_table(found)
+if missing:
+    store.save(WITNESSES, witness.with_columns(key=pl.Series(list(missing))))
+if known:
+    witness = pl.concat([witness, store.load(WITNESSES, list(known))])
 with replacing(snakemake.output.witness) as path:
-    witness_table(found).write_parquet(path)
+    witness.sort("architecture", "class").write_parquet(path)

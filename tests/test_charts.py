@@ -10,7 +10,7 @@ import vl_convert
 
 from modelbudget.charts.budget import budget, spread
 from modelbudget.charts.choose import charts
-from modelbudget.charts.files import load, save
+from modelbudget.charts.files import load, save_all
 from modelbudget.charts.groups import GROUPS, group_of
 from modelbudget.charts.headline import headline, largest
 from modelbudget.charts.words import percent
@@ -224,8 +224,7 @@ def test_spread_keeps_both_ends():
 
 
 def test_files_hold_one_chart_three_times(tmp_path):
-    for name, chart in charts(*grid(d_model=SIZES)).items():
-        save(chart, tmp_path / name)
+    save_all(charts(*grid(d_model=SIZES)), tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "shares.png", "shares.svg", "shares.vl.json", "total.png", "total.svg", "total.vl.json",
     ]  # fmt: skip

@@ -84,6 +84,18 @@ def test_only_what_changed_is_made_again(project):
     (project.folder / "configs" / "sweeps" / "other.yaml").unlink()
 
 
+def test_an_overlapping_sweep_measures_the_difference(project):
+    project.write_sweep("overlapping.yaml", SMALL.replace("[8, 16]", "[16, 24]"))
+    run = project.snakemake("results/overlapping/comparison.parquet")
+    (project.folder / "configs" / "sweeps" / "overlapping.yaml").unlink()
+    assert run.returncode == 0, run.stderr
+    log = (project.folder / "results" / "overlapping" / "logs" / "measure.log").read_text()
+    assert "2 models measured before, 2 to measure" in log
+    table = comparison(project, "overlapping")
+    assert table["agrees"].all()
+    assert table["point"].n_unique() == 4
+
+
 def test_a_mistake_stops_everything_before_it_starts(project):
     before = (project.folder / "results" / "small" / "comparison.parquet").read_bytes()
     path = project.write_sweep("bad.yaml", "base: gpt-2-124m\ngrid: {n_head: [7], d_modl: [1]}\n")

@@ -11,7 +11,7 @@ from strategies import architectures
 from modelbudget.expand import named_architecture
 from modelbudget.predict import predict
 from modelbudget.readings import signals, symbols
-from modelbudget.terms import total
+from modelbudget.terms import Term, total
 
 
 def words(architecture) -> dict[str, str]:
@@ -76,3 +76,12 @@ def test_vega_equals_integers(architecture):
 
 def test_vega_is_exact_for_palm_540b(catalogue):
     assert as_signals(named_architecture(catalogue["palm-540b"])) == 540_356_474_880
+
+
+def test_a_formula_is_drawn_as_it_is_meant():
+    layers, dense = (sympy.Symbol(name, positive=True) for name in ("n_layer", "n_dense"))
+    term = Term(sympy.Symbol("d_ff"), layers - dense)
+    drawn = re.sub(
+        r"<[^>]+>", "", symbols.to_mathml(term, {"n_layer": 61, "n_dense": 3, "d_ff": 7})
+    )
+    assert drawn == "(61-3)×7"

@@ -11,6 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from built import module_trees, printed_modules
 
 from modelbudget.charts.choose import charts
+from modelbudget.charts.zoo import zoo_charts
 from modelbudget.compare import compare
 from modelbudget.expand import expand
 from modelbudget.points import points_table, summary
@@ -18,7 +19,8 @@ from modelbudget.predict import predict
 from modelbudget.report.page import render
 from modelbudget.report.results import Results, SweepResult
 from modelbudget.report.verdict import line, verdicts
-from modelbudget.workflow import SWEEPS, swept_fields
+from modelbudget.workflow import SWEEPS, is_zoo, swept_fields
+from modelbudget.zoo import zoo
 
 EVIL = "<script>alert('title')</script>"
 
@@ -35,8 +37,30 @@ def result(path: Path, catalogue) -> SweepResult:
     )  # fmt: skip
     comparison = compare(points, predicted, measured, swept_fields(expanded))
     about = summary(expanded)
-    specs = {name: chart.to_dict() for name, chart in charts(about["axes"], comparison).items()}
-    return SweepResult(about, points, comparison, specs)
+    found, models = charts(about["axes"], comparison), None
+    if is_zoo(expanded):
+        models = zoo(catalogue, points, comparison, classes(points))
+        found |= zoo_charts(models, comparison)
+    specs = {name: chart.to_dict() for name, chart in found.items()}
+    return SweepResult(about, points, comparison, specs, models)
+
+
+CLASSES = {
+    "deepseek-v3": ("DeepseekV3ForCausalLM", 671_026_404_352),
+    "t5-v1-1-small": ("T5ForConditionalGeneration", 60_511_616),
+    "gpt-2-124m": ("GPT2LMHeadModel", 124_439_808),
+}
+"""What three classes of transformers hold, as test_zoo.py counts them."""
+
+
+def classes(points: pl.DataFrame) -> pl.DataFrame:
+    known = pl.DataFrame(
+        [{"base": model, "class": name, "parameters": n} for model, (name, n) in CLASSES.items()]
+    )
+    return points.join(known, on="base").select(
+        "architecture", "class", "parameters", buffers=pl.lit(0, pl.Int64),
+        refusal=pl.lit(None, pl.String),
+    )  # fmt: skip
 
 
 LEDGER = pl.from_dicts(
@@ -78,9 +102,11 @@ points: [{base: gpt-2-124m}, {base: llama-3-8b}, {base: palm-540b}, {base: deeps
 def shipped(catalogue, tmp_path_factory) -> Results:
     named = tmp_path_factory.mktemp("sweeps") / "named-models.yaml"
     named.write_text(NAMED_MODELS)
-    paths = [SWEEPS / f"{name}.yaml" for name in ("counting-ladder", "grouped-heads", "hybrid")]
+    paths = [
+        SWEEPS / f"{name}.yaml" for name in ("zoo", "counting-ladder", "grouped-heads", "hybrid")
+    ]
     sweeps = [result(path, catalogue) for path in (named, *paths)]
-    printed = printed_modules(paths[0], catalogue)
+    printed = printed_modules(SWEEPS / "counting-ladder.yaml", catalogue)
     trees = module_trees(catalogue, "gpt-2-124m", "mixtral-8x7b")
     return Results(sweeps, LEDGER, SURGERY, PROVENANCE, trees, printed)
 
@@ -157,15 +183,53 @@ def test_the_tables_beside_the_sweeps_are_shown(page):
     assert "2001" not in text  # the time would make two equal runs differ
 
 
+def test_every_named_model_stands_beside_its_witnesses(page, shipped):
+    table = page[page.index('<table class="models"') :]
+    table = table[: table.index("</table>")]
+    models = next(sweep.zoo for sweep in shipped.sweeps if sweep.zoo is not None)
+    assert table.count("<tr data-status") == models.height > 225
+    gpt_2 = re.search(r'title="gpt-2-124m".*?</tr>', table)[0]
+    assert "124,439,808" in gpt_2
+    assert gpt_2.count('class="mark agrees"') == 3
+    deepseek = re.search(r'title="deepseek-v3".*?</tr>', table)[0]
+    assert "DeepseekV3ForCausalLM −14,848" in deepseek
+    assert 'class="mark differs"' in deepseek
+    assert re.search(r'title="transformer-xl-large".*?"printed unexplained".*?</tr>', table)
+
+
+def test_reasons_stand_on_the_page_in_words(page):
+    text = str(Text(page))
+    for words in (
+        "a buffer there, not a parameter", "ties the head whatever the config says",
+        "256,128 rows of the embedding", "copy of 8 times", "without the 119 scale vectors",
+        "the model has 331M parameters",
+    ):  # fmt: skip
+        assert words in text
+
+
+def test_what_is_unexplained_is_counted_at_the_top(page):
+    top = page[: page.index('<section id="counting-ladder">')]
+    assert '<a class="disagrees" href="#zoo">3 unexplained</a>' in top
+    section = page[page.index('<section id="zoo">') :]
+    for model in ("ALBERT xxlarge", "LSTM-8192-2048", "Transformer-XL large, WikiText-103"):
+        assert f'<li class="disagrees"><b>{model}</b>' in section
+        assert model in re.search(r'<b class="disagrees">3 are unexplained: (.*?)</b>', section)[1]
+
+
+def test_active_parameters_stand_under_both_conventions(page):
+    text = str(Text(page))
+    assert "36,625,618,432" in text
+    assert "37,552,297,472" in text
+    assert "(predicted)" in text
+
+
 def test_equal_results_make_equal_pages(shipped, catalogue, page):
     assert render(shipped, catalogue) == page
     assert render(shipped._replace(sweeps=shipped.sweeps[::-1]), catalogue) == page
 
 
 def test_sweeps_stand_in_their_order(page):
-    places = [
-        page.index(f'<section id="{n}">') for n in ("counting-ladder", "named-models", "hybrid")
-    ]
+    places = [page.index(f'<section id="{n}">') for n in ("counting-ladder", "zoo", "hybrid")]
     assert places == sorted(places)
     for anchor in re.findall(r'href="#([^"]+)"', page):
         assert f'id="{anchor}"' in page
@@ -360,3 +424,45 @@ def test_axe_finds_nothing(opened, width, scheme):
     assert "does not divide" in tab.inner_text("[data-answer=B]")
     violations = Axe().run(tab).response["violations"]
     assert [(v["id"], [node["html"] for node in v["nodes"]]) for v in violations] == []
+
+
+def shown(tab) -> list[str]:
+    rows = tab.query_selector_all(".models tr[data-status]")
+    return [row.query_selector("th").get_attribute("title") for row in rows if row.is_visible()]
+
+
+def test_models_are_found_and_sorted(opened):
+    tab = opened(1280)
+    everything = shown(tab)
+    tab.fill(".finder input", "gpt-2")
+    assert shown(tab) == ["gpt-2-124m", "gpt-2-355m", "gpt-2-774m", "gpt-2-1558m"]
+    tab.click(".models thead th:nth-child(2) button")
+    tab.click(".models thead th:nth-child(2) button")
+    assert shown(tab) == ["gpt-2-1558m", "gpt-2-774m", "gpt-2-355m", "gpt-2-124m"]
+    assert tab.query_selector(".models [aria-sort=descending]").inner_text().startswith("predicted")
+    tab.fill(".finder input", "")
+    tab.select_option(".finder select", "unexplained")
+    assert set(shown(tab)) == {"albert-xxlarge", "lstm-8192-2048", "transformer-xl-large"}
+    tab.select_option(".finder select", "")
+    tab.click(".models thead th:nth-child(2) button")  # the third time: in its own order again
+    assert shown(tab) == everything
+    assert tab.said == []
+
+
+def test_an_unexplained_difference_is_red(opened):
+    tab = opened(1280)
+    red, green, blue = tab.evaluate(
+        "getComputedStyle(document.querySelector('.printed.unexplained')).color.match(/\\d+/g)"
+    )
+    assert int(red) > 2 * int(green)
+    assert int(red) > 2 * int(blue)
+
+
+def test_without_a_script_all_models_are_there(chromium, page, shipped, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(page, encoding="utf-8")
+    tab = chromium.new_context(java_script_enabled=False, offline=True).new_page()
+    tab.goto(path.as_uri())
+    models = next(sweep.zoo for sweep in shipped.sweeps if sweep.zoo is not None)
+    assert shown(tab) == models["model"].to_list()
+    assert not tab.is_visible(".finder")

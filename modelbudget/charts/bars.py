@@ -4,10 +4,9 @@ import altair as alt
 import polars as pl
 
 from modelbudget.charts import theme
-from modelbudget.charts.budget import groups_in, spread, totals
+from modelbudget.charts.budget import groups_in, totals
 from modelbudget.charts.words import UNITS, count, percent
 
-MOST_MODELS = 40
 DIGIT = 8
 """Pixels of a digit, for a total at the end of a line."""
 ROW = 46
@@ -17,16 +16,15 @@ ROW = 46
 def bars(table: pl.DataFrame, quantity: str) -> alt.LayerChart:
     """The share of each group in each model, in the order of the points."""
     models = totals(table)
-    kept = spread(models["point"].to_list(), MOST_MODELS)
-    rows = table.filter(pl.col("point").is_in(kept))
-    names = models.filter(pl.col("point").is_in(kept)).select(
-        "point", "label", total=pl.col("total").map_elements(count, pl.String)
-    )
+    points = models["point"].to_list()
+    names = models.select("point", "label", total=pl.col("total").map_elements(count, pl.String))
     room = DIGIT * (names["total"].str.len_chars().max() + 1)
     groups = groups_in(table)
-    y = alt.Y("point:N", sort=kept, axis=None, scale=alt.Scale(paddingInner=0.5, paddingOuter=0.5))
+    y = alt.Y(
+        "point:N", sort=points, axis=None, scale=alt.Scale(paddingInner=0.5, paddingOuter=0.5)
+    )
     shares = (
-        alt.Chart(rows.select("point", "label", "group", "rank", "value", "share"))
+        alt.Chart(table.select("point", "label", "group", "rank", "value", "share"))
         .mark_bar(size=18, yOffset=6, stroke=theme.PAPER, strokeWidth=0.5)
         .encode(
             x=alt.X(
@@ -53,16 +51,13 @@ def bars(table: pl.DataFrame, quantity: str) -> alt.LayerChart:
         text.encode(x=alt.value("width"), text="total:N").mark_text(
             align="right", baseline="bottom", yOffset=-7, color=theme.SOFT
         ),
-    ).properties(width=theme.WIDTH, height=ROW * len(kept))
-    left_out = models.height - len(kept)
-    finding = _finding(table, models, quantity)
-    if left_out:
-        finding += f" Drawn: {len(kept)} of {count(models.height)}, evenly chosen."
+    ).properties(width=theme.WIDTH, height=ROW * len(points))
+    finding = extremes(table, models, quantity)
     title = f"Where the {UNITS[quantity]} are, model by model"
     return theme.framed(chart, title, finding, 0, groups=groups)
 
 
-def _finding(table: pl.DataFrame, models: pl.DataFrame, quantity: str) -> str:
+def extremes(table: pl.DataFrame, models: pl.DataFrame, quantity: str) -> str:
     """What takes most in the smallest and in the largest model."""
     sizes = models.sort("total", maintain_order=True)
     said = []

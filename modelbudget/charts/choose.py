@@ -10,11 +10,14 @@ from modelbudget.charts.bars import bars
 from modelbudget.charts.budget import budget, spread, values
 from modelbudget.charts.grid import share_over, total_over
 from modelbudget.charts.groups import PLAIN_LAYER, VOCABULARY
+from modelbudget.charts.strip import strip
 from modelbudget.charts.words import value_of
 
 SIDE_BY_SIDE = 3
 """A size with so few values is compared side by side; with more it is an axis."""
 MOST_PANELS = 4
+MOST_BARS = 40
+"""So many models are a bar each; more are drawn as a strip."""
 
 
 def charts(
@@ -23,8 +26,8 @@ def charts(
     """Every chart of a sweep by name. `axes` are those of its grid, in the order of its file.
 
     One size: shares and total along it. Two: also heatmaps over both. Switches, words and sizes
-    of few values stand side by side. Points given one by one: a bar each. Axes that are left over
-    are held at their middle values.
+    of few values stand side by side. Points given one by one: a bar each, or a strip of many. Axes
+    that are left over are held at their middle values.
     """
     table = budget(comparison, quantity)
     # Points are numbered as the sweep file gives them: the grid's first, then those one by one.
@@ -34,9 +37,7 @@ def charts(
     if not grid.is_empty():
         found |= _of_grid(grid, list(axes), quantity)
     if not given.is_empty():
-        found["models"] = bars(given, quantity)
-    for place, chart in enumerate(found.values()):
-        chart.usermeta["place"] = place
+        found["models"] = _one_by_one(given, quantity)
     return found
 
 
@@ -45,7 +46,7 @@ def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
     sizes = [field for field in moving if table[field].dtype.is_integer()]
     long = [field for field in sizes if len(values(table, field)) > SIDE_BY_SIDE] or sizes[:1]
     if not long:
-        return {"models": bars(table, quantity)}
+        return {"models": _one_by_one(table, quantity)}
     main, *second = long[:2]
     others = [field for field in moving if field not in (main, *second)]
     panels = _panels(table, others)
@@ -66,6 +67,10 @@ def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
     for name, groups in _telling(table).items():
         found[name] = share_over(main, second, panels, groups, quantity)
     return found
+
+
+def _one_by_one(table: pl.DataFrame, quantity: str) -> alt.LayerChart:
+    return (bars if table["point"].n_unique() <= MOST_BARS else strip)(table, quantity)
 
 
 def _panels(table: pl.DataFrame, others: list[str], hold: list[str] = ()) -> dict:

@@ -9,6 +9,13 @@ import vl_convert
 PIXELS_PER_POINT = 2
 
 
+def save_all(charts: dict[str, alt.TopLevelMixin], folder: Path) -> None:
+    """Write each chart under its name, and with it the place at which it is read."""
+    for place, (name, chart) in enumerate(charts.items()):
+        chart.usermeta["place"] = place
+        save(chart, folder / name)
+
+
 def save(chart: alt.TopLevelMixin, path: Path) -> None:
     """Write `path` with the endings .vl.json, .svg and .png."""
     spec = chart.to_dict()

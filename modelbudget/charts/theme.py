@@ -16,11 +16,15 @@ PALETTE = {
     "soft": ("#5a626b", "#a8adb3"),
     "line": ("#d9dade", "#3a4047"),
     "paper": ("#ffffff", "#15181c"),
+    "differs": ("#8a5a00", "#e3b04b"),
+    "bad": ("#b3261e", "#ff8a80"),
 } | {f"group-{i}": (g.light, g.dark) for i, g in enumerate(GROUPS.values())}
 """Every colour of a chart by name, on light and on dark paper. Charts are drawn in the light
 ones; a page that knows the names may exchange them."""
 
-INK, SOFT, LINE, PAPER = (PALETTE[name][0] for name in ("ink", "soft", "line", "paper"))
+INK, SOFT, LINE, PAPER, DIFFERS, BAD = (
+    PALETTE[name][0] for name in ("ink", "soft", "line", "paper", "differs", "bad")
+)
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 SHORT = "replace(format(datum.value, '.3~s'), 'G', 'B')"
 """Vega expression: a tick's number in three digits, billions as B."""

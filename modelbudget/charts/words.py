@@ -23,6 +23,12 @@ def percent(share: float) -> str:
     return "100 %" if share == 1 else "0 %" if share == 0 else f"{hundredths:.{digits}f} %"
 
 
+def signed_percent(share: float) -> str:
+    """A difference against the whole: +3.4 %, −0.02 %, < 0.01 % either way."""
+    text = percent(abs(share))
+    return text if text.startswith("<") else f"{'−' if share < 0 else '+'}{text}"
+
+
 def value_of(field: str, value) -> str:
     """One value of a field, as a panel's title: `n_vocab = 50,257`, `tied`, `not tied`."""
     if isinstance(value, bool):
@@ -42,3 +48,11 @@ def field_title(field: str) -> str:
             clause = next((clause for clause in clauses if " " in clause), clauses[0])
             return f"{field}: {re.split(r'[,;(]', clause)[0].strip()}"
     return field
+
+
+def short(value: int) -> str:
+    """540356474880 → 540B: three digits, as people say it."""
+    for power, letter in ((12, "T"), (9, "B"), (6, "M"), (3, "K")):
+        if value >= 10**power:
+            return f"{float(f'{value / 10**power:.3g}'):g}{letter}"
+    return str(value)

@@ -1,8 +1,13 @@
 """What the third witness counted, as a table."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import polars as pl
 
-from modelbudget.huggingface.witness import Witness
+if TYPE_CHECKING:
+    from modelbudget.huggingface.witness import Witness
 
 SCHEMA = {
     "architecture": pl.String,
@@ -14,5 +19,7 @@ SCHEMA = {
 
 
 def witness_table(found: list[Witness]) -> pl.DataFrame:
-    """One row for each architecture and class; see `Witness` for what the columns mean."""
-    return pl.DataFrame(found, SCHEMA, orient="row").sort("architecture", "class")
+    """One row for each architecture and class, in the order given; see `Witness` for what the
+    columns mean.
+    """
+    return pl.DataFrame(found, SCHEMA, orient="row")

@@ -1,8 +1,13 @@
 """Measurements as a tidy table."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import polars as pl
 
-from modelbudget.measure.pool import Measured
+if TYPE_CHECKING:
+    from modelbudget.measure.pool import Measured
 
 SCHEMA = {
     "architecture": pl.String,

@@ -47,11 +47,15 @@ def to_mathml(term: Term, values: dict[str, int] | None = None) -> str:
     """
     printer = _Printer(values or {})
     each, instances = sympy.sympify(term.each), sympy.sympify(term.instances)
-    body = printer.doprint(each)
-    if instances != 1:
-        body = f"<mrow><mo>(</mo>{body}<mo>)</mo></mrow>" if each.is_Add else body
-        body = f"<mrow>{printer.doprint(instances)}<mo>×</mo>{body}</mrow>"
-    return f"<math>{body}</math>"
+    if instances == 1:
+        return f"<math>{printer.doprint(each)}</math>"
+    factors = (_factor(printer, part) for part in (instances, each))
+    return f"<math><mrow>{'<mo>×</mo>'.join(factors)}</mrow></math>"
+
+
+def _factor(printer: MathMLPresentationPrinter, part: sympy.Expr) -> str:
+    body = printer.doprint(part)
+    return f"<mrow><mo>(</mo>{body}<mo>)</mo></mrow>" if part.is_Add else body
 
 
 class _Printer(MathMLPresentationPrinter):
@@ -71,6 +75,11 @@ class _Printer(MathMLPresentationPrinter):
         both.appendChild(self._leaf("mi", letter))
         both.appendChild(self._leaf("mi", rest.replace("_", " ")))
         return both
+
+    def _as_ordered_terms(self, expr, order=None):
+        """What is added before what is taken away."""
+        terms = super()._as_ordered_terms(expr, order)
+        return sorted(terms, key=lambda term: term.could_extract_minus_sign())
 
     def _leaf(self, tag: str, text: str):
         element = self.dom.createElement(tag)

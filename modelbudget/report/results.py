@@ -11,12 +11,16 @@ from modelbudget.expand import named_architecture
 
 
 class SweepResult(NamedTuple):
-    """What a sweep left in its folder: sweep.json, two tables, and its chart specs by name."""
+    """What a sweep left in its folder: sweep.json, its tables, and its chart specs by name.
+
+    `zoo` is there where the sweep holds every named model.
+    """
 
     summary: dict
     points: pl.DataFrame
     comparison: pl.DataFrame
     charts: dict[str, dict]
+    zoo: pl.DataFrame | None = None
 
     @property
     def name(self) -> str:

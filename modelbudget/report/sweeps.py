@@ -9,6 +9,7 @@ from modelbudget.report.results import SweepResult
 from modelbudget.report.specs import Charts
 from modelbudget.report.verdict import Verdict, device_words
 from modelbudget.report.walk import steps
+from modelbudget.report.zoo import zoo_section
 
 _MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True}).enable("smartquotes")
 
@@ -31,6 +32,7 @@ def sweep_section(
         "question": _MARKDOWN.render(sweep.summary["question"]),
         "facts": _facts(sweep.summary, its_verdict),
         "verdict": its_verdict,
+        "zoo": zoo_section(sweep.zoo, sweep.name),
         "charts": [
             charts.add(f"{sweep.name}-{name}", spec, f"{sweep.name}/charts/{name}")
             for name, spec in sweep.charts.items()

@@ -6,8 +6,9 @@ from markupsafe import Markup
 from modelbudget.charts.headline import headline
 from modelbudget.charts.words import count, percent
 from modelbudget.report import tables, verdict
-from modelbudget.report.results import Results, SweepResult, opening
+from modelbudget.report.results import Results, SweepResult, opening, ordered
 from modelbudget.report.specs import Charts, variable_of_group
+from modelbudget.zoo import AGREES, EXPLAINED, UNEXPLAINED
 
 MOST_DISAGREEMENTS = 50
 
@@ -58,6 +59,7 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
     return {
         "words": f"{count(agreed)} of {count(compared)} predictions are what torch counts",
         "whole": agreed == compared,
+        "zoos": [_zoo(sweep) for sweep in ordered(results.sweeps) if sweep.zoo is not None],
         "devices": f"Counted: {', '.join(where)}.",
         "table": tables.table(
             [_line(one) for one in found],
@@ -68,6 +70,18 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
         ),
         "disagreements": _disagreements(wrong[:MOST_DISAGREEMENTS]) if wrong else None,
         "more": count(len(wrong) - MOST_DISAGREEMENTS) if wrong[MOST_DISAGREEMENTS:] else None,
+    }
+
+
+def _zoo(sweep: SweepResult) -> dict:
+    """How the named models stand to what others count and print, in one line."""
+    status = sweep.zoo["status"].to_list()
+    agree, explained, unexplained = (status.count(s) for s in (AGREES, EXPLAINED, UNEXPLAINED))
+    return {
+        "line": f"Of {count(len(status))} published models {count(agree)} agree with all that "
+        f"others count and print, and {count(explained)} differ with a reason",
+        "unexplained": f"{count(unexplained)} unexplained" if unexplained else None,
+        "section": sweep.name,
     }
 
 

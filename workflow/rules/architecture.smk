@@ -12,7 +12,7 @@ rule architecture:
         "../../environment.yml"
     params:
         models=["gpt-2-124m", "llama-3-8b", "mixtral-8x7b", "palm-540b"],
-        code=plan.code("measure/tree.py", "modules"),
+        code=code("measure/tree.py", "modules"),
     message:
         "Walk the module trees of GPT-2, Llama, Mixtral and PaLM"
     script:
@@ -33,7 +33,7 @@ rule printed_modules:
         "../../environment.yml"
     params:
         content=[plan.content(SWEEPS[name]) for name in WALKS],
-        code=plan.code("modules"),
+        code=code("modules"),
     message:
         "Print the modules of sweeps that can be counted on paper"
     script:

@@ -1,10 +1,12 @@
-# Needs: a sweep's comparison. Makes: its charts, each as Vega-Lite, SVG and PNG.
+# Needs: a sweep's comparison, and of all named models what others count. Makes: its charts, each
+# as Vega-Lite, SVG and PNG.
 
 
 rule charts:
     input:
         summary="results/{sweep}/sweep.json",
         comparison="results/{sweep}/comparison.parquet",
+        zoo=lambda wildcards: plan.zoo_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
     output:
         charts=directory("results/{sweep}/charts"),
     log:
@@ -13,7 +15,7 @@ rule charts:
         "../../environment.yml"
     threads: 1
     params:
-        code=plan.code("charts", "architecture.py", "components", "families"),
+        code=code("charts", "architecture.py", "components", "families", "zoo.py"),
     message:
         "{wildcards.sweep}: draw the charts that its axes ask for"
     script:

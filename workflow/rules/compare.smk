@@ -15,7 +15,7 @@ rule compare:
         "../../environment.yml"
     params:
         axes=lambda wildcards: plan.swept_fields(SWEEPS[wildcards.sweep]),
-        code=plan.code("compare.py"),
+        code=code("compare.py"),
     message:
         "{wildcards.sweep}: hold predictions against measurements"
     script:

@@ -11,7 +11,7 @@ rule gpt2_ledger:
     conda:
         "../../environment.yml"
     params:
-        code=plan.code("components", "families", "huggingface", "measure", "readings"),
+        code=code("components", "families", "huggingface", "measure", "readings"),
     message:
         "GPT-2: every module of Hugging Face's model, expected beside true"
     script:
@@ -28,7 +28,7 @@ rule tying_surgery:
     conda:
         "../../environment.yml"
     params:
-        code=plan.code("components", "families", "huggingface", "measure"),
+        code=code("components", "families", "huggingface", "measure"),
     message:
         "GPT-2: cut the tie of embedding and head, and sew it again"
     script:

@@ -2,7 +2,8 @@
 #
 # One job measures a whole sweep with a pool of processes: a job costs more than a model. The
 # words of a sweep may change without measuring again, so the file is `ancient` and what is
-# measured stands in `params`.
+# measured stands in `params`. What any sweep has measured before is taken from
+# results/measurements.
 
 
 rule measure:
@@ -17,7 +18,8 @@ rule measure:
     threads: workflow.cores
     params:
         content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
-        code=plan.code("measure", "modules"),
+        code=code("measure", "modules"),
+        versions=plan.versions("torch", "transformers"),
     message:
         "{wildcards.sweep}: instantiate and count every model"
     script:

@@ -14,7 +14,7 @@ rule points:
     conda:
         "../../environment.yml"
     params:
-        code=plan.code(
+        code=code(
             "architecture.py", "catalogue.py", "components", "expand.py", "families", "huggingface"
         ),
     message:

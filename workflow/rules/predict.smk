@@ -12,7 +12,7 @@ rule predict:
         "../../environment.yml"
     params:
         measure=lambda wildcards: SWEEPS[wildcards.sweep].sweep.measure.model_dump(),
-        code=plan.code("components", "families", "predict.py", "readings"),
+        code=code("components", "families", "predict.py", "readings"),
     message:
         "{wildcards.sweep}: predict every point from the formulas"
     script:

@@ -11,7 +11,7 @@ rule provenance:
     conda:
         "../../environment.yml"
     params:
-        code=plan.code("provenance.py"),
+        code=code("provenance.py"),
     message:
         "Note versions, commit, machine and time"
     script:

@@ -13,6 +13,7 @@ rule report:
         points=expand("results/{sweep}/points.parquet", sweep=SWEEPS),
         comparisons=expand("results/{sweep}/comparison.parquet", sweep=SWEEPS),
         charts=expand("results/{sweep}/charts", sweep=SWEEPS),
+        zoos=plan.zoo_tables(SWEEPS),
         models=sorted(plan.MODELS.iterdir()),
     output:
         html="results/report.html",
@@ -24,7 +25,7 @@ rule report:
         "../../environment.yml"
     threads: 1
     params:
-        code=plan.code("report", "charts", "components", "families", "readings"),
+        code=code("report", "charts", "components", "families", "readings", "zoo.py"),
     message:
         "write the report"
     script:

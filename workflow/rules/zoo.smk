@@ -15,7 +15,7 @@ rule witness:
     params:
         content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
         classes=lambda wildcards: plan.classes(SWEEPS[wildcards.sweep]),
-        code=plan.code("huggingface", "measure"),
+        code=code("huggingface", "measure"),
     message:
         "{wildcards.sweep}: count the classes of transformers that are the same models"
     script:
@@ -36,7 +36,7 @@ rule zoo:
     conda:
         "../../environment.yml"
     params:
-        code=plan.code("zoo.py", "catalogue.py", "huggingface", "components", "families"),
+        code=code("zoo.py", "catalogue.py", "huggingface", "components", "families"),
     message:
         "{wildcards.sweep}: hold every model against what others count and print"
     script:

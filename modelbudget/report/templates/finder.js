@@ -1,0 +1,64 @@
+// Finds and sorts the rows of long tables. Without it they are whole, in the order of their series.
+for (const table of document.querySelectorAll("table[data-sortable]")) {
+  const form = table.closest("section").querySelector("form.finder");
+  const [search, choice, told] = ["input", "select", "output"].map((tag) => form.querySelector(tag));
+  const groups = [...table.tBodies];
+  const rows = groups.flatMap((group) =>
+    [...group.querySelectorAll("tr[data-status]")].map((row) => ({
+      row,
+      group,
+      words: `${row.textContent} ${row.cells[0].title} ${group.rows[0].textContent}`.toLowerCase(),
+    })),
+  );
+  const sorted = table.createTBody(); // holds every row while the table is not in its own order
+  const heads = [...table.tHead.rows[0].cells];
+
+  function find() {
+    const wanted = search.value.toLowerCase().split(/\s+/);
+    for (const { row, words } of rows) {
+      const fits = choice.value === "" || row.dataset.status === choice.value;
+      row.hidden = !(fits && wanted.every((word) => words.includes(word)));
+    }
+    for (const group of groups) {
+      const left = [...group.rows].slice(1);
+      group.rows[0].hidden = left.every((row) => row.hidden);
+    }
+    const shown = rows.filter(({ row }) => !row.hidden).length;
+    told.textContent = `${shown} of ${rows.length}`;
+  }
+
+  function value(row, column) {
+    const cell = row.cells[column];
+    return "value" in cell.dataset ? Number(cell.dataset.value) : cell.textContent;
+  }
+
+  function sort(column) {
+    const next = { none: "ascending", ascending: "descending", descending: "none" };
+    const order = next[heads[column].ariaSort ?? "none"];
+    heads.forEach((head, i) => head.setAttribute("aria-sort", i === column ? order : "none"));
+    if (order === "none") {
+      for (const { row, group } of rows) group.append(row);
+    } else {
+      const sign = order === "ascending" ? 1 : -1;
+      const by = (a, b) => {
+        const [x, y] = [value(a.row, column), value(b.row, column)];
+        return sign * (typeof x === "number" ? x - y : x.localeCompare(y, "en", { numeric: true }));
+      };
+      for (const { row } of rows.toSorted(by)) sorted.append(row);
+    }
+    find();
+  }
+
+  heads.forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    button.addEventListener("click", () => sort(column));
+    head.append(button);
+    head.setAttribute("aria-sort", "none");
+  });
+  form.addEventListener("input", find);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.hidden = false;
+  find();
+}

@@ -1,0 +1,173 @@
+"""The named models beside what others count and print: how many agree, which differ, and why."""
+
+import polars as pl
+
+from modelbudget.charts.words import count, short, signed_percent
+from modelbudget.zoo import AGREES, COUNTS, EXPLAINED, NO_REASON, UNEXPLAINED, agreement
+
+WITNESSES = {
+    "measured": ("our module", "our own torch module, counted"),
+    "witness": ("transformers", "the class of Hugging Face transformers that is the same model"),
+    "exact": ("public count", "a count to the last parameter that others made public"),
+    "published_value": ("printed", "the size that a paper or a model card prints"),
+}
+"""Each of `COUNTS` in few words, as the head of a column, and in more."""
+_MARKS = {AGREES: "agrees", EXPLAINED: "differs", UNEXPLAINED: "unexplained"}
+_SIGNS = {"agrees": "=", "differs": "≠", "unexplained": "≠", None: "–"}
+
+
+def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
+    """What the page says of the table of `modelbudget.zoo`, which lies beside it in `name`."""
+    if zoo is None:
+        return None
+    zoo = zoo.with_columns(agreement(witness).alias(_stands(witness)) for witness in COUNTS)
+    status = zoo["status"].to_list()
+    return {
+        "files": f"{name}/zoo",
+        "models": count(zoo.height),
+        "agree": count(status.count(AGREES)),
+        "explained": count(status.count(EXPLAINED)),
+        "unexplained": count(status.count(UNEXPLAINED)),
+        "unexplained_models": zoo.filter(pl.col("status") == UNEXPLAINED)["label"].to_list(),
+        "witnesses": [_tally(zoo, name) for name in COUNTS],
+        "recalled": count(zoo.filter(pl.col("published_checked") == "recalled").height),
+        "differences": _differences(zoo),
+        "remarks": _remarks(zoo),
+        "heads": [head for head, _ in WITNESSES.values()],
+        "series": [
+            {"title": title, "rows": [_row(row) for row in rows.iter_rows(named=True)]}
+            for (title,), rows in zoo.partition_by(
+                "series", as_dict=True, maintain_order=True
+            ).items()
+        ],
+        "experts": _experts(zoo),
+    }
+
+
+def _stands(witness: str) -> str:
+    """The column that says how a witness stands to the prediction."""
+    return f"{witness}_stands"
+
+
+def _tally(zoo: pl.DataFrame, name: str) -> dict:
+    """How many models a witness speaks of, and how many of them agree."""
+    stands = zoo[_stands(name)].to_list()
+    found = {mark: stands.count(status) for status, mark in _MARKS.items()}
+    return {"head": WITNESSES[name][0], "words": WITNESSES[name][1], **found,
+            "models": sum(found.values())}  # fmt: skip
+
+
+def _differences(zoo: pl.DataFrame) -> list[dict]:
+    """Each reason once, with the models that it holds for; those without a reason come first."""
+    rows = pl.concat(
+        zoo.filter(pl.col(f"{name}_reason").is_not_null()).select(
+            "label", "class", witness=pl.lit(name), reason=f"{name}_reason",
+            difference=f"{name}_difference",
+            share=pl.col(f"{name}_difference") / pl.col("predicted"),
+        )
+        for name in COUNTS
+    )  # fmt: skip
+    found = [
+        {
+            "unexplained": reason.startswith(NO_REASON),
+            "models": same["label"].to_list(),
+            "who": same["class"][0] if witness == "witness" else WITNESSES[witness][0],
+            "difference": _range(same),
+            "reason": reason,
+        }
+        for (witness, reason), same in rows.group_by("witness", "reason", maintain_order=True)
+    ]
+    return sorted(found, key=lambda one: not one["unexplained"])
+
+
+def _range(rows: pl.DataFrame) -> str | None:
+    """How far off: the one difference, or from the least to the most."""
+    rows = rows.drop_nulls("difference").sort("difference")
+    if rows.is_empty():
+        return None
+    ends = [_signed(*rows.select("difference", "share").row(i)) for i in (0, -1)]
+    return ends[0] if rows.height == 1 else f"{ends[0]} to {ends[1]}"
+
+
+def _signed(difference: int, share: float) -> str:
+    sign, relative = "−" if difference < 0 else "+", signed_percent(share).replace(" ", "\u00a0")
+    return f"{sign}{count(abs(difference))} ({relative})"
+
+
+def _remarks(zoo: pl.DataFrame) -> list[dict]:
+    """What the models' files say beside their numbers, each once."""
+    said = zoo.filter(pl.col("remark").is_not_null())
+    return [
+        {"models": rows["label"].to_list(), "remark": remark}
+        for (remark,), rows in said.group_by("remark", maintain_order=True)
+    ]
+
+
+def _row(row: dict) -> dict:
+    """One model of the table; `differences` are the lines below its name."""
+    marks = {name: _MARKS.get(row[_stands(name)]) for name in COUNTS}
+    return {
+        "label": row["label"],
+        "model": row["model"],
+        "status": _MARKS[row["status"]],
+        "predicted": count(row["predicted"]) if row["predicted"] is not None else None,
+        "size": row["predicted"],
+        "cells": [
+            {"mark": marks[name], "sign": _SIGNS[marks[name]], "title": _title(row, name)}
+            for name in ("measured", "witness", "exact")
+        ],
+        "printed": {
+            "mark": marks["published_value"],
+            "words": row["published"],
+            "title": _title(row, "published_value"),
+            "recalled": row["published_checked"] == "recalled",
+            "value": row["published_value"],
+        },
+        "differences": [
+            {
+                "who": row["class"] if name == "witness" else WITNESSES[name][0],
+                "difference": difference and _signed(difference, difference / row["predicted"]),
+                "reason": row[f"{name}_reason"],
+                "unexplained": marks[name] == "unexplained",
+            }
+            for name in COUNTS
+            if row[f"{name}_reason"]
+            for difference in [row[f"{name}_difference"]]
+        ],
+    }
+
+
+def _title(row: dict, name: str) -> str | None:
+    """Where a number comes from, and what it is."""
+    source = {"witness": row["class"], "exact": row["exact_source"],
+              "published_value": row["published_source"]}.get(name)  # fmt: skip
+    if row[name] is None:
+        return None
+    return f"{count(row[name])}: {source}" if source else count(row[name])
+
+
+def _experts(zoo: pl.DataFrame) -> list[dict]:
+    """What one token uses, predicted under either convention, beside what is printed."""
+    rows = zoo.filter(pl.col("active").is_not_null()).sort("predicted", "model", descending=True)
+    return [
+        {
+            "label": row["label"],
+            "total": count(row["measured"]),
+            "counts": [
+                {"words": count(row[name]), "nearest": name == _nearest(row)}
+                for name in ("active", "active_without_input_embedding")
+            ],
+            "printed": row["published_active"] and short(row["published_active"]),
+        }
+        for row in rows.iter_rows(named=True)
+    ]
+
+
+def _nearest(row: dict) -> str | None:
+    """The convention that comes closest to the printed number."""
+    if row["published_active"] is None:
+        return None
+    return min(
+        ("active", "active_without_input_embedding"),
+        key=lambda name: abs(row[name] - row["published_active"]),
+    )

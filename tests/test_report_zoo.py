@@ -1,0 +1,153 @@
+"""The zoo on the page: counts at the top, reasons in words, a table that can be searched."""
+
+import polars as pl
+import polars.selectors as cs
+import pytest
+
+from modelbudget.charts.zoo import zoo_charts
+from modelbudget.report.zoo import zoo_section
+from modelbudget.zoo import AGREES, COUNTS, EXPLAINED, UNEXPLAINED
+
+SOURCES = {"class": None, "exact_source": None, "published_source": None}
+
+
+def zoo(*rows: dict) -> pl.DataFrame:
+    """A table of named models; what a row does not say agrees, or is not there."""
+    whole = []
+    for number, row in enumerate(rows, start=1):
+        size = row.get("predicted", 10**number)
+        base = {
+            "point": f"{number:06}", "model": f"model-{number}", "label": f"Model {number}",
+            "series": "A series", "family": "decoder", "predicted": size, "measured": size,
+            "witness": None, "exact": None, "published_value": None, "published": None,
+            "published_checked": "read", "active": None, "active_without_input_embedding": None,
+            "published_active": None, "status": AGREES, "remark": None, **SOURCES,
+            **{f"{name}_reason": None for name in COUNTS},
+        } | row  # fmt: skip
+        differences = {
+            f"{name}_difference": base[name] - size if base[name] is not None else None
+            for name in COUNTS
+        }
+        whole.append(base | differences)
+    table = pl.from_dicts(whole, infer_schema_length=None)
+    numbers = [*COUNTS, "published_active", "active", "active_without_input_embedding"]
+    numbers += [f"{name}_difference" for name in COUNTS]
+    return table.with_columns(
+        pl.col(numbers).cast(pl.Int64), (cs.by_dtype(pl.Null) - cs.by_name(numbers)).cast(pl.String)
+    )
+
+
+PLAIN = {"witness": 10, "published_value": 11, "published": "11", "class": "PlainForCausalLM"}
+TIED = {"predicted": 500, "witness": 400, "class": "TiedForCausalLM", "status": EXPLAINED,
+        "witness_reason": "the class ties the head"}  # fmt: skip
+ALSO_TIED = TIED | {"predicted": 1_500, "witness": 1_200, "label": "Model 3 (also tied)"}
+ODD = {
+    "predicted": 2_000,
+    "published_value": 2_500,
+    "published": "2.5K",
+    "status": UNEXPLAINED,
+    "published_value_reason": "unexplained: nobody knows",
+    "published_checked": "recalled",
+}
+EXPERTS = {"predicted": 9_000, "active": 3_000, "active_without_input_embedding": 2_000,
+           "published_active": 2_100}  # fmt: skip
+TABLE = zoo(PLAIN, TIED, ALSO_TIED, ODD, EXPERTS)
+
+
+def test_models_are_counted_by_status():
+    section = zoo_section(TABLE, "zoo")
+    assert (section["agree"], section["explained"], section["unexplained"]) == ("2", "2", "1")
+    assert section["unexplained_models"] == ["Model 4"]
+    assert section["recalled"] == "1"
+
+
+def test_each_witness_is_counted_apart():
+    tally = {one["head"]: one for one in zoo_section(TABLE, "zoo")["witnesses"]}
+    said = {head: (one["models"], one["agrees"], one["differs"], one["unexplained"])
+            for head, one in tally.items()}  # fmt: skip
+    assert said == {
+        "our module": (5, 5, 0, 0),
+        "transformers": (3, 1, 2, 0),
+        "public count": (0, 0, 0, 0),
+        "printed": (2, 1, 0, 1),
+    }
+
+
+def test_a_reason_stands_once_and_what_has_none_comes_first():
+    odd, tied = zoo_section(TABLE, "zoo")["differences"]
+    assert odd["unexplained"]
+    assert odd["reason"] == "unexplained: nobody knows"
+    assert odd["difference"] == "+500 (+25.0\u00a0%)"
+    assert tied["models"] == ["Model 2", "Model 3 (also tied)"]
+    assert (tied["who"], tied["unexplained"]) == ("TiedForCausalLM", False)
+    assert tied["difference"] == "−300 (−20.0\u00a0%) to −100 (−20.0\u00a0%)"
+
+
+def test_marks_of_a_row():
+    (series,) = zoo_section(TABLE, "zoo")["series"]
+    plain, tied, _, odd, _ = series["rows"]
+    assert [cell["sign"] for cell in plain["cells"]] == ["=", "=", "–"]
+    assert plain["printed"]["mark"] == "agrees"  # 11 for 10: within what it was rounded to
+    assert [cell["sign"] for cell in tied["cells"]] == ["=", "≠", "–"]
+    assert tied["printed"] == {"mark": None, "words": None, "title": None, "recalled": False,
+                               "value": None}  # fmt: skip
+    assert odd["printed"]["mark"] == "unexplained"
+    assert odd["differences"][0]["unexplained"]
+
+
+def test_active_parameters_name_the_nearest_convention():
+    (row,) = zoo_section(TABLE, "zoo")["experts"]
+    assert [one["words"] for one in row["counts"]] == ["3,000", "2,000"]
+    assert [one["nearest"] for one in row["counts"]] == [False, True]
+    assert row["printed"] == "2.1K"
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    comparison = pl.concat(
+        TABLE.select(
+            "point", "label", component=pl.lit(component), quantity=pl.lit("parameters"),
+            predicted=pl.lit(None, pl.Int64), measured=pl.col("predicted") * tenths // 10,
+        )
+        for component, tenths in {"embedding.token": 3, "layer.mlp.up": 7}.items()
+    )  # fmt: skip
+    return zoo_charts(TABLE, comparison), comparison
+
+
+def test_the_charts_say_what_they_show(drawn):
+    found, _ = drawn
+    assert list(found) == ["printed", "series", "words", "experts"]
+    assert "1 of 2 printed sizes are within their rounding" in found["printed"].description
+    assert "1 without (Model 4)" in found["printed"].description
+    assert "Furthest off: Model 4, +25.0 %" in found["printed"].description
+    assert "each of 1 series" in found["series"].description
+    assert "MLP in 1" in found["series"].description
+    assert "30.0 % from 10 on (1)" in found["words"].description
+    assert "33.3 % (Model 5: 3,000 of 9,000)" in found["experts"].description
+
+
+def test_an_unexplained_print_is_a_red_diamond(drawn):
+    found, _ = drawn
+    spec = found["printed"].to_dict()
+    points = spec["concat"][1]["layer"][0]["encoding"]
+    for channel, value in (("color", "#b3261e"), ("shape", "diamond")):
+        scale = points[channel]["scale"]
+        assert dict(zip(scale["domain"], scale["range"], strict=True))["unexplained"] == value
+    named = spec["datasets"][spec["concat"][1]["layer"][1]["data"]["name"]]
+    assert [row["label"] for row in named] == ["Model 4"]
+
+
+def test_charts_without_anything_to_show_are_left_out(drawn):
+    _, comparison = drawn
+    assert list(zoo_charts(zoo({}), comparison)) == ["series", "words"]
+    nothing = comparison.with_columns(measured=pl.lit(None, pl.Int64))
+    assert zoo_charts(zoo({}), nothing) == {}
+
+
+def test_two_models_of_one_name_are_drawn_apart(drawn):
+    _, comparison = drawn
+    twins = zoo({"label": "Twin", "series": "A"}, {"label": "Twin", "series": "B"})
+    spec = zoo_charts(twins, comparison.filter(pl.col("point") < "000003"))["series"].to_dict()
+    names = {row["model"] for rows in spec["datasets"].values() for row in rows}
+    assert names == {"model-1", "model-2"}
+    assert set(spec["encoding"]["y"]["scale"]["domain"]) == {"decoder", "model-1", "model-2"}

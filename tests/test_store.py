@@ -1,0 +1,65 @@
+"""What was measured is kept by content, and what it is made of decides whether it still holds."""
+
+import polars as pl
+import pytest
+
+from modelbudget import sources, store
+from modelbudget.families import families
+
+
+def table(**values_by_key: int) -> pl.DataFrame:
+    return pl.DataFrame({"measured": values_by_key.values(), "key": values_by_key.keys()})
+
+
+def test_what_was_saved_is_known_and_loaded(tmp_path):
+    store.save(tmp_path, table(a=1, b=2))
+    store.save(tmp_path, table(c=3))
+    assert store.known(tmp_path, ["a", "c", "d"]) == {"a", "c"}
+    assert sorted(store.load(tmp_path, ["a", "c", "d"])["measured"]) == [1, 3]
+    assert store.load(tmp_path, ["d"]) is None
+    assert store.known(tmp_path / "nothing", ["a"]) == set()
+
+
+def test_files_are_plain_parquet(tmp_path):
+    store.save(tmp_path, table(a=1))
+    (path,) = tmp_path.iterdir()
+    assert pl.read_parquet(path).to_dicts() == [{"measured": 1, "key": "a"}]
+
+
+@pytest.mark.parametrize("spoil", ["truncated", "foreign", "empty"])
+def test_a_file_that_is_no_table_of_measurements_is_as_good_as_none(tmp_path, spoil):
+    store.save(tmp_path, table(a=1))
+    (path,) = tmp_path.iterdir()
+    match spoil:
+        case "truncated":
+            path.write_bytes(path.read_bytes()[:-20])
+        case "foreign":
+            pl.DataFrame({"other": [1]}).write_parquet(path)
+        case "empty":
+            path.write_bytes(b"")
+    store.save(tmp_path, table(b=2))
+    assert store.known(tmp_path, ["a", "b"]) == {"b"}
+
+
+def test_a_key_depends_on_every_part():
+    parts = ("digest", {"dtype": "float32"}, "code", {"torch": "1"})
+    other = ("digest", {"dtype": "float32"}, "code", {"torch": "2"})
+    assert store.key(*parts) == store.key(*parts) != store.key(*other)
+
+
+def test_a_changed_module_concerns_the_families_that_are_made_of_it(monkeypatch, tmp_path):
+    """With another recurrent cell only what has that cell is measured again."""
+
+    def digests() -> dict[str, str]:
+        sources.code_of_model.cache_clear()
+        return {name: sources.code_of_model(family) for name, family in families().items()}
+
+    before = digests()
+    changed = sources.LIBRARY / "modules" / "rwkv.py"
+    read = type(changed).read_bytes
+    monkeypatch.setattr(
+        type(changed), "read_bytes", lambda path: read(path) + b"#" * (path == changed)
+    )
+    after = digests()
+    sources.code_of_model.cache_clear()
+    assert {name for name in before if before[name] != after[name]} == {"rwkv"}
