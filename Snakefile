@@ -18,6 +18,9 @@ except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
 
 
+report: "workflow/report/workflow.rst"
+
+
 wildcard_constraints:
     sweep="[A-Za-z0-9_-]+",
 

@@ -152,3 +152,18 @@ def test_one_command_leaves_a_report_and_says_what_is_in_it(project):
     for file in re.findall(r'href="([^"#][^"]*)"', page):
         assert (report.parent / file).is_file(), file
     assert not list((project.folder / "results").rglob("*.part"))
+
+    own = project.snakemake("--report", "own.html")
+    assert own.returncode == 0, own.stderr
+    shown = (project.folder / "own.html").read_text(encoding="utf-8")
+    data = shown[shown.index('var results = {"') + len("var results = ") :]
+    results, _ = json.JSONDecoder().raw_decode(data)
+    captions = {
+        "results/report.html": "The report in one file",
+        "results/small/comparison.csv": "Sweep <tt",
+        "results/headline.charts/headline.svg": "at the head of the report",
+    }
+    for file, words in captions.items():
+        assert words in results[file]["caption"]
+    for category in ("Report", "Charts", "Tables"):
+        assert f'"{category}"' in shown

@@ -8,7 +8,14 @@ rule charts:
         comparison="results/{sweep}/comparison.parquet",
         zoo=lambda wildcards: plan.zoo_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
     output:
-        charts=directory("results/{sweep}/charts"),
+        charts=report(
+            directory("results/{sweep}/charts"),
+            patterns=["{chart}.svg"],
+            category="Charts",
+            subcategory="{sweep}",
+            labels={"chart": "{chart}"},
+            caption="../report/charts.rst",
+        ),
     log:
         "results/{sweep}/logs/charts.log",
     conda:

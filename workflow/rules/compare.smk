@@ -8,7 +8,12 @@ rule compare:
         measured="results/{sweep}/measured.parquet",
     output:
         parquet="results/{sweep}/comparison.parquet",
-        csv="results/{sweep}/comparison.csv",
+        csv=report(
+            "results/{sweep}/comparison.csv",
+            category="Tables",
+            labels={"sweep": "{sweep}", "table": "comparison"},
+            caption="../report/comparison.rst",
+        ),
     log:
         "results/{sweep}/logs/compare.log",
     conda:

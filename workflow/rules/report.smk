@@ -16,9 +16,21 @@ rule report:
         zoos=plan.zoo_tables(SWEEPS),
         models=sorted(plan.MODELS.iterdir()),
     output:
-        html="results/report.html",
+        html=report(
+            "results/report.html",
+            category="Report",
+            labels={"page": "report.html"},
+            caption="../report/page.rst",
+        ),
         verdict="results/verdict.json",
-        headline=directory("results/headline.charts"),
+        headline=report(
+            directory("results/headline.charts"),
+            patterns=["{chart}.svg"],
+            category="Charts",
+            subcategory="headline",
+            labels={"chart": "{chart}"},
+            caption="../report/headline.rst",
+        ),
     log:
         "results/logs/report.log",
     conda:

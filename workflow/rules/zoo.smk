@@ -30,7 +30,12 @@ rule zoo:
         models=sorted(plan.MODELS.iterdir()),
     output:
         parquet="results/{sweep}/zoo.parquet",
-        csv="results/{sweep}/zoo.csv",
+        csv=report(
+            "results/{sweep}/zoo.csv",
+            category="Tables",
+            labels={"sweep": "{sweep}", "table": "five counts"},
+            caption="../report/zoo.rst",
+        ),
     log:
         "results/{sweep}/logs/zoo.log",
     conda:
