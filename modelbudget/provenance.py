@@ -7,6 +7,8 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
+from modelbudget import __version__
+
 PACKAGES = ("torch", "transformers", "polars", "pandas", "altair", "vl-convert-python", "snakemake")
 
 
@@ -15,6 +17,7 @@ def provenance() -> dict:
     return {
         "commit": _commit(),
         "versions": {
+            "modelbudget": __version__,
             "python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in PACKAGES},
         },

@@ -9,11 +9,14 @@ import psutil
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expand import Expanded, expand, predicted_bytes
+from modelbudget.terms import total
 
 SWEEPS = Path("configs/sweeps")
 MODELS = Path("configs/models")
 MEASUREMENTS = Path("results/measurements")
 WITNESSES = Path("results/witnesses")
+ON_PAPER = 10_000
+"""Parameters of the largest model that is still counted by hand."""
 
 TAKEN = {
     "architecture", "gpt-2-ledger", "headline", "logs", "measurements", "provenance",
@@ -111,6 +114,17 @@ def content(expanded: Expanded) -> str:
     for point in expanded.points:
         digest.update(point.architecture.digest().encode())
     return digest.hexdigest()[:16]
+
+
+def counted_by_hand(expanded: Expanded) -> bool:
+    """Whether the points were given one by one and each is small enough to count on paper: the
+    report walks through such a sweep, model by model.
+    """
+    return not expanded.sweep.grid and all(
+        point.architecture.has_formula
+        and total(point.architecture.parameters(point.architecture)) <= ON_PAPER
+        for point in expanded.points
+    )
 
 
 def has_witness(expanded: Expanded) -> bool:

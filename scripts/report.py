@@ -36,6 +36,7 @@ results = Results(
     sweeps,
     ledger=pl.read_parquet(snakemake.input.ledger),
     surgery=pl.read_parquet(snakemake.input.surgery),
+    printed=json.loads(Path(snakemake.input.modules).read_text(encoding="utf-8")),
     trees=json.loads(Path(snakemake.input.trees).read_text(encoding="utf-8")),
     provenance=json.loads(Path(snakemake.input.provenance).read_text(encoding="utf-8")),
 )

@@ -1,9 +1,7 @@
 """Inside a model: the tree against torch's own modules, and the picture in a browser."""
 
-import json
-
 import pytest
-import torch
+from built import module_trees
 from test_report import result
 from torch import nn
 
@@ -18,13 +16,7 @@ NAMES = ("gpt-2-124m", "palm-540b")
 
 @pytest.fixture(scope="module")
 def trees(catalogue) -> list[dict]:
-    with torch.device("meta"):
-        built = {name: named_architecture(catalogue[name]).build() for name in NAMES}
-    found = [
-        {"model": name, "label": catalogue[name].label, "tree": tree(model)}
-        for name, model in built.items()
-    ]
-    return json.loads(json.dumps(found))  # as the file holds them
+    return module_trees(catalogue, *NAMES)
 
 
 def part(node: dict, *names: str) -> dict:

@@ -72,6 +72,12 @@ class Head(nn.Module):
         self.bias = nn.Parameter(torch.empty(padded(a))) if a.head_bias else None
         self.tied = a.tied
 
+    def extra_repr(self) -> str:
+        """As torch prints linear layers, and whether the matrix is its own."""
+        words, width = self.weight.shape
+        bias = self.bias is not None
+        return f"in_features={width}, out_features={words}, bias={bias}, tied={self.tied}"
+
     def reset_parameters(self):
         if not self.tied:
             nn.init.normal_(self.weight, std=0.02)

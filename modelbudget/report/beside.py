@@ -77,6 +77,7 @@ def surgery_section(surgery: pl.DataFrame | None, its_verdict: Verdict | None) -
         "Tensors on meta have no memory, so each answers 0 and all seem to be one."
         if where
         else None,
+        "drawn": _drawn(surgery),
         "table": tables.table(
             rows,
             "Each step on each device",
@@ -84,6 +85,32 @@ def surgery_section(surgery: pl.DataFrame | None, its_verdict: Verdict | None) -
             html=("truth", "by data_ptr"),
             red=(~surgery["agrees"].fill_null(False)).to_list(),
         ),
+    }
+
+
+_PLACES = {"A": 5, "B": 57}
+"""How far from its top a drawing holds each storage, in its own units."""
+
+
+def _drawn(surgery: pl.DataFrame) -> list[dict]:
+    """Each step as a drawing: in which storages embedding and head live; devices that agree
+    share one.
+    """
+    what = ["step", "operation", "parameters", "embedding_storage", "head_storage"]
+    steps = surgery.group_by(what, maintain_order=True).agg("device").iter_rows(named=True)
+    return [_drawing(step) for step in steps]
+
+
+def _drawing(step: dict) -> dict:
+    homes = {"embedding": step["embedding_storage"], "head": step["head_storage"]}
+    starts = {"embedding": 22, "head": 74}
+    return {
+        "operation": step["operation"],
+        "count": f"{step['parameters']:,}",
+        "devices": ", ".join(step["device"]),
+        "storages": [{"letter": one, "top": _PLACES[one]} for one in dict.fromkeys(homes.values())],
+        "lines": [{"start": starts[k], "end": _PLACES[home] + 17} for k, home in homes.items()],
+        "says": ", ".join(f"{name} in storage {home}" for name, home in homes.items()),
     }
 
 
@@ -102,3 +129,18 @@ def provenance_section(provenance: dict | None) -> list[tuple[str, list[str]]] |
         ("commit", [str(provenance["commit"])]),
         ("device", [str(provenance["device"])]),
     ]
+
+
+def citation(provenance: dict | None) -> dict[str, str] | None:
+    """How to name these results, in words and for BibTeX. The year stays out with the time."""
+    if provenance is None:
+        return None
+    version, commit = provenance["versions"]["modelbudget"], provenance["commit"]
+    title = "modelbudget: where the budget of sequence models goes"
+    author = "The modelbudget authors"
+    return {
+        "text": f"{author}. {title}. Version {version}, commit {commit}.",
+        "bibtex": f"@software{{modelbudget,\n  title = {{{title}}},\n"
+        f"  author = {{{{{author}}}}},\n  version = {{{version}}},\n"
+        f"  note = {{commit {commit}}},\n}}",
+    }

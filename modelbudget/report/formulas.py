@@ -7,8 +7,11 @@ from modelbudget.charts.groups import group_of
 from modelbudget.charts.words import percent
 from modelbudget.families import families
 from modelbudget.readings import symbols
+from modelbudget.report import tables
 from modelbudget.report.specs import variable_of_group
 from modelbudget.terms import Term, Terms
+
+_COLUMNS = ("component", "formula", "predicted", "counted", "share")
 
 
 def formulas(point: dict) -> Terms:
@@ -63,6 +66,18 @@ def whole(name: str, rows: list[dict]) -> dict:
     sums = {side: sum(row[side] or 0 for row in rows) for side in ("predicted", "counted")}
     texts = dict.fromkeys(rows[0], "") | {"component": escape(name), "share": "100 %"}
     return texts | sums | {"agrees": all(row["agrees"] for row in rows), "whole": True}
+
+
+def component_table(rows: list[dict], caption: str) -> Markup:
+    """The rows of a model, its whole last."""
+    return tables.table(
+        [{name: row[name] for name in _COLUMNS} for row in rows],
+        caption,
+        numbers=("predicted", "counted", "share"),
+        html=("component", "formula"),
+        red=[not row["agrees"] for row in rows],
+        whole=[row["whole"] for row in rows],
+    )
 
 
 def _name(component: str, shared_with: str | None) -> Markup:

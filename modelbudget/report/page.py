@@ -9,7 +9,13 @@ import vl_convert
 
 from modelbudget.catalogue import Catalogue
 from modelbudget.report import specs, tables
-from modelbudget.report.beside import ledger_section, provenance_section, surgery_section
+from modelbudget.report.beside import (
+    citation,
+    ledger_section,
+    provenance_section,
+    surgery_section,
+)
+from modelbudget.report.carry import carried
 from modelbudget.report.explorer import explorer_section
 from modelbudget.report.inside import inside_section
 from modelbudget.report.results import Results, known_models, ordered
@@ -17,8 +23,8 @@ from modelbudget.report.sweeps import sweep_section
 from modelbudget.report.top import headline_section, verdict_section
 from modelbudget.report.verdict import verdicts
 
-STYLES = ("style.css", "explorer.css", "inside.css")
-SCRIPTS = ("charts.js", "finder.js", "explorer.js", "inside.js")
+STYLES = ("style.css", "explorer.css", "inside.css", "walk.css")
+SCRIPTS = ("charts.js", "finder.js", "explorer.js", "inside.js", "carry.js")
 
 
 def render(results: Results, catalogue: Catalogue) -> str:
@@ -45,11 +51,14 @@ def render(results: Results, catalogue: Catalogue) -> str:
             "inside": inside_section(results.trees),
             "explorer": explorer | {"data": _json(explorer["data"])},
             "sweeps": [
-                sweep_section(sweep, by_source[sweep.name], known, charts) for sweep in sweeps
+                sweep_section(sweep, by_source[sweep.name], known, charts, results.printed or {})
+                for sweep in sweeps
             ],
             "ledger": ledger_section(results.ledger, by_source.get("gpt-2-ledger")),
             "surgery": surgery_section(results.surgery, by_source.get("tying-surgery")),
             "provenance": provenance_section(results.provenance),
+            "cite": citation(results.provenance),
+            "tables": _json(carried(sweeps)),
             "charts": _json({"specs": charts.specs, "datasets": charts.datasets}),
         }
     )

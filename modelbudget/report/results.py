@@ -26,15 +26,23 @@ class SweepResult(NamedTuple):
     def name(self) -> str:
         return self.summary["name"]
 
+    def of_point(self, point: dict) -> pl.DataFrame:
+        """The comparison's rows of one point."""
+        return self.comparison.filter(pl.col("point") == point["point"])
+
 
 class Results(NamedTuple):
-    """All that a page can show; what is None was not made and is left out."""
+    """All that a page can show; what is None was not made and is left out.
+
+    `printed` has modules as torch prints them, by the digest of their architecture.
+    """
 
     sweeps: list[SweepResult]
     ledger: pl.DataFrame | None = None
     surgery: pl.DataFrame | None = None
     provenance: dict | None = None
     trees: list[dict] | None = None
+    printed: dict[str, str] | None = None
 
 
 def ordered(sweeps: list[SweepResult]) -> list[SweepResult]:

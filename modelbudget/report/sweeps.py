@@ -2,24 +2,30 @@
 
 import polars as pl
 from markdown_it import MarkdownIt
-from markupsafe import Markup
 
 from modelbudget.charts.words import count
-from modelbudget.report import formulas, tables
+from modelbudget.report import formulas
 from modelbudget.report.results import SweepResult
 from modelbudget.report.specs import Charts
 from modelbudget.report.verdict import Verdict, device_words
+from modelbudget.report.walk import steps
 from modelbudget.report.zoo import zoo_section
 
-COUNTED_BY_HAND = 10_000
-"""Where every model of a sweep is this small, all of its formulas are shown with their numbers."""
 _MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True}).enable("smartquotes")
-_COLUMNS = ("component", "formula", "predicted", "counted", "share")
 
 
 def sweep_section(
-    sweep: SweepResult, its_verdict: Verdict, known: dict[str, str], charts: Charts
+    sweep: SweepResult,
+    its_verdict: Verdict,
+    known: dict[str, str],
+    charts: Charts,
+    printed: dict[str, str],
 ) -> dict:
+    """`printed` has modules as torch prints them. Where every point of the sweep is among them,
+    the page walks through them all; else one telling model stands for the others.
+    """
+    totals = _totals(sweep)
+    walked = not totals.is_empty() and set(totals["architecture"]) <= printed.keys()
     return {
         "name": sweep.name,
         "title": sweep.summary["title"],
@@ -31,7 +37,8 @@ def sweep_section(
             charts.add(f"{sweep.name}-{name}", spec, f"{sweep.name}/charts/{name}")
             for name, spec in sweep.charts.items()
         ],
-        "example": _example(sweep, known),
+        "walk": steps(sweep, totals, printed) if walked else None,
+        "example": None if walked else _example(sweep, totals, known),
     }
 
 
@@ -70,49 +77,28 @@ def _shown(value) -> str:
     )
 
 
-def _example(sweep: SweepResult, known: dict[str, str]) -> dict | None:
-    """Components with their formulas: of one telling model, or of all where all are small."""
-    totals = (
+def _totals(sweep: SweepResult) -> pl.DataFrame:
+    """The points, each with the number of parameters that torch counts."""
+    return (
         sweep.comparison.filter(pl.col("quantity") == "parameters")
         .group_by("point").agg(total=pl.col("measured").sum())
         .join(sweep.points, on="point").sort("point")
     )  # fmt: skip
+
+
+def _example(sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str]) -> dict | None:
+    """Components of one telling model, with their formulas."""
     if totals.is_empty():
         return None
-    if not sweep.summary["axes"] and totals["total"].max() <= COUNTED_BY_HAND:
-        return _counted_by_hand(sweep, totals)
     named = totals.filter(pl.col("architecture").is_in(list(known)))
     choice = totals if named.is_empty() else named
     point = choice.sort("total", maintain_order=True, descending=True).row(0, named=True)
     name = known.get(point["architecture"], point["label"])
     label = name if name == point["label"] else f"{name} ({point['label']})"
-    rows = formulas.component_rows(point, _of_point(sweep, point))
+    rows = formulas.component_rows(point, sweep.of_point(point))
     return {
         "title": f"{label}: {count(point['total'])} parameters",
-        "table": _components([*rows, formulas.whole("all", rows)], f"Components of {label}"),
+        "table": formulas.component_table(
+            [*rows, formulas.whole("all", rows)], f"Components of {label}"
+        ),
     }
-
-
-def _counted_by_hand(sweep: SweepResult, points: pl.DataFrame) -> dict:
-    """Every model with its sum, and under it each component with the numbers put in."""
-    table = []
-    for point in points.iter_rows(named=True):
-        rows = formulas.component_rows(point, _of_point(sweep, point), with_numbers=True)
-        table += [formulas.whole(point["label"], rows), *rows]
-    title = "Every model, component by component"
-    return {"title": title, "table": _components(table, title)}
-
-
-def _of_point(sweep: SweepResult, point: dict) -> pl.DataFrame:
-    return sweep.comparison.filter(pl.col("point") == point["point"])
-
-
-def _components(rows: list[dict], caption: str) -> Markup:
-    return tables.table(
-        [{name: row[name] for name in _COLUMNS} for row in rows],
-        caption,
-        numbers=("predicted", "counted", "share"),
-        html=("component", "formula"),
-        red=[not row["agrees"] for row in rows],
-        whole=[row["whole"] for row in rows],
-    )

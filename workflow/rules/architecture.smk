@@ -1,4 +1,4 @@
-# Needs: the named models. Makes: a few of them as module trees, down to the shape of every tensor.
+# Needs: named models, small sweeps. Makes: module trees, and modules as torch prints them.
 
 
 rule architecture:
@@ -17,3 +17,24 @@ rule architecture:
         "Walk the module trees of GPT-2, Llama, Mixtral and PaLM"
     script:
         "../../scripts/architecture.py"
+
+
+WALKS = [name for name, expanded in SWEEPS.items() if plan.counted_by_hand(expanded)]
+
+
+rule printed_modules:
+    input:
+        sweeps=[ancient(plan.sweep_files()[name]) for name in WALKS],
+    output:
+        modules="results/architecture/modules.json",
+    log:
+        "results/architecture/logs/modules.log",
+    conda:
+        "../../environment.yml"
+    params:
+        content=[plan.content(SWEEPS[name]) for name in WALKS],
+        code=code("modules"),
+    message:
+        "Print the modules of sweeps that can be counted on paper"
+    script:
+        "../../scripts/printed_modules.py"

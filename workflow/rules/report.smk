@@ -6,6 +6,7 @@ rule report:
     input:
         ledger="results/gpt-2-ledger/ledger.parquet",
         surgery="results/tying-surgery/surgery.parquet",
+        modules="results/architecture/modules.json",
         trees="results/architecture/trees.json",
         provenance="results/provenance.json",
         summaries=expand("results/{sweep}/sweep.json", sweep=SWEEPS),

@@ -9,11 +9,13 @@ for (const figure of document.querySelectorAll(".inside")) {
   const root = parts[0];
   const parent = (part) => part.parentElement.closest("li");
   const button = (part) => part.querySelector("button");
+  const words = (part) => [...button(part).children].map((piece) => piece.textContent).join(" · ");
 
   for (const part of parts) {
     part.style.flexGrow = part.dataset.parameters;
     part.classList.toggle("empty", part.dataset.parameters === "0" && !part.classList.contains("shared"));
     button(part).tabIndex = -1;
+    button(part).ariaLabel = words(part);
   }
 
   // Everything beside the way from the root to the part makes room for it.
@@ -34,7 +36,7 @@ for (const figure of document.querySelectorAll(".inside")) {
   }
 
   function tell(part) {
-    told.textContent = [...button(part).children].map((words) => words.textContent).join(" · ");
+    told.textContent = words(part);
   }
 
   function visible(part) {

@@ -1,0 +1,27 @@
+"""What the pipeline leaves of built modules, as the tests of the page need it."""
+
+import json
+from pathlib import Path
+
+import torch
+
+from modelbudget.catalogue import Catalogue
+from modelbudget.expand import expand, named_architecture
+from modelbudget.measure.tree import tree
+
+
+def printed_modules(path: Path, catalogue: Catalogue) -> dict[str, str]:
+    """The modules of a sweep as torch prints them."""
+    points = expand(path, catalogue).points
+    with torch.device("meta"):
+        return {p.architecture.digest(): repr(p.architecture.build()) for p in points}
+
+
+def module_trees(catalogue: Catalogue, *names: str) -> list[dict]:
+    with torch.device("meta"):
+        built = {name: named_architecture(catalogue[name]).build() for name in names}
+    found = [
+        {"model": name, "label": catalogue[name].label, "tree": tree(model)}
+        for name, model in built.items()
+    ]
+    return json.loads(json.dumps(found))  # as the file holds them
