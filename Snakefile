@@ -4,7 +4,9 @@
 #
 # Every mistake in a sweep file is reported here, before any job starts.
 
+import json
 import sys
+from pathlib import Path
 
 from modelbudget import workflow as plan
 from modelbudget.errors import InputError
@@ -25,12 +27,17 @@ include: "workflow/rules/measure.smk"
 include: "workflow/rules/compare.smk"
 include: "workflow/rules/gpt2.smk"
 include: "workflow/rules/provenance.smk"
+include: "workflow/rules/charts.smk"
+include: "workflow/rules/report.smk"
 
 
 rule all:
     default_target: True
     input:
-        expand("results/{sweep}/comparison.parquet", sweep=SWEEPS),
-        "results/gpt-2-ledger/ledger.parquet",
-        "results/tying-surgery/surgery.parquet",
-        "results/provenance.json",
+        "results/report.html",
+
+
+onsuccess:
+    if Path("results/verdict.json").exists():  # a run may have asked for less than the report
+        print(json.loads(Path("results/verdict.json").read_text())["line"])
+        print(f"The report: {Path('results/report.html').resolve().as_uri()}")

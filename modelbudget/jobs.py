@@ -1,10 +1,11 @@
 """What every job of the pipeline does first: write its log where the rule says."""
 
 import logging
+import sys
 
 
 def start_log(snakemake) -> None:
-    """Send this job's log records, warnings included, to the rule's log file."""
+    """Send this job's log records to the rule's log file, with warnings and what ends the job."""
     logging.basicConfig(
         filename=snakemake.log[0],
         filemode="w",
@@ -13,4 +14,10 @@ def start_log(snakemake) -> None:
         force=True,
     )
     logging.captureWarnings(True)
+    sys.excepthook = _log_and_show
     logging.info("rule %s, wildcards %s", snakemake.rule, dict(snakemake.wildcards))
+
+
+def _log_and_show(kind, error, traceback) -> None:
+    logging.critical("the job failed", exc_info=(kind, error, traceback))
+    sys.__excepthook__(kind, error, traceback)

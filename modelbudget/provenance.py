@@ -13,17 +13,13 @@ PACKAGES = ("torch", "transformers", "polars", "pandas", "altair", "vl-convert-p
 def provenance() -> dict:
     """Versions, commit, machine and time."""
     return {
+        "commit": _commit(),
         "versions": {
-            "modelbudget": _commit(),
             "python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in PACKAGES},
         },
-        "machine": {
-            "system": platform.platform(),
-            "processor": platform.machine(),
-            "cores": os.cpu_count(),
-            "cuda": _cuda(),
-        },
+        "device": f"{platform.machine()}, {os.cpu_count()} cores, {_cuda() or 'no CUDA device'}",
+        "system": platform.platform(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

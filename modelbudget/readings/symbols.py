@@ -3,9 +3,10 @@
 from types import SimpleNamespace
 
 import sympy
-from sympy.printing.mathml import mathml
+from sympy.printing.mathml import MathMLPresentationPrinter
 
 from modelbudget.operations import ceil_div, positive
+from modelbudget.terms import Term
 
 
 def namespace(family, words: dict[str, str], fixed: dict | None = None) -> SimpleNamespace:
@@ -18,10 +19,42 @@ def namespace(family, words: dict[str, str], fixed: dict | None = None) -> Simpl
     return SimpleNamespace(**sizes, **words)
 
 
-def to_mathml(expression) -> str:
-    """Presentation MathML of an expression; browsers draw it without a script."""
-    body = mathml(sympy.sympify(expression), printer="presentation")
-    return f'<math xmlns="http://www.w3.org/1998/Math/MathML">{body}</math>'
+def to_mathml(term: Term, values: dict[str, int] | None = None) -> str:
+    """Presentation MathML of a term, instances × each; browsers draw it without a script.
+
+    With `values`, each symbol is drawn as its number: the same formula with the numbers put in.
+    """
+    printer = _Printer(values or {})
+    each, instances = sympy.sympify(term.each), sympy.sympify(term.instances)
+    body = printer.doprint(each)
+    if instances != 1:
+        body = f"<mrow><mo>(</mo>{body}<mo>)</mo></mrow>" if each.is_Add else body
+        body = f"<mrow>{printer.doprint(instances)}<mo>×</mo>{body}</mrow>"
+    return f"<math>{body}</math>"
+
+
+class _Printer(MathMLPresentationPrinter):
+    """`n_kv_head` as one identifier, n with the subscript kv head; products with a dot."""
+
+    def __init__(self, values: dict[str, int]):
+        super().__init__({"mul_symbol": "dot"})
+        self.values = values
+
+    def _print_Symbol(self, symbol, style="plain"):  # noqa: N802  SymPy finds it by this name
+        if symbol.name in self.values:
+            return self._leaf("mn", f"{self.values[symbol.name]:,}")
+        letter, _, rest = symbol.name.partition("_")
+        if not rest:
+            return self._leaf("mi", letter)
+        both = self.dom.createElement("msub")
+        both.appendChild(self._leaf("mi", letter))
+        both.appendChild(self._leaf("mi", rest.replace("_", " ")))
+        return both
+
+    def _leaf(self, tag: str, text: str):
+        element = self.dom.createElement(tag)
+        element.appendChild(self.dom.createTextNode(text))
+        return element
 
 
 @ceil_div.register(sympy.Basic)

@@ -10,6 +10,8 @@ rule provenance:
         "results/logs/provenance.log",
     conda:
         "../../environment.yml"
+    params:
+        code=plan.code("provenance.py"),
     message:
         "Note versions, commit, machine and time"
     script:

@@ -1,0 +1,202 @@
+"""A budget along one axis: its shares, stacked, and its total."""
+
+import altair as alt
+import polars as pl
+
+from modelbudget.charts import theme
+from modelbudget.charts.budget import groups_in, thinned, totals, values
+from modelbudget.charts.words import UNITS, count, field_title, percent, value_of
+
+MOST_VALUES = 120
+FEW = 8
+"""Up to so many values of an axis stand as bars; more become an area."""
+
+
+def shares_along(
+    table: pl.DataFrame, axis: str, panels: dict[str, pl.DataFrame], quantity: str
+) -> alt.ConcatChart:
+    """Share of the budget by group along `axis`, one panel for each of the named tables."""
+    groups = groups_in(table)
+    columns = min(len(panels), 3)
+    drawn = [
+        _shares(thinned(rows, axis, MOST_VALUES), axis, title, groups, columns, f"at{place}")
+        for place, (title, rows) in enumerate(panels.items())
+    ]
+    return theme.framed(
+        theme.panels(drawn, columns),
+        f"Share of the {UNITS[quantity]} along {axis}",
+        _shift(panels, axis),
+        columns,
+        groups,
+    )
+
+
+def _shares(
+    rows: pl.DataFrame, axis: str, title: str, groups: list[str], columns: int, pointer: str
+) -> alt.LayerChart:
+    y = alt.Y("share:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=_axis(format="%"))
+    colour = theme.colour(groups)
+    base = alt.Chart(rows.select(axis, "group", "rank", "share", "value", "total"))
+    if rows[axis].n_unique() <= FEW:
+        layers = [
+            base.mark_bar(stroke=theme.PAPER, strokeWidth=0.5).encode(
+                x=alt.X(
+                    f"{axis}:O",
+                    title=field_title(axis),
+                    axis=alt.Axis(labelExpr=theme.EXACT, labelAngle=0, ticks=False),
+                ),
+                y=y,
+                color=colour,
+                order="rank:Q",
+                tooltip=_tooltip(axis),
+            )
+        ]
+    else:
+        x = _size(axis, rows)
+        area = base.mark_area(stroke=theme.PAPER, strokeWidth=0.5, line=False)
+        layers = [
+            area.encode(x=x, y=y, color=colour, order="rank:Q"),
+            _ruler(rows, axis, x, pointer),
+        ]
+    return alt.layer(*layers).properties(
+        title=alt.Title(title, fontSize=12, fontWeight="normal", color=theme.INK, offset=6),
+        width=theme.panel_width(columns),
+        height=260,
+    )
+
+
+def _ruler(rows: pl.DataFrame, axis: str, x: alt.X, pointer: str) -> alt.Chart:
+    """A line that follows the pointer and says, in exact numbers, what it stands on."""
+    spoken = [
+        f"{count(value)} ({percent(share)})"
+        for value, share in rows.select("value", "share").rows()
+    ]
+    wide = (
+        rows.with_columns(spoken=pl.Series(spoken, dtype=pl.String))
+        .pivot("group", index=[axis, "total"], values="spoken")
+        .with_columns(total=pl.col("total").map_elements(count, pl.String))
+    )
+    nearest = alt.selection_point(
+        pointer, nearest=True, on="pointerover", clear="pointerout", fields=[axis], empty=False
+    )
+    fields = [name for name in wide.columns if name not in (axis, "total")]
+    return (
+        alt.Chart(wide)
+        .mark_rule(color=theme.INK)
+        .encode(
+            x=x,
+            opacity=alt.condition(nearest, alt.value(0.6), alt.value(0)),
+            tooltip=[alt.Tooltip(f"{axis}:Q", format=","), *fields[::-1], "total:N"],
+        )
+        .add_params(nearest)
+    )
+
+
+def totals_along(
+    table: pl.DataFrame, axis: str, series: dict[str, pl.DataFrame], quantity: str
+) -> alt.LayerChart:
+    """The whole budget along `axis`, on a logarithmic scale, one line for each named table."""
+    rows = pl.concat(
+        totals(thinned(rows, axis, MOST_VALUES)).select(axis, "total", series=pl.lit(title))
+        for title, rows in series.items()
+    )
+    dash = alt.StrokeDash("series:N", title=None, sort=list(series), legend=None)
+    if len(series) > 1:
+        dash = alt.StrokeDash(
+            "series:N", title=None, sort=list(series),
+            legend=alt.Legend(
+                symbolType="stroke", symbolStrokeColor=theme.INK, symbolSize=400,
+                symbolStrokeWidth=2, columns=2,
+            ),
+        )  # fmt: skip
+    chart = (
+        alt.Chart(rows)
+        .mark_line(color=theme.INK, strokeWidth=1.5, point={"color": theme.INK, "size": 18})
+        .encode(
+            x=_size(axis, rows),
+            y=alt.Y(
+                "total:Q", title=UNITS[quantity], scale=alt.Scale(type="log", nice=False),
+                axis=_axis(
+                    labelExpr=theme.SHORT,
+                    values=theme.ticks(rows["total"].min(), rows["total"].max()),
+                ),
+            ),
+            strokeDash=dash,
+            tooltip=[
+                alt.Tooltip(f"{axis}:Q", format=","),
+                alt.Tooltip("total:Q", format=",", title=UNITS[quantity]),
+                alt.Tooltip("series:N", title="where"),
+            ],
+        )
+        .properties(width=theme.panel_width(1), height=220)
+    )  # fmt: skip
+    return theme.framed(chart, f"All {UNITS[quantity]} along {axis}", _rise(rows, axis, quantity))
+
+
+def _axis(**more) -> alt.Axis:
+    # Fixed extent: panels of one figure line up, and a page knows the pixels outside the axes.
+    return alt.Axis(minExtent=34, maxExtent=34, **more)
+
+
+def _size(axis: str, rows: pl.DataFrame) -> alt.X:
+    """A size from left to right; logarithmic where it spans more than a factor of 20."""
+    low, high = rows[axis].min(), rows[axis].max()
+    logarithmic = low >= 1 and high > 20 * low
+    return alt.X(
+        f"{axis}:Q",
+        title=field_title(axis),
+        scale=alt.Scale(type="log" if logarithmic else "linear", nice=False, zero=False),
+        axis=alt.Axis(
+            grid=False,
+            labelExpr=theme.EXACT,
+            tickCount=5,
+            **({"values": theme.ticks(low, high)} if logarithmic else {}),
+        ),
+    )
+
+
+def _tooltip(axis: str) -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("group:N", title="component"),
+        alt.Tooltip(f"{axis}:Q", format=","),
+        alt.Tooltip("value:Q", format=",", title="count"),
+        alt.Tooltip("share:Q", format=".2%", title="share"),
+        alt.Tooltip("total:Q", format=",", title="total"),
+    ]
+
+
+def _shift(panels: dict[str, pl.DataFrame], axis: str) -> str:
+    """The group that falls furthest and the one that rises furthest, in the last panel."""
+    title, rows = list(panels.items())[-1]
+    ends = values(rows, axis)
+    first, last = (
+        dict(rows.filter(pl.col(axis) == end).select("group", "share").iter_rows())
+        for end in (ends[0], ends[-1])
+    )
+    where = f" ({title})" if title else ""
+    if len(ends) == 1:
+        largest = max(first, key=first.get)
+        return f"{percent(first[largest])} {largest} at {value_of(axis, ends[0])}{where}."
+    change = {group: last[group] - first[group] for group in first}
+    moves = [
+        f"the share of {group} {verb} from {percent(first[group])} to {percent(last[group])}"
+        for group, verb in (
+            (min(change, key=change.get), "falls"),
+            (max(change, key=change.get), "rises"),
+        )
+        if change[group]
+    ]
+    shift = " and ".join(moves) or "no share changes"
+    return f"From {axis} = {count(ends[0])} to {count(ends[-1])}, {shift}{where}."
+
+
+def _rise(rows: pl.DataFrame, axis: str, quantity: str) -> str:
+    """The ends of the last line."""
+    title = rows["series"][-1]
+    line = rows.filter(pl.col("series") == title).sort(axis)
+    (low, first), (high, last) = (line.select(axis, "total").row(i) for i in (0, -1))
+    where = f" ({title})" if title else ""
+    return (
+        f"{count(first)} {UNITS[quantity]} at {axis} = {count(low)}, "
+        f"{count(last)} at {axis} = {count(high)}{where}."
+    )

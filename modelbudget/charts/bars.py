@@ -1,0 +1,72 @@
+"""Models one under the other: each a bar of shares under its name and its total."""
+
+import altair as alt
+import polars as pl
+
+from modelbudget.charts import theme
+from modelbudget.charts.budget import groups_in, spread, totals
+from modelbudget.charts.words import UNITS, count, percent
+
+MOST_MODELS = 40
+ROW = 46
+"""Pixels from one bar to the next: a bar, and a line of text above it."""
+
+
+def bars(table: pl.DataFrame, quantity: str) -> alt.LayerChart:
+    """The share of each group in each model, in the order of the points."""
+    models = totals(table)
+    kept = spread(models["point"].to_list(), MOST_MODELS)
+    rows = table.filter(pl.col("point").is_in(kept))
+    names = models.filter(pl.col("point").is_in(kept)).select(
+        "point", "label", total=pl.col("total").map_elements(count, pl.String)
+    )
+    groups = groups_in(table)
+    y = alt.Y("point:N", sort=kept, axis=None, scale=alt.Scale(paddingInner=0.5, paddingOuter=0.5))
+    shares = (
+        alt.Chart(rows.select("point", "label", "group", "rank", "value", "share"))
+        .mark_bar(size=18, yOffset=6, stroke=theme.PAPER, strokeWidth=0.5)
+        .encode(
+            x=alt.X(
+                "share:Q", title=f"share of the {UNITS[quantity]}", scale=alt.Scale(domain=[0, 1]),
+                axis=alt.Axis(format="%", tickCount=5, labelFlush=True, grid=False),
+            ),
+            y=y,
+            color=theme.colour(groups),
+            order="rank:Q",
+            tooltip=[
+                alt.Tooltip("label:N", title="model"),
+                alt.Tooltip("group:N", title="component"),
+                alt.Tooltip("value:Q", format=",", title=UNITS[quantity]),
+                alt.Tooltip("share:Q", format=".3%"),
+            ],
+        )
+    )  # fmt: skip
+    text = alt.Chart(names).mark_text(baseline="bottom", yOffset=-7, fontSize=12).encode(y=y)
+    chart = alt.layer(
+        shares,
+        text.encode(x=alt.value(0), text="label:N").mark_text(
+            align="left", baseline="bottom", yOffset=-7, limit=260
+        ),
+        text.encode(x=alt.value("width"), text="total:N").mark_text(
+            align="right", baseline="bottom", yOffset=-7, color=theme.SOFT
+        ),
+    ).properties(width=theme.WIDTH - 24, height=ROW * len(kept))
+    left_out = models.height - len(kept)
+    finding = _finding(table, models, quantity)
+    if left_out:
+        finding += f" Drawn: {len(kept)} of {count(models.height)}, evenly chosen."
+    title = f"Where the {UNITS[quantity]} are, model by model"
+    return theme.framed(chart, title, finding, groups=groups, margin=24)
+
+
+def _finding(table: pl.DataFrame, models: pl.DataFrame, quantity: str) -> str:
+    """What takes most in the smallest and in the largest model."""
+    sizes = models.sort("total", maintain_order=True)
+    said = []
+    for point in dict.fromkeys((sizes["point"][0], sizes["point"][-1])):
+        most = table.filter(pl.col("point") == point).sort("value").row(-1, named=True)
+        said.append(
+            f"{most['label']} ({count(most['total'])} {UNITS[quantity]}): "
+            f"{percent(most['share'])} {most['group']}"
+        )
+    return "; ".join(said) + "."

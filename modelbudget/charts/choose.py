@@ -1,0 +1,117 @@
+"""Which charts a sweep gets: its axes decide, and nothing else."""
+
+import math
+
+import altair as alt
+import polars as pl
+
+from modelbudget.charts.along import shares_along, totals_along
+from modelbudget.charts.bars import bars
+from modelbudget.charts.budget import budget, spread, values
+from modelbudget.charts.grid import share_over, total_over
+from modelbudget.charts.groups import VOCABULARY
+from modelbudget.charts.words import value_of
+
+SIDE_BY_SIDE = 3
+"""A size with so few values is compared side by side; with more it is an axis."""
+MOST_PANELS = 4
+
+
+def charts(
+    axes: dict[str, list], comparison: pl.DataFrame, quantity: str = "parameters"
+) -> dict[str, alt.TopLevelMixin]:
+    """Every chart of a sweep by name. `axes` are those of its grid, in the order of its file.
+
+    One size: shares and total along it. Two: also heatmaps over both. Switches, words and sizes
+    of few values stand side by side. Points given one by one: a bar each. Axes that are left over
+    are held at their middle values.
+    """
+    table = budget(comparison, quantity)
+    # Points are numbered as the sweep file gives them: the grid's first, then those one by one.
+    in_grid = pl.col("point").cast(pl.Int64) <= math.prod(map(len, axes.values())) * bool(axes)
+    grid, given = table.filter(in_grid), table.filter(~in_grid)
+    found = {}
+    if not grid.is_empty():
+        found |= _of_grid(grid, list(axes), quantity)
+    if not given.is_empty():
+        found["models"] = bars(given, quantity)
+    for place, chart in enumerate(found.values()):
+        chart.usermeta["place"] = place
+    return found
+
+
+def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
+    moving = [field for field in fields if len(values(table, field)) > 1]
+    sizes = [field for field in moving if table[field].dtype.is_integer()]
+    long = [field for field in sizes if len(values(table, field)) > SIDE_BY_SIDE] or sizes[:1]
+    if not long:
+        return {"models": bars(table, quantity)}
+    main, *second = long[:2]
+    others = [field for field in moving if field not in (main, *second)]
+    panels = _panels(table, others)
+    found = {}
+    if not second:
+        found["shares"] = shares_along(table, main, panels, quantity)
+        found["total"] = totals_along(table, main, panels, quantity)
+        return found
+    (second,) = second
+    slices = (
+        {_join(name, held): rows for name, whole in panels.items()
+         for held, rows in _panels(whole, [], hold=[second]).items()}
+        if len(panels) > 1
+        else _panels(next(iter(panels.values())), [second])
+    )  # fmt: skip
+    found["shares"] = shares_along(table, main, slices, quantity)
+    found["total"] = total_over(main, second, panels, quantity)
+    for name, groups in _telling(table).items():
+        found[name] = share_over(main, second, panels, groups, quantity)
+    return found
+
+
+def _panels(table: pl.DataFrame, others: list[str], hold: list[str] = ()) -> dict:
+    """The table split by the first other axis, at some of its values; the rest are held."""
+    split, held = others[:1], [*others[1:], *hold]
+    most = MOST_PANELS if split and not table[split[0]].dtype.is_integer() else SIDE_BY_SIDE
+    tables = {"": table}
+    if split:
+        tables = {
+            value_of(split[0], value): table.filter(pl.col(split[0]) == value)
+            for value in spread(values(table, split[0]), most)
+        }
+    found = {}
+    for title, rows in tables.items():
+        at, kept = _held(rows, held)
+        found[_join(title, at)] = kept
+    return found
+
+
+def _held(table: pl.DataFrame, fields: list[str]) -> tuple[str, pl.DataFrame]:
+    """The points at one combination of these fields: the middle one of those that hold most."""
+    if not fields:
+        return "", table
+    sizes = table.group_by(fields).agg(points=pl.col("point").n_unique()).sort(fields)
+    fullest = sizes.filter(pl.col("points") == pl.col("points").max())
+    chosen = fullest.select(fields).row(fullest.height // 2, named=True)
+    text = ", ".join(value_of(field, value) for field, value in chosen.items())
+    return text, table.filter(*(pl.col(field) == value for field, value in chosen.items()))
+
+
+def _join(*titles: str) -> str:
+    return ", ".join(title for title in titles if title)
+
+
+def _telling(table: pl.DataFrame) -> dict[str, tuple[str, ...]]:
+    """The groups whose share is worth a heatmap: the vocabulary's, and the one that varies most
+    of the others, where it is not simply what the vocabulary leaves.
+    """
+    ends = tuple(group for group in VOCABULARY if group in table["group"])
+    ranges = (
+        table.filter(~pl.col("group").is_in([*ends, "MLP", "norms"]))
+        .group_by("group").agg(width=pl.col("share").max() - pl.col("share").min())
+        .sort("width", "group", descending=True)
+    )  # fmt: skip
+    found = {"vocabulary": ends} if ends else {}
+    if not ranges.is_empty() and ranges["width"][0] > 0.1:
+        varies = ranges["group"][0]
+        found[varies.replace(" ", "-")] = (varies,)
+    return found

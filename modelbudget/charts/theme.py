@@ -1,0 +1,95 @@
+"""How all charts look: ink, paper, letters, and the frame around each."""
+
+import textwrap
+
+import altair as alt
+
+from modelbudget.charts.groups import GROUPS
+
+WIDTH = 720
+"""Pixels from the left edge of the first panel to the right edge of the last."""
+
+PALETTE = {
+    "ink": ("#1d2329", "#e9e6df"),
+    "soft": ("#5a626b", "#a8adb3"),
+    "line": ("#d9dade", "#3a4047"),
+    "paper": ("#ffffff", "#15181c"),
+} | {f"group-{i}": (g.light, g.dark) for i, g in enumerate(GROUPS.values())}
+"""Every colour of a chart by name, on light and on dark paper. Charts are drawn in the light
+ones; a page that knows the names may exchange them."""
+
+INK, SOFT, LINE, PAPER = (PALETTE[name][0] for name in ("ink", "soft", "line", "paper"))
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+SHORT = "replace(format(datum.value, '.3~s'), 'G', 'B')"
+"""Vega expression: a tick's number in three digits, billions as B."""
+EXACT = f"datum.value < 1e6 ? format(datum.value, ',') : {SHORT}"
+"""The same for sizes, which people know by all their digits."""
+
+_CONFIG = {
+    "background": PAPER,
+    "font": FONT,
+    "view": {"stroke": None},
+    "concat": {"spacing": 28},
+    "padding": {"left": 4, "right": 10, "top": 4, "bottom": 4},
+    "title": {
+        "anchor": "start", "color": INK, "fontSize": 15, "fontWeight": 600, "offset": 14,
+        "subtitleColor": SOFT, "subtitleFontSize": 12, "subtitlePadding": 6,
+    },
+    "axis": {
+        "labelColor": SOFT, "labelFontSize": 11, "titleColor": SOFT, "titleFontSize": 12,
+        "titleFontWeight": "normal", "titlePadding": 8, "gridColor": LINE, "domainColor": LINE,
+        "tickColor": LINE, "labelOverlap": "greedy",
+    },
+    "legend": {
+        "orient": "top", "labelColor": INK, "labelFontSize": 12, "titleColor": SOFT,
+        "titleFontSize": 12, "titleFontWeight": "normal", "symbolType": "square", "offset": 8,
+        "titleLimit": 400,
+    },
+    "text": {"color": INK, "fontSize": 12},
+}  # fmt: skip
+
+
+def colour(titles: list[str], legend=alt.Undefined) -> alt.Color:
+    """The colour channel of a table's `group` column, for the groups it holds."""
+    scale = alt.Scale(domain=titles, range=[GROUPS[title].light for title in titles])
+    return alt.Color("group:N", scale=scale, legend=legend, title=None)
+
+
+def panels(charts: list[alt.Chart], columns: int) -> alt.ConcatChart:
+    """Charts side by side that together fill the width, with their colours in common."""
+    return alt.concat(*charts, columns=columns).resolve_scale(color="shared", strokeDash="shared")
+
+
+def panel_width(columns: int) -> int:
+    """Pixels inside the axes of one of so many panels in a row."""
+    return WIDTH // columns - MARGIN
+
+
+MARGIN = 74
+"""Pixels that a panel's vertical axis, its title and the gap to its neighbour take."""
+
+
+def ticks(low: int, high: int) -> list[int]:
+    """Round numbers for a logarithmic axis: powers of ten, or 1, 2 and 5 where those are few."""
+    decades = range(len(str(high)))
+    tens = [10**power for power in decades if low <= 10**power <= high]
+    if len(tens) >= 3:
+        return tens
+    return [k * 10**power for power in decades for k in (1, 2, 5) if low <= k * 10**power <= high]
+
+
+def framed(
+    chart: alt.TopLevelMixin, title: str, finding: str, columns: int = 1, groups=(), margin=MARGIN
+):
+    """The chart as it is stored: title, what it shows in words, and how a page may refit it.
+
+    `usermeta` says how many panels stand in a row, the pixels outside each one's axes, and the
+    groups in the legend.
+    """
+    subtitle = textwrap.wrap(finding, 110)
+    return chart.properties(
+        title=alt.Title(title, subtitle=subtitle),
+        description=f"{title}. {finding}",
+        usermeta={"columns": columns, "margin": margin, "groups": list(groups)},
+        config=_CONFIG,
+    )

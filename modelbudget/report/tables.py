@@ -1,0 +1,41 @@
+"""Tables of the page, by pandas' Styler with a template of our own: classes, no inline styles."""
+
+from pathlib import Path
+
+import pandas as pd
+from markupsafe import Markup
+from pandas.io.formats.style import Styler
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+_Table = Styler.from_custom_template(str(TEMPLATES), html_table="table.html.j2")
+
+
+def table(
+    rows: list[dict],
+    caption: str,
+    numbers: tuple[str, ...] = (),
+    html: tuple[str, ...] = (),
+    red: list[bool] | None = None,
+    last_is_total: bool = False,
+) -> Markup:
+    """An HTML table with the keys of `rows` as columns; text is escaped, missing cells are dashes.
+
+    `numbers` are aligned right with thousands separated; `html` columns hold markup; rows that
+    are `red` carry the class that says so.
+    """
+    frame = pd.DataFrame(rows, dtype=object)
+    classes = pd.DataFrame("", index=frame.index, columns=frame.columns)
+    classes[[name for name in numbers if name in frame]] = "number"
+    if red is not None:
+        classes[red] += " red"
+    if last_is_total:
+        classes.iloc[-1] += " total"
+    styler = (
+        _Table(frame, uuid="", cell_ids=False, caption=caption)
+        .hide(axis="index")
+        .format(escape="html", thousands=",", na_rep="–")
+        .format(lambda text: text, subset=list(html), na_rep="–")
+        .set_td_classes(classes)
+    )
+    return Markup(styler.to_html())

@@ -1,0 +1,47 @@
+import json
+import logging
+from pathlib import Path
+
+import polars as pl
+
+from modelbudget.catalogue import Catalogue
+from modelbudget.charts.files import load, save
+from modelbudget.charts.headline import headline, largest
+from modelbudget.files import replacing, replacing_folder
+from modelbudget.jobs import start_log
+from modelbudget.report.page import Results, SweepResult, ordered, render, verdicts
+from modelbudget.report.verdict import line
+from modelbudget.workflow import MODELS
+
+start_log(snakemake)
+sweeps = [
+    SweepResult(
+        summary=json.loads(Path(summary).read_text(encoding="utf-8")),
+        points=pl.read_parquet(points),
+        comparison=pl.read_parquet(comparison),
+        charts=load(Path(charts)),
+    )
+    for summary, points, comparison, charts in zip(
+        snakemake.input.summaries,
+        snakemake.input.points,
+        snakemake.input.comparisons,
+        snakemake.input.charts,
+        strict=True,
+    )
+]
+results = Results(
+    sweeps,
+    ledger=pl.read_parquet(snakemake.input.ledger),
+    surgery=pl.read_parquet(snakemake.input.surgery),
+    provenance=json.loads(Path(snakemake.input.provenance).read_text(encoding="utf-8")),
+)
+with replacing_folder(snakemake.output.headline) as folder:
+    chosen = largest([sweep.comparison for sweep in ordered(sweeps)])
+    if chosen is not None:
+        save(headline(chosen[0]), folder / "headline")
+with replacing(snakemake.output.html) as path:
+    path.write_text(render(results, Catalogue(MODELS)), encoding="utf-8")
+found = verdicts(results)
+logging.info("verdict: %s", line(found))
+with replacing(snakemake.output.verdict) as path:
+    path.write_text(json.dumps({"line": line(found), "sections": [v._asdict() for v in found]}))
