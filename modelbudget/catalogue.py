@@ -4,11 +4,11 @@ A sweep's base is a family (code), a series (a file) or a model (an entry of a f
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from modelbudget.architecture import Architecture, Count
+from modelbudget.architecture import Architecture, Count, Size
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.families import families
 from modelbudget.files import load_yaml
@@ -22,17 +22,47 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Model(_Strict):
+class Provenance(_Strict):
+    """Where numbers come from. A series may say it once for all of its models."""
+
+    source: str | None = Field(None, description="where the fields were published")
+    published_source: str | None = Field(None, description="where the size was printed")
+    published_checked: Literal["read", "partly", "recalled"] | None = Field(
+        None, description="whether the printed size was read in its source or is from memory"
+    )
+    published_tolerance: Size | None = Field(
+        None, description="a count this far from published_value still agrees with it"
+    )
+    exact_source: str | None = Field(None, description="who counted `exact`")
+    transformers: str | None = Field(
+        None, description="the class of Hugging Face transformers that is this model"
+    )
+    stand_in: str | None = Field(
+        None, description="a class of the same shape, where the model's own code is not public"
+    )
+    remark: str | None = Field(None, description="what a reader should know about the numbers")
+
+
+class Model(Provenance):
     """One published model: its numbers and where they were read."""
 
     label: str
     fields: Fields
-    source: str = Field(description="where the fields were published")
     published: str | None = Field(None, description="the size as printed, e.g. 540.35B")
+    published_value: Count | None = Field(None, description="the printed size as a number")
+    published_active: Count | None = Field(
+        None, description="the printed size of what one token uses, as a number"
+    )
     exact: Count | None = Field(None, description="a parameter count that others have counted")
+    independent: Count | None = Field(
+        None, description="where nobody published a count: another closed form, from the sizes"
+    )
+    reason: str | None = Field(
+        None, description="why the printed size differs from the count by more than its tolerance"
+    )
 
 
-class Series(_Strict):
+class Series(Provenance):
     """Models that share their switches."""
 
     title: str
@@ -40,6 +70,17 @@ class Series(_Strict):
     fields: Fields = Field({}, description="what all models of the series have in common")
     derive: dict[str, str] = Field({}, description="fields that follow from others")
     models: dict[str, Model] = {}
+
+    @model_validator(mode="after")
+    def says_where_from(self) -> Self:
+        """What the series says of all models holds for each that says nothing else."""
+        said = {name: getattr(self, name) for name in Provenance.model_fields}
+        for name, model in self.models.items():
+            own = model.model_dump(exclude_none=True)
+            self.models[name] = model.model_copy(update=said | own)
+            if self.models[name].source is None:
+                raise ValueError(f"models.{name}.source: missing; give it here or to the series")
+        return self
 
 
 class Base(NamedTuple):

@@ -53,7 +53,7 @@ def parameters(a) -> dict:
     Queries and output have n_head heads of d_head, keys and values n_kv_head of them. One matrix
     or three makes no difference to the count. Norms of queries and keys: Dehghani et al. 2023,
     §2 (a scale shared by the heads: Qwen 3; one for each head: StableLM 2 12B; over all heads:
-    OLMo 2). Sinks: gpt-oss model card, §2.2.
+    OLMo 2). Sinks: gpt-oss model card.
     """
     d_query = a.n_head * a.d_head
     d_key = a.n_kv_head * a.d_head

@@ -26,7 +26,7 @@ class LatentFields(Architecture):
 
 
 def parameters(a) -> dict:
-    """DeepSeek-V2 (2024), §2.1 and eq. 37–47: down to a latent, a norm, up to the heads.
+    """DeepSeek-V2 (DeepSeek-AI 2024), §2.1: down to a latent, a norm, up to the heads.
 
     The rotary key is one for all heads and comes straight from the states. Without a latent of
     their own (q_lora_rank = 0, as in V2-Lite) queries are one projection.

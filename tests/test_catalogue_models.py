@@ -1,0 +1,85 @@
+"""Every model in configs/models, found by its presence, against what others have counted."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from modelbudget.catalogue import Base, Catalogue
+from modelbudget.errors import InputError
+from modelbudget.expand import named_architecture
+from modelbudget.measure.count import count
+from modelbudget.modules.initialise import uninitialised
+from modelbudget.terms import total
+
+BASES = [base for base in Catalogue(Path("configs/models")).bases.values() if base.model]
+
+
+@pytest.fixture(params=BASES, ids=lambda base: base.name)
+def base(request) -> Base:
+    return request.param
+
+
+def test_predicted_and_measured_agree_with_the_known_count(base):
+    a = named_architecture(base)
+    with uninitialised(), torch.device("meta"):
+        counts = count(a.build())
+    measured = {name: c.parameters for name, c in counts.items() if c.parameters}
+    predicted = {name: term.total for name, term in a.parameters(a).items() if term.total}
+    assert predicted == measured
+    assert sum(measured.values()) == (base.model.exact or base.model.independent)
+
+
+def test_printed_size_agrees_or_a_reason_is_given(base):
+    model = base.model
+    if model.published_value is None:
+        assert model.published is None
+        return
+    a = named_architecture(base)
+    difference = total(a.parameters(a)) - model.published_value
+    agrees = abs(difference) <= (model.published_tolerance or 0)
+    assert agrees == (model.reason is None), difference
+
+
+ACTIVE = [base for base in BASES if base.model.published_active]
+
+
+@pytest.mark.parametrize("base", ACTIVE, ids=lambda base: base.name)
+def test_printed_active_size_is_one_of_two_conventions(base):
+    """With the input embedding (Mixtral, OLMoE, Qwen 3) or without (DeepSeek, gpt-oss)."""
+    a = named_architecture(base)
+    terms = a.active_parameters(a)
+    embedding = terms["embedding.token"].total
+    off = [abs(total(terms) - without - base.model.published_active) for without in (0, embedding)]
+    assert min(off) / base.model.published_active < 0.025
+
+
+@pytest.mark.parametrize(
+    ("name", "active"),
+    [("mixtral-8x7b", 12_879_925_248), ("gpt-oss-120b", 5_711_982_912),
+     ("deepseek-v3", 37_552_297_472), ("olmoe-1b-7b", 1_282_017_280)],
+)  # fmt: skip
+def test_active_parameters(name, active):
+    """Counts from closed forms that others have written, input embedding included."""
+    a = named_architecture(next(base for base in BASES if base.name == name))
+    assert total(a.active_parameters(a)) == active
+
+
+def test_a_model_without_a_source_is_refused(tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        "title: Mine\nfamily: decoder\nmodels:\n  mine-1b: {label: Mine 1B, fields: {}}\n"
+    )
+    with pytest.raises(InputError, match=r"mine\.yaml: models\.mine-1b\.source: missing"):
+        Catalogue(tmp_path)
+
+
+def test_a_series_speaks_for_its_models(tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        "title: Mine\nfamily: decoder\nsource: a notebook\npublished_tolerance: 7\nmodels:\n"
+        "  mine-1b: {label: Mine 1B, fields: {}}\n"
+        "  mine-2b: {label: Mine 2B, fields: {}, source: a letter}\n"
+    )
+    catalogue = Catalogue(tmp_path)
+    assert catalogue["mine-1b"].model.source == "a notebook"
+    assert catalogue["mine-1b"].model.published_tolerance == 7
+    assert catalogue["mine-2b"].model.source == "a letter"

@@ -1,0 +1,126 @@
+"""The decoder's formulas against its modules, over all switches at once."""
+
+import math
+
+import polars as pl
+import pytest
+import sympy
+import torch
+from hypothesis import HealthCheck, given, settings
+
+from modelbudget.families.decoder import Decoder
+from modelbudget.measure.count import count
+from modelbudget.modules.initialise import uninitialised
+from modelbudget.readings import columns, signals, symbols
+from modelbudget.terms import total
+from tests.decoders import decoders
+
+relaxed = settings(
+    deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+
+
+@given(decoders())
+@settings(relaxed, max_examples=2000)
+def test_predicted_is_measured_component_by_component(a):
+    with uninitialised(), torch.device("meta"):
+        counts = count(a.build())
+    measured = {name: c.parameters for name, c in counts.items() if c.parameters}
+    assert {name: term.total for name, term in a.parameters(a).items() if term.total} == measured
+
+
+def test_one_model_for_each_of_a_layers_kinds_is_counted_apart():
+    """Seven layers of a pattern of three mixers and two MLPs after one dense layer."""
+    a = Decoder(
+        n_vocab=11, d_model=6, n_layer=7, n_head=2, n_kv_head=1, d_head=4, d_ff=8,
+        mixers="recurrent attention recurrent", d_hidden=2, position="none",
+        mlps="mlp experts", n_dense_layer=1, n_expert=3, n_expert_per_token=2, d_expert=5,
+    )  # fmt: skip
+    instances = {name: term.instances for name, term in a.parameters(a).items()}
+    assert instances["layer.attention.query"] == instances["layer.norm.attention"] == 2
+    assert instances["layer.recurrent.input"] == instances["layer.norm.recurrent"] == 5
+    assert instances["layer.experts.up"] == instances["layer.norm.experts"] == 3
+    assert instances["layer.mlp.up"] == instances["layer.norm.mlp"] == 4
+
+
+def words_and_sizes(a) -> tuple[dict, dict]:
+    values = a.model_dump()
+    return {n: values[n] for n in a.words()}, {n: int(values[n]) for n in a.sizes()}
+
+
+def in_browser(expression, sizes: dict) -> float:
+    """A Vega expression's value. Its arithmetic is Python's, but for the name of `if`."""
+    text = str(getattr(expression, "expr", expression)).replace("if(", "if_(")
+    known = {"ceil": math.ceil, "if_": lambda test, yes, no: yes if test else no}
+    return eval(text, known, sizes)
+
+
+@given(decoders())
+@settings(relaxed, max_examples=20)
+def test_four_readings_agree(a):
+    words, sizes = words_and_sizes(a)
+    for formula in (Decoder.parameters, Decoder.active_parameters):
+        expected = {name: term.total for name, term in formula(a).items()}
+        in_columns = formula(columns.namespace(Decoder, words))
+        row = pl.DataFrame({name: [size] for name, size in sizes.items()}).select(
+            **{name: pl.lit(1, pl.Int64) * term.each * term.instances
+               for name, term in in_columns.items()}
+        )  # fmt: skip
+        assert row.row(0, named=True) == expected
+        symbolic = formula(symbols.namespace(Decoder, words))
+        values = {sympy.Symbol(name, integer=True): size for name, size in sizes.items()}
+        assert {
+            name: int(sympy.sympify(term.total).subs(values)) for name, term in symbolic.items()
+        } == expected
+        live = formula(signals.namespace(Decoder, words))
+        assert {name: in_browser(term.total, sizes) for name, term in live.items()} == expected
+
+
+BASE = {
+    "n_vocab": 11, "d_model": 6, "n_layer": 2, "n_head": 4, "n_kv_head": 2, "d_head": 4, "d_ff": 8,
+}  # fmt: skip
+EXPERTS = {"mlps": "experts", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 3}
+LATENT = {
+    "mixers": "latent", "position": "rotary", "kv_lora_rank": 3, "d_nope": 2, "d_rope": 2,
+    "d_value": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"n_kv_head": 3}, "n_kv_head = 3 does not divide n_head = 4"),
+        ({"norm": "rmsnorm", "norm_bias": True}, "norm_bias = true needs norm: layernorm"),
+        ({"qk_norm_bias": True}, "qk_norm_bias = true needs .* qk_norm: none"),
+        ({"parallel": True, "norm_placement": "both"}, "parallel: true allows 'pre' alone"),
+        ({"position": "rotary", "d_head": 3}, "d_head = 3 is odd"),
+        ({"position": "rotary", "d_rotary": 3}, "d_rotary = 3 is odd"),
+        ({"position": "rotary", "d_rotary": 6}, "d_rotary = 6 needs .* at most d_head = 4"),
+        ({"d_rotary": 2}, "d_rotary = 2 needs position: rotary"),
+        ({"position": "alibi", "position_offset": 2}, "position_offset = 2 needs position: learn"),
+        ({"n_expert": 4}, "n_expert = 4 needs experts in mlps"),
+        ({"mlps": "experts"}, "n_expert = 0: experts in mlps needs at least 1"),
+        (EXPERTS | {"n_expert_per_token": 5}, "n_expert_per_token = 5 is more than n_expert = 4"),
+        (EXPERTS | {"shared_gate": True}, "shared_gate = true needs shared experts"),
+        (EXPERTS | {"n_dense_layer": 3}, "n_dense_layer = 3 is more than n_layer = 2"),
+        (LATENT | {"kv_lora_rank": 0}, "kv_lora_rank = 0: latent in mixers needs at least 1"),
+        (LATENT | {"position": "learned"}, "latent in mixers needs position: rotary"),
+        (LATENT | {"d_rope": 3}, "d_rope = 3 is odd"),
+        (LATENT | {"sinks": True}, "sinks = true needs attention in mixers, which are 'latent'"),
+        ({"mixers": "none", "position": "alibi"}, "position: alibi needs attention in mixers"),
+        ({"mixers": "none attention", "mlps": "none mlp"}, "layer 1 is empty"),
+        ({"mlps": "none", "parallel": True}, "parallel = true needs a mixer and an MLP"),
+        ({"mlps": "dense"}, "allowed: mlp, experts, none"),
+        ({"mixers": ""}, "allowed: attention, latent, recurrent, none"),
+    ],
+)  # fmt: skip
+def test_illegal_records_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Decoder(**BASE | fields)
+
+
+def test_active_parameters_leave_out_the_experts_passed_by():
+    a = Decoder(**BASE | EXPERTS | {"d_shared": 5, "up_bias": True})
+    one_expert = 2 * a.d_model * a.d_expert + a.d_expert
+    passed_by = a.n_layer * (a.n_expert - a.n_expert_per_token) * one_expert
+    assert total(a.active_parameters(a)) == total(a.parameters(a)) - passed_by
