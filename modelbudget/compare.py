@@ -2,7 +2,7 @@
 
 import polars as pl
 
-KEYS = ["architecture", "component", "quantity"]
+KEYS = ["architecture", "run", "component", "quantity"]
 
 
 def compare(
@@ -12,8 +12,13 @@ def compare(
 
     Columns: point, label, the swept fields, component, quantity, each, instances, predicted,
     measured, difference (measured − predicted; a missing side counts as 0), agrees, method,
-    shared_with. A component that only one side has does not agree.
+    shared_with. A component that only one side has does not agree. Where there is no formula,
+    predicted, difference and agrees are null.
     """
+    no_formula = predicted.filter(pl.col("component").is_null()).select(
+        "architecture", "run", "quantity", no_formula=True
+    )
+    predicted = predicted.filter(pl.col("component").is_not_null())
     both = predicted.join(measured, on=KEYS, how="full", coalesce=True)
     missing_on_one_side = pl.col("predicted").is_null() ^ pl.col("measured").is_null()
     difference = pl.col("measured").fill_null(0) - pl.col("predicted").fill_null(0)
@@ -24,12 +29,15 @@ def compare(
         difference=difference,
         agrees=(difference == 0) & (~missing_on_one_side | owned_elsewhere),
     )
-    method = measured.select("architecture", "method").unique()
-    both = both.drop("method").join(method, on="architecture", how="left")
+    both = both.join(no_formula, on=["architecture", "run", "quantity"], how="left").with_columns(
+        pl.when(pl.col("no_formula").is_null()).then(pl.col("predicted", "difference", "agrees"))
+    )
+    method = measured.select("architecture", "run", "method").unique()
+    both = both.drop("method").join(method, on=["architecture", "run"], how="left")
     return (
-        points.select("point", "label", "architecture", *axes)
-        .join(both, on="architecture", how="left")
-        .drop("architecture")
+        points.select("point", "label", "architecture", "run", *axes)
+        .join(both, on=["architecture", "run"], how="left")
+        .drop("architecture", "run")
         .select(
             "point", "label", *axes, "component", "quantity", "each", "instances",
             "predicted", "measured", "difference", "agrees", "method", "shared_with",
@@ -39,9 +47,9 @@ def compare(
 
 
 def verdict(comparison: pl.DataFrame) -> dict[str, int]:
-    """How many components of how many agree, over how many points."""
+    """How many components of how many that have a formula agree, over how many points."""
     return {
         "points": comparison["point"].n_unique(),
-        "compared": comparison.height,
+        "compared": comparison["agrees"].count(),
         "agreed": int(comparison["agrees"].sum()),
     }

@@ -6,7 +6,8 @@ from modelbudget.expand import Expanded
 
 
 def points_table(expanded: Expanded) -> pl.DataFrame:
-    """Columns: point, label, base, family, architecture (content digest), then the fields.
+    """Columns: point, label, base, family, architecture and run (content digests), then the fields
+    of both.
 
     Fields that a point's family does not have are null.
     """
@@ -17,7 +18,9 @@ def points_table(expanded: Expanded) -> pl.DataFrame:
             "base": point.base,
             "family": point.architecture.name(),
             "architecture": point.architecture.digest(),
+            "run": point.run.digest(),
             **point.architecture.model_dump(),
+            **point.run.model_dump(),
         }
         for point in expanded.points
     ]

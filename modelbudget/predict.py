@@ -1,52 +1,79 @@
 """Closed formulas over a table of points, all rows at once. Knows no module and no torch."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import polars as pl
 
 from modelbudget.architecture import Architecture
-from modelbudget.expand import BYTES
 from modelbudget.families import families
 from modelbudget.readings import columns
-from modelbudget.terms import Term
+from modelbudget.run import Run
+from modelbudget.terms import Term, Terms
+
+KEYS = ["architecture", "run"]
 
 
-def predict(points: pl.DataFrame, dtype: str, quantities: list[str]) -> pl.DataFrame:
-    """One row for each architecture × component × quantity that is not zero.
+def predict(points: pl.DataFrame, quantities: list[str]) -> pl.DataFrame:
+    """One row for each architecture × run × component × quantity that is not zero.
 
-    Columns: architecture, component, quantity, each (value of one instance), instances, predicted
-    (each × instances). Units: a count for `parameters`, bytes for `parameter_bytes`.
+    Columns: architecture, run, component, quantity, each (value of one instance), instances,
+    predicted (each × instances). Units: a count for `parameters`, bytes, floating-point
+    operations. Where there is no formula, one row without component and prediction says so.
     """
-    distinct = points.unique("architecture", keep="first", maintain_order=True)
-    unit = {"parameters": 1, "parameter_bytes": BYTES[dtype]}
+    distinct = points.unique(KEYS, keep="first", maintain_order=True)
     parts = [
-        _rows(rows.lazy(), component, quantity, term, unit[quantity])
-        for family, words, rows in _alike(distinct)
-        for component, term in family.parameters(columns.namespace(family, words)).items()
+        rows
+        for family, a, r, alike in _alike(distinct)
         for quantity in quantities
+        for rows in _rows_of(alike.lazy(), quantity, *_formula(family, quantity, a, r))
     ]
     table = pl.concat(pl.collect_all(parts))
-    return table.filter(pl.col("predicted") != 0).sort("architecture", "component", "quantity")
+    return table.filter(pl.col("predicted").is_null() | (pl.col("predicted") != 0)).sort(
+        *KEYS, "component", "quantity"
+    )
 
 
-def _alike(points: pl.DataFrame) -> Iterator[tuple[type[Architecture], dict, pl.DataFrame]]:
+def _alike(
+    points: pl.DataFrame,
+) -> Iterator[tuple[type[Architecture], SimpleNamespace, SimpleNamespace, pl.DataFrame]]:
     """Points of one family with the same words: one formula serves them all."""
     for (name,), rows in points.partition_by("family", as_dict=True).items():
         family = families()[name]
-        words = family.words()
-        if not words:
-            yield family, {}, rows
-            continue
+        words = [*family.words(), *Run.words()]
         for values, same in rows.partition_by(words, as_dict=True).items():
-            yield family, dict(zip(words, values, strict=True)), same
+            of_both = dict(zip(words, values, strict=True))
+            a, r = (
+                columns.namespace(kind, {word: of_both[word] for word in kind.words()})
+                for kind in (family, Run)
+            )
+            yield family, a, r, same
 
 
-def _rows(rows: pl.LazyFrame, component: str, quantity: str, term: Term, unit: int) -> pl.LazyFrame:
-    each = pl.lit(unit, pl.Int64) * term.each
-    instances = pl.lit(1, pl.Int64) * term.instances
+def _formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, object]:
+    """The terms of a quantity, and where they hold: 1, 0 or a column of both."""
+    if quantity == "parameters":
+        return family.parameters(a), 1
+    if quantity == "parameter_bytes":
+        return family.parameter_bytes(a, r), 1
+    holds = family.covered(a, r) if hasattr(family, quantity) else 0
+    if isinstance(holds, int) and not holds:
+        return {}, 0
+    return getattr(family, quantity)(a, r), holds
+
+
+def _rows_of(rows: pl.LazyFrame, quantity: str, terms: Terms, holds) -> Iterator[pl.LazyFrame]:
+    holds = pl.lit(1, pl.Int64) * holds == 1
+    for component, term in terms.items():
+        yield _rows(rows.filter(holds), component, quantity, term)
+    yield _rows(rows.filter(~holds), None, quantity, Term(None, None))
+
+
+def _rows(rows: pl.LazyFrame, component: str | None, quantity: str, term: Term) -> pl.LazyFrame:
+    each, instances = (pl.lit(1, pl.Int64) * value for value in term)
     return rows.select(
-        "architecture",
-        component=pl.lit(component),
+        *KEYS,
+        component=pl.lit(component, pl.String),
         quantity=pl.lit(quantity),
         each=each,
         instances=instances,

@@ -1,7 +1,7 @@
 """What a sweep file may say. `workflow/schemas/sweep.schema.json` is generated from here."""
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -10,6 +10,21 @@ from modelbudget.architecture import Count
 MAX_POINTS = 100_000
 
 Value = bool | int | str
+
+OfParameters = Literal["parameters", "parameter_bytes"]
+OfTraining = Literal[
+    "gradient_bytes",
+    "optimizer_bytes",
+    "saved_bytes",
+    "flops_forward",
+    "flops_backward",
+    "peak_training_bytes",
+    "uncounted_calls",
+]
+Quantity = OfParameters | OfTraining
+OF_PARAMETERS = frozenset(get_args(OfParameters))
+OF_TRAINING = frozenset(get_args(OfTraining))
+"""Quantities that only a step of training shows."""
 
 
 class _Strict(BaseModel):
@@ -58,15 +73,12 @@ Axis = Annotated[
 class Measure(_Strict):
     """What to measure, and where."""
 
-    quantities: list[Literal["parameters", "parameter_bytes"]] = Field(
-        ["parameters", "parameter_bytes"], min_length=1
-    )
+    quantities: list[Quantity] = Field(["parameters", "parameter_bytes"], min_length=1)
     device: Literal["auto", "meta", "cpu", "cuda"] = Field(
         "auto",
         description="auto: CUDA where there is one and the model fits, else CPU where its bytes "
         "fit memory_share of the free memory, else meta (no storage)",
     )
-    dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
     memory_share: float = Field(
         0.5, gt=0, le=1, description="auto: the share of free memory that models may fill"
     )
@@ -78,7 +90,9 @@ class Sweep(_Strict):
     title: str = Field(min_length=1)
     question: str = Field(min_length=1, description="Markdown: what this sweep asks, and why")
     base: str | None = Field(None, description="a family, a series or a model; see configs/models")
-    fixed: dict[str, Value] = Field({}, description="fields set for every point")
+    fixed: dict[str, Value] = Field(
+        {}, description="fields of the architecture and of the run, set for every point"
+    )
     grid: dict[str, Axis] = Field({}, description="fields to vary: every combination")
     points: list[dict[str, Value]] = Field(
         [], description="points given one by one; `base` and `label` may be set here too"

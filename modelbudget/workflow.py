@@ -72,7 +72,7 @@ def _out_of_reach(sweep: Expanded) -> list[str]:
     if device == "cpu":
         share = sweep.sweep.measure.memory_share
         free = int(psutil.virtual_memory().available * share)
-        largest = max(predicted_bytes(p.architecture, sweep.sweep) for p in sweep.points)
+        largest = max(predicted_bytes(p.architecture, p.run) for p in sweep.points)
         if largest > free:
             return [
                 f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of the free "
@@ -103,10 +103,10 @@ def code(*parts: str) -> str:
 
 
 def content(expanded: Expanded) -> str:
-    """Digest of what is measured: architectures and settings, not the words around them."""
+    """Digest of what is measured: architectures, runs, settings; not the words around them."""
     digest = hashlib.sha256(expanded.sweep.measure.model_dump_json().encode())
     for point in expanded.points:
-        digest.update(point.architecture.digest().encode())
+        digest.update(f"{point.architecture.digest()} {point.run.digest()}".encode())
     return digest.hexdigest()[:16]
 
 

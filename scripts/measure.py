@@ -10,11 +10,11 @@ from modelbudget.workflow import MODELS
 start_log(snakemake)
 expanded = expand(Path(snakemake.input.sweep), Catalogue(MODELS))
 settings = expanded.sweep.measure
-# Dictionary: a model that stands at two points is measured once.
-architectures = list({p.architecture.digest(): p.architecture for p in expanded.points}.values())
-results = measure_all(
-    architectures, settings.device, settings.dtype, settings.memory_share, snakemake.threads
-)
+# Dictionary: what stands at two points is measured once.
+models = {
+    (p.architecture.digest(), p.run.digest()): (p.architecture, p.run) for p in expanded.points
+}
+results = measure_all(list(models.values()), settings, snakemake.threads)
 
 # Imported after the pool has ended: Polars' threads and forked processes do not mix.
 from modelbudget.measure.table import measured_table  # noqa: E402

@@ -9,9 +9,13 @@ yes_or_no = st.booleans()
 
 
 @st.composite
-def decoders(draw) -> Decoder:
-    """Every switch, every word and every size is drawn; the record is legal by construction."""
-    mixers = draw(st.lists(st.sampled_from(["attention", "latent", "recurrent"]), min_size=1))[:3]
+def decoders(draw, covered: bool = False) -> Decoder:
+    """Every switch, every word and every size is drawn; the record is legal by construction.
+
+    `covered`: only what the formulas of a run hold for.
+    """
+    kinds = ["attention"] if covered else ["attention", "latent", "recurrent"]
+    mixers = draw(st.lists(st.sampled_from(kinds), min_size=1))[:3]
     mlps = draw(st.lists(st.sampled_from(["mlp", "experts"]), min_size=1))[:3]
     parallel = draw(yes_or_no)
     if not parallel and draw(yes_or_no):
@@ -56,7 +60,7 @@ def decoders(draw) -> Decoder:
     positions = ["none", "learned", "sinusoidal", "rotary", "alibi", "buckets", "relative"]
     if "latent" in mixers:
         positions = ["rotary"]
-    elif "attention" not in mixers:
+    elif covered or "attention" not in mixers:
         positions = positions[:4]
     fields["position"] = draw(st.sampled_from(positions))
     if fields["position"] == "learned":
@@ -64,8 +68,9 @@ def decoders(draw) -> Decoder:
     if fields["position"] == "rotary":
         fields["d_rotary"] = draw(st.integers(0, d_head // 2)) * 2
     if "attention" in mixers:
-        for name in ("query_bias", "key_bias", "value_bias", "output_bias", "sinks"):
+        for name in ("query_bias", "key_bias", "value_bias", "output_bias"):
             fields[name] = draw(yes_or_no)
+        fields["sinks"] = not covered and draw(yes_or_no)
         fields["qk_norm"] = draw(st.sampled_from(["none", "shared", "separate", "joint"]))
         shifts = norm == "layernorm" and norm_scale and fields["qk_norm"] != "none"
         fields["qk_norm_bias"] = shifts and draw(yes_or_no)

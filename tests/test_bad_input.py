@@ -125,7 +125,7 @@ def test_one_mistake_one_line(mistakes, tmp_path, text, fragments):
 
 def test_all_mistakes_of_all_files_at_once(mistakes):
     lines = mistakes(
-        a__yaml="base: palm-8b\ngird: {}\nmeasure: {dtype: x}\n"
+        a__yaml="base: palm-8b\ngird: {}\nmeasure: {device: x}\n"
         "grid: {n_layer: [0, -1], tide: [true]}\n",
         b__yaml="base: gpt\ngrid: {n_layer: [1]}",
         good__yaml=GOOD,

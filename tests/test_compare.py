@@ -15,18 +15,18 @@ from modelbudget.predict import predict
 def compared(sweep):
     def run(text: str) -> pl.DataFrame:
         expanded = sweep(text)
-        architectures = [point.architecture for point in expanded.points]
+        settings = expanded.sweep.measure
+        models = [(point.architecture, point.run) for point in expanded.points]
         points = points_table(expanded)
-        quantities = ["parameters", "parameter_bytes"]
-        measured = measured_table(
-            measure_all(architectures, "meta", "bfloat16", 0.5, 1), quantities
-        )
-        return compare(points, predict(points, "bfloat16", quantities), measured, ["n_layer"])
+        measured = measured_table(measure_all(models, settings, 1), settings.quantities)
+        return compare(points, predict(points, settings.quantities), measured, ["n_layer"])
 
     return run
 
 
-GPT2 = "base: gpt-2-124m\ngrid: {n_layer: [1, 12]}"
+GPT2 = (
+    "base: gpt-2-124m\nfixed: {dtype: bfloat16}\ngrid: {n_layer: [1, 12]}\nmeasure: {device: meta}"
+)
 
 
 def test_right_formulas_agree(compared):
@@ -41,7 +41,9 @@ def test_right_formulas_agree(compared):
 
 def test_a_wrong_formula_is_caught_where_it_is_wrong(compared, monkeypatch):
     right = mlp.parameters
-    monkeypatch.setattr(mlp, "parameters", lambda a: right(a) | {"down": a.d_ff * a.d_model})
+    monkeypatch.setattr(
+        mlp, "parameters", lambda a, d_ff=None: right(a, d_ff) | {"down": a.d_ff * a.d_model}
+    )
     wrong = compared(GPT2).filter(~pl.col("agrees"))
     assert set(wrong["component"]) == {"layer.mlp.down"}
     differences = wrong.filter(pl.col("quantity") == "parameters").sort("n_layer")["difference"]
@@ -50,7 +52,7 @@ def test_a_wrong_formula_is_caught_where_it_is_wrong(compared, monkeypatch):
 
 def test_a_component_without_a_formula_is_caught(compared, monkeypatch):
     right = mlp.parameters
-    monkeypatch.setattr(mlp, "parameters", lambda a: {"up": right(a)["up"]})
+    monkeypatch.setattr(mlp, "parameters", lambda a, d_ff=None: {"up": right(a, d_ff)["up"]})
     wrong = compared(GPT2).filter(~pl.col("agrees"))
     assert set(wrong["component"]) == {"layer.mlp.down"}
     assert wrong["predicted"].is_null().all()
@@ -58,7 +60,9 @@ def test_a_component_without_a_formula_is_caught(compared, monkeypatch):
 
 def test_a_formula_without_a_component_is_caught(compared, monkeypatch):
     right = mlp.parameters
-    monkeypatch.setattr(mlp, "parameters", lambda a: right(a) | {"router": a.d_model})
+    monkeypatch.setattr(
+        mlp, "parameters", lambda a, d_ff=None: right(a, d_ff) | {"router": a.d_model}
+    )
     wrong = compared(GPT2).filter(~pl.col("agrees"))
     assert set(wrong["component"]) == {"layer.mlp.router"}
     assert wrong["measured"].is_null().all()

@@ -11,6 +11,7 @@ from strategies import architectures
 from modelbudget.expand import named_architecture
 from modelbudget.predict import predict
 from modelbudget.readings import signals, symbols
+from modelbudget.run import Run
 from modelbudget.terms import total
 
 
@@ -28,8 +29,9 @@ def as_integers(architecture) -> dict[str, int]:
 
 
 def as_columns(architecture) -> dict[str, int]:
-    row = {"architecture": "it", "family": architecture.name(), **architecture.model_dump()}
-    table = predict(pl.DataFrame([row]), "float32", ["parameters"])
+    row = {"architecture": "it", "run": "so", "family": architecture.name()}
+    row |= architecture.model_dump() | Run().model_dump()
+    table = predict(pl.DataFrame([row]), ["parameters"])
     return dict(table.select("component", "predicted").iter_rows())
 
 

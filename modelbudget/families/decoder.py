@@ -16,6 +16,7 @@ from modelbudget.components import (
     layer,
     mlp,
     norm,
+    optimizer,
     recurrent,
 )
 from modelbudget.components.embedding import FactorisedFields, HeadFields, PositionFields
@@ -23,7 +24,8 @@ from modelbudget.components.experts import ExpertsFields
 from modelbudget.components.latent import LatentFields
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.pattern import instances, pattern
-from modelbudget.terms import Terms, part
+from modelbudget.run import bytes_of
+from modelbudget.terms import Terms, part, scaled
 
 NEEDS = {
     "experts": ("mlps", ("n_expert", "n_expert_per_token", "d_expert")),
@@ -111,7 +113,7 @@ class Decoder(
     @staticmethod
     def parameters(a) -> Terms:
         """All parameters: those of every expert."""
-        return decoder(a, a.n_expert)
+        return parameters(a, experts.parameters(a, a.n_expert))
 
     @staticmethod
     def active_parameters(a) -> Terms:
@@ -120,7 +122,50 @@ class Decoder(
         The input embedding counts in full, as in Mixtral's and Qwen 3's figures; DeepSeek's and
         gpt-oss's leave it out.
         """
-        return decoder(a, a.n_expert_per_token)
+        return parameters(a, experts.parameters(a, a.n_expert_per_token))
+
+    @staticmethod
+    def covered(a, r):
+        """Attention without a mask of its own (ALiBi, T5's and relative positions, sinks have
+        one), with MLPs or experts of any kind.
+        """
+        if not set(a.mixers.split()) <= {"attention", "none"}:
+            return 0
+        return int(a.position in ("none", "learned", "sinusoidal", "rotary")) * (1 - a.sinks)
+
+    @staticmethod
+    def gradient_bytes(a, r) -> Terms:
+        """One number in the run's dtype for each parameter that gets a gradient."""
+        return scaled(parameters(a, experts.trained(a)), bytes_of(r.dtype))
+
+    @staticmethod
+    def optimizer_bytes(a, r) -> Terms:
+        return optimizer.states(r, parameters(a, experts.trained(a)), tensors(a))
+
+    @staticmethod
+    def saved_bytes(a, r) -> Terms:
+        """Bytes that the forward pass and the loss keep for the backward pass."""
+        reads_alone = 1 - a.parallel * a.shared_norm
+        parts = {
+            "attention": attention.saved(a, r),
+            "mlp": mlp.saved(a, r, reads_alone),
+            "experts": experts.saved(a, r, reads_alone),
+        }
+        second = layer.saved_of_second_norm(a, r)
+        norms = {"mlp": second, "experts": second}
+        return assemble(a, embedding.saved(a, r), parts, norm.saved(a, r), norms)
+
+    @staticmethod
+    def flops_forward(a, r) -> Terms:
+        """Operations of matrix products, two for a product and a sum."""
+        return flops(a, r, 4)
+
+    @staticmethod
+    def flops_backward(a, r) -> Terms:
+        """Each product again twice, for the gradients of both its factors. Flash attention also
+        computes its scores again: five products instead of four (Dao 2024, §3.1.2).
+        """
+        return scaled(flops(a, r, 5 if r.attention == "flash" else 4), 2)
 
     def build(self):
         from modelbudget.modules.decoder import DecoderModel
@@ -128,26 +173,54 @@ class Decoder(
         return DecoderModel(self)
 
 
-def decoder(a, n_expert) -> Terms:
-    """The whole model, with n_expert experts in each layer that has any."""
-    values = {
+def parameters(a, of_experts: dict) -> Terms:
+    """The whole model, with what `of_experts` says of a layer that has any."""
+    parts = {
         "attention": attention.parameters(a),
         "latent": latent.parameters(a),
         "recurrent": recurrent.parameters(a),
         "mlp": mlp.parameters(a),
-        "experts": experts.parameters(a, n_expert),
-        "none": None,
+        "experts": of_experts,
     }
     if a.position == "relative":
-        values["attention"] |= attention.relative_positions(a)
+        parts["attention"] |= attention.relative_positions(a)
+    ends = {"embedding.position": embedding.position(a), **embedding.factorised(a)}
+    return assemble(a, ends, parts, norm.parameters(a))
+
+
+def tensors(a) -> Terms:
+    """Tensors that get a gradient, where `covered`."""
+    parts = {
+        "attention": attention.tensors(a),
+        "mlp": mlp.tensors(a),
+        "experts": experts.tensors(a),
+    }
+    return assemble(a, embedding.tensors(a), parts, norm.tensors(a))
+
+
+def flops(a, r, products: int) -> Terms:
+    """Matrix products of one pass; `products` as attention's."""
+    parts = {
+        "attention": attention.flops(a, r, products),
+        "mlp": mlp.flops(a, r),
+        "experts": experts.flops(a, r),
+    }
+    return assemble(a, embedding.flops(a, r), parts, 0)
+
+
+def assemble(a, ends: dict, parts: dict[str, dict], one_norm, norms: dict | None = None) -> Terms:
+    """Put what each kind of part holds into the layers that have it, between the two ends.
+
+    `one_norm` is what a norm holds; `norms`, by part, where the norm before that part differs.
+    """
     layers = instances(a.mixers, a.n_layer) | instances(a.mlps, a.n_layer - a.n_dense_layer)
     layers["mlp"] = a.n_dense_layer + layers.get("mlp", 0)
-    terms = part("embedding", {"position": embedding.position(a)})
-    terms |= part("", embedding.factorised(a))
-    for name, n_layer in layers.items():
-        if name != "none":
-            terms |= part("layer", layer.sublayer(a, name, values[name]), n_layer)
-    terms |= part("layer", layer.shared_norm(a), a.n_layer)
-    one_norm = norm.parameters(a)
+    terms = part("", ends)
+    for name, values in parts.items():
+        if name in layers:
+            norm_of_part = (norms or {}).get(name, one_norm)
+            held = layer.sublayer(a, name, values, norm_of_part)
+            terms |= part("layer", held, layers[name])
+    terms |= part("layer", layer.shared_norm(a, one_norm), a.n_layer)
     norms = {"embedding": a.embedding_norm * one_norm, "final": a.final_norm * one_norm}
     return terms | part("norm", norms)

@@ -1,6 +1,6 @@
-"""Which kernel computes attention and dropout, whatever the device.
+"""Which kernels compute attention and norms, whatever the device.
 
-The same model saves other tensors under another kernel. A traced model without storage runs the
+The same model saves other tensors under other kernels. A model traced without storage runs the
 very operations that a GPU would, so that its figures hold there.
 """
 
@@ -12,39 +12,70 @@ aten = torch.ops.aten
 
 
 class Kernels(TorchFunctionMode):
-    """Inside this context scaled_dot_product_attention and dropout run as the words say.
+    """Inside this context attention and norms run as the words of a run say.
 
-    attention: `math` (scores written out), `flash` (Dao et al. 2022, as on a GPU), `flash_cpu`
-    (torch's own for the CPU). Raises ValueError where a mask meets a kernel that takes none.
+    kernels: `gpu` or `cpu`; attention: `math` (scores written out) or `flash` (Dao et al. 2022).
+    Raises ValueError where a mask meets a kernel that takes none.
     """
 
-    def __init__(self, attention: str):
+    def __init__(self, kernels: str, attention: str):
         super().__init__()
-        self.attend = {"math": math, "flash": flash, "flash_cpu": flash_cpu}[attention]
+        attend = {
+            ("gpu", "math"): attention_math,
+            ("cpu", "math"): attention_math,
+            ("gpu", "flash"): attention_flash,
+            ("cpu", "flash"): attention_flash_cpu,
+        }
+        self.replaced = {F.scaled_dot_product_attention: attend[kernels, attention]}
+        if kernels == "gpu":
+            self.replaced[F.rms_norm] = rms_norm
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if func is F.scaled_dot_product_attention:
-            return self.attend(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+        return self.replaced.get(func, func)(*args, **(kwargs or {}))
 
 
-def flash(q, k, v, mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False):
-    refuse(mask)
-    return aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal)[0]
-
-
-def flash_cpu(q, k, v, mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False):
-    return aten._scaled_dot_product_flash_attention_for_cpu(
-        q, k, v, dropout_p, is_causal, attn_mask=mask
-    )[0]
-
-
-def math(q, k, v, mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False):
+def attention_math(q, k, v, mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False):
     return aten._scaled_dot_product_attention_math(
         q, k, v, mask, dropout_p, is_causal, enable_gqa=enable_gqa
     )[0]
 
 
+def attention_flash(q, k, v, mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False):
+    refuse(mask)
+    return aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal)[0]
+
+
+def attention_flash_cpu(q, k, v, mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False):
+    refuse(mask)
+    return aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, dropout_p, is_causal)[0]
+
+
 def refuse(mask) -> None:
     if mask is not None:
         raise ValueError("attention: flash takes no mask; use math")
+
+
+def rms_norm(x, normalized_shape, weight=None, eps=None):
+    """Torch composes it of simpler operations without storage, of one on a GPU."""
+    if x.is_meta:
+        return FusedRMSNorm.apply(x, len(normalized_shape), weight)
+    return F.rms_norm(x, normalized_shape, weight, eps)
+
+
+class FusedRMSNorm(torch.autograd.Function):
+    """What a GPU's fused RMSNorm (`aten._fused_rms_norm`) allocates and saves, without storage:
+    the input, the weight and, in at least single precision, 1/rms of each vector.
+    """
+
+    @staticmethod
+    def forward(ctx, x, n_dim: int, weight):
+        exact = torch.promote_types(x.dtype, torch.float32)
+        inverse = x.new_empty(x.shape[:-n_dim], dtype=exact)
+        ctx.save_for_backward(x, weight, inverse)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight, _ = ctx.saved_tensors
+        of_weight = None if weight is None else torch.empty_like(weight)
+        return torch.empty_like(x), None, of_weight

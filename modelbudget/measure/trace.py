@@ -5,7 +5,7 @@ Works alike without storage (`meta`) and with it: what is watched are the tensor
 
 import weakref
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import torch
@@ -16,70 +16,84 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
 from modelbudget.measure.count import component_of
 
 OUTSIDE = "loss"
 """The component of what runs outside the model: the loss."""
 
+aten = torch.ops.aten
+FLOPS = flop_registry | {
+    # Torch knows the operations of a GPU's attention; those of its own for a CPU are the same.
+    aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: sdpa_backward_flop,
+}
+
 
 class Trace(TorchDispatchMode):
     """Live and peak bytes, saved bytes and FLOPs while it is active.
 
     Give it the model before anything runs; its parameters count as live from the start.
-    Attributes: `live` and `peak` (bytes), `saved` (bytes by component), `flops` (by phase and
-    component), `uncounted` (calls by name of operations on floating tensors that have no FLOP
-    formula in torch).
+    Attributes: `live` and `peak` (bytes), `flops` (by phase and component), `uncounted` (calls by
+    name of operations that have no FLOP formula, views left out).
     """
 
     def __init__(self, model: nn.Module):
         super().__init__()
         self.live = self.peak = 0
-        self.saved: Counter[str] = Counter()
         self.flops: dict[str, Counter[str]] = {}
         self.uncounted: Counter[str] = Counter()
-        self.phase = ""
-        self.saving = True
         self._watched: dict[int, weakref.ref] = {}
-        self._saved_storages: dict[int, torch.UntypedStorage] = {}
-        self._parameters: set[int] = set()
+        self._saved: list[weakref.ref[_Saved]] = []
         self._component = [OUTSIDE]
         self._names = {
             module: component_of(f"{path}.weight") if path else OUTSIDE
             for path, module in model.named_modules()
         }
+        self._parameters = {p.untyped_storage()._cdata for p in model.parameters()}
         for parameter in model.parameters():
-            self._parameters.add(parameter.untyped_storage()._cdata)
             self._watch(parameter)
 
     @contextmanager
     def watching(self, phase: str):
         """Everything that runs in this block belongs to the phase; its own peak starts here."""
-        self.phase, self.peak = phase, self.live
-        self.flops.setdefault(phase, Counter())
-        hooks = [
-            register_module_forward_pre_hook(self._enter),
-            register_module_forward_hook(self._leave, always_call=True),
-        ]
-        try:
-            with saved_tensors_hooks(self._pack, self._unpack), self:
-                yield self
-        finally:
-            for hook in hooks:
-                hook.remove()
+        self.peak = self.live
+        self._flops = self.flops.setdefault(phase, Counter())
+        with ExitStack() as stack:
+            stack.callback(register_module_forward_pre_hook(self._enter).remove)
+            stack.callback(register_module_forward_hook(self._leave, always_call=True).remove)
+            stack.enter_context(saved_tensors_hooks(self._pack, _unpack(self._component)))
+            stack.enter_context(self)
+            yield self
+
+    def saved(self) -> Counter[str]:
+        """Bytes that autograd holds now, by the component that first asked for them; parameters,
+        which are there anyway, left out.
+        """
+        found: Counter[str] = Counter()
+        seen = set(self._parameters)
+        for reference in self._saved:
+            saved = reference()
+            if saved is not None:
+                storage = saved.tensor.untyped_storage()
+                if storage._cdata not in seen:
+                    seen.add(storage._cdata)
+                    found[saved.component] += storage.nbytes()
+        return found
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
+        if func.is_view:
+            return out
         for tensor in out if isinstance(out, tuple | list) else (out,):
             if isinstance(tensor, torch.Tensor):
                 self._watch(tensor)
-        formula = flop_registry.get(func._overloadpacket)
-        if formula is not None:
-            flops = formula(*args, **(kwargs or {}), out_val=out)
-            self.flops[self.phase][self._component[-1]] += flops
-        elif not func.is_view:
+        formula = FLOPS.get(func._overloadpacket)
+        if formula is None:
             self.uncounted[str(func._overloadpacket)] += 1
+        else:
+            self._flops[self._component[-1]] += formula(*args, **(kwargs or {}), out_val=out)
         return out
 
     def _watch(self, tensor: torch.Tensor) -> None:
@@ -92,27 +106,38 @@ class Trace(TorchDispatchMode):
             self.peak = max(self.peak, self.live)
 
     def _freed(self, key: int, n_bytes: int, _) -> None:
-        self._watched.pop(key, None)
+        del self._watched[key]
         self.live -= n_bytes
 
     def _enter(self, module: nn.Module, _) -> None:
-        # A module of somebody else's (a loss) runs inside whatever runs it.
+        # A module of somebody else's runs inside whatever runs it.
         self._component.append(self._names.get(module, self._component[-1]))
 
     def _leave(self, *_) -> None:
         self._component.pop()
 
-    def _pack(self, tensor: torch.Tensor):
-        storage = tensor.untyped_storage()
-        key = storage._cdata
-        component = self._component[-1]
-        if self.saving and key not in self._saved_storages and key not in self._parameters:
-            self._saved_storages[key] = storage
-            self.saved[component] += storage.nbytes()
-        return tensor, component
+    def _pack(self, tensor: torch.Tensor) -> "_Saved":
+        saved = _Saved(tensor, self._component[-1])
+        self._saved.append(weakref.ref(saved))
+        return saved
 
-    def _unpack(self, packed):
-        # A backward operation reads what forward saved just before it runs: so it is the
-        # component that saved it which now computes.
-        tensor, self._component[-1] = packed
-        return tensor
+
+class _Saved:
+    """A tensor that an operation keeps for its backward; it dies with what keeps it."""
+
+    __slots__ = ("__weakref__", "component", "tensor")
+
+    def __init__(self, tensor: torch.Tensor, component: str):
+        self.tensor, self.component = tensor, component
+
+
+def _unpack(component: list[str]):
+    """A backward operation reads what forward saved just before it runs: so it is the component
+    that saved it which now computes.
+    """
+
+    def unpack(saved: _Saved) -> torch.Tensor:
+        component[-1] = saved.component
+        return saved.tensor
+
+    return unpack

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-from fractions import Fraction
 from typing import NamedTuple
 
 import jinja2
@@ -15,7 +14,7 @@ from markupsafe import Markup
 from modelbudget.catalogue import Catalogue
 from modelbudget.charts.headline import headline, largest
 from modelbudget.charts.words import count, percent
-from modelbudget.expand import resolve
+from modelbudget.expand import named_architecture
 from modelbudget.report import formulas, specs, tables, verdict
 
 COUNTED_BY_HAND = 10_000
@@ -134,9 +133,7 @@ def _known_models(catalogue: Catalogue) -> dict[str, str]:
     known = {}
     for base in catalogue.bases.values():
         if base.model is not None:
-            fields = resolve(base, {}, {})
-            whole = {k: int(v) if isinstance(v, Fraction) else v for k, v in fields.items()}
-            known.setdefault(base.family.model_validate(whole).digest(), base.label)
+            known.setdefault(named_architecture(base).digest(), base.label)
     return known
 
 

@@ -13,7 +13,9 @@ rule points:
     conda:
         "../../environment.yml"
     params:
-        code=plan.code("architecture.py", "catalogue.py", "components", "expand.py", "families"),
+        code=plan.code(
+            "architecture.py", "catalogue.py", "components", "expand.py", "families", "run.py"
+        ),
     message:
         "{wildcards.sweep}: write out the points"
     script:

@@ -1,0 +1,102 @@
+"""How a model runs: batch, precision, optimizer, kernels. The other half of a point of a sweep."""
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from modelbudget.record import Count, Record
+
+BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+HALF = ("bfloat16", "float16")
+FULL = ("float32", "float64")
+FLASH_MULTIPLE, FLASH_WIDEST = 8, 256
+"""Head widths that FlashAttention 2 was written for: multiples of 8 up to 256."""
+
+
+class Run(Record):
+    """One step of training, or one use, of a model. No field has the name of an architecture's."""
+
+    batch: Count = Field(1, description="sequences in one step")
+    length: Count = Field(1024, description="tokens in each sequence")
+    dtype: Literal["float64", "float32", "bfloat16", "float16"] = Field(
+        "float32", description="of parameters, gradients and activations"
+    )
+    master_weights: bool = Field(
+        False,
+        description="the optimizer keeps a float32 copy of half-precision parameters and works "
+        "on that (Micikevicius et al. 2018, §3.1)",
+    )
+    optimizer: Literal["sgd", "momentum", "adamw"] = "adamw"
+    foreach: bool = Field(
+        False, description="the optimizer treats all tensors at once: faster, with larger peaks"
+    )
+    kernels: Literal["gpu", "cpu"] = Field(
+        "gpu",
+        description="whose operations run: a GPU's fused norms and dropout (traced without "
+        "storage, or on CUDA), or those of a CPU (traced, or really allocated)",
+    )
+    attention: Literal["math", "flash"] = Field(
+        "math",
+        description="scores written out in memory, or never (FlashAttention: Dao et al. 2022)",
+    )
+
+    derived: ClassVar[dict[str, str]] = {"length": "min(n_ctx, 1024)"}
+
+    @model_validator(mode="after")
+    def has_a_copy_of_halves(self) -> Self:
+        if self.master_weights and self.dtype not in HALF:
+            raise ValueError(
+                f"master_weights = true: dtype = {self.dtype} needs no copy of higher precision; "
+                f"allowed with dtype: {', '.join(HALF)}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def kernels_know_dtype(self) -> Self:
+        if self.kernels == "cpu" and self.dtype not in FULL:
+            raise ValueError(
+                f"dtype = {self.dtype}: kernels: cpu keep other statistics in half precision on "
+                f"each device; allowed: {', '.join(FULL)}, or kernels: gpu"
+            )
+        if (self.kernels, self.attention) == ("gpu", "flash") and self.dtype not in HALF:
+            raise ValueError(
+                f"dtype = {self.dtype}: a GPU's flash attention takes {' or '.join(HALF)}; "
+                "allowed otherwise: attention: math"
+            )
+        return self
+
+
+def tokens(r):
+    """Tokens in one step."""
+    return r.batch * r.length
+
+
+def bytes_of(dtype: str) -> int:
+    """Bytes of one element."""
+    return BYTES[dtype]
+
+
+def exact_bytes(dtype: str) -> int:
+    """Bytes of one element of what is summed up in at least single precision: the statistics of
+    norms, the softmax of attention.
+    """
+    return max(4, BYTES[dtype])
+
+
+def mistakes_together(architecture, run: Run) -> list[str]:
+    """What the architecture forbids the run."""
+    found = []
+    position, n_ctx = getattr(architecture, "position", None), getattr(architecture, "n_ctx", 0)
+    if position == "learned" and run.length > n_ctx:
+        found.append(
+            f"length = {run.length:,}: position: learned has n_ctx = {n_ctx:,} places; "
+            f"allowed: at most {n_ctx:,}"
+        )
+    d_head = getattr(architecture, "d_head", FLASH_MULTIPLE)
+    fits = d_head % FLASH_MULTIPLE == 0 and d_head <= FLASH_WIDEST
+    if (run.kernels, run.attention) == ("gpu", "flash") and not fits:
+        found.append(
+            f"attention = 'flash': d_head = {d_head}; a GPU's flash attention takes multiples of "
+            f"{FLASH_MULTIPLE} up to {FLASH_WIDEST}"
+        )
+    return found
