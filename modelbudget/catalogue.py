@@ -31,7 +31,8 @@ class Provenance(_Strict):
         None, description="whether the printed size was read in its source or is from memory"
     )
     published_tolerance: Size | None = Field(
-        None, description="a count this far from published_value still agrees with it"
+        None,
+        description="a count this far from published_value agrees; none: the print was not checked",
     )
     exact_source: str | None = Field(None, description="who counted `exact`")
     transformers: str | None = Field(

@@ -12,11 +12,11 @@ def compare(
 
     Columns: point, label, the swept fields, component, quantity, each, instances, predicted,
     measured, difference (measured − predicted; a missing side counts as 0), agrees, method,
-    shared_with. A component that only one side has does not agree. Where there is no formula,
-    predicted, difference and agrees are null.
+    shared_with, formula. A component that only one side has does not agree. Where there is no
+    formula (`formula` is false), there is neither prediction, difference nor agreement.
     """
-    no_formula = predicted.filter(pl.col("component").is_null()).select(
-        "architecture", "run", "quantity", no_formula=True
+    without = predicted.filter(pl.col("component").is_null()).select(
+        "architecture", "run", "quantity", formula=False
     )
     predicted = predicted.filter(pl.col("component").is_not_null())
     both = predicted.join(measured, on=KEYS, how="full", coalesce=True)
@@ -29,8 +29,10 @@ def compare(
         difference=difference,
         agrees=(difference == 0) & (~missing_on_one_side | owned_elsewhere),
     )
-    both = both.join(no_formula, on=["architecture", "run", "quantity"], how="left").with_columns(
-        pl.when(pl.col("no_formula").is_null()).then(pl.col("predicted", "difference", "agrees"))
+    both = (
+        both.join(without, on=["architecture", "run", "quantity"], how="left")
+        .with_columns(pl.col("formula").fill_null(True))
+        .with_columns(pl.when("formula").then(pl.col("predicted", "difference", "agrees")))
     )
     method = measured.select("architecture", "run", "method").unique()
     both = both.drop("method").join(method, on=["architecture", "run"], how="left")
@@ -40,7 +42,7 @@ def compare(
         .drop("architecture", "run")
         .select(
             "point", "label", *axes, "component", "quantity", "each", "instances",
-            "predicted", "measured", "difference", "agrees", "method", "shared_with",
+            "predicted", "measured", "difference", "agrees", "method", "shared_with", "formula",
         )
         .sort("point", "component", "quantity")
     )  # fmt: skip
@@ -48,8 +50,9 @@ def compare(
 
 def verdict(comparison: pl.DataFrame) -> dict[str, int]:
     """How many components of how many that have a formula agree, over how many points."""
+    compared = comparison.filter("formula")
     return {
         "points": comparison["point"].n_unique(),
-        "compared": comparison["agrees"].count(),
-        "agreed": int(comparison["agrees"].sum()),
+        "compared": compared.height,
+        "agreed": int(compared["agrees"].sum()),
     }

@@ -12,6 +12,9 @@ FULL = ("float32", "float64")
 FLASH_MULTIPLE, FLASH_WIDEST = 8, 256
 """Head widths that FlashAttention 2 was written for: multiples of 8 up to 256."""
 
+MASKS = ("alibi", "buckets", "relative")
+"""Positions that add to the scores, which flash attention never writes out."""
+
 
 class Run(Record):
     """One step of training, or one use, of a model. No field has the name of an architecture's."""
@@ -92,11 +95,16 @@ def mistakes_together(architecture, run: Run) -> list[str]:
             f"length = {run.length:,}: position: learned has n_ctx = {n_ctx:,} places; "
             f"allowed: at most {n_ctx:,}"
         )
-    d_head = getattr(architecture, "d_head", FLASH_MULTIPLE)
-    fits = d_head % FLASH_MULTIPLE == 0 and d_head <= FLASH_WIDEST
-    if (run.kernels, run.attention) == ("gpu", "flash") and not fits:
-        found.append(
-            f"attention = 'flash': d_head = {d_head}; a GPU's flash attention takes multiples of "
-            f"{FLASH_MULTIPLE} up to {FLASH_WIDEST}"
-        )
+    if run.attention == "flash":
+        only_math = "allowed: attention: math"
+        if position in MASKS:
+            found.append(f"attention = 'flash': position: {position} adds to scores; {only_math}")
+        if getattr(architecture, "sinks", False):
+            found.append(f"attention = 'flash': sinks = true adds to scores; {only_math}")
+        d_head = getattr(architecture, "d_head", FLASH_MULTIPLE)
+        if run.kernels == "gpu" and (d_head % FLASH_MULTIPLE or d_head > FLASH_WIDEST):
+            found.append(
+                f"attention = 'flash': d_head = {d_head}: a GPU's flash attention takes multiples "
+                f"of {FLASH_MULTIPLE} up to {FLASH_WIDEST}; {only_math}"
+            )
     return found

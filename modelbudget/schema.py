@@ -33,16 +33,22 @@ def sweep_schema() -> dict:
 
 
 def _fields() -> dict[str, dict]:
-    """Every field of every family; which of them are required depends on the base."""
+    """Every field of every family; which of them are required depends on the base.
+
+    A name that families use for different things admits what any of them admits.
+    """
     kinds = [(family, "validation") for family in families().values()]
     _, schema = models_json_schema(kinds)
-    found = {}
+    found: dict[str, list[dict]] = {}
     for definition in schema["$defs"].values():
         for name, field in definition["properties"].items():
-            found.setdefault(
-                name, {k: v for k, v in field.items() if k not in ("default", "title")}
-            )
-    return dict(sorted(found.items()))
+            plain = {k: v for k, v in field.items() if k not in ("default", "title")}
+            if plain not in found.setdefault(name, []):
+                found[name].append(plain)
+    return {
+        name: kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+        for name, kinds in sorted(found.items())
+    }
 
 
 def _closed(properties: dict) -> dict:

@@ -8,6 +8,7 @@ import psutil
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expand import Expanded, expand, predicted_bytes
+from modelbudget.sweep import OF_TRAINING
 
 SWEEPS = Path("configs/sweeps")
 MODELS = Path("configs/models")
@@ -69,6 +70,12 @@ def _out_of_reach(sweep: Expanded) -> list[str]:
     key = f"{sweep.path}: measure.device = {device!r}"
     if device == "cuda" and not _has_cuda():
         return [f"{key}: torch finds no CUDA device here; allowed: auto, meta, cpu"]
+    kernels = {point.run.kernels for point in sweep.points}
+    if OF_TRAINING & set(sweep.sweep.measure.quantities):
+        if device == "cpu" and "gpu" in kernels:
+            return [f"{key}: kernels: gpu; allowed: kernels: cpu, or device: auto, meta, cuda"]
+        if device == "cuda" and "cpu" in kernels:
+            return [f"{key}: kernels: cpu; allowed: kernels: gpu, or device: auto, meta, cpu"]
     if device == "cpu":
         share = sweep.sweep.measure.memory_share
         free = int(psutil.virtual_memory().available * share)

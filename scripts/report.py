@@ -9,8 +9,9 @@ from modelbudget.charts.files import load, save
 from modelbudget.charts.headline import headline, largest
 from modelbudget.files import replacing, replacing_folder
 from modelbudget.jobs import start_log
-from modelbudget.report.page import Results, SweepResult, ordered, render, verdicts
-from modelbudget.report.verdict import line
+from modelbudget.report.page import render
+from modelbudget.report.results import Results, SweepResult, ordered
+from modelbudget.report.verdict import line, verdicts
 from modelbudget.workflow import MODELS
 
 start_log(snakemake)

@@ -4,11 +4,10 @@ from hypothesis import strategies as st
 
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.hybrid import Hybrid
+from modelbudget.run import FULL, HALF, Run
 
-SWITCHES = [
-    "gated", "head_bias", "key_bias", "output_bias", "query_bias", "tied", "up_bias", "value_bias",
-    "down_bias",
-]  # fmt: skip
+ATTENTION_BIASES = ["query_bias", "key_bias", "value_bias", "output_bias"]
+SWITCHES = ["gated", "head_bias", "tied", "up_bias", "down_bias", *ATTENTION_BIASES]
 small = st.integers(1, 9)
 
 
@@ -35,14 +34,87 @@ def sizes_and_switches(draw) -> dict:
 
 
 @st.composite
-def decoders(draw) -> Decoder:
-    return Decoder(
-        **draw(sizes_and_switches()),
-        n_ctx=draw(st.integers(8, 12)),
-        position=draw(st.sampled_from(["none", "learned", "rotary"])),
-        parallel=draw(st.booleans()),
-        final_norm=draw(st.booleans()),
-    )
+def decoders(draw, covered: bool = False) -> Decoder:
+    """Every switch, word and size is drawn; the record is legal by construction.
+
+    `covered`: only what the formulas of a run hold for.
+    """
+    shared = draw(sizes_and_switches())
+    parallel = draw(st.booleans())
+    kinds = ["attention"] if covered else ["attention", "latent", "recurrent"]
+    mixers = draw(st.lists(st.sampled_from(kinds), min_size=1))[:3]
+    mlps = draw(st.lists(st.sampled_from(["mlp", "experts"]), min_size=1))[:3]
+    if not parallel:
+        draw(st.sampled_from([[], mixers, mlps])).append("none")
+    fields = {
+        "mixers": " ".join(mixers),
+        "mlps": " ".join(mlps),
+        "parallel": parallel,
+        "norm_placement": "pre" if parallel else draw(placements),
+        "vocab_multiple": draw(small),
+        "d_emb": draw(st.integers(0, 4)),
+        "n_ctx": draw(st.integers(8, 12)),
+        "n_bucket": draw(st.integers(1, 40)),
+        "q_lora_rank": draw(st.integers(0, 4)),
+        **{name: draw(st.booleans()) for name in ("shared_norm", "embedding_norm", "final_norm")},
+    }
+    fields |= draw(positions(mixers, shared["d_head"], covered))
+    if "attention" in mixers:
+        fields |= draw(heads(shared, covered))
+    else:
+        shared |= dict.fromkeys(ATTENTION_BIASES, False)
+    if "latent" in mixers:
+        fields |= {name: draw(small) for name in ("kv_lora_rank", "d_nope", "d_value")}
+        fields["d_rope"] = 2 * draw(small)
+    if "recurrent" in mixers:
+        fields["d_hidden"] = draw(small)
+    if "experts" in mlps:
+        fields |= draw(experts(shared["n_layer"]))
+    return Decoder(**shared | fields)
+
+
+placements = st.sampled_from(["pre", "post", "output", "both"])
+
+
+@st.composite
+def positions(draw, mixers: list[str], d_head: int, covered: bool) -> dict:
+    words = ["none", "learned", "sinusoidal", "rotary", "alibi", "buckets", "relative"]
+    if "latent" in mixers:
+        words = ["rotary"]
+    elif covered or "attention" not in mixers:
+        words = words[:4]
+    word = draw(st.sampled_from(words))
+    sizes = {
+        "learned": {"position_offset": draw(st.integers(0, 3))},
+        "rotary": {"d_rotary": 2 * draw(st.integers(0, d_head // 2))},
+    }
+    return {"position": word} | sizes.get(word, {})
+
+
+@st.composite
+def heads(draw, shared: dict, covered: bool) -> dict:
+    qk_norm = draw(st.sampled_from(["none", "shared", "separate", "joint"]))
+    shifts = shared["norm"] == "layernorm" and shared["norm_scale"] and qk_norm != "none"
+    return {
+        "qk_norm": qk_norm,
+        "qk_norm_bias": shifts and draw(st.booleans()),
+        "sinks": not covered and draw(st.booleans()),
+    }
+
+
+@st.composite
+def experts(draw, n_layer: int) -> dict:
+    n_expert = draw(small)
+    d_shared = draw(st.integers(0, 3))
+    return {
+        "n_expert": n_expert,
+        "n_expert_per_token": draw(st.integers(1, n_expert)),
+        "d_expert": draw(small),
+        "d_shared": d_shared,
+        "shared_gate": d_shared > 0 and draw(st.booleans()),
+        "router_bias": draw(st.sampled_from(["none", "logit", "selection"])),
+        "n_dense_layer": draw(st.integers(0, n_layer)),
+    }
 
 
 @st.composite
@@ -51,3 +123,33 @@ def hybrids(draw) -> Hybrid:
 
 
 architectures = decoders() | hybrids()
+
+
+@st.composite
+def runs(draw) -> Run:
+    """Every word, switch and size is drawn; the record is legal by construction."""
+    kernels, attention = draw(st.sampled_from(["gpu", "cpu"])), draw(st.sampled_from(KERNELS))
+    allowed = FULL if kernels == "cpu" else HALF if attention == "flash" else [*FULL, *HALF]
+    dtype = draw(st.sampled_from(allowed))
+    return Run(
+        batch=draw(st.integers(1, 3)),
+        length=draw(st.integers(1, 4)),
+        dtype=dtype,
+        master_weights=dtype in HALF and draw(st.booleans()),
+        optimizer=draw(st.sampled_from(["sgd", "momentum", "adamw"])),
+        foreach=draw(st.booleans()),
+        kernels=kernels,
+        attention=attention,
+    )
+
+
+KERNELS = ["math", "flash"]
+
+
+@st.composite
+def decoders_that_run(draw) -> tuple[Decoder, Run]:
+    """A decoder and a run for which there are formulas."""
+    a, run = draw(decoders(covered=True)), draw(runs())
+    if run.attention == "flash":
+        a = a.model_copy(update={"d_head": 8 * draw(st.integers(1, 2))})
+    return a, run

@@ -18,7 +18,10 @@ LATENT = {
     "mixers": "latent", "position": "rotary", "kv_lora_rank": 5, "d_nope": 4, "d_rope": 2,
     "d_value": 3,
 }  # fmt: skip
-BIASES = dict.fromkeys(("norm_bias", "query_bias", "key_bias", "value_bias", "output_bias", "up_bias", "down_bias", "head_bias"), True)  # fmt: skip
+BIASES = dict.fromkeys(
+    ["norm_bias", "query_bias", "key_bias", "value_bias", "output_bias", "up_bias", "down_bias"],
+    True,
+)
 KINDS = {
     "plain": {},
     "biases": BIASES,

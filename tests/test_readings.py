@@ -38,10 +38,8 @@ def as_columns(architecture) -> dict[str, int]:
 def as_symbols(architecture) -> dict[str, int]:
     family = type(architecture)
     terms = family.parameters(symbols.namespace(family, words(architecture)))
-    values = {
-        name: int(sympy.sympify(term.total).subs(sizes(architecture)))
-        for name, term in terms.items()
-    }
+    numbers = {sympy.Symbol(name, integer=True): n for name, n in sizes(architecture).items()}
+    values = {name: int(sympy.sympify(term.total).subs(numbers)) for name, term in terms.items()}
     return {name: value for name, value in values.items() if value}
 
 

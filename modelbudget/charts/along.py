@@ -8,6 +8,8 @@ from modelbudget.charts.budget import groups_in, thinned, totals, values
 from modelbudget.charts.words import UNITS, count, field_title, percent, value_of
 
 MOST_VALUES = 120
+MARGIN, MARGIN_WITH_TITLE = 44, 62
+"""Pixels of a vertical axis."""
 FEW = 8
 """Up to so many values of an axis stand as bars; more become an area."""
 
@@ -26,6 +28,7 @@ def shares_along(
         theme.panels(drawn, columns),
         f"Share of the {UNITS[quantity]} along {axis}",
         _shift(panels, axis),
+        MARGIN,
         columns,
         groups,
     )
@@ -52,7 +55,7 @@ def _shares(
             )
         ]
     else:
-        x = _size(axis, rows)
+        x = _size(axis, rows, field_title(axis) if columns < 3 else axis)
         area = base.mark_area(stroke=theme.PAPER, strokeWidth=0.5, line=False)
         layers = [
             area.encode(x=x, y=y, color=colour, order="rank:Q"),
@@ -60,7 +63,7 @@ def _shares(
         ]
     return alt.layer(*layers).properties(
         title=alt.Title(title, fontSize=12, fontWeight="normal", color=theme.INK, offset=6),
-        width=theme.panel_width(columns),
+        width=theme.panel_width(columns, MARGIN),
         height=260,
     )
 
@@ -100,37 +103,36 @@ def totals_along(
         totals(thinned(rows, axis, MOST_VALUES)).select(axis, "total", series=pl.lit(title))
         for title, rows in series.items()
     )
-    dash = alt.StrokeDash("series:N", title=None, sort=list(series), legend=None)
-    if len(series) > 1:
-        dash = alt.StrokeDash(
-            "series:N", title=None, sort=list(series),
-            legend=alt.Legend(
-                symbolType="stroke", symbolStrokeColor=theme.INK, symbolSize=400,
-                symbolStrokeWidth=2, columns=2,
-            ),
-        )  # fmt: skip
-    chart = (
-        alt.Chart(rows)
-        .mark_line(color=theme.INK, strokeWidth=1.5, point={"color": theme.INK, "size": 18})
-        .encode(
-            x=_size(axis, rows),
-            y=alt.Y(
-                "total:Q", title=UNITS[quantity], scale=alt.Scale(type="log", nice=False),
-                axis=_axis(
-                    labelExpr=theme.SHORT,
-                    values=theme.ticks(rows["total"].min(), rows["total"].max()),
-                ),
-            ),
-            strokeDash=dash,
-            tooltip=[
-                alt.Tooltip(f"{axis}:Q", format=","),
-                alt.Tooltip("total:Q", format=",", title=UNITS[quantity]),
-                alt.Tooltip("series:N", title="where"),
-            ],
-        )
-        .properties(width=theme.panel_width(1), height=220)
-    )  # fmt: skip
-    return theme.framed(chart, f"All {UNITS[quantity]} along {axis}", _rise(rows, axis, quantity))
+    low, high = rows["total"].min(), rows["total"].max()
+    legend = alt.Legend(symbolSize=400, columns=2) if len(series) > 1 else None
+    base = alt.Chart(rows).encode(
+        x=_size(axis, rows, field_title(axis)),
+        y=alt.Y(
+            "total:Q",
+            title=UNITS[quantity],
+            scale=alt.Scale(type="log", nice=False),
+            axis=_axis(labelExpr=theme.SHORT, tickCount=5, **theme.ticks(low, high)),
+        ),
+        tooltip=[
+            alt.Tooltip(f"{axis}:Q", format=","),
+            alt.Tooltip("total:Q", format=",", title=UNITS[quantity]),
+            alt.Tooltip("series:N", title="where"),
+        ],
+    )
+    # The points are a layer of their own: as part of the line they would hide its dashes' legend.
+    line = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(
+        strokeDash=alt.StrokeDash("series:N", title=None, sort=list(series), legend=legend)
+    )
+    points = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
+    title = f"All {UNITS[quantity]} along {axis}"
+    return theme.framed(
+        alt.layer(line, points).properties(
+            width=theme.panel_width(1, MARGIN_WITH_TITLE), height=220
+        ),
+        title,
+        _rise(rows, axis, quantity),
+        MARGIN_WITH_TITLE,
+    )
 
 
 def _axis(**more) -> alt.Axis:
@@ -138,20 +140,19 @@ def _axis(**more) -> alt.Axis:
     return alt.Axis(minExtent=34, maxExtent=34, **more)
 
 
-def _size(axis: str, rows: pl.DataFrame) -> alt.X:
+def _size(axis: str, rows: pl.DataFrame, title: str) -> alt.X:
     """A size from left to right; logarithmic where it spans more than a factor of 20."""
     low, high = rows[axis].min(), rows[axis].max()
     logarithmic = low >= 1 and high > 20 * low
+    ends = values(rows, axis)
+    ticks = {"values": ends} if len(ends) <= FEW else theme.ticks(low, high) if logarithmic else {}
     return alt.X(
         f"{axis}:Q",
-        title=field_title(axis),
-        scale=alt.Scale(type="log" if logarithmic else "linear", nice=False, zero=False),
-        axis=alt.Axis(
-            grid=False,
-            labelExpr=theme.EXACT,
-            tickCount=5,
-            **({"values": theme.ticks(low, high)} if logarithmic else {}),
-        ),
+        title=title,
+        scale=alt.Scale(type="log", nice=False)
+        if logarithmic
+        else alt.Scale(nice=False, zero=False),
+        axis=alt.Axis(grid=False, labelExpr=theme.EXACT, tickCount=5, **ticks),
     )
 
 

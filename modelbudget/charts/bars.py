@@ -8,6 +8,8 @@ from modelbudget.charts.budget import groups_in, spread, totals
 from modelbudget.charts.words import UNITS, count, percent
 
 MOST_MODELS = 40
+DIGIT = 8
+"""Pixels of a digit, for a total at the end of a line."""
 ROW = 46
 """Pixels from one bar to the next: a bar, and a line of text above it."""
 
@@ -20,6 +22,7 @@ def bars(table: pl.DataFrame, quantity: str) -> alt.LayerChart:
     names = models.filter(pl.col("point").is_in(kept)).select(
         "point", "label", total=pl.col("total").map_elements(count, pl.String)
     )
+    room = DIGIT * (names["total"].str.len_chars().max() + 1)
     groups = groups_in(table)
     y = alt.Y("point:N", sort=kept, axis=None, scale=alt.Scale(paddingInner=0.5, paddingOuter=0.5))
     shares = (
@@ -45,18 +48,18 @@ def bars(table: pl.DataFrame, quantity: str) -> alt.LayerChart:
     chart = alt.layer(
         shares,
         text.encode(x=alt.value(0), text="label:N").mark_text(
-            align="left", baseline="bottom", yOffset=-7, limit=260
+            align="left", baseline="bottom", yOffset=-7, limit=alt.ExprRef(f"width - {room}")
         ),
         text.encode(x=alt.value("width"), text="total:N").mark_text(
             align="right", baseline="bottom", yOffset=-7, color=theme.SOFT
         ),
-    ).properties(width=theme.WIDTH - 24, height=ROW * len(kept))
+    ).properties(width=theme.WIDTH, height=ROW * len(kept))
     left_out = models.height - len(kept)
     finding = _finding(table, models, quantity)
     if left_out:
         finding += f" Drawn: {len(kept)} of {count(models.height)}, evenly chosen."
     title = f"Where the {UNITS[quantity]} are, model by model"
-    return theme.framed(chart, title, finding, groups=groups, margin=24)
+    return theme.framed(chart, title, finding, 0, groups=groups)
 
 
 def _finding(table: pl.DataFrame, models: pl.DataFrame, quantity: str) -> str:

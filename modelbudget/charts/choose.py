@@ -9,7 +9,7 @@ from modelbudget.charts.along import shares_along, totals_along
 from modelbudget.charts.bars import bars
 from modelbudget.charts.budget import budget, spread, values
 from modelbudget.charts.grid import share_over, total_over
-from modelbudget.charts.groups import VOCABULARY
+from modelbudget.charts.groups import PLAIN_LAYER, VOCABULARY
 from modelbudget.charts.words import value_of
 
 SIDE_BY_SIDE = 3
@@ -102,11 +102,11 @@ def _join(*titles: str) -> str:
 
 def _telling(table: pl.DataFrame) -> dict[str, tuple[str, ...]]:
     """The groups whose share is worth a heatmap: the vocabulary's, and the one that varies most
-    of the others, where it is not simply what the vocabulary leaves.
+    of the others, where it is not simply what the vocabulary leaves to plain layers.
     """
     ends = tuple(group for group in VOCABULARY if group in table["group"])
     ranges = (
-        table.filter(~pl.col("group").is_in([*ends, "MLP", "norms"]))
+        table.filter(~pl.col("group").is_in([*ends, *(PLAIN_LAYER if ends else ())]))
         .group_by("group").agg(width=pl.col("share").max() - pl.col("share").min())
         .sort("width", "group", descending=True)
     )  # fmt: skip

@@ -9,6 +9,8 @@ from modelbudget.charts import theme
 from modelbudget.charts.budget import thinned, totals
 from modelbudget.charts.words import UNITS, count, field_title, percent, value_of
 
+MARGIN = 58
+"""Pixels of a vertical axis with its title."""
 MOST_VALUES = 40
 """Rows and columns of a heatmap: more would be smaller than a pointer."""
 
@@ -17,13 +19,13 @@ def total_over(x: str, y: str, panels: dict[str, pl.DataFrame], quantity: str) -
     """The whole budget at each pair of values, on a logarithmic colour scale."""
     tables = {title: totals(rows) for title, rows in panels.items()}
     unit = UNITS[quantity]
+    (low, at_low), (high, at_high) = _ends(x, y, tables, "total")
+    finding = f"From {count(low)} {unit} ({at_low}) to {count(high)} ({at_high})."
     colour = alt.Color(
         "total:Q",
         scale=alt.Scale(type="log", scheme="viridis"),
-        legend=_legend(unit, labelExpr=theme.SHORT),
+        legend=_legend(unit, labelExpr=theme.SHORT, **theme.ticks(low, high)),
     )
-    (low, at_low), (high, at_high) = _ends(x, y, tables, "total")
-    finding = f"From {count(low)} {unit} ({at_low}) to {count(high)} ({at_high})."
     return _heatmaps(x, y, tables, "total", colour, f"All {unit} over {x} and {y}", finding)
 
 
@@ -36,7 +38,7 @@ def share_over(
     colour = alt.Color(
         "share:Q",
         scale=alt.Scale(scheme="blues", domain=[0, 1]),
-        legend=_legend(f"share of {name}", format="%"),
+        legend=_legend(f"share of {name}", format="%", values=[0, 0.25, 0.5, 0.75, 1]),
     )
     (low, at_low), (high, at_high) = _ends(x, y, tables, "share")
     shares = pl.concat(rows["share"] for rows in tables.values())
@@ -90,12 +92,12 @@ def _heatmaps(
         )
         .properties(
             title=alt.Title(name, fontSize=12, fontWeight="normal", color=theme.INK, offset=6),
-            width=theme.panel_width(columns),
+            width=theme.panel_width(columns, MARGIN),
             height=280,
         )
         for name, rows in tables.items()
     ]
-    return theme.framed(theme.panels(drawn, columns), title, finding, columns)
+    return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns)
 
 
 def _axis(**more) -> alt.Axis:

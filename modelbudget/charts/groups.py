@@ -8,7 +8,8 @@ class Group(NamedTuple):
 
     A component belongs to the first group one of whose `marks` stands in its dotted name as a
     whole part or, after an underscore, as the end of one: `layer.norm.attention` and
-    `layer.attention.query_norm` are norms.
+    `layer.attention.query_norm` are norms. Colours differ in lightness as well as in hue, so that
+    colour-blind readers tell them apart (a test simulates it).
     """
 
     title: str
@@ -18,20 +19,18 @@ class Group(NamedTuple):
 
 
 _GROUPS = (
-    Group("norms", ("norm",), "#6b6b6b", "#a3a3a3"),
-    Group("cross-attention", ("cross_attention",), "#7a1f2b", "#e58a92"),
-    Group("positions", ("position", "positions", "relative"), "#4aa3df", "#8fd0f5"),
-    Group("token embedding", ("token", "segment", "factor"), "#0b5fa5", "#4a9fe8"),
-    Group("experts", ("experts", "expert", "shared_expert"), "#8a9a1f", "#c6d64f"),
-    Group("router", ("router",), "#4d5500", "#eef0a0"),
-    Group(
-        "recurrent cells", ("recurrent", "cell", "time_mix", "channel_mix"), "#b0589a", "#de93c9"
-    ),
-    Group("state space", ("ssm", "state_space", "mixer", "mamba"), "#5b3a8c", "#b79ae6"),
-    Group("attention", ("attention",), "#d9691e", "#f2924d"),
-    Group("MLP", ("mlp",), "#1f8a5f", "#3fbf8a"),
-    Group("head", ("head",), "#e2b000", "#f5d04a"),
-    Group("other", (), "#b9b2a6", "#d8d2c6"),
+    Group("norms", ("norm",), "#1f1f1f", "#f5f5f5"),
+    Group("cross-attention", ("cross_attention",), "#a3243f", "#c23f5c"),
+    Group("positions", ("position", "position_bias"), "#74c0f5", "#8fd0ff"),
+    Group("router", ("router",), "#5a6410", "#5c6618"),
+    Group("experts", ("experts",), "#b4d14c", "#b3cc2f"),
+    Group("recurrent cells", ("recurrent",), "#c77bc9", "#eaaee6"),
+    Group("state space", ("state_space",), "#3d0f70", "#7d55c9"),
+    Group("attention", ("attention", "latent"), "#d4581a", "#ea7f33"),
+    Group("MLP", ("mlp",), "#0f7f63", "#38c79a"),
+    Group("head", ("head",), "#d69500", "#ffdf9a"),
+    Group("token embedding", ("embedding",), "#0b4f9e", "#2f80ea"),
+    Group("other", (), "#a39d94", "#808080"),
 )
 
 ORDER = (
@@ -44,6 +43,7 @@ GROUPS = {group.title: group for group in sorted(_GROUPS, key=lambda g: ORDER.in
 
 VOCABULARY = ("token embedding", "head")
 """What a larger vocabulary makes larger: the two ends that tying makes one."""
+PLAIN_LAYER = ("attention", "MLP", "norms")
 
 
 def group_of(component: str) -> str:

@@ -34,9 +34,8 @@ def headline(table: pl.DataFrame) -> alt.Chart:
     cells = pl.DataFrame(
         {"group": [g for g, n in zip(rows["group"], squares, strict=True) for _ in range(n)]}
     ).with_row_index("cell")
-    cells = cells.with_columns(column=pl.col("cell") % COLUMNS, row=pl.col("cell") // COLUMNS).drop(
-        "cell"
-    )
+    high = -(-cells.height // COLUMNS)
+    cells = cells.select("group", column=pl.col("cell") // high, row=pl.col("cell") % high)
     groups = rows["group"].to_list()
     numbers = {
         group: f"{group} · {percent(share)} · {count(value)}"
@@ -44,7 +43,7 @@ def headline(table: pl.DataFrame) -> alt.Chart:
     }
     spoken = "".join(f"datum.label == '{group}' ? '{text}' : " for group, text in numbers.items())
     legend = alt.Legend(columns=2, labelExpr=f"{spoken} ''", labelLimit=340, orient="bottom")
-    height = theme.WIDTH // COLUMNS * (cells["row"].max() + 1)
+    height = theme.WIDTH // COLUMNS * high
     chart = (
         alt.Chart(cells)
         .mark_rect(stroke=theme.PAPER, strokeWidth=1.5, cornerRadius=2)
@@ -61,9 +60,7 @@ def headline(table: pl.DataFrame) -> alt.Chart:
         + ", ".join(f"{n} {group}" for group, n in zip(groups, squares, strict=True) if n)
         + "."
     )
-    return theme.framed(
-        chart, f"{label}: {count(total)} parameters", finding, groups=groups, margin=0
-    )
+    return theme.framed(chart, f"{label}: {count(total)} parameters", finding, 0, groups=groups)
 
 
 def _squares(amounts: list[int], squares: int) -> list[int]:

@@ -8,6 +8,8 @@ from modelbudget.charts.groups import GROUPS
 
 WIDTH = 720
 """Pixels from the left edge of the first panel to the right edge of the last."""
+GAP = 28
+"""Pixels between panels."""
 
 PALETTE = {
     "ink": ("#1d2329", "#e9e6df"),
@@ -29,7 +31,7 @@ _CONFIG = {
     "background": PAPER,
     "font": FONT,
     "view": {"stroke": None},
-    "concat": {"spacing": 28},
+    "concat": {"spacing": GAP},
     "padding": {"left": 4, "right": 10, "top": 4, "bottom": 4},
     "title": {
         "anchor": "start", "color": INK, "fontSize": 15, "fontWeight": 600, "offset": 14,
@@ -38,12 +40,12 @@ _CONFIG = {
     "axis": {
         "labelColor": SOFT, "labelFontSize": 11, "titleColor": SOFT, "titleFontSize": 12,
         "titleFontWeight": "normal", "titlePadding": 8, "gridColor": LINE, "domainColor": LINE,
-        "tickColor": LINE, "labelOverlap": "greedy",
+        "tickColor": LINE, "labelOverlap": "greedy", "labelSeparation": 6,
     },
     "legend": {
         "orient": "top", "labelColor": INK, "labelFontSize": 12, "titleColor": SOFT,
         "titleFontSize": 12, "titleFontWeight": "normal", "symbolType": "square", "offset": 8,
-        "titleLimit": 400,
+        "titleLimit": 400, "gradientLabelOffset": 6,
     },
     "text": {"color": INK, "fontSize": 12},
 }  # fmt: skip
@@ -60,36 +62,35 @@ def panels(charts: list[alt.Chart], columns: int) -> alt.ConcatChart:
     return alt.concat(*charts, columns=columns).resolve_scale(color="shared", strokeDash="shared")
 
 
-def panel_width(columns: int) -> int:
-    """Pixels inside the axes of one of so many panels in a row."""
-    return WIDTH // columns - MARGIN
+def panel_width(columns: int, margin: int) -> int:
+    """Pixels inside the axes of one of so many panels in a row, each with a margin for its axis."""
+    return (WIDTH + GAP) // columns - GAP - margin
 
 
-MARGIN = 74
-"""Pixels that a panel's vertical axis, its title and the gap to its neighbour take."""
-
-
-def ticks(low: int, high: int) -> list[int]:
-    """Round numbers for a logarithmic axis: powers of ten, or 1, 2 and 5 where those are few."""
+def ticks(low: int, high: int) -> dict[str, list[int]]:
+    """Where a logarithmic axis or legend is marked: at powers of ten, or at 1, 2 and 5 of each
+    where those are few; Vega chooses where those are few as well.
+    """
     decades = range(len(str(high)))
-    tens = [10**power for power in decades if low <= 10**power <= high]
-    if len(tens) >= 3:
-        return tens
-    return [k * 10**power for power in decades for k in (1, 2, 5) if low <= k * 10**power <= high]
+    for steps in ((1,), (1, 2, 5)):
+        marks = [k * 10**power for power in decades for k in steps if low <= k * 10**power <= high]
+        if len(marks) >= 3:
+            return {"values": marks}
+    return {}
 
 
 def framed(
-    chart: alt.TopLevelMixin, title: str, finding: str, columns: int = 1, groups=(), margin=MARGIN
+    chart: alt.TopLevelMixin, title: str, finding: str, margin: int, columns: int = 1, groups=()
 ):
     """The chart as it is stored: title, what it shows in words, and how a page may refit it.
 
-    `usermeta` says how many panels stand in a row, the pixels outside each one's axes, and the
-    groups in the legend.
+    `usermeta` says how many panels stand in a row, the pixels between them and those that each
+    one's vertical axis takes, and the groups in the legend.
     """
     subtitle = textwrap.wrap(finding, 110)
     return chart.properties(
         title=alt.Title(title, subtitle=subtitle),
         description=f"{title}. {finding}",
-        usermeta={"columns": columns, "margin": margin, "groups": list(groups)},
+        usermeta={"columns": columns, "gap": GAP, "margin": margin, "groups": list(groups)},
         config=_CONFIG,
     )

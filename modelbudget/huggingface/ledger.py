@@ -12,6 +12,7 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.gpt2 import build_gpt2
 from modelbudget.measure.count import count
 from modelbudget.readings import symbols
+from modelbudget.terms import Term
 
 LAYER = "transformer.h.*"
 
@@ -54,12 +55,13 @@ def ledger(label: str, a: Decoder, device: str) -> pl.DataFrame:
     """One row for each kind of module, in the order of the model, and a last one for the total.
 
     Columns: model, module (`*` stands for the layer's number), kind (class), instances,
-    each_expected, each_true, expected, true, shared_with, formula, agrees, device.
+    each_expected, each_true, expected, true, shared_with, formula (as text and as MathML), agrees,
+    device.
     """
     model = build_gpt2(a, device)
     formulas = expected(_symbols(a))
     rows = [
-        _row(path, modules, expected(a)[path], str(formulas[path]), model)
+        _row(path, modules, expected(a)[path], formulas[path], model)
         for path, modules in _by_path(model).items()
     ]
     total = sum(c.parameters for c in count(model).values())
@@ -77,9 +79,7 @@ def _top_level() -> set[str]:
     return {"transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head", LAYER}
 
 
-def _row(
-    path: str, modules: list[nn.Module], each: int, formula: str, model: GPT2LMHeadModel
-) -> dict:
+def _row(path: str, modules: list[nn.Module], each: int, formula, model: GPT2LMHeadModel) -> dict:
     own = [_owned(module, model) for module in modules]
     return {
         "module": path,
@@ -90,7 +90,8 @@ def _row(
         "expected": each * len(modules),
         "true": sum(own),
         "shared_with": _shared_with(modules[0], model),
-        "formula": formula,
+        "formula": str(formula),
+        "mathml": symbols.to_mathml(Term(formula)),
     }
 
 
@@ -105,6 +106,7 @@ def _total_row(kind: str, whole: int, total: int) -> dict:
         "true": total,
         "shared_with": None,
         "formula": "",
+        "mathml": "",
     }
 
 
@@ -134,7 +136,13 @@ def _shared_with(module: nn.Module, model: GPT2LMHeadModel) -> str | None:
 
 
 def _symbols(a: Decoder) -> SimpleNamespace:
-    """Sizes as symbols; the switches of this model as the 0 and 1 that they are."""
+    """Sizes as symbols; the switches of this model as the numbers that they are.
+
+    GPT-2 shares no keys and its heads fill the width, so n_head · d_head is d_model.
+    """
     family = type(a)
-    switches = {n: v for n, v in a.model_dump().items() if isinstance(v, bool)}
-    return symbols.namespace(family, {w: getattr(a, w) for w in family.words()}, switches)
+    words = {word: getattr(a, word) for word in family.words()}
+    named = symbols.namespace(family, words, symbols.settled(family, a.model_dump()))
+    named.n_kv_head = named.n_head
+    named.d_head = named.d_model / named.n_head
+    return named

@@ -34,25 +34,33 @@ class Kernels(TorchFunctionMode):
         return self.replaced.get(func, func)(*args, **(kwargs or {}))
 
 
-def attention_math(q, k, v, mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False):
+def attention_math(
+    q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+):
     return aten._scaled_dot_product_attention_math(
-        q, k, v, mask, dropout_p, is_causal, enable_gqa=enable_gqa
+        q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )[0]
 
 
-def attention_flash(q, k, v, mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False):
-    refuse(mask)
-    return aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal)[0]
+def attention_flash(
+    q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+):
+    refuse(attn_mask)
+    kernel = aten._scaled_dot_product_flash_attention
+    return kernel(q, k, v, dropout_p, is_causal, scale=scale)[0]
 
 
-def attention_flash_cpu(q, k, v, mask=None, dropout_p=0.0, is_causal=False, enable_gqa=False):
-    refuse(mask)
-    return aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, dropout_p, is_causal)[0]
+def attention_flash_cpu(
+    q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+):
+    refuse(attn_mask)
+    kernel = aten._scaled_dot_product_flash_attention_for_cpu
+    return kernel(q, k, v, dropout_p, is_causal, scale=scale)[0]
 
 
 def refuse(mask) -> None:
     if mask is not None:
-        raise ValueError("attention: flash takes no mask; use math")
+        raise ValueError("attention: flash takes no mask; allowed: attention: math")
 
 
 def rms_norm(x, normalized_shape, weight=None, eps=None):

@@ -21,7 +21,7 @@ class DecoderModel(nn.Module):
         self.layer = nn.ModuleList(Layer(a, *kind, a.position) for kind in kinds)
         names = ["embedding"] * a.embedding_norm + ["final"] * a.final_norm
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
-        self.head = Head(a, self.embedding.token)
+        self.head = Head(a, self.embedding.token, a.d_emb)
 
     def forward(self, tokens):
         x = self.embedding(tokens)

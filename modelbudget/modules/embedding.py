@@ -61,12 +61,12 @@ class Head(nn.Module):
     """States (batch, length, d_model) to logits (batch, length, words and padding).
 
     Tied means the very Parameter of the token embedding, not a copy: whoever moves or casts this
-    module moves both. Not an nn.Linear, which would allocate a matrix only to drop it.
+    module moves both. Not an nn.Linear, which would allocate a matrix only to drop it. A
+    factorised head first projects the states to d_emb.
     """
 
-    def __init__(self, a, token: nn.Embedding):
+    def __init__(self, a, token: nn.Embedding, d_emb: int = 0):
         super().__init__()
-        d_emb = getattr(a, "d_emb", 0)
         self.projection = nn.Linear(a.d_model, d_emb, bias=False) if d_emb else None
         self.weight = token.weight if a.tied else nn.Parameter(torch.empty(token.weight.shape))
         self.bias = nn.Parameter(torch.empty(padded(a))) if a.head_bias else None

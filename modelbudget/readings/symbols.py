@@ -14,9 +14,30 @@ def namespace(family, words: dict[str, str], fixed: dict | None = None) -> Simpl
 
     Fixing switches (tied, gated, …) leaves the formula of one kind of model.
     """
-    sizes = {name: sympy.Symbol(name) for name in family.sizes()}
+    sizes = {name: sympy.Symbol(name, integer=True) for name in family.sizes()}
     sizes |= {name: int(value) for name, value in (fixed or {}).items()}
     return SimpleNamespace(**sizes, **words)
+
+
+def of_positive_sizes(expression):
+    """The expression as it is where no size is 0: what asks for a size's presence falls away."""
+    expression = sympy.sympify(expression)
+    return expression.subs(
+        {s: sympy.Symbol(s.name, integer=True, positive=True) for s in expression.free_symbols}
+    )
+
+
+def settled(family, values: dict[str, int]) -> dict[str, int]:
+    """Of a model's numbers, those that say which parts it has, for `fixed`: switches, and sizes
+    left at a default of 0 (no such part) or 1 (no such effect).
+    """
+    fields = family.model_fields
+    return {
+        name: values[name]
+        for name in family.sizes()
+        if fields[name].annotation is bool
+        or (values[name] in (0, 1) and values[name] == fields[name].default)
+    }
 
 
 def to_mathml(term: Term, values: dict[str, int] | None = None) -> str:

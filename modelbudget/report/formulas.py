@@ -8,23 +8,26 @@ from modelbudget.charts.words import percent
 from modelbudget.families import families
 from modelbudget.readings import symbols
 from modelbudget.report.specs import variable_of_group
-from modelbudget.terms import Terms
+from modelbudget.terms import Term, Terms
 
 
 def formulas(point: dict) -> Terms:
-    """Terms of a row of points.parquet over symbols for its sizes, with its switches put in."""
+    """Terms of a row of points.parquet over symbols for its sizes; what says which parts the
+    model has is put in.
+    """
     family = families()[point["family"]]
-    switches = {
-        name: point[name] for name in family.sizes() if family.model_fields[name].annotation is bool
-    }
     words = {name: point[name] for name in family.words()}
-    return family.parameters(symbols.namespace(family, words, switches))
+    named = symbols.namespace(family, words, symbols.settled(family, point))
+    return {
+        name: Term(symbols.of_positive_sizes(term.each), symbols.of_positive_sizes(term.instances))
+        for name, term in family.parameters(named).items()
+    }
 
 
 def component_rows(point: dict, comparison: pl.DataFrame, with_numbers: bool = False) -> list[dict]:
-    """One row for each component of a point's parameters, in the order of its formulas; then all.
+    """One row for each component of a point's parameters, in the order of its formulas.
 
-    `comparison` holds the rows of this point. `with_numbers` adds the formula with its numbers.
+    `comparison` holds the rows of this point. `with_numbers` adds, below each formula, its numbers.
     """
     terms = formulas(point)
     sizes = {name: point[name] for name in families()[point["family"]].sizes()}
@@ -33,32 +36,36 @@ def component_rows(point: dict, comparison: pl.DataFrame, with_numbers: bool = F
         for row in comparison.filter(pl.col("quantity") == "parameters").iter_rows(named=True)
     }
     order = [name for name in terms if name in found] + [n for n in found if n not in terms]
-    predicted, measured = (
-        sum(row[side] or 0 for row in found.values()) for side in ("predicted", "measured")
-    )
-    rows = []
-    for name in order:
-        row = found[name]
-        shown = name in terms and row["predicted"]
-        numbers = {"with numbers": Markup(symbols.to_mathml(terms[name], sizes)) if shown else ""}
-        rows.append(
-            {
-                "component": _name(name, row["shared_with"]),
-                "formula": Markup(symbols.to_mathml(terms[name])) if shown else "",
-                **(numbers if with_numbers else {}),
-                "predicted": row["predicted"],
-                "counted": row["measured"],
-                "share": percent((row["measured"] or 0) / measured) if measured else "–",
-                "agrees": bool(row["agrees"]),
-            }
-        )
-    whole = dict.fromkeys(rows[0], "") if rows else {}
-    whole |= {"component": Markup("all"), "predicted": predicted, "counted": measured}
-    whole |= {"share": "100 %", "agrees": predicted == measured}
-    return [*rows, whole]
+    total = sum(row["measured"] or 0 for row in found.values())
+    return [
+        _row(found[name], terms.get(name), sizes if with_numbers else None, total) for name in order
+    ]
+
+
+def _row(row: dict, term: Term | None, sizes: dict | None, total: int) -> dict:
+    shown = term is not None and bool(row["predicted"])
+    formula = symbols.to_mathml(term) if shown else ""
+    if shown and sizes:
+        formula += f'<span class="put-in">= {symbols.to_mathml(term, sizes)}</span>'
+    return {
+        "component": _name(row["component"], row["shared_with"]),
+        "formula": formula,
+        "predicted": row["predicted"],
+        "counted": row["measured"],
+        "share": percent((row["measured"] or 0) / total) if total else None,
+        "agrees": bool(row["agrees"]),
+        "whole": False,
+    }
+
+
+def whole(name: str, rows: list[dict]) -> dict:
+    """The row that sums up a model's others."""
+    sums = {side: sum(row[side] or 0 for row in rows) for side in ("predicted", "counted")}
+    texts = dict.fromkeys(rows[0], "") | {"component": escape(name), "share": "100 %"}
+    return texts | sums | {"agrees": all(row["agrees"] for row in rows), "whole": True}
 
 
 def _name(component: str, shared_with: str | None) -> Markup:
     swatch = f'<i class="swatch {variable_of_group(group_of(component))}"></i>'
     owner = f" <small>matrix of {escape(shared_with)}</small>" if shared_with else ""
-    return Markup(f"{swatch}<code>{escape(component)}</code>{owner}")
+    return Markup(f'<span class="name">{swatch}<code>{escape(component)}</code></span>{owner}')

@@ -3,6 +3,7 @@
 from modelbudget.charts.groups import GROUPS
 from modelbudget.charts.theme import PALETTE
 
+_PADDING = {"left": 0, "right": 1, "top": 4, "bottom": 4}
 _VARIABLES = {light: f"var(--{name})" for name, (light, _) in PALETTE.items()}
 
 
@@ -11,36 +12,44 @@ def variable_of_group(title: str) -> str:
     return f"group-{list(GROUPS).index(title)}"
 
 
-def figure(identifier: str, spec: dict, files: str) -> tuple[dict, dict, dict]:
-    """A stored spec taken apart: what the template shows, the spec to draw, and its datasets.
+class Charts:
+    """The charts of a page: each spec by its place, each dataset once by the hash that names it."""
 
-    `files` is the path of the chart's pictures beside the page, without their endings.
+    def __init__(self):
+        self.specs: dict[str, dict] = {}
+        self.datasets: dict[str, list] = {}
+
+    def add(self, identifier: str, spec: dict, files: str) -> dict:
+        """Take a stored spec apart; what is not drawn is returned, for the template to show.
+
+        `files` is the path of the chart's pictures beside the page, without their endings.
+        """
+        spec = dict(spec)
+        title, datasets = spec.pop("title"), spec.pop("datasets")
+        spec.pop("$schema")
+        spec["config"] = spec["config"] | {"background": "transparent", "padding": _PADDING}
+        spec["usermeta"] = spec["usermeta"] | {"datasets": list(datasets)}
+        self.specs[identifier] = _of_the_page(spec)
+        self.datasets |= datasets
+        groups = spec["usermeta"]["groups"]
+        return {
+            "id": identifier,
+            "title": title["text"],
+            "finding": " ".join(title["subtitle"]),
+            "legend": [(group, variable_of_group(group)) for group in groups],
+            "files": files,
+        }
+
+
+def _of_the_page(node):
+    """The spec with each colour of the light palette replaced by the style variable it is, and
+    without legends of groups: the page has its own.
     """
-    spec = dict(spec)
-    title = spec.pop("title")
-    datasets = spec.pop("datasets")
-    groups = spec["usermeta"]["groups"]
-    if groups:  # the page has a legend of its own
-        spec["config"] = spec["config"] | {"legend": {"disable": True}}
-    spec["config"] = spec["config"] | {"background": "transparent"}
-    spec["usermeta"] = spec["usermeta"] | {"datasets": list(datasets)}
-    spec.pop("$schema")
-    shown = {
-        "id": identifier,
-        "title": title["text"],
-        "finding": " ".join(title["subtitle"]),
-        "legend": [(group, variable_of_group(group)) for group in groups],
-        "files": files,
-    }
-    return shown, _named_colours(spec), datasets
-
-
-def _named_colours(node):
-    """The spec with each colour of the light palette replaced by the style variable it is."""
     if isinstance(node, dict):
-        return {key: _named_colours(value) for key, value in node.items()}
+        bare = {"legend": None} if node.get("field") == "group" and "scale" in node else {}
+        return {key: _of_the_page(value) for key, value in node.items()} | bare
     if isinstance(node, list):
-        return [_named_colours(value) for value in node]
+        return [_of_the_page(value) for value in node]
     return _VARIABLES.get(node, node) if isinstance(node, str) else node
 
 

@@ -17,20 +17,20 @@ def table(
     numbers: tuple[str, ...] = (),
     html: tuple[str, ...] = (),
     red: list[bool] | None = None,
-    last_is_total: bool = False,
+    whole: list[bool] | None = None,
 ) -> Markup:
     """An HTML table with the keys of `rows` as columns; text is escaped, missing cells are dashes.
 
     `numbers` are aligned right with thousands separated; `html` columns hold markup; rows that
-    are `red` carry the class that says so.
+    are `red` or a `whole` of others carry the class that says so.
     """
     frame = pd.DataFrame(rows, dtype=object)
     classes = pd.DataFrame("", index=frame.index, columns=frame.columns)
     classes[[name for name in numbers if name in frame]] = "number"
     if red is not None:
         classes[red] += " red"
-    if last_is_total:
-        classes.iloc[-1] += " total"
+    if whole is not None:
+        classes[whole] += " whole"
     styler = (
         _Table(frame, uuid="", cell_ids=False, caption=caption)
         .hide(axis="index")
@@ -38,4 +38,4 @@ def table(
         .format(lambda text: text, subset=list(html), na_rep="–")
         .set_td_classes(classes)
     )
-    return Markup(styler.to_html())
+    return Markup(styler.to_html(exclude_styles=True))

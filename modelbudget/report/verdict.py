@@ -4,6 +4,15 @@ from typing import NamedTuple
 
 import polars as pl
 
+from modelbudget.report.results import Results, ordered
+
+_DEVICES = {
+    "cpu": "on CPU, in real storages",
+    "cuda": "on CUDA, in real storages",
+    "meta": "on meta, as shapes without storage",
+    "not measured": "not at all",
+}
+
 
 class Verdict(NamedTuple):
     """What one table of results says: comparisons, those that agree, and models by device."""
@@ -20,22 +29,74 @@ class Verdict(NamedTuple):
 
 
 def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
-    """A row on which neither side has a value does not agree."""
+    """A row on which neither side has a value does not agree; what has no formula is not
+    compared.
+    """
+    compared = comparison.filter("formula")
     models = comparison.unique("point").group_by("method").len().sort("method", nulls_last=True)
     return Verdict(
         name,
         title,
-        comparison.height,
-        int(comparison["agrees"].fill_null(False).sum()),
+        compared.height,
+        int(compared["agrees"].fill_null(False).sum()),
         {method or "not measured": n for method, n in models.rows()},
     )
 
 
-def of_table(name: str, title: str, table: pl.DataFrame, model: str, device: str) -> Verdict:
-    """For the tables beside the sweeps: columns that name a row's model and its device."""
+def of_table(name: str, title: str, table: pl.DataFrame, model: str) -> Verdict:
+    """For the tables beside the sweeps: `model` is the column that tells one model from another."""
     agreed = int(table["agrees"].fill_null(False).sum())
-    models = table.group_by(device).agg(pl.col(model).n_unique()).sort(device).rows()
-    return Verdict(name, title, table.height, agreed, dict(models))
+    models = table.group_by("device").agg(pl.col(model).n_unique()).sort("device")
+    return Verdict(name, title, table.height, agreed, dict(models.rows()))
+
+
+def verdicts(results: Results) -> list[Verdict]:
+    """One for each sweep and each table beside them, in the order of the page."""
+    found = [
+        of_sweep(sweep.name, sweep.summary["title"], sweep.comparison)
+        for sweep in ordered(results.sweeps)
+    ]
+    if results.ledger is not None:
+        found.append(of_table("gpt-2-ledger", "The GPT-2 ledger", results.ledger, "model"))
+    if results.surgery is not None:
+        found.append(of_table("tying-surgery", "Tying as surgery", results.surgery, "step"))
+    return found
+
+
+def disagreements(results: Results) -> list[dict]:
+    """Every row that does not agree, in the order of the page, whatever table it stands in."""
+    found = [
+        _wrong(sweep.comparison, sweep.name, "label", "component", "predicted", "measured")
+        for sweep in ordered(results.sweeps)
+    ]
+    if results.ledger is not None:
+        found.append(_wrong(results.ledger, "gpt-2-ledger", "model", "module", "expected", "true"))
+    if results.surgery is not None:
+        sides = ("expected", "parameters")
+        found.append(_wrong(results.surgery, "tying-surgery", "device", "operation", *sides))
+    return [row for rows in found for row in rows]
+
+
+def _wrong(
+    table: pl.DataFrame, source: str, model: str, part: str, expected: str, counted: str
+) -> list[dict]:
+    return [
+        {
+            "where": source,
+            "model": row[model],
+            "component": row[part],
+            "quantity": row.get("quantity", "parameters"),
+            "predicted": row[expected],
+            "counted": row[counted],
+            "difference": (row[counted] or 0) - (row[expected] or 0),
+        }
+        for row in table.filter(~pl.col("agrees").fill_null(False)).iter_rows(named=True)
+    ]
+
+
+def device_words(device: str) -> str:
+    """Where a model was counted, in words."""
+    return _DEVICES.get(device, f"on {device}")
 
 
 def models_by_device(verdicts: list[Verdict]) -> dict[str, int]:

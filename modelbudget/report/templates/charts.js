@@ -5,16 +5,16 @@ const { specs, datasets } = JSON.parse(document.getElementById("charts").textCon
 const NARROW = 560; // pixels: below, panels stand one under the other
 
 function fitted(spec, width, excess) {
-  const { columns, margin, datasets: used } = spec.usermeta;
+  const { columns, gap, margin, datasets: used } = spec.usermeta;
   const copy = structuredClone(spec);
   copy.datasets = Object.fromEntries(used.map((name) => [name, datasets[name]]));
   const inRow = copy.concat ? Math.min(columns, width < NARROW ? 1 : columns) : 1;
-  const inner = Math.floor((width - excess) / inRow) - margin;
+  const inner = Math.floor((width - 1 - excess + gap) / inRow) - gap - margin;
   if (copy.concat) {
     copy.columns = inRow;
     for (const panel of copy.concat) panel.width = inner;
   } else {
-    if (margin === 0) copy.height *= inner / copy.width; // squares stay squares
+    if (copy.mark?.type === "rect") copy.height *= inner / copy.width; // squares stay squares
     copy.width = inner;
   }
   return copy;
@@ -39,7 +39,7 @@ async function draw(place) {
     place.finalize?.();
     place.finalize = () => result.finalize();
     if (overflow <= 0) return;
-    excess += Math.ceil(overflow);
+    excess += Math.ceil(overflow) + 2;
   }
 }
 

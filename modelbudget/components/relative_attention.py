@@ -1,0 +1,27 @@
+"""Transformer-XL's attention: keys for contents and keys for distances."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from modelbudget.architecture import Architecture, Count
+
+
+class RelativeAttentionFields(Architecture):
+    d_model: Count = Field(description="width of the residual stream")
+    n_head: Count = Field(description="heads, each with its own queries, keys and values")
+    d_head: Count = Field(description="width of one head")
+
+    derived: ClassVar[dict[str, str]] = {"d_head": "d_model / n_head"}
+
+
+def parameters(a) -> dict:
+    """Five matrices without biases (Dai et al. 2019, §3.3: W_q, W_k,E, W_v, W_k,R and W_o)."""
+    names = ("query", "key", "value", "distance", "output")
+    return dict.fromkeys(names, a.d_model * a.n_head * a.d_head)
+
+
+def biases(a) -> dict:
+    """u and v, which all layers share: what every query adds to itself before it meets contents
+    and distances (Dai et al. 2019, §3.3)."""
+    return dict.fromkeys(("content", "distance"), a.n_head * a.d_head)

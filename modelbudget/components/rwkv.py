@@ -1,0 +1,36 @@
+"""RWKV-4's two mixers: one over time with a decay for each channel, one over channels."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from modelbudget.architecture import Architecture, Count
+
+
+class RWKVFields(Architecture):
+    d_model: Count = Field(description="width of the residual stream")
+    d_ff: Count = Field(description="hidden width of the channel mixer")
+
+    derived: ClassVar[dict[str, str]] = {"d_ff": "4 * d_model"}
+
+
+def time(a) -> dict:
+    """Peng et al. 2023, §3.1: the present token mixed with the one before it, three
+    ways; a decay w and a bonus u for the present, a number a channel each."""
+    square = a.d_model * a.d_model
+    return {
+        "mix": 3 * a.d_model,
+        "decay": a.d_model,
+        "bonus": a.d_model,
+        **dict.fromkeys(("receptance", "key", "value", "output"), square),
+    }
+
+
+def channel(a) -> dict:
+    """Peng et al. 2023, §3.1: squared ReLU, gated by the receptance."""
+    return {
+        "mix": 2 * a.d_model,
+        "receptance": a.d_model * a.d_model,
+        "key": a.d_model * a.d_ff,
+        "value": a.d_ff * a.d_model,
+    }

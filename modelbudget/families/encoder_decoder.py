@@ -1,0 +1,84 @@
+"""Encoder–decoders: the first Transformer, T5, T5 v1.1 and BART are switches of one record."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from modelbudget.architecture import Count
+from modelbudget.components import mlp, multi_head, offset_position, sized_norm, words
+from modelbudget.components.mlp import MLPFields
+from modelbudget.components.multi_head import MultiHeadFields
+from modelbudget.components.norm import NormFields
+from modelbudget.components.offset_position import OffsetPositionFields
+from modelbudget.components.words import WordFields
+from modelbudget.terms import Terms, part
+
+
+class EncoderDecoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionFields, WordFields):
+    """One stack reads the source, another writes the target and looks at what the first read.
+
+    Source and target share one token embedding.
+    """
+
+    n_encoder_layer: Count = Field(description="layers of attention and MLP")
+    n_decoder_layer: Count = Field(description="layers of attention, cross-attention and MLP")
+    position: Literal["sinusoidal", "learned", "buckets"] = Field(
+        "sinusoidal", description="buckets: a bias for each range of distances and head, as in T5"
+    )
+    n_bucket: Count = Field(32, description="ranges of distances")
+    max_distance: Count = Field(128, description="distances from here on share a bucket")
+    norm_first: bool = Field(
+        False, description="norms stand before attention and MLP, not after the residual sum"
+    )
+    embedding_norm: bool = Field(False, description="each stack has a norm of its embeddings")
+    final_norm: bool = Field(False, description="each stack has a norm after its last layer")
+
+    @model_validator(mode="after")
+    def buckets_divide(self) -> Self:
+        """Half are for each direction, half of those for a single distance each."""
+        if self.position == "buckets" and self.n_bucket % 4:
+            raise ValueError(
+                f"n_bucket = {self.n_bucket} is not a multiple of 4; "
+                "position: buckets halves them by direction, then by near and far"
+            )
+        if self.position == "buckets" and self.max_distance <= self.n_bucket // 2:
+            raise ValueError(
+                f"max_distance = {self.max_distance} leaves nothing to the wide buckets; "
+                f"allowed: more than n_bucket / 2 = {self.n_bucket // 2}"
+            )
+        return self
+
+    @staticmethod
+    def parameters(a) -> Terms:
+        """Vaswani et al. 2017, §3; T5: Raffel et al. 2020, §2.1; BART: Lewis et al. 2020, §2.1."""
+        norm = sized_norm.parameters(a, a.d_model)
+        attention = multi_head.parameters(a)
+        n_encoder, n_decoder = a.n_encoder_layer, a.n_decoder_layer
+        learned = int(a.position == "learned") * offset_position.parameters(a, a.d_model)
+        # One table for all layers of a stack (Raffel et al. 2020, §2.1).
+        buckets = int(a.position == "buckets") * a.n_bucket * a.n_head
+        stack = {
+            "position": learned + buckets,
+            "norm.embedding": a.embedding_norm * norm,
+            "norm.final": a.final_norm * norm,
+        }
+        return {
+            **part("embedding", {"token": words.token(a, a.d_model)}),
+            **part("encoder", stack),
+            **part("encoder.layer.attention", attention, n_encoder),
+            **part("encoder.layer.mlp", mlp.parameters(a), n_encoder),
+            **part("encoder.layer.norm", dict.fromkeys(("attention", "mlp"), norm), n_encoder),
+            **part("decoder", stack),
+            **part("decoder.layer.attention", attention, n_decoder),
+            **part("decoder.layer.cross", attention, n_decoder),
+            **part("decoder.layer.mlp", mlp.parameters(a), n_decoder),
+            **part(
+                "decoder.layer.norm", dict.fromkeys(("attention", "cross", "mlp"), norm), n_decoder
+            ),
+            **part("", {"head": words.head(a, a.d_model)}),
+        }
+
+    def build(self):
+        from modelbudget.modules.encoder_decoder import EncoderDecoderModel
+
+        return EncoderDecoderModel(self)

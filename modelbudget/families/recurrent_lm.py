@@ -1,0 +1,62 @@
+"""Recurrent language models, over words as such or over words as letters."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from modelbudget.architecture import Count
+from modelbudget.components import character_input, recurrent_layer, words
+from modelbudget.components.character_input import CharacterInputFields
+from modelbudget.components.recurrent_layer import RecurrentLayerFields
+from modelbudget.components.words import WordFields
+from modelbudget.terms import Terms, part
+
+
+class RecurrentLM(RecurrentLayerFields, WordFields):
+    """Token embedding, recurrent layers, head."""
+
+    @model_validator(mode="after")
+    def tied_widths_agree(self) -> Self:
+        width = recurrent_layer.width(self)
+        if self.tied and width != self.d_model:
+            raise ValueError(
+                f"tied = true needs a last layer that hands on d_model = {self.d_model}; "
+                f"it hands on {width}: set d_last or d_projection"
+            )
+        return self
+
+    @staticmethod
+    def parameters(a) -> Terms:
+        """Zaremba et al. 2014, §3; tied: Press & Wolf 2017; unlike widths: Merity et al. 2018."""
+        return {
+            **part("embedding", {"token": words.token(a, a.d_model)}),
+            **part("layer", recurrent_layer.parameters(a)),
+            **part("", {"head": words.head(a, recurrent_layer.width(a))}),
+        }
+
+    def build(self):
+        from modelbudget.modules.recurrent_lm import RecurrentLMModel
+
+        return RecurrentLMModel(self)
+
+
+class CharacterLM(RecurrentLayerFields, CharacterInputFields):
+    """Words come in as letters and go out as words: there is no table to tie the head to."""
+
+    n_vocab: Count = Field(description="words that the head scores")
+    head_bias: bool = Field(False, description="the head adds a bias for each word")
+
+    @staticmethod
+    def parameters(a) -> Terms:
+        """Jozefowicz et al. 2016, Figure 1 (b): CNN inputs under a softmax over whole words."""
+        width = recurrent_layer.width(a)
+        return {
+            **part("embedding", character_input.parameters(a)),
+            **part("layer", recurrent_layer.parameters(a)),
+            **part("", {"head": a.n_vocab * width + a.head_bias * a.n_vocab}),
+        }
+
+    def build(self):
+        from modelbudget.modules.recurrent_lm import CharacterLMModel
+
+        return CharacterLMModel(self)

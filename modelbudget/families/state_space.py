@@ -1,0 +1,54 @@
+"""State space language models: Mamba and Mamba-2."""
+
+from pydantic import Field
+
+from modelbudget.architecture import Count
+from modelbudget.components import selective_scan, sized_norm, state_space_dual, words
+from modelbudget.components.norm import NormFields
+from modelbudget.components.selective_scan import SelectiveScanFields
+from modelbudget.components.state_space_dual import StateSpaceDualFields
+from modelbudget.components.words import WordFields
+from modelbudget.terms import Terms, part
+
+
+class SelectiveScan(NormFields, SelectiveScanFields, WordFields):
+    """Mamba: every layer is a norm and a selective scan; there is no attention and no MLP."""
+
+    n_layer: Count = Field(description="layers, each one norm and one scan")
+
+    @staticmethod
+    def parameters(a) -> Terms:
+        """Gu & Dao 2023, §3.4."""
+        return _parameters(a, selective_scan.parameters(a))
+
+    def build(self):
+        from modelbudget.modules.state_space import SelectiveScanModel
+
+        return SelectiveScanModel(self)
+
+
+class StateSpaceDual(NormFields, StateSpaceDualFields, WordFields):
+    """Mamba-2: as Mamba, with heads."""
+
+    n_layer: Count = Field(description="layers, each one norm and one scan")
+
+    @staticmethod
+    def parameters(a) -> Terms:
+        """Dao & Gu 2024, §7."""
+        return _parameters(a, state_space_dual.parameters(a))
+
+    def build(self):
+        from modelbudget.modules.state_space import StateSpaceDualModel
+
+        return StateSpaceDualModel(self)
+
+
+def _parameters(a, mixer: dict) -> Terms:
+    norm = sized_norm.parameters(a, a.d_model)
+    return {
+        **part("embedding", {"token": words.token(a, a.d_model)}),
+        **part("layer.mixer", mixer, a.n_layer),
+        **part("layer", {"norm": norm}, a.n_layer),
+        **part("norm", {"final": norm}),
+        **part("", {"head": words.head(a, a.d_model)}),
+    }

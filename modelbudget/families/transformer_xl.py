@@ -1,0 +1,35 @@
+"""Transformer-XL: relative attention over a memory of earlier segments, adaptive words."""
+
+from pydantic import Field
+
+from modelbudget.architecture import Count
+from modelbudget.components import adaptive, mlp, relative_attention, sized_norm
+from modelbudget.components.adaptive import AdaptiveFields
+from modelbudget.components.mlp import MLPFields
+from modelbudget.components.norm import NormFields
+from modelbudget.components.relative_attention import RelativeAttentionFields
+from modelbudget.terms import Terms, part
+
+
+class TransformerXL(NormFields, MLPFields, RelativeAttentionFields, AdaptiveFields):
+    """Every layer is attention and MLP, each followed by a norm of the sum."""
+
+    n_layer: Count = Field(description="layers, each one attention and one MLP")
+
+    @staticmethod
+    def parameters(a) -> Terms:
+        """Dai et al. 2019, §3.3, with the sizes of the authors' code."""
+        norm = sized_norm.parameters(a, a.d_model)
+        return {
+            **part("embedding", adaptive.embedding(a)),
+            **part("bias", relative_attention.biases(a)),
+            **part("layer.attention", relative_attention.parameters(a), a.n_layer),
+            **part("layer.mlp", mlp.parameters(a), a.n_layer),
+            **part("layer.norm", {"attention": norm, "mlp": norm}, a.n_layer),
+            **part("head", adaptive.head(a)),
+        }
+
+    def build(self):
+        from modelbudget.modules.transformer_xl import TransformerXLModel
+
+        return TransformerXLModel(self)

@@ -1,0 +1,117 @@
+"""Encoders with a masked-language-model head."""
+
+import torch
+from torch import nn
+
+from modelbudget.modules.mlp import ACTIVATIONS, MLP
+from modelbudget.modules.multi_head import MultiHead
+from modelbudget.modules.sized_norm import make_norm
+from modelbudget.modules.words import make_head
+
+
+class EncoderEmbedding(nn.Module):
+    """Tokens and segments (batch, length) to states (batch, length, d_model)."""
+
+    def __init__(self, a):
+        super().__init__()
+        width = a.d_embedding
+        rows = a.n_ctx + a.position_offset
+        self.token = nn.Embedding(a.n_vocab, width)
+        self.position = nn.Embedding(rows, width) if a.position == "learned" else None
+        self.segment = nn.Embedding(a.n_segment, width) if a.n_segment else None
+        self.norm = make_norm(a, width) if a.embedding_norm else None
+        self.projection = nn.Linear(width, a.d_model) if a.factorised else None
+        self.offset = a.position_offset
+
+    def forward(self, tokens, segments=None):
+        x = self.token(tokens)
+        if self.position is not None:
+            places = torch.arange(tokens.shape[1], device=tokens.device)
+            x = x + self.position(places + self.offset)
+        if self.segment is not None:
+            x = x + self.segment(torch.zeros_like(tokens) if segments is None else segments)
+        x = x if self.norm is None else self.norm(x)
+        return x if self.projection is None else self.projection(x)
+
+
+class EncoderLayer(nn.Module):
+    """States (batch, length, d_model) to states of the same shape."""
+
+    def __init__(self, a, attention_norm: bool):
+        super().__init__()
+        self.attention = MultiHead(a, rotary=a.position == "rotary")
+        self.mlp = MLP(a)
+        self.norm = nn.ModuleDict({"attention": make_norm(a, a.d_model)} if attention_norm else {})
+        self.norm["mlp"] = make_norm(a, a.d_model)
+        self.norm_first = a.norm_first
+
+    def forward(self, x, mask):
+        if not self.norm_first:
+            x = self.norm["attention"](x + self.attention(x, mask=mask))
+            return self.norm["mlp"](x + self.mlp(x))
+        y = self.norm["attention"](x) if "attention" in self.norm else x
+        x = x + self.attention(y, mask=mask)
+        return x + self.mlp(self.norm["mlp"](x))
+
+
+class Transform(nn.Module):
+    """States (batch, length, d_model) to what the head compares with the token embeddings."""
+
+    def __init__(self, a):
+        super().__init__()
+        self.dense = nn.Linear(a.d_model, a.d_embedding, bias=a.transform_bias)
+        self.norm = make_norm(a, a.d_embedding)
+        self.activation = ACTIVATIONS[a.activation]
+
+    def forward(self, x):
+        return self.norm(self.activation(self.dense(x)))
+
+
+class EncoderModel(nn.Module):
+    """Tokens (batch, length) to logits (batch, length, n_vocab).
+
+    `relation` reads the pooler and the next-sentence classes, which `forward` does not use.
+    """
+
+    def __init__(self, a):
+        super().__init__()
+        self.embedding = EncoderEmbedding(a)
+        self.layer = nn.ModuleList(
+            EncoderLayer(a, attention_norm=a.first_norm or i > 0) for i in range(a.n_distinct)
+        )
+        self.norm = nn.ModuleDict({"final": make_norm(a, a.d_model)} if a.final_norm else {})
+        self.pooler = nn.Linear(a.d_model, a.d_model) if a.pooler else None
+        self.next_sentence = nn.Linear(a.d_model, 2) if a.next_sentence else None
+        self.transform = Transform(a) if a.transform else None
+        self.head = make_head(a, self.embedding.token, a.d_embedding)
+        self.n_times = a.n_layer // a.n_distinct
+        self.window, self.global_every = a.window, a.global_every
+
+    def forward(self, tokens, segments=None):
+        x = self.encode(tokens, segments)
+        return self.head(x if self.transform is None else self.transform(x))
+
+    def relation(self, tokens, segments=None):
+        """What the first token's state says about the whole: the next sentence's two logits
+        (batch, 2), or the pooled state (batch, d_model) where there are no classes.
+        """
+        pooled = torch.tanh(self.pooler(self.encode(tokens, segments)[:, 0]))
+        return pooled if self.next_sentence is None else self.next_sentence(pooled)
+
+    def encode(self, tokens, segments=None):
+        """States after the last layer, (batch, length, d_model)."""
+        x = self.embedding(tokens, segments)
+        local = self.local_mask(tokens)
+        passes = [layer for layer in self.layer for _ in range(self.n_times)]
+        for i, layer in enumerate(passes):
+            x = layer(x, None if i % self.global_every == 0 else local)
+        for norm in self.norm.values():
+            x = norm(x)
+        return x
+
+    def local_mask(self, tokens):
+        """(length, length), true where two tokens are at most half a window apart."""
+        if not self.window:
+            return None
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        return (places[:, None] - places).abs() <= self.window // 2

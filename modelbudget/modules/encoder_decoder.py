@@ -1,0 +1,102 @@
+"""Encoder–decoders."""
+
+import torch
+from torch import nn
+
+from modelbudget.modules.mlp import MLP
+from modelbudget.modules.multi_head import MultiHead
+from modelbudget.modules.relative_buckets import bucket
+from modelbudget.modules.sized_norm import make_norm
+from modelbudget.modules.waves import sinusoid
+from modelbudget.modules.words import make_head
+
+
+class StackLayer(nn.Module):
+    """States (batch, length, d_model) to the same shape.
+
+    With `cross`, a layer of the decoder: causal, and it looks at the encoder's states.
+    """
+
+    def __init__(self, a, cross: bool):
+        super().__init__()
+        scaled = a.position != "buckets"
+        self.attention = MultiHead(a, scaled=scaled)
+        self.cross = MultiHead(a, scaled=scaled) if cross else None
+        self.mlp = MLP(a)
+        names = ("attention", "cross", "mlp") if cross else ("attention", "mlp")
+        self.norm = nn.ModuleDict({name: make_norm(a, a.d_model) for name in names})
+        self.norm_first = a.norm_first
+
+    def forward(self, x, mask, memory=None):
+        causal = self.cross is not None and mask is None
+        x = self.add("attention", x, lambda y: self.attention(y, causal=causal, mask=mask))
+        if self.cross is not None:
+            x = self.add("cross", x, lambda y: self.cross(y, memory))
+        return self.add("mlp", x, self.mlp)
+
+    def add(self, name: str, x, part):
+        """x plus what `part` makes of it, with the norm before the part or after the sum."""
+        norm = self.norm[name]
+        return x + part(norm(x)) if self.norm_first else norm(x + part(x))
+
+
+class Stack(nn.Module):
+    """Embeddings (batch, length, d_model) to states of the same shape."""
+
+    def __init__(self, a, n_layer: int, cross: bool):
+        super().__init__()
+        self.position = None
+        if a.position == "learned":
+            self.position = nn.Embedding(a.n_ctx + a.position_offset, a.d_model)
+        elif a.position == "buckets":
+            self.position = nn.Embedding(a.n_bucket, a.n_head)
+        self.layer = nn.ModuleList(StackLayer(a, cross) for _ in range(n_layer))
+        norms = {"embedding": a.embedding_norm, "final": a.final_norm}
+        self.norm = nn.ModuleDict(
+            {n: make_norm(a, a.d_model) for n, wanted in norms.items() if wanted}
+        )
+        self.cross, self.kind, self.offset = cross, a.position, a.position_offset
+        self.n_bucket, self.max_distance = a.n_bucket, a.max_distance
+
+    def forward(self, x, memory=None):
+        places = torch.arange(x.shape[1], device=x.device)
+        if self.kind == "learned":
+            x = x + self.position(places + self.offset)
+        elif self.kind == "sinusoidal":
+            x = x + sinusoid(places, x.shape[2]).to(x.dtype)
+        if "embedding" in self.norm:
+            x = self.norm["embedding"](x)
+        mask = self.distance_bias(places) if self.kind == "buckets" else None
+        for layer in self.layer:
+            x = layer(x, mask, memory)
+        return self.norm["final"](x) if "final" in self.norm else x
+
+    def distance_bias(self, places):
+        """What T5 adds to all scores of this stack, (n_head, length, length)."""
+        distance = places - places[:, None]
+        buckets = bucket(distance, self.n_bucket, self.max_distance, both_ways=not self.cross)
+        bias = self.position(buckets).permute(2, 0, 1)
+        return bias.masked_fill(distance > 0, float("-inf")) if self.cross else bias
+
+
+class EncoderDecoderModel(nn.Module):
+    """Source (batch, length) and target (batch, target length), both tokens, to logits
+    (batch, target length, n_vocab). Without a target the source itself is decoded.
+    """
+
+    def __init__(self, a):
+        super().__init__()
+        self.embedding = nn.ModuleDict({"token": nn.Embedding(a.n_vocab, a.d_model)})
+        self.encoder = Stack(a, a.n_encoder_layer, cross=False)
+        self.decoder = Stack(a, a.n_decoder_layer, cross=True)
+        self.head = make_head(a, self.embedding["token"], a.d_model)
+        # Vaswani et al. 2017, §3.4: rows of the shared matrix are small, positions are not.
+        self.scale_in = a.d_model**0.5 if a.position == "sinusoidal" else 1.0
+        # T5 scales on the way out instead, and only where the matrix is shared.
+        self.scale_out = a.d_model**-0.5 if a.position == "buckets" and a.tied else 1.0
+
+    def forward(self, source, target=None):
+        target = source if target is None else target
+        token = self.embedding["token"]
+        memory = self.encoder(token(source) * self.scale_in)
+        return self.head(self.decoder(token(target) * self.scale_in, memory) * self.scale_out)

@@ -1,0 +1,43 @@
+"""Multi-head attention within one sequence, or from one to another."""
+
+from torch import nn
+from torch.nn import functional as F
+
+from modelbudget.modules.waves import rotate
+
+
+class MultiHead(nn.Module):
+    """States (batch, length, d_model) to the same shape.
+
+    `rotary` turns queries and keys by their positions; without `scaled`, scores are not divided
+    by √d_head, as in T5, which puts that into its initial values.
+    """
+
+    def __init__(self, a, rotary: bool = False, scaled: bool = True):
+        super().__init__()
+        bias = a.attention_bias
+        self.query = nn.Linear(a.d_model, a.n_head * a.d_head, bias=bias)
+        self.key = nn.Linear(a.d_model, a.n_head * a.d_head, bias=bias)
+        self.value = nn.Linear(a.d_model, a.n_head * a.d_value, bias=bias)
+        self.output = nn.Linear(a.n_head * a.d_value, a.d_model, bias=bias)
+        self.n_head, self.rotary = a.n_head, rotary
+        self.scale = a.d_head**-0.5 if scaled else 1.0
+
+    def forward(self, x, source=None, causal=False, mask=None):
+        """`source`: (batch, source length, d_model), the states to look at; x itself if none.
+
+        `mask`: true where a query may look, or a number to add to each score; broadcast to
+        (batch, n_head, length, source length).
+        """
+        source = x if source is None else source
+        q, k, v = (self.split(y) for y in (self.query(x), self.key(source), self.value(source)))
+        if self.rotary:
+            q, k = rotate(q), rotate(k)
+        x = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=causal, scale=self.scale
+        )
+        return self.output(x.transpose(1, 2).flatten(2))
+
+    def split(self, x):
+        """(batch, length, n_head · width) to (batch, n_head, length, width)."""
+        return x.unflatten(2, (self.n_head, -1)).transpose(1, 2)

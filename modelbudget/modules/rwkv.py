@@ -1,0 +1,120 @@
+"""RWKV-4."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from modelbudget.modules.sized_norm import make_norm
+from modelbudget.modules.words import make_head
+
+
+class Mixer(nn.Module):
+    """What both mixers do first: blend each token with the one before, channel by channel."""
+
+    def __init__(self, d_model: int, n_mix: int):
+        super().__init__()
+        self.mix = nn.Parameter(torch.empty(n_mix, d_model))
+
+    def reset_parameters(self):
+        nn.init.uniform_(self.mix)
+
+    def blend(self, x):
+        """(batch, length, d_model) to n_mix blends of that shape."""
+        before = F.pad(x, (0, 0, 1, -1))
+        return [mix * x + (1 - mix) * before for mix in self.mix]
+
+
+class TimeMixer(Mixer):
+    """States (batch, length, d_model) to states of the same shape."""
+
+    def __init__(self, a):
+        super().__init__(a.d_model, 3)
+        self.decay = nn.Parameter(torch.empty(a.d_model))
+        self.bonus = nn.Parameter(torch.empty(a.d_model))
+        self.receptance = nn.Linear(a.d_model, a.d_model, bias=False)
+        self.key = nn.Linear(a.d_model, a.d_model, bias=False)
+        self.value = nn.Linear(a.d_model, a.d_model, bias=False)
+        self.output = nn.Linear(a.d_model, a.d_model, bias=False)
+
+    def reset_parameters(self):
+        """Decays from slow to fast over the channels, a small bonus for the present."""
+        super().reset_parameters()
+        spread = torch.linspace(-5, 3, len(self.decay), device=self.decay.device)
+        with torch.no_grad():
+            self.decay.copy_(spread)
+        nn.init.constant_(self.bonus, 0.3)
+
+    def forward(self, x):
+        for_receptance, for_key, for_value = self.blend(x)
+        mixed = wkv(self.key(for_key), self.value(for_value), self.decay, self.bonus)
+        return self.output(torch.sigmoid(self.receptance(for_receptance)) * mixed)
+
+
+def wkv(key, value, decay, bonus):
+    """A weighted mean of all values so far (Peng et al. 2023, §3.1): weight exp(key), less by
+    exp(decay) with each step back, and exp(key + bonus) for the present.
+
+    key, value: (batch, length, d_model); decay, bonus: (d_model,). Sums are kept relative to the
+    largest exponent seen, so that nothing overflows.
+    """
+    loss = decay.exp()
+    weighted = torch.zeros_like(key[:, 0])
+    weights = torch.zeros_like(weighted)
+    largest = torch.full_like(weighted, torch.finfo(key.dtype).min)
+    outputs = []
+    for k, v in zip(key.unbind(1), value.unbind(1), strict=True):
+        top = torch.maximum(largest, k + bonus)
+        past, present = torch.exp(largest - top), torch.exp(k + bonus - top)
+        outputs.append((past * weighted + present * v) / (past * weights + present))
+        top = torch.maximum(largest - loss, k)
+        past, present = torch.exp(largest - loss - top), torch.exp(k - top)
+        weighted, weights = past * weighted + present * v, past * weights + present
+        largest = top
+    return torch.stack(outputs, dim=1)
+
+
+class ChannelMixer(Mixer):
+    """States (batch, length, d_model) to states of the same shape."""
+
+    def __init__(self, a):
+        super().__init__(a.d_model, 2)
+        self.receptance = nn.Linear(a.d_model, a.d_model, bias=False)
+        self.key = nn.Linear(a.d_model, a.d_ff, bias=False)
+        self.value = nn.Linear(a.d_ff, a.d_model, bias=False)
+
+    def forward(self, x):
+        for_receptance, for_key = self.blend(x)
+        made = self.value(F.relu(self.key(for_key)).square())
+        return torch.sigmoid(self.receptance(for_receptance)) * made
+
+
+class RWKVLayer(nn.Module):
+    """States (batch, length, d_model) to states of the same shape."""
+
+    def __init__(self, a):
+        super().__init__()
+        self.time = TimeMixer(a)
+        self.channel = ChannelMixer(a)
+        self.norm = nn.ModuleDict({n: make_norm(a, a.d_model) for n in ("time", "channel")})
+
+    def forward(self, x):
+        x = x + self.time(self.norm["time"](x))
+        return x + self.channel(self.norm["channel"](x))
+
+
+class RWKVModel(nn.Module):
+    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+
+    def __init__(self, a):
+        super().__init__()
+        token = nn.Embedding(a.n_vocab, a.d_model)
+        self.embedding = nn.ModuleDict({"token": token, "norm": make_norm(a, a.d_model)})
+        self.layer = nn.ModuleList(RWKVLayer(a) for _ in range(a.n_layer))
+        self.norm = nn.ModuleDict({"final": make_norm(a, a.d_model)})
+        self.head = make_head(a, token, a.d_model)
+
+    def forward(self, tokens):
+        x = self.embedding["norm"](self.embedding["token"](tokens))
+        for layer in self.layer:
+            x = layer(x)
+        return self.head(self.norm["final"](x))

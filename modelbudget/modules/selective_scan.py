@@ -1,0 +1,58 @@
+"""Mamba's mixer, its recurrence written out step by step."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from modelbudget.modules.causal_convolution import CausalConvolution
+
+EPSILON = 1e-6
+
+
+class SelectiveScanMixer(nn.Module):
+    """States (batch, length, d_model) to states of the same shape."""
+
+    def __init__(self, a):
+        super().__init__()
+        self.input = nn.Linear(a.d_model, 2 * a.d_inner, bias=False)
+        self.convolution = CausalConvolution(a.d_inner, a.d_convolution)
+        self.selection = nn.Linear(a.d_inner, a.d_step + 2 * a.d_state, bias=False)
+        self.step = nn.Linear(a.d_step, a.d_inner)
+        self.decay = nn.Parameter(torch.empty(a.d_inner, a.d_state))
+        self.skip = nn.Parameter(torch.empty(a.d_inner))
+        self.output = nn.Linear(a.d_inner, a.d_model, bias=False)
+        self.sizes = [a.d_step, a.d_state, a.d_state]
+        self.inner_norm = a.inner_norm
+
+    def reset_parameters(self):
+        """A = −1, −2, … in every channel (Gu & Dao 2023, §3.6: S4D-Real)."""
+        states = torch.arange(1, self.decay.shape[1] + 1, device=self.decay.device)
+        with torch.no_grad():
+            self.decay.copy_(states.log().expand_as(self.decay))
+        nn.init.ones_(self.skip)
+
+    def forward(self, x):
+        x, gate = self.input(x).chunk(2, -1)
+        x = F.silu(self.convolution(x))
+        parts = self.selection(x).split(self.sizes, -1)
+        if self.inner_norm:
+            parts = [F.rms_norm(y, y.shape[-1:], eps=EPSILON) for y in parts]
+        step, write, read = parts
+        y = scan(x, F.softplus(self.step(step)), -self.decay.exp(), write, read)
+        return self.output((y + self.skip * x) * F.silu(gate))
+
+
+def scan(x, step, decay, write, read):
+    """h ← exp(step · decay) h + step · write · x;  y = read · h (Gu & Dao 2023, eq. 2a and 4).
+
+    x, step: (batch, length, d_inner); decay: (d_inner, d_state); write, read: (batch, length,
+    d_state). Returns (batch, length, d_inner).
+    """
+    kept = torch.exp(step.unsqueeze(-1) * decay)  # (batch, length, d_inner, d_state)
+    written = (step * x).unsqueeze(-1) * write.unsqueeze(2)
+    state = torch.zeros_like(kept[:, 0])
+    outputs = []
+    for keep, new, out in zip(kept.unbind(1), written.unbind(1), read.unbind(1), strict=True):
+        state = keep * state + new
+        outputs.append(torch.einsum("bds,bs->bd", state, out))
+    return torch.stack(outputs, dim=1)

@@ -1,0 +1,32 @@
+"""The head over states of any width."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Output(nn.Module):
+    """States (batch, length, width) to logits (batch, length, n_vocab).
+
+    Tied means the very Parameter of a token embedding, and not a copy.
+    """
+
+    def __init__(self, n_vocab: int, width: int, bias: bool, tied_to: nn.Embedding | None):
+        super().__init__()
+        self.tied = tied_to is not None
+        self.weight = tied_to.weight if self.tied else nn.Parameter(torch.empty(n_vocab, width))
+        self.bias = nn.Parameter(torch.empty(n_vocab)) if bias else None
+
+    def reset_parameters(self):
+        if not self.tied:
+            nn.init.normal_(self.weight, std=0.02)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x):
+        return F.linear(x, self.weight, self.bias)
+
+
+def make_head(a, token: nn.Embedding, width: int) -> Output:
+    """The architecture's head over states of `width`, tied to `token` or not."""
+    return Output(a.n_vocab, width, a.head_bias, token if a.tied else None)

@@ -1,0 +1,176 @@
+"""Architectures of the shapes that are not decoders: random legal ones, and a tiny one of each
+kind; and what to feed them."""
+
+import math
+
+import torch
+from hypothesis import strategies as st
+
+from modelbudget.architecture import Architecture
+from modelbudget.families import families
+from modelbudget.families.encoder import Encoder
+from modelbudget.families.encoder_decoder import EncoderDecoder
+from modelbudget.families.recurrent_lm import CharacterLM, RecurrentLM
+from modelbudget.families.rwkv import RWKV
+from modelbudget.families.state_space import SelectiveScan, StateSpaceDual
+from modelbudget.families.transformer_xl import TransformerXL
+
+SHAPES = [
+    Encoder, EncoderDecoder, RecurrentLM, CharacterLM, SelectiveScan, StateSpaceDual, RWKV,
+    TransformerXL,
+]  # fmt: skip
+LENGTH = 5
+torch.set_num_threads(1)  # tiny products: more threads only wait for each other
+
+
+@st.composite
+def architectures(draw, family: type[Architecture]) -> Architecture:
+    """Every field of the family drawn: a switch as it falls, a word of those allowed, a size from
+    1 (or 0) to 6; then the fields that depend on one another brought into line.
+    """
+    fields = {}
+    for name, field in family.model_fields.items():
+        allowed = getattr(field.annotation, "__args__", None)
+        least = min(getattr(limit, "ge", 1) for limit in field.metadata or [None])
+        if field.annotation is bool:
+            fields[name] = draw(st.booleans())
+        else:
+            fields[name] = draw(st.sampled_from(allowed) if allowed else st.integers(least, 6))
+    LEGAL[family](fields, draw)
+    if "norm_bias" in fields:
+        fields["norm_bias"] &= fields["norm"] == "layernorm" and fields["norm_scale"]
+    if "n_ctx" in fields:
+        fields["n_ctx"] += LENGTH
+        fields["position_offset"] *= fields["position"] == "learned"
+    return family(**fields)
+
+
+def _encoder(f, draw):
+    if f["norm_first"] and not f["first_norm"]:
+        f["n_layer"] = f["n_distinct"]
+    else:
+        f["first_norm"] = True
+        f["n_layer"] = f["n_distinct"] * draw(st.integers(1, 3))
+    if f["factorised"]:
+        f["transform"] = True
+    else:
+        f["d_embedding"] = f["d_model"]
+    f["next_sentence"] &= f["pooler"]
+    f["d_head"] *= 2
+
+
+def _encoder_decoder(f, draw):
+    f["n_bucket"] *= 4
+    f["max_distance"] += f["n_bucket"]
+
+
+def _recurrent_layers(f, draw):
+    if f["n_layer"] == 1:
+        f["d_last"] = f["d_hidden"]
+    f["projected"] &= f["cell"] == "lstm"
+
+
+def _recurrent(f, draw):
+    _recurrent_layers(f, draw)
+    f["tied"] &= f["d_model"] == (f["d_projection"] if f["projected"] else f["d_last"])
+
+
+def _character(f, draw):
+    _recurrent_layers(f, draw)
+    f["n_filter"] = f["n_narrow"] * 2 ** (f["n_span"] - 1)
+
+
+def _dual(f, draw):
+    f["n_head"] *= f["n_group"]
+    f["d_inner"] = f["n_head"] * f["d_head"]
+
+
+def _transformer_xl(f, draw):
+    cutoffs = draw(st.lists(st.integers(1, 9), min_size=4, max_size=4, unique=True).map(sorted))
+    if not f["adaptive"]:
+        cutoffs[:3] = 0, 0, 0
+        f["projected"] = False
+    f["cutoff_1"], f["cutoff_2"], f["cutoff_3"], f["n_vocab"] = cutoffs
+    f["tied_projections"] &= f["projected"]
+    if not f["projected"]:
+        f |= dict.fromkeys(("d_cluster_2", "d_cluster_3", "d_cluster_4"), f["d_model"])
+
+
+def _any(f, draw):
+    pass
+
+
+LEGAL = {
+    Encoder: _encoder,
+    EncoderDecoder: _encoder_decoder,
+    RecurrentLM: _recurrent,
+    CharacterLM: _character,
+    SelectiveScan: _any,
+    StateSpaceDual: _dual,
+    RWKV: _any,
+    TransformerXL: _transformer_xl,
+}
+
+
+def input_for(a: Architecture) -> torch.Tensor:
+    """Two sequences that the model can read: tokens, or characters where words have letters.
+
+    Both come from all parts of the vocabulary.
+    """
+    if isinstance(a, CharacterLM):
+        shape, n = (2, LENGTH, a.n_span + 2), a.n_character
+    else:
+        shape, n = (2, LENGTH), a.n_vocab
+    return (7 * torch.arange(math.prod(shape)) % n).reshape(shape)
+
+
+TINY = {"n_vocab": 11, "d_model": 8, "norm_bias": True}
+TINY_ENCODER = TINY | {
+    "n_layer": 4, "n_distinct": 4, "n_head": 2, "d_head": 4, "d_value": 4, "d_ff": 12, "n_ctx": 10,
+    "d_embedding": 8, "up_bias": True, "down_bias": True, "head_bias": True,
+}  # fmt: skip
+TINY_STACKS = TINY | {
+    "n_encoder_layer": 2, "n_decoder_layer": 3, "n_head": 2, "d_head": 4, "d_value": 4, "d_ff": 12,
+    "n_ctx": 10,
+}  # fmt: skip
+T5_SWITCHES = {
+    "position": "buckets", "n_bucket": 8, "max_distance": 6, "norm": "rmsnorm", "norm_bias": False,
+    "norm_first": True, "final_norm": True, "attention_bias": False, "activation": "relu",
+}  # fmt: skip
+TINY_MAMBA = {"n_vocab": 11, "n_layer": 2, "d_model": 8, "d_inner": 16, "norm": "rmsnorm"}
+TINY_MODELS = {
+    "BERT": Encoder(**TINY_ENCODER, n_segment=2, pooler=True, next_sentence=True),
+    "RoBERTa": Encoder(**TINY_ENCODER, n_segment=1, position_offset=1),
+    "ALBERT": Encoder(
+        **TINY_ENCODER | {"n_distinct": 2, "d_embedding": 4}, n_segment=2, factorised=True,
+        pooler=True, next_sentence=True,
+    ),
+    "ModernBERT": Encoder(
+        **TINY_ENCODER | {"norm_bias": False, "up_bias": False, "down_bias": False},
+        position="rotary", attention_bias=False, norm_first=True, first_norm=False,
+        final_norm=True, gated=True, transform_bias=False, window=4, global_every=3,
+    ),
+    "T5": EncoderDecoder(**TINY_STACKS | T5_SWITCHES),
+    "gated T5": EncoderDecoder(**TINY_STACKS | T5_SWITCHES, gated=True),
+    "BART": EncoderDecoder(
+        **TINY_STACKS, position="learned", position_offset=2, embedding_norm=True, up_bias=True,
+        down_bias=True,
+    ),
+    "the first Transformer": EncoderDecoder(
+        **TINY_STACKS, activation="relu", up_bias=True, down_bias=True
+    ),
+    "Mamba": SelectiveScan(**TINY_MAMBA, d_state=5, d_step=3),
+    "Falcon Mamba": SelectiveScan(
+        **TINY_MAMBA, d_state=5, d_step=3, inner_norm=True, tied=False
+    ),
+    "Mamba-2": StateSpaceDual(**TINY_MAMBA, n_head=4, d_head=4, n_group=2, d_state=5),
+    "RWKV-4": RWKV(**TINY, n_layer=2, d_ff=12, tied=False),
+    "Transformer-XL": TransformerXL(
+        **TINY, n_layer=3, n_head=2, d_head=3, d_ff=12, up_bias=True, down_bias=True,
+        activation="relu", d_cluster_2=8, d_cluster_3=8, d_cluster_4=8,
+    ),
+    "LSTM": RecurrentLM(n_vocab=11, d_model=6, n_layer=2, d_hidden=7, d_last=6, d_projection=7),
+}  # fmt: skip
+TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7, 9, 10]])
+
+assert set(LEGAL) == set(SHAPES) <= set(families().values())

@@ -1,0 +1,257 @@
+"""Charts: chosen by axes, drawn from any table, and saying in words what they show."""
+
+import itertools
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+import vl_convert
+
+from modelbudget.charts.budget import budget, spread
+from modelbudget.charts.choose import charts
+from modelbudget.charts.files import load, save
+from modelbudget.charts.groups import GROUPS, group_of
+from modelbudget.charts.headline import headline, largest
+from modelbudget.charts.words import percent
+
+MOST_ROWS = 5_000
+
+
+def comparison(points: list[tuple[str, dict, dict]]) -> pl.DataFrame:
+    """A comparison of points given as label, swept fields, and parameters by component."""
+    rows = [
+        {"point": f"{number:06}", "label": label, **fields, "component": component,
+         "quantity": "parameters", "predicted": value, "measured": value, "agrees": True,
+         "method": "cpu"}
+        for number, (label, fields, components) in enumerate(points, start=1)
+        for component, value in components.items()
+    ]  # fmt: skip
+    return pl.from_dicts(rows, infer_schema_length=None)
+
+
+def grid(**axes) -> tuple[dict, pl.DataFrame]:
+    """Models whose embedding is 100 and whose MLP grows with every size of the grid."""
+    points = []
+    for values in itertools.product(*axes.values()):
+        fields = dict(zip(axes, values, strict=True))
+        sizes = [v for v in values if isinstance(v, int)]
+        parts = {"embedding.token": 100, "layer.mlp.up": 10 * int(np.prod(sizes, dtype=object))}
+        if fields.get("tied") is False:
+            parts["head"] = 100
+        label = ", ".join(f"{name} = {value}" for name, value in fields.items())
+        points.append((label, fields, parts))
+    return axes, comparison(points)
+
+
+def one_by_one(n: int) -> tuple[dict, pl.DataFrame]:
+    return {}, comparison(
+        [(f"model {i}", {}, {"embedding.token": 30, "head": i}) for i in range(n)]
+    )
+
+
+SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+SWEEPS = {
+    "one long axis": (grid(d_model=SIZES), {"shares", "total"}),
+    "one short axis": (grid(n_kv_head=[1, 2, 4]), {"shares", "total"}),
+    "one value": (grid(d_model=[64]), {"models"}),
+    "a switch": (grid(tied=[True, False]), {"models"}),
+    "words": (grid(norm=["layernorm", "rmsnorm"], tied=[True, False]), {"models"}),
+    "an axis and a switch": (grid(d_model=SIZES, tied=[True, False]), {"shares", "total"}),
+    "an axis and few sizes": (grid(d_model=SIZES, n_vocab=[10, 20]), {"shares", "total"}),
+    "two axes": (grid(d_model=SIZES, n_layer=SIZES), {"shares", "total", "vocabulary"}),
+    "two axes and a switch": (
+        grid(d_model=SIZES, n_vocab=SIZES, tied=[True, False]),
+        {"shares", "total", "vocabulary"},
+    ),
+    "five axes": (
+        grid(d_model=SIZES, n_layer=SIZES, n_head=[1, 2, 3, 4], tied=[True, False], n_ctx=[1, 2]),
+        {"shares", "total", "vocabulary"},
+    ),
+    "a size from zero": (grid(n_dense=[0, *SIZES]), {"shares", "total"}),
+    "one point": (one_by_one(1), {"models"}),
+    "points": (one_by_one(9), {"models"}),
+    "very many points": (one_by_one(3_000), {"models"}),
+    "a very long axis": (grid(d_model=list(range(1, 20_001))), {"shares", "total"}),
+    "two long axes": (
+        grid(d_model=list(range(1, 151)), n_layer=list(range(1, 151))),
+        {"shares", "total", "vocabulary"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_axes_choose_charts_that_draw(name):
+    (axes, table), expected = SWEEPS[name]
+    found = charts(axes, table)
+    assert set(found) == expected
+    for chart in found.values():
+        spec = chart.to_dict()  # Altair validates against Vega-Lite's schema
+        assert sum(map(len, spec["datasets"].values())) <= MOST_ROWS
+        assert any(character.isdigit() for character in spec["description"])
+        svg = vl_convert.vegalite_to_svg(spec)
+        assert svg.count("<path") > 2
+        assert "NaN" not in svg
+
+
+def test_grid_and_points_of_one_sweep_are_drawn_apart():
+    axes, table = grid(d_model=SIZES)
+    extra = table.filter(pl.col("point") == "000001")
+    extra = extra.with_columns(point=pl.lit("000011"), label=pl.lit("one more"))
+    found = charts(axes, pl.concat([table, extra]))
+    assert list(found) == ["shares", "total", "models"]
+    assert "one more" in json.dumps(found["models"].to_dict())
+
+
+def test_nothing_measured_gives_no_charts():
+    axes, table = grid(d_model=SIZES)
+    nothing = table.with_columns(measured=pl.lit(None, pl.Int64))
+    assert charts(axes, nothing) == {}
+    assert largest([nothing]) is None
+
+
+def test_missing_predictions_do_not_matter():
+    axes, table = grid(d_model=SIZES)
+    unpredicted = table.with_columns(predicted=pl.lit(None, pl.Int64))
+    assert charts(axes, unpredicted)["shares"].to_dict() == charts(axes, table)["shares"].to_dict()
+
+
+def test_findings_state_exact_numbers():
+    found = charts(*grid(d_model=[10, 90, 100, 190, 290, 390, 490, 590, 990]))
+    assert "d_model = 10 to 990" in found["shares"].description
+    assert "token embedding falls from 50.0 % to 1.0 %" in found["shares"].description
+    assert "MLP rises from 50.0 % to 99.0 %" in found["shares"].description
+    assert "200 parameters at d_model = 10, 10,000 at d_model = 990" in found["total"].description
+
+
+def test_findings_of_two_axes_name_the_ends():
+    description = charts(*grid(d_model=SIZES, n_layer=SIZES))["vocabulary"].description
+    # 100 / (100 + 10 · 1 · 1) and 100 / (100 + 10 · 512 · 512)
+    assert (
+        "< 0.01 % (d_model = 512, n_layer = 512) to 90.9 % (d_model = 1, n_layer = 1)"
+        in description
+    )
+    # 10 · d_model · n_layer < 100 at d_model · n_layer of 1, 2, 4 and 8: 1 + 2 + 3 + 4 pairs
+    assert "in 10 of 100 models" in description
+
+
+def test_tied_beside_untied():
+    axes, table = grid(d_model=SIZES, n_vocab=SIZES, tied=[True, False])
+    panels = charts(axes, table)["total"].to_dict()["concat"]
+    assert [panel["title"]["text"] for panel in panels] == ["tied", "not tied"]
+
+
+def test_budget_adds_up():
+    _, table = grid(d_model=SIZES, tied=[True, False])
+    rows = budget(table)
+    sums = rows.group_by("point").agg(
+        pl.col("share").sum(), pl.col("value").sum(), pl.col("total").first()
+    )
+    assert (sums["share"] - 1).abs().max() < 1e-12
+    assert sums["value"].to_list() == sums["total"].to_list()
+    assert rows["value"].sum() == table["measured"].sum()
+
+
+@pytest.mark.parametrize(
+    ("component", "group"),
+    [
+        ("embedding.token", "token embedding"),
+        ("embedding.position", "positions"),
+        ("head", "head"),
+        ("layer.attention.key", "attention"),
+        ("decoder.layer.cross_attention.key", "cross-attention"),
+        ("encoder.layer.mlp.up", "MLP"),
+        ("layer.mlp.experts.up", "experts"),
+        ("layer.mlp.router", "router"),
+        ("layer.norm.attention", "norms"),
+        ("layer.attention.query_norm", "norms"),
+        ("layer.norm.recurrent", "norms"),
+        ("layer.recurrent.hidden", "recurrent cells"),
+        ("layer.state_space.dt", "state space"),
+        ("something.new", "other"),
+    ],
+)
+def test_components_find_their_group(component, group):
+    assert group_of(component) == group
+
+
+def test_the_largest_model_becomes_squares():
+    parts = {"layer.mlp.up": 481 * 10**9, "embedding.token": 5 * 10**9, "norm": 2 * 10**6}
+    table = comparison([("small", {}, {"head": 7}), ("large", {}, parts)])
+    chosen, _ = largest([table])
+    spec = headline(chosen).to_dict()
+    (cells,) = spec["datasets"].values()
+    assert [
+        sum(cell["group"] == group for cell in cells) for group in ("MLP", "token embedding")
+    ] == [481, 5]
+    assert "one billion" in spec["description"]
+    assert "486,002,000,000" in spec["description"]
+
+
+def test_a_tiny_model_is_one_square_a_parameter():
+    chosen, _ = largest([comparison([("norm", {}, {"norm": 10})])])
+    (cells,) = headline(chosen).to_dict()["datasets"].values()
+    assert len(cells) == 10
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0, "0 %"), (1, "100 %"), (0.5, "50.0 %"), (0.00868, "0.87 %"), (1e-9, "< 0.01 %"),
+     (0.99951, "99.95 %"), (1 - 1e-9, "> 99.99 %")],
+)  # fmt: skip
+def test_percent(share, text):
+    assert percent(share) == text
+
+
+def test_spread_keeps_both_ends():
+    assert spread(range(1000), 4) == [0, 333, 666, 999]
+    assert spread([1, 2], 4) == [1, 2]
+
+
+def test_files_hold_one_chart_three_times(tmp_path):
+    for name, chart in charts(*grid(d_model=SIZES)).items():
+        save(chart, tmp_path / name)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "shares.png", "shares.svg", "shares.vl.json", "total.png", "total.svg", "total.vl.json",
+    ]  # fmt: skip
+    assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "shares.svg").read_text().startswith("<svg")
+    assert list(load(tmp_path)) == ["shares", "total"]
+
+
+# Machado, Oliveira and Fernandes 2009, severity 1: what each kind of colour-blindness sees.
+BLINDNESS = {
+    "none": np.eye(3),
+    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+               [-0.003882, -0.048116, 1.051998]],
+    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+               [-0.011820, 0.042940, 0.968881]],
+    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602],
+               [0.004733, 0.691367, 0.303900]],
+}  # fmt: skip
+
+
+def oklab(colour: str, seen: list) -> np.ndarray:
+    """Ottosson 2020: a space where distance is what the eye takes for difference."""
+    srgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+    cones = np.array(
+        [[0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566],
+         [0.0883024619, 0.2817188376, 0.6299787005]]
+    ) @ np.clip(np.array(seen) @ linear, 0, 1)  # fmt: skip
+    return np.array(
+        [[0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4285922050, 0.4505937099],
+         [0.0259040371, 0.7827717662, -0.8086757660]]
+    ) @ np.cbrt(cones)  # fmt: skip
+
+
+@pytest.mark.parametrize("paper", ["light", "dark"])
+@pytest.mark.parametrize("kind", BLINDNESS)
+def test_colours_are_told_apart(kind, paper):
+    seen = {title: oklab(getattr(g, paper), BLINDNESS[kind]) for title, g in GROUPS.items()}
+    near = [
+        (a, b)
+        for a, b in itertools.combinations(seen, 2)
+        if np.linalg.norm(seen[a] - seen[b]) < 0.03
+    ]
+    assert near == []

@@ -1,0 +1,155 @@
+"""Training: what formulas say of gradients, states, saved activations and operations, against a
+step that runs; and the trace against torch's own counters.
+"""
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from strategies import decoders_that_run
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from modelbudget.expand import named_architecture
+from modelbudget.families.decoder import Decoder
+from modelbudget.measure.kernels import Kernels
+from modelbudget.measure.pool import build
+from modelbudget.measure.train import train
+from modelbudget.modules.initialise import initialise, uninitialised
+from modelbudget.run import Run
+
+PREDICTED = (
+    "gradient_bytes", "optimizer_bytes", "saved_bytes", "flops_forward", "flops_backward",
+)  # fmt: skip
+
+
+def measured(a, run: Run, device: str = "meta") -> dict[str, dict[str, int]]:
+    with uninitialised():
+        model = build(a, device, run.dtype)
+    if device == "cpu":
+        initialise(model)
+    return train(model, run, set(PREDICTED))
+
+
+def predicted(a, run: Run) -> dict[str, dict[str, int]]:
+    return {
+        quantity: {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
+        for quantity in PREDICTED
+    }
+
+
+def without_zeros(values: dict) -> dict:
+    return {name: value for name, value in values.items() if value}
+
+
+@given(decoders_that_run())
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+def test_predicted_is_measured_component_by_component(model):
+    a, run = model
+    assert a.covered(a, run)
+    found, said = measured(a, run), predicted(a, run)
+    for quantity in PREDICTED:
+        assert without_zeros(said[quantity]) == without_zeros(found[quantity]), quantity
+
+
+NAMED = {
+    "gpt-2-124m": Run(batch=2, dtype="bfloat16", attention="flash"),
+    "llama-3-8b": Run(length=2048, dtype="bfloat16", attention="flash", master_weights=True),
+    "mixtral-8x7b": Run(length=512, dtype="bfloat16", attention="flash"),
+    "palm-8b": Run(optimizer="momentum"),
+    "palm-62b": Run(batch=8, length=2048, dtype="bfloat16", attention="flash"),
+    "palm-540b": Run(length=2048, optimizer="sgd"),
+}
+
+
+@pytest.mark.parametrize(("name", "run"), NAMED.items())
+def test_published_models_at_difference_0(catalogue, name, run):
+    a = named_architecture(catalogue[name])
+    found, said = measured(a, run), predicted(a, run)
+    for quantity in PREDICTED:
+        assert without_zeros(said[quantity]) == without_zeros(found[quantity]), quantity
+
+
+SMALL = {"n_vocab": 97, "d_model": 32, "n_layer": 3, "n_head": 4, "n_kv_head": 2, "d_head": 16}
+SMALL |= {"d_ff": 48, "n_ctx": 24}
+LLAMA = {"norm": "rmsnorm", "position": "rotary", "gated": True, "activation": "silu"}
+EXPERTS = {"mlps": "experts", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 24}
+ON_BOTH = {
+    "GPT-2, math": ({}, {}),
+    "GPT-2, flash": ({}, {"attention": "flash"}),
+    "Llama, math": (LLAMA, {"optimizer": "sgd"}),
+    "Llama, flash": (LLAMA, {"attention": "flash"}),
+    "parallel": ({"parallel": True}, {"optimizer": "momentum"}),
+    "post-norm, biases": ({"norm_placement": "post", "norm_bias": True, "up_bias": True}, {}),
+    "norms of queries": (LLAMA | {"qk_norm": "shared"}, {"attention": "flash"}),
+    "foreach": (LLAMA, {"foreach": True}),
+    "double precision": ({}, {"dtype": "float64"}),
+    "experts": (EXPERTS, {}),
+}
+
+
+@pytest.mark.parametrize(("fields", "settings"), ON_BOTH.values(), ids=ON_BOTH)
+def test_a_real_step_and_one_without_storage_hold_the_same(fields, settings):
+    """All of it, live bytes and peaks too. Real tokens choose their experts, so there the peaks
+    of single experts differ, and nothing else does.
+    """
+    a = Decoder(**SMALL | fields)
+    run = Run(batch=3, length=10, kernels="cpu", **settings)
+    on_meta, on_cpu = measured(a, run), measured(a, run, "cpu")
+    if "experts" in a.mlps:
+        for found in (on_meta, on_cpu):
+            del found["peak_training_bytes"], found["uncounted_calls"]
+    assert on_meta == on_cpu
+
+
+@pytest.mark.parametrize("attention", ["math", "flash"])
+@pytest.mark.parametrize("fields", [{}, LLAMA, LLAMA | EXPERTS], ids=["GPT-2", "Llama", "Mixtral"])
+def test_operations_are_what_torch_counts(fields, attention):
+    a = Decoder(**SMALL | fields)
+    run = Run(batch=2, length=8, dtype="bfloat16", attention=attention)
+    model = build(a, "meta", run.dtype)
+    tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device="meta")
+    counters = {phase: FlopCounterMode(display=False) for phase in ("forward", "backward")}
+    with Kernels("gpu", attention), counters["forward"]:
+        loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+    with counters["backward"]:
+        loss.backward()
+    said = predicted(a, run)
+    for phase, counter in counters.items():
+        assert sum(said[f"flops_{phase}"].values()) == counter.get_total_flops()
+
+
+def test_operations_by_hand():
+    """6·N·D for the matrices, and the core of attention, which it leaves out."""
+    a = Decoder(**SMALL | {"tied": False})
+    run = Run(batch=2, length=8)
+    of_vectors = a.n_ctx * a.d_model + a.d_model * (2 * a.n_layer + 1)
+    in_matrices = sum(t.total for t in a.parameters(a).values()) - of_vectors
+    in_matrices -= a.n_vocab * a.d_model  # looking a word up is no product
+    core = 4 * run.batch * run.length**2 * a.n_head * a.d_head * a.n_layer
+    said = predicted(a, run)
+    tokens = run.batch * run.length
+    assert sum(said["flops_forward"].values()) == 2 * in_matrices * tokens + core
+    assert sum(said["flops_backward"].values()) == 4 * in_matrices * tokens + 2 * core
+
+
+def test_parameters_without_a_gradient_are_told_apart():
+    a = Decoder(**SMALL | EXPERTS | {"router_bias": "selection"})
+    run = Run(batch=1, length=4)
+    found = measured(a, run)
+    routers = a.n_layer * a.n_expert * a.d_model * 4
+    assert found["gradient_bytes"]["layer.experts.router"] == routers
+    assert predicted(a, run)["gradient_bytes"]["layer.experts.router"] == routers
+
+
+def test_what_no_counter_knows_is_listed():
+    a = Decoder(**SMALL)
+    calls = measured(a, Run(batch=1, length=4))["uncounted_calls"]
+    assert calls["aten.gelu"] == a.n_layer
+    assert calls["aten.native_layer_norm"] == 2 * a.n_layer + 1
+    assert not {"aten.mm", "aten.bmm"} & calls.keys()
+    assert isinstance(calls, dict)
+    assert not isinstance(calls, Counter)
