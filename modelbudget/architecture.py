@@ -7,7 +7,7 @@ Nothing here knows torch.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from modelbudget.record import MAX_COUNT, Count, Record, Size
 from modelbudget.run import bytes_of
@@ -30,6 +30,9 @@ class Architecture(Record):
     The formulas of a run bear the names of their quantities. They hold where `covered` is 1; a
     family that has none leaves it at 0, and its runs are measured without a prediction.
     """
+
+    switches_of_run: ClassVar[tuple[str, ...]] = ()
+    """Fields of a run beyond what any model has, that the modules of this family have built in."""
 
     @staticmethod
     @abstractmethod

@@ -43,6 +43,17 @@ class Run(Record):
         description="scores written out in memory, or never (FlashAttention: Dao et al. 2022)",
     )
 
+    dropout: bool = Field(
+        False,
+        description="dropout of the embedding, of what each attention and MLP adds, and of "
+        "attention's probabilities (Vaswani et al. 2017, §5.4)",
+    )
+    recompute: Literal["none", "selective", "full"] = Field(
+        "none",
+        description="activations that are computed again in the backward pass instead of kept: "
+        "those of attention's core, or all of a layer but its input (Korthikanti et al. 2022, §5)",
+    )
+
     derived: ClassVar[dict[str, str]] = {"length": "min(n_ctx, 1024)"}
 
     @model_validator(mode="after")
@@ -68,6 +79,14 @@ class Run(Record):
             )
         return self
 
+    @model_validator(mode="after")
+    def drops_where_it_can(self) -> Self:
+        if self.dropout and (self.kernels, self.attention) == ("cpu", "flash"):
+            raise ValueError(
+                "dropout = true: a CPU's flash attention has none; allowed: attention: math"
+            )
+        return self
+
 
 def tokens(r):
     """Tokens in one step."""
@@ -86,9 +105,18 @@ def exact_bytes(dtype: str) -> int:
     return max(4, BYTES[dtype])
 
 
+def mask_bytes(kernels: str, dtype_bytes: int) -> int:
+    """Bytes that dropout keeps of one element: a GPU whether it was dropped, a CPU its factor."""
+    return {"gpu": 1, "cpu": dtype_bytes}[kernels]
+
+
 def mistakes_together(architecture, run: Run) -> list[str]:
     """What the architecture forbids the run."""
-    found = []
+    found = [
+        f"{name} = {str(value).lower()}: layers of {architecture.name()} have no such switch"
+        for name, value in (("dropout", run.dropout), ("recompute", run.recompute))
+        if value not in (False, "none") and name not in architecture.switches_of_run
+    ]
     position, n_ctx = getattr(architecture, "position", None), getattr(architecture, "n_ctx", 0)
     if position == "learned" and run.length > n_ctx:
         found.append(

@@ -131,6 +131,7 @@ def runs(draw) -> Run:
     kernels, attention = draw(st.sampled_from(["gpu", "cpu"])), draw(st.sampled_from(KERNELS))
     allowed = FULL if kernels == "cpu" else HALF if attention == "flash" else [*FULL, *HALF]
     dtype = draw(st.sampled_from(allowed))
+    drops = (kernels, attention) != ("cpu", "flash")
     return Run(
         batch=draw(st.integers(1, 3)),
         length=draw(st.integers(1, 4)),
@@ -140,6 +141,8 @@ def runs(draw) -> Run:
         foreach=draw(st.booleans()),
         kernels=kernels,
         attention=attention,
+        dropout=drops and draw(st.booleans()),
+        recompute=draw(st.sampled_from(["none", "selective", "full"])),
     )
 
 
@@ -150,6 +153,8 @@ KERNELS = ["math", "flash"]
 def decoders_that_run(draw) -> tuple[Decoder, Run]:
     """A decoder and a run for which there are formulas."""
     a, run = draw(decoders(covered=True)), draw(runs())
+    if run.recompute == "full":
+        a = a.model_copy(update={"mlps": a.mlps.replace(" none", "")})
     if run.attention == "flash":
         a = a.model_copy(update={"d_head": 8 * draw(st.integers(1, 2))})
     return a, run

@@ -151,6 +151,15 @@ ONE_MISTAKE = {
         "base: gpt-2-124m\nfixed: {kernels: cpu}\ngrid: {dtype: [bfloat16]}",
         ["dtype = bfloat16", "allowed: float32, float64"],
     ),
+    "dropout where there is none": (
+        "base: hybrid-368\nfixed: {dropout: true}\ngrid: {batch: [1]}\n"
+        "measure: {quantities: [saved_bytes]}",
+        ["dropout = true: layers of hybrid have no such switch"],
+    ),
+    "dropout in a CPU's flash attention": (
+        "base: gpt-2-124m\nfixed: {dropout: true, kernels: cpu}\ngrid: {attention: [flash]}",
+        ["dropout = true", "attention: math"],
+    ),
     "not UTF-8": ("base: \udce9\n", ["UTF-8"]),
 }
 

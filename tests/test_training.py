@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure.kernels import Kernels
+from modelbudget.measure.kernels import kernels
 from modelbudget.measure.pool import build
 from modelbudget.measure.train import train
 from modelbudget.modules.initialise import initialise, uninitialised
@@ -87,6 +87,9 @@ ON_BOTH = {
     "norms of queries": (LLAMA | {"qk_norm": "shared"}, {"attention": "flash"}),
     "foreach": (LLAMA, {"foreach": True}),
     "double precision": ({}, {"dtype": "float64"}),
+    "dropout": (LLAMA, {"dropout": True}),
+    "core computed again": (LLAMA, {"recompute": "selective"}),
+    "layers computed again": ({}, {"recompute": "full", "dropout": True}),
     "experts": (EXPERTS, {}),
 }
 
@@ -113,7 +116,7 @@ def test_operations_are_what_torch_counts(fields, attention):
     model = build(a, "meta", run.dtype)
     tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device="meta")
     counters = {phase: FlopCounterMode(display=False) for phase in ("forward", "backward")}
-    with Kernels("gpu", attention), counters["forward"]:
+    with kernels("gpu", attention), counters["forward"]:
         loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
     with counters["backward"]:
         loss.backward()
@@ -153,3 +156,49 @@ def test_what_no_counter_knows_is_listed():
     assert not {"aten.mm", "aten.bmm"} & calls.keys()
     assert isinstance(calls, dict)
     assert not isinstance(calls, Counter)
+
+
+def test_korthikanti_and_others_34_bytes():
+    """Korthikanti et al. 2022, §4.1: a layer keeps 34·s·b·h + 5·a·s²·b bytes in half precision.
+
+    Flash attention keeps nothing of length², and the same 34: input 2, queries, keys and values
+    6, result 2, mask 1 and norm 2 of attention; 19 of the MLP; 2 of its norm. Beside it, what the
+    paper neglects: 16 bytes of each token's statistics, 4 of each head's and token's softmax, and
+    a random state. Scores that torch writes out are in single precision, and so are the queries,
+    keys and values that it computes them from: 6 more bytes a state, and 9 for 5 a score.
+    """
+    b, s, h, heads = 2, 24, 32, 4
+    a = Decoder(
+        n_vocab=11, n_ctx=s, d_model=h, n_layer=1, n_head=heads, n_kv_head=heads, d_head=h // heads,
+        d_ff=4 * h, norm_bias=True, up_bias=True, down_bias=True, query_bias=True,
+    )  # fmt: skip
+    kept = {}
+    for attention in ("flash", "math"):
+        run = Run(batch=b, length=s, dtype="bfloat16", attention=attention, dropout=True)
+        values = measured(a, run)["saved_bytes"]
+        kept[attention] = sum(n for name, n in values.items() if name.startswith("layer."))
+    assert kept["flash"] == 34 * s * b * h + 16 * s * b + 4 * heads * s * b + 24
+    assert kept["math"] == 40 * s * b * h + 9 * heads * s * s * b + 16 * s * b
+
+
+def test_recomputation_trades_bytes_for_operations():
+    """Selective: inputs of the core are kept, and one of its products comes again (§5). Full: the
+    input of each layer, and all of it comes again but its last product.
+    """
+    a = Decoder(**SMALL)
+    runs = {what: Run(batch=2, length=16, recompute=what) for what in ("none", "selective", "full")}
+    found = {what: measured(a, run) for what, run in runs.items()}
+    product = 2 * 2 * 16 * 16 * a.n_head * a.d_head * a.n_layer
+    backward = {what: sum(values["flops_backward"].values()) for what, values in found.items()}
+    assert backward["selective"] - backward["none"] == product
+    forward = {
+        name: n for name, n in found["none"]["flops_forward"].items() if name.startswith("layer.")
+    }
+    again = sum(forward.values()) - forward["layer.mlp.down"]
+    assert backward["full"] - backward["none"] == again
+    kept = {what: values["saved_bytes"] for what, values in found.items()}
+    assert kept["full"]["layer"] == 4 * 2 * 16 * a.d_model * a.n_layer
+    assert not any(name.startswith("layer.") for name in kept["full"])
+    assert "layer" not in kept["selective"]
+    heads = a.n_head + 2 * a.n_kv_head
+    assert kept["selective"]["layer.attention.core"] == 4 * 2 * 16 * heads * a.d_head * a.n_layer

@@ -8,7 +8,7 @@ from modelbudget.architecture import Count
 from modelbudget.components import norm
 from modelbudget.components.norm import NormFields
 from modelbudget.operations import positive
-from modelbudget.run import bytes_of, exact_bytes, tokens
+from modelbudget.run import bytes_of, exact_bytes, mask_bytes, tokens
 
 SEEDS = 24
 """Bytes of the random state that a GPU's flash attention keeps, with dropout or without."""
@@ -95,15 +95,18 @@ def saved(a, r) -> dict:
     of queries and keys; the core; the input of the output projection, where it is a copy.
     """
     heads = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
-    # The core's result takes the order in memory of its queries. Rotation leaves them head by
-    # head; the output projection wants them token by token, so it copies.
+    # Flash attention's result takes the order in memory of its queries. Rotation leaves them head
+    # by head; the output projection wants them token by token, so it copies.
     turned = int(a.position == "rotary") * positive(a.n_head - 1) * positive(r.length - 1)
+    kept_by_core = int(r.attention == "flash" and r.recompute != "selective")
+    core = {"math": _math, "flash": _flash}[r.attention]
     return {
         "query": bytes_of(r.dtype) * tokens(r) * a.d_model,
         "query_norm": _norm_of_heads(a, r, a.n_head),
         "key_norm": _norm_of_heads(a, r, a.n_kv_head),
-        "": _rotation(a, r) + (_math if r.attention == "math" else _flash)(a, r),
-        "output": (1 if r.attention == "math" else turned) * heads,
+        "": _rotation(a, r),
+        "core": (_inputs if r.recompute == "selective" else core)(a, r),
+        "output": (1 - kept_by_core * (1 - turned)) * heads,
     }
 
 
@@ -124,21 +127,30 @@ def _rotation(a, r):
     return int(a.position == "rotary") * bytes_of(r.dtype) * 2 * r.length * d_turned
 
 
+def _inputs(a, r):
+    """Queries, keys and values: all that is kept of a core that is computed again."""
+    return bytes_of(r.dtype) * tokens(r) * (a.n_head + 2 * a.n_kv_head) * a.d_head
+
+
 def _math(a, r):
     """Queries, keys and values, the last two repeated for each query head, and the softmax of the
-    scores, length² for each head: all in at least single precision.
+    scores, length² for each head: all in at least single precision. With dropout, what is left of
+    the softmax and what was dropped.
     """
     heads = tokens(r) * a.n_head * a.d_head
-    return exact_bytes(r.dtype) * (3 * heads + r.batch * a.n_head * r.length * r.length)
+    scores = r.batch * a.n_head * r.length * r.length
+    exact = exact_bytes(r.dtype)
+    dropped = r.dropout * (exact + mask_bytes(r.kernels, exact))
+    return exact * 3 * heads + (exact + dropped) * scores
 
 
 def _flash(a, r):
     """Queries, keys, values, the result, and the logarithm of each row's sum (Dao et al. 2022,
-    §3.1): the scores are computed again in the backward pass.
+    §3.1): the scores are computed again in the backward pass, and with them what is dropped.
     """
-    heads = 2 * a.n_head * a.d_head + 2 * a.n_kv_head * a.d_head
+    result = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
     sums = exact_bytes(r.dtype) * r.batch * a.n_head * r.length
-    return bytes_of(r.dtype) * tokens(r) * heads + sums + int(r.kernels == "gpu") * SEEDS
+    return _inputs(a, r) + result + sums + int(r.kernels == "gpu") * SEEDS
 
 
 def flops(a, r, products=4) -> dict:
@@ -153,7 +165,7 @@ def flops(a, r, products=4) -> dict:
         "key": 2 * n * a.d_model * d_key,
         "value": 2 * n * a.d_model * d_key,
         "output": 2 * n * d_query * a.d_model,
-        "": products * n * r.length * d_query,
+        "core": products * n * r.length * d_query,
     }
 
 

@@ -3,13 +3,14 @@ record.
 """
 
 import math
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from modelbudget.architecture import Count, Size
 from modelbudget.components import (
     attention,
+    dropout,
     embedding,
     experts,
     latent,
@@ -17,6 +18,7 @@ from modelbudget.components import (
     mlp,
     norm,
     optimizer,
+    recompute,
     recurrent,
 )
 from modelbudget.components.embedding import FactorisedFields, HeadFields, PositionFields
@@ -24,7 +26,7 @@ from modelbudget.components.experts import ExpertsFields
 from modelbudget.components.latent import LatentFields
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.pattern import instances, pattern
-from modelbudget.run import bytes_of
+from modelbudget.run import bytes_of, tokens
 from modelbudget.terms import Terms, part, scaled
 
 NEEDS = {
@@ -39,6 +41,8 @@ class Decoder(
     HeadFields, PositionFields, ExpertsFields, LatentFields, LayerFields, FactorisedFields
 ):
     """A language model: embedding, n_layer layers of a mixer and an MLP, final norm, head."""
+
+    switches_of_run: ClassVar[tuple[str, ...]] = ("dropout", "recompute")
 
     n_layer: Count = Field(description="layers, each one mixer and one MLP")
     mixers: pattern("attention", "latent", "recurrent", "none") = Field(
@@ -127,9 +131,11 @@ class Decoder(
     @staticmethod
     def covered(a, r):
         """Attention without a mask of its own (ALiBi, T5's and relative positions, sinks have
-        one), with MLPs or experts of any kind.
+        one), with MLPs or experts of any kind; recomputed layers end with one of these.
         """
         if not set(a.mixers.split()) <= {"attention", "none"}:
+            return 0
+        if r.recompute == "full" and "none" in a.mlps.split():
             return 0
         return int(a.position in ("none", "learned", "sinusoidal", "rotary")) * (1 - a.sinks)
 
@@ -145,6 +151,11 @@ class Decoder(
     @staticmethod
     def saved_bytes(a, r) -> Terms:
         """Bytes that the forward pass and the loss keep for the backward pass."""
+        one_norm, dropped = norm.saved(a, r), dropout.saved(a, r)
+        ends = embedding.saved(a, r) | {"dropout": dropped}
+        if r.recompute == "full":
+            inputs = {"layer": bytes_of(r.dtype) * tokens(r) * a.d_model}
+            return part("", inputs, a.n_layer) | around_layers(a, ends, one_norm)
         reads_alone = 1 - a.parallel * a.shared_norm
         parts = {
             "attention": attention.saved(a, r),
@@ -153,19 +164,37 @@ class Decoder(
         }
         second = layer.saved_of_second_norm(a, r)
         norms = {"mlp": second, "experts": second}
-        return assemble(a, embedding.saved(a, r), parts, norm.saved(a, r), norms)
+        return assemble(a, ends, parts, one_norm, norms, dropped)
 
     @staticmethod
     def flops_forward(a, r) -> Terms:
         """Operations of matrix products, two for a product and a sum."""
-        return flops(a, r, 4)
+        parts = {
+            "attention": attention.flops(a, r),
+            "mlp": mlp.flops(a, r),
+            "experts": experts.flops(a, r),
+        }
+        return assemble(a, embedding.flops(a, r), parts, 0)
 
     @staticmethod
     def flops_backward(a, r) -> Terms:
-        """Each product again twice, for the gradients of both its factors. Flash attention also
-        computes its scores again: five products instead of four (Dao 2024, §3.1.2).
+        """Each product again twice, for the gradients of both its factors, and what is computed
+        again. Flash attention always computes its scores again: five products instead of four
+        (Dao 2024, §3.1.2).
         """
-        return scaled(flops(a, r, 5 if r.attention == "flash" else 4), 2)
+        products = {"math": 4, "flash": 5}[r.attention]
+        parts = {
+            "attention": attention.flops(a, r, products),
+            "mlp": mlp.flops(a, r),
+            "experts": experts.flops(a, r),
+        }
+        again = recompute.flops(a, r)
+        parts = {
+            name: {leaf: 2 * n + again.get(name, {}).get(leaf, 0) for leaf, n in values.items()}
+            for name, values in parts.items()
+        }
+        ends = {name: 2 * n for name, n in embedding.flops(a, r).items()}
+        return assemble(a, ends, parts, 0)
 
     def build(self):
         from modelbudget.modules.decoder import DecoderModel
@@ -198,29 +227,32 @@ def tensors(a) -> Terms:
     return assemble(a, embedding.tensors(a), parts, norm.tensors(a))
 
 
-def flops(a, r, products: int) -> Terms:
-    """Matrix products of one pass; `products` as attention's."""
-    parts = {
-        "attention": attention.flops(a, r, products),
-        "mlp": mlp.flops(a, r),
-        "experts": experts.flops(a, r),
-    }
-    return assemble(a, embedding.flops(a, r), parts, 0)
-
-
-def assemble(a, ends: dict, parts: dict[str, dict], one_norm, norms: dict | None = None) -> Terms:
+def assemble(
+    a,
+    ends: dict,
+    parts: dict[str, dict],
+    one_norm,
+    norms: dict | None = None,
+    dropped=0,
+) -> Terms:
     """Put what each kind of part holds into the layers that have it, between the two ends.
 
-    `one_norm` is what a norm holds; `norms`, by part, where the norm before that part differs.
+    `one_norm` is what a norm holds; `norms`, by part, where the norm before that part differs;
+    `dropped` what the dropout after a part holds.
     """
     layers = instances(a.mixers, a.n_layer) | instances(a.mlps, a.n_layer - a.n_dense_layer)
     layers["mlp"] = a.n_dense_layer + layers.get("mlp", 0)
-    terms = part("", ends)
+    terms = around_layers(a, ends, one_norm)
     for name, values in parts.items():
         if name in layers:
             norm_of_part = (norms or {}).get(name, one_norm)
             held = layer.sublayer(a, name, values, norm_of_part)
+            held[f"dropout.{name}"] = dropped
             terms |= part("layer", held, layers[name])
-    terms |= part("layer", layer.shared_norm(a, one_norm), a.n_layer)
+    return terms | part("layer", layer.shared_norm(a, one_norm), a.n_layer)
+
+
+def around_layers(a, ends: dict, one_norm) -> Terms:
+    """The two ends, and the norms between them and the layers."""
     norms = {"embedding": a.embedding_norm * one_norm, "final": a.final_norm * one_norm}
-    return terms | part("norm", norms)
+    return part("", ends) | part("norm", norms)

@@ -4,42 +4,71 @@ The same model saves other tensors under other kernels. A model traced without s
 very operations that a GPU would, so that its figures hold there.
 """
 
+from contextlib import contextmanager
+from unittest.mock import patch
+
 import torch
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
 aten = torch.ops.aten
+RMS_NORM = F.rms_norm
 
 
-class Kernels(TorchFunctionMode):
-    """Inside this context attention and norms run as the words of a run say.
+@contextmanager
+def kernels(whose: str, attention: str):
+    """Inside this context attention, norms and dropout run as the words of a run say.
 
-    kernels: `gpu` or `cpu`; attention: `math` (scores written out) or `flash` (Dao et al. 2022).
+    whose: `gpu` or `cpu`; attention: `math` (scores written out) or `flash` (Dao et al. 2022).
     Raises ValueError where a mask meets a kernel that takes none.
+
+    Functions are replaced by name and not by a TorchFunctionMode, which is not active where the
+    backward pass computes activations again.
     """
-
-    def __init__(self, kernels: str, attention: str):
-        super().__init__()
-        attend = {
-            ("gpu", "math"): attention_math,
-            ("cpu", "math"): attention_math,
-            ("gpu", "flash"): attention_flash,
-            ("cpu", "flash"): attention_flash_cpu,
-        }
-        self.replaced = {F.scaled_dot_product_attention: attend[kernels, attention]}
-        if kernels == "gpu":
-            self.replaced[F.rms_norm] = rms_norm
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        return self.replaced.get(func, func)(*args, **(kwargs or {}))
+    attend = {
+        ("gpu", "math"): attention_math_gpu,
+        ("cpu", "math"): attention_math,
+        ("gpu", "flash"): attention_flash,
+        ("cpu", "flash"): attention_flash_cpu,
+    }
+    replaced = {"scaled_dot_product_attention": attend[whose, attention]}
+    if whose == "gpu":
+        replaced |= {"rms_norm": rms_norm, "dropout": dropout}
+    with patch.multiple(F, **replaced):
+        yield
 
 
 def attention_math(
     q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
+    """Torch composes it of simpler operations, on every device."""
     return aten._scaled_dot_product_attention_math(
         q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )[0]
+
+
+def attention_math_gpu(
+    q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+):
+    """The same; with dropout written out as torch composes it (`attention.cpp`), since without
+    storage it would take the dropout of a CPU.
+    """
+    if dropout_p == 0:
+        return attention_math(q, k, v, attn_mask, 0.0, is_causal, scale, enable_gqa)
+    dtype, exact = q.dtype, torch.promote_types(q.dtype, torch.float32)
+    q, k, v = q.to(exact), k.to(exact), v.to(exact)
+    scale = (q.shape[-1] ** -0.5 if scale is None else scale) ** 0.5
+    q = q * scale
+    if is_causal:
+        seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+        attn_mask = torch.zeros_like(seen, dtype=exact).masked_fill_(~seen, -torch.inf)
+    if enable_gqa:
+        n_repeat = q.shape[-3] // k.shape[-3]
+        k, v = k.repeat_interleave(n_repeat, -3), v.repeat_interleave(n_repeat, -3)
+    scores = q @ (k.transpose(-2, -1) * scale)
+    if attn_mask is not None:
+        scores = scores.add_(attn_mask)
+    kept = dropout(torch._safe_softmax(scores, -1), dropout_p)
+    return (kept @ v).to(dtype)
 
 
 def attention_flash(
@@ -67,7 +96,14 @@ def rms_norm(x, normalized_shape, weight=None, eps=None):
     """Torch composes it of simpler operations without storage, of one on a GPU."""
     if x.is_meta:
         return FusedRMSNorm.apply(x, len(normalized_shape), weight)
-    return F.rms_norm(x, normalized_shape, weight, eps)
+    return RMS_NORM(x, normalized_shape, weight, eps)
+
+
+def dropout(x, p=0.5, training=True, inplace=False):
+    """A GPU keeps a mask of one byte an element, a CPU its noise in the dtype of the states."""
+    if p == 0 or not training:
+        return x
+    return aten.native_dropout(x, p, True)[0]
 
 
 class FusedRMSNorm(torch.autograd.Function):

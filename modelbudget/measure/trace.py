@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
 from modelbudget.measure.count import component_of
+from modelbudget.measure.replay import Replay
 
 OUTSIDE = "loss"
 """The component of what runs outside the model: the loss."""
@@ -44,9 +45,11 @@ class Trace(TorchDispatchMode):
         self.live = self.peak = 0
         self.flops: dict[str, Counter[str]] = {}
         self.uncounted: Counter[str] = Counter()
+        self._run = Replay()
         self._watched: dict[int, weakref.ref] = {}
         self._saved: list[weakref.ref[_Saved]] = []
         self._component = [OUTSIDE]
+        self._of_node: dict[int, str] = {}
         self._names = {
             module: component_of(f"{path}.weight") if path else OUTSIDE
             for path, module in model.named_modules()
@@ -63,7 +66,7 @@ class Trace(TorchDispatchMode):
         with ExitStack() as stack:
             stack.callback(register_module_forward_pre_hook(self._enter).remove)
             stack.callback(register_module_forward_hook(self._leave, always_call=True).remove)
-            stack.enter_context(saved_tensors_hooks(self._pack, _unpack(self._component)))
+            stack.enter_context(saved_tensors_hooks(self._pack, lambda saved: saved.tensor))
             stack.enter_context(self)
             yield self
 
@@ -83,9 +86,10 @@ class Trace(TorchDispatchMode):
         return found
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
+        component = self._running()
         if func.is_view:
-            return out
+            return func(*args, **(kwargs or {}))
+        out = self._run(func, args, kwargs or {})
         for tensor in out if isinstance(out, tuple | list) else (out,):
             if isinstance(tensor, torch.Tensor):
                 self._watch(tensor)
@@ -93,8 +97,22 @@ class Trace(TorchDispatchMode):
         if formula is None:
             self.uncounted[str(func._overloadpacket)] += 1
         else:
-            self._flops[self._component[-1]] += formula(*args, **(kwargs or {}), out_val=out)
+            self._flops[component] += formula(*args, **(kwargs or {}), out_val=out)
         return out
+
+    def _running(self) -> str:
+        """The component that an operation belongs to. Outside all modules that may be a backward
+        operation: then it is the one whose forward operation made the node of the graph that runs.
+        """
+        if len(self._component) == 1:
+            node = torch._C._current_autograd_node()
+            if node is not None:
+                return self._of_node.get(node._sequence_nr(), OUTSIDE)
+        # Autograd numbers its nodes; the newest was made for this operation, or for an earlier
+        # one, which then has been noted.
+        component = self._component[-1]
+        self._of_node.setdefault(torch.autograd._get_sequence_nr() - 1, component)
+        return component
 
     def _watch(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -129,15 +147,3 @@ class _Saved:
 
     def __init__(self, tensor: torch.Tensor, component: str):
         self.tensor, self.component = tensor, component
-
-
-def _unpack(component: list[str]):
-    """A backward operation reads what forward saved just before it runs: so it is the component
-    that saved it which now computes.
-    """
-
-    def unpack(saved: _Saved) -> torch.Tensor:
-        component[-1] = saved.component
-        return saved.tensor
-
-    return unpack

@@ -7,9 +7,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from modelbudget.measure.count import component_of
-from modelbudget.measure.kernels import Kernels
+from modelbudget.measure.kernels import kernels
 from modelbudget.measure.optimizer import Optimizer
 from modelbudget.measure.trace import Trace
+from modelbudget.modules.core import Core
+from modelbudget.modules.layer import Layer
 from modelbudget.run import Run
 
 Values = dict[str, dict[str, int]]
@@ -27,6 +29,7 @@ def train(model: nn.Module, run: Run, quantities: set[str]) -> Values:
     component, peaks by phase, `uncounted_calls` by the name of an operation that has no FLOP
     formula.
     """
+    switch(model, run)
     trace = Trace(model)
     device = next(model.parameters()).device
     with trace.watching("setup"):
@@ -45,14 +48,28 @@ def train(model: nn.Module, run: Run, quantities: set[str]) -> Values:
     return values
 
 
+def switch(model: nn.Module, run: Run) -> None:
+    """Set the dropout and the recomputation that the modules have built in, at any rate: sizes do
+    not depend on it.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.1 * run.dropout
+        elif isinstance(module, Layer):
+            module.recompute = run.recompute == "full"
+        elif isinstance(module, Core):
+            module.recompute = run.recompute == "selective"
+
+
 def one_pass(trace: Trace, model: nn.Module, run: Run, tokens, targets) -> tuple[Values, int]:
     """Forward, loss and backward: what they held and computed, and their peak."""
-    with Kernels(run.kernels, run.attention), trace.watching("forward"):
+    with kernels(run.kernels, run.attention), trace.watching("forward"):
         logits = model(tokens)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         del logits
     saved, peak = trace.saved(), trace.peak
-    with trace.watching("backward"):
+    # Backward may run parts of forward once more.
+    with kernels(run.kernels, run.attention), trace.watching("backward"):
         loss.backward()
     values = {
         "gradient_bytes": by_component(model, lambda p: [] if p.grad is None else [p.grad]),

@@ -15,6 +15,7 @@ class DecoderModel(nn.Module):
     def __init__(self, a):
         super().__init__()
         self.embedding = Embedding(a)
+        self.dropout = nn.Dropout(0.0)
         mixers = cycle(a.mixers.split())
         mlps = chain(repeat("mlp", a.n_dense_layer), cycle(a.mlps.split()))
         kinds = islice(zip(mixers, mlps, strict=False), a.n_layer)
@@ -24,7 +25,7 @@ class DecoderModel(nn.Module):
         self.head = Head(a, self.embedding.token, a.d_emb)
 
     def forward(self, tokens):
-        x = self.embedding(tokens)
+        x = self.dropout(self.embedding(tokens))
         if "embedding" in self.norm:
             x = self.norm["embedding"](x)
         bias = self.embedding.bias(x)

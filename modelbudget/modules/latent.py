@@ -2,8 +2,8 @@
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
+from modelbudget.modules.core import Core
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import rotate
 
@@ -35,6 +35,7 @@ class LatentAttention(nn.Module):
         self.kv_down = nn.Linear(a.d_model, a.kv_lora_rank + a.d_rope, bias=False)
         self.kv_norm = make_norm(a, a.kv_lora_rank)
         self.kv_up = nn.Linear(a.kv_lora_rank, a.n_head * (a.d_nope + a.d_value), bias=False)
+        self.core = Core()
         self.output = nn.Linear(a.n_head * a.d_value, a.d_model, bias=False)
 
     def forward(self, x):
@@ -45,7 +46,7 @@ class LatentAttention(nn.Module):
         k_rope = rotate(k_rope.unsqueeze(1), self.d_rope).expand_as(q_rope)
         q = torch.cat((q_nope, rotate(q_rope, self.d_rope)), dim=-1)
         k = torch.cat((k_nope, k_rope), dim=-1)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y = self.core(q, k, v)
         return self.output(y.transpose(1, 2).flatten(2))
 
     def split(self, x, widths: tuple[int, int]):
