@@ -27,12 +27,14 @@ class Architecture(Record):
     signals. Sizes and switches may be any of these and only take part in arithmetic; words are
     text in every reading and may be compared.
 
-    The formulas of a run bear the names of their quantities. They hold where `covered` is 1; a
+    The formulas of a run bear the names of their quantities. Each holds where `covered` is 1; a
     family that has none leaves it at 0, and its runs are measured without a prediction.
     """
 
     switches_of_run: ClassVar[tuple[str, ...]] = ()
     """Fields of a run beyond what any model has, that the modules of this family have built in."""
+    remembers: ClassVar[bool] = False
+    """Whether its modules can keep a cache from one token to the next."""
 
     @staticmethod
     @abstractmethod
@@ -45,8 +47,8 @@ class Architecture(Record):
         return scaled(cls.parameters(a), bytes_of(r.dtype))
 
     @staticmethod
-    def covered(a: Any, r: Any):
-        """1 where the formulas of a run hold, else 0."""
+    def covered(quantity: str, a: Any, r: Any):
+        """1 where the formula of a run's quantity holds, else 0."""
         return 0
 
     @abstractmethod

@@ -21,8 +21,8 @@ from modelbudget.expressions import Expression
 from modelbudget.files import load_yaml
 from modelbudget.mistakes import describe, show
 from modelbudget.record import Record
-from modelbudget.run import Run, mistakes_together
-from modelbudget.sweep import MAX_POINTS, OF_TRAINING, Sweep, Value
+from modelbudget.run import Run, cannot_remember, mistakes_together
+from modelbudget.sweep import MAX_POINTS, OF_INFERENCE, OF_TRAINING, Sweep, Value
 from modelbudget.terms import total
 
 NAMES_OF_A_POINT = ("base", "label")
@@ -316,18 +316,20 @@ def _check_sizes(architecture: Architecture, run: Run, sweep: Sweep) -> None:
             f"{n_bytes:,} bytes of parameters in {run.dtype}: past {MAX_COUNT:,}, "
             "the largest 64-bit integer"
         )
-    asked = [quantity for quantity in sweep.measure.quantities if quantity in OF_TRAINING]
+    asked = [q for q in sweep.measure.quantities if q in OF_TRAINING | OF_INFERENCE]
     if not asked:
         return
     if not architecture.is_language_model():
         raise ValueError(
             f"measure.quantities: {asked[0]} needs a language model: {architecture.name()} "
-            "gives no logits and so has no loss"
+            "does not turn tokens into logits"
         )
     for line in mistakes_together(architecture, run):
         raise ValueError(line)
-    if architecture.covered(architecture, run):
-        for quantity in (q for q in asked if hasattr(architecture, q)):
+    if OF_INFERENCE & set(asked) and (reason := cannot_remember(architecture)):
+        raise ValueError(f"measure.quantities: {reason}; no cache is known for that")
+    for quantity in (q for q in asked if hasattr(architecture, q)):
+        if architecture.covered(quantity, architecture, run):
             value = total(getattr(architecture, quantity)(architecture, run))
             if value > MAX_COUNT:
                 raise ValueError(

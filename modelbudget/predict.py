@@ -56,7 +56,7 @@ def _formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, ob
         return family.parameters(a), 1
     if quantity == "parameter_bytes":
         return family.parameter_bytes(a, r), 1
-    holds = family.covered(a, r) if hasattr(family, quantity) else 0
+    holds = family.covered(quantity, a, r) if hasattr(family, quantity) else 0
     if isinstance(holds, int) and not holds:
         return {}, 0
     return getattr(family, quantity)(a, r), holds

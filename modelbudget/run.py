@@ -110,6 +110,17 @@ def mask_bytes(kernels: str, dtype_bytes: int) -> int:
     return {"gpu": 1, "cpu": dtype_bytes}[kernels]
 
 
+def cannot_remember(architecture) -> str | None:
+    """Why a model cannot compute a token from what it remembers of those before, if so."""
+    if not architecture.remembers:
+        return f"{architecture.name()} keeps no cache"
+    if "recurrent" in architecture.mixers.split():
+        return "recurrent in mixers"
+    if architecture.position in MASKS:
+        return f"position: {architecture.position} adds to scores"
+    return "sinks = true adds to scores" if architecture.sinks else None
+
+
 def mistakes_together(architecture, run: Run) -> list[str]:
     """What the architecture forbids the run."""
     found = [

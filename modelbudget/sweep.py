@@ -21,10 +21,13 @@ OfTraining = Literal[
     "peak_training_bytes",
     "uncounted_calls",
 ]
-Quantity = OfParameters | OfTraining
+OfInference = Literal["cache_bytes", "flops_decode", "peak_inference_bytes"]
+Quantity = OfParameters | OfTraining | OfInference
 OF_PARAMETERS = frozenset(get_args(OfParameters))
 OF_TRAINING = frozenset(get_args(OfTraining))
 """Quantities that only a step of training shows."""
+OF_INFERENCE = frozenset(get_args(OfInference))
+"""Quantities that only use shows: a prompt, and a token after it."""
 
 
 class _Strict(BaseModel):

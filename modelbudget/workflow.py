@@ -8,7 +8,7 @@ import psutil
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expand import Expanded, expand, predicted_bytes
-from modelbudget.sweep import OF_TRAINING
+from modelbudget.sweep import OF_INFERENCE, OF_TRAINING
 
 SWEEPS = Path("configs/sweeps")
 MODELS = Path("configs/models")
@@ -71,7 +71,7 @@ def _out_of_reach(sweep: Expanded) -> list[str]:
     if device == "cuda" and not _has_cuda():
         return [f"{key}: torch finds no CUDA device here; allowed: auto, meta, cpu"]
     kernels = {point.run.kernels for point in sweep.points}
-    if OF_TRAINING & set(sweep.sweep.measure.quantities):
+    if (OF_TRAINING | OF_INFERENCE) & set(sweep.sweep.measure.quantities):
         if device == "cpu" and "gpu" in kernels:
             return [f"{key}: kernels: gpu; allowed: kernels: cpu, or device: auto, meta, cuda"]
         if device == "cuda" and "cpu" in kernels:

@@ -109,7 +109,7 @@ ONE_MISTAKE = {
     ),
     "training without a loss": (
         "base: mlp\ngrid: {d_model: [2]}\nmeasure: {quantities: [saved_bytes]}",
-        ["saved_bytes needs a language model", "mlp gives no logits"],
+        ["saved_bytes needs a language model", "mlp does not turn tokens into logits"],
     ),
     "FLOPs past int64": (
         "base: palm-540b\ngrid: {batch: [4096]}\nfixed: {length: 2048}\n"
@@ -159,6 +159,14 @@ ONE_MISTAKE = {
     "dropout in a CPU's flash attention": (
         "base: gpt-2-124m\nfixed: {dropout: true, kernels: cpu}\ngrid: {attention: [flash]}",
         ["dropout = true", "attention: math"],
+    ),
+    "a cache where there is none": (
+        "base: hybrid-368\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",
+        ["measure.quantities: hybrid keeps no cache"],
+    ),
+    "a cache with a mask": (
+        "base: bloom-560m\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",
+        ["alibi adds to scores", "no cache is known"],
     ),
     "not UTF-8": ("base: \udce9\n", ["UTF-8"]),
 }

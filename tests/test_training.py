@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from strategies import decoders_that_run
+from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -15,7 +16,7 @@ from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import Decoder
 from modelbudget.measure.kernels import kernels
 from modelbudget.measure.pool import build
-from modelbudget.measure.train import train
+from modelbudget.measure.train import switch, train
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.run import Run
 
@@ -49,7 +50,7 @@ def without_zeros(values: dict) -> dict:
 )
 def test_predicted_is_measured_component_by_component(model):
     a, run = model
-    assert a.covered(a, run)
+    assert a.covered("saved_bytes", a, run)
     found, said = measured(a, run), predicted(a, run)
     for quantity in PREDICTED:
         assert without_zeros(said[quantity]) == without_zeros(found[quantity]), quantity
@@ -123,6 +124,22 @@ def test_operations_are_what_torch_counts(fields, attention):
     said = predicted(a, run)
     for phase, counter in counters.items():
         assert sum(said[f"flops_{phase}"].values()) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("fields", [{}, LLAMA], ids=["GPT-2", "Llama"])
+def test_the_peak_is_what_torchs_tracker_finds(fields, recompute):
+    a, run = Decoder(**SMALL | fields), Run(batch=2, length=16, recompute=recompute)
+    model = build(a, "meta", run.dtype)
+    switch(model, run)
+    tokens, targets = torch.zeros(2, run.batch, run.length, dtype=torch.long, device="meta")
+    tracker = MemTracker()
+    tracker.track_external(model, tokens)
+    with kernels(run.kernels, run.attention), tracker:
+        loss = F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+        loss.backward()
+    theirs = tracker.get_tracker_snapshot("peak")[torch.device("meta")]["Total"]
+    assert measured(a, run)["peak_training_bytes"]["first.forward_backward"] == theirs
 
 
 def test_operations_by_hand():

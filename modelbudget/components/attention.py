@@ -153,6 +153,13 @@ def _flash(a, r):
     return _inputs(a, r) + result + sums + int(r.kernels == "gpu") * SEEDS
 
 
+def cached(a, r) -> dict:
+    """Bytes of keys and values: one of each for every key–value head and token (Shazeer 2019, §3;
+    Ainslie et al. 2023, §2.2).
+    """
+    return {"": bytes_of(r.dtype) * 2 * tokens(r) * a.n_kv_head * a.d_head}
+
+
 def flops(a, r, products=4) -> dict:
     """Projections, and the core: queries by keys and scores by values, 2·length² operations a
     channel each, of which a causal mask saves none here.

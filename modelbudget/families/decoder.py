@@ -3,6 +3,7 @@ record.
 """
 
 import math
+from types import SimpleNamespace
 from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
@@ -43,6 +44,7 @@ class Decoder(
     """A language model: embedding, n_layer layers of a mixer and an MLP, final norm, head."""
 
     switches_of_run: ClassVar[tuple[str, ...]] = ("dropout", "recompute")
+    remembers: ClassVar[bool] = True
 
     n_layer: Count = Field(description="layers, each one mixer and one MLP")
     mixers: pattern("attention", "latent", "recurrent", "none") = Field(
@@ -129,10 +131,13 @@ class Decoder(
         return parameters(a, experts.parameters(a, a.n_expert_per_token))
 
     @staticmethod
-    def covered(a, r):
-        """Attention without a mask of its own (ALiBi, T5's and relative positions, sinks have
-        one), with MLPs or experts of any kind; recomputed layers end with one of these.
+    def covered(quantity, a, r):
+        """Training: attention without a mask of its own (ALiBi, T5's and relative positions, sinks
+        have one), with MLPs or experts of any kind; recomputed layers end with one of these.
+        Caches: attention and latent attention.
         """
+        if quantity == "cache_bytes":
+            return 1
         if not set(a.mixers.split()) <= {"attention", "none"}:
             return 0
         if r.recompute == "full" and "none" in a.mlps.split():
@@ -195,6 +200,25 @@ class Decoder(
         }
         ends = {name: 2 * n for name, n in embedding.flops(a, r).items()}
         return assemble(a, ends, parts, 0)
+
+    @staticmethod
+    def cache_bytes(a, r) -> Terms:
+        """What attention remembers of `length` tokens."""
+        parts = {"attention": attention.cached(a, r), "latent": latent.cached(a, r)}
+        return assemble(a, {}, parts, 0)
+
+    @staticmethod
+    def flops_decode(a, r) -> Terms:
+        """One more token for each sequence: a forward pass of length 1, whose core looks back."""
+        one = SimpleNamespace(batch=r.batch, length=1)
+        of_attention = attention.flops(a, one)
+        of_attention["core"] *= r.length
+        parts = {
+            "attention": of_attention,
+            "mlp": mlp.flops(a, one),
+            "experts": experts.flops(a, one),
+        }
+        return assemble(a, embedding.flops(a, one), parts, 0)
 
     def build(self):
         from modelbudget.modules.decoder import DecoderModel

@@ -12,11 +12,12 @@ from tqdm import tqdm
 
 from modelbudget.architecture import Architecture
 from modelbudget.measure.count import Count, count
+from modelbudget.measure.infer import infer
 from modelbudget.measure.place import Room, choose, room
 from modelbudget.measure.train import Values, train
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.run import Run
-from modelbudget.sweep import OF_PARAMETERS, OF_TRAINING, Measure
+from modelbudget.sweep import OF_INFERENCE, OF_PARAMETERS, OF_TRAINING, Measure
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,8 @@ class Measured(NamedTuple):
 def measure_all(
     models: list[tuple[Architecture, Run]], measure: Measure, n_workers: int
 ) -> list[Measured]:
-    """Instantiate, count and, where a quantity asks for it, train each model, in the order given.
+    """Instantiate and count each model, in the order given; use and train it where a quantity asks
+    for that.
 
     Raises MemoryError when a device asked for by name has no room for a model.
     """
@@ -49,7 +51,7 @@ def measure_all(
     work = partial(_measure, measure=measure, room=free)
     # Fork after torch is imported: a worker is ready at once instead of importing it again.
     with multiprocessing.get_context("fork").Pool(n_workers, _start_worker) as pool:
-        results = pool.imap(work, models, chunksize=1 if trains(measure) else 4)
+        results = pool.imap(work, models, chunksize=1 if trains(measure) or is_used(measure) else 4)
         # disable=None: a bar on a terminal, nothing in a file.
         return list(tqdm(results, total=len(models), unit="model", disable=None))
 
@@ -59,20 +61,25 @@ def trains(measure: Measure) -> bool:
     return bool(OF_TRAINING & set(measure.quantities))
 
 
+def is_used(measure: Measure) -> bool:
+    """Whether a quantity asks for a prompt and a token after it."""
+    return bool(OF_INFERENCE & set(measure.quantities))
+
+
 def _measure(model: tuple[Architecture, Run], measure: Measure, room: Room) -> Measured:
     return measure_one(*model, measure, room)
 
 
 def measure_one(architecture: Architecture, run: Run, measure: Measure, room: Room) -> Measured:
-    """Instantiate one architecture, count it, train it where a quantity asks for it.
+    """Instantiate one architecture and count it; use and train it where a quantity asks for that.
 
     All that is first done on `meta`, which costs milliseconds, to learn how many bytes it needs.
     """
     counts, values = _look(architecture, run, measure, "meta")
-    needed = sum(c.parameter_bytes for c in counts.values())
-    if trains(measure):
-        needed = max(values["peak_training_bytes"].values())
-        room = room if run.kernels == "cpu" else replace(room, cpu=0)
+    peaks = values.get("peak_training_bytes", {}) | values.get("peak_inference_bytes", {})
+    needed = max(sum(c.parameter_bytes for c in counts.values()), *peaks.values(), 0)
+    if peaks and run.kernels == "gpu":
+        room = replace(room, cpu=0)
     method = choose(measure.device, needed, room)
     if method != "meta":
         counts, values = _look(architecture, run, measure, method)
@@ -87,15 +94,15 @@ def measure_one(architecture: Architecture, run: Run, measure: Measure, room: Ro
 def _look(
     architecture: Architecture, run: Run, measure: Measure, device: str
 ) -> tuple[dict[str, Count], Values]:
-    """What one model on one device owns, and what training it needs."""
+    """What one model on one device owns, and what using and training it takes."""
     with uninitialised():
         model = build(architecture, device, run.dtype)
     counts = count(model)
-    if not trains(measure):
-        return counts, {}
-    if device != "meta":
+    if device != "meta" and (trains(measure) or is_used(measure)):
         initialise(model)
-    return counts, train(model, run, set(measure.quantities))
+    used = infer(model, run) if is_used(measure) else {}
+    trained = train(model, run, set(measure.quantities)) if trains(measure) else {}
+    return counts, used | trained
 
 
 def build(architecture: Architecture, device: str, dtype: str):

@@ -30,6 +30,7 @@ def train(model: nn.Module, run: Run, quantities: set[str]) -> Values:
     formula.
     """
     switch(model, run)
+    model.train()
     trace = Trace(model)
     device = next(model.parameters()).device
     with trace.watching("setup"):

@@ -25,6 +25,8 @@ class Attention(nn.Module):
         self.value = nn.Linear(a.d_model, d_key, bias=a.value_bias)
         self.output = nn.Linear(d_query, a.d_model, bias=a.output_bias)
         self.core = Core()
+        self.cached = [(a.n_kv_head, a.d_head)] * 2
+        self.cache = None
         self.query_norm = make_head_norm(a, a.n_head)
         self.key_norm = make_head_norm(a, a.n_kv_head)
         self.d_rotary = (a.d_rotary or a.d_head) if position == "rotary" else 0
@@ -47,7 +49,12 @@ class Attention(nn.Module):
         k = self.split(self.key(x), self.n_kv_head, self.key_norm)
         v = self.split(self.value(x), self.n_kv_head)
         if self.d_rotary:
-            q, k = rotate(q, self.d_rotary), rotate(k, self.d_rotary)
+            start = self.cache.length if self.cache else 0
+            q, k = rotate(q, self.d_rotary, start), rotate(k, self.d_rotary, start)
+        if self.cache:
+            if bias is not None or self.relative or self.sinks is not None:
+                raise ValueError("no cache where something is added to the scores")
+            k, v = self.cache.append(k, v)
         if self.relative:
             bias = self.distance_scores(q, x) + causal(x.shape[1], x)
             q = q + self.content_bias

@@ -7,7 +7,8 @@ from torch.utils.checkpoint import checkpoint
 
 class Core(nn.Module):
     """Queries (batch, n_head, length, width), keys and values (batch, n_kv_head, length, width) to
-    (batch, n_head, length, width of a value). Causal, unless `bias` says what to add to the scores.
+    (batch, n_head, length, width of a value). Causal, unless `bias` says what to add to the scores;
+    a single query sees all keys.
 
     Where `recompute` is set, scores are computed again in the backward pass instead of kept
     (Korthikanti et al. 2022, §5).
@@ -30,6 +31,6 @@ class Core(nn.Module):
             v,
             bias,
             dropout_p=self.dropout.p if self.training else 0.0,
-            is_causal=bias is None,
+            is_causal=bias is None and q.shape[2] > 1,
             enable_gqa=q.shape[1] != k.shape[1],
         )
