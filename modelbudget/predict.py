@@ -26,9 +26,9 @@ def predict(points: pl.DataFrame, quantities: list[str]) -> pl.DataFrame:
         rows
         for family, a, r, alike in _alike(distinct)
         for quantity in quantities
-        for rows in _rows_of(alike.lazy(), quantity, *_formula(family, quantity, a, r))
+        for rows in _rows_of(alike.select(KEYS), quantity, *_formula(family, quantity, a, r))
     ]
-    table = pl.concat(pl.collect_all(parts))
+    table = pl.concat(parts)
     return table.filter(pl.col("predicted").is_null() | (pl.col("predicted") != 0)).sort(
         *KEYS, "component", "quantity"
     )
@@ -44,7 +44,7 @@ def _alike(
         for values, same in rows.partition_by(words, as_dict=True).items():
             of_both = dict(zip(words, values, strict=True))
             a, r = (
-                columns.namespace(kind, {word: of_both[word] for word in kind.words()})
+                columns.namespace(kind, {word: of_both[word] for word in kind.words()}, same)
                 for kind in (family, Run)
             )
             yield family, a, r, same
@@ -62,20 +62,26 @@ def _formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, ob
     return getattr(family, quantity)(a, r), holds
 
 
-def _rows_of(rows: pl.LazyFrame, quantity: str, terms: Terms, holds) -> Iterator[pl.LazyFrame]:
-    holds = pl.lit(1, pl.Int64) * holds == 1
+def _rows_of(rows: pl.DataFrame, quantity: str, terms: Terms, holds) -> Iterator[pl.DataFrame]:
+    covered = _column(holds, rows) == 1
     for component, term in terms.items():
-        yield _rows(rows.filter(holds), component, quantity, term)
-    yield _rows(rows.filter(~holds), None, quantity, Term(None, None))
+        yield _rows(rows, component, quantity, term).filter(covered)
+    yield _rows(rows, None, quantity, Term(None, None)).filter(~covered)
 
 
-def _rows(rows: pl.LazyFrame, component: str | None, quantity: str, term: Term) -> pl.LazyFrame:
-    each, instances = (pl.lit(1, pl.Int64) * value for value in term)
-    return rows.select(
-        *KEYS,
+def _rows(rows: pl.DataFrame, component: str | None, quantity: str, term: Term) -> pl.DataFrame:
+    each, instances = (_column(value, rows) for value in term)
+    return rows.with_columns(
         component=pl.lit(component, pl.String),
         quantity=pl.lit(quantity),
         each=each,
         instances=instances,
         predicted=each * instances,
     )
+
+
+def _column(value, rows: pl.DataFrame) -> pl.Series:
+    """A value of a formula that names no size is the same in all rows."""
+    if isinstance(value, pl.Series):
+        return value
+    return pl.repeat(value, rows.height, dtype=pl.Int64, eager=True)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
-from strategies import decoders_that_run
+from strategies import decoders_that_run, decoders_with_known_peaks
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
@@ -56,6 +56,17 @@ def test_predicted_is_measured_component_by_component(model):
         assert without_zeros(said[quantity]) == without_zeros(found[quantity]), quantity
 
 
+@given(decoders_with_known_peaks())
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+def test_predicted_peaks_are_measured_phase_by_phase(model):
+    a, run = model
+    assert a.covered("peak_training_bytes", a, run)
+    peaks = measured(a, run)["peak_training_bytes"]
+    assert {n: t.total for n, t in a.peak_training_bytes(a, run).items()} == peaks
+
+
 NAMED = {
     "gpt-2-124m": Run(batch=2, dtype="bfloat16", attention="flash"),
     "llama-3-8b": Run(length=2048, dtype="bfloat16", attention="flash", master_weights=True),
@@ -63,6 +74,7 @@ NAMED = {
     "palm-8b": Run(optimizer="momentum"),
     "palm-62b": Run(batch=8, length=2048, dtype="bfloat16", attention="flash"),
     "palm-540b": Run(length=2048, optimizer="sgd"),
+    "gpt-2-1558m": Run(batch=2, length=512, optimizer="sgd"),
 }
 
 
@@ -72,6 +84,19 @@ def test_published_models_at_difference_0(catalogue, name, run):
     found, said = measured(a, run), predicted(a, run)
     for quantity in PREDICTED:
         assert without_zeros(said[quantity]) == without_zeros(found[quantity]), quantity
+    if a.covered("peak_training_bytes", a, run):
+        peaks = {phase: term.total for phase, term in a.peak_training_bytes(a, run).items()}
+        assert peaks == found["peak_training_bytes"]
+
+
+def test_peaks_that_have_a_formula(catalogue):
+    """Which of the models above, so that none falls silent."""
+    known = [
+        name
+        for name, run in NAMED.items()
+        if (a := named_architecture(catalogue[name])).covered("peak_training_bytes", a, run)
+    ]
+    assert known == ["gpt-2-124m", "llama-3-8b", "palm-62b", "gpt-2-1558m"]
 
 
 SMALL = {"n_vocab": 97, "d_model": 32, "n_layer": 3, "n_head": 4, "n_kv_head": 2, "d_head": 16}

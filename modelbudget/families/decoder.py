@@ -21,14 +21,15 @@ from modelbudget.components import (
     optimizer,
     recompute,
     recurrent,
+    step,
 )
 from modelbudget.components.embedding import FactorisedFields, HeadFields, PositionFields
 from modelbudget.components.experts import ExpertsFields
 from modelbudget.components.latent import LatentFields
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.pattern import instances, pattern
-from modelbudget.run import bytes_of, tokens
-from modelbudget.terms import Terms, part, scaled
+from modelbudget.run import bytes_of, exact_bytes, tokens
+from modelbudget.terms import Terms, part, scaled, total
 
 NEEDS = {
     "experts": ("mlps", ("n_expert", "n_expert_per_token", "d_expert")),
@@ -138,11 +139,16 @@ class Decoder(
         """
         if quantity == "cache_bytes":
             return 1
+        if quantity == "peak_inference_bytes":
+            return 0
         if not set(a.mixers.split()) <= {"attention", "none"}:
             return 0
         if r.recompute == "full" and "none" in a.mlps.split():
             return 0
-        return int(a.position in ("none", "learned", "sinusoidal", "rotary")) * (1 - a.sinks)
+        if a.position not in ("none", "learned", "sinusoidal", "rotary"):
+            return 0
+        steps = step.covered(a, r) if quantity == "peak_training_bytes" else 1
+        return steps * (1 - a.sinks)
 
     @staticmethod
     def gradient_bytes(a, r) -> Terms:
@@ -200,6 +206,28 @@ class Decoder(
         }
         ends = {name: 2 * n for name, n in embedding.flops(a, r).items()}
         return assemble(a, ends, parts, 0)
+
+    @classmethod
+    def peak_training_bytes(cls, a, r) -> Terms:
+        """The largest number of bytes that live at once, in each phase of the first and of the
+        second step, which finds the optimizer's states in memory. Gradients are dropped after each.
+        """
+        parameters = total(cls.parameters(a))
+        of_parameters, states = total(cls.parameter_bytes(a, r)), total(cls.optimizer_bytes(a, r))
+        copies = r.master_weights * exact_bytes(r.dtype) * parameters
+        loss = bytes_of(r.dtype)
+        saved = of_parameters + total(cls.saved_bytes(a, r)) + loss
+        tokens_and_targets = 2 * embedding.INDEX * tokens(r)
+        gradients = total(cls.gradient_bytes(a, r)) + copies
+        stepping = of_parameters + gradients + states + tokens_and_targets
+        stepping += step.optimizer(a, r, parameters)
+        peaks = {
+            "first.forward_backward": step.forward_backward(a, r, saved + copies),
+            "first.optimizer": stepping,
+            "second.forward_backward": step.forward_backward(a, r, saved + states),
+            "second.optimizer": stepping,
+        }
+        return part("", peaks)
 
     @staticmethod
     def cache_bytes(a, r) -> Terms:
