@@ -361,6 +361,17 @@ def predicted_bytes(architecture: Architecture, run: Run) -> int:
     return total(architecture.parameter_bytes(architecture, run))
 
 
+def predicted_peak(architecture: Architecture, run: Run, quantities: list[str]) -> int:
+    """What one model should take at most while it is measured; its parameters alone, where nothing
+    runs or no formula knows.
+    """
+    steps = OF_TRAINING & set(quantities)
+    if steps and architecture.covered("peak_training_bytes", architecture, run):
+        phases = architecture.peak_training_bytes(architecture, run)
+        return max(term.total for term in phases.values())
+    return predicted_bytes(architecture, run)
+
+
 def _check_sizes(architecture: Architecture, run: Run, sweep: Sweep) -> None:
     """Nothing that a table could not hold, and no training that cannot be. Raises ValueError."""
     n_bytes = predicted_bytes(architecture, run)

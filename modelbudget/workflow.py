@@ -8,7 +8,7 @@ import psutil
 
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
-from modelbudget.expand import Expanded, expand, predicted_bytes
+from modelbudget.expand import Expanded, expand, predicted_peak
 from modelbudget.sweep import OF_INFERENCE, OF_TRAINING
 
 SWEEPS = Path("configs/sweeps")
@@ -92,7 +92,8 @@ def _out_of_reach(sweep: Expanded) -> list[str]:
     if device == "cpu":
         share = sweep.sweep.measure.memory_share
         free = int(psutil.virtual_memory().available * share)
-        largest = max(predicted_bytes(p.architecture, p.run) for p in sweep.points)
+        quantities = sweep.sweep.measure.quantities
+        largest = max(predicted_peak(p.architecture, p.run, quantities) for p in sweep.points)
         if largest > free:
             return [
                 f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of the free "

@@ -172,6 +172,11 @@ ONE_MISTAKE = {
         "base: bloom-560m\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",
         ["alibi adds to scores", "no cache is known"],
     ),
+    "no room on the CPU for training": (
+        "base: gpt-2-1558m\nfixed: {kernels: cpu, batch: 4096}\ngrid: {n_layer: [48]}\n"
+        "measure: {device: cpu, quantities: [saved_bytes]}",
+        ["measure.device = 'cpu'", "largest model needs", "free memory", "auto, meta"],
+    ),
     "not UTF-8": ("base: \udce9\n", ["UTF-8"]),
 }
 
