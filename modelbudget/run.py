@@ -54,7 +54,7 @@ class Run(Record):
         "those of attention's core, or all of a layer but its input (Korthikanti et al. 2022, §5)",
     )
 
-    derived: ClassVar[dict[str, str]] = {"length": "min(n_ctx, 1024)"}
+    derived: ClassVar[dict[str, str]] = {"length": "max(1, min(n_ctx, 1024))"}
 
     @model_validator(mode="after")
     def has_a_copy_of_halves(self) -> Self:
