@@ -25,9 +25,11 @@ $(VENV)/.installed: requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
 	@touch $@
 
-# How fast it is, beside the floor: PaLM's count against its bare modules, the run by stage.
+# How fast it is, beside the floor: PaLM's count against its bare modules, its step of training
+# against torch's own tracker (minutes), the run by stage.
 bench: $(VENV)/.installed
 	PYTHONPATH=. $(BIN)/python benchmarks/count_palm.py
+	PYTHONPATH=. $(BIN)/python benchmarks/trace_palm.py
 	$(BIN)/python benchmarks/pipeline.py $(CORES)
 
 # The sweep schema that editors complete with, from the code.

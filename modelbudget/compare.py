@@ -2,9 +2,7 @@
 
 import polars as pl
 
-from modelbudget.families import families
-
-KEYS = ["architecture", "component", "quantity"]
+KEYS = ["architecture", "run", "component", "quantity"]
 
 
 def compare(
@@ -14,10 +12,13 @@ def compare(
 
     Columns: point, label, the swept fields, component, quantity, each, instances, predicted,
     measured, difference (measured − predicted; a missing side counts as 0), agrees, method,
-    shared_with, formula. A component that only one side has does not agree. A family without a
-    formula (`formula` is false) has neither prediction, difference nor agreement.
+    shared_with, formula. A component that only one side has does not agree. Where there is no
+    formula (`formula` is false), there is neither prediction, difference nor agreement.
     """
-    formula = pl.col("family").is_in([n for n, kind in families().items() if kind.has_formula])
+    without = predicted.filter(pl.col("component").is_null()).select(
+        "architecture", "run", "quantity", formula=False
+    )
+    predicted = predicted.filter(pl.col("component").is_not_null())
     both = predicted.join(measured, on=KEYS, how="full", coalesce=True)
     missing_on_one_side = pl.col("predicted").is_null() ^ pl.col("measured").is_null()
     difference = pl.col("measured").fill_null(0) - pl.col("predicted").fill_null(0)
@@ -28,13 +29,17 @@ def compare(
         difference=difference,
         agrees=(difference == 0) & (~missing_on_one_side | owned_elsewhere),
     )
-    method = measured.select("architecture", "method").unique()
-    both = both.drop("method").join(method, on="architecture", how="left")
-    return (
-        points.select("point", "label", "architecture", *axes, formula=formula)
-        .join(both, on="architecture", how="left")
-        .drop("architecture")
+    both = (
+        both.join(without, on=["architecture", "run", "quantity"], how="left")
+        .with_columns(pl.col("formula").fill_null(True))
         .with_columns(pl.when("formula").then(pl.col("predicted", "difference", "agrees")))
+    )
+    method = measured.select("architecture", "run", "method").unique()
+    both = both.drop("method").join(method, on=["architecture", "run"], how="left")
+    return (
+        points.select("point", "label", "architecture", "run", *axes)
+        .join(both, on=["architecture", "run"], how="left")
+        .drop("architecture", "run")
         .select(
             "point", "label", *axes, "component", "quantity", "each", "instances",
             "predicted", "measured", "difference", "agrees", "method", "shared_with", "formula",
@@ -44,9 +49,7 @@ def compare(
 
 
 def verdict(comparison: pl.DataFrame) -> dict[str, int]:
-    """How many components of how many agree, over how many points; without a formula, nothing
-    is compared.
-    """
+    """How many components of how many that have a formula agree, over how many points."""
     compared = comparison.filter("formula")
     return {
         "points": comparison["point"].n_unique(),

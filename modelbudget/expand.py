@@ -22,16 +22,17 @@ from modelbudget.expressions import Expression
 from modelbudget.files import load_yaml
 from modelbudget.huggingface.translate import keys_by_field
 from modelbudget.mistakes import describe, show
-from modelbudget.sweep import MAX_POINTS, Sweep, Value
+from modelbudget.record import Record
+from modelbudget.run import Run, cannot_remember, mistakes_together
+from modelbudget.sweep import MAX_POINTS, OF_INFERENCE, OF_TRAINING, Sweep, Value
 from modelbudget.terms import total
 
 NAMES_OF_A_POINT = ("base", "label")
-BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 MAX_SHOWN = 20
 
 
 class Point(NamedTuple):
-    """One model of a sweep: where it stands on the axes, and what it is."""
+    """One model of a sweep: where it stands on the axes, what it is, and how it runs."""
 
     point: str
     label: str
@@ -39,6 +40,7 @@ class Point(NamedTuple):
     axes: dict[str, Value]
     architecture: Architecture
     transformers: str | None
+    run: Run
 
 
 class Expanded(NamedTuple):
@@ -181,8 +183,8 @@ def _with_keys(line: str, keys: dict[str, str]) -> str:
 
 
 def _check_names_and_values(sweep: Sweep, bases: list[Base], mistakes: _Mistakes) -> None:
-    """Each key must be a field of a base, each value one that the field allows."""
-    kinds = {base.family.name(): base.family for base in bases}.values()
+    """Each key must be a field of a base or of the run, each value one that the field allows."""
+    kinds = [*{base.family.name(): base.family for base in bases}.values(), Run]
     fields = {name for kind in kinds for name in kind.model_fields}
     given = [(f"fixed.{name}", name, value) for name, value in sweep.fixed.items()]
     for name, values in sweep.axes().items():
@@ -216,12 +218,12 @@ def _unknown_field(key: str, name: str, fields: set[str]) -> str:
 
 
 @cache
-def _adapter(kind: type[Architecture], name: str) -> TypeAdapter:
+def _adapter(kind: type[Record], name: str) -> TypeAdapter:
     field = kind.model_fields[name]
     return TypeAdapter(field.rebuild_annotation(), config={"strict": True})
 
 
-def _wrong_value(kind: type[Architecture], key: str, name: str, value: Value) -> list[str]:
+def _wrong_value(kind: type[Record], key: str, name: str, value: Value) -> list[str]:
     try:
         _adapter(kind, name).validate_python(value)
     except ValidationError as error:
@@ -278,9 +280,11 @@ def _point(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) ->
         if not _expression(text)(values):
             return None
     label = settings.get("label") or _label(base, axes)
-    architecture = _record(base.family, values)
-    _check_size(architecture, sweep)
-    return Point(f"{number:06}", str(label), base.name, axes, architecture, base.transformers)
+    of_run = {name: value for name, value in values.items() if name in Run.model_fields}
+    of_model = {name: value for name, value in values.items() if name not in of_run}
+    architecture, run = _record(base.family, of_model), _record(Run, of_run)
+    _check_sizes(architecture, run, sweep)
+    return Point(f"{number:06}", str(label), base.name, axes, architecture, base.transformers, run)
 
 
 def _label(base: Base, axes: dict[str, Value]) -> str:
@@ -290,7 +294,8 @@ def _label(base: Base, axes: dict[str, Value]) -> str:
 
 
 def resolve(base: Base, chosen: dict[str, Value], derive: dict[str, str]) -> dict:
-    """All fields of a point that are set or follow from others, derived ones as exact numbers.
+    """All fields of a point, of the architecture and of the run, that are set or follow from
+    others, derived ones as exact numbers.
 
     A chosen value comes before any expression; a sweep's `derive` before the base's fields; the
     base's fields before what series and family derive. Raises ValueError.
@@ -299,12 +304,12 @@ def resolve(base: Base, chosen: dict[str, Value], derive: dict[str, str]) -> dic
     values = {k: v for k, v in base.fields.items() if k not in derive} | chosen
     rules = {
         name: text
-        for name, text in (family.derivations() | base.derive | derive).items()
+        for name, text in (family.derivations() | Run.derived | base.derive | derive).items()
         if name not in values
     }
     defaults = {
         name: field.default
-        for name, field in family.model_fields.items()
+        for name, field in (family.model_fields | Run.model_fields).items()
         if not field.is_required() and name not in rules
     }
     values = defaults | values
@@ -327,7 +332,7 @@ def _order(rules: tuple[tuple[str, str], ...]) -> list[str]:
         raise ValueError(f"derive: {' → '.join(error.args[1])} go round in a circle") from None
 
 
-def _record(family: type[Architecture], values: dict) -> Architecture:
+def _record(kind: type[Record], values: dict):
     whole = {}
     for name, value in values.items():
         if isinstance(value, Fraction):
@@ -339,25 +344,59 @@ def _record(family: type[Architecture], values: dict) -> Architecture:
             value = int(value)
         whole[name] = value
     try:
-        return family.model_validate(whole)
+        return kind.model_validate(whole)
     except ValidationError as error:
-        raise ValueError("\n".join(describe(error, family.model_fields))) from None
+        raise ValueError("\n".join(describe(error, kind.model_fields))) from None
 
 
 def named_architecture(base: Base) -> Architecture:
     """The architecture of a named model as published. Raises ValueError when fields are missing."""
-    return _record(base.family, resolve(base, {}, {}))
+    values = resolve(base, {}, {})
+    fields = {name: value for name, value in values.items() if name not in Run.model_fields}
+    return _record(base.family, fields)
 
 
-def predicted_bytes(architecture: Architecture, sweep: Sweep) -> int:
+def predicted_bytes(architecture: Architecture, run: Run) -> int:
     """What the parameters of one model should take, to see beforehand whether it fits."""
-    return total(architecture.parameters(architecture)) * BYTES[sweep.measure.dtype]
+    return total(architecture.parameter_bytes(architecture, run))
 
 
-def _check_size(architecture: Architecture, sweep: Sweep) -> None:
-    n_bytes = predicted_bytes(architecture, sweep)
+def predicted_peak(architecture: Architecture, run: Run, quantities: list[str]) -> int:
+    """What one model should take at most while it is measured; its parameters alone, where nothing
+    runs or no formula knows.
+    """
+    steps = OF_TRAINING & set(quantities)
+    if steps and architecture.covered("peak_training_bytes", architecture, run):
+        phases = architecture.peak_training_bytes(architecture, run)
+        return max(term.total for term in phases.values())
+    return predicted_bytes(architecture, run)
+
+
+def _check_sizes(architecture: Architecture, run: Run, sweep: Sweep) -> None:
+    """Nothing that a table could not hold, and no training that cannot be. Raises ValueError."""
+    n_bytes = predicted_bytes(architecture, run)
     if n_bytes > MAX_COUNT:
         raise ValueError(
-            f"{n_bytes:,} bytes of parameters in {sweep.measure.dtype}: past {MAX_COUNT:,}, "
+            f"{n_bytes:,} bytes of parameters in {run.dtype}: past {MAX_COUNT:,}, "
             "the largest 64-bit integer"
         )
+    asked = [q for q in sweep.measure.quantities if q in OF_TRAINING | OF_INFERENCE]
+    if not asked:
+        return
+    if not architecture.is_language_model():
+        raise ValueError(
+            f"measure.quantities: {asked[0]} needs a language model: {architecture.name()} "
+            "does not turn tokens into logits"
+        )
+    for line in mistakes_together(architecture, run):
+        raise ValueError(line)
+    if OF_INFERENCE & set(asked) and (reason := cannot_remember(architecture)):
+        raise ValueError(f"measure.quantities: {reason}; no cache is known for that")
+    for quantity in (q for q in asked if hasattr(architecture, q)):
+        if architecture.covered(quantity, architecture, run):
+            value = total(getattr(architecture, quantity)(architecture, run))
+            if value > MAX_COUNT:
+                raise ValueError(
+                    f"{quantity} = {value:,}: past {MAX_COUNT:,}, the largest 64-bit integer; "
+                    "choose a smaller batch or length"
+                )

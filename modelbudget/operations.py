@@ -4,7 +4,7 @@ The implementations here are for integers; those for columns, symbols and signal
 readings (`modelbudget/readings/`).
 """
 
-from functools import singledispatch
+from functools import reduce, singledispatch
 
 
 @singledispatch
@@ -17,3 +17,16 @@ def ceil_div(x, y):
 def positive(x):
     """1 where x is greater than 0, else 0: whether a size that may be 0 stands for a part."""
     return int(x > 0)
+
+
+@singledispatch
+def larger(x, y):
+    """The larger of two."""
+    return max(x, y)
+
+
+def largest(*values):
+    """The largest of several, of which numbers may be some and expressions others."""
+    # Which implementation is taken, the first decides: so an expression goes first.
+    ordered = sorted(values, key=lambda value: isinstance(value, int))
+    return reduce(larger, ordered)

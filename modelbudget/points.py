@@ -6,8 +6,8 @@ from modelbudget.expand import Expanded
 
 
 def points_table(expanded: Expanded) -> pl.DataFrame:
-    """Columns: point, label, base, family, architecture (content digest), transformers (the class
-    that is the same model, if there is one), then the fields.
+    """Columns: point, label, base, family, architecture and run (content digests), transformers
+    (the class that is the same model, if there is one), then the fields of both.
 
     Fields that a point's family does not have are null.
     """
@@ -19,7 +19,9 @@ def points_table(expanded: Expanded) -> pl.DataFrame:
             "family": point.architecture.name(),
             "architecture": point.architecture.digest(),
             "transformers": point.transformers,
+            "run": point.run.digest(),
             **point.architecture.model_dump(),
+            **point.run.model_dump(),
         }
         for point in expanded.points
     ]

@@ -1,65 +1,87 @@
 """Closed formulas over a table of points, all rows at once. Knows no module and no torch."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import polars as pl
 
 from modelbudget.architecture import Architecture
-from modelbudget.expand import BYTES
 from modelbudget.families import families
 from modelbudget.readings import columns
-from modelbudget.terms import Term
+from modelbudget.run import Run
+from modelbudget.terms import Term, Terms
 
-SCHEMA = {
-    "architecture": pl.String,
-    "component": pl.String,
-    "quantity": pl.String,
-    "each": pl.Int64,
-    "instances": pl.Int64,
-    "predicted": pl.Int64,
-}
+KEYS = ["architecture", "run"]
 
 
-def predict(points: pl.DataFrame, dtype: str, quantities: list[str]) -> pl.DataFrame:
-    """One row for each architecture × component × quantity that is not zero.
+def predict(points: pl.DataFrame, quantities: list[str]) -> pl.DataFrame:
+    """One row for each architecture × run × component × quantity that is not zero.
 
-    Columns: architecture, component, quantity, each (value of one instance), instances, predicted
-    (each × instances). Units: a count for `parameters`, bytes for `parameter_bytes`.
+    Columns: architecture, run, component, quantity, each (value of one instance), instances,
+    predicted (each × instances). Units: a count for `parameters`, bytes, floating-point
+    operations. Where there is no formula, one row without component and prediction says so.
     """
-    distinct = points.unique("architecture", keep="first", maintain_order=True)
-    unit = {"parameters": 1, "parameter_bytes": BYTES[dtype]}
+    distinct = points.unique(KEYS, keep="first", maintain_order=True)
     parts = [
-        _rows(rows.lazy(), component, quantity, term, unit[quantity])
-        for family, words, rows in _alike(distinct)
-        for component, term in family.parameters(columns.namespace(family, words)).items()
+        rows
+        for family, a, r, alike in _alike(distinct)
         for quantity in quantities
+        for rows in _rows_of(alike.select(KEYS), quantity, *_formula(family, quantity, a, r))
     ]
-    if not parts:
-        return pl.DataFrame(schema=SCHEMA)
-    table = pl.concat(pl.collect_all(parts))
-    return table.filter(pl.col("predicted") != 0).sort("architecture", "component", "quantity")
+    table = pl.concat(parts)
+    return table.filter(pl.col("predicted").is_null() | (pl.col("predicted") != 0)).sort(
+        *KEYS, "component", "quantity"
+    )
 
 
-def _alike(points: pl.DataFrame) -> Iterator[tuple[type[Architecture], dict, pl.DataFrame]]:
+def _alike(
+    points: pl.DataFrame,
+) -> Iterator[tuple[type[Architecture], SimpleNamespace, SimpleNamespace, pl.DataFrame]]:
     """Points of one family with the same words: one formula serves them all."""
     for (name,), rows in points.partition_by("family", as_dict=True).items():
         family = families()[name]
-        words = family.words()
-        if not words:
-            yield family, {}, rows
-            continue
+        words = [*family.words(), *Run.words()]
         for values, same in rows.partition_by(words, as_dict=True).items():
-            yield family, dict(zip(words, values, strict=True)), same
+            of_both = dict(zip(words, values, strict=True))
+            a, r = (
+                columns.namespace(kind, {word: of_both[word] for word in kind.words()}, same)
+                for kind in (family, Run)
+            )
+            yield family, a, r, same
 
 
-def _rows(rows: pl.LazyFrame, component: str, quantity: str, term: Term, unit: int) -> pl.LazyFrame:
-    each = pl.lit(unit, pl.Int64) * term.each
-    instances = pl.lit(1, pl.Int64) * term.instances
-    return rows.select(
-        "architecture",
-        component=pl.lit(component),
+def _formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, object]:
+    """The terms of a quantity, and where they hold: 1, 0 or a column of both."""
+    if quantity == "parameters":
+        return family.parameters(a), int(family.has_formula)
+    if quantity == "parameter_bytes":
+        return family.parameter_bytes(a, r), int(family.has_formula)
+    holds = family.covered(quantity, a, r) if hasattr(family, quantity) else 0
+    if isinstance(holds, int) and not holds:
+        return {}, 0
+    return getattr(family, quantity)(a, r), holds
+
+
+def _rows_of(rows: pl.DataFrame, quantity: str, terms: Terms, holds) -> Iterator[pl.DataFrame]:
+    covered = _column(holds, rows) == 1
+    for component, term in terms.items():
+        yield _rows(rows, component, quantity, term).filter(covered)
+    yield _rows(rows, None, quantity, Term(None, None)).filter(~covered)
+
+
+def _rows(rows: pl.DataFrame, component: str | None, quantity: str, term: Term) -> pl.DataFrame:
+    each, instances = (_column(value, rows) for value in term)
+    return rows.with_columns(
+        component=pl.lit(component, pl.String),
         quantity=pl.lit(quantity),
         each=each,
         instances=instances,
         predicted=each * instances,
     )
+
+
+def _column(value, rows: pl.DataFrame) -> pl.Series:
+    """A value of a formula that names no size is the same in all rows."""
+    if isinstance(value, pl.Series):
+        return value
+    return pl.repeat(value, rows.height, dtype=pl.Int64, eager=True)

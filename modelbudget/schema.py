@@ -6,13 +6,14 @@ from pathlib import Path
 from pydantic.json_schema import models_json_schema
 
 from modelbudget.families import families
+from modelbudget.run import Run
 from modelbudget.sweep import Sweep
 
 PATH = Path(__file__).parent.parent / "workflow" / "schemas" / "sweep.schema.json"
 
 
 def sweep_schema() -> dict:
-    """What `Sweep` admits, with the fields of all families spelled out for completion."""
+    """What `Sweep` admits, with the fields of all families and of a run spelled out."""
     schema = Sweep.model_json_schema()
     fields = _fields()
     values = _closed(fields)
@@ -33,11 +34,12 @@ def sweep_schema() -> dict:
 
 
 def _fields() -> dict[str, dict]:
-    """Every field of every family; which of them are required depends on the base.
+    """Every field of every family and of a run; which are required depends on the base.
 
     A name that families use for different things admits what any of them admits.
     """
-    kinds = [(family, "validation") for family in families().values() if family.has_formula]
+    families_with_fields = [family for family in families().values() if family.has_formula]
+    kinds = [(kind, "validation") for kind in (*families_with_fields, Run)]
     _, schema = models_json_schema(kinds)
     found: dict[str, list[dict]] = {}
     for definition in schema["$defs"].values():

@@ -1,7 +1,7 @@
 """What a sweep file may say. `workflow/schemas/sweep.schema.json` is generated from here."""
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -10,6 +10,24 @@ from modelbudget.architecture import Count
 MAX_POINTS = 100_000
 
 Value = bool | int | str
+
+OfParameters = Literal["parameters", "parameter_bytes"]
+OfTraining = Literal[
+    "gradient_bytes",
+    "optimizer_bytes",
+    "saved_bytes",
+    "flops_forward",
+    "flops_backward",
+    "peak_training_bytes",
+    "uncounted_calls",
+]
+OfInference = Literal["cache_bytes", "flops_decode", "peak_inference_bytes"]
+Quantity = OfParameters | OfTraining | OfInference
+OF_PARAMETERS = frozenset(get_args(OfParameters))
+OF_TRAINING = frozenset(get_args(OfTraining))
+"""Quantities that only a step of training shows."""
+OF_INFERENCE = frozenset(get_args(OfInference))
+"""Quantities that only use shows: a prompt, and a token after it."""
 
 
 class _Strict(BaseModel):
@@ -58,15 +76,12 @@ Axis = Annotated[
 class Measure(_Strict):
     """What to measure, and where."""
 
-    quantities: list[Literal["parameters", "parameter_bytes"]] = Field(
-        ["parameters", "parameter_bytes"], min_length=1
-    )
+    quantities: list[Quantity] = Field(["parameters", "parameter_bytes"], min_length=1)
     device: Literal["auto", "meta", "cpu", "cuda"] = Field(
         "auto",
         description="auto: CUDA where there is one and the model fits, else CPU where its bytes "
         "fit memory_share of the free memory, else meta (no storage)",
     )
-    dtype: Literal["float64", "float32", "bfloat16", "float16"] = "float32"
     memory_share: float = Field(
         0.5, gt=0, le=1, description="auto: the share of free memory that models may fill"
     )
@@ -82,7 +97,9 @@ class Sweep(_Strict):
         description="a family, a series or a model (see configs/models), or the path of a "
         "config.json from a model page, beginning at this file's folder",
     )
-    fixed: dict[str, Value] = Field({}, description="fields set for every point")
+    fixed: dict[str, Value] = Field(
+        {}, description="fields of the architecture and of the run, set for every point"
+    )
     grid: dict[str, Axis] = Field({}, description="fields to vary: every combination")
     models: Literal["all"] | None = Field(
         None, description="all: every model in configs/models is a point"

@@ -20,11 +20,19 @@ class Term(NamedTuple):
 Terms = dict[str, Term]
 
 
+def join(*names: str) -> str:
+    """A dotted component name; the empty name is the component itself."""
+    return ".".join(filter(None, names))
+
+
 def part(name: str, values: dict[str, Any], instances: Any = 1) -> Terms:
     """Place a component's values in a model: `layer.attention` + `query` → one term."""
-    return {
-        f"{name}.{leaf}" if name else leaf: Term(value, instances) for leaf, value in values.items()
-    }
+    return {join(name, leaf): Term(value, instances) for leaf, value in values.items()}
+
+
+def scaled(terms: Terms, factor) -> Terms:
+    """Each term so many times."""
+    return {name: Term(factor * term.each, term.instances) for name, term in terms.items()}
 
 
 def total(terms: Terms):

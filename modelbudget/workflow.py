@@ -8,7 +8,8 @@ import psutil
 
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
-from modelbudget.expand import Expanded, expand, predicted_bytes
+from modelbudget.expand import Expanded, expand, predicted_peak
+from modelbudget.sweep import OF_INFERENCE, OF_TRAINING
 from modelbudget.terms import total
 
 SWEEPS = Path("configs/sweeps")
@@ -85,10 +86,17 @@ def _out_of_reach(sweep: Expanded) -> list[str]:
     key = f"{sweep.path}: measure.device = {device!r}"
     if device == "cuda" and not _has_cuda():
         return [f"{key}: torch finds no CUDA device here; allowed: auto, meta, cpu"]
+    kernels = {point.run.kernels for point in sweep.points}
+    if (OF_TRAINING | OF_INFERENCE) & set(sweep.sweep.measure.quantities):
+        if device == "cpu" and "gpu" in kernels:
+            return [f"{key}: kernels: gpu; allowed: kernels: cpu, or device: auto, meta, cuda"]
+        if device == "cuda" and "cpu" in kernels:
+            return [f"{key}: kernels: cpu; allowed: kernels: gpu, or device: auto, meta, cpu"]
     if device == "cpu":
         share = sweep.sweep.measure.memory_share
         free = int(psutil.virtual_memory().available * share)
-        largest = max(predicted_bytes(p.architecture, sweep.sweep) for p in sweep.points)
+        quantities = sweep.sweep.measure.quantities
+        largest = max(predicted_peak(p.architecture, p.run, quantities) for p in sweep.points)
         if largest > free:
             return [
                 f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of the free "
@@ -109,10 +117,10 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def content(expanded: Expanded) -> str:
-    """Digest of what is measured: architectures and settings, not the words around them."""
+    """Digest of what is measured: architectures, runs, settings; not the words around them."""
     digest = hashlib.sha256(expanded.sweep.measure.model_dump_json().encode())
     for point in expanded.points:
-        digest.update(point.architecture.digest().encode())
+        digest.update(f"{point.architecture.digest()} {point.run.digest()}".encode())
     return digest.hexdigest()[:16]
 
 

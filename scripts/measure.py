@@ -16,29 +16,32 @@ start_log(snakemake)
 expanded = expand(Path(snakemake.input.sweep), Catalogue(MODELS))
 settings = expanded.sweep.measure
 depends_on = (settings.model_dump(), code("measure"), versions("torch", "transformers"))
-# Dictionaries: a model that stands at two points is measured once.
-architectures = {point.architecture.digest(): point.architecture for point in expanded.points}
-keys = {
-    digest: store.key(digest, code_of_model(type(a)), *depends_on)
-    for digest, a in architectures.items()
+# Dictionary: what stands at two points is measured once.
+models = {
+    store.key(
+        p.architecture.digest(), p.run.digest(), code_of_model(type(p.architecture)), *depends_on
+    ): (p.architecture, p.run)
+    for p in expanded.points
 }
-known = store.known(MEASUREMENTS, list(keys.values()))
-missing = [a for digest, a in architectures.items() if keys[digest] not in known]
+known = store.known(MEASUREMENTS, list(models))
+missing = {key: model for key, model in models.items() if key not in known}
 logging.info("%d models measured before, %d to measure", len(known), len(missing))
 results = []
 if missing:
     # Imports torch: a second, for those who measure.
     from modelbudget.measure.pool import measure_all
 
-    results = measure_all(
-        missing, settings.device, settings.dtype, settings.memory_share, snakemake.threads
-    )
+    results = measure_all(list(missing.values()), settings, snakemake.threads)
 
 measured = measured_table(results, settings.quantities)
 if missing:
-    new = pl.col("architecture").replace_strict(keys, return_dtype=pl.String)
-    store.save(MEASUREMENTS, measured.with_columns(key=new))
+    keys = pl.DataFrame(
+        [(a.digest(), run.digest(), key) for key, (a, run) in missing.items()],
+        ["architecture", "run", "key"],
+        orient="row",
+    )
+    store.save(MEASUREMENTS, measured.join(keys, on=["architecture", "run"]))
 if known:
     measured = pl.concat([measured, store.load(MEASUREMENTS, list(known))])
 with replacing(snakemake.output.measured) as path:
-    measured.sort("architecture", "component", "quantity").write_parquet(path)
+    measured.sort("architecture", "run", "component", "quantity").write_parquet(path)

@@ -5,7 +5,6 @@ from modelbudget.jobs import start_log
 from modelbudget.predict import predict
 
 start_log(snakemake)
-measure = snakemake.params.measure
 points = pl.read_parquet(snakemake.input.points)
 with replacing(snakemake.output.predicted) as path:
-    predict(points, measure["dtype"], measure["quantities"]).write_parquet(path)
+    predict(points, snakemake.params.quantities).write_parquet(path)

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.hybrid import Hybrid
+from modelbudget.run import FULL, HALF, Run
 
 ATTENTION_BIASES = ["query_bias", "key_bias", "value_bias", "output_bias"]
 SWITCHES = ["gated", "head_bias", "tied", "up_bias", "down_bias", *ATTENTION_BIASES]
@@ -33,11 +34,15 @@ def sizes_and_switches(draw) -> dict:
 
 
 @st.composite
-def decoders(draw) -> Decoder:
-    """Every switch, word and size is drawn; the record is legal by construction."""
+def decoders(draw, covered: bool = False) -> Decoder:
+    """Every switch, word and size is drawn; the record is legal by construction.
+
+    `covered`: only what the formulas of a run hold for.
+    """
     shared = draw(sizes_and_switches())
     parallel = draw(st.booleans())
-    mixers = draw(st.lists(st.sampled_from(["attention", "latent", "recurrent"]), min_size=1))[:3]
+    kinds = ["attention"] if covered else ["attention", "latent", "recurrent"]
+    mixers = draw(st.lists(st.sampled_from(kinds), min_size=1))[:3]
     mlps = draw(st.lists(st.sampled_from(["mlp", "experts"]), min_size=1))[:3]
     if not parallel:
         draw(st.sampled_from([[], mixers, mlps])).append("none")
@@ -53,9 +58,9 @@ def decoders(draw) -> Decoder:
         "q_lora_rank": draw(st.integers(0, 4)),
         **{name: draw(st.booleans()) for name in ("shared_norm", "embedding_norm", "final_norm")},
     }
-    fields |= draw(positions(mixers, shared["d_head"]))
+    fields |= draw(positions(mixers, shared["d_head"], covered))
     if "attention" in mixers:
-        fields |= draw(heads(shared))
+        fields |= draw(heads(shared, covered))
     else:
         shared |= dict.fromkeys(ATTENTION_BIASES, False)
     if "latent" in mixers:
@@ -72,11 +77,11 @@ placements = st.sampled_from(["pre", "post", "output", "both"])
 
 
 @st.composite
-def positions(draw, mixers: list[str], d_head: int) -> dict:
+def positions(draw, mixers: list[str], d_head: int, covered: bool) -> dict:
     words = ["none", "learned", "sinusoidal", "rotary", "alibi", "buckets", "relative"]
     if "latent" in mixers:
         words = ["rotary"]
-    elif "attention" not in mixers:
+    elif covered or "attention" not in mixers:
         words = words[:4]
     word = draw(st.sampled_from(words))
     sizes = {
@@ -87,13 +92,13 @@ def positions(draw, mixers: list[str], d_head: int) -> dict:
 
 
 @st.composite
-def heads(draw, shared: dict) -> dict:
+def heads(draw, shared: dict, covered: bool) -> dict:
     qk_norm = draw(st.sampled_from(["none", "shared", "separate", "joint"]))
     shifts = shared["norm"] == "layernorm" and shared["norm_scale"] and qk_norm != "none"
     return {
         "qk_norm": qk_norm,
         "qk_norm_bias": shifts and draw(st.booleans()),
-        "sinks": draw(st.booleans()),
+        "sinks": not covered and draw(st.booleans()),
     }
 
 
@@ -118,3 +123,56 @@ def hybrids(draw) -> Hybrid:
 
 
 architectures = decoders() | hybrids()
+
+
+@st.composite
+def runs(draw) -> Run:
+    """Every word, switch and size is drawn; the record is legal by construction."""
+    kernels, attention = draw(st.sampled_from(["gpu", "cpu"])), draw(st.sampled_from(KERNELS))
+    allowed = FULL if kernels == "cpu" else HALF if attention == "flash" else [*FULL, *HALF]
+    dtype = draw(st.sampled_from(allowed))
+    drops = (kernels, attention) != ("cpu", "flash")
+    return Run(
+        batch=draw(st.integers(1, 3)),
+        length=draw(st.integers(1, 4)),
+        dtype=dtype,
+        master_weights=dtype in HALF and draw(st.booleans()),
+        optimizer=draw(st.sampled_from(["sgd", "momentum", "adamw"])),
+        foreach=draw(st.booleans()),
+        kernels=kernels,
+        attention=attention,
+        dropout=drops and draw(st.booleans()),
+        recompute=draw(st.sampled_from(["none", "selective", "full"])),
+    )
+
+
+KERNELS = ["math", "flash"]
+
+
+@st.composite
+def decoders_with_known_peaks(draw) -> tuple[Decoder, Run]:
+    """Plain layers, all alike; see `components/step.py`."""
+    a, run = draw(decoders_that_run())
+    switches = {"qk_norm": "none", "qk_norm_bias": False, "d_emb": 0, "d_rotary": 0}
+    switches |= {"norm_placement": "pre", "shared_norm": True, "mixers": "attention", "mlps": "mlp"}
+    if run.attention == "math":
+        width = a.n_head * a.d_head * draw(st.integers(1, 2))
+        switches |= {"n_kv_head": a.n_head, "d_model": width}
+        switches |= {"position": "learned"} if a.position == "rotary" else {}
+        run = run.model_copy(update={"dtype": "float32", "master_weights": False})
+    if run.kernels == "cpu":
+        switches |= {"norm": "layernorm"}
+    return a.model_copy(update=switches), run.model_copy(
+        update={"dropout": False, "recompute": "none"}
+    )
+
+
+@st.composite
+def decoders_that_run(draw) -> tuple[Decoder, Run]:
+    """A decoder and a run for which there are formulas."""
+    a, run = draw(decoders(covered=True)), draw(runs())
+    if run.recompute == "full":
+        a = a.model_copy(update={"mlps": a.mlps.replace(" none", "")})
+    if run.attention == "flash":
+        a = a.model_copy(update={"d_head": 8 * draw(st.integers(1, 2))})
+    return a, run

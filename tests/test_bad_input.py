@@ -111,6 +111,72 @@ ONE_MISTAKE = {
         "base: palm\npoints: [{base: palm-540b}]\nmeasure: {device: cpu}",
         ["measure.device = 'cpu'", "2,161,425,899,520 bytes", "free memory", "auto, meta"],
     ),
+    "training without a loss": (
+        "base: mlp\ngrid: {d_model: [2]}\nmeasure: {quantities: [saved_bytes]}",
+        ["saved_bytes needs a language model", "mlp does not turn tokens into logits"],
+    ),
+    "FLOPs past int64": (
+        "base: palm-540b\ngrid: {batch: [4096]}\nfixed: {length: 2048}\n"
+        "measure: {quantities: [flops_backward]}",
+        ["flops_backward = 18,", "past 9,223,372,036,854,775,807", "smaller batch", "batch = 4096"],
+    ),
+    "longer than there are places": (
+        "base: gpt-2-124m\ngrid: {length: [1025]}\nmeasure: {quantities: [saved_bytes]}",
+        ["length = 1,025", "n_ctx = 1,024", "at most 1,024"],
+    ),
+    "flash attention in single precision": (
+        "base: gpt-2-124m\ngrid: {attention: [flash]}",
+        ["dtype = float32", "bfloat16 or float16", "attention: math"],
+    ),
+    "flash attention with a mask": (
+        "base: bloom-560m\nfixed: {dtype: bfloat16}\ngrid: {attention: [flash]}\n"
+        "measure: {quantities: [saved_bytes]}",
+        ["attention = 'flash'", "alibi adds to scores", "attention: math"],
+    ),
+    "heads that flash attention does not know": (
+        "base: palm-8b\nfixed: {d_head: 264, dtype: bfloat16}\ngrid: {attention: [flash]}\n"
+        "measure: {quantities: [saved_bytes]}",
+        ["d_head = 264", "multiples of 8 up to 256"],
+    ),
+    "a GPU's kernels on a CPU": (
+        "base: gpt-2-124m\ngrid: {n_layer: [1]}\nmeasure: {device: cpu, quantities: [saved_bytes]}",
+        ["measure.device = 'cpu'", "kernels: gpu", "allowed: kernels: cpu, or device: auto, meta"],
+    ),
+    "a CPU's kernels on a GPU": (
+        "base: gpt-2-124m\nfixed: {kernels: cpu}\ngrid: {n_layer: [1]}\n"
+        "measure: {device: cuda, quantities: [saved_bytes]}",
+        ["measure.device = 'cuda'"],
+    ),
+    "a copy of what is precise": (
+        "base: gpt-2-124m\ngrid: {master_weights: [true]}",
+        ["master_weights = true", "dtype = float32", "bfloat16, float16"],
+    ),
+    "half precision with a CPU's kernels": (
+        "base: gpt-2-124m\nfixed: {kernels: cpu}\ngrid: {dtype: [bfloat16]}",
+        ["dtype = bfloat16", "allowed: float32, float64"],
+    ),
+    "dropout where there is none": (
+        "base: hybrid-368\nfixed: {dropout: true}\ngrid: {batch: [1]}\n"
+        "measure: {quantities: [saved_bytes]}",
+        ["dropout = true: layers of hybrid have no such switch"],
+    ),
+    "dropout in a CPU's flash attention": (
+        "base: gpt-2-124m\nfixed: {dropout: true, kernels: cpu}\ngrid: {attention: [flash]}",
+        ["dropout = true", "attention: math"],
+    ),
+    "a cache where there is none": (
+        "base: hybrid-368\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",
+        ["measure.quantities: hybrid keeps no cache"],
+    ),
+    "a cache with a mask": (
+        "base: bloom-560m\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",
+        ["alibi adds to scores", "no cache is known"],
+    ),
+    "no room on the CPU for training": (
+        "base: gpt-2-1558m\nfixed: {kernels: cpu, batch: 4096}\ngrid: {n_layer: [48]}\n"
+        "measure: {device: cpu, quantities: [saved_bytes]}",
+        ["measure.device = 'cpu'", "largest model needs", "free memory", "auto, meta"],
+    ),
     "not UTF-8": ("base: \udce9\n", ["UTF-8"]),
 }
 
@@ -129,7 +195,7 @@ def test_one_mistake_one_line(mistakes, tmp_path, text, fragments):
 
 def test_all_mistakes_of_all_files_at_once(mistakes):
     lines = mistakes(
-        a__yaml="base: palm-8b\ngird: {}\nmeasure: {dtype: x}\n"
+        a__yaml="base: palm-8b\ngird: {}\nmeasure: {device: x}\n"
         "grid: {n_layer: [0, -1], tide: [true]}\n",
         b__yaml="base: gpt\ngrid: {n_layer: [1]}",
         good__yaml=GOOD,

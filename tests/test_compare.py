@@ -15,18 +15,18 @@ from modelbudget.predict import predict
 def compared(sweep):
     def run(text: str) -> pl.DataFrame:
         expanded = sweep(text)
-        architectures = [point.architecture for point in expanded.points]
+        settings = expanded.sweep.measure
+        models = [(point.architecture, point.run) for point in expanded.points]
         points = points_table(expanded)
-        quantities = ["parameters", "parameter_bytes"]
-        measured = measured_table(
-            measure_all(architectures, "meta", "bfloat16", 0.5, 1), quantities
-        )
-        return compare(points, predict(points, "bfloat16", quantities), measured, ["n_layer"])
+        measured = measured_table(measure_all(models, settings, 1), settings.quantities)
+        return compare(points, predict(points, settings.quantities), measured, ["n_layer"])
 
     return run
 
 
-GPT2 = "base: gpt-2-124m\ngrid: {n_layer: [1, 12]}"
+GPT2 = (
+    "base: gpt-2-124m\nfixed: {dtype: bfloat16}\ngrid: {n_layer: [1, 12]}\nmeasure: {device: meta}"
+)
 
 
 def test_right_formulas_agree(compared):
@@ -79,3 +79,45 @@ def test_a_tied_head_names_the_owner_and_agrees_at_zero(compared):
     assert head["shared_with"].unique().to_list() == ["embedding.token"]
     assert head["predicted"].unique().to_list() == head["measured"].unique().to_list() == [0]
     assert head["agrees"].all()
+
+
+TRAINING = "measure: {device: meta, quantities: [saved_bytes, optimizer_bytes, uncounted_calls]}"
+
+
+def test_what_has_no_formula_is_measured_and_not_compared(compared):
+    """Learned positions have formulas, ALiBi's mask has none; sinks are a size, not a word."""
+    table = compared(
+        "base: gpt-2-124m\nfixed: {d_model: 12, n_head: 2, length: 8}\ngrid: {n_layer: [1]}\n"
+        "points: [{base: gpt-2-124m, position: alibi, n_layer: 2, n_head: 2, d_model: 12},\n"
+        "  {base: gpt-2-124m, sinks: true, n_layer: 3, n_head: 2, d_model: 12}]\n" + TRAINING
+    )
+    formula = (
+        table.filter(pl.col("quantity") != "uncounted_calls").group_by("n_layer").agg("formula")
+    )
+    assert {layers: set(said) for layers, said in formula.iter_rows()} == {
+        1: {True}, 2: {False}, 3: {False},
+    }  # fmt: skip
+    calls = table.filter(pl.col("quantity") == "uncounted_calls")
+    assert not calls["formula"].any()
+    without = table.filter(~pl.col("formula"))
+    assert without.select("predicted", "difference", "agrees").null_count().row(0) == (
+        without.height, without.height, without.height,
+    )  # fmt: skip
+    assert without["measured"].min() >= 0
+    assert table.filter("formula")["agrees"].all()
+    assert verdict(table)["compared"] == table["formula"].sum() < table.height
+
+
+def test_a_model_at_two_runs_is_two_points(compared):
+    table = compared(
+        "base: gpt-2-124m\nfixed: {d_model: 12, n_head: 2, n_layer: 1, length: 8}\n"
+        "grid: {batch: [1, 4], optimizer: [sgd, adamw]}\n" + TRAINING
+    ).filter(pl.col("component").is_in(["loss", "layer.mlp.up"]))
+    assert table.filter("formula")["agrees"].all()
+    values = {
+        (row["point"], row["component"]): row["measured"]
+        for row in table.filter(pl.col("quantity") == "saved_bytes").iter_rows(named=True)
+    }
+    assert values["000003", "layer.mlp.up"] == 4 * values["000001", "layer.mlp.up"]
+    states = table.filter(pl.col("quantity") == "optimizer_bytes", component="layer.mlp.up")
+    assert states.sort("point")["measured"].to_list() == [0, 2 * 4 * (12 * 48 + 48) + 8] * 2

@@ -21,6 +21,7 @@ from modelbudget.measure.pool import measure_all
 from modelbudget.measure.table import measured_table
 from modelbudget.points import points_table
 from modelbudget.predict import predict
+from modelbudget.sweep import Measure
 from modelbudget.terms import total
 
 LLAMA = {
@@ -52,14 +53,17 @@ def from_config(tmp_path, sweep):
     return expand_config
 
 
+ON_META = Measure(device="meta", quantities=["parameters"])
+
+
 def compared(expanded) -> pl.DataFrame:
     points = points_table(expanded)
-    results = measure_all([p.architecture for p in expanded.points], "meta", "float32", 0.5, 1)
+    results = measure_all([(p.architecture, p.run) for p in expanded.points], ON_META, 1)
     axes = sorted({name for point in expanded.points for name in point.axes})
     return compare(
         points,
-        predict(points, "float32", ["parameters"]),
-        measured_table(results, ["parameters"]),
+        predict(points, ON_META.quantities),
+        measured_table(results, ON_META.quantities),
         axes,
     )
 
@@ -71,9 +75,9 @@ def test_a_file_as_its_own_class_writes_it(from_config, kind):
     own = config_class(**REAL.get(kind, {}), architectures=[kind])
     (point,) = from_config(own.to_json_string(use_diff=False)).points
     assert point.transformers == kind
-    (result,) = measure_all([point.architecture], "meta", "float32", 0.5, 1)
+    (result,) = measure_all([(point.architecture, point.run)], ON_META, 1)
     predicted = total(point.architecture.parameters(point.architecture))
-    assert predicted == sum(c.parameters for c in result.counts.values())
+    assert predicted == sum(result.values["parameters"].values())
     there = sum(c.parameters for c in count(build(kind, own.to_dict())).values())
     assert predicted - there == left_out(kind, point.architecture)
     assert witness(point.architecture, kind).parameters == there

@@ -8,11 +8,12 @@ from pydantic import ValidationError
 from test_report import result
 
 from modelbudget.catalogue import Catalogue
-from modelbudget.expand import BYTES, named_architecture
+from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import Decoder
 from modelbudget.report.explorer import NEW_EXPERTS, explorer_section
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
+from modelbudget.run import BYTES
 from modelbudget.terms import total
 
 EXACT_BELOW = 2**53

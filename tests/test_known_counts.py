@@ -8,13 +8,20 @@ import pytest
 from modelbudget.compare import compare
 from modelbudget.expand import expand, named_architecture
 from modelbudget.measure.place import Room
-from modelbudget.measure.pool import measure, measure_all
+from modelbudget.measure.pool import measure_all, measure_one
 from modelbudget.measure.table import measured_table
 from modelbudget.points import points_table
 from modelbudget.predict import predict
+from modelbudget.run import Run
+from modelbudget.sweep import Measure
 from modelbudget.terms import total
 
 NO_ROOM = Room(cpu=0, cuda=0)
+
+
+def measured_parameters(architecture, device="meta", room=NO_ROOM):
+    return measure_one(architecture, Run(), Measure(device=device), room)
+
 
 NAMED = {
     "gpt-2-124m": 124_439_808,
@@ -53,26 +60,26 @@ LADDER = {
 @pytest.mark.parametrize(("name", "count"), NAMED.items())
 def test_named_model(catalogue, name, count):
     architecture = named_architecture(catalogue[name])
-    measured = measure(architecture, "auto", "float32", NO_ROOM)
+    measured = measured_parameters(architecture, "auto")
     assert total(architecture.parameters(architecture)) == count
-    assert sum(part.parameters for part in measured.counts.values()) == count
+    assert sum(measured.values["parameters"].values()) == count
     assert measured.method == "meta"
 
 
 @pytest.mark.parametrize(("point", "count"), LADDER.items())
 def test_counting_ladder(sweep, point, count):
     (only,) = sweep(f"fixed: {{d_model: 5}}\npoints: [{{{point}}}]").points
-    measured = measure(only.architecture, "cpu", "float32", Room(cpu=10**9, cuda=0))
+    measured = measured_parameters(only.architecture, "cpu", Room(cpu=10**9, cuda=0))
     assert total(only.architecture.parameters(only.architecture)) == count
-    assert sum(part.parameters for part in measured.counts.values()) == count
-    assert sum(part.parameter_bytes for part in measured.counts.values()) == 4 * count
+    assert sum(measured.values["parameters"].values()) == count
+    assert sum(measured.values["parameter_bytes"].values()) == 4 * count
     assert measured.method == "cpu"
 
 
 def test_hybrid_by_part(catalogue):
     architecture = named_architecture(catalogue["hybrid-368"])
-    counts = measure(architecture, "meta", "float32", NO_ROOM).counts
-    a_layer = {name: part.parameters // 4 for name, part in counts.items()}
+    counts = measured_parameters(architecture).values["parameters"]
+    a_layer = {name: count // 4 for name, count in counts.items()}
     assert a_layer["layer.recurrent.input"] == 1_472
     assert a_layer["layer.recurrent.hidden"] == 5_888
     assert a_layer["layer.recurrent.biases"] == 2_944
@@ -81,13 +88,13 @@ def test_hybrid_by_part(catalogue):
     assert attention + norms == 542_432
     mlp = sum(n for name, n in a_layer.items() if name.startswith("layer.mlp."))
     assert mlp + a_layer["layer.norm.mlp"] == 1_083_760
-    assert counts["embedding.token"].parameters == 12_246_304
+    assert counts["embedding.token"] == 12_246_304
 
 
 def test_hybrid_with_two_states(sweep):
     (point,) = sweep("base: hybrid-368\ngrid: {d_hidden: [2]}").points
-    counts = measure(point.architecture, "meta", "float32", NO_ROOM).counts
-    assert sum(part.parameters for part in counts.values()) == 18_765_792
+    measured = measured_parameters(point.architecture)
+    assert sum(measured.values["parameters"].values()) == 18_765_792
 
 
 SHIPPED = sorted((Path(__file__).parent.parent / "configs" / "sweeps").iterdir())
@@ -100,13 +107,11 @@ def test_more_than_a_thousand_points_ship(catalogue):
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_shipped_point_agrees(catalogue, path):
     shipped = expand(path, catalogue)
-    architectures = [point.architecture for point in shipped.points]
-    settings = shipped.sweep.measure
-    measured = measured_table(
-        measure_all(architectures, "meta", settings.dtype, 0.5, 2), settings.quantities
-    )
+    models = [(point.architecture, point.run) for point in shipped.points]
+    settings = shipped.sweep.measure.model_copy(update={"device": "meta"})
+    measured = measured_table(measure_all(models, settings, 2), settings.quantities)
     points = points_table(shipped)
-    predicted = predict(points, settings.dtype, settings.quantities)
+    predicted = predict(points, settings.quantities)
     comparison = compare(points, predicted, measured, [])
     assert comparison.filter(~pl.col("agrees")).is_empty()
     assert comparison["point"].n_unique() == len(shipped.points)

@@ -8,9 +8,11 @@ from torch import nn
 
 from modelbudget.measure.count import count
 from modelbudget.measure.place import Room, choose
-from modelbudget.measure.pool import build, measure, measure_all
+from modelbudget.measure.pool import build, measure_all, measure_one
+from modelbudget.sweep import Measure
 
 AMPLE = Room(cpu=10**9, cuda=0)
+CPU = Measure(device="cpu")
 
 
 def parts(model: nn.Module) -> dict[str, int]:
@@ -89,7 +91,7 @@ def test_a_pool_keeps_the_order_and_equals_one_process(sweep):
     points = sweep(
         "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: {from: 2, to: 40, steps: 20}}"
     ).points
-    architectures = [point.architecture for point in points]
-    pooled = measure_all(architectures, "cpu", "float32", 0.5, 2)
-    alone = [measure(architecture, "cpu", "float32", AMPLE) for architecture in architectures]
+    models = [(point.architecture, point.run) for point in points]
+    pooled = measure_all(models, CPU, 2)
+    alone = [measure_one(*model, CPU, AMPLE) for model in models]
     assert pooled == alone

@@ -6,11 +6,12 @@ import polars as pl
 import sympy
 import vl_convert
 from hypothesis import given, settings
-from strategies import architectures
+from strategies import architectures, decoders_that_run
 
 from modelbudget.expand import named_architecture
 from modelbudget.predict import predict
 from modelbudget.readings import signals, symbols
+from modelbudget.run import Run
 from modelbudget.terms import Term, total
 
 
@@ -28,8 +29,9 @@ def as_integers(architecture) -> dict[str, int]:
 
 
 def as_columns(architecture) -> dict[str, int]:
-    row = {"architecture": "it", "family": architecture.name(), **architecture.model_dump()}
-    table = predict(pl.DataFrame([row]), "float32", ["parameters"])
+    row = {"architecture": "it", "run": "so", "family": architecture.name()}
+    row |= architecture.model_dump() | Run().model_dump()
+    table = predict(pl.DataFrame([row]), ["parameters"])
     return dict(table.select("component", "predicted").iter_rows())
 
 
@@ -42,14 +44,18 @@ def as_symbols(architecture) -> dict[str, int]:
 
 
 def as_signals(architecture) -> int:
-    """The sum, computed by Vega itself: drawn as text into a picture, and read from there."""
     family = type(architecture)
     terms = family.parameters(signals.namespace(family, words(architecture)))
-    formula = total(terms).to_dict()["expr"]
+    return in_vega(total(terms), sizes(architecture))
+
+
+def in_vega(expression, numbers: dict[str, int]) -> int:
+    """Computed by Vega itself: drawn as text into a picture, and read from there."""
+    formula = expression.to_dict()["expr"]
     spec = {
         "width": 10,
         "height": 10,
-        "signals": [{"name": name, "value": size} for name, size in sizes(architecture).items()],
+        "signals": [{"name": name, "value": number} for name, number in numbers.items()],
         "marks": [
             {
                 "type": "text",
@@ -85,3 +91,49 @@ def test_a_formula_is_drawn_as_it_is_meant():
         r"<[^>]+>", "", symbols.to_mathml(term, {"n_layer": 61, "n_dense": 3, "d_ff": 7})
     )
     assert drawn == "(61-3)×7"
+
+
+OF_RUNS = (
+    "gradient_bytes", "optimizer_bytes", "saved_bytes", "flops_forward", "flops_backward",
+    "cache_bytes", "flops_decode", "peak_training_bytes",
+)  # fmt: skip
+
+
+def runs_in_symbols(a, run) -> dict[str, dict[str, int]]:
+    namespaces = [symbols.namespace(type(record), words(record)) for record in (a, run)]
+    numbers = {sympy.Symbol(name, integer=True): n for name, n in (sizes(a) | sizes(run)).items()}
+    return {
+        quantity: {
+            name: int(sympy.sympify(term.total).subs(numbers))
+            for name, term in getattr(a, quantity)(*namespaces).items()
+        }
+        for quantity in OF_RUNS
+        if a.covered(quantity, a, run)
+    }
+
+
+@given(decoders_that_run())
+@settings(max_examples=15, deadline=None)
+def test_formulas_of_runs_are_the_same_in_all_readings(model):
+    a, run = model
+    expected = {
+        quantity: {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
+        for quantity in OF_RUNS
+        if a.covered(quantity, a, run)
+    }
+    assert runs_in_symbols(a, run) == expected
+    row = {"architecture": "it", "run": "so", "family": "decoder"}
+    row |= a.model_dump() | run.model_dump()
+    table = predict(pl.DataFrame([row]), list(OF_RUNS)).filter(pl.col("component").is_not_null())
+    in_columns = {
+        quantity: dict(rows.select("component", "predicted").iter_rows())
+        for (quantity,), rows in table.partition_by("quantity", as_dict=True).items()
+    }
+    for quantity, values in expected.items():
+        assert in_columns.get(quantity, {}) == {n: v for n, v in values.items() if v}, quantity
+    namespaces = [signals.namespace(type(record), words(record)) for record in (a, run)]
+    for quantity in expected.keys() - {"peak_training_bytes"}:
+        formula = total(getattr(a, quantity)(*namespaces))
+        if not isinstance(formula, int):
+            found = in_vega(formula, sizes(a) | sizes(run))
+            assert found == sum(expected[quantity].values()), quantity

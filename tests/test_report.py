@@ -30,9 +30,9 @@ def result(path: Path, catalogue) -> SweepResult:
     expanded = expand(path, catalogue)
     points = points_table(expanded)
     measure = expanded.sweep.measure
-    predicted = predict(points, measure.dtype, measure.quantities)
+    predicted = predict(points, measure.quantities)
     measured = predicted.select(
-        "architecture", "component", "quantity", measured="predicted",
+        "architecture", "run", "component", "quantity", measured="predicted",
         method=pl.lit("cpu"), shared_with=pl.lit(None, pl.String),
     )  # fmt: skip
     comparison = compare(points, predicted, measured, swept_fields(expanded))

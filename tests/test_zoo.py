@@ -14,6 +14,7 @@ from modelbudget.measure.pool import measure_all
 from modelbudget.measure.table import measured_table
 from modelbudget.points import points_table
 from modelbudget.predict import predict
+from modelbudget.sweep import Measure
 from modelbudget.zoo import AGREES, EXPLAINED, UNEXPLAINED, zoo
 
 WITH_A_REASON = {
@@ -32,12 +33,13 @@ def parts(catalogue):
     expanded = expand(ROOT / "configs" / "sweeps" / "zoo.yaml", catalogue)
     found = witnesses([(p.architecture, p.transformers) for p in expanded.points
                        if p.transformers], 1)  # fmt: skip
-    measured = measure_all([p.architecture for p in expanded.points], "meta", "float32", 0.5, 1)
+    settings = Measure(device="meta", quantities=["parameters"])
+    measured = measure_all([(p.architecture, p.run) for p in expanded.points], settings, 1)
     points = points_table(expanded)
     comparison = compare(
         points,
-        predict(points, "float32", ["parameters"]),
-        measured_table(measured, ["parameters"]).unique(),
+        predict(points, settings.quantities),
+        measured_table(measured, settings.quantities).unique(),
         [],
     )
     return points, comparison, witness_table(found)

@@ -5,7 +5,13 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from modelbudget.architecture import Count
+from modelbudget.components import norm
 from modelbudget.components.norm import NormFields
+from modelbudget.operations import positive
+from modelbudget.run import bytes_of, exact_bytes, mask_bytes, tokens
+
+SEEDS = 24
+"""Bytes of the random state that a GPU's flash attention keeps, with dropout or without."""
 
 
 class AttentionFields(NormFields):
@@ -67,6 +73,106 @@ def parameters(a) -> dict:
         "query_norm": (a.norm_scale + a.qk_norm_bias) * of_query[a.qk_norm],
         "key_norm": (a.norm_scale + a.qk_norm_bias) * of_key[a.qk_norm],
         "sinks": a.sinks * a.n_head,
+    }
+
+
+def tensors(a) -> dict:
+    """A matrix and a bias, where it has one, are a tensor each."""
+    of_norm = int(a.qk_norm != "none") * (a.norm_scale + a.qk_norm_bias)
+    return {
+        "query": 1 + a.query_bias,
+        "key": 1 + a.key_bias,
+        "value": 1 + a.value_bias,
+        "output": 1 + a.output_bias,
+        "query_norm": of_norm,
+        "key_norm": of_norm,
+        "sinks": a.sinks,
+    }
+
+
+def saved(a, r) -> dict:
+    """Bytes that backward needs: the input, which query, key and value share; inputs of the norms
+    of queries and keys; the core; the input of the output projection, where it is a copy.
+    """
+    heads = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
+    # Flash attention's result takes the order in memory of its queries. Rotation leaves them head
+    # by head; the output projection wants them token by token, so it copies.
+    turned = int(a.position == "rotary") * positive(a.n_head - 1) * positive(r.length - 1)
+    kept_by_core = int(r.attention == "flash" and r.recompute != "selective")
+    core = {"math": _math, "flash": _flash}[r.attention]
+    return {
+        "query": bytes_of(r.dtype) * tokens(r) * a.d_model,
+        "query_norm": _norm_of_heads(a, r, a.n_head),
+        "key_norm": _norm_of_heads(a, r, a.n_kv_head),
+        "": _rotation(a, r),
+        "core": (_inputs if r.recompute == "selective" else core)(a, r),
+        "output": (1 - kept_by_core * (1 - turned)) * heads,
+    }
+
+
+def _norm_of_heads(a, r, n_head):
+    if a.qk_norm == "none":
+        return 0
+    vectors = tokens(r) * (1 if a.qk_norm == "joint" else n_head)
+    states = norm.saved(a, r, n_head * a.d_head, vectors)
+    if a.qk_norm == "separate" and not (a.norm == "rmsnorm" and r.kernels == "cpu"):
+        # Its scales are not the norm operation's but a product of their own, which saves as much.
+        states += a.norm_scale * bytes_of(r.dtype) * tokens(r) * n_head * a.d_head
+    return states
+
+
+def _rotation(a, r):
+    """Sines and cosines, of half the turned channels each, for queries and once more for keys."""
+    d_turned = a.d_rotary + (1 - positive(a.d_rotary)) * a.d_head
+    return int(a.position == "rotary") * bytes_of(r.dtype) * 2 * r.length * d_turned
+
+
+def _inputs(a, r):
+    """Queries, keys and values: all that is kept of a core that is computed again."""
+    return bytes_of(r.dtype) * tokens(r) * (a.n_head + 2 * a.n_kv_head) * a.d_head
+
+
+def _math(a, r):
+    """Queries, keys and values, the last two repeated for each query head, and the softmax of the
+    scores, length² for each head: all in at least single precision. With dropout, what is left of
+    the softmax and what was dropped.
+    """
+    heads = tokens(r) * a.n_head * a.d_head
+    scores = r.batch * a.n_head * r.length * r.length
+    exact = exact_bytes(r.dtype)
+    dropped = r.dropout * (exact + mask_bytes(r.kernels, exact))
+    return exact * 3 * heads + (exact + dropped) * scores
+
+
+def _flash(a, r):
+    """Queries, keys, values, the result, and the logarithm of each row's sum (Dao et al. 2022,
+    §3.1): the scores are computed again in the backward pass, and with them what is dropped.
+    """
+    result = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
+    sums = exact_bytes(r.dtype) * r.batch * a.n_head * r.length
+    return _inputs(a, r) + result + sums + int(r.kernels == "gpu") * SEEDS
+
+
+def cached(a, r) -> dict:
+    """Bytes of keys and values: one of each for every key–value head and token (Shazeer 2019, §3;
+    Ainslie et al. 2023, §2.2).
+    """
+    return {"": bytes_of(r.dtype) * 2 * tokens(r) * a.n_kv_head * a.d_head}
+
+
+def flops(a, r, products=4) -> dict:
+    """Projections, and the core: queries by keys and scores by values, 2·length² operations a
+    channel each, of which a causal mask saves none here.
+
+    `products`: twice the number of such products.
+    """
+    n, d_query, d_key = tokens(r), a.n_head * a.d_head, a.n_kv_head * a.d_head
+    return {
+        "query": 2 * n * a.d_model * d_query,
+        "key": 2 * n * a.d_model * d_key,
+        "value": 2 * n * a.d_model * d_key,
+        "output": 2 * n * d_query * a.d_model,
+        "core": products * n * r.length * d_query,
     }
 
 

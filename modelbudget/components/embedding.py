@@ -6,6 +6,10 @@ from pydantic import Field, model_validator
 
 from modelbudget.architecture import Architecture, Count, Size
 from modelbudget.operations import ceil_div, positive
+from modelbudget.run import bytes_of, tokens
+
+INDEX = 8
+"""Bytes of a token or of a place: torch's indices are 64-bit integers."""
 
 
 class TokenFields(Architecture):
@@ -91,3 +95,42 @@ def position(a):
         int(a.position == "learned") * (a.n_ctx + a.position_offset) * a.d_model
         + int(a.position == "buckets") * a.n_bucket * a.n_head
     )
+
+
+def tensors(a) -> dict:
+    """Tables, projections and the head's bias are a tensor each; a tied head has no table."""
+    return {
+        "embedding.token": 1,
+        "embedding.position": int(a.position in ("learned", "buckets")),
+        "embedding.projection": positive(a.d_emb),
+        "head": 1 - a.tied + a.head_bias,
+        "head.projection": positive(a.d_emb),
+    }
+
+
+def saved(a, r) -> dict:
+    """Bytes that backward needs: which rows were looked up; the inputs of head and projections;
+    and for the loss the log-probability of each word at each place, the targets, and one number
+    that their mean is divided by.
+    """
+    size, n = bytes_of(r.dtype), tokens(r)
+    width = a.d_emb + (1 - positive(a.d_emb)) * a.d_model
+    return {
+        "embedding.token": INDEX * n,
+        "embedding.position": int(a.position == "learned") * INDEX * r.length,
+        "embedding.projection": size * n * a.d_emb,
+        "head.projection": positive(a.d_emb) * size * n * a.d_model,
+        "head": size * n * width,
+        "loss": size * n * rows(a) + INDEX * n + size,
+    }
+
+
+def flops(a, r) -> dict:
+    """The head is a product even where its matrix is tied; looking a row up is none."""
+    width = a.d_emb + (1 - positive(a.d_emb)) * a.d_model
+    projection = 2 * tokens(r) * a.d_emb * a.d_model
+    return {
+        "embedding.projection": projection,
+        "head.projection": projection,
+        "head": 2 * tokens(r) * width * rows(a),
+    }

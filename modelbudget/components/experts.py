@@ -8,6 +8,11 @@ from modelbudget.architecture import Size
 from modelbudget.components import mlp
 from modelbudget.components.mlp import MLPFields
 from modelbudget.operations import positive
+from modelbudget.run import bytes_of, tokens
+from modelbudget.terms import join
+
+INDEX = 8
+"""Bytes of an index: torch's indices are 64-bit integers."""
 
 
 class ExpertsFields(MLPFields):
@@ -43,10 +48,65 @@ def parameters(a, n_expert) -> dict:
     Dai et al. 2024 (DeepSeekMoE), §3.2. Gate of the shared experts: Qwen1.5-MoE.
     """
     routed = mlp.parameters(a, a.d_expert)
-    shared = mlp.parameters(a, a.d_shared)
     return {
         "router": a.d_model * a.n_expert + int(a.router_bias != "none") * a.n_expert,
         **{name: n_expert * value for name, value in routed.items()},
-        **{f"shared.{name}": positive(a.d_shared) * value for name, value in shared.items()},
+        **_shared(a, mlp.parameters(a, a.d_shared)),
         "shared_gate": a.shared_gate * a.d_model,
+    }
+
+
+def _shared(a, values: dict) -> dict:
+    """The shared experts are one MLP, if there are any."""
+    return {join("shared", name): positive(a.d_shared) * value for name, value in values.items()}
+
+
+def trained(a) -> dict:
+    """The parameters that get a gradient: a bias that only moves the choice gets none."""
+    all_of_them = parameters(a, a.n_expert)
+    no_gradient = int(a.router_bias == "selection") * a.n_expert
+    return all_of_them | {"router": all_of_them["router"] - no_gradient}
+
+
+def tensors(a) -> dict:
+    """Tensors that get a gradient; the matrices of all routed experts are one."""
+    return {
+        "router": 1 + int(a.router_bias == "logit"),
+        **mlp.tensors(a),
+        **_shared(a, mlp.tensors(a)),
+        "shared_gate": a.shared_gate,
+    }
+
+
+def saved(a, r, reads_alone=1) -> dict:
+    """Bytes that backward needs, with each token k = n_expert_per_token times where it is routed.
+
+    Router: the states (unless somebody else has saved them: `reads_alone` 0), their probabilities,
+    the chosen experts. Around the experts: the order of the k·N pairs, their owners, their weights
+    and, before and after they are weighed, the experts' outputs. Shared experts read the same
+    states; their gate saves their output and its own value.
+    """
+    size, n = bytes_of(r.dtype), tokens(r)
+    pairs = n * a.n_expert_per_token
+    states = size * n * a.d_model
+    routed = mlp.hidden(a, size * pairs * a.d_expert)
+    weighing = 2 * INDEX * pairs + size * pairs + 2 * size * pairs * a.d_model
+    gate = a.shared_gate * (states + size * n)
+    return {
+        "router": reads_alone * states + size * n * a.n_expert + INDEX * pairs,
+        "up": size * pairs * a.d_model,
+        "down": routed["down"],
+        "": routed[""] + weighing + gate,
+        **_shared(a, mlp.hidden(a, size * n * a.d_shared)),
+    }
+
+
+def flops(a, r) -> dict:
+    """Each token goes through the router, k routed experts and the shared ones."""
+    routed = mlp.flops(a, r, a.d_expert)
+    return {
+        "router": 2 * tokens(r) * a.d_model * a.n_expert,
+        **{name: a.n_expert_per_token * value for name, value in routed.items()},
+        **_shared(a, mlp.flops(a, r, a.d_shared)),
+        "shared_gate": a.shared_gate * 2 * tokens(r) * a.d_model,
     }

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from modelbudget.architecture import Architecture, Count, Size
 from modelbudget.components import norm
 from modelbudget.operations import positive
+from modelbudget.run import bytes_of, tokens
 
 
 class LatentFields(Architecture):
@@ -42,3 +43,8 @@ def parameters(a) -> dict:
         "kv_up": a.kv_lora_rank * a.n_head * (a.d_nope + a.d_value),
         "output": a.n_head * a.d_value * a.d_model,
     }
+
+
+def cached(a, r) -> dict:
+    """Bytes of the latent and of the one rotary key of each token (DeepSeek-AI 2024, §2.1.3)."""
+    return {"": bytes_of(r.dtype) * tokens(r) * (a.kv_lora_rank + a.d_rope)}

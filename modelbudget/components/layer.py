@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 from modelbudget.components import attention, mlp, norm
 from modelbudget.components.attention import AttentionFields
 from modelbudget.components.mlp import MLPFields
+from modelbudget.run import bytes_of, tokens
+from modelbudget.terms import join
 
 
 class LayerFields(MLPFields, AttentionFields):
@@ -32,24 +34,28 @@ class LayerFields(MLPFields, AttentionFields):
 def parameters(a) -> dict:
     """The plain layer: attention and MLP."""
     return {
-        **sublayer(a, "attention", attention.parameters(a)),
-        **sublayer(a, "mlp", mlp.parameters(a)),
-        **shared_norm(a),
+        **sublayer(a, "attention", attention.parameters(a), norm.parameters(a)),
+        **sublayer(a, "mlp", mlp.parameters(a), norm.parameters(a)),
+        **shared_norm(a, norm.parameters(a)),
     }
 
 
-def sublayer(a, name: str, values: dict) -> dict:
+def sublayer(a, name: str, values: dict, one_norm) -> dict:
     """A mixer or an MLP with its norms: one before (Radford et al. 2019, §2.3), one after
     (Vaswani et al. 2017, §3.1), or one at each end (Gemma 2, §2). Parallel ones may share theirs.
     """
-    one_norm = norm.parameters(a)
     return {
-        **{f"{name}.{leaf}": value for leaf, value in values.items()},
+        **{join(name, leaf): value for leaf, value in values.items()},
         f"norm.{name}": (1 - a.parallel * a.shared_norm) * one_norm,
         f"norm.{name}_output": int(a.norm_placement == "both") * one_norm,
     }
 
 
-def shared_norm(a) -> dict:
+def shared_norm(a, one_norm) -> dict:
     """The one norm of a parallel layer (PaLM, §2)."""
-    return {"norm.shared": a.parallel * a.shared_norm * norm.parameters(a)}
+    return {"norm.shared": a.parallel * a.shared_norm * one_norm}
+
+
+def saved_of_second_norm(a, r):
+    """Bytes of the norm before the MLP: a parallel layer's reads what attention's has saved."""
+    return norm.saved(a, r) - a.parallel * bytes_of(r.dtype) * tokens(r) * a.d_model

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from modelbudget.architecture import Architecture, Count
+from modelbudget.run import bytes_of, tokens
 
 
 class MLPFields(Architecture):
@@ -30,3 +31,40 @@ def parameters(a, d_ff=None) -> dict:
         "up": up,
         "down": d_ff * a.d_model + a.down_bias * a.d_model,
     }
+
+
+def tensors(a) -> dict:
+    """A matrix and a bias, where it has one, are a tensor each."""
+    return {
+        "gate": a.gated * (1 + a.up_bias),
+        "up": 1 + a.up_bias,
+        "down": 1 + a.down_bias,
+    }
+
+
+def saved(a, r, reads_alone=1) -> dict:
+    """Bytes that backward needs: the input (unless somebody else has saved it: `reads_alone` 0),
+    which gate and up share, and what `hidden` says.
+    """
+    states = reads_alone * bytes_of(r.dtype) * tokens(r) * a.d_model
+    return {
+        "gate": a.gated * states,
+        "up": (1 - a.gated) * states,
+        **hidden(a, bytes_of(r.dtype) * tokens(r) * a.d_ff),
+    }
+
+
+def hidden(a, states) -> dict:
+    """Between the projections, with hidden states of so many bytes: the argument of the activation
+    (ReLU: its value instead), both factors of a gate, and the input of down.
+    """
+    if a.activation == "relu":
+        return {"": (1 + a.gated) * states, "down": a.gated * states}
+    return {"": (1 + 2 * a.gated) * states, "down": states}
+
+
+def flops(a, r, d_ff=None) -> dict:
+    """Two operations for each weight and token: a product and a sum."""
+    d_ff = a.d_ff if d_ff is None else d_ff
+    product = 2 * tokens(r) * a.d_model * d_ff
+    return {"gate": a.gated * product, "up": product, "down": product}

@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from modelbudget.architecture import Architecture, Count
+from modelbudget.run import bytes_of, exact_bytes, tokens
 
 
 class NormFields(Architecture):
@@ -30,3 +31,23 @@ def parameters(a, width=None):
     """
     width = a.d_model if width is None else width
     return a.norm_scale * width + a.norm_bias * width
+
+
+def tensors(a):
+    """The scale and the shift are a tensor each."""
+    return a.norm_scale + a.norm_bias
+
+
+def saved(a, r, width=None, vectors=None):
+    """Bytes that backward needs: the input, and for each normalised vector, in at least single
+    precision, mean and 1/σ (LayerNorm) or 1/rms (RMSNorm).
+
+    A CPU composes RMSNorm of simpler operations and keeps the unscaled output too. One vector of
+    d_model for each token unless told: `width` channels a token, `vectors` of them together.
+    """
+    width = a.d_model if width is None else width
+    vectors = tokens(r) if vectors is None else vectors
+    states = bytes_of(r.dtype) * tokens(r) * width
+    statistics = {"layernorm": 2, "rmsnorm": 1}[a.norm] * exact_bytes(r.dtype) * vectors
+    unscaled = int(a.norm == "rmsnorm" and r.kernels == "cpu") * a.norm_scale * states
+    return states + statistics + unscaled

@@ -3,27 +3,33 @@ record.
 """
 
 import math
-from typing import Self
+from types import SimpleNamespace
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from modelbudget.architecture import Count, Size
 from modelbudget.components import (
     attention,
+    dropout,
     embedding,
     experts,
     latent,
     layer,
     mlp,
     norm,
+    optimizer,
+    recompute,
     recurrent,
+    step,
 )
 from modelbudget.components.embedding import FactorisedFields, HeadFields, PositionFields
 from modelbudget.components.experts import ExpertsFields
 from modelbudget.components.latent import LatentFields
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.pattern import instances, pattern
-from modelbudget.terms import Terms, part
+from modelbudget.run import bytes_of, exact_bytes, tokens
+from modelbudget.terms import Terms, part, scaled, total
 
 NEEDS = {
     "experts": ("mlps", ("n_expert", "n_expert_per_token", "d_expert")),
@@ -37,6 +43,9 @@ class Decoder(
     HeadFields, PositionFields, ExpertsFields, LatentFields, LayerFields, FactorisedFields
 ):
     """A language model: embedding, n_layer layers of a mixer and an MLP, final norm, head."""
+
+    switches_of_run: ClassVar[tuple[str, ...]] = ("dropout", "recompute")
+    remembers: ClassVar[bool] = True
 
     n_layer: Count = Field(description="layers, each one mixer and one MLP")
     mixers: pattern("attention", "latent", "recurrent", "none") = Field(
@@ -111,7 +120,7 @@ class Decoder(
     @staticmethod
     def parameters(a) -> Terms:
         """All parameters: those of every expert."""
-        return decoder(a, a.n_expert)
+        return parameters(a, experts.parameters(a, a.n_expert))
 
     @staticmethod
     def active_parameters(a) -> Terms:
@@ -120,7 +129,124 @@ class Decoder(
         The input embedding counts in full, as in Mixtral's and Qwen 3's figures; DeepSeek's and
         gpt-oss's leave it out.
         """
-        return decoder(a, a.n_expert_per_token)
+        return parameters(a, experts.parameters(a, a.n_expert_per_token))
+
+    @staticmethod
+    def covered(quantity, a, r):
+        """Training: attention without a mask of its own (ALiBi, T5's and relative positions, sinks
+        have one), with MLPs or experts of any kind; recomputed layers end with one of these.
+        Caches: attention and latent attention.
+        """
+        if quantity == "cache_bytes":
+            return 1
+        if quantity == "peak_inference_bytes":
+            return 0
+        if not set(a.mixers.split()) <= {"attention", "none"}:
+            return 0
+        if r.recompute == "full" and "none" in a.mlps.split():
+            return 0
+        if a.position not in ("none", "learned", "sinusoidal", "rotary"):
+            return 0
+        steps = step.covered(a, r) if quantity == "peak_training_bytes" else 1
+        return steps * (1 - a.sinks)
+
+    @staticmethod
+    def gradient_bytes(a, r) -> Terms:
+        """One number in the run's dtype for each parameter that gets a gradient."""
+        return scaled(parameters(a, experts.trained(a)), bytes_of(r.dtype))
+
+    @staticmethod
+    def optimizer_bytes(a, r) -> Terms:
+        return optimizer.states(r, parameters(a, experts.trained(a)), tensors(a))
+
+    @staticmethod
+    def saved_bytes(a, r) -> Terms:
+        """Bytes that the forward pass and the loss keep for the backward pass."""
+        one_norm, dropped = norm.saved(a, r), dropout.saved(a, r)
+        ends = embedding.saved(a, r) | {"dropout": dropped}
+        if r.recompute == "full":
+            inputs = {"layer": bytes_of(r.dtype) * tokens(r) * a.d_model}
+            return part("", inputs, a.n_layer) | around_layers(a, ends, one_norm)
+        reads_alone = 1 - a.parallel * a.shared_norm
+        parts = {
+            "attention": attention.saved(a, r),
+            "mlp": mlp.saved(a, r, reads_alone),
+            "experts": experts.saved(a, r, reads_alone),
+        }
+        second = layer.saved_of_second_norm(a, r)
+        norms = {"mlp": second, "experts": second}
+        return assemble(a, ends, parts, one_norm, norms, dropped)
+
+    @staticmethod
+    def flops_forward(a, r) -> Terms:
+        """Operations of matrix products, two for a product and a sum."""
+        parts = {
+            "attention": attention.flops(a, r),
+            "mlp": mlp.flops(a, r),
+            "experts": experts.flops(a, r),
+        }
+        return assemble(a, embedding.flops(a, r), parts, 0)
+
+    @staticmethod
+    def flops_backward(a, r) -> Terms:
+        """Each product again twice, for the gradients of both its factors, and what is computed
+        again. Flash attention always computes its scores again: five products instead of four
+        (Dao 2024, §3.1.2).
+        """
+        products = {"math": 4, "flash": 5}[r.attention]
+        parts = {
+            "attention": attention.flops(a, r, products),
+            "mlp": mlp.flops(a, r),
+            "experts": experts.flops(a, r),
+        }
+        again = recompute.flops(a, r)
+        parts = {
+            name: {leaf: 2 * n + again.get(name, {}).get(leaf, 0) for leaf, n in values.items()}
+            for name, values in parts.items()
+        }
+        ends = {name: 2 * n for name, n in embedding.flops(a, r).items()}
+        return assemble(a, ends, parts, 0)
+
+    @classmethod
+    def peak_training_bytes(cls, a, r) -> Terms:
+        """The largest number of bytes that live at once, in each phase of the first and of the
+        second step, which finds the optimizer's states in memory. Gradients are dropped after each.
+        """
+        parameters = total(cls.parameters(a))
+        of_parameters, states = total(cls.parameter_bytes(a, r)), total(cls.optimizer_bytes(a, r))
+        copies = r.master_weights * exact_bytes(r.dtype) * parameters
+        loss = bytes_of(r.dtype)
+        saved = of_parameters + total(cls.saved_bytes(a, r)) + loss
+        tokens_and_targets = 2 * embedding.INDEX * tokens(r)
+        gradients = total(cls.gradient_bytes(a, r)) + copies
+        stepping = of_parameters + gradients + states + tokens_and_targets
+        stepping += step.optimizer(a, r, parameters)
+        peaks = {
+            "first.forward_backward": step.forward_backward(a, r, saved + copies),
+            "first.optimizer": stepping,
+            "second.forward_backward": step.forward_backward(a, r, saved + states),
+            "second.optimizer": stepping,
+        }
+        return part("", peaks)
+
+    @staticmethod
+    def cache_bytes(a, r) -> Terms:
+        """What attention remembers of `length` tokens."""
+        parts = {"attention": attention.cached(a, r), "latent": latent.cached(a, r)}
+        return assemble(a, {}, parts, 0)
+
+    @staticmethod
+    def flops_decode(a, r) -> Terms:
+        """One more token for each sequence: a forward pass of length 1, whose core looks back."""
+        one = SimpleNamespace(batch=r.batch, length=1)
+        of_attention = attention.flops(a, one)
+        of_attention["core"] *= r.length
+        parts = {
+            "attention": of_attention,
+            "mlp": mlp.flops(a, one),
+            "experts": experts.flops(a, one),
+        }
+        return assemble(a, embedding.flops(a, one), parts, 0)
 
     def build(self):
         from modelbudget.modules.decoder import DecoderModel
@@ -128,26 +254,57 @@ class Decoder(
         return DecoderModel(self)
 
 
-def decoder(a, n_expert) -> Terms:
-    """The whole model, with n_expert experts in each layer that has any."""
-    values = {
+def parameters(a, of_experts: dict) -> Terms:
+    """The whole model, with what `of_experts` says of a layer that has any."""
+    parts = {
         "attention": attention.parameters(a),
         "latent": latent.parameters(a),
         "recurrent": recurrent.parameters(a),
         "mlp": mlp.parameters(a),
-        "experts": experts.parameters(a, n_expert),
-        "none": None,
+        "experts": of_experts,
     }
     if a.position == "relative":
-        values["attention"] |= attention.relative_positions(a)
+        parts["attention"] |= attention.relative_positions(a)
+    ends = {"embedding.position": embedding.position(a), **embedding.factorised(a)}
+    return assemble(a, ends, parts, norm.parameters(a))
+
+
+def tensors(a) -> Terms:
+    """Tensors that get a gradient, where `covered`."""
+    parts = {
+        "attention": attention.tensors(a),
+        "mlp": mlp.tensors(a),
+        "experts": experts.tensors(a),
+    }
+    return assemble(a, embedding.tensors(a), parts, norm.tensors(a))
+
+
+def assemble(
+    a,
+    ends: dict,
+    parts: dict[str, dict],
+    one_norm,
+    norms: dict | None = None,
+    dropped=0,
+) -> Terms:
+    """Put what each kind of part holds into the layers that have it, between the two ends.
+
+    `one_norm` is what a norm holds; `norms`, by part, where the norm before that part differs;
+    `dropped` what the dropout after a part holds.
+    """
     layers = instances(a.mixers, a.n_layer) | instances(a.mlps, a.n_layer - a.n_dense_layer)
     layers["mlp"] = a.n_dense_layer + layers.get("mlp", 0)
-    terms = part("embedding", {"position": embedding.position(a)})
-    terms |= part("", embedding.factorised(a))
-    for name, n_layer in layers.items():
-        if name != "none":
-            terms |= part("layer", layer.sublayer(a, name, values[name]), n_layer)
-    terms |= part("layer", layer.shared_norm(a), a.n_layer)
-    one_norm = norm.parameters(a)
+    terms = around_layers(a, ends, one_norm)
+    for name, values in parts.items():
+        if name in layers:
+            norm_of_part = (norms or {}).get(name, one_norm)
+            held = layer.sublayer(a, name, values, norm_of_part)
+            held[f"dropout.{name}"] = dropped
+            terms |= part("layer", held, layers[name])
+    return terms | part("layer", layer.shared_norm(a, one_norm), a.n_layer)
+
+
+def around_layers(a, ends: dict, one_norm) -> Terms:
+    """The two ends, and the norms between them and the layers."""
     norms = {"embedding": a.embedding_norm * one_norm, "final": a.final_norm * one_norm}
-    return terms | part("norm", norms)
+    return part("", ends) | part("norm", norms)

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from modelbudget.sweep import OF_PARAMETERS
+
 if TYPE_CHECKING:
     from modelbudget.measure.pool import Measured
 
 SCHEMA = {
     "architecture": pl.String,
+    "run": pl.String,
     "component": pl.String,
     "quantity": pl.String,
     "measured": pl.Int64,
@@ -20,18 +23,20 @@ SCHEMA = {
 
 
 def measured_table(results: list[Measured], quantities: list[str]) -> pl.DataFrame:
-    """One row for each architecture × component × quantity."""
+    """One row for each architecture × run × component × quantity."""
     rows = [
         (
             result.architecture,
+            result.run,
             component,
             quantity,
-            getattr(count, quantity),
-            count.shared_with,
+            value,
+            result.shared_with.get(component) if quantity in OF_PARAMETERS else None,
             result.method,
         )
         for result in results
-        for component, count in result.counts.items()
         for quantity in quantities
+        for component, value in result.values[quantity].items()
     ]
-    return pl.DataFrame(rows, SCHEMA, orient="row").sort("architecture", "component", "quantity")
+    table = pl.DataFrame(rows, SCHEMA, orient="row")
+    return table.sort("architecture", "run", "component", "quantity")

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from modelbudget.modules.core import Core
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import causal, rotate, shift, sinusoids
 
@@ -23,6 +24,9 @@ class Attention(nn.Module):
         self.key = nn.Linear(a.d_model, d_key, bias=a.key_bias)
         self.value = nn.Linear(a.d_model, d_key, bias=a.value_bias)
         self.output = nn.Linear(d_query, a.d_model, bias=a.output_bias)
+        self.core = Core()
+        self.cached = [(a.n_kv_head, a.d_head)] * 2
+        self.cache = None
         self.query_norm = make_head_norm(a, a.n_head)
         self.key_norm = make_head_norm(a, a.n_kv_head)
         self.d_rotary = (a.d_rotary or a.d_head) if position == "rotary" else 0
@@ -45,16 +49,19 @@ class Attention(nn.Module):
         k = self.split(self.key(x), self.n_kv_head, self.key_norm)
         v = self.split(self.value(x), self.n_kv_head)
         if self.d_rotary:
-            q, k = rotate(q, self.d_rotary), rotate(k, self.d_rotary)
+            start = self.cache.length if self.cache else 0
+            q, k = rotate(q, self.d_rotary, start), rotate(k, self.d_rotary, start)
+        if self.cache:
+            if bias is not None or self.relative or self.sinks is not None:
+                raise ValueError("no cache where something is added to the scores")
+            k, v = self.cache.append(k, v)
         if self.relative:
             bias = self.distance_scores(q, x) + causal(x.shape[1], x)
             q = q + self.content_bias
         if self.sinks is not None:
             bias = causal(x.shape[1], x) if bias is None else bias
             k, v, bias = self.with_sinks(k, v, bias)
-        y = F.scaled_dot_product_attention(
-            q, k, v, bias, is_causal=bias is None, enable_gqa=self.n_kv_head != self.n_head
-        )
+        y = self.core(q, k, v, bias)
         return self.output(y.transpose(1, 2).flatten(2))
 
     def split(self, x, n_head: int, norm: nn.Module | None = None):
@@ -97,7 +104,7 @@ class SeparateNorm(nn.Module):
     def __init__(self, a, n_head: int):
         super().__init__()
         shape = (n_head, a.d_head)
-        self.normalise = F.rms_norm if a.norm == "rmsnorm" else F.layer_norm
+        self.rms = a.norm == "rmsnorm"
         self.weight = nn.Parameter(torch.empty(shape)) if a.norm_scale else None
         self.bias = nn.Parameter(torch.empty(shape)) if a.qk_norm_bias else None
 
@@ -108,7 +115,8 @@ class SeparateNorm(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(self, x):
-        x = self.normalise(x, x.shape[-1:])
+        normalise = F.rms_norm if self.rms else F.layer_norm
+        x = normalise(x, x.shape[-1:])
         if self.weight is not None:
             x = x * self.weight
         return x if self.bias is None else x + self.bias

@@ -15,6 +15,7 @@ class DecoderModel(nn.Module):
     def __init__(self, a):
         super().__init__()
         self.embedding = Embedding(a)
+        self.dropout = nn.Dropout(0.0)
         mixers = cycle(a.mixers.split())
         mlps = chain(repeat("mlp", a.n_dense_layer), cycle(a.mlps.split()))
         kinds = islice(zip(mixers, mlps, strict=False), a.n_layer)
@@ -23,8 +24,8 @@ class DecoderModel(nn.Module):
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
         self.head = Head(a, self.embedding.token, a.d_emb)
 
-    def forward(self, tokens):
-        x = self.embedding(tokens)
+    def forward(self, tokens, start: int = 0):
+        x = self.dropout(self.embedding(tokens, start))
         if "embedding" in self.norm:
             x = self.norm["embedding"](x)
         bias = self.embedding.bias(x)

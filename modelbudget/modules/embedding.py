@@ -36,15 +36,16 @@ class Embedding(nn.Module):
             self.position = DistanceBuckets(a.n_bucket, a.n_head)
         self.offset = a.position_offset
 
-    def forward(self, tokens):
+    def forward(self, tokens, start: int = 0):
         x = self.token(tokens)
         if self.projection is not None:
             x = self.projection(x)
         length = tokens.shape[1]
         if self.kind == "learned":
-            x = x + self.position(self.offset + torch.arange(length, device=tokens.device))
+            places = torch.arange(start, start + length, device=tokens.device)
+            x = x + self.position(self.offset + places)
         elif self.kind == "sinusoidal":
-            x = x + sinusoids(length, x.shape[2], x)
+            x = x + sinusoids(start + length, x.shape[2], x)[start:]
         return x
 
     def bias(self, x):

@@ -2,8 +2,8 @@
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
+from modelbudget.modules.core import Core
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import rotate
 
@@ -35,17 +35,24 @@ class LatentAttention(nn.Module):
         self.kv_down = nn.Linear(a.d_model, a.kv_lora_rank + a.d_rope, bias=False)
         self.kv_norm = make_norm(a, a.kv_lora_rank)
         self.kv_up = nn.Linear(a.kv_lora_rank, a.n_head * (a.d_nope + a.d_value), bias=False)
+        self.core = Core()
+        self.cached = [(1, a.kv_lora_rank), (1, a.d_rope)]
+        self.cache = None
         self.output = nn.Linear(a.n_head * a.d_value, a.d_model, bias=False)
 
     def forward(self, x):
         q = self.query_up(self.query_norm(self.query_down(x))) if self.compressed else self.query(x)
         q_nope, q_rope = self.split(q, (self.d_nope, self.d_rope))
         latent, k_rope = self.kv_down(x).split((self.kv_lora_rank, self.d_rope), dim=-1)
+        start = self.cache.length if self.cache else 0
+        k_rope = rotate(k_rope.unsqueeze(1), self.d_rope, start)
+        if self.cache:
+            latent, k_rope = self.cache.append(latent.unsqueeze(1), k_rope)
+            latent = latent.squeeze(1)
         k_nope, v = self.split(self.kv_up(self.kv_norm(latent)), (self.d_nope, self.d_value))
-        k_rope = rotate(k_rope.unsqueeze(1), self.d_rope).expand_as(q_rope)
-        q = torch.cat((q_nope, rotate(q_rope, self.d_rope)), dim=-1)
-        k = torch.cat((k_nope, k_rope), dim=-1)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        q = torch.cat((q_nope, rotate(q_rope, self.d_rope, start)), dim=-1)
+        k = torch.cat((k_nope, k_rope.expand(-1, self.n_head, -1, -1)), dim=-1)
+        y = self.core(q, k, v)
         return self.output(y.transpose(1, 2).flatten(2))
 
     def split(self, x, widths: tuple[int, int]):

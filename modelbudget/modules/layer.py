@@ -1,6 +1,7 @@
 """A transformer layer: a mixer and an MLP with their norms, in sequence or in parallel."""
 
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from modelbudget.modules.attention import Attention
 from modelbudget.modules.experts import Experts
@@ -20,7 +21,9 @@ PARTS = {
 class Layer(nn.Module):
     """States (batch, length, d_model) to states of the same shape.
 
-    The layer's parts bear the names of their kinds; `none` leaves one out.
+    The layer's parts bear the names of their kinds; `none` leaves one out. Where `recompute` is
+    set, all but the input is computed again in the backward pass instead of kept (Chen et al.
+    2016).
     """
 
     def __init__(self, a, mixer: str = "attention", mlp: str = "mlp", position: str = "none"):
@@ -34,8 +37,15 @@ class Layer(nn.Module):
         if a.norm_placement == "both":
             names += [f"{name}_output" for name in self.parts]
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
+        self.dropout = nn.ModuleDict({name: nn.Dropout(0.0) for name in self.parts})
+        self.recompute = False
 
     def forward(self, x, bias=None):
+        if self.recompute:
+            return checkpoint(self.compute, x, bias, use_reentrant=False)
+        return self.compute(x, bias)
+
+    def compute(self, x, bias):
         if not self.parallel:
             for name in self.parts:
                 x = self.add(name, x, bias)
@@ -62,4 +72,5 @@ class Layer(nn.Module):
 
     def run(self, name: str, x, bias):
         part = getattr(self, name)
-        return part(x, bias) if name == "attention" else part(x)
+        x = part(x, bias) if name == "attention" else part(x)
+        return self.dropout[name](x)

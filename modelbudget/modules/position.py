@@ -13,14 +13,14 @@ FARTHEST_BUCKET = 128
 """Distances from here on share T5's last bucket (`relative_attention_max_distance`)."""
 
 
-def rotate(x, d_rotary: int):
+def rotate(x, d_rotary: int, start: int = 0):
     """Turn pairs of the first d_rotary channels by an angle that grows with the position (Su et
-    al. 2021, eq. 34); x is (batch, heads, length, channels).
+    al. 2021, eq. 34); x is (batch, heads, length, channels), from position `start` on.
 
     The pairs are channel i and i + d_rotary/2, as in Llama's published checkpoints.
     """
     turned, kept = x[..., :d_rotary], x[..., d_rotary:]
-    angle = angles(x.shape[-2], d_rotary, x.device)
+    angle = angles(start + x.shape[-2], d_rotary, x.device)[start:]
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     first, second = turned.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin, kept), dim=-1)

@@ -1,23 +1,31 @@
-"""Formulas as Polars expressions: a whole grid at once."""
+"""Formulas over Polars columns: a whole grid at once."""
 
 from types import SimpleNamespace
 
 import polars as pl
 
-from modelbudget.operations import ceil_div, positive
+from modelbudget.operations import ceil_div, larger, positive
 
 
-def namespace(family, words: dict[str, str]) -> SimpleNamespace:
-    """One Int64 column for each size and switch of a family (yes is 1, no is 0); words as given."""
-    sizes = {name: pl.col(name).cast(pl.Int64) for name in family.sizes()}
+def namespace(kind, words: dict[str, str], rows: pl.DataFrame) -> SimpleNamespace:
+    """One Int64 column for each size and switch of a record (yes is 1, no is 0); words as given.
+
+    Columns and not expressions: in a long formula a value that is used often is computed once.
+    """
+    sizes = {name: rows[name].cast(pl.Int64) for name in kind.sizes()}
     return SimpleNamespace(**sizes, **words)
 
 
-@ceil_div.register(pl.Expr)
+@ceil_div.register(pl.Series)
 def _(x, y):
     return -(-x // y)
 
 
-@positive.register(pl.Expr)
+@positive.register(pl.Series)
 def _(x):
     return (x > 0).cast(pl.Int64)
+
+
+@larger.register(pl.Series)
+def _(x, y):
+    return x.zip_with(x > y, y if isinstance(y, pl.Series) else pl.repeat(y, len(x), eager=True))

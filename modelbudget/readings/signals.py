@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import altair as alt
 from altair.expr.core import OperatorMixin
 
-from modelbudget.operations import ceil_div, positive
+from modelbudget.operations import ceil_div, larger, positive
 
 
 def namespace(family, words: dict[str, str]) -> SimpleNamespace:
@@ -28,3 +28,8 @@ def _(x, y):
 @positive.register(OperatorMixin)
 def _(x):
     return alt.expr.if_(x > 0, 1, 0)
+
+
+@larger.register(OperatorMixin)
+def _(x, y):
+    return alt.expr.max(x, y)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import sympy
 from sympy.printing.mathml import MathMLPresentationPrinter
 
-from modelbudget.operations import ceil_div, positive
+from modelbudget.operations import ceil_div, larger, positive
 from modelbudget.terms import Term
 
 
@@ -95,3 +95,8 @@ def _(x, y):
 @positive.register(sympy.Basic)
 def _(x):
     return sympy.Piecewise((1, x > 0), (0, True))
+
+
+@larger.register(sympy.Basic)
+def _(x, y):
+    return sympy.Max(x, y)

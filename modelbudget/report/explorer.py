@@ -14,10 +14,11 @@ from modelbudget.architecture import Architecture
 from modelbudget.catalogue import Base, Catalogue
 from modelbudget.charts.groups import ORDER, group_of
 from modelbudget.charts.words import field_title
-from modelbudget.expand import BYTES, named_architecture
+from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import NEEDS, Decoder
 from modelbudget.readings import signals, symbols
 from modelbudget.report.specs import variable_of_group
+from modelbudget.run import BYTES
 from modelbudget.terms import Term
 
 START = "palm-540b"

@@ -29,7 +29,7 @@ class Verdict(NamedTuple):
 
 
 def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
-    """A row on which neither side has a value does not agree; models without a formula are not
+    """A row on which neither side has a value does not agree; what has no formula is not
     compared.
     """
     compared = comparison.filter("formula")

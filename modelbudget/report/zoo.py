@@ -118,6 +118,7 @@ def _row(row: dict) -> dict:
         ],
         "printed": {
             "mark": marks["published_value"],
+            "sign": _sign_of_print(row, marks["published_value"]),
             "words": row["published"],
             "title": _title(row, "published_value"),
             "recalled": row["published_checked"] == "recalled",
@@ -135,6 +136,12 @@ def _row(row: dict) -> dict:
             for difference in [row[f"{name}_difference"]]
         ],
     }
+
+
+def _sign_of_print(row: dict, mark: str | None) -> str:
+    """A print that is rounded equals nothing to the last digit."""
+    rounded = mark == "agrees" and row["published_value_difference"]
+    return "≈" if rounded else _SIGNS[mark]
 
 
 def _title(row: dict, name: str) -> str | None:

@@ -15,7 +15,14 @@ rule points:
         "../../environment.yml"
     params:
         code=code(
-            "architecture.py", "catalogue.py", "components", "expand.py", "families", "huggingface"
+            "architecture.py",
+            "catalogue.py",
+            "components",
+            "expand.py",
+            "families",
+            "huggingface",
+            "record.py",
+            "run.py",
         ),
     message:
         "{wildcards.sweep}: write out the points"

@@ -11,8 +11,10 @@ rule predict:
     conda:
         "../../environment.yml"
     params:
-        measure=lambda wildcards: SWEEPS[wildcards.sweep].sweep.measure.model_dump(),
-        code=code("components", "families", "predict.py", "readings"),
+        quantities=lambda wildcards: SWEEPS[wildcards.sweep].sweep.measure.quantities,
+        code=code(
+            "architecture.py", "components", "families", "predict.py", "readings", "run.py"
+        ),
     message:
         "{wildcards.sweep}: predict every point from the formulas"
     script:

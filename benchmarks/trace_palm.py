@@ -1,0 +1,76 @@
+"""How long tracing a step of PaLM 540B takes, beside torch's own memory tracker.
+
+    python benchmarks/trace_palm.py
+
+All 118 layers, forward and backward, without storage. One trace gives saved bytes, peak and FLOPs
+by component; `MemTracker` gives the peak alone. Takes a few minutes, nearly all of it the latter.
+"""
+
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from torch.distributed._tools.mem_tracker import MemTracker
+from torch.nn import functional as F
+
+from modelbudget.catalogue import Catalogue
+from modelbudget.expand import named_architecture
+from modelbudget.measure.kernels import kernels
+from modelbudget.measure.pool import build
+from modelbudget.measure.train import train
+from modelbudget.modules.initialise import uninitialised
+from modelbudget.run import Run
+
+ROUNDS = 5
+MODELS = Path(__file__).parent.parent / "configs" / "models"
+RUN = Run(length=1024, dtype="bfloat16", attention="flash")
+
+
+def traced(model) -> tuple[int, str]:
+    """The peak, and what else one trace has found."""
+    values = train(model, RUN, {"saved_bytes"})
+    others = ", ".join(
+        f"{sum(values[quantity].values()):,} {quantity}"
+        for quantity in ("saved_bytes", "flops_forward", "flops_backward")
+    )
+    return values["peak_training_bytes"]["first.forward_backward"], others
+
+
+def tracked(model) -> int:
+    """The peak by torch's tracker, of the same step."""
+    tracker = MemTracker()
+    tracker.track_external(model)
+    tokens = torch.zeros(RUN.batch, RUN.length, dtype=torch.long, device="meta")
+    targets = torch.zeros_like(tokens)
+    tracker.track_external(tokens, targets)
+    with kernels(RUN.kernels, RUN.attention), tracker:
+        logits = model(tokens)
+        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        del logits
+        loss.backward()
+    return tracker.get_tracker_snapshot("peak")[torch.device("meta")]["Total"]
+
+
+def main() -> None:
+    palm = named_architecture(Catalogue(MODELS)["palm-540b"])
+    seconds = []
+    for _ in range(ROUNDS):
+        with uninitialised():
+            model = build(palm, "meta", RUN.dtype)
+        start = time.perf_counter()
+        peak, others = traced(model)
+        seconds.append(time.perf_counter() - start)
+    ours = statistics.median(seconds)
+    print(f"PaLM 540B, {RUN.batch} × {RUN.length}, {RUN.dtype}, {RUN.attention} attention")
+    print(f"  traced      {ours:7.2f} s (median of {ROUNDS}), peak {peak:,} bytes; {others}")
+    with uninitialised():
+        model = build(palm, "meta", RUN.dtype)
+    start = time.perf_counter()
+    peak = tracked(model)
+    theirs = time.perf_counter() - start
+    print(f"  MemTracker  {theirs:7.2f} s, peak {peak:,} bytes; {theirs / ours:.0f} × as long")
+
+
+if __name__ == "__main__":
+    main()

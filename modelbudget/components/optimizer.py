@@ -1,0 +1,24 @@
+"""What an optimizer keeps beside the parameters."""
+
+from modelbudget.run import bytes_of
+from modelbudget.terms import Term, Terms
+
+SINGLE = 4
+"""Bytes of a number in single precision."""
+
+
+def states(r, trained: Terms, tensors: Terms) -> Terms:
+    """Bytes of the states of all parameters that get a gradient, of so many tensors.
+
+    Momentum is one number a parameter (Polyak 1964), AdamW's moments are two (Kingma & Ba 2015,
+    algorithm 1; Loshchilov & Hutter 2019), and AdamW counts the steps of each tensor in single
+    precision. With master weights all that, and the copy itself, is in single precision.
+    """
+    moments = {"sgd": 0, "momentum": 1, "adamw": 2}[r.optimizer]
+    plain = moments * bytes_of(r.dtype)
+    each = plain + r.master_weights * (SINGLE * (moments + 1) - plain)
+    count = int(r.optimizer == "adamw") * SINGLE
+    return {
+        name: Term(each * term.each + count * tensors[name].each, term.instances)
+        for name, term in trained.items()
+    }

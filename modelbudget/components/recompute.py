@@ -1,0 +1,26 @@
+"""What a backward pass computes again, where activations are recomputed instead of kept.
+
+Torch stops computing as soon as it has all that backward needs, so the last product of a
+recomputed stretch, whose value nobody saves, is left out.
+"""
+
+from modelbudget.components import attention, experts, mlp
+
+
+def flops(a, r) -> dict[str, dict]:
+    """Operations of one more forward pass, in parts (Korthikanti et al. 2022, §5).
+
+    Selective: attention's core; written out, the second of its two products is left out. Full: the
+    whole layer; what comes last is left out, unless dropout or a norm follows and saves something,
+    or the experts' outputs are weighed.
+    """
+    if r.recompute == "selective":
+        products = {"math": 2, "flash": 4}[r.attention]
+        return {"attention": {"core": attention.flops(a, r, products)["core"]}}
+    if r.recompute == "full":
+        again = 1 - int(a.norm_placement == "pre") * (1 - r.dropout)
+        of_mlp, of_experts = mlp.flops(a, r), experts.flops(a, r)
+        of_mlp["down"] *= again
+        of_experts["shared.down"] *= 1 - (1 - again) * (1 - a.shared_gate)
+        return {"attention": attention.flops(a, r), "mlp": of_mlp, "experts": of_experts}
+    return {}

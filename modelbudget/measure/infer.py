@@ -1,0 +1,47 @@
+"""Use of a model, watched: the prompt at once, then a token with what was remembered."""
+
+from collections import Counter
+from contextlib import ExitStack
+
+import torch
+from torch import nn
+
+from modelbudget.measure.count import component_of
+from modelbudget.measure.kernels import kernels
+from modelbudget.measure.trace import Trace
+from modelbudget.measure.train import Values
+from modelbudget.modules.cache import caching
+from modelbudget.run import Run
+
+
+def infer(model: nn.Module, run: Run) -> Values:
+    """Read a prompt of `length` tokens into caches that hold just as many, then compute the last
+    token once more from what they remember of the others.
+
+    Bytes of the caches and operations of that token by component, peaks by phase.
+    """
+    trace = Trace(model)
+    device = next(model.parameters()).device
+    model.eval()
+    with ExitStack() as stack:
+        stack.enter_context(kernels(run.kernels, run.attention))
+        with trace.watching("setup"):
+            caches = stack.enter_context(caching(model, run.batch, run.length))
+            tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
+        with trace.watching("prefill"):
+            model(tokens)
+        peaks = {"prefill": trace.peak}
+        for cache in caches.values():
+            cache.length -= 1
+        with trace.watching("decode"):
+            model(tokens[:, -1:], run.length - 1)
+        peaks["decode"] = trace.peak
+        held: Counter[str] = Counter()
+        for path, cache in caches.items():
+            n_bytes = sum(tensor.untyped_storage().nbytes() for tensor in cache.tensors)
+            held[component_of(f"{path}.weight")] += n_bytes
+    return {
+        "cache_bytes": dict(held),
+        "flops_decode": dict(trace.flops["decode"]),
+        "peak_inference_bytes": peaks,
+    }

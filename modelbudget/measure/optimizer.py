@@ -1,0 +1,47 @@
+"""The optimizer of a run, with or without master weights."""
+
+import torch
+from torch import nn
+
+from modelbudget.run import Run
+
+
+class Optimizer:
+    """Torch's SGD or AdamW over the parameters of a model, or over float32 copies of them."""
+
+    def __init__(self, model: nn.Module, run: Run):
+        trained = [p for p in model.parameters() if p.requires_grad]
+        # Each parameter and what the optimizer works on: itself, or its copy.
+        self.pairs = [(p, p.detach().float() if run.master_weights else p) for p in trained]
+        self.master_weights = run.master_weights
+        worked_on = [copy for _, copy in self.pairs]
+        if run.optimizer == "adamw":
+            self.torch = torch.optim.AdamW(worked_on, foreach=run.foreach)
+        else:
+            momentum = 0.9 if run.optimizer == "momentum" else 0.0
+            self.torch = torch.optim.SGD(worked_on, 1e-3, momentum, foreach=run.foreach)
+
+    def step(self) -> None:
+        """Use the gradients, then drop them."""
+        if self.master_weights:
+            for parameter, copy in self.pairs:
+                if parameter.grad is not None:
+                    copy.grad = parameter.grad.float()
+        self.torch.step()
+        if self.master_weights:
+            with torch.no_grad():
+                for parameter, copy in self.pairs:
+                    parameter.copy_(copy)
+                    copy.grad = None
+        for parameter, _ in self.pairs:
+            parameter.grad = None
+
+    def states(self) -> dict[nn.Parameter, list[torch.Tensor]]:
+        """What is kept from one step to the next, by parameter."""
+        return {
+            parameter: [
+                *([copy] if self.master_weights else []),
+                *(s for s in self.torch.state[copy].values() if isinstance(s, torch.Tensor)),
+            ]
+            for parameter, copy in self.pairs
+        }

@@ -1,0 +1,149 @@
+"""One pass of a real module, watched: live bytes, what autograd saves, the operations it runs.
+
+Works alike without storage (`meta`) and with it: what is watched are the tensors, not the memory.
+"""
+
+import weakref
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
+
+from modelbudget.measure.count import component_of
+from modelbudget.measure.replay import Replay
+
+OUTSIDE = "loss"
+"""The component of what runs outside the model: the loss."""
+
+aten = torch.ops.aten
+FLOPS = flop_registry | {
+    # Torch knows the operations of a GPU's attention; those of its own for a CPU are the same.
+    aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: sdpa_backward_flop,
+}
+
+
+class Trace(TorchDispatchMode):
+    """Live and peak bytes, saved bytes and FLOPs while it is active.
+
+    Give it the model before anything runs; its parameters count as live from the start.
+    Attributes: `live` and `peak` (bytes), `flops` (by phase and component), `uncounted` (calls by
+    name of operations that have no FLOP formula, views left out).
+    """
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.live = self.peak = 0
+        self.flops: dict[str, Counter[str]] = {}
+        self.uncounted: Counter[str] = Counter()
+        self._run = Replay()
+        self._watched: dict[int, weakref.ref] = {}
+        self._saved: list[weakref.ref[_Saved]] = []
+        self._component = [OUTSIDE]
+        self._of_node: dict[int, str] = {}
+        self._names = {
+            module: component_of(f"{path}.weight") if path else OUTSIDE
+            for path, module in model.named_modules()
+        }
+        self._parameters = {p.untyped_storage()._cdata for p in model.parameters()}
+        for parameter in model.parameters():
+            self._watch(parameter)
+
+    @contextmanager
+    def watching(self, phase: str):
+        """Everything that runs in this block belongs to the phase; its own peak starts here."""
+        self.peak = self.live
+        self._flops = self.flops.setdefault(phase, Counter())
+        with ExitStack() as stack:
+            stack.callback(register_module_forward_pre_hook(self._enter).remove)
+            stack.callback(register_module_forward_hook(self._leave, always_call=True).remove)
+            stack.enter_context(saved_tensors_hooks(self._pack, lambda saved: saved.tensor))
+            stack.enter_context(self)
+            yield self
+
+    def saved(self) -> Counter[str]:
+        """Bytes that autograd holds now, by the component that first asked for them; parameters,
+        which are there anyway, left out.
+        """
+        found: Counter[str] = Counter()
+        seen = set(self._parameters)
+        for reference in self._saved:
+            saved = reference()
+            if saved is not None:
+                storage = saved.tensor.untyped_storage()
+                if storage._cdata not in seen:
+                    seen.add(storage._cdata)
+                    found[saved.component] += storage.nbytes()
+        return found
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        component = self._running()
+        if func.is_view and func is not aten.lift_fresh.default:  # which is how a number comes in
+            return func(*args, **(kwargs or {}))
+        out = self._run(func, args, kwargs or {})
+        for tensor in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(tensor, torch.Tensor):
+                self._watch(tensor)
+        formula = FLOPS.get(func._overloadpacket)
+        if formula is None:
+            self.uncounted[str(func._overloadpacket)] += 1
+        else:
+            self._flops[component] += formula(*args, **(kwargs or {}), out_val=out)
+        return out
+
+    def _running(self) -> str:
+        """The component that an operation belongs to. Outside all modules that may be a backward
+        operation: then it is the one whose forward operation made the node of the graph that runs.
+        """
+        if len(self._component) == 1:
+            node = torch._C._current_autograd_node()
+            if node is not None:
+                return self._of_node.get(node._sequence_nr(), OUTSIDE)
+        # Autograd numbers its nodes; the newest was made for this operation, or for an earlier
+        # one, which then has been noted.
+        component = self._component[-1]
+        self._of_node.setdefault(torch.autograd._get_sequence_nr() - 1, component)
+        return component
+
+    def _watch(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self._watched:
+            n_bytes = storage.nbytes()
+            self._watched[key] = weakref.ref(storage, partial(self._freed, key, n_bytes))
+            self.live += n_bytes
+            self.peak = max(self.peak, self.live)
+
+    def _freed(self, key: int, n_bytes: int, _) -> None:
+        del self._watched[key]
+        self.live -= n_bytes
+
+    def _enter(self, module: nn.Module, _) -> None:
+        # A module of somebody else's runs inside whatever runs it.
+        self._component.append(self._names.get(module, self._component[-1]))
+
+    def _leave(self, *_) -> None:
+        self._component.pop()
+
+    def _pack(self, tensor: torch.Tensor) -> "_Saved":
+        saved = _Saved(tensor, self._component[-1])
+        self._saved.append(weakref.ref(saved))
+        return saved
+
+
+class _Saved:
+    """A tensor that an operation keeps for its backward; it dies with what keeps it."""
+
+    __slots__ = ("__weakref__", "component", "tensor")
+
+    def __init__(self, tensor: torch.Tensor, component: str):
+        self.tensor, self.component = tensor, component

@@ -1,0 +1,57 @@
+"""A strict, frozen record of sizes, switches and words: what an architecture and a run are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Annotated, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_COUNT = 2**63 - 1
+"""Tables hold 64-bit integers. What does not fit is refused, never wrapped."""
+
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+Size = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+"""A count that may be 0, where 0 means that there is none."""
+
+
+class Record(BaseModel):
+    """Fields are sizes (numbers), switches (yes or no) and words.
+
+    `derived` gives, for fields that usually follow from others, the expression that fills them
+    when nobody sets them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    derived: ClassVar[dict[str, str]] = {}
+
+    @classmethod
+    def name(cls) -> str:
+        """The record's name in files: `BareLayer` is `bare-layer`."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
+
+    @classmethod
+    def sizes(cls) -> list[str]:
+        """The fields that are numbers: sizes, and switches (yes is 1, no is 0)."""
+        return [name for name, field in cls.model_fields.items() if field.annotation in (int, bool)]
+
+    @classmethod
+    def words(cls) -> list[str]:
+        """The fields that hold a word, like `norm: rmsnorm`."""
+        return [name for name in cls.model_fields if name not in cls.sizes()]
+
+    @classmethod
+    def derivations(cls) -> dict[str, str]:
+        """`derived` of this record and of all the parts that it is made of."""
+        return {
+            name: expression
+            for base in reversed(cls.__mro__)
+            for name, expression in vars(base).get("derived", {}).items()
+        }
+
+    def digest(self) -> str:
+        """Names the record by its content: equal records, equal digests."""
+        content = json.dumps([self.name(), self.model_dump()], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]

@@ -1,0 +1,116 @@
+"""Caches: what formulas say of them, against caches that are filled, and that are right."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from strategies import decoders_that_run
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from modelbudget.expand import named_architecture
+from modelbudget.families.decoder import Decoder
+from modelbudget.measure.infer import infer
+from modelbudget.measure.pool import build
+from modelbudget.modules.cache import caching
+from modelbudget.modules.initialise import initialise, uninitialised
+from modelbudget.run import Run
+
+SIZES = {"n_vocab": 97, "d_model": 32, "n_layer": 2, "n_head": 4, "n_kv_head": 4, "d_head": 8}
+SIZES |= {"d_ff": 48, "n_ctx": 24}
+LATENT = {
+    "mixers": "latent", "position": "rotary", "kv_lora_rank": 6, "d_nope": 4, "d_rope": 2,
+    "d_value": 5,
+}  # fmt: skip
+KINDS = {
+    "multi-head": {},
+    "grouped": {"n_kv_head": 2, "position": "rotary", "norm": "rmsnorm"},
+    "multi-query": {"n_kv_head": 1, "position": "sinusoidal", "parallel": True},
+    "norms of keys": {"n_kv_head": 2, "position": "rotary", "qk_norm": "shared"},
+    "latent": LATENT,
+    "latent and attention": LATENT | {"mixers": "latent attention"},
+    "experts": {"mlps": "experts", "n_expert": 3, "n_expert_per_token": 2, "d_expert": 8},
+}
+
+
+def used(a, run: Run) -> dict[str, dict[str, int]]:
+    with uninitialised():
+        model = build(a, "meta", run.dtype)
+    return infer(model, run)
+
+
+def said(a, run: Run, quantity: str) -> dict[str, int]:
+    terms = getattr(a, quantity)(a, run)
+    return {name: term.total for name, term in terms.items() if term.total}
+
+
+@pytest.mark.parametrize("fields", KINDS.values(), ids=KINDS)
+def test_a_token_at_a_time_says_what_all_at_once_say(fields):
+    a = Decoder(**SIZES | fields)
+    torch.manual_seed(0)
+    model = build(a, "cpu", "float64").eval()
+    initialise(model)
+    tokens = torch.randint(a.n_vocab, (2, 7))
+    with torch.no_grad():
+        at_once = model(tokens)
+    with caching(model, 2, 7):
+        steps = [model(tokens[:, :3]), *(model(tokens[:, i : i + 1], i) for i in range(3, 7))]
+    torch.testing.assert_close(torch.cat(steps, dim=1), at_once)
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens), at_once)  # nothing is remembered any more
+
+
+def test_several_tokens_after_others_are_refused():
+    model = build(Decoder(**SIZES), "cpu", "float32")
+    initialise(model)
+    tokens = torch.zeros(1, 2, dtype=torch.long)
+    with caching(model, 1, 4):
+        model(tokens)
+        with pytest.raises(ValueError, match="2 tokens after 2: one at a time"):
+            model(tokens, 2)
+
+
+@pytest.mark.parametrize("fields", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_predicted_caches_are_the_real_ones(fields, dtype):
+    a, run = Decoder(**SIZES | fields), Run(batch=3, length=9, dtype=dtype)
+    assert said(a, run, "cache_bytes") == used(a, run)["cache_bytes"]
+
+
+@given(decoders_that_run())
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+def test_predicted_is_measured_component_by_component(model):
+    a, run = model
+    found = used(a, run)
+    for quantity in ("cache_bytes", "flops_decode"):
+        assert said(a, run, quantity) == {n: v for n, v in found[quantity].items() if v}, quantity
+
+
+def test_transformers_keeps_as_much():
+    sizes = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48}
+    config = LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)
+    kept = LlamaForCausalLM(config)(torch.zeros(3, 9, dtype=torch.long)).past_key_values
+    n_bytes = sum(t.nbytes for layer in kept.layers for t in (layer.keys, layer.values))
+    a = Decoder(**SIZES | KINDS["grouped"])
+    assert n_bytes == sum(said(a, Run(batch=3, length=9), "cache_bytes").values())
+
+
+def test_published_caches(catalogue):
+    """70.3 kB a token and 516 kB in bfloat16 (DeepSeek-V3 and Llama 3.1 405B: Zhao et al. 2025,
+    Insights into DeepSeek-V3, Table 1).
+    """
+    run = Run(length=1, dtype="bfloat16")
+    for name, kilobytes in {"deepseek-v3": 70.272, "llama-3.1-405b": 516.096}.items():
+        a = named_architecture(catalogue[name])
+        assert sum(said(a, run, "cache_bytes").values()) == kilobytes * 1000
+
+
+def test_peaks_hold_parameters_caches_and_more():
+    a, run = Decoder(**SIZES), Run(batch=2, length=16)
+    found = used(a, run)
+    held = sum(t.total for t in a.parameter_bytes(a, run).values())
+    held += sum(found["cache_bytes"].values()) + 8 * run.batch * run.length
+    peaks = found["peak_inference_bytes"]
+    assert held < peaks["decode"] < peaks["prefill"]
+    logits = 4 * run.batch * run.length * a.n_vocab
+    assert peaks["prefill"] >= held + logits

@@ -1,0 +1,246 @@
+"""Training: what formulas say of gradients, states, saved activations and operations, against a
+step that runs; and the trace against torch's own counters.
+"""
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from strategies import decoders_that_run, decoders_with_known_peaks
+from torch.distributed._tools.mem_tracker import MemTracker
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from modelbudget.expand import named_architecture
+from modelbudget.families.decoder import Decoder
+from modelbudget.measure.kernels import kernels
+from modelbudget.measure.pool import build
+from modelbudget.measure.train import switch, train
+from modelbudget.modules.initialise import initialise, uninitialised
+from modelbudget.run import Run
+
+PREDICTED = (
+    "gradient_bytes", "optimizer_bytes", "saved_bytes", "flops_forward", "flops_backward",
+)  # fmt: skip
+
+
+def measured(a, run: Run, device: str = "meta") -> dict[str, dict[str, int]]:
+    with uninitialised():
+        model = build(a, device, run.dtype)
+    if device == "cpu":
+        initialise(model)
+    return train(model, run, set(PREDICTED))
+
+
+def predicted(a, run: Run) -> dict[str, dict[str, int]]:
+    return {
+        quantity: {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
+        for quantity in PREDICTED
+    }
+
+
+def without_zeros(values: dict) -> dict:
+    return {name: value for name, value in values.items() if value}
+
+
+@given(decoders_that_run())
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+def test_predicted_is_measured_component_by_component(model):
+    a, run = model
+    assert a.covered("saved_bytes", a, run)
+    found, said = measured(a, run), predicted(a, run)
+    for quantity in PREDICTED:
+        assert without_zeros(said[quantity]) == without_zeros(found[quantity]), quantity
+
+
+@given(decoders_with_known_peaks())
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+def test_predicted_peaks_are_measured_phase_by_phase(model):
+    a, run = model
+    assert a.covered("peak_training_bytes", a, run)
+    peaks = measured(a, run)["peak_training_bytes"]
+    assert {n: t.total for n, t in a.peak_training_bytes(a, run).items()} == peaks
+
+
+NAMED = {
+    "gpt-2-124m": Run(batch=2, dtype="bfloat16", attention="flash"),
+    "llama-3-8b": Run(length=2048, dtype="bfloat16", attention="flash", master_weights=True),
+    "mixtral-8x7b": Run(length=512, dtype="bfloat16", attention="flash"),
+    "palm-8b": Run(optimizer="momentum"),
+    "palm-62b": Run(batch=8, length=2048, dtype="bfloat16", attention="flash"),
+    "palm-540b": Run(length=2048, optimizer="sgd"),
+    "gpt-2-1558m": Run(batch=2, length=512, optimizer="sgd"),
+}
+
+
+@pytest.mark.parametrize(("name", "run"), NAMED.items())
+def test_published_models_at_difference_0(catalogue, name, run):
+    a = named_architecture(catalogue[name])
+    found, said = measured(a, run), predicted(a, run)
+    for quantity in PREDICTED:
+        assert without_zeros(said[quantity]) == without_zeros(found[quantity]), quantity
+    if a.covered("peak_training_bytes", a, run):
+        peaks = {phase: term.total for phase, term in a.peak_training_bytes(a, run).items()}
+        assert peaks == found["peak_training_bytes"]
+
+
+def test_peaks_that_have_a_formula(catalogue):
+    """Which of the models above, so that none falls silent."""
+    known = [
+        name
+        for name, run in NAMED.items()
+        if (a := named_architecture(catalogue[name])).covered("peak_training_bytes", a, run)
+    ]
+    assert known == ["gpt-2-124m", "llama-3-8b", "palm-62b", "gpt-2-1558m"]
+
+
+SMALL = {"n_vocab": 97, "d_model": 32, "n_layer": 3, "n_head": 4, "n_kv_head": 2, "d_head": 16}
+SMALL |= {"d_ff": 48, "n_ctx": 24}
+LLAMA = {"norm": "rmsnorm", "position": "rotary", "gated": True, "activation": "silu"}
+EXPERTS = {"mlps": "experts", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 24}
+ON_BOTH = {
+    "GPT-2, math": ({}, {}),
+    "GPT-2, flash": ({}, {"attention": "flash"}),
+    "Llama, math": (LLAMA, {"optimizer": "sgd"}),
+    "Llama, flash": (LLAMA, {"attention": "flash"}),
+    "parallel": ({"parallel": True}, {"optimizer": "momentum"}),
+    "post-norm, biases": ({"norm_placement": "post", "norm_bias": True, "up_bias": True}, {}),
+    "norms of queries": (LLAMA | {"qk_norm": "shared"}, {"attention": "flash"}),
+    "foreach": (LLAMA, {"foreach": True}),
+    "double precision": ({}, {"dtype": "float64"}),
+    "dropout": (LLAMA, {"dropout": True}),
+    "core computed again": (LLAMA, {"recompute": "selective"}),
+    "layers computed again": ({}, {"recompute": "full", "dropout": True}),
+    "experts": (EXPERTS, {}),
+}
+
+
+@pytest.mark.parametrize(("fields", "settings"), ON_BOTH.values(), ids=ON_BOTH)
+def test_a_real_step_and_one_without_storage_hold_the_same(fields, settings):
+    """All of it, live bytes and peaks too. Real tokens choose their experts, so there the peaks
+    of single experts differ, and nothing else does.
+    """
+    a = Decoder(**SMALL | fields)
+    run = Run(batch=3, length=10, kernels="cpu", **settings)
+    on_meta, on_cpu = measured(a, run), measured(a, run, "cpu")
+    if "experts" in a.mlps:
+        for found in (on_meta, on_cpu):
+            del found["peak_training_bytes"], found["uncounted_calls"]
+    assert on_meta == on_cpu
+
+
+@pytest.mark.parametrize("attention", ["math", "flash"])
+@pytest.mark.parametrize("fields", [{}, LLAMA, LLAMA | EXPERTS], ids=["GPT-2", "Llama", "Mixtral"])
+def test_operations_are_what_torch_counts(fields, attention):
+    a = Decoder(**SMALL | fields)
+    run = Run(batch=2, length=8, dtype="bfloat16", attention=attention)
+    model = build(a, "meta", run.dtype)
+    tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device="meta")
+    counters = {phase: FlopCounterMode(display=False) for phase in ("forward", "backward")}
+    with kernels("gpu", attention), counters["forward"]:
+        loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+    with counters["backward"]:
+        loss.backward()
+    said = predicted(a, run)
+    for phase, counter in counters.items():
+        assert sum(said[f"flops_{phase}"].values()) == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("fields", [{}, LLAMA], ids=["GPT-2", "Llama"])
+def test_the_peak_is_what_torchs_tracker_finds(fields, recompute):
+    a, run = Decoder(**SMALL | fields), Run(batch=2, length=16, recompute=recompute)
+    model = build(a, "meta", run.dtype)
+    switch(model, run)
+    tokens, targets = torch.zeros(2, run.batch, run.length, dtype=torch.long, device="meta")
+    tracker = MemTracker()
+    tracker.track_external(model, tokens)
+    with kernels(run.kernels, run.attention), tracker:
+        loss = F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+        loss.backward()
+    theirs = tracker.get_tracker_snapshot("peak")[torch.device("meta")]["Total"]
+    assert measured(a, run)["peak_training_bytes"]["first.forward_backward"] == theirs
+
+
+def test_operations_by_hand():
+    """6·N·D for the matrices, and the core of attention, which it leaves out."""
+    a = Decoder(**SMALL | {"tied": False})
+    run = Run(batch=2, length=8)
+    of_vectors = a.n_ctx * a.d_model + a.d_model * (2 * a.n_layer + 1)
+    in_matrices = sum(t.total for t in a.parameters(a).values()) - of_vectors
+    in_matrices -= a.n_vocab * a.d_model  # looking a word up is no product
+    core = 4 * run.batch * run.length**2 * a.n_head * a.d_head * a.n_layer
+    said = predicted(a, run)
+    tokens = run.batch * run.length
+    assert sum(said["flops_forward"].values()) == 2 * in_matrices * tokens + core
+    assert sum(said["flops_backward"].values()) == 4 * in_matrices * tokens + 2 * core
+
+
+def test_parameters_without_a_gradient_are_told_apart():
+    a = Decoder(**SMALL | EXPERTS | {"router_bias": "selection"})
+    run = Run(batch=1, length=4)
+    found = measured(a, run)
+    routers = a.n_layer * a.n_expert * a.d_model * 4
+    assert found["gradient_bytes"]["layer.experts.router"] == routers
+    assert predicted(a, run)["gradient_bytes"]["layer.experts.router"] == routers
+
+
+def test_what_no_counter_knows_is_listed():
+    a = Decoder(**SMALL)
+    calls = measured(a, Run(batch=1, length=4))["uncounted_calls"]
+    assert calls["aten.gelu"] == a.n_layer
+    assert calls["aten.native_layer_norm"] == 2 * a.n_layer + 1
+    assert not {"aten.mm", "aten.bmm"} & calls.keys()
+    assert isinstance(calls, dict)
+    assert not isinstance(calls, Counter)
+
+
+def test_korthikanti_and_others_34_bytes():
+    """Korthikanti et al. 2022, §4.1: a layer keeps 34·s·b·h + 5·a·s²·b bytes in half precision.
+
+    Flash attention keeps nothing of length², and the same 34: input 2, queries, keys and values
+    6, result 2, mask 1 and norm 2 of attention; 19 of the MLP; 2 of its norm. Beside it, what the
+    paper neglects: 16 bytes of each token's statistics, 4 of each head's and token's softmax, and
+    a random state. Scores that torch writes out are in single precision, and so are the queries,
+    keys and values that it computes them from: 6 more bytes a state, and 9 for 5 a score.
+    """
+    b, s, h, heads = 2, 24, 32, 4
+    a = Decoder(
+        n_vocab=11, n_ctx=s, d_model=h, n_layer=1, n_head=heads, n_kv_head=heads, d_head=h // heads,
+        d_ff=4 * h, norm_bias=True, up_bias=True, down_bias=True, query_bias=True,
+    )  # fmt: skip
+    kept = {}
+    for attention in ("flash", "math"):
+        run = Run(batch=b, length=s, dtype="bfloat16", attention=attention, dropout=True)
+        values = measured(a, run)["saved_bytes"]
+        kept[attention] = sum(n for name, n in values.items() if name.startswith("layer."))
+    assert kept["flash"] == 34 * s * b * h + 16 * s * b + 4 * heads * s * b + 24
+    assert kept["math"] == 40 * s * b * h + 9 * heads * s * s * b + 16 * s * b
+
+
+def test_recomputation_trades_bytes_for_operations():
+    """Selective: inputs of the core are kept, and one of its products comes again (§5). Full: the
+    input of each layer, and all of it comes again but its last product.
+    """
+    a = Decoder(**SMALL)
+    runs = {what: Run(batch=2, length=16, recompute=what) for what in ("none", "selective", "full")}
+    found = {what: measured(a, run) for what, run in runs.items()}
+    product = 2 * 2 * 16 * 16 * a.n_head * a.d_head * a.n_layer
+    backward = {what: sum(values["flops_backward"].values()) for what, values in found.items()}
+    assert backward["selective"] - backward["none"] == product
+    forward = {
+        name: n for name, n in found["none"]["flops_forward"].items() if name.startswith("layer.")
+    }
+    again = sum(forward.values()) - forward["layer.mlp.down"]
+    assert backward["full"] - backward["none"] == again
+    kept = {what: values["saved_bytes"] for what, values in found.items()}
+    assert kept["full"]["layer"] == 4 * 2 * 16 * a.d_model * a.n_layer
+    assert not any(name.startswith("layer.") for name in kept["full"])
+    assert "layer" not in kept["selective"]
+    heads = a.n_head + 2 * a.n_kv_head
+    assert kept["selective"]["layer.attention.core"] == 4 * 2 * 16 * heads * a.d_head * a.n_layer
