@@ -86,7 +86,7 @@ PALM = "#architecture-palm-540b"
 
 
 def block(tab, name: str):
-    return tab.locator(f"{PALM} button", has=tab.locator(f"b:text-is('{name}')"))
+    return tab.locator(f"{PALM} li:not(.empty) > button", has=tab.locator(f"b:text-is('{name}')"))
 
 
 def width(tab, name: str) -> float:

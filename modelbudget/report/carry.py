@@ -5,7 +5,7 @@ import gzip
 
 from modelbudget.report.results import SweepResult
 
-MOST_BYTES = 150_000
+MOST_BYTES = 100_000
 """A table that stays larger than this when compressed is only the file beside the page."""
 
 

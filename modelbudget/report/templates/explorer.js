@@ -141,7 +141,7 @@
   function short(bytes) {
     const units = ["bytes", "kB", "MB", "GB", "TB", "PB", "EB"];
     const power = Math.min(Math.floor(Math.log10(Math.max(bytes, 1)) / 3), 6);
-    return `${Number((bytes / 1000 ** power).toPrecision(3))} ${units[power]}`;
+    return `${Number((bytes / 1000 ** power).toPrecision(3))}\u00a0${units[power]}`;
   }
 
   function element(tag, words, classes = "") {
