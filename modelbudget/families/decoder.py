@@ -299,8 +299,9 @@ def assemble(
         if name in layers:
             norm_of_part = (norms or {}).get(name, one_norm)
             held = layer.sublayer(a, name, values, norm_of_part)
-            held[f"dropout.{name}"] = dropped
             terms |= part("layer", held, layers[name])
+    n_part = sum(n for name, n in layers.items() if name != "none")
+    terms |= part("layer", {"dropout": dropped}, n_part)
     return terms | part("layer", layer.shared_norm(a, one_norm), a.n_layer)
 
 

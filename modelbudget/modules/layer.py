@@ -37,7 +37,7 @@ class Layer(nn.Module):
         if a.norm_placement == "both":
             names += [f"{name}_output" for name in self.parts]
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
-        self.dropout = nn.ModuleDict({name: nn.Dropout(0.0) for name in self.parts})
+        self.dropout = nn.Dropout(0.0)
         self.recompute = False
 
     def forward(self, x, bias=None):
@@ -73,4 +73,4 @@ class Layer(nn.Module):
     def run(self, name: str, x, bias):
         part = getattr(self, name)
         x = part(x, bias) if name == "attention" else part(x)
-        return self.dropout[name](x)
+        return self.dropout(x)
