@@ -7,7 +7,7 @@ import polars as pl
 
 from modelbudget.charts.along import shares_along, totals_along
 from modelbudget.charts.bars import bars
-from modelbudget.charts.budget import budget, spread, values
+from modelbudget.charts.budget import budget, groups_in, spread, values
 from modelbudget.charts.grid import share_over, total_over
 from modelbudget.charts.groups import PLAIN_LAYER, VOCABULARY
 from modelbudget.charts.strip import strip
@@ -18,6 +18,21 @@ SIDE_BY_SIDE = 3
 MOST_PANELS = 4
 MOST_BARS = 40
 """So many models are a bar each; more are drawn as a strip."""
+DRAWN = ("parameters", "saved_bytes", "cache_bytes", "flops_forward")
+"""Quantities that a picture splits by component. Gradients and optimizer states are split as
+parameters are, a backward pass as a forward one.
+"""
+
+
+def charts_of_all(axes: dict[str, list], comparison: pl.DataFrame) -> dict[str, alt.TopLevelMixin]:
+    """The charts of every drawn quantity that the sweep measures, by quantity and name."""
+    measured = set(comparison["quantity"].unique())
+    return {
+        name if quantity == "parameters" else f"{quantity.replace('_', '-')}-{name}": chart
+        for quantity in DRAWN
+        if quantity in measured
+        for name, chart in charts(axes, comparison, quantity).items()
+    }
 
 
 def charts(
@@ -52,7 +67,8 @@ def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
     panels = _panels(table, others)
     found = {}
     if not second:
-        found["shares"] = shares_along(table, main, panels, quantity)
+        if len(groups_in(table)) > 1:  # all of one thing has no shares to show
+            found["shares"] = shares_along(table, main, panels, quantity)
         found["total"] = totals_along(table, main, panels, quantity)
         return found
     (second,) = second

@@ -25,7 +25,7 @@ _GROUPS = (
     Group("router", ("router",), "#5a6410", "#5c6618"),
     Group("experts", ("experts",), "#b4d14c", "#b3cc2f"),
     Group("token embedding", ("embedding",), "#0b4f9e", "#2f80ea"),
-    Group("head", ("head", "transform", "pooler", "next_sentence"), "#d69500", "#ffdf9a"),
+    Group("head", ("head", "loss", "transform", "pooler", "next_sentence"), "#d69500", "#ffdf9a"),
     Group("state space", ("mixer",), "#3d0f70", "#7d55c9"),
     Group("attention", ("attention", "latent", "bias"), "#d4581a", "#ea7f33"),
     Group("MLP", ("mlp", "channel"), "#0f7f63", "#38c79a"),

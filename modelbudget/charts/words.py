@@ -3,8 +3,15 @@
 import re
 
 from modelbudget.families import families
+from modelbudget.run import Run
 
-UNITS = {"parameters": "parameters", "parameter_bytes": "bytes"}
+UNITS = {
+    "parameters": "parameters",
+    "parameter_bytes": "bytes of parameters",
+    "saved_bytes": "bytes kept for backward",
+    "cache_bytes": "bytes of cache",
+    "flops_forward": "FLOPs of a forward pass",
+}
 
 
 def count(value: int) -> str:
@@ -41,8 +48,8 @@ def field_title(field: str) -> str:
 
     Single words before a colon are left out: they name the part that needs the field.
     """
-    for family in families().values():
-        info = family.model_fields.get(field)
+    for record in (*families().values(), Run):
+        info = record.model_fields.get(field)
         if info is not None and info.description:
             clauses = info.description.split(": ")
             clause = next((clause for clause in clauses if " " in clause), clauses[0])
