@@ -26,7 +26,7 @@ def predict(points: pl.DataFrame, quantities: list[str]) -> pl.DataFrame:
         rows
         for family, a, r, alike in _alike(distinct)
         for quantity in quantities
-        for rows in _rows_of(alike.select(KEYS), quantity, *_formula(family, quantity, a, r))
+        for rows in _rows_of(alike.select(KEYS), quantity, *formula(family, quantity, a, r))
     ]
     table = pl.concat(parts)
     return table.filter(pl.col("predicted").is_null() | (pl.col("predicted") != 0)).sort(
@@ -50,7 +50,7 @@ def _alike(
             yield family, a, r, same
 
 
-def _formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, object]:
+def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, object]:
     """The terms of a quantity, and where they hold: 1, 0 or a column of both."""
     if quantity == "parameters":
         return family.parameters(a), int(family.has_formula)

@@ -10,10 +10,10 @@ from test_report import result
 from modelbudget.catalogue import Catalogue
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.explorer import NEW_EXPERTS, explorer_section
+from modelbudget.report.explorer import NEW_EXPERTS, OF_RUN, explorer_section
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
-from modelbudget.run import BYTES
+from modelbudget.run import BYTES, Run, mistakes_together
 from modelbudget.terms import total
 
 EXACT_BELOW = 2**53
@@ -76,11 +76,17 @@ class Setting:
     def __init__(self, name: str, dtype: str, changes: dict, model: Decoder):
         self.name, self.dtype, self.changes = name, dtype, changes
         fields = model.model_dump() | changes
+        self.run = Run(
+            batch=fields.pop("batch", 1),
+            length=fields.pop("length", min(model.n_ctx, 1024)),
+            dtype=dtype,
+        )
         try:
             self.a = Decoder.model_validate(
                 {k: bool(v) if k in SWITCHES else v for k, v in fields.items()}
             )
-            self.reason = None
+            self.reason = next(iter(mistakes_together(self.a, self.run)), None)
+            self.a = None if self.reason else self.a
         except ValidationError as error:
             self.a = None
             self.reason = str(error.errors()[0].get("ctx", {}).get("error", ""))
@@ -94,6 +100,11 @@ class Setting:
         found = {name: term.total for name, term in terms.items() if term.total}
         count = total(terms)
         sums = {"all parameters": count, "bytes of parameters": BYTES[self.dtype] * count}
+        if Decoder.covered("gradient_bytes", self.a, self.run):
+            sums["bytes of gradients"] = total(Decoder.gradient_bytes(self.a, self.run))
+            sums["bytes of AdamW’s states"] = total(Decoder.optimizer_bytes(self.a, self.run))
+            sums["bytes of these three"] = sum(list(sums.values())[1:])
+        sums["bytes of the cache"] = total(Decoder.cache_bytes(self.a, self.run))
         return found | sums | {"used by one token": total(Decoder.active_parameters(self.a))}
 
 
@@ -104,8 +115,8 @@ def drawn(models: dict[str, Decoder], dice: random.Random) -> Setting:
     """One to five moves from a model: sizes over nine decades, switches, experts or none."""
     name = dice.choice(list(models))
     model, changes = models[name], {}
-    for field in dice.sample(Decoder.sizes(), dice.choice([1, 1, 2, 3, 5])):
-        least = 0 if Decoder.model_fields[field].default == 0 else 1
+    for field in dice.sample([*Decoder.sizes(), *OF_RUN], dice.choice([1, 1, 2, 3, 5])):
+        least = int(field in OF_RUN or Decoder.model_fields[field].default != 0)
         size = round(2 ** dice.uniform(0, 30)) if dice.random() < 0.9 else least
         changes[field] = dice.choice([0, 1]) if field in SWITCHES else size
     if dice.random() < 0.3:
@@ -145,11 +156,11 @@ def test_every_digit_and_every_reason_is_pythons(opened, models):
     for pair, answer in zip(pairs, answers, strict=True):
         expected = [setting.numbers() if setting.a else None for setting in pair]
         names = {name for numbers in expected if numbers for name in numbers}
-        assert set(answer["rows"]) - names <= {
-            "all parameters", "bytes of parameters", "used by one token"
-        }  # fmt: skip
-        for name in names & (set(answer["rows"]) | {"all parameters"}):
-            sides = [None if numbers is None else numbers.get(name, 0) for numbers in expected]
+        components = {name for name in names if " " not in name}
+        assert {name for name in answer["rows"] if " " not in name} == components
+        for name in answer["rows"]:
+            absent = 0 if name in components else None
+            sides = [None if numbers is None else numbers.get(name, absent) for numbers in expected]
             assert answer["rows"][name][:2] == [
                 "–" if value is None else shown(value) for value in sides
             ], (name, [setting.changes for setting in pair])
@@ -271,3 +282,4 @@ def test_controls_come_from_the_record(catalogue: Catalogue):
     section = explorer_section(catalogue)
     names = [field["name"] for field in section["main"] + section["others"]]
     assert sorted(names) == sorted(Decoder.sizes())
+    assert [field["name"] for field in section["run"]] == list(OF_RUN)

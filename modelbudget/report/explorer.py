@@ -16,10 +16,11 @@ from modelbudget.charts.groups import ORDER, group_of
 from modelbudget.charts.words import field_title
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import NEEDS, Decoder
+from modelbudget.predict import formula
 from modelbudget.readings import signals, symbols
 from modelbudget.report.specs import variable_of_group
-from modelbudget.run import BYTES
-from modelbudget.terms import Term
+from modelbudget.run import BYTES, Run
+from modelbudget.terms import Term, Terms
 
 START = "palm-540b"
 MAIN = (
@@ -27,6 +28,16 @@ MAIN = (
     "n_expert_per_token", "d_expert", "gated", "tied", "head_bias",
 )  # fmt: skip
 """The numbers that people ask about first; the others stand below them."""
+OF_RUN = ("batch", "length")
+"""What a reader sets of the run, beside its dtype; the rest is as a run has it by itself."""
+STATES = "states"
+QUANTITIES = {
+    "parameter_bytes": "bytes of parameters",
+    "gradient_bytes": "bytes of gradients",
+    "optimizer_bytes": "bytes of AdamW’s states",
+    STATES: "bytes of these three",
+    "cache_bytes": "bytes of the cache",
+}
 FREE = "mlps"
 """The word that can be exchanged: a plain MLP for experts, and back."""
 NEW_EXPERTS = {"n_expert": 8, "n_expert_per_token": 2, "d_expert": "d_ff"}
@@ -93,6 +104,11 @@ def rules() -> list[Rule]:
             for name, turned in (("d_rotary", "d_rotary"), ("d_head", "!d_rotary"))
         ),
         Rule(
+            "position == 'learned' && length > n_ctx",
+            "length = {length:,}: position: learned has n_ctx = {n_ctx:,} places; "
+            "allowed: at most {n_ctx:,}",
+        ),
+        Rule(
             "n_dense_layer > n_layer",
             "n_dense_layer = {n_dense_layer} is more than n_layer = {n_layer}",
         ),
@@ -139,19 +155,32 @@ class _Dataflow:
         """Signals of the decoders with these words: components, and their sums."""
         a = signals.namespace(Decoder, words)
         components = {name: self._product(term) for name, term in Decoder.parameters(a).items()}
-        active = [self._product(term)[-1] for term in Decoder.active_parameters(a).values()]
-        total = self.signal("+".join(product for *_, product in components.values()))
-        a = symbols.namespace(Decoder, words)
-        for formula in (Decoder.parameters, Decoder.active_parameters):
-            for name, term in formula(a).items():
+        of_symbols = symbols.namespace(Decoder, words)
+        for count in (Decoder.parameters, Decoder.active_parameters):
+            for name, term in count(of_symbols).items():
                 self._note(components[name][0], term)
         return {
             "words": words,
             "components": components,
-            "total": total,
-            "active": self.signal("+".join(active)),
-            "bytes": self.signal(f"dtype_bytes*{total}"),
+            "total": self._sum(Decoder.parameters(a)),
+            "active": self._sum(Decoder.active_parameters(a)),
+            "runs": {dtype: self._run(a, dtype) for dtype in BYTES},
         }
+
+    def _run(self, a, dtype: str) -> dict[str, list[str]]:
+        """For each quantity of a run the signals of its sum and of whether a formula holds."""
+        words = {name: Run.model_fields[name].default for name in Run.words()}
+        r = signals.namespace(Run, words | {"dtype": dtype})
+        found = {}
+        for quantity in [name for name in QUANTITIES if name != STATES]:
+            terms, holds = formula(Decoder, quantity, a, r)
+            found[quantity] = [self._sum(terms), self.signal(signals.to_text(holds))]
+        kept = [found[f"{name}_bytes"][0] for name in ("parameter", "gradient", "optimizer")]
+        return found | {STATES: [self.signal("+".join(kept)), found["gradient_bytes"][1]]}
+
+    def _sum(self, terms: Terms) -> str:
+        products = [self._product(term)[-1] for term in terms.values()]
+        return self.signal("+".join(products) or "0")
 
     def _note(self, signal: str, term: Term) -> None:
         """The fields of a component, from its symbols: what cancels out is not among them."""
@@ -176,19 +205,23 @@ def explorer_section(catalogue: Catalogue) -> dict:
     dataflow = _Dataflow()
     forms = [dataflow.kind(words) for words in kinds]
     components = dict.fromkeys(name for form in forms for name in form["components"])
-    fields = {name: _field(name) for name in Decoder.sizes()}
+    fields = {name: _field(Decoder, name) for name in Decoder.sizes()}
+    of_run = {name: _field(Run, name) for name in OF_RUN}
     choices = list(dict.fromkeys(kind[FREE] for kind in kinds))
     return {
         "models": len(named),
         "main": [fields[name] for name in MAIN],
+        "run": list(of_run.values()),
         "others": [field for name, field in fields.items() if name not in MAIN],
         "word": {"name": FREE, "choices": choices},
         "dtypes": list(BYTES),
         "series": _by_series([base for base, _ in named.values()]),
         "data": {
             "start": START,
-            "bytes": BYTES,
-            "least": {name: field["least"] for name, field in fields.items()},
+            "dtypes": list(BYTES),
+            "quantities": list(QUANTITIES.items()),
+            "least": {name: field["least"] for name, field in (fields | of_run).items()},
+            "still": dict.fromkeys(set(Run.sizes()) - set(OF_RUN), 0),
             "switches": [name for name, field in fields.items() if field["switch"]],
             "defaults": _defaults(),
             "free": {choice: _experts_of(choice) for choice in choices},
@@ -211,9 +244,10 @@ def _kinds(architectures: list[Decoder]) -> list[dict[str, str]]:
     return [dict(items) for items in dict.fromkeys(tuple(words.items()) for words in both)]
 
 
-def _field(name: str) -> dict:
-    info = Decoder.model_fields[name]
-    words = re.sub(f"^{name}(: )?", "", field_title(name))
+def _field(record, name: str) -> dict:
+    info = record.model_fields[name]
+    title = field_title(name) if record is Decoder else info.description
+    words = re.sub(f"^{name}(: )?", "", title)
     return {
         "name": name,
         "words": words,
@@ -236,12 +270,15 @@ def _experts_of(choice: str) -> dict:
 
 
 def _defaults() -> dict:
-    fields = Decoder.model_fields
+    fields = Decoder.model_fields | {name: Run.model_fields[name] for name in OF_RUN}
     return {name: info.default for name, info in fields.items() if not info.is_required()}
 
 
 def _numbers(base: Base, a: Architecture) -> dict:
-    """A model's label, and its fields as far as they are not the defaults."""
+    """A model's label, and its fields as far as they are not the defaults; its sequences are as
+    long as it allows.
+    """
     defaults = _defaults()
-    fields = {k: v for k, v in a.model_dump().items() if k not in defaults or v != defaults[k]}
+    of_both = a.model_dump() | {"length": min(a.n_ctx, defaults["length"])}
+    fields = {k: v for k, v in of_both.items() if k not in defaults or v != defaults[k]}
     return {"label": base.label, "fields": fields}

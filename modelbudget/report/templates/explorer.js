@@ -12,12 +12,13 @@
   // -- The dataflow: sizes and words are its signals, formulas and rules its derived ones.
 
   const words = Object.keys(data.forms[0].words);
-  const inputs = [...Object.keys(data.least), ...words, "dtype_bytes"];
+  const inputs = [...Object.keys(data.least), ...words];
   const derived = [
     ...data.expressions.map((update, i) => ({ name: `e${i}`, update })),
     ...data.rules.map((rule, i) => ({ name: `broken${i}`, update: rule.broken })),
   ];
   const given = inputs.map((name) => ({ name, value: words.includes(name) ? "" : 0 }));
+  for (const [name, value] of Object.entries(data.still)) given.push({ name, value });
   const spec = { signals: [...given, ...derived] };
   const options = {
     mode: "vega",
@@ -77,7 +78,7 @@
       const model = settings.get(side);
       if (!Object.hasOwn(data.models, model)) continue;
       const dtype = settings.get(`${side}.dtype`);
-      chosen[side] = { model, dtype: Object.hasOwn(data.bytes, dtype) ? dtype : "float32", changes: {} };
+      chosen[side] = { model, dtype: data.dtypes.includes(dtype) ? dtype : "float32", changes: {} };
       for (const [key, value] of settings) {
         const name = key.slice(2);
         if (!key.startsWith(`${side}.`)) continue;
@@ -94,18 +95,22 @@
   // -- The answer of one side.
 
   function compute({ model, dtype, changes }) {
-    const values = { ...ownFields(model), ...changes, dtype_bytes: data.bytes[dtype] };
+    const values = { ...ownFields(model), ...changes };
     const wrong = Object.keys(data.least).map((name) => mistake(name, values[name])).filter(Boolean);
     if (wrong.length > 0) return { values, reasons: wrong, broken: [], components: [] };
     for (const name of inputs) view.signal(name, values[name]);
     view.run();
     const broken = data.rules.filter((_, i) => view.signal(`broken${i}`));
-    const reasons = broken.map(({ reason }) => reason.replace(/\{(\w+)\}/g, (_, name) => shown(name, values)));
+    const reasons = broken.map(({ reason }) => reason.replace(/\{(\w+)(:,)?\}/g, (_, name, commas) => shown(name, values, commas)));
     const form = data.forms.find(({ words }) => Object.entries(words).every(([name, word]) => word === values[name]));
     const components = componentsOf(form);
     if (reasons.length > 0) return { values, reasons, broken, components };
-    const [total, active, bytes] = [form.total, form.active, form.bytes].map((name) => view.signal(name));
-    return { values, reasons, broken, components, total, active, bytes };
+    const ofRun = Object.entries(form.runs[dtype]).map(([quantity, [sum, holds]]) => [
+      quantity,
+      view.signal(holds) ? view.signal(sum) : null,
+    ]);
+    const [total, active] = [form.total, form.active].map((name) => view.signal(name));
+    return { values, reasons, broken, components, total, active, ...Object.fromEntries(ofRun) };
   }
 
   function mistake(name, value) {
@@ -124,8 +129,9 @@
     }));
   }
 
-  function shown(name, values) {
+  function shown(name, values, commas) {
     if (Number.isNaN(values[name])) return "?";
+    if (commas) return values[name].toLocaleString("en-US");
     return String(data.switches.includes(name) ? Boolean(values[name]) : values[name]);
   }
 
@@ -152,7 +158,7 @@
   }
 
   function showControls(side, { values, components, broken }) {
-    const used = new Set(components.filter((c) => c.present).flatMap((c) => c.fields));
+    const used = new Set(["batch", "length", ...components.filter((c) => c.present).flatMap((c) => c.fields)]);
     for (const rule of broken) rule.broken.match(/\w+/g).forEach((name) => used.add(name));
     const { model, dtype, changes } = chosen[side];
     const of = (kind) => root.querySelector(`[data-side="${side}"][${kind}]`);
@@ -187,10 +193,10 @@
     const names = Object.keys(changes).map((name) => `${name} = ${shown(name, answer.values)}`);
     place.replaceChildren(element("h3", `${side}: ${[data.models[model].label, ...names].join(", ")}`));
     if (answer.reasons.length > 0) {
-      place.append(element("p", "Not a model:", "reason"), list(answer.reasons));
+      place.append(element("p", "Not possible:", "reason"), list(answer.reasons));
       return;
     }
-    const { total, active, bytes } = answer;
+    const { total, active, parameter_bytes: bytes } = answer;
     place.append(element("p", exact(total), "total"));
     const facts = [`parameters; ${exact(bytes)} bytes in ${dtype}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
     if (active !== total) facts.push(`one token uses ${exact(active)}`);
@@ -238,7 +244,7 @@
     };
     sum("all parameters", "total");
     if (SIDES.some((side) => answers[side].active !== answers[side].total)) sum("used by one token", "active");
-    sum("bytes of parameters", "bytes");
+    for (const [quantity, title] of data.quantities) sum(title, quantity);
     root.querySelector("#explorer-table tbody").replaceChildren(...rows);
   }
 
