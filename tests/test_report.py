@@ -410,7 +410,7 @@ def test_charts_in_view_are_drawn_within_a_second(opened, anchor):
         tab.add_init_script(WHEN_DRAWN)
         tab.goto(tab.url + anchor)
         tab.reload()
-        times.append(tab.wait_for_function("window.drawnAfter").json_value())
+        times.append(tab.wait_for_function("() => window.drawnAfter").json_value())
     assert min(times) < 1000
 
 
