@@ -83,7 +83,7 @@ class Measure(_Strict):
         "fit memory_share of the free memory, else meta (no storage)",
     )
     memory_share: float = Field(
-        0.5, gt=0, le=1, description="auto: the share of free memory that models may fill"
+        0.4, gt=0, le=1, description="auto: the share of free memory that models may fill"
     )
 
 

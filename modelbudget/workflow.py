@@ -136,11 +136,11 @@ def counted_by_hand(expanded: Expanded) -> bool:
 
 
 def has_witness(expanded: Expanded) -> bool:
-    """Whether classes of transformers stand beside the points: of models given one by one, and
-    of all that is made of a config.json. A grid over a model of ours stays without.
+    """Whether classes of transformers are counted beside the points: where every named model
+    stands, and where a config.json is the base.
     """
     known = any(point.transformers for point in expanded.points)
-    return known and (not expanded.sweep.grid or bool(expanded.files))
+    return known and (is_zoo(expanded) or bool(expanded.files))
 
 
 def classes(expanded: Expanded) -> list[str]:

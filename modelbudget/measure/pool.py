@@ -42,7 +42,8 @@ def measure_all(
 
     Raises MemoryError when a device asked for by name has no room for a model.
     """
-    n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(models) // 8))
+    traced = trains(measure) or is_used(measure)  # seconds a model, where counting takes none
+    n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(models) // (1 if traced else 8)))
     # Under `auto` all workers together stay within the share; a device asked for by name was
     # chosen by someone who knows what fits.
     sharing = n_workers if measure.device == "auto" else 1
@@ -51,7 +52,7 @@ def measure_all(
     work = partial(_measure, measure=measure, room=free)
     # Fork after torch is imported: a worker is ready at once instead of importing it again.
     with multiprocessing.get_context("fork").Pool(n_workers, _start_worker) as pool:
-        results = pool.imap(work, models, chunksize=1 if trains(measure) or is_used(measure) else 4)
+        results = pool.imap(work, models, chunksize=1 if traced else 4)
         # disable=None: a bar on a terminal, nothing in a file.
         return list(tqdm(results, total=len(models), unit="model", disable=None))
 

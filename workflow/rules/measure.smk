@@ -3,7 +3,8 @@
 # One job measures a whole sweep with a pool of processes: a job costs more than a model. The
 # words of a sweep may change without measuring again, so the file is `ancient` and what is
 # measured stands in `params`. What any sweep has measured before is taken from
-# results/measurements.
+# results/measurements. Half of the cores each, so that another job can start while this one loads
+# torch.
 
 
 rule measure:
@@ -15,7 +16,7 @@ rule measure:
         "results/{sweep}/logs/measure.log",
     conda:
         "../../environment.yml"
-    threads: workflow.cores
+    threads: (workflow.cores + 1) // 2
     params:
         content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
         code=code("measure", "modules"),

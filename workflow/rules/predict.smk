@@ -12,9 +12,7 @@ rule predict:
         "../../environment.yml"
     params:
         quantities=lambda wildcards: SWEEPS[wildcards.sweep].sweep.measure.quantities,
-        code=code(
-            "architecture.py", "components", "families", "predict.py", "readings", "run.py"
-        ),
+        code=code("architecture.py", "components", "families", "predict.py", "readings", "run.py"),
     message:
         "{wildcards.sweep}: predict every point from the formulas"
     script:

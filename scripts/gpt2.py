@@ -1,0 +1,18 @@
+import polars as pl
+
+from modelbudget.catalogue import Catalogue
+from modelbudget.expand import named_architecture
+from modelbudget.files import replacing
+from modelbudget.huggingface.ledger import ledger
+from modelbudget.huggingface.surgery import surgery
+from modelbudget.jobs import start_log
+from modelbudget.workflow import MODELS
+
+start_log(snakemake)
+catalogue = Catalogue(MODELS)
+sizes = ("gpt-2-124m", "gpt-2-355m", "gpt-2-774m", "gpt-2-1558m")
+models = {catalogue[name].label: named_architecture(catalogue[name]) for name in sizes}
+with replacing(snakemake.output.ledger) as path:
+    pl.concat([ledger(label, a, "meta") for label, a in models.items()]).write_parquet(path)
+with replacing(snakemake.output.surgery) as path:
+    surgery(next(iter(models.values()))).write_parquet(path)
