@@ -42,7 +42,7 @@ def decoders(draw, covered: bool = False) -> Decoder:
     shared = draw(sizes_and_switches())
     parallel = draw(st.booleans())
     kinds = ["attention"] if covered else ["attention", "latent", "recurrent"]
-    mixers = draw(st.lists(st.sampled_from(kinds), min_size=1))[:3]
+    mixers = draw(st.lists(st.sampled_from(kinds), min_size=1))[: shared["n_layer"]]
     mlps = draw(st.lists(st.sampled_from(["mlp", "experts"]), min_size=1))[:3]
     if not parallel:
         draw(st.sampled_from([[], mixers, mlps])).append("none")

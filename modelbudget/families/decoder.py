@@ -80,7 +80,7 @@ class Decoder(
         given += [f"position: {self.position}"] * (
             self.position in ("alibi", "buckets", "relative")
         )
-        if given and "attention" not in self.mixers.split():
+        if given and "attention" not in self.mixers.split()[: self.n_layer]:
             raise ValueError(f"{given[0]} needs attention in mixers, which are {self.mixers!r}")
         return self
 
