@@ -401,7 +401,7 @@ WHEN_DRAWN = """addEventListener("DOMContentLoaded", () => {
 })"""
 
 
-@pytest.mark.parametrize("anchor", ["", "#hybrid"])
+@pytest.mark.parametrize("anchor", ["", "#hybrid-shares"])
 def test_charts_in_view_are_drawn_within_a_second(opened, anchor):
     """The best of three loads: others use the machine too."""
     times = []
