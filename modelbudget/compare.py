@@ -1,19 +1,30 @@
 """Where the two witnesses meet: predicted beside measured, component by component."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
 KEYS = ["architecture", "run", "component", "quantity"]
+OF_FAILURE = dict.fromkeys(("architecture", "run", "quantity", "failure"), pl.String)
 
 
 def compare(
-    points: pl.DataFrame, predicted: pl.DataFrame, measured: pl.DataFrame, axes: list[str]
+    points: pl.DataFrame,
+    predicted: pl.DataFrame,
+    measured: pl.DataFrame,
+    axes: list[str],
+    failures: Sequence[dict[str, str]] = (),
 ) -> pl.DataFrame:
     """One row for each point × component × quantity that either witness knows.
 
+    `failures` are what could not be measured: architecture, run, quantity, and the reason as
+    `failure`.
+
     Columns: point, label, the swept fields, component, quantity, each, instances, predicted,
     measured, difference (measured − predicted; a missing side counts as 0), agrees, method,
-    shared_with, formula. A component that only one side has does not agree. Where there is no
-    formula (`formula` is false), there is neither prediction, difference nor agreement.
+    shared_with, formula, failure. A component that only one side has does not agree. Where there
+    is no formula (`formula` is false), there is neither prediction, difference nor agreement;
+    where measuring failed, neither measurement, difference nor agreement.
     """
     without = predicted.filter(pl.col("component").is_null()).select(
         "architecture", "run", "quantity", formula=False
@@ -29,10 +40,13 @@ def compare(
         difference=difference,
         agrees=(difference == 0) & (~missing_on_one_side | owned_elsewhere),
     )
+    failed = pl.DataFrame(failures, OF_FAILURE, orient="row")
     both = (
-        both.join(without, on=["architecture", "run", "quantity"], how="left")
+        both.join(failed, on=["architecture", "run", "quantity"], how="full", coalesce=True)
+        .join(without, on=["architecture", "run", "quantity"], how="left")
         .with_columns(pl.col("formula").fill_null(True))
-        .with_columns(pl.when("formula").then(pl.col("predicted", "difference", "agrees")))
+        .with_columns(pl.when("formula").then("predicted"))
+        .with_columns(pl.when(is_compared()).then(pl.col("difference", "agrees")))
     )
     method = measured.select("architecture", "run", "method").unique()
     both = both.drop("method").join(method, on=["architecture", "run"], how="left")
@@ -43,17 +57,24 @@ def compare(
         .select(
             "point", "label", *axes, "component", "quantity", "each", "instances",
             "predicted", "measured", "difference", "agrees", "method", "shared_with", "formula",
+            "failure",
         )
         .sort("point", "component", "quantity")
     )  # fmt: skip
 
 
+def is_compared() -> pl.Expr:
+    """Of a row: whether both witnesses were heard."""
+    return pl.col("formula") & pl.col("failure").is_null()
+
+
 def verdict(comparison: pl.DataFrame) -> dict[str, int]:
     """How many components of how many that have a formula agree, over how many points."""
-    compared = comparison.filter("formula")
+    compared = comparison.filter(is_compared())
     return {
         "points": comparison["point"].n_unique(),
         "compared": compared.height,
         "agreed": int(compared["agrees"].sum()),
         "points_without_formula": comparison.filter(~pl.col("formula"))["point"].n_unique(),
+        "points_failed": comparison.filter(pl.col("failure").is_not_null())["point"].n_unique(),
     }

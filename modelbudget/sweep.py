@@ -85,6 +85,16 @@ class Measure(_Strict):
     memory_share: float = Field(
         0.4, gt=0, le=1, description="auto: the share of free memory that models may fill"
     )
+    timeout_s: int = Field(
+        600,
+        ge=1,
+        le=86_400,
+        description="seconds that one model may take; after that it is given up, and reported so",
+    )
+
+    def decisive(self) -> dict:
+        """The settings that change what is measured."""
+        return self.model_dump(exclude={"timeout_s"})
 
 
 class Sweep(_Strict):

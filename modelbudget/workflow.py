@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import json
 from pathlib import Path
 
 import psutil
@@ -81,7 +82,9 @@ def chosen_sweeps(wanted: str | list[str] | None) -> list[Expanded]:
 
 
 def _out_of_reach(sweep: Expanded) -> list[str]:
-    """A device asked for by name must be there, and its memory must hold the largest model."""
+    """A device asked for by name must be there, and the machine must have memory for the largest
+    model. Whether that is free is asked when it is measured, and costs that model alone.
+    """
     device = sweep.sweep.measure.device
     key = f"{sweep.path}: measure.device = {device!r}"
     if device == "cuda" and not _has_cuda():
@@ -94,13 +97,13 @@ def _out_of_reach(sweep: Expanded) -> list[str]:
             return [f"{key}: kernels: cpu; allowed: kernels: gpu, or device: auto, meta, cpu"]
     if device == "cpu":
         share = sweep.sweep.measure.memory_share
-        free = int(psutil.virtual_memory().available * share)
+        there = int(psutil.virtual_memory().total * share)
         quantities = sweep.sweep.measure.quantities
         largest = max(predicted_peak(p.architecture, p.run, quantities) for p in sweep.points)
-        if largest > free:
+        if largest > there:
             return [
-                f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of the free "
-                f"memory is {free:,}; allowed: auto, meta, or fewer points"
+                f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of this "
+                f"machine's memory is {there:,}; allowed: auto, meta, or fewer points"
             ]
     return []
 
@@ -118,10 +121,23 @@ def versions(*packages: str) -> dict[str, str]:
 
 def content(expanded: Expanded) -> str:
     """Digest of what is measured: architectures, runs, settings; not the words around them."""
-    digest = hashlib.sha256(expanded.sweep.measure.model_dump_json().encode())
+    digest = hashlib.sha256(json.dumps(expanded.sweep.measure.decisive()).encode())
     for point in expanded.points:
         digest.update(f"{point.architecture.digest()} {point.run.digest()}".encode())
     return digest.hexdigest()[:16]
+
+
+def failed_at(sweep: str) -> Path:
+    """Touched when a model of the sweep could not be measured."""
+    return Path(f"results/{sweep}/.failed")
+
+
+def last_failure(sweep: str) -> int | None:
+    """When that was. It is another time after each try that failed and stays after one that did
+    not, so the rule runs again until nothing fails.
+    """
+    path = failed_at(sweep)
+    return path.stat().st_mtime_ns if path.exists() else None
 
 
 def counted_by_hand(expanded: Expanded) -> bool:

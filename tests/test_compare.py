@@ -36,6 +36,7 @@ def test_right_formulas_agree(compared):
         "compared": table.height,
         "agreed": table.height,
         "points_without_formula": 0,
+        "points_failed": 0,
     }
     whole = table.filter(pl.col("n_layer") == 12).group_by("quantity").agg(pl.col("measured").sum())
     assert dict(whole.iter_rows()) == {

@@ -1,7 +1,6 @@
-"""Measuring many architectures in a pool of processes."""
+"""Measuring many architectures in several processes."""
 
 import logging
-import multiprocessing
 import os
 from dataclasses import replace
 from functools import partial
@@ -15,32 +14,36 @@ from modelbudget.measure.count import Count, count
 from modelbudget.measure.infer import infer
 from modelbudget.measure.place import Room, choose, room
 from modelbudget.measure.train import Values, train
+from modelbudget.measure.workers import Failure, spread
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.run import Run
 from modelbudget.sweep import OF_INFERENCE, OF_PARAMETERS, OF_TRAINING, Measure
 
 log = logging.getLogger(__name__)
+ROOM_TIMEOUT_S = 120
+"""A device that does not say in this time how much memory it has is broken."""
 
 
 class Measured(NamedTuple):
     """One architecture and run, by digest: on which device, and by quantity and component what
-    was found; `shared_with` names the owner of what a component only uses.
+    was found; `shared_with` names the owner of what a component only uses; `missing` says why a
+    quantity could not be measured.
     """
 
     architecture: str
     run: str
-    method: str
-    values: dict[str, dict[str, int]]
+    method: str | None
+    values: Values
     shared_with: dict[str, str]
+    missing: dict[str, str]
 
 
 def measure_all(
     models: list[tuple[Architecture, Run]], measure: Measure, n_workers: int
 ) -> list[Measured]:
     """Instantiate and count each model, in the order given; use and train it where a quantity asks
-    for that.
-
-    Raises MemoryError when a device asked for by name has no room for a model.
+    for that. One that fails, dies or takes longer than `measure.timeout_s` comes back without
+    values and with the reason, and the others are measured.
     """
     traced = trains(measure) or is_used(measure)  # seconds a model, where counting takes none
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(models) // (1 if traced else 8)))
@@ -50,11 +53,10 @@ def measure_all(
     free = _room_in_own_process(measure.memory_share, sharing)
     log.info("%d models, %d processes, room %s", len(models), n_workers, free)
     work = partial(_measure, measure=measure, room=free)
-    # Fork after torch is imported: a worker is ready at once instead of importing it again.
-    with multiprocessing.get_context("fork").Pool(n_workers, _start_worker) as pool:
-        results = pool.imap(work, models, chunksize=1 if traced else 4)
-        # disable=None: a bar on a terminal, nothing in a file.
-        return list(tqdm(results, total=len(models), unit="model", disable=None))
+    outcomes = spread(work, models, n_workers, measure.timeout_s)
+    # disable=None: a bar on a terminal, nothing in a file.
+    found = dict(tqdm(outcomes, total=len(models), unit="model", disable=None))
+    return [_measured(model, found[i], measure) for i, model in enumerate(models)]
 
 
 def trains(measure: Measure) -> bool:
@@ -68,13 +70,26 @@ def is_used(measure: Measure) -> bool:
 
 
 def _measure(model: tuple[Architecture, Run], measure: Measure, room: Room) -> Measured:
+    torch.set_num_threads(1)
     return measure_one(*model, measure, room)
+
+
+def _measured(
+    model: tuple[Architecture, Run], outcome: Measured | Failure, measure: Measure
+) -> Measured:
+    if isinstance(outcome, Measured):
+        return outcome
+    architecture, run = model
+    missing = dict.fromkeys(measure.quantities, outcome.reason)
+    return Measured(architecture.digest(), run.digest(), None, {}, {}, missing)
 
 
 def measure_one(architecture: Architecture, run: Run, measure: Measure, room: Room) -> Measured:
     """Instantiate one architecture and count it; use and train it where a quantity asks for that.
 
     All that is first done on `meta`, which costs milliseconds, to learn how many bytes it needs.
+
+    Raises MemoryError, before anything is allocated, when a device asked for by name has no room.
     """
     device = measure.device
     if not architecture.has_formula:
@@ -92,7 +107,7 @@ def measure_one(architecture: Architecture, run: Run, measure: Measure, room: Ro
         for quantity in OF_PARAMETERS
     }
     shared = {name: c.shared_with for name, c in counts.items() if c.shared_with}
-    return Measured(architecture.digest(), run.digest(), method, values, shared)
+    return Measured(architecture.digest(), run.digest(), method, values, shared, {})
 
 
 def _look(
@@ -120,11 +135,9 @@ def build(architecture: Architecture, device: str, dtype: str):
         torch.set_default_dtype(default)
 
 
-def _start_worker() -> None:
-    torch.set_num_threads(1)
-
-
 def _room_in_own_process(memory_share: float, n_workers: int) -> Room:
     """Asked in a child: a process that has touched CUDA cannot fork workers that use it."""
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        return pool.apply(room, (memory_share, n_workers))
+    ((_, free),) = spread(lambda share: room(share, n_workers), [memory_share], 1, ROOM_TIMEOUT_S)
+    if isinstance(free, Failure):
+        raise OSError(f"the memory of this machine cannot be read: {free.reason}")
+    return free

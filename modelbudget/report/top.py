@@ -58,7 +58,12 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
     wrong = verdict.disagreements(results)
     return {
         "words": f"{count(agreed)} of {count(compared)} predictions are what torch counts",
-        "whole": agreed == compared,
+        "whole": all(v.whole for v in found),
+        "missing": [
+            {"section": v.source, "words": f"{count(v.failed)} of {v.title}"}
+            for v in found
+            if v.failed
+        ],
         "zoos": [_zoo(sweep) for sweep in ordered(results.sweeps) if sweep.zoo is not None],
         "devices": f"Counted: {', '.join(where)}.",
         "table": tables.table(
