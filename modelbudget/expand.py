@@ -145,6 +145,7 @@ def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: _Mistakes) -> dict[str,
         if sweep.models and point.get("base") in catalogue.bases
     }
     named = {"base": sweep.base} if sweep.base is not None else {}
+    named |= {f"grid.base[{i}]": name for i, name in enumerate(sweep.axes().get("base", ()))}
     named |= {f"points[{i}].base": p["base"] for i, p in enumerate(sweep.points) if "base" in p}
     for key, name in named.items():
         try:
@@ -188,7 +189,8 @@ def _check_names_and_values(sweep: Sweep, bases: list[Base], mistakes: _Mistakes
     fields = {name for kind in kinds for name in kind.model_fields}
     given = [(f"fixed.{name}", name, value) for name, value in sweep.fixed.items()]
     for name, values in sweep.axes().items():
-        given += [(f"grid.{name}[{i}]", name, value) for i, value in enumerate(values)]
+        if name != "base":
+            given += [(f"grid.{name}[{i}]", name, value) for i, value in enumerate(values)]
     for i, point in enumerate(sweep.points):
         given += [(f"points[{i}].{n}", n, v) for n, v in point.items() if n not in NAMES_OF_A_POINT]
     for key, name, value in given:
@@ -274,8 +276,9 @@ def _points(
 def _point(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) -> Point | None:
     """One point, or None where a constraint drops it. Raises ValueError."""
     base = bases[settings.get("base", sweep.base)]
-    axes = {name: value for name, value in settings.items() if name not in NAMES_OF_A_POINT}
-    values = resolve(base, sweep.fixed | axes, sweep.derive)
+    axes = {name: value for name, value in settings.items() if name != "label"}
+    chosen = {name: value for name, value in axes.items() if name != "base"}
+    values = resolve(base, sweep.fixed | chosen, sweep.derive)
     for text in sweep.constraints:
         if not _expression(text)(values):
             return None
@@ -288,9 +291,9 @@ def _point(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) ->
 
 
 def _label(base: Base, axes: dict[str, Value]) -> str:
-    if not axes:
-        return base.label
-    return ", ".join(f"{name} = {show(value).strip(chr(39))}" for name, value in axes.items())
+    chosen = {name: value for name, value in axes.items() if name != "base"}
+    names = [base.label] if "base" in axes or not chosen else []
+    return ", ".join(names + [f"{n} = {show(value).strip(chr(39))}" for n, value in chosen.items()])
 
 
 def resolve(base: Base, chosen: dict[str, Value], derive: dict[str, str]) -> dict:
