@@ -28,6 +28,7 @@ from modelbudget.sweep import MAX_POINTS, OF_INFERENCE, OF_TRAINING, Sweep, Valu
 from modelbudget.terms import total
 
 NAMES_OF_A_POINT = ("base", "label")
+FIELDS_OF_RUN = Run.model_fields.keys()
 MAX_SHOWN = 20
 
 
@@ -283,7 +284,7 @@ def _point(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) ->
         if not _expression(text)(values):
             return None
     label = settings.get("label") or _label(base, axes)
-    of_run = {name: value for name, value in values.items() if name in Run.model_fields}
+    of_run = {name: value for name, value in values.items() if name in FIELDS_OF_RUN}
     of_model = {name: value for name, value in values.items() if name not in of_run}
     architecture, run = _record(base.family, of_model), _record(Run, of_run)
     _check_sizes(architecture, run, sweep)
@@ -355,7 +356,7 @@ def _record(kind: type[Record], values: dict):
 def named_architecture(base: Base) -> Architecture:
     """The architecture of a named model as published. Raises ValueError when fields are missing."""
     values = resolve(base, {}, {})
-    fields = {name: value for name, value in values.items() if name not in Run.model_fields}
+    fields = {name: value for name, value in values.items() if name not in FIELDS_OF_RUN}
     return _record(base.family, fields)
 
 
