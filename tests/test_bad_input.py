@@ -117,6 +117,14 @@ ONE_MISTAKE = {
         GOOD + "measure: {timeout_s: 0}",
         ["measure.timeout_s = 0", "must be at least 1"],
     ),
+    "resident on meta": (
+        GOOD + "measure: {device: meta, quantities: [resident_bytes]}",
+        ["device = 'meta'", "resident_bytes is memory of a CPU", "allowed: auto, cpu"],
+    ),
+    "resident with a GPU's kernels": (
+        "base: gpt-2-124m\ngrid: {batch: [1]}\nmeasure: {quantities: [resident_peak_bytes]}",
+        ["kernels = 'gpu'", "resident_peak_bytes is memory of a CPU", "allowed: cpu"],
+    ),
     "training without a loss": (
         "base: mlp\ngrid: {d_model: [2]}\nmeasure: {quantities: [saved_bytes]}",
         ["saved_bytes needs a language model", "mlp does not turn tokens into logits"],

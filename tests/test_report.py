@@ -275,6 +275,18 @@ def test_a_disagreement_is_red_at_the_top(one, catalogue):
     assert line(verdicts(results)) == "0 of 2 comparisons agree; DISAGREEMENT in sweep"
 
 
+def test_what_agrees_within_a_bound_is_told_apart(one, catalogue):
+    near = one.comparison.with_columns(
+        quantity=pl.lit("resident_bytes"), difference=pl.lit(1), percent=pl.lit(0.1)
+    )
+    results = Results([one._replace(comparison=near, charts={})])
+    assert line(verdicts(results)).startswith("2 of 2 comparisons agree, 2 of them within 1 % of")
+    page = str(Text(render(results, catalogue)))
+    assert "2 of them agree within 1 % of what the system says" in page
+    assert "2 of 2 agree, 2 of them within a bound" in page
+    assert "of them" not in str(Text(render(Results([one]), catalogue)))
+
+
 def test_what_could_not_be_measured_is_told_with_its_reason(sweep, catalogue, tmp_path):
     """At the top, in its section and for a terminal; it is no disagreement, and nothing agrees."""
     expanded = sweep("base: embedding\nfixed: {n_vocab: 256}\ngrid: {d_model: [5, 7]}\n")

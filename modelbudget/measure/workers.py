@@ -91,7 +91,7 @@ class _Worker:
             return self.connection.recv(), True
         except (EOFError, OSError):
             self.kill()
-            return Failure(_death(self.process.exitcode)), False
+            return Failure(death(self.process.exitcode)), False
 
     def end(self) -> None:
         # Said, since a worker forked later holds this end, too: closing it tells nothing.
@@ -123,7 +123,7 @@ def _in_one_line(error: Exception) -> str:
     return f"{name}: {text}"[:_LONGEST_REASON] if text else name
 
 
-def _death(exitcode: int) -> str:
+def death(exitcode: int) -> str:
     """An exit code in words; negative ones are signals."""
     if exitcode >= 0:
         return f"its process ended with exit status {exitcode}"

@@ -4,9 +4,11 @@ from typing import NamedTuple
 
 import polars as pl
 
-from modelbudget.compare import is_compared
+from modelbudget.compare import is_compared, is_failed, is_near
 from modelbudget.report.results import Results, ordered
 
+BOUND = "1 % of what the system says of a process (4 MiB, where that is more of a peak)"
+"""In words, what TOLERANCE of the comparison admits."""
 _DEVICES = {
     "cpu": "on CPU, in real storages",
     "cuda": "on CUDA, in real storages",
@@ -16,8 +18,9 @@ _DEVICES = {
 
 
 class Verdict(NamedTuple):
-    """What one table of results says: comparisons, those that agree, models by device, and models
-    of which something could not be measured.
+    """What one table of results says: comparisons, those that agree, models by device; of those
+    that agree how many do so within a tolerance; models that could not be measured, and models of
+    which something was not, for want of memory.
     """
 
     source: str
@@ -25,7 +28,9 @@ class Verdict(NamedTuple):
     compared: int
     agreed: int
     models: dict[str, int]
+    near: int = 0
     failed: int = 0
+    roomless: int = 0
 
     @property
     def right(self) -> bool:
@@ -50,7 +55,9 @@ def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
         compared.height,
         int(compared["agrees"].fill_null(False).sum()),
         {method or "not measured": n for method, n in models.rows()},
-        comparison.filter(pl.col("failure").is_not_null())["point"].n_unique(),
+        compared.filter(is_near()).height,
+        comparison.filter(is_failed())["point"].n_unique(),
+        comparison.filter(~is_compared() & ~is_failed(), "formula")["point"].n_unique(),
     )
 
 
@@ -132,7 +139,10 @@ def line(verdicts: list[Verdict]) -> str:
     """The verdict in one line, for a terminal."""
     compared = sum(verdict.compared for verdict in verdicts)
     agreed = sum(verdict.agreed for verdict in verdicts)
+    near = sum(verdict.near for verdict in verdicts)
     words = f"{agreed:,} of {compared:,} comparisons agree"
+    if near:
+        words += f", {near:,} of them within {BOUND}"
     wrong = [verdict.source for verdict in verdicts if not verdict.right]
     if wrong:
         words += f"; DISAGREEMENT in {', '.join(wrong)}"
