@@ -1,185 +1,151 @@
-"""A model that cannot be measured costs itself, is reported with its reason, and is tried again."""
+"""What surrounds a run goes wrong: a message or no effect, never a wrong number."""
 
-import faulthandler
 import os
+import resource
+import shutil
 import signal
+import subprocess
+import sys
 import time
-from typing import Literal
 
 import polars as pl
 import pytest
-from torch import nn
+from conftest import Project
 
-from modelbudget.architecture import Architecture, Count
-from modelbudget.measure.pool import measure_all
-from modelbudget.measure.table import failures, measured_table
-from modelbudget.measure.workers import spread
-from modelbudget.run import Run
-from modelbudget.sweep import Measure
-
-
-class Risky(Architecture):
-    """A linear layer that does something else first."""
-
-    width: Count
-    deed: Literal["nothing", "kill", "crash", "exit", "raise", "hang", "start and hang"]
-
-    @staticmethod
-    def parameters(a):
-        return {}
-
-    def build(self):
-        match self.deed:
-            case "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "crash":
-                faulthandler.disable()  # which would print where the tests were
-                os.kill(os.getpid(), signal.SIGSEGV)
-            case "exit":
-                os._exit(3)
-            case "raise":
-                raise RuntimeError("not\n   enough memory")
-            case "hang":
-                time.sleep(600)
-        return nn.ModuleDict({"only": nn.Linear(self.width, 1, bias=False)})
-
-
-REASONS = {
-    "kill": "killed by signal 9, probably out of memory",
-    "crash": "crashed with signal 11 (Segmentation fault)",
-    "exit": "its process ended with exit status 3",
-    "raise": "RuntimeError: not enough memory",
-    "hang": "no answer within 1 s",
-}
-ON_META = Measure(device="meta", timeout_s=1)
-
-
-def measured(deeds: list[str], n_workers: int = 2, measure: Measure = ON_META):
-    models = [(Risky(width=i, deed=deed), Run(length=1)) for i, deed in enumerate(deeds, start=1)]
-    return measure_all(models, measure, n_workers)
-
-
-@pytest.mark.parametrize("n_workers", [1, 2])
-def test_a_model_that_ends_its_process_costs_itself(n_workers):
-    deeds = ["nothing", *(deed for one in REASONS for deed in (one, "nothing"))] * 2
-    found = measured(deeds, n_workers)
-    assert [result.values.get("parameters") for result in found] == [
-        {"only": i} if deed == "nothing" else None for i, deed in enumerate(deeds, start=1)
-    ]
-    assert [set(result.missing.values()) for result in found] == [
-        set() if deed == "nothing" else {REASONS[deed]} for deed in deeds
-    ]
-
-
-def test_what_failed_is_no_measurement():
-    found = measured(["nothing", "exit"])
-    table = measured_table(found, ON_META.quantities)
-    assert table["architecture"].unique().to_list() == [found[0].architecture]
-    assert failures(found) == [
-        {
-            "architecture": found[1].architecture, "run": found[1].run, "quantity": quantity,
-            "failure": REASONS["exit"],
-        }
-        for quantity in ("parameters", "parameter_bytes")
-    ]  # fmt: skip
-
-
-def test_a_model_without_room_costs_itself():
-    """2³² numbers are 16 GB: refused by a thousandth of the memory, and nothing is allocated."""
-    (refused,) = measure_all(
-        [(Risky(width=2**32, deed="nothing"), Run(length=1))],
-        Measure(device="cpu", memory_share=0.001),
-        1,
-    )
-    assert refused.missing["parameters"].startswith(
-        "MemoryError: needs 17,179,869,184 bytes on cpu, where "
-    )
-    (at_ease,) = measure_all(
-        [(Risky(width=2**32, deed="nothing"), Run(length=1))], Measure(memory_share=0.001), 1
-    )
-    assert at_ease.method == "meta"
-    assert at_ease.values["parameter_bytes"] == {"only": 2**34}
-
-
-def test_an_interrupted_run_leaves_no_process_behind(tmp_path):
-    """The one at work and what it has started end with the run, as at Ctrl-C."""
-
-    def work(name: str) -> None:
-        if name == "short":
-            return
-        if os.fork() == 0:
-            name += " child"
-        (tmp_path / name).write_text(str(os.getpid()))
-        time.sleep(60)
-
-    outcomes = spread(work, ["short", "long"], 2, 600)
-    assert next(outcomes) == (0, None)
-    wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
-    outcomes.close()
-    for path in (tmp_path / "long", tmp_path / "long child"):
-        process = int(path.read_text())
-        wait_until(lambda process=process: has_ended(process))
-
-
-def has_ended(process: int) -> bool:
-    """Whether it is gone, or a zombie that nobody asks for."""
-    try:
-        with open(f"/proc/{process}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
+from modelbudget import workflow
+from modelbudget.errors import InputError
 
 SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
-DEADLY = """
-
-import os
-from pathlib import Path
+TARGET = "results/small/comparison.parquet"
 
 
-def __init__(self, a, allocate=Embedding.__init__):
-    allocate(self, a)
-    if a.d_model == 16 and Path("deadly").exists():
-        os.kill(os.getpid(), 9)
+def start(project: Project, *arguments: str, **settings) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "snakemake", "--cores", "2", *arguments],
+        cwd=project.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **settings,
+    )
 
-Embedding.__init__ = __init__
-"""
+
+def said_by(run: subprocess.Popen) -> str:
+    return run.communicate(timeout=300)[0]
 
 
-def test_a_run_goes_on_without_what_failed_and_the_next_tries_it_again(make_project):
+def finishes(project: Project, *arguments: str) -> bool:
+    run = start(project, *arguments)
+    print(said_by(run))
+    return run.returncode == 0
+
+
+def agrees(project: Project) -> bool:
+    table = pl.read_parquet(project.folder / TARGET)
+    return table["agrees"].all() and table["point"].n_unique() == 4
+
+
+@pytest.fixture
+def project(make_project):
     project = make_project()
     project.write_sweep("small.yaml", SMALL)
-    with (project.folder / "modelbudget" / "modules" / "embedding.py").open("a") as modules:
-        modules.write(DEADLY)
-    (project.folder / "deadly").touch()
-    run = project.snakemake("results/small/comparison.parquet")
-    assert run.returncode == 0, run.stderr
-    assert "killed by signal 9" in project.log("small", "measure")
-    table = pl.read_parquet(project.folder / "results" / "small" / "comparison.parquet")
-    failed = table.filter(pl.col("failure").is_not_null())
-    assert failed["d_model"].unique().to_list() == [16]
-    assert failed["failure"].unique().to_list() == [REASONS["kill"]]
-    assert failed["predicted"].min() > 0
-    assert failed.select("measured", "difference", "agrees").null_count().row(0) == (
-        failed.height, failed.height, failed.height,
-    )  # fmt: skip
-    others = table.filter(pl.col("failure").is_null())
-    assert others["d_model"].unique().to_list() == [8]
-    assert others["agrees"].all()
+    return project
 
-    (project.folder / "deadly").unlink()
-    again = project.snakemake("results/small/comparison.parquet")
-    assert again.returncode == 0, again.stderr
-    assert "2 models measured before, 2 to measure" in project.log("small", "measure")
-    table = pl.read_parquet(project.folder / "results" / "small" / "comparison.parquet")
-    assert table["agrees"].all()
-    assert table["point"].n_unique() == 4
-    done = project.snakemake("results/small/comparison.parquet")
-    assert "Nothing to be done" in done.stdout + done.stderr
+
+def test_an_odd_path_a_c_locale_and_no_home(project, tmp_path):
+    odd = tmp_path / "mein Ordner – é%s"
+    shutil.copytree(project.folder, odd)
+    project.folder = odd
+    bare = {"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": "/nonexistent"}
+    run = start(project, TARGET, env=bare)
+    said = said_by(run)
+    assert run.returncode == 0, said
+    assert agrees(project)
+
+
+def test_a_disk_that_takes_no_more_is_told_in_a_line_and_nothing_is_lost(project):
+    """A limit on the size of files stands for a full disk: the same calls fail, here that which
+    writes the largest table.
+    """
+    wide = SMALL.replace("[8, 16]", "{from: 1, to: 150, steps: 150}")
+    project.write_sweep("small.yaml", wide)
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**18, resource.RLIM_INFINITY))
+
+    said = said_by(start(project, TARGET, preexec_fn=limit))
+    assert "the job failed: File too large" in said
+    assert "Nothing half-written was left" in said
+    assert "Traceback" not in said
+    results = project.folder / "results"
+    assert not list(results.rglob("*.part"))
+    assert not (project.folder / TARGET).exists()
+    measured = results / "small" / "measured.parquet"
+    before = measured.stat()
+    assert finishes(project, TARGET)
+    assert measured.stat().st_mtime_ns == before.st_mtime_ns
+    assert pl.read_parquet(project.folder / TARGET)["agrees"].all()
+
+
+def test_results_that_cannot_be_written_are_told_before_any_work(tmp_path, monkeypatch):
+    workflow.check_results(tmp_path)
+    workflow.check_results(tmp_path / "made by the first job")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
+    with pytest.raises(InputError, match="cannot be written"):
+        workflow.check_results(tmp_path)
+
+
+def test_the_second_of_two_runs_at_once_is_refused(project):
+    first = start(project, TARGET)
+    locks = project.folder / ".snakemake" / "locks"
+    while not (locks.exists() and any(locks.iterdir())):
+        time.sleep(0.05)
+        assert first.poll() is None
+    second = start(project, TARGET)
+    assert "cannot be locked" in said_by(second)
+    assert second.returncode != 0
+    said_by(first)
+    assert first.returncode == 0
+    assert agrees(project)
+
+
+def test_killed_and_taken_up_again(project):
+    """`benchmarks/kills.py` does this at twenty moments and compares every byte."""
+    run = start(project, TARGET, start_new_session=True)
+    while not (project.folder / "results/small/points.parquet").exists():
+        time.sleep(0.05)
+        assert run.poll() is None
+    os.killpg(run.pid, signal.SIGKILL)
+    said_by(run)
+    assert not (project.folder / TARGET).exists()
+    assert finishes(project, "--unlock")
+    assert finishes(project, TARGET)
+    assert agrees(project)
+
+
+def test_interrupted_it_ends_within_seconds(project):
+    run = start(project, TARGET, start_new_session=True)
+    while not (project.folder / "results/small/logs/measure.log").exists():
+        time.sleep(0.05)
+        assert run.poll() is None
+    os.killpg(run.pid, signal.SIGINT)
+    run.communicate(timeout=30)
+    assert not list((project.folder / "results").rglob("*.part"))
+    assert finishes(project, TARGET)
+    assert agrees(project)
+
+
+def test_a_clock_that_jumps(project):
+    """A source from the future is named; results from the past are made again or kept."""
+    source = project.folder / "configs/sweeps/small.yaml"
+    in_future, long_ago = time.time() + 10**8, 10**8
+    os.utime(source, (in_future, in_future))
+    said = said_by(start(project, TARGET))
+    assert "than input configs/sweeps/small.yaml" in said
+    assert "Traceback" not in said
+    os.utime(source)
+    assert finishes(project, TARGET)
+    for table in (project.folder / "results").rglob("*.parquet"):
+        os.utime(table, (long_ago, long_ago))
+    assert finishes(project, TARGET)
+    assert agrees(project)
