@@ -13,7 +13,10 @@ from modelbudget.errors import InputError
 from modelbudget.sources import code
 
 try:
-    SWEEPS = {sweep.name: sweep for sweep in plan.chosen_sweeps(config.get("sweeps"))}
+    # Which devices there are is asked where the models are measured, if that is here.
+    here = workflow.local_exec and not workflow.remote_exec
+    SWEEPS = {sweep.name: sweep for sweep in plan.chosen_sweeps(config.get("sweeps"), here)}
+    SHARDS = plan.shards(SWEEPS, config.get("shard"))
 except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
 

@@ -1,10 +1,11 @@
 # Needs: a sweep file. Makes: what torch counts in each instantiated model.
 #
-# One job measures a whole sweep with a pool of processes: a job costs more than a model. The
-# words of a sweep may change without measuring again, so the file is `ancient` and what is
-# measured stands in `params`. What any sweep has measured before is taken from
-# results/measurements. Half of the cores each, so that another job can start while this one loads
-# torch.
+# One job measures a whole sweep with a pool of processes: a job costs more than a model. Where the
+# configuration says how many points make a shard, a larger sweep is measured in several jobs, for
+# a cluster to run side by side. The words of a sweep may change without measuring again, so the
+# file is `ancient` and what is measured stands in `params`. What any sweep has measured before is
+# taken from results/measurements. Half of the cores each, so that another job can start while this
+# one loads torch; elsewhere than here a profile says how many.
 
 
 rule measure:
@@ -14,10 +15,16 @@ rule measure:
         measured="results/{sweep}/measured.parquet",
     log:
         "results/{sweep}/logs/measure.log",
+    wildcard_constraints:
+        sweep=plan.one_of(name for name in SWEEPS if SHARDS[name] == 1),
     conda:
         "../../environment.yml"
-    threads: (workflow.cores + 1) // 2
+    threads: lambda wildcards: (workflow.cores + 1) // 2
+    resources:
+        gpu=lambda wildcards: plan.gpus(SWEEPS[wildcards.sweep]),
     params:
+        shard=1,
+        shards=1,
         content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
         code=code("measure", "modules"),
         versions=plan.versions("torch", "transformers"),
@@ -25,3 +32,38 @@ rule measure:
         "{wildcards.sweep}: instantiate and count every model"
     script:
         "../../scripts/measure.py"
+
+
+use rule measure as measure_shard with:
+    output:
+        measured=temp("results/{sweep}/shards/{shard}-of-{shards}.parquet"),
+    log:
+        "results/{sweep}/logs/measure-{shard}-of-{shards}.log",
+    wildcard_constraints:
+        sweep=plan.one_of(name for name in SWEEPS if SHARDS[name] > 1),
+    params:
+        shard=lambda wildcards: int(wildcards.shard),
+        shards=lambda wildcards: int(wildcards.shards),
+    message:
+        "{wildcards.sweep}: measure shard {wildcards.shard} of {wildcards.shards}"
+
+
+rule gather:
+    input:
+        shards=lambda wildcards: expand(
+            "results/{{sweep}}/shards/{shard}-of-{shards}.parquet",
+            shard=range(1, SHARDS[wildcards.sweep] + 1),
+            shards=SHARDS[wildcards.sweep],
+        ),
+    output:
+        measured="results/{sweep}/measured.parquet",
+    log:
+        "results/{sweep}/logs/gather.log",
+    wildcard_constraints:
+        sweep=plan.one_of(name for name in SWEEPS if SHARDS[name] > 1),
+    conda:
+        "../../environment.yml"
+    message:
+        "{wildcards.sweep}: put the shards together"
+    script:
+        "../../scripts/gather.py"

@@ -11,7 +11,7 @@ rule witness:
         "results/{sweep}/logs/witness.log",
     conda:
         "../../environment.yml"
-    threads: (workflow.cores + 1) // 2
+    threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
         content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
         classes=lambda wildcards: plan.classes(SWEEPS[wildcards.sweep]),
