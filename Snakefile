@@ -13,8 +13,8 @@ from modelbudget.errors import InputError
 from modelbudget.sources import code
 
 try:
-    # Which devices there are is asked where the models are measured, if that is here.
-    here = workflow.local_exec and not workflow.remote_exec
+    # Jobs that go to other machines (--jobs) find other devices there.
+    here = workflow.nodes is None
     SWEEPS = {sweep.name: sweep for sweep in plan.chosen_sweeps(config.get("sweeps"), here)}
     SHARDS = plan.shards(SWEEPS, config.get("shard"))
 except InputError as error:

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Architecture, Count
+from modelbudget.architecture import Architecture, Count, Depth
 
 
 class CharacterInputFields(Architecture):
@@ -13,11 +13,12 @@ class CharacterInputFields(Architecture):
     d_character: Count = Field(16, description="width of a character's embedding")
     n_filter: Count = Field(description="convolution filters of all spans together")
     n_span: Count = Field(
+        le=64,
         description="spans of 1 to n_span characters; each has twice the filters of the one "
-        "before, only spans 1 and 2 have equally many"
+        "before, only spans 1 and 2 have equally many",
     )
     n_narrow: Count = Field(description="filters that span one character")
-    n_highway: Count = Field(2, description="highway layers between filters and projection")
+    n_highway: Depth = Field(2, description="highway layers between filters and projection")
 
     @model_validator(mode="after")
     def filters_double(self) -> Self:

@@ -11,7 +11,9 @@ from modelbudget.report.verdict import Verdict, device_words
 from modelbudget.report.walk import steps
 from modelbudget.report.zoo import zoo_section
 
-_MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True}).enable("smartquotes")
+# No HTML, and no pictures: the page would ask other machines for them.
+_MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True})
+_MARKDOWN.enable("smartquotes").disable("image")
 
 
 def sweep_section(

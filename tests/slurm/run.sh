@@ -31,7 +31,9 @@ stop() {
     fi
     for daemon in slurmd slurmctld munged; do
         if [ -e "$work/$daemon.pid" ]; then
-            kill "$(cat "$work/$daemon.pid")"
+            pid=$(cat "$work/$daemon.pid")
+            kill "$pid"
+            timeout 20 tail --pid="$pid" -f /dev/null
         fi
     done
     rm -rf $conf "$work"

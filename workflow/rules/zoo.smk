@@ -41,7 +41,9 @@ rule zoo:
     conda:
         "../../environment.yml"
     params:
-        code=code("zoo.py", "catalogue.py", "huggingface", "components", "families"),
+        code=code(
+            "zoo.py", "spreadsheet.py", "catalogue.py", "huggingface", "components", "families"
+        ),
     message:
         "{wildcards.sweep}: hold every model against what others count and print"
     script:
