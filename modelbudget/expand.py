@@ -30,7 +30,7 @@ from modelbudget.terms import total
 NAMES_OF_A_POINT = ("base", "label")
 FIELDS_OF_RUN = Run.model_fields.keys()
 MAX_SHOWN = 20
-MAX_FOUND = 500
+MAX_FOUND = 100
 """Mistakes after which the search for more ends: each takes milliseconds to explain."""
 
 

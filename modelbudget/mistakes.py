@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from modelbudget.errors import did_you_mean
 
-MAX_DESCRIBED = 500
+MAX_DESCRIBED = 100
 _KINDS = {
     "missing": "missing; it must be given",
     "int_type": "must be a whole number",

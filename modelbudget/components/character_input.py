@@ -1,6 +1,6 @@
 """Words read letter by letter: convolutions over characters in place of a table of words."""
 
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
@@ -12,8 +12,7 @@ class CharacterInputFields(Architecture):
     n_character: Count = Field(256, description="characters, the marks of word ends included")
     d_character: Count = Field(16, description="width of a character's embedding")
     n_filter: Count = Field(description="convolution filters of all spans together")
-    n_span: Count = Field(
-        le=64,
+    n_span: Annotated[int, Field(ge=1, le=64)] = Field(
         description="spans of 1 to n_span characters; each has twice the filters of the one "
         "before, only spans 1 and 2 have equally many",
     )
