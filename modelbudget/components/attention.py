@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Count
+from modelbudget.architecture import Count, Parts
 from modelbudget.components import norm
 from modelbudget.components.norm import NormFields
 from modelbudget.operations import positive
@@ -15,7 +15,7 @@ SEEDS = 24
 
 
 class AttentionFields(NormFields):
-    n_head: Count = Field(description="query heads")
+    n_head: Parts = Field(description="query heads")
     n_kv_head: Count = Field(description="key and value heads: n_head, fewer (grouped) or 1")
     d_head: Count = Field(description="width of one head")
     query_bias: bool = False

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Count, Size
+from modelbudget.architecture import Depth, Size
 from modelbudget.components import (
     attention,
     dropout,
@@ -47,7 +47,7 @@ class Decoder(
     switches_of_run: ClassVar[tuple[str, ...]] = ("dropout", "recompute")
     remembers: ClassVar[bool] = True
 
-    n_layer: Count = Field(description="layers, each one mixer and one MLP")
+    n_layer: Depth = Field(description="layers, each one mixer and one MLP")
     mixers: pattern("attention", "latent", "recurrent", "none") = Field(
         "attention", description="what mixes the positions in each layer, repeated over the layers"
     )
