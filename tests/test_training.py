@@ -122,15 +122,15 @@ ON_BOTH = {
 
 @pytest.mark.parametrize(("fields", "settings"), ON_BOTH.values(), ids=ON_BOTH)
 def test_a_real_step_and_one_without_storage_hold_the_same(fields, settings):
-    """All of it, live bytes and peaks too. Real tokens choose their experts, so there the peaks
-    of single experts differ, and nothing else does.
+    """All of it, live bytes and peaks too. Real tokens choose their experts, so there one more
+    operation counts the tokens of each, and nothing else differs.
     """
     a = Decoder(**SMALL | fields)
     run = Run(batch=3, length=10, kernels="cpu", **settings)
     on_meta, on_cpu = measured(a, run), measured(a, run, "cpu")
     if "experts" in a.mlps:
         for found in (on_meta, on_cpu):
-            del found["peak_training_bytes"], found["uncounted_calls"]
+            del found["uncounted_calls"]
     assert on_meta == on_cpu
 
 
