@@ -89,12 +89,14 @@ def saved(a, r, reads_alone=1) -> dict:
     size, n = bytes_of(r.dtype), tokens(r)
     pairs = n * a.n_expert_per_token
     states = size * n * a.d_model
+    rows = size * pairs * a.d_model
     routed = mlp.hidden(a, size * pairs * a.d_expert)
-    weighing = 2 * INDEX * pairs + size * pairs + 2 * size * pairs * a.d_model
+    weighing = 2 * INDEX * pairs + size * pairs + 2 * rows
     gate = a.shared_gate * (states + size * n)
     return {
         "router": reads_alone * states + size * n * a.n_expert + INDEX * pairs,
-        "up": size * pairs * a.d_model,
+        "gate": a.gated * rows,
+        "up": (1 - a.gated) * rows,
         "down": routed["down"],
         "": routed[""] + weighing + gate,
         **_shared(a, mlp.hidden(a, size * n * a.d_shared)),

@@ -118,10 +118,10 @@ class Experts(nn.Module):
 
     def routed(self, rows, loads: list[int]):
         """What the experts say of rows that are sorted by expert."""
-        hidden = self.up(rows, loads)
         if self.gate is None:
-            return self.down(self.activation(hidden), loads)
-        return self.down(self.activation(self.gate(rows, loads)) * hidden, loads)
+            return self.down(self.activation(self.up(rows, loads)), loads)
+        gate = self.activation(self.gate(rows, loads))
+        return self.down(gate * self.up(rows, loads), loads)
 
     def always(self, tokens):
         """What the shared experts say, weighed by their gate if they have one."""
