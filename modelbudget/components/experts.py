@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from modelbudget.architecture import Size
 from modelbudget.components import mlp
 from modelbudget.components.mlp import MLPFields
+from modelbudget.components.nodes import Node, added, times
 from modelbudget.operations import positive
 from modelbudget.run import bytes_of, tokens
 from modelbudget.terms import join
@@ -112,3 +113,43 @@ def flops(a, r) -> dict:
         **_shared(a, mlp.flops(a, r, a.d_shared)),
         "shared_gate": a.shared_gate * 2 * tokens(r) * a.d_model,
     }
+
+
+def backward(a, r, given, reads_alone=1, others=0) -> list[Node]:
+    """From the gradient of the output, of which the last reader frees `given` bytes, to that of
+    the input, which is freed if nobody else needs it (`reads_alone`); where others (1 or 0) read
+    the input, their gradient is there already.
+    """
+    size, n = bytes_of(r.dtype), tokens(r)
+    pairs = n * a.n_expert_per_token
+    states, rows = size * n * a.d_model, size * pairs * a.d_model
+    weights, indices = size * pairs, INDEX * pairs
+    probabilities = size * n * a.n_expert
+    shared = positive(a.d_shared)
+    of_router = size * a.n_expert * (a.d_model + int(a.router_bias == "logit"))
+    return [
+        *times(shared, _shared_backward(a, r, states)),
+        (rows, given + rows),  # to each pair its token's, and
+        (2 * rows + weights, 3 * rows + weights),  # weighed; the weights'
+        (2 * weights, 2 * weights + indices),
+        *mlp.backward(a, r, rows, width=a.d_expert, n=pairs, n_matrix=a.n_expert),
+        (2 * states, states + rows + indices),
+        *times(shared, added(states)),
+        (2 * probabilities, probabilities + weights + indices),
+        (probabilities, 2 * probabilities),
+        (of_router + states, probabilities + reads_alone * states),
+        *added(states),
+        *times(others, added(states)),
+    ]
+
+
+def _shared_backward(a, r, states) -> list[Node]:
+    """The gate's product, sigmoid and projection; and the MLP."""
+    weight = bytes_of(r.dtype) * tokens(r)
+    gate = [
+        (2 * states + weight, 2 * states),
+        (weight, 2 * weight),
+        (bytes_of(r.dtype) * a.d_model + states, weight),
+    ]
+    of_mlp = mlp.backward(a, r, a.shared_gate * states, 0, a.shared_gate, a.d_shared)
+    return [*times(a.shared_gate, gate), *of_mlp]

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from modelbudget.architecture import Architecture, Count
+from modelbudget.components.nodes import Node, added, times
 from modelbudget.run import bytes_of, tokens
 
 
@@ -68,3 +69,29 @@ def flops(a, r, d_ff=None) -> dict:
     d_ff = a.d_ff if d_ff is None else d_ff
     product = 2 * tokens(r) * a.d_model * d_ff
     return {"gate": a.gated * product, "up": product, "down": product}
+
+
+def backward(a, r, given, reads_alone=1, others=0, width=None, n=None, n_matrix=1) -> list[Node]:
+    """From the gradient of the output, of which the last reader frees `given` bytes, to that of
+    the input, which is freed if nobody else needs it (`reads_alone`); where others (1 or 0) read
+    the input, their gradient is there already.
+
+    Down; the gate's product; up, where there is a gate; the activation; the first projection.
+    Experts are n_matrix MLPs side by side, of another width and for another number of tokens.
+    """
+    d_ff, n = a.d_ff if width is None else width, tokens(r) if n is None else n
+    size = bytes_of(r.dtype)
+    states, hidden_states = size * n * a.d_model, size * n * d_ff
+    matrix = n_matrix * size * a.d_model * d_ff
+    of_down = matrix + n_matrix * size * a.down_bias * a.d_model
+    projection = matrix + n_matrix * size * a.up_bias * d_ff + states
+    relu = int(a.activation == "relu")  # keeps its value, which down or the product reads too
+    both = 1 - (1 - others) * (1 - a.gated)
+    return [
+        (of_down + hidden_states, (1 - relu * (1 - a.gated)) * hidden_states + given),
+        *times(a.gated, [(2 * hidden_states, (3 - relu) * hidden_states)]),
+        *times(a.gated, [(projection, hidden_states), *times(others, added(states))]),
+        (hidden_states, 2 * hidden_states),
+        (projection, hidden_states + reads_alone * states),
+        *times(both, added(states)),
+    ]
