@@ -6,10 +6,10 @@ from pydantic import Field, model_validator
 
 from modelbudget.architecture import Count
 from modelbudget.components import core, norm
-from modelbudget.components.nodes import Node, added, times
+from modelbudget.components.nodes import Node, added, linear, times
 from modelbudget.components.norm import NormFields
 from modelbudget.operations import positive
-from modelbudget.run import bytes_of, tokens
+from modelbudget.run import bytes_of, computed_again, tokens
 
 ANGLE = 4
 """Bytes of an angle, in single precision whatever the dtype."""
@@ -211,16 +211,19 @@ def _turning(a, r, n_head) -> list[Node]:
     return times(_turned(a), [(size * a.d_head + _tables(a, r) + halves + angles, halves + angles)])
 
 
-def backward(a, r, given, others=0) -> list[Node]:
+def backward(a, r, given, others=0, is_first=0) -> list[Node]:
     """From the gradient of the output, of which the last reader frees `given` bytes, to that of
-    the input. Where others (1 or 0) read it too, their gradient is there already.
+    the input. Where others (1 or 0) read it too, their gradient is there already. `is_first`: 1 if
+    it is what a layer that is computed again begins with.
 
     Output, core, rotation; then value, key and query, each with its norm.
     """
     held = saved(a, r)
     size, states = bytes_of(r.dtype), bytes_of(r.dtype) * tokens(r) * a.d_model
     query = size * tokens(r) * a.n_head * a.d_head
-    of_output = size * (a.n_head * a.d_head * a.d_model + a.output_bias * a.d_model)
+    output = size * a.n_head * a.d_head * a.d_model, size * a.output_bias * a.d_model, query
+    early = computed_again(r)
+    kept = states, early * (1 - is_first)
     math, turned = int(r.attention == "math"), _turned(a)
     queries, keys, values = (_apart(r, n) for n in (a.n_head, a.n_kv_head, a.n_kv_head))
     # The product that gives the keys' gradient leaves it channel by channel.
@@ -228,7 +231,7 @@ def backward(a, r, given, others=0) -> list[Node]:
     written = 1 - (1 - math) * (1 - turned)
     keys += by_channel * (positive(r.batch - 1) * positive(r.length - 1) - keys)
     return [
-        (of_output + query, given + held["output"]),
+        *linear(*output, given, held["output"], early),
         *core.backward(a, r),
         *_rotation(a, r, a.n_kv_head),
         *_rotation(a, r, a.n_head),
@@ -238,7 +241,7 @@ def backward(a, r, given, others=0) -> list[Node]:
         *_projection(a, r, a.n_kv_head, a.key_bias, written * keys),
         *added(states),
         *_head_norm(a, r, a.n_head),
-        *_projection(a, r, a.n_head, a.query_bias, written * queries, states),
+        *_projection(a, r, a.n_head, a.query_bias, written * queries, *kept),
         *added(states),
     ]
 
@@ -259,14 +262,18 @@ def _rotation(a, r, n_head) -> list[Node]:
     return times(_turned(a), nodes)
 
 
-def _projection(a, r, n_head, bias, copied, saved=0) -> list[Node]:
+def _projection(a, r, n_head, bias, copied, saved=0, early=0) -> list[Node]:
     """The gradient of the heads, copied if it does not lie token by token, gives those of a matrix
     and of the states.
     """
     size = bytes_of(r.dtype)
     heads = size * tokens(r) * n_head * a.d_head
-    gradients = size * n_head * a.d_head * (a.d_model + bias) + size * tokens(r) * a.d_model
-    return [(copied * heads, copied * heads), (gradients, heads + saved)]
+    width, states = n_head * a.d_head, size * tokens(r) * a.d_model
+    gradients = size * width * a.d_model, size * bias * width, states
+    return [
+        (copied * heads, copied * heads),
+        *linear(*gradients, heads, saved, early),
+    ]
 
 
 def _head_norm(a, r, n_head) -> list[Node]:

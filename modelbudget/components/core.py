@@ -60,19 +60,13 @@ def keeps_values(a, r):
     return 1 if r.attention == "flash" else _bytes(a, r).values_given
 
 
-def again(a, r) -> list[Node]:
-    """The same, up to the last thing that backward needs."""
-    if r.attention == "flash":
-        return [(_result_of_flash(a, r), 0)]
-    return _written_out(_bytes(a, r), r, 0)
-
-
 def backward(a, r) -> list[Node]:
     """From the gradient of the result to those of queries, keys and values."""
     if r.attention == "math":
         return _back_through_scores(a, _bytes(a, r), r)
     query, key = (bytes_of(r.dtype) * tokens(r) * n * a.d_head for n in (a.n_head, a.n_kv_head))
-    return [(query + 2 * key, query + kept(a, r))]
+    again = [(_result_of_flash(a, r), 0)] if r.recompute == "selective" else []
+    return [*again, (query + 2 * key, query + kept(a, r))]
 
 
 def _bytes(a, r) -> SimpleNamespace:
@@ -154,15 +148,16 @@ def _back_through_scores(a, b, r) -> list[Node]:
 
     What was computed again lives beside the inputs, of which values may be one and the same.
     """
-    computed_again = int(r.recompute == "selective")
-    values = (1 - computed_again * b.values_given) * b.heads
+    selective = int(r.recompute == "selective")
+    values = (1 - selective * b.values_given) * b.heads
     return [
         *times(b.half, [(b.heads, b.result)]),
         (b.result_apart * b.heads, b.result_apart * b.heads),
+        *(_written_out(b, r, 0) if selective else []),
         (b.heads + b.scores, b.heads + values + r.dropout * b.scores),
         (r.dropout * b.scores, r.dropout * (b.scores + b.dropped)),
         (b.scores, 2 * b.scores),
-        (2 * b.heads, b.scores + 2 * b.heads + computed_again * inputs(a, r)),
+        (2 * b.heads, b.scores + 2 * b.heads + selective * inputs(a, r)),
         (b.heads, b.heads),
         *times(b.repeated, [(b.keys, b.heads), (b.keys, b.heads)]),
         (b.heads, b.heads),

@@ -12,6 +12,10 @@ from modelbudget.run import bytes_of, tokens
 from modelbudget.terms import join
 
 
+BEFORE, AFTER = ("pre", "both"), ("post", "output", "both")
+"""Where norms are placed before a part, and where after it."""
+
+
 class LayerFields(MLPFields, AttentionFields):
     parallel: bool = Field(
         False, description="attention and MLP read the same states and are added up together"
@@ -80,15 +84,30 @@ def saved(a, r, mixer: str, second: str):
 def forward(a, r, mixer: str, second: str) -> list[Node]:
     """From the input, which lives already, to all that backward needs.
 
-    Told is attention, which alone may take more than backward does later; of the rest, what stays.
+    Told are attention and the end of the layer, which alone may take more than backward does
+    later; of the rest, what stays.
     """
-    states = bytes_of(r.dtype) * tokens(r) * a.d_model
+    states, masks = bytes_of(r.dtype) * tokens(r) * a.d_model, dropout.saved(a, r)
+    before, after = (int(a.norm_placement in words) for words in (BEFORE, AFTER))
     nodes = []
     if mixer != "none":
-        two_norms = a.parallel * (1 - a.shared_norm)
-        n_norm = int(a.norm_placement in ("pre", "both")) * (1 + two_norms)
+        n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
         nodes = [(n_norm * norm.saved(a, r), 0), *attention.forward(a, r)]
-    return [*nodes, (0, change(nodes) + states - saved(a, r, mixer, second))]
+    # The end runs, when it is computed again, up to what a dropout or a norm saves of it: the
+    # output, which experts sum up, and in a parallel layer attention's beside it; then dropout's,
+    # of which a CPU saves a factor before it multiplies.
+    runs = 1 - (1 - after) * (1 - r.dropout)
+    of_end = masks + after * norm.saved(a, r)
+    rest = saved(a, r, mixer, second) - states - change(nodes)
+    summed = experts.summed(a, r) if second == "experts" else states
+    output = runs * (states + a.parallel * states)
+    dropped = r.dropout * (1 - int(r.kernels == "cpu") * (1 - after)) * states + masks
+    return [
+        *nodes,
+        (0, of_end - rest),
+        (output + runs * (summed - states), runs * (summed - states)),
+        (dropped, output + dropped - of_end),
+    ]
 
 
 def backward(a, r, mixer: str, second: str) -> list[Node]:
@@ -105,7 +124,7 @@ def backward(a, r, mixer: str, second: str) -> list[Node]:
         nodes += times(1 - a.parallel, _input(a, r))
     if mixer != "none":
         of_output, given = _output(a, r)
-        nodes += [*of_output, *attention.backward(a, r, given, shared + straight)]
+        nodes += [*of_output, *attention.backward(a, r, given, shared + straight, straight)]
         nodes += times(two_norms, norm.backward(a, r, residual=1, others=1))
         nodes += _input(a, r)
     return nodes
@@ -129,4 +148,4 @@ def _output(a, r) -> tuple[list[Node], object]:
 
 def _input(a, r) -> list[Node]:
     """The norm before a part, if there is one."""
-    return norm.backward(a, r, residual=1) if a.norm_placement in ("pre", "both") else []
+    return norm.backward(a, r, residual=1) if a.norm_placement in BEFORE else []

@@ -5,8 +5,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from modelbudget.architecture import Architecture, Count
-from modelbudget.components.nodes import Node, added, times
-from modelbudget.run import bytes_of, tokens
+from modelbudget.components.nodes import Node, added, linear, times
+from modelbudget.run import bytes_of, computed_again, tokens
 
 
 class MLPFields(Architecture):
@@ -71,27 +71,37 @@ def flops(a, r, d_ff=None) -> dict:
     return {"gate": a.gated * product, "up": product, "down": product}
 
 
-def backward(a, r, given, reads_alone=1, others=0, width=None, n=None, n_matrix=1) -> list[Node]:
+def backward(a, r, given, reads_alone=1, others=0, width=None) -> list[Node]:
     """From the gradient of the output, of which the last reader frees `given` bytes, to that of
     the input, which is freed if nobody else needs it (`reads_alone`); where others (1 or 0) read
     the input, their gradient is there already.
 
     Down; the gate's product; up, where there is a gate; the activation; the first projection.
-    Experts are n_matrix MLPs side by side, of another width and for another number of tokens.
     """
-    d_ff, n = a.d_ff if width is None else width, tokens(r) if n is None else n
-    size = bytes_of(r.dtype)
-    states, hidden_states = size * n * a.d_model, size * n * d_ff
-    matrix = n_matrix * size * a.d_model * d_ff
-    of_down = matrix + n_matrix * size * a.down_bias * a.d_model
-    projection = matrix + n_matrix * size * a.up_bias * d_ff + states
-    relu = int(a.activation == "relu")  # keeps its value, which down or the product reads too
+    d_ff = a.d_ff if width is None else width
+    size, early = bytes_of(r.dtype), computed_again(r)
+    states, inside = size * tokens(r) * a.d_model, size * tokens(r) * d_ff
+    matrix = size * a.d_model * d_ff
+    down = matrix, size * a.down_bias * a.d_model, inside
+    up = matrix, size * a.up_bias * d_ff, states
+    of_down, of_product, of_bend = hidden_backward(a, inside)
     both = 1 - (1 - others) * (1 - a.gated)
     return [
-        (of_down + hidden_states, (1 - relu * (1 - a.gated)) * hidden_states + given),
-        *times(a.gated, [(2 * hidden_states, (3 - relu) * hidden_states)]),
-        *times(a.gated, [(projection, hidden_states), *times(others, added(states))]),
-        (hidden_states, 2 * hidden_states),
-        (projection, hidden_states + reads_alone * states),
+        *linear(*down, given, of_down, early),
+        *of_product,
+        *times(a.gated, linear(*up, inside, 0, early)),
+        *times(a.gated * others, added(states)),
+        *of_bend,
+        *linear(*up, inside, reads_alone * states, early),
         *times(both, added(states)),
     ]
+
+
+def hidden_backward(a, inside) -> tuple[object, list[Node], list[Node]]:
+    """Between the projections, with hidden states of so many bytes: what down has saved, the
+    gate's product, the activation.
+    """
+    relu = int(a.activation == "relu")  # keeps its value, which down or the product reads too
+    product = [(2 * inside, (3 - relu) * inside)]
+    saved_of_down = (1 - relu * (1 - a.gated)) * inside
+    return saved_of_down, times(a.gated, product), [(inside, 2 * inside)]

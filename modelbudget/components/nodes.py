@@ -28,3 +28,11 @@ def times(switch, nodes: list[Node]) -> list[Node]:
 def added(gradient) -> list[Node]:
     """Two gradients of the same states are added up."""
     return [(gradient, 2 * gradient)]
+
+
+def linear(of_matrix, of_bias, of_input, freed, saved, early) -> list[Node]:
+    """The gradients of a linear layer's matrix, bias and input, from one of which `freed` bytes
+    are freed, as is what was saved: with the node itself, but if that was computed again (`early`),
+    before torch sums up the bias's gradient.
+    """
+    return [(of_matrix + of_input, early * saved), (of_bias, freed + (1 - early) * saved)]

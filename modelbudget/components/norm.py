@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from modelbudget.architecture import Architecture, Count
 from modelbudget.components.nodes import Node, added, times
-from modelbudget.run import bytes_of, exact_bytes, tokens
+from modelbudget.run import bytes_of, computed_again, exact_bytes, tokens
 
 
 class NormFields(Architecture):
@@ -71,8 +71,10 @@ def _composed(a, r, states, of_scale, given, residual, others) -> list[Node]:
     """RMSNorm, x / rms · scale, operation by operation: scale; quotient; rms; squares."""
     rms = exact_bytes(r.dtype) * tokens(r)
     of_quotient = 1 - (1 - given) * (1 - a.norm_scale)
+    early = computed_again(r)
+    scaled = [(2 * states, early * states), (of_scale, (2 - early) * states + given * states)]
     return [
-        *times(a.norm_scale, [(2 * states + of_scale, 2 * states + given * states)]),
+        *times(a.norm_scale, scaled),
         (2 * states + rms, states + of_quotient * states),
         *times(residual, added(states)),
         (3 * rms, 4 * rms),
