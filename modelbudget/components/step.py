@@ -6,17 +6,17 @@ are the running sum. Layers are alike, so from one to the next live bytes change
 amount, and the largest number is met in the first or in the last of them.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
-
 from modelbudget.components import dropout, embedding, layer, norm
+from modelbudget.components.kinds import kinds_of_layers
 from modelbudget.components.nodes import Node, change, times, watched
-from modelbudget.operations import ceil_div, largest, positive
-from modelbudget.run import bytes_of, exact_bytes, tokens
+from modelbudget.operations import largest, positive
+from modelbudget.run import bytes_of, tokens
 
 
 def covered(a, r):
-    return 1
+    """Attention in every layer, with MLPs or experts, whose queries and keys no norm reads."""
+    attention = a.mixers == "attention" and a.qk_norm == "none"
+    return int(attention and "none" not in a.mlps.split())
 
 
 def forward_backward(a, r, before):
@@ -29,7 +29,7 @@ def forward_backward(a, r, before):
     of_end = _kept_at_the_end(a, r)
     peaks, live = watched(before, _head(a, r, logits))
     peaks.append(before + 2 * logits)
-    kinds = list(_kinds(a))
+    kinds = list(kinds_of_layers(a))
     forwards = [layer.forward(a, r, a.mixers, kind.second) for kind in kinds]
     backwards = [_again_and_back(a, r, kind.second) for kind in kinds]
     for kind, forward, backward in zip(kinds, forwards, backwards, strict=True):
@@ -55,35 +55,6 @@ def _kept_at_the_end(a, r):
 def _again_and_back(a, r, second: str) -> list[Node]:
     nodes = layer.backward(a, r, a.mixers, second)
     return [*layer.forward(a, r, a.mixers, second), *nodes] if r.recompute == "full" else nodes
-
-
-class _Kind(NamedTuple):
-    """Layers that are alike: what follows attention, and where they stand."""
-
-    second: str
-    is_there: Any
-    first: Any
-    last: Any
-    before: Callable
-    """How many of them stand before a place."""
-
-
-def _kinds(a) -> Iterator[_Kind]:
-    """The dense layers at the beginning, and one kind for each word of the pattern."""
-    dense, words = a.n_dense_layer, a.mlps.split()
-
-    def dense_before(place):
-        return place + dense - largest(place, dense)
-
-    yield _Kind("mlp", positive(dense), 0, dense - 1, dense_before)
-    period = len(words)
-    for i, word in enumerate(words):
-
-        def before(place, i=i):
-            return ceil_div(largest(place - dense, 0) - i, period)
-
-        last = dense + i + period * (before(a.n_layer) - 1)
-        yield _Kind(word, positive(a.n_layer - dense - i), dense + i, last, before)
 
 
 def _from(a, kinds, nodes, place, sign=1):
@@ -132,67 +103,3 @@ def _embedding(a, r) -> list[Node]:
         (table, factorised * narrow + (1 - factorised) * states),
         (a.tied * table, a.tied * 2 * table),
     ]
-
-
-def optimizer(a, r, parameters):
-    """What an optimizer's step needs beside all that it works on: AdamW's root of the second
-    moment, for all parameters at once or for each in turn.
-
-    In turn, the root is divided, which makes it two, and the one before is still there.
-    """
-    if r.optimizer != "adamw":
-        return 0
-    exact = bytes_of(r.dtype) + r.master_weights * (exact_bytes(r.dtype) - bytes_of(r.dtype))
-    needs, before = [], 0
-    for size, is_there in _tensors(a):
-        needs.append(is_there * 2 * size + before)
-        before = is_there * size + (1 - is_there) * before
-    return exact * (r.foreach * parameters + (1 - r.foreach) * largest(*needs))
-
-
-def _tensors(a) -> list[tuple]:
-    """Numbers in each tensor, in the order in which modules hold them, and whether it is there. Of
-    several layers two tell all neighbours.
-    """
-    layer = [*_attention_tensors(a), *_mlp_tensors(a), *_norm_tensors(a, 1)]
-    layer += _norm_tensors(a, 1 - a.parallel)
-    return [
-        (embedding.token(a), 1),
-        (embedding.position(a), int(a.position == "learned")),
-        *layer,
-        *((size, positive(a.n_layer - 1) * is_there) for size, is_there in layer),
-        *_norm_tensors(a, a.embedding_norm),
-        *_norm_tensors(a, a.final_norm),
-        (embedding.token(a), 1 - a.tied),
-        (embedding.rows(a), a.head_bias),
-    ]
-
-
-def _attention_tensors(a) -> list[tuple]:
-    query, key = a.n_head * a.d_head, a.n_kv_head * a.d_head
-    return [
-        (a.d_model * query, 1),
-        (query, a.query_bias),
-        (a.d_model * key, 1),
-        (key, a.key_bias),
-        (a.d_model * key, 1),
-        (key, a.value_bias),
-        (query * a.d_model, 1),
-        (a.d_model, a.output_bias),
-    ]
-
-
-def _mlp_tensors(a) -> list[tuple]:
-    matrix = a.d_model * a.d_ff
-    return [
-        (matrix, a.gated),
-        (a.d_ff, a.gated * a.up_bias),
-        (matrix, 1),
-        (a.d_ff, a.up_bias),
-        (matrix, 1),
-        (a.d_model, a.down_bias),
-    ]
-
-
-def _norm_tensors(a, is_there) -> list[tuple]:
-    return [(a.d_model, is_there * a.norm_scale), (a.d_model, is_there * a.norm_bias)]
