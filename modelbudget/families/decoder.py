@@ -22,6 +22,7 @@ from modelbudget.components import (
     recompute,
     recurrent,
     step,
+    use,
 )
 from modelbudget.components.embedding import FactorisedFields, HeadFields, PositionFields
 from modelbudget.components.experts import ExpertsFields
@@ -140,7 +141,7 @@ class Decoder(
         if quantity == "cache_bytes":
             return 1
         if quantity == "peak_inference_bytes":
-            return 0
+            return use.covered(a, r)
         if not set(a.mixers.split()) <= {"attention", "none"}:
             return 0
         if r.recompute == "full" and "none" in a.mlps.split():
@@ -234,6 +235,14 @@ class Decoder(
         """What attention remembers of `length` tokens."""
         parts = {"attention": attention.cached(a, r), "latent": latent.cached(a, r)}
         return assemble(a, {}, parts, 0)
+
+    @classmethod
+    def peak_inference_bytes(cls, a, r) -> Terms:
+        """The largest number of bytes that live at once while the prompt is read, and while the
+        next token is computed.
+        """
+        held = total(cls.parameter_bytes(a, r)) + total(cls.cache_bytes(a, r))
+        return part("", use.peaks(a, r, held + embedding.INDEX * tokens(r)))
 
     @staticmethod
     def flops_decode(a, r) -> Terms:

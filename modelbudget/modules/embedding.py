@@ -45,7 +45,7 @@ class Embedding(nn.Module):
             places = torch.arange(start, start + length, device=tokens.device)
             x = x + self.position(self.offset + places)
         elif self.kind == "sinusoidal":
-            x = x + sinusoids(start + length, x.shape[2], x)[start:]
+            x = x + sinusoids(length, x.shape[2], x, start)
         return x
 
     def bias(self, x):
