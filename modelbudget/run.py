@@ -114,11 +114,8 @@ def cannot_remember(architecture) -> str | None:
     """Why a model cannot compute a token from what it remembers of those before, if so."""
     if not architecture.remembers:
         return f"{architecture.name()} keeps no cache"
-    if "recurrent" in architecture.mixers.split():
-        return "recurrent in mixers"
-    if architecture.position in MASKS:
-        return f"position: {architecture.position} adds to scores"
-    return "sinks = true adds to scores" if architecture.sinks else None
+    position = getattr(architecture, "position", None)
+    return f"position: {position} adds to scores" if position in MASKS else None
 
 
 def mistakes_together(architecture, run: Run) -> list[str]:
@@ -138,6 +135,12 @@ def mistakes_together(architecture, run: Run) -> list[str]:
         only_math = "allowed: attention: math"
         if position in MASKS:
             found.append(f"attention = 'flash': position: {position} adds to scores; {only_math}")
+        window = getattr(architecture, "window", 0)
+        if 0 < window < run.length:
+            found.append(
+                f"attention = 'flash': window = {window:,}, of length = {run.length:,}, hides "
+                f"scores; {only_math}"
+            )
         if getattr(architecture, "sinks", False):
             found.append(f"attention = 'flash': sinks = true adds to scores; {only_math}")
         d_head = getattr(architecture, "d_head", FLASH_MULTIPLE)

@@ -41,7 +41,7 @@ def decoders(draw, covered: bool = False) -> Decoder:
     """
     shared = draw(sizes_and_switches())
     parallel = draw(st.booleans())
-    kinds = ["attention"] if covered else ["attention", "latent", "recurrent"]
+    kinds = ["attention"] if covered else ["attention", "local", "latent", "recurrent"]
     mixers = draw(st.lists(st.sampled_from(kinds), min_size=1))[: shared["n_layer"]]
     mlps = draw(st.lists(st.sampled_from(["mlp", "experts"]), min_size=1))[:3]
     if not parallel:
@@ -59,7 +59,9 @@ def decoders(draw, covered: bool = False) -> Decoder:
         **{name: draw(st.booleans()) for name in ("shared_norm", "embedding_norm", "final_norm")},
     }
     fields |= draw(positions(mixers, shared["d_head"], covered))
-    if "attention" in mixers:
+    if "local" in mixers:
+        fields["window"] = draw(small)
+    if {"attention", "local"} & {*mixers}:
         fields |= draw(heads(shared, covered))
     else:
         shared |= dict.fromkeys(ATTENTION_BIASES, False)
@@ -81,7 +83,7 @@ def positions(draw, mixers: list[str], d_head: int, covered: bool) -> dict:
     words = ["none", "learned", "sinusoidal", "rotary", "alibi", "buckets", "relative"]
     if "latent" in mixers:
         words = ["rotary"]
-    elif covered or "attention" not in mixers:
+    elif covered or not {"attention", "local"} & {*mixers}:
         words = words[:4]
     word = draw(st.sampled_from(words))
     sizes = {

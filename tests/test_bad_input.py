@@ -133,6 +133,11 @@ ONE_MISTAKE = {
         "measure: {quantities: [saved_bytes]}",
         ["attention = 'flash'", "alibi adds to scores", "attention: math"],
     ),
+    "flash attention through a window": (
+        "base: mistral-7b-v0.1\nfixed: {dtype: bfloat16, attention: flash}\n"
+        "grid: {length: [4097]}\nmeasure: {quantities: [cache_bytes]}",
+        ["attention = 'flash'", "window = 4,096, of length = 4,097", "attention: math"],
+    ),
     "heads that flash attention does not know": (
         "base: palm-8b\nfixed: {d_head: 264, dtype: bfloat16}\ngrid: {attention: [flash]}\n"
         "measure: {quantities: [saved_bytes]}",
@@ -165,8 +170,8 @@ ONE_MISTAKE = {
         ["dropout = true", "attention: math"],
     ),
     "a cache where there is none": (
-        "base: hybrid-368\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",
-        ["measure.quantities: hybrid keeps no cache"],
+        "base: transformer-xl-standard\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",
+        ["measure.quantities: transformer-xl keeps no cache"],
     ),
     "a cache with a mask": (
         "base: bloom-560m\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",

@@ -153,11 +153,19 @@ def _flash(a, r):
     return _inputs(a, r) + result + sums + int(r.kernels == "gpu") * SEEDS
 
 
-def cached(a, r) -> dict:
+def cached(a, r):
     """Bytes of keys and values: one of each for every key–value head and token (Shazeer 2019, §3;
     Ainslie et al. 2023, §2.2).
     """
-    return {"": bytes_of(r.dtype) * 2 * tokens(r) * a.n_kv_head * a.d_head}
+    return bytes_of(r.dtype) * 2 * tokens(r) * a.n_kv_head * a.d_head
+
+
+def cached_locally(a, r):
+    """Those of the last `window` tokens, or of all while there are fewer (Jiang et al. 2023, §2:
+    rolling buffer cache).
+    """
+    n = a.window - positive(a.window - r.length) * (a.window - r.length)
+    return bytes_of(r.dtype) * 2 * r.batch * n * a.n_kv_head * a.d_head
 
 
 def flops(a, r, products=4) -> dict:

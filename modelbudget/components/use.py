@@ -23,11 +23,13 @@ ANGLE = 4
 
 
 def covered(a, r):
-    """Layers that begin with attention of a kind, or latent attention that writes its scores out:
-    flash attention wants values as wide as keys.
+    """Layers that begin with attention that sees all tokens, or with latent attention that writes
+    its scores out: flash attention wants values as wide as keys.
     """
     mixers = set(a.mixers.split())
-    return int(mixers <= {"attention", "latent"} and ("latent" not in mixers or _written(r)))
+    return int(
+        mixers <= {"attention", "local", "latent"} and ("latent" not in mixers or _written(r))
+    )
 
 
 def peaks(a, r, held) -> dict:
@@ -46,6 +48,7 @@ def _forward(a, s):
     states = _states(a, s)
     parts = {
         "attention": lambda: _attention(a, s),
+        "local": lambda: _attention(a, s),
         "latent": lambda: _latent(a, s),
         "mlp": lambda: _mlp(a, s, a.d_ff),
         "experts": lambda: _experts(a, s),

@@ -46,9 +46,12 @@ def distances(length: int, device):
     return places[:, None] - places[None, :]
 
 
-def causal(length: int, like):
-    """The bias that hides all keys ahead of a query."""
-    hidden = distances(length, like.device) < 0
+def causal(length: int, like, window: int = 0):
+    """The bias that hides all keys ahead of a query, and those that lie `window` or more behind."""
+    distance = distances(length, like.device)
+    hidden = distance < 0
+    if window:
+        hidden = hidden | (distance >= window)
     return torch.zeros_like(hidden, dtype=like.dtype).masked_fill(hidden, -math.inf)
 
 
