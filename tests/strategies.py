@@ -131,7 +131,9 @@ architectures = decoders() | hybrids()
 def runs(draw) -> Run:
     """Every word, switch and size is drawn; the record is legal by construction."""
     kernels, attention = draw(st.sampled_from(["gpu", "cpu"])), draw(st.sampled_from(KERNELS))
-    allowed = FULL if kernels == "cpu" else HALF if attention == "flash" else [*FULL, *HALF]
+    allowed = {"math": [*FULL, *HALF], "flash": HALF, "efficient": ["float32", *HALF]}[attention]
+    if kernels == "cpu":
+        attention, allowed = attention.replace("efficient", "math"), FULL
     dtype = draw(st.sampled_from(allowed))
     drops = (kernels, attention) != ("cpu", "flash")
     return Run(
@@ -148,13 +150,15 @@ def runs(draw) -> Run:
     )
 
 
-KERNELS = ["math", "flash"]
+KERNELS = ["math", "flash", "efficient"]
 
 
 @st.composite
 def decoders_with_known_peaks(draw) -> tuple[Decoder, Run]:
     """Plain layers, all alike; see `components/step.py`."""
     a, run = draw(decoders_that_run())
+    if run.attention == "efficient":
+        run = run.model_copy(update={"attention": "flash", "dtype": "bfloat16"})
     switches = {"qk_norm": "none", "qk_norm_bias": False, "d_emb": 0, "d_rotary": 0}
     switches |= {"norm_placement": "pre", "shared_norm": True, "mixers": "attention", "mlps": "mlp"}
     if run.attention == "math":
@@ -175,6 +179,6 @@ def decoders_that_run(draw) -> tuple[Decoder, Run]:
     a, run = draw(decoders(covered=True)), draw(runs())
     if run.recompute == "full":
         a = a.model_copy(update={"mlps": a.mlps.replace(" none", "")})
-    if run.attention == "flash":
+    if run.attention != "math":
         a = a.model_copy(update={"d_head": 8 * draw(st.integers(1, 2))})
     return a, run

@@ -138,6 +138,15 @@ ONE_MISTAKE = {
         "grid: {length: [4097]}\nmeasure: {quantities: [cache_bytes]}",
         ["attention = 'flash'", "window = 4,096, of length = 4,097", "attention: math"],
     ),
+    "memory-efficient attention of a CPU": (
+        "base: gpt-2-124m\nfixed: {kernels: cpu}\ngrid: {attention: [efficient]}",
+        ["attention = 'efficient'", "kernels: cpu", "attention: math"],
+    ),
+    "heads that memory-efficient attention cannot load": (
+        "base: palm-8b\nfixed: {d_head: 252, dtype: bfloat16}\ngrid: {attention: [efficient]}\n"
+        "measure: {quantities: [saved_bytes]}",
+        ["d_head = 252", "in bfloat16 it takes multiples of 8", "attention: math"],
+    ),
     "heads that flash attention does not know": (
         "base: palm-8b\nfixed: {d_head: 264, dtype: bfloat16}\ngrid: {attention: [flash]}\n"
         "measure: {quantities: [saved_bytes]}",

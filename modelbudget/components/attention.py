@@ -7,11 +7,15 @@ from pydantic import Field, model_validator
 from modelbudget.architecture import Count
 from modelbudget.components import norm
 from modelbudget.components.norm import NormFields
-from modelbudget.operations import positive
+from modelbudget.operations import ceil_div, positive
 from modelbudget.run import bytes_of, exact_bytes, mask_bytes, tokens
 
 SEEDS = 24
 """Bytes of the random state that a GPU's flash attention keeps, with dropout or without."""
+TWO_SEEDS = 16
+"""The same of memory-efficient attention."""
+SUM = 4
+"""Bytes of the logarithm of a row's sum, there."""
 
 
 class AttentionFields(NormFields):
@@ -96,10 +100,12 @@ def saved(a, r) -> dict:
     """
     heads = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
     # Flash attention's result takes the order in memory of its queries. Rotation leaves them head
-    # by head; the output projection wants them token by token, so it copies.
+    # by head; the output projection wants them token by token, so it copies. Memory-efficient
+    # attention writes token by token.
     turned = int(a.position == "rotary") * positive(a.n_head - 1) * positive(r.length - 1)
-    kept_by_core = int(r.attention == "flash" and r.recompute != "selective")
-    core = {"math": _math, "flash": _flash}[r.attention]
+    kept_by_core = int(r.attention != "math" and r.recompute != "selective")
+    turned *= int(r.attention == "flash")
+    core = {"math": _math, "flash": _flash, "efficient": _efficient}[r.attention]
     return {
         "query": bytes_of(r.dtype) * tokens(r) * a.d_model,
         "query_norm": _norm_of_heads(a, r, a.n_head),
@@ -151,6 +157,15 @@ def _flash(a, r):
     result = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
     sums = exact_bytes(r.dtype) * r.batch * a.n_head * r.length
     return _inputs(a, r) + result + sums + int(r.kernels == "gpu") * SEEDS
+
+
+def _efficient(a, r):
+    """As flash attention (Rabe & Staats 2021, §3), with keys and values repeated for each query
+    head, and rows padded to a multiple of 32.
+    """
+    heads = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
+    sums = SUM * r.batch * a.n_head * 32 * ceil_div(r.length, 32)
+    return 4 * heads + sums + TWO_SEEDS
 
 
 def cached(a, r):

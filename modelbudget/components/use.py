@@ -10,7 +10,7 @@ so each kind of part need be told only once.
 from types import SimpleNamespace
 
 from modelbudget.components import embedding
-from modelbudget.components.attention import SEEDS
+from modelbudget.components.attention import SEEDS, TWO_SEEDS
 from modelbudget.components.pattern import instances
 from modelbudget.operations import ceil_div, largest, positive
 from modelbudget.run import bytes_of, exact_bytes
@@ -23,13 +23,11 @@ ANGLE = 4
 
 
 def covered(a, r):
-    """Layers that begin with attention that sees all tokens, or with latent attention that writes
-    its scores out: flash attention wants values as wide as keys.
+    """Layers that begin with attention that sees all tokens, or with latent attention, but for
+    flash, which wants values as wide as keys.
     """
-    mixers = set(a.mixers.split())
-    return int(
-        mixers <= {"attention", "local", "latent"} and ("latent" not in mixers or _written(r))
-    )
+    kinds = {"attention", "local"} | ({"latent"} if r.attention != "flash" else set())
+    return int(set(a.mixers.split()) <= kinds)
 
 
 def peaks(a, r, held) -> dict:
@@ -85,11 +83,6 @@ def _when(switch, nodes: list[Node]) -> list[Node]:
 
 def _size(s) -> int:
     return bytes_of(s.run.dtype)
-
-
-def _written(r) -> bool:
-    """Whether attention's scores are written out in memory."""
-    return r.attention == "math"
 
 
 def _tokens(s):
@@ -195,7 +188,7 @@ def _attention(a, s) -> list[Node]:
     heads = SimpleNamespace(n=a.n_head, n_kv=a.n_kv_head, d_key=a.d_head, d_value=a.d_head)
     heads.query_copied = (1 - rotary) * positive(s.run.batch - 1) * by_head
     heads.value_copied = 0
-    copied = by_head * (1 if _written(s.run) else rotary)
+    copied = by_head * {"math": 1, "flash": rotary, "efficient": 0}[s.run.attention]
     return [
         (query, 0),
         *_norm_of_heads(a, s, a.n_head),
@@ -247,7 +240,11 @@ def _core(s, heads) -> list[Node]:
     """What each query finds among the keys."""
     size, exact = _size(s), exact_bytes(s.run.dtype)
     queries, keys = _tokens(s) * heads.n, s.run.batch * s.run.length
-    if not _written(s.run):
+    if s.run.attention == "efficient":
+        repeated = size * keys * heads.n * (heads.d_key + heads.d_value)
+        repeated *= positive(heads.n - heads.n_kv)
+        return [(repeated + size * queries * heads.d_value + TWO_SEEDS, repeated + TWO_SEEDS)]
+    if s.run.attention == "flash":
         sums = exact * queries + int(s.run.kernels == "gpu") * SEEDS
         return [(size * queries * heads.d_value + sums, sums)]
     grouped, masked = positive(heads.n - heads.n_kv), positive(s.new - 1)
@@ -290,7 +287,7 @@ def _latent(a, s) -> list[Node]:
     heads = SimpleNamespace(n=a.n_head, n_kv=a.n_head, d_key=a.d_nope + a.d_rope)
     heads.d_value, heads.query_copied = a.d_value, 0
     heads.value_copied = positive(batch - 1) * by_head * positive(length - 1)
-    copied = by_head * positive(s.new - 1)
+    copied = by_head * positive(s.new - 1) * int(s.run.attention == "math")
     compressed = positive(a.q_lora_rank)
     return [
         *_when(compressed, [(narrow, 0), *_norm(a, s, a.q_lora_rank), (0, narrow)]),

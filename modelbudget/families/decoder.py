@@ -159,7 +159,9 @@ class Decoder(
             return 0
         if a.position not in ("none", "learned", "sinusoidal", "rotary"):
             return 0
-        steps = step.covered(a, r) if quantity == "peak_training_bytes" else 1
+        steps = 1
+        if quantity == "peak_training_bytes":
+            steps = step.covered(a, r) * int(r.attention != "efficient")
         return steps * sees_all * (1 - a.sinks)
 
     @staticmethod
@@ -202,10 +204,10 @@ class Decoder(
     @staticmethod
     def flops_backward(a, r) -> Terms:
         """Each product again twice, for the gradients of both its factors, and what is computed
-        again. Flash attention always computes its scores again: five products instead of four
-        (Dao 2024, §3.1.2).
+        again. Flash and memory-efficient attention always compute their scores again: five products
+        instead of four (Dao 2024, §3.1.2).
         """
-        products = {"math": 4, "flash": 5}[r.attention]
+        products = {"math": 4, "flash": 5, "efficient": 5}[r.attention]
         parts = {
             "attention": attention.flops(a, r, products),
             "mlp": mlp.flops(a, r),
