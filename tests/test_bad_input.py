@@ -150,6 +150,20 @@ ONE_MISTAKE = {
         "measure: {quantities: [saved_bytes]}",
         ["attention = 'flash'", "alibi adds to scores", "attention: math"],
     ),
+    "flash attention through a window": (
+        "base: mistral-7b-v0.1\nfixed: {dtype: bfloat16, attention: flash}\n"
+        "grid: {length: [4097]}\nmeasure: {quantities: [cache_bytes]}",
+        ["attention = 'flash'", "window = 4,096, of length = 4,097", "attention: math"],
+    ),
+    "memory-efficient attention of a CPU": (
+        "base: gpt-2-124m\nfixed: {kernels: cpu}\ngrid: {attention: [efficient]}",
+        ["attention = 'efficient'", "kernels: cpu", "attention: math"],
+    ),
+    "heads that memory-efficient attention cannot load": (
+        "base: palm-8b\nfixed: {d_head: 252, dtype: bfloat16}\ngrid: {attention: [efficient]}\n"
+        "measure: {quantities: [saved_bytes]}",
+        ["d_head = 252", "in bfloat16 it takes multiples of 8", "attention: math"],
+    ),
     "heads that flash attention does not know": (
         "base: palm-8b\nfixed: {d_head: 264, dtype: bfloat16}\ngrid: {attention: [flash]}\n"
         "measure: {quantities: [saved_bytes]}",
@@ -182,8 +196,8 @@ ONE_MISTAKE = {
         ["dropout = true", "attention: math"],
     ),
     "a cache where there is none": (
-        "base: hybrid-368\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",
-        ["measure.quantities: hybrid keeps no cache"],
+        "base: transformer-xl-standard\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",
+        ["measure.quantities: transformer-xl keeps no cache"],
     ),
     "a cache with a mask": (
         "base: bloom-560m\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",

@@ -15,7 +15,7 @@ from modelbudget.run import bytes_of, tokens
 
 def covered(a, r):
     """Attention in every layer, with MLPs or experts, whose queries and keys no norm reads."""
-    attention = a.mixers == "attention" and a.qk_norm == "none"
+    attention = a.mixers == "attention" and a.qk_norm == "none" and r.attention != "efficient"
     return int(attention and "none" not in a.mlps.split())
 
 
