@@ -104,8 +104,9 @@ def _look(
     counts = count(model)
     if device != "meta" and (trains(measure) or is_used(measure)):
         initialise(model)
-    used = infer(model, run) if is_used(measure) else {}
-    trained = train(model, run, set(measure.quantities)) if trains(measure) else {}
+    asked = set(measure.quantities)
+    used = infer(model, run, asked) if is_used(measure) else {}
+    trained = train(model, run, asked) if trains(measure) else {}
     return counts, used | trained
 
 
