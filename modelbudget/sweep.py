@@ -112,8 +112,10 @@ class Measure(_Strict):
 class Sweep(_Strict):
     """One sweep: a question, a base, and the points at which to ask it."""
 
-    title: str = Field(min_length=1)
-    question: str = Field(min_length=1, description="Markdown: what this sweep asks, and why")
+    title: str = Field(min_length=1, max_length=200)
+    question: str = Field(
+        min_length=1, max_length=20_000, description="Markdown: what this sweep asks, and why"
+    )
     base: str | None = Field(
         None,
         description="a family, a series or a model (see configs/models), or the path of a "
@@ -135,7 +137,9 @@ class Sweep(_Strict):
         {}, description="fields that follow from others, e.g. d_ff: 4 * d_model"
     )
     constraints: list[str] = Field(
-        [], description="points that break one are dropped, e.g. d_model % n_head = 0"
+        [],
+        max_length=100,
+        description="points that break one are dropped, e.g. d_model % n_head = 0",
     )
     measure: Measure = Measure()
     headline: str | None = Field(
@@ -164,6 +168,13 @@ class Sweep(_Strict):
             raise ValueError(f"derive.{name}: is set by fixed, grid or points too; keep one")
         for name in sorted(self.fixed.keys() & self.grid.keys()):
             raise ValueError(f"fixed.{name}: is a grid axis too; keep one")
+        return self
+
+    @model_validator(mode="after")
+    def has_few_values(self) -> Self:
+        n = sum(axis.steps if isinstance(axis, Range) else len(axis) for axis in self.grid.values())
+        if n > MAX_POINTS:
+            raise ValueError(f"grid: {n:,} values in all; at most {MAX_POINTS:,} are allowed")
         return self
 
     def axes(self) -> dict[str, list[Value]]:

@@ -3,8 +3,11 @@
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -61,8 +64,9 @@ def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
     return found
 
 
-def chosen_sweeps(wanted: str | list[str] | None) -> list[Expanded]:
-    """The sweeps that were asked for, or all, checked and expanded.
+def chosen_sweeps(wanted: str | list[str] | None, here: bool = True) -> list[Expanded]:
+    """The sweeps that were asked for, or all, checked and expanded; where the models will be
+    measured on this machine, also against its devices.
 
     Raises InputError with the mistakes of all files together.
     """
@@ -82,7 +86,8 @@ def chosen_sweeps(wanted: str | list[str] | None) -> list[Expanded]:
                 sweeps.append(expand(files[name], catalogue))
         except InputError as error:
             mistakes += error.mistakes
-    mistakes += [line for sweep in sweeps for line in _out_of_reach(sweep)]
+    if here:
+        mistakes += [line for sweep in sweeps for line in _out_of_reach(sweep)]
     if mistakes:
         raise InputError(mistakes)
     return sweeps
@@ -119,6 +124,37 @@ def _has_cuda() -> bool:
     import torch  # a second, paid only by who asks for a GPU
 
     return torch.cuda.is_available()
+
+
+def shards(sweeps: dict[str, Expanded], n_points: Any) -> dict[str, int]:
+    """Into how many jobs the measuring of each sweep is split, when one takes at most `n_points`;
+    None leaves each sweep whole.
+
+    Raises InputError for what is no number of points.
+    """
+    if n_points is None:
+        return dict.fromkeys(sweeps, 1)
+    if type(n_points) is not int or n_points < 1:
+        raise InputError(
+            [f"--config shard={n_points}: must be a whole number of points, at least 1"]
+        )
+    return {name: math.ceil(len(sweep.points) / n_points) for name, sweep in sweeps.items()}
+
+
+def shards_of(sweep: str, shards: dict[str, int], kind: str) -> list[str]:
+    """The files of one kind that the jobs of a sweep leave."""
+    n = shards[sweep]
+    return [f"results/{sweep}/shards/{i}-of-{n}.{kind}" for i in range(1, n + 1)]
+
+
+def one_of(names: Iterable[str]) -> str:
+    """A pattern for these names alone, for a wildcard; of no names, one that nothing matches."""
+    return "|".join(names) or "(?!)"
+
+
+def gpus(expanded: Expanded) -> int | None:
+    """How many GPUs an executor should ask for: one where the sweep names the device."""
+    return 1 if expanded.sweep.measure.device == "cuda" else None
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -87,7 +87,10 @@ ONE_MISTAKE = {
     "expression calls": (GOOD + "derive: {d_ff: open('x')}", ["calls 'open'", "allowed: +"]),
     "expression reaches inside": (GOOD + "derive: {d_ff: d_model.real}", ["attribute"]),
     "expression has a power": (GOOD + "derive: {d_ff: 9 ** 9 ** 9}", ["pow", "allowed: +"]),
-    "expression is text": (GOOD + "derive: {d_ff: \"'a' * 9\"}", ["d_ff", "whole number"]),
+    "expression multiplies text": (
+        GOOD + "derive: {d_ff: \"'a' * 9\"}",
+        ["d_ff", "'a' is not a number"],
+    ),
     "expression about a field that a point lacks": (
         "points: [{base: palm-8b}, {base: embedding, n_vocab: 2, d_model: 3}]\n"
         "constraints: [n_layer > 3]",

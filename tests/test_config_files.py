@@ -302,7 +302,10 @@ BAD = {
         ["architectures[0] = 'pipeline'", "not a model class"],
     ),
     "architectures that is no list": (LLAMA | {"architectures": "x"}, ["architectures = 'x'"]),
-    "10^18 layers": (LLAMA | {"num_hidden_layers": 10**18}, ["past 9,223,372,036,854,775,807"]),
+    "10^18 layers": (
+        LLAMA | {"num_hidden_layers": 10**18},
+        ["n_layer = 1000000000000000000: must be at most 10,000", "num_hidden_layers"],
+    ),
     "10^18 layers without a formula": (
         XLNET | {"n_layer": 10**18},
         ["n_layer = 1000000000000000000", "at most 10,000"],

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from modelbudget.architecture import Count
+from modelbudget.architecture import Depth
 from modelbudget.components import attention, embedding, mlp, norm, recurrent
 from modelbudget.components.attention import AttentionFields
 from modelbudget.components.embedding import HeadFields, TokenFields
@@ -17,7 +17,7 @@ class Hybrid(HeadFields, MLPFields, RecurrentFields, AttentionFields, TokenField
     Attention has two norms, one before the cells and one between the cells and its projections.
     """
 
-    n_layer: Count = Field(description="layers, each recurrent cells, attention and MLP")
+    n_layer: Depth = Field(description="layers, each recurrent cells, attention and MLP")
 
     @staticmethod
     def parameters(a) -> Terms:

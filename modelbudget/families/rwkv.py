@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from modelbudget.architecture import Count
+from modelbudget.architecture import Depth
 from modelbudget.components import norm, rwkv, words
 from modelbudget.components.norm import NormFields
 from modelbudget.components.rwkv import RWKVFields
@@ -13,7 +13,7 @@ from modelbudget.terms import Terms, part
 class RWKV(NormFields, RWKVFields, WordFields):
     """Every layer is a time mixer and a channel mixer, each behind a norm."""
 
-    n_layer: Count = Field(description="layers, each one time mixer and one channel mixer")
+    n_layer: Depth = Field(description="layers, each one time mixer and one channel mixer")
 
     @staticmethod
     def parameters(a) -> Terms:

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from modelbudget.architecture import Count
+from modelbudget.architecture import Depth
 from modelbudget.components import norm, selective_scan, state_space_dual, words
 from modelbudget.components.norm import NormFields
 from modelbudget.components.selective_scan import SelectiveScanFields
@@ -14,7 +14,7 @@ from modelbudget.terms import Terms, part
 class SelectiveScan(NormFields, SelectiveScanFields, WordFields):
     """Mamba: every layer is a norm and a selective scan; there is no attention and no MLP."""
 
-    n_layer: Count = Field(description="layers, each one norm and one scan")
+    n_layer: Depth = Field(description="layers, each one norm and one scan")
 
     @staticmethod
     def parameters(a) -> Terms:
@@ -30,7 +30,7 @@ class SelectiveScan(NormFields, SelectiveScanFields, WordFields):
 class StateSpaceDual(NormFields, StateSpaceDualFields, WordFields):
     """Mamba-2: as Mamba, with heads."""
 
-    n_layer: Count = Field(description="layers, each one norm and one scan")
+    n_layer: Depth = Field(description="layers, each one norm and one scan")
 
     @staticmethod
     def parameters(a) -> Terms:

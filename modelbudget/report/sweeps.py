@@ -13,7 +13,9 @@ from modelbudget.report.walk import steps
 from modelbudget.report.zoo import zoo_section
 
 MOST_FAILED = 50
-_MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True}).enable("smartquotes")
+# No HTML, and no pictures: the page would ask other machines for them.
+_MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True})
+_MARKDOWN.enable("smartquotes").disable("image")
 
 
 def sweep_section(

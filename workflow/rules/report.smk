@@ -37,7 +37,16 @@ rule report:
         "../../environment.yml"
     threads: 1
     params:
-        code=code("report", "charts", "compare.py", "components", "families", "readings", "zoo.py"),
+        code=code(
+            "report",
+            "charts",
+            "compare.py",
+            "components",
+            "families",
+            "readings",
+            "spreadsheet.py",
+            "zoo.py",
+        ),
     message:
         "write the report"
     script:
