@@ -38,8 +38,8 @@ RECORDED = sorted((ROOT / "tests" / "golden").glob("cuda-*.json"))
         ([10 * MIB], 10 * MIB, 10 * MIB),
         ([10 * MIB + 1], 10 * MIB + 512, 12 * MIB),
         ([11 * MIB + MIB // 2], 12 * MIB, 12 * MIB),
-        # 1.5 MiB go into what the 12.5 MiB leave of 14, and not into what 20 MiB leave.
-        ([2 * MIB, 25 * MIB // 2, 3 * MIB // 2], 16 * MIB, 34 * MIB),
+        # 1.5 MiB go into what the 12.5 leave of 14, and so the 18 that the 2 leave of 20 are whole.
+        ([25 * MIB // 2, 2 * MIB, 3 * MIB // 2, 18 * MIB], 34 * MIB, 34 * MIB),
         # Small blocks never go into what a large one leaves.
         ([2 * MIB, 4], 2 * MIB + 512, 22 * MIB),
         # GPT-2 124M's words keep all of 148 MiB for their 147.24; its positions are 3 of 20.
