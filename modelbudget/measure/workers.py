@@ -99,8 +99,9 @@ class _Worker:
         self.process.join()
 
     def kill(self) -> None:
-        # What died by itself keeps its own exit code.
-        os.killpg(self.process.pid, signal.SIGKILL)
+        # What died by itself keeps its own exit code, and may have left nothing to kill.
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.join()
 
     def _tell(self, number: int | None) -> None:
