@@ -28,6 +28,13 @@ OF_TRAINING = frozenset(get_args(OfTraining))
 """Quantities that only a step of training shows."""
 OF_INFERENCE = frozenset(get_args(OfInference))
 """Quantities that only use shows: a prompt, and a token after it."""
+FITS = {
+    "training": frozenset({"peak_training_bytes"}),
+    "use": frozenset({"parameter_bytes", "cache_bytes"}),
+}
+"""What must fit into a device's memory: in training the worst moment of a step; in use the
+parameters, and what is remembered of the text.
+"""
 
 
 class _Strict(BaseModel):
@@ -73,6 +80,9 @@ Axis = Annotated[
 ]
 
 
+Solvable = Literal["batch", "length", "n_layer"]
+
+
 class Measure(_Strict):
     """What to measure, and where."""
 
@@ -114,6 +124,12 @@ class Sweep(_Strict):
         [], description="points that break one are dropped, e.g. d_model % n_head = 0"
     )
     measure: Measure = Measure()
+    fit: list[Solvable] = Field(
+        [],
+        description="the largest of each that the accelerators of configs/accelerators.yaml hold, "
+        "in training where peak_training_bytes is measured, in use where parameter_bytes and "
+        "cache_bytes are",
+    )
     headline: str | None = Field(
         None, description="label of the point that the report opens with; else it is the largest"
     )
@@ -125,6 +141,16 @@ class Sweep(_Strict):
             raise ValueError("grid and points are both empty: give one of them, or models: all")
         if self.grid and self.base is None:
             raise ValueError("base: missing; a grid needs one")
+        return self
+
+    @model_validator(mode="after")
+    def fits_what_is_measured(self) -> Self:
+        measured = set(self.measure.quantities)
+        if self.fit and not any(needs <= measured for needs in FITS.values()):
+            raise ValueError(
+                "fit: needs peak_training_bytes, or parameter_bytes and cache_bytes, in "
+                "measure.quantities"
+            )
         return self
 
     @model_validator(mode="after")

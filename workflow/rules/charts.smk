@@ -6,6 +6,7 @@ rule charts:
     input:
         summary="results/{sweep}/sweep.json",
         comparison="results/{sweep}/comparison.parquet",
+        accelerators=plan.ACCELERATORS,
         zoo=lambda wildcards: plan.zoo_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
     output:
         charts=report(
