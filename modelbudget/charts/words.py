@@ -19,6 +19,11 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def gigabytes(value: int) -> str:
+    """As data sheets print it: 141000000000 → 141 GB, 2798123456 → 2.8 GB."""
+    return f"{float(f'{value / 10**9:.3g}'):,g} GB"
+
+
 def percent(share: float) -> str:
     """A share with as many digits as tell it from nothing and from all."""
     hundredths = 100 * share
