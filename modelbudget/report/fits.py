@@ -1,0 +1,79 @@
+"""What each accelerator holds of each model: tables of solved sizes."""
+
+import polars as pl
+from markupsafe import Markup
+
+from modelbudget.charts.words import count, gigabytes
+from modelbudget.fit import ENDLESS
+from modelbudget.report import tables
+from modelbudget.report.results import SweepResult
+
+PURPOSES = {
+    "training": "at the worst moment of a training step",
+    "use": "with the parameters and what is remembered of the text",
+}
+FIELDS = {
+    "batch": ("Largest batch", ("length",)),
+    "length": ("Longest sequence, alone in its batch", ()),
+    "n_layer": ("Most layers of this width", ("batch", "length", "n_layer")),
+}
+"""What a table is called, and which of a point's own fields stand beside the answers."""
+
+
+def fits_section(sweep: SweepResult) -> dict | None:
+    """One table for each purpose and field, models by accelerators."""
+    fit = sweep.fit
+    if fit is None:
+        return None
+    fit = fit.join(sweep.points.select("point", "batch", "length", "n_layer"), on="point")
+    looked_at, wrong = fit["confirmed"].count(), fit.filter(~pl.col("confirmed")).height
+    return {
+        "tables": [
+            _table(cells, purpose, field)
+            for (purpose, field), cells in fit.group_by("purpose", "field", maintain_order=True)
+        ],
+        "checked": f"{count(looked_at - wrong)} of {count(looked_at)} that were looked at",
+        "agrees": not wrong,
+    }
+
+
+def _table(cells: pl.DataFrame, purpose: str, field: str) -> Markup:
+    words, beside = FIELDS[field]
+    rows = [
+        {"model": model["label"][0]}
+        | {f"its {name}" if name == field else name: model[name][0] for name in beside}
+        | {
+            f"{cell['device']} {gigabytes(cell['memory'])}": _cell(cell)
+            for cell in model.iter_rows(named=True)
+        }
+        for _, model in cells.group_by("point", maintain_order=True)
+    ]
+    answers = [name for name in rows[0] if name.endswith("GB")]
+    return tables.table(
+        rows,
+        f"{words} {PURPOSES[purpose]}",
+        numbers=tuple(name for name in rows[0] if name != "model"),
+        html=tuple(answers),
+    )
+
+
+def _cell(cell: dict) -> Markup:
+    """The solved number, and what is to be said about it; where nothing fits, how many times the
+    memory the least would take.
+    """
+    if cell["value"] is None:
+        return Markup("<small>no formula</small>")
+    if not cell["value"]:
+        text = Markup("– <small>{} ×</small>").format(_times(cell))
+    elif cell["value"] == ENDLESS:
+        text = Markup("<small>any</small>")
+    else:
+        at_most = Markup(" <small>its most</small>") if cell["bounded"] else ""
+        text = Markup("{}{}").format(count(cell["value"]), at_most)
+    if cell["confirmed"] is False:
+        return Markup('<span class="disagrees">{} not as measured</span>').format(text)
+    return text if cell["confirmed"] else text + Markup("<small>*</small>")
+
+
+def _times(cell: dict) -> str:
+    return f"{cell['bytes_beyond'] / cell['memory']:,.1f}"
