@@ -28,9 +28,10 @@ def growth(comparison: pl.DataFrame, quantity: str) -> alt.LayerChart:
     """
     rows = _sums(comparison, quantity)
     series = rows["series"].unique(maintain_order=True).to_list()
+    models = _sums(comparison, "parameter_bytes") if quantity == "cache_bytes" else rows.clear()
     base = alt.Chart(rows).encode(
         x=_length(rows),
-        y=_bytes(rows, quantity),
+        y=_bytes(quantity, [*rows["value"], *models["value"]]),
         tooltip=[
             alt.Tooltip("series:N", title="where"),
             alt.Tooltip("length:Q", format=","),
@@ -41,11 +42,7 @@ def growth(comparison: pl.DataFrame, quantity: str) -> alt.LayerChart:
     dash = alt.StrokeDash("series:N", title=None, sort=series, legend=legend)
     lines = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=dash)
     dots = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
-    marks, finding = (
-        _against_parameters(comparison, rows)
-        if quantity == "cache_bytes"
-        else _where_squares_take_over(rows)
-    )
+    marks, finding = _where_squares_take_over(rows) if models.is_empty() else _against(models, rows)
     chart = alt.layer(*marks, lines, dots).properties(width=theme.WIDTH - MARGIN, height=280)
     return theme.framed(chart, TITLES[quantity], finding, MARGIN)
 
@@ -77,12 +74,12 @@ def _length(rows: pl.DataFrame) -> alt.X:
     )
 
 
-def _bytes(rows: pl.DataFrame, quantity: str) -> alt.Y:
-    low, high = rows["value"].min(), rows["value"].max()
+def _bytes(quantity: str, values: list[int]) -> alt.Y:
+    low, high = min(values), max(values)
     return alt.Y(
         "value:Q",
         title=UNITS[quantity],
-        scale=alt.Scale(type="log", nice=False, domain=[low, high], clamp=True),
+        scale=alt.Scale(type="log", nice=False, domain=[low, high]),
         axis=alt.Axis(labelExpr=theme.SHORT, minExtent=34, maxExtent=34, **theme.ticks(low, high)),
     )
 
@@ -135,38 +132,22 @@ def _where_squares_take_over(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
     ], finding
 
 
-def _against_parameters(
-    comparison: pl.DataFrame, rows: pl.DataFrame
-) -> tuple[list[alt.Chart], str]:
-    """A band from the smallest to the largest of the models, and for each line the length at which
-    it reaches its own model.
+def _against(models: pl.DataFrame, rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
+    """A band from the smallest to the largest of the models' own parameters, and for each line the
+    length at which it reaches its own model.
     """
-    models = dict(_sums(comparison, "parameter_bytes").select("series", "value").iter_rows())
-    if not models:
-        return [], _ends(rows)
+    own = dict(models.select("series", "value").iter_rows())
     told = [
-        f"{count(math.ceil((models[name] - constant) / slope))} tokens ({name})"
+        f"{count(math.ceil((own[name] - constant) / slope))} tokens ({name})"
         for name, (constant, slope, square) in _of_each_series(rows)
         if slope and not square
     ]
-    low, high = min(models.values()), max(models.values())
-    band = pl.DataFrame([{"low": low, "high": high}])
-    words = f"the models' own parameters: {gigabytes(low)} to {gigabytes(high)}"
-    if low == high:
-        words = f"the model's own parameters: {gigabytes(low)}"
-    area = alt.Chart(band).mark_rect(color=theme.DIFFERS, opacity=0.25).encode(
-        y=alt.Y("low:Q"), y2="high:Q"
-    )  # fmt: skip
-    text = alt.Chart(band).mark_text(
-        color=theme.DIFFERS, align="left", baseline="bottom", dx=4, dy=-4
-    ).encode(x=alt.value(0), y="high:Q", text=alt.value(words))  # fmt: skip
-    return [area, text], (
-        f"The text outweighs the model from {', '.join(told)} on, one sequence at a time."
-        if told
-        else _ends(rows)
-    )
-
-
-def _ends(rows: pl.DataFrame) -> str:
-    last = rows.sort("length").row(-1, named=True)
-    return f"{count(last['value'])} bytes at length = {count(last['length'])} ({last['series']})."
+    low, high = min(own.values()), max(own.values())
+    band = alt.Chart(pl.DataFrame([{"low": low, "high": high}]))
+    words = gigabytes(low) if low == high else f"{gigabytes(low)} to {gigabytes(high)}"
+    area = band.mark_rect(color=theme.DIFFERS, stroke=theme.DIFFERS, opacity=0.25)
+    text = band.mark_text(color=theme.DIFFERS, align="left", baseline="top", dx=4, dy=5)
+    return [
+        area.encode(y="low:Q", y2="high:Q"),
+        text.encode(x=alt.value(0), y="low:Q", text=alt.value(f"own parameters: {words}")),
+    ], f"The text outweighs the model from {', '.join(told) or 'no length'} on, one at a time."

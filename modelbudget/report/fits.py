@@ -15,7 +15,7 @@ PURPOSES = {
 FIELDS = {
     "batch": ("Largest batch", ("length",)),
     "length": ("Longest sequence, alone in its batch", ()),
-    "n_layer": ("Most layers of this width", ("batch", "length", "n_layer")),
+    "n_layer": ("Most layers of this width and batch", ("n_layer",)),
 }
 """What a table is called, and which of a point's own fields stand beside the answers."""
 
