@@ -150,4 +150,4 @@ def _against(models: pl.DataFrame, rows: pl.DataFrame) -> tuple[list[alt.Chart],
     return [
         area.encode(y="low:Q", y2="high:Q"),
         text.encode(x=alt.value(0), y="low:Q", text=alt.value(f"own parameters: {words}")),
-    ], f"The text outweighs the model from {', '.join(told) or 'no length'} on, one at a time."
+    ], f"The text outweighs the model from {', '.join(told) or 'no length'} on, in one sequence."

@@ -42,10 +42,7 @@ def _table(cells: pl.DataFrame, purpose: str, field: str) -> Markup:
     rows = [
         {"model": model["label"][0]}
         | {f"its {name}" if name == field else name: model[name][0] for name in beside}
-        | {
-            f"{cell['device']} {gigabytes(cell['memory'])}": _cell(cell)
-            for cell in model.iter_rows(named=True)
-        }
+        | {_heading(cell): _cell(cell) for cell in model.iter_rows(named=True)}
         for _, model in cells.group_by("point", maintain_order=True)
     ]
     answers = [name for name in rows[0] if name.endswith("GB")]
@@ -55,6 +52,10 @@ def _table(cells: pl.DataFrame, purpose: str, field: str) -> Markup:
         numbers=tuple(name for name in rows[0] if name != "model"),
         html=tuple(answers),
     )
+
+
+def _heading(cell: dict) -> str:
+    return f"{cell['device']} {gigabytes(cell['memory'])}".replace(" GB", "\N{NO-BREAK SPACE}GB")
 
 
 def _cell(cell: dict) -> Markup:

@@ -38,18 +38,17 @@ def component_rows(
     comparison: pl.DataFrame,
     quantity: str = "parameters",
     with_numbers: bool = False,
-    written: bool = True,
 ) -> list[dict]:
     """One row for each component of a quantity of a point, in the order of its formulas.
 
     `comparison` holds the rows of this point. `with_numbers` adds, below each formula, its numbers.
-    Where a formula is not `written` out, its values still are.
     """
     found = {
         row["component"]: row
         for row in comparison.filter(pl.col("quantity") == quantity).iter_rows(named=True)
     }
-    terms = formulas(point, quantity) if written else {}
+    known = any(row["formula"] for row in found.values())
+    terms = formulas(point, quantity) if known else {}
     order = [name for name in terms if name in found] + [n for n in found if n not in terms]
     total = sum(row["measured"] or 0 for row in found.values())
     return [

@@ -38,7 +38,16 @@ rule report:
         "../../environment.yml"
     threads: 1
     params:
-        code=code("report", "charts", "components", "families", "readings", "zoo.py"),
+        code=code(
+            "report",
+            "charts",
+            "components",
+            "families",
+            "fit.py",
+            "readings",
+            "rule_of_thumb.py",
+            "zoo.py",
+        ),
     message:
         "write the report"
     script:
