@@ -9,7 +9,7 @@ import altair as alt
 import polars as pl
 
 from modelbudget.charts import theme
-from modelbudget.charts.words import UNITS, count, field_title, gigabytes
+from modelbudget.charts.words import UNITS, count, field_title, si_bytes
 
 MARGIN = 62
 TITLES = {
@@ -144,7 +144,7 @@ def _against(models: pl.DataFrame, rows: pl.DataFrame) -> tuple[list[alt.Chart],
     ]
     low, high = min(own.values()), max(own.values())
     band = alt.Chart(pl.DataFrame([{"low": low, "high": high}]))
-    words = gigabytes(low) if low == high else f"{gigabytes(low)} to {gigabytes(high)}"
+    words = si_bytes(low) if low == high else f"{si_bytes(low)} to {si_bytes(high)}"
     area = band.mark_rect(color=theme.DIFFERS, stroke=theme.DIFFERS, opacity=0.25)
     text = band.mark_text(color=theme.DIFFERS, align="left", baseline="top", dx=4, dy=5)
     return [

@@ -7,7 +7,7 @@ from modelbudget.accelerators import Accelerator
 from modelbudget.charts import theme
 from modelbudget.charts.bars import DIGIT
 from modelbudget.charts.groups import MEMORY, group_of
-from modelbudget.charts.words import count, gigabytes, percent
+from modelbudget.charts.words import count, percent, si_bytes
 
 STATES = ("parameter_bytes", "optimizer_bytes", "gradient_bytes", "saved_bytes")
 NEEDS = frozenset((*STATES, "peak_training_bytes"))
@@ -124,7 +124,7 @@ def stacks(table: pl.DataFrame) -> alt.LayerChart:
     titles = models.select(
         "label",
         line=pl.concat_str("point", pl.lit(" ")),
-        total=pl.col("worst").map_elements(gigabytes, pl.String),
+        total=pl.col("worst").map_elements(si_bytes, pl.String),
     )
     room = DIGIT * (titles["total"].str.len_chars().max() + 1)
     text = alt.Chart(titles).encode(y=y)
@@ -178,8 +178,8 @@ def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> alt
         "worst",
         total=pl.col("worst").map_elements(count, pl.String),
     )
-    memory = device_lines(devices)
-    ends = [*models["worst"], *memory["bytes"]]
+    lines = device_lines(devices)
+    ends = [*models["worst"], *lines["bytes"]]
     domain = [min(ends) / 1.5, max(ends) * 1.5]
     x = alt.X(
         "worst:Q",
@@ -191,8 +191,8 @@ def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> alt
     names = alt.Chart(models).encode(y=y)
     room = DIGIT * (models["total"].str.len_chars().max() + 1)
     chart = alt.layer(
-        alt.Chart(memory).mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]).encode(x="bytes:Q"),
-        alt.Chart(memory)
+        alt.Chart(lines).mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]).encode(x="bytes:Q"),
+        alt.Chart(lines)
         .mark_text(angle=270, align="left", color=theme.DIFFERS, fontSize=11)
         .encode(x="bytes:Q", y=alt.value(-5), text="device:N"),
         names.mark_bar(color=theme.SOFT, opacity=0.35, height=3).encode(
@@ -216,7 +216,7 @@ def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> alt
 def device_lines(devices: list[Accelerator]) -> pl.DataFrame:
     """Accelerators as a chart takes them: bytes, and name with memory."""
     return pl.DataFrame(
-        [{"bytes": d.bytes, "device": f"{d.name} · {gigabytes(d.bytes)}"} for d in devices]
+        [{"bytes": d.bytes, "device": f"{d.name} · {si_bytes(d.bytes)}"} for d in devices]
     )
 
 
@@ -225,7 +225,7 @@ def _who_fits(models: pl.DataFrame, devices: list[Accelerator]) -> str:
     for label, worst in models.select("label", "worst").iter_rows():
         holding = [device for device in devices if device.bytes >= worst]
         if holding:
-            told.append(f"{label} fits {holding[0].name} ({gigabytes(holding[0].bytes)})")
+            told.append(f"{label} fits {holding[0].name} ({si_bytes(holding[0].bytes)})")
         else:
             largest = devices[-1]
             told.append(f"{label} takes {worst / largest.bytes:,.1f} × {largest.name}")

@@ -34,9 +34,12 @@ def scientific(value: int) -> str:
     return f"{digits} × 10{str(int(power)).translate(_RAISED)}"
 
 
-def gigabytes(value: int) -> str:
-    """As data sheets print it: 141000000000 → 141 GB, 2798123456 → 2.8 GB."""
-    return f"{float(f'{value / 10**9:.3g}'):,g} GB"
+def si_bytes(value: int) -> str:
+    """As data sheets print it, in powers of ten: 141000000000 → 141 GB, 2798123 → 2.8 MB."""
+    unit, power = next(
+        (one for one in (("GB", 9), ("MB", 6), ("kB", 3)) if value >= 10 ** one[1]), ("bytes", 0)
+    )
+    return f"{float(f'{value / 10**power:.3g}'):,g} {unit}"
 
 
 def percent(share: float) -> str:

@@ -3,11 +3,12 @@
 import polars as pl
 from markupsafe import Markup
 
-from modelbudget.charts.words import count, gigabytes
+from modelbudget.charts.words import count, si_bytes
 from modelbudget.fit import ENDLESS
 from modelbudget.report import tables
 from modelbudget.report.results import SweepResult
 
+NO_BREAK = "\N{NO-BREAK SPACE}"
 PURPOSES = {
     "training": "at the worst moment of a training step",
     "use": "with the parameters and what is remembered of the text",
@@ -25,7 +26,8 @@ def fits_section(sweep: SweepResult) -> dict | None:
     fit = sweep.fit
     if fit is None:
         return None
-    fit = fit.join(sweep.points.select("point", "batch", "length", "n_layer"), on="point")
+    own = sweep.points.select("point", pl.col("^(length|n_layer)$"))
+    fit = fit.join(own, on="point")
     looked_at, wrong = fit["confirmed"].count(), fit.filter(~pl.col("confirmed")).height
     return {
         "tables": [
@@ -39,23 +41,26 @@ def fits_section(sweep: SweepResult) -> dict | None:
 
 def _table(cells: pl.DataFrame, purpose: str, field: str) -> Markup:
     words, beside = FIELDS[field]
+    devices = [
+        f"{name} {si_bytes(memory).replace(' ', NO_BREAK)}"
+        for name, memory in cells.select("device", "memory").unique(maintain_order=True).rows()
+    ]
     rows = [
         {"model": model["label"][0]}
-        | {f"its {name}" if name == field else name: model[name][0] for name in beside}
-        | {_heading(cell): _cell(cell) for cell in model.iter_rows(named=True)}
+        | {
+            f"its {name}" if name == field else name: model[name][0]
+            for name in beside
+            if name in model
+        }
+        | dict(zip(devices, map(_cell, model.iter_rows(named=True)), strict=True))
         for _, model in cells.group_by("point", maintain_order=True)
     ]
-    answers = [name for name in rows[0] if name.endswith("GB")]
     return tables.table(
         rows,
         f"{words} {PURPOSES[purpose]}",
         numbers=tuple(name for name in rows[0] if name != "model"),
-        html=tuple(answers),
+        html=tuple(devices),
     )
-
-
-def _heading(cell: dict) -> str:
-    return f"{cell['device']} {gigabytes(cell['memory'])}".replace(" GB", "\N{NO-BREAK SPACE}GB")
 
 
 def _cell(cell: dict) -> Markup:
