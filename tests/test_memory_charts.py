@@ -74,12 +74,12 @@ def test_a_whole_step_names_what_sets_its_peak_and_who_holds_it():
         "description"
     ]  # fmt: skip
     assert "The optimizer's step sets the peak of huge (huge: 37.5 %" in parts["description"]
-    assert "tiny fits small (3e-06 GB); huge takes 2.0 × large" in holds["description"]
+    assert "tiny fits small (3 kB); huge takes 2.0 × large" in holds["description"]
     for spec in (parts, holds):
         svg = vl_convert.vegalite_to_svg(spec)
         assert svg.count("<path") > 2
         assert "NaN" not in svg
-    assert "small · 3e-06 GB" in json.dumps(holds["datasets"], ensure_ascii=False)
+    assert "small · 3 kB" in json.dumps(holds["datasets"], ensure_ascii=False)
 
 
 def test_without_a_whole_step_there_is_no_such_chart():

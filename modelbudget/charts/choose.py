@@ -52,8 +52,8 @@ def _of_several(
     it. Recomputation: bytes against operations. Length: what grows with it, and to what.
     """
     found = {}
-    if not axes and measured >= peak.NEEDS and comparison["point"].n_unique() <= MOST_BARS:
-        moments = peak.moments(comparison)
+    few = not axes and comparison["point"].n_unique() <= MOST_BARS
+    if few and not (moments := peak.moments(comparison)).is_empty():
         found["peak-parts"] = peak.stacks(moments)
         found["peak-accelerators"] = peak.against_accelerators(moments, devices)
     kinds = axes.get("recompute", [])

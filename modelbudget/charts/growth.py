@@ -38,9 +38,7 @@ def growth(comparison: pl.DataFrame, quantity: str) -> alt.LayerChart:
             alt.Tooltip("value:Q", format=",", title=UNITS[quantity]),
         ],
     )
-    legend = alt.Legend(symbolSize=400, columns=2) if len(series) > 1 else None
-    dash = alt.StrokeDash("series:N", title=None, sort=series, legend=legend)
-    lines = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=dash)
+    lines = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=theme.dashes(series))
     dots = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
     marks, finding = _where_squares_take_over(rows) if models.is_empty() else _against(models, rows)
     chart = alt.layer(*marks, lines, dots).properties(width=theme.WIDTH - MARGIN, height=280)

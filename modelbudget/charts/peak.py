@@ -23,13 +23,15 @@ def moments(comparison: pl.DataFrame) -> pl.DataFrame:
 
     Columns: point, label, phase, group, rank (its place in the stack), value (bytes), peak (of the
     phase), worst (of all phases). When the backward pass begins, no gradient is there yet: what it
-    needs beyond the saved activations, gradients included, is temporary. Values are measured.
+    needs beyond the saved activations, gradients included, is temporary. Values are measured;
+    points of which not all was are left out.
     """
     rows = [
         row
         for (point, label), table in comparison.filter(
             pl.col("quantity").is_in(list(NEEDS)), pl.col("measured").is_not_null()
         ).group_by("point", "label", maintain_order=True)
+        if table["quantity"].n_unique() == len(NEEDS)
         for row in _moments_of(point, label, table)
     ]
     return pl.DataFrame(rows, infer_schema_length=None)

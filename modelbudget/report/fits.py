@@ -14,9 +14,9 @@ PURPOSES = {
     "use": "with the parameters and what is remembered of the text",
 }
 FIELDS = {
-    "batch": ("Largest batch", ("length",)),
-    "length": ("Longest sequence, alone in its batch", ()),
-    "n_layer": ("Most layers of this width and batch", ("n_layer",)),
+    "batch": ("Largest batch", {"length": "length"}),
+    "length": ("Longest sequence, alone in its batch", {}),
+    "n_layer": ("Most layers of this width and batch", {"n_layer": "its n_layer"}),
 }
 """What a table is called, and which of a point's own fields stand beside the answers."""
 
@@ -47,11 +47,7 @@ def _table(cells: pl.DataFrame, purpose: str, field: str) -> Markup:
     ]
     rows = [
         {"model": model["label"][0]}
-        | {
-            f"its {name}" if name == field else name: model[name][0]
-            for name in beside
-            if name in model
-        }
+        | {title: model[name][0] for name, title in beside.items() if name in model}
         | dict(zip(devices, map(_cell, model.iter_rows(named=True)), strict=True))
         for _, model in cells.group_by("point", maintain_order=True)
     ]
