@@ -165,3 +165,35 @@ def test_palm_on_a_trillion_tokens_does_not_wrap(catalogue):
     assert error(six_n_d(540_356_474_880, 2048), step) == pytest.approx(
         (6 * in_norms - core) / (6 * (540_356_474_880 - in_norms) + core)
     )
+
+
+def test_the_pipeline_solves_measures_and_follows_the_file_of_accelerators(make_project):
+    project = make_project()
+    project.write_sweep(
+        "small.yaml",
+        "base: gpt-2-124m\nfixed: {n_layer: 1}\ngrid: {length: [64, 128, 256, 512]}\nfit: [batch]\n"
+        "measure: {device: meta, quantities: [peak_training_bytes]}\n",
+    )
+    results, devices = (project.folder / name for name in ("results/small", "configs"))
+    made = [f"results/small/{name}" for name in ("fit.parquet", "charts")]
+    run = project.snakemake(*made)
+    assert run.returncode == 0, run.stderr
+    table = pl.read_parquet(results / "fit.parquet")
+    assert table["confirmed"].to_list() == [True] * 5
+    assert table["value"].is_sorted()
+    assert (table["measured"] <= table["memory"]).all()
+    assert (table["measured_beyond"] > table["memory"]).all()
+    assert table["measured"].equals(table["bytes"])
+
+    path = devices / "accelerators.yaml"
+    path.write_text(path.read_text().replace("24_000_000_000", "16_000_000_000"))
+    again = project.snakemake("-n", *made).stdout
+    assert "small: solve for what each accelerator holds" in again
+    assert "small: draw the charts" in again
+    assert "small: instantiate" not in again
+
+    path.write_text(path.read_text().replace("16_000_000_000", "16e9"))
+    stopped = project.snakemake("-n", *made)
+    assert stopped.returncode != 0
+    assert "accelerators[0].bytes = '16e9': must be a whole number" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
