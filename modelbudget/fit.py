@@ -1,7 +1,7 @@
 """The largest batch, length or depth that a device's memory holds, solved from the formulas."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import polars as pl
 
@@ -12,26 +12,28 @@ from modelbudget.run import Run, mistakes_together, tokens
 from modelbudget.sweep import FITS
 
 ENDLESS = 2**40
-"""What still fits at so many fits at any number."""
+"""What still fits below this fits at any number."""
 
 Model = tuple[Architecture, Run]
 
 
 def together(quantities: Iterable[Iterable[int]], purpose: str) -> int:
-    """The values of all that a purpose needs, as one number: of the phases of a step only the worst
-    is there at a time.
+    """The values of all that a purpose needs, as one number: of several phases only the worst is
+    there at a time.
     """
-    one = max if purpose == "training" else sum
+    one = sum if purpose == "memory" else max
     return sum(one(values) for values in quantities)
 
 
 class Solution(NamedTuple):
     """The largest value of a field with which a device holds a model, 0 where it holds it with
-    none; and the next one, None where the model admits none, whatever the memory.
+    none; and the next one, None where there is none to ask about: the `model` admits no more, or
+    no `formula` knows it.
     """
 
     value: int
     beyond: int | None
+    bound: Literal["model", "formula"] | None = None
 
 
 class Cell(NamedTuple):
@@ -51,7 +53,7 @@ class Cell(NamedTuple):
     def held(self) -> Model | None:
         """The model at the solution; None where there is none."""
         value = self.solution and self.solution.value
-        return at(self.model, self.field, value) if value and value < ENDLESS else None
+        return at(self.model, self.field, value) if value and value < ENDLESS - 1 else None
 
     @property
     def beyond(self) -> Model | None:
@@ -89,23 +91,25 @@ def solve(model: Model, field: str, purpose: str, room: int) -> Solution | None:
     if needed(at(model, field, least), purpose) is None:
         return None
 
-    def admits(value: int) -> bool:
-        return not mistakes_together(*at(model, field, value))
+    def bound(value: int) -> Literal["model", "formula"] | None:
+        there = at(model, field, value)
+        if value >= ENDLESS or mistakes_together(*there):
+            return "model"
+        return "formula" if needed(there, purpose) is None else None
 
     def holds(value: int) -> bool:
-        return admits(value) and needed(at(model, field, value), purpose) <= room
+        return bound(value) is None and needed(at(model, field, value), purpose) <= room
 
     if not holds(least):
         return Solution(0, least)
     low, high = least, 2 * least
-    while holds(high) and low < ENDLESS:
+    while holds(high):
         low, high = high, 2 * high
-    if low >= ENDLESS:
-        return Solution(ENDLESS, None)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)
-    return Solution(low, high if admits(high) else None)
+    stopped = bound(high)
+    return Solution(low, None if stopped else high, stopped)
 
 
 def cells(expanded: Expanded, devices: list[Accelerator]) -> Iterator[Cell]:
@@ -130,9 +134,9 @@ def fit_table(cells: list[Cell], measured: dict[tuple[str, Model], int]) -> pl.D
     """One row for each cell. `measured` holds bytes by purpose and model, of those looked at.
 
     Columns: point, label, purpose, device, memory (bytes), field, value (0: none fits; null: no
-    formula), bounded (the model admits no more), bytes and bytes_beyond (predicted, at the value
-    and at the next one), measured and measured_beyond, confirmed (whether what was measured says
-    the same; null where nothing was measured).
+    formula), bound (what ends at the value before the memory does, if so: the model or the
+    formula), bytes and bytes_beyond (predicted, at the value and at the next one), measured and
+    measured_beyond, confirmed (whether what was measured says the same; null where nothing was).
     """
     return pl.DataFrame([_row(cell, measured) for cell in cells], infer_schema_length=None)
 
@@ -151,7 +155,7 @@ def _row(cell: Cell, measured: dict[tuple[str, Model], int]) -> dict:
         "memory": cell.device.bytes,
         "field": cell.field,
         "value": cell.solution and cell.solution.value,
-        "bounded": cell.solution is not None and cell.solution.beyond is None,
+        "bound": cell.solution and cell.solution.bound,
         "bytes": needed(held, cell.purpose) if held else None,
         "bytes_beyond": needed(beyond, cell.purpose) if beyond else None,
         "measured": found,

@@ -30,10 +30,11 @@ OF_INFERENCE = frozenset(get_args(OfInference))
 """Quantities that only use shows: a prompt, and a token after it."""
 FITS = {
     "training": frozenset({"peak_training_bytes"}),
-    "use": frozenset({"parameter_bytes", "cache_bytes"}),
+    "use": frozenset({"peak_inference_bytes"}),
+    "memory": frozenset({"parameter_bytes", "cache_bytes"}),
 }
-"""What must fit into a device's memory: in training the worst moment of a step; in use the
-parameters, and what is remembered of the text.
+"""What must fit into a device's memory: the worst moment of training or of use; or of use only the
+parameters and what is remembered of the text.
 """
 
 
@@ -127,8 +128,8 @@ class Sweep(_Strict):
     fit: list[Solvable] = Field(
         [],
         description="the largest of each that the accelerators of configs/accelerators.yaml hold, "
-        "in training where peak_training_bytes is measured, in use where parameter_bytes and "
-        "cache_bytes are",
+        "in training where peak_training_bytes is measured, in use where peak_inference_bytes, or "
+        "parameter_bytes and cache_bytes, are",
     )
     headline: str | None = Field(
         None, description="label of the point that the report opens with; else it is the largest"
@@ -148,8 +149,8 @@ class Sweep(_Strict):
         measured = set(self.measure.quantities)
         if self.fit and not any(needs <= measured for needs in FITS.values()):
             raise ValueError(
-                "fit: needs peak_training_bytes, or parameter_bytes and cache_bytes, in "
-                "measure.quantities"
+                "fit: needs peak_training_bytes, peak_inference_bytes, or parameter_bytes and "
+                "cache_bytes, in measure.quantities"
             )
         return self
 

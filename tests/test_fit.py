@@ -40,18 +40,19 @@ CASES = [
     ("gpt-2-1558m", Run(length=512, **FLASH), "n_layer", "training", 9 * GB),
     ("llama-3-8b", Run(optimizer="momentum", **FLASH), "length", "training", 141 * GB),
     ("palm-8b", Run(length=256, master_weights=True, **FLASH), "n_layer", "training", 80 * GB),
-    ("llama-3-8b", Run(length=8192, **FLASH), "batch", "use", 80 * GB),
-    ("llama-3-8b", Run(batch=7, **FLASH), "length", "use", 24 * GB),
-    ("deepseek-v2-lite", Run(dtype="bfloat16"), "length", "use", 40 * GB),
-    ("deepseek-v2-lite", Run(dtype="bfloat16"), "n_layer", "use", 40 * GB),
+    ("llama-3-8b", Run(length=8192, **FLASH), "batch", "memory", 80 * GB),
+    ("llama-3-8b", Run(batch=7, **FLASH), "length", "memory", 24 * GB),
+    ("deepseek-v2-lite", Run(dtype="bfloat16"), "length", "memory", 40 * GB),
+    ("deepseek-v2-lite", Run(dtype="bfloat16"), "n_layer", "memory", 40 * GB),
 ]
 
 
 @pytest.mark.parametrize(("name", "run", "field", "purpose", "room"), CASES)
 def test_the_model_itself_fits_and_the_next_does_not(catalogue, name, run, field, purpose, room):
     model = named_architecture(catalogue[name]), run
-    value, beyond = solve(model, field, purpose, room)
+    value, beyond, bound = solve(model, field, purpose, room)
     assert beyond == value + 1 > 1
+    assert bound is None
     assert measured(at(model, field, value), purpose) <= room
     assert measured(at(model, field, beyond), purpose) > room
 
@@ -74,12 +75,25 @@ def test_nothing_fits_and_nothing_is_solved_and_no_end(catalogue):
     palm = named_architecture(catalogue["palm-540b"]), Run(**FLASH)
     assert solve(palm, "batch", "training", 192 * GB) == Solution(0, 1)
     gpt = named_architecture(catalogue["gpt-2-124m"]), Run(**FLASH)
-    assert solve(gpt, "length", "training", 192 * GB) == Solution(1024, None)
+    assert solve(gpt, "length", "training", 192 * GB) == Solution(1024, None, "model")
     mamba = named_architecture(catalogue["mamba-130m"]), Run(dtype="bfloat16")
     assert solve(mamba, "batch", "training", 192 * GB) is None
     sizes = {"n_vocab": 9, "d_model": 4, "n_layer": 1, "n_head": 1, "n_kv_head": 1, "d_head": 4}
     forgetful = Decoder(**sizes, d_ff=4, mixers="none"), Run()
-    assert solve(forgetful, "batch", "use", GB) == Solution(ENDLESS, None)
+    assert solve(forgetful, "batch", "memory", GB) == Solution(ENDLESS - 1, None, "model")
+
+
+def test_the_formula_may_end_before_the_memory_does(catalogue, monkeypatch):
+    """Here it holds for at most 100 sequences, of which a device would hold 127."""
+    covered = Decoder.covered
+
+    def up_to_100(quantity, a, r):
+        return covered(quantity, a, r) * (r.batch <= 100)
+
+    monkeypatch.setattr(Decoder, "covered", staticmethod(up_to_100))
+    model = named_architecture(catalogue["gpt-2-124m"]), Run(master_weights=True, **FLASH)
+    assert solve(model, "batch", "training", 80 * GB) == Solution(100, None, "formula")
+    assert solve(model, "batch", "training", 40 * GB) == Solution(62, 63)
 
 
 def test_a_sweep_asks_each_model_once(sweep):
@@ -94,8 +108,8 @@ def test_a_sweep_asks_each_model_once(sweep):
         "length = 1024, n_kv_head = 8",
         "length = 1024, n_kv_head = 1",
     ]
-    spoken = {("use", found[0].held): 24 * GB, ("use", found[0].beyond): 24 * GB + 1}
-    wrong = {("use", found[1].held): 24 * GB + 1}
+    spoken = {("memory", found[0].held): 24 * GB, ("memory", found[0].beyond): 24 * GB + 1}
+    wrong = {("memory", found[1].held): 24 * GB + 1}
     table = fit_table(found, spoken | wrong)
     assert table["confirmed"].to_list() == [True, False]
     assert fit_table(found, {})["confirmed"].to_list() == [None, None]

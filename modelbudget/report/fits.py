@@ -11,8 +11,11 @@ from modelbudget.report.results import SweepResult
 NO_BREAK = "\N{NO-BREAK SPACE}"
 PURPOSES = {
     "training": "at the worst moment of a training step",
-    "use": "with the parameters and what is remembered of the text",
+    "use": "at the worst moment of reading a prompt and computing the next token",
+    "memory": "with the parameters and what is remembered of the text",
 }
+BOUNDS = {"model": " its most", "formula": " or more", None: ""}
+"""Said of a value at which not the memory ends, but what the model admits or the formula knows."""
 FIELDS = {
     "batch": ("Largest batch", {"length": "length"}),
     "length": ("Longest sequence, alone in its batch", {}),
@@ -67,11 +70,10 @@ def _cell(cell: dict) -> Markup:
         return Markup("<small>no formula</small>")
     if not cell["value"]:
         text = Markup("– <small>{} ×</small>").format(_times(cell))
-    elif cell["value"] == ENDLESS:
+    elif cell["value"] == ENDLESS - 1:
         text = Markup("<small>any</small>")
     else:
-        at_most = Markup(" <small>its most</small>") if cell["bounded"] else ""
-        text = Markup("{}{}").format(count(cell["value"]), at_most)
+        text = Markup("{}{}").format(count(cell["value"]), BOUNDS[cell["bound"]])
     if cell["confirmed"] is False:
         return Markup('<span class="disagrees">{} not as measured</span>').format(text)
     return text if cell["confirmed"] else text + Markup("<small>*</small>")
