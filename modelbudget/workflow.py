@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import os
 from pathlib import Path
 
 import psutil
@@ -26,6 +27,12 @@ TAKEN = {
     "tying-surgery", "verdict", "what-if", "witnesses",
 }  # fmt: skip
 """Folders of results/ and anchors of the report that are not sweeps."""
+
+
+def check_results(folder: Path = Path("results")) -> None:
+    """Raises InputError where results cannot be written."""
+    if not os.access(folder if folder.exists() else folder.parent, os.W_OK):
+        raise InputError([f"{folder}: cannot be written; run in a folder that can"])
 
 
 def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:

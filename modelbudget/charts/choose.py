@@ -52,7 +52,7 @@ def _of_several(
     it. Recomputation: bytes against operations. Length: what grows with it, and to what.
     """
     found = {}
-    few = not axes and comparison["point"].n_unique() <= MOST_BARS
+    few = axes.keys() <= {"base"} and comparison["point"].n_unique() <= MOST_BARS
     if few and not (moments := peak.moments(comparison)).is_empty():
         found["peak-parts"] = peak.stacks(moments)
         found["peak-accelerators"] = peak.against_accelerators(moments, devices)
