@@ -31,6 +31,14 @@ OF_INFERENCE = frozenset(get_args(OfInference))
 """Quantities that only use shows: a prompt, and a token after it."""
 OF_PROCESS = frozenset(get_args(OfProcess))
 """Quantities that the system tells of a process on a real CPU."""
+FITS = {
+    "training": frozenset({"peak_training_bytes"}),
+    "use": frozenset({"peak_inference_bytes"}),
+    "memory": frozenset({"parameter_bytes", "cache_bytes"}),
+}
+"""What must fit into a device's memory: the worst moment of training or of use; or of use only the
+parameters and what is remembered of the text.
+"""
 
 
 class _Strict(BaseModel):
@@ -74,6 +82,9 @@ Axis = Annotated[
     Annotated[Range, Tag("range")] | Annotated[list[Value], Field(min_length=1), Tag("list")],
     Discriminator(_axis_kind),
 ]
+
+
+Solvable = Literal["batch", "length", "n_layer"]
 
 
 class Measure(_Strict):
@@ -142,6 +153,12 @@ class Sweep(_Strict):
         description="points that break one are dropped, e.g. d_model % n_head = 0",
     )
     measure: Measure = Measure()
+    fit: list[Solvable] = Field(
+        [],
+        description="the largest of each that the accelerators of configs/accelerators.yaml hold, "
+        "in training where peak_training_bytes is measured, in use where peak_inference_bytes, or "
+        "parameter_bytes and cache_bytes, are",
+    )
     headline: str | None = Field(
         None, description="label of the point that the report opens with; else it is the largest"
     )
@@ -153,6 +170,16 @@ class Sweep(_Strict):
             raise ValueError("grid and points are both empty: give one of them, or models: all")
         if self.grid and self.base is None and "base" not in self.grid:
             raise ValueError("base: missing; a grid needs one")
+        return self
+
+    @model_validator(mode="after")
+    def fits_what_is_measured(self) -> Self:
+        measured = set(self.measure.quantities)
+        if self.fit and not any(needs <= measured for needs in FITS.values()):
+            raise ValueError(
+                "fit: needs peak_training_bytes, peak_inference_bytes, or parameter_bytes and "
+                "cache_bytes, in measure.quantities"
+            )
         return self
 
     @model_validator(mode="after")

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from modelbudget.accelerators import accelerators
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expand import Expanded, expand, predicted_peak
@@ -19,6 +20,7 @@ from modelbudget.terms import total
 
 SWEEPS = Path("configs/sweeps")
 MODELS = Path("configs/models")
+ACCELERATORS = Path("configs/accelerators.yaml")
 MEASUREMENTS = Path("results/measurements")
 WITNESSES = Path("results/witnesses")
 ON_PAPER = 10_000
@@ -86,6 +88,10 @@ def chosen_sweeps(wanted: str | list[str] | None, here: bool = True) -> list[Exp
                 sweeps.append(expand(files[name], catalogue))
         except InputError as error:
             mistakes += error.mistakes
+    try:
+        accelerators(ACCELERATORS)
+    except InputError as error:
+        mistakes += error.mistakes
     if here:
         mistakes += [line for sweep in sweeps for line in _out_of_reach(sweep)]
     if mistakes:
@@ -215,6 +221,11 @@ def is_zoo(expanded: Expanded) -> bool:
 def zoo_tables(sweeps: dict[str, Expanded]) -> list[str]:
     """The tables of all witnesses that these sweeps leave."""
     return [f"results/{name}/zoo.parquet" for name, sweep in sweeps.items() if is_zoo(sweep)]
+
+
+def fit_tables(sweeps: dict[str, Expanded]) -> list[str]:
+    """The tables of what accelerators hold that these sweeps leave."""
+    return [f"results/{name}/fit.parquet" for name, sweep in sweeps.items() if sweep.sweep.fit]
 
 
 def swept_fields(expanded: Expanded) -> list[str]:

@@ -5,8 +5,10 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from modelbudget.charts.words import count
-from modelbudget.report import formulas, tables
+from modelbudget.report import formulas, quantities, tables
+from modelbudget.report.fits import fits_section
 from modelbudget.report.results import SweepResult
+from modelbudget.report.six_n_d import six_n_d_section
 from modelbudget.report.specs import Charts
 from modelbudget.report.verdict import Verdict, device_words
 from modelbudget.report.walk import steps
@@ -28,7 +30,7 @@ def sweep_section(
     """`printed` has modules as torch prints them. Where every point of the sweep is among them,
     the page walks through them all; else one telling model stands for the others.
     """
-    totals = _totals(sweep)
+    totals = quantities.largest(sweep)
     walked = not totals.is_empty() and set(totals["architecture"]) <= printed.keys()
     return {
         "name": sweep.name,
@@ -43,6 +45,8 @@ def sweep_section(
             for name, spec in sweep.charts.items()
         ],
         "walk": steps(sweep, totals, printed) if walked else None,
+        "fits": fits_section(sweep),
+        "six_n_d": six_n_d_section(sweep),
         "example": None if walked else _example(sweep, totals, known),
     }
 
@@ -82,15 +86,6 @@ def _shown(value) -> str:
     )
 
 
-def _totals(sweep: SweepResult) -> pl.DataFrame:
-    """The points, each with the number of parameters that torch counts."""
-    return (
-        sweep.comparison.filter(pl.col("quantity") == "parameters", pl.col("failure").is_null())
-        .group_by("point").agg(total=pl.col("measured").sum())
-        .join(sweep.points, on="point").sort("point")
-    )  # fmt: skip
-
-
 def _failed(comparison: pl.DataFrame) -> Markup | None:
     """Models of which something could not be measured, each with its reason."""
     failed = (
@@ -111,7 +106,7 @@ def _failed(comparison: pl.DataFrame) -> Markup | None:
 
 
 def _example(sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str]) -> dict | None:
-    """Components of one telling model, with their formulas."""
+    """One telling model, by component, with the formulas."""
     if totals.is_empty():
         return None
     named = totals.filter(pl.col("architecture").is_in(list(known)))
@@ -121,8 +116,11 @@ def _example(sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str]) ->
     label = name if name == point["label"] else f"{name} ({point['label']})"
     rows = formulas.component_rows(point, sweep.of_point(point))
     return {
-        "title": f"{label}: {count(point['total'])} parameters",
+        "title": f"{label}: {count(point['total'])} parameters" if rows else label,
         "table": formulas.component_table(
             [*rows, formulas.whole("all", rows)], f"Components of {label}"
-        ),
+        )
+        if rows
+        else None,
+        "ledgers": quantities.ledgers(sweep, point),
     }
