@@ -6,9 +6,9 @@ import polars as pl
 
 KEYS = ["architecture", "run", "component", "quantity"]
 TOLERANCE = {"resident_bytes": (0.01, 0), "resident_peak_bytes": (0.01, 2**22)}
-"""What the system tells counts pages, and while a model is trained the scratch of matrix products:
-it agrees within a share of the prediction, or within so many bytes where they are more. All other
-quantities must be equal.
+"""What the system tells counts pages, and of a process that computes also what it takes beside its
+tensors: it agrees within a share of the prediction, or within so many bytes where they are more.
+All other quantities must be equal.
 """
 OF_FAILURE = dict.fromkeys(("architecture", "run", "quantity", "failure"), pl.String)
 
