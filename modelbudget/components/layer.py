@@ -11,7 +11,6 @@ from modelbudget.components.nodes import Node, change, times
 from modelbudget.run import bytes_of, tokens
 from modelbudget.terms import join
 
-
 BEFORE, AFTER = ("pre", "both"), ("post", "output", "both")
 """Where norms are placed before a part, and where after it."""
 
