@@ -28,7 +28,10 @@ from modelbudget.sweep import MAX_POINTS, OF_INFERENCE, OF_TRAINING, Sweep, Valu
 from modelbudget.terms import total
 
 NAMES_OF_A_POINT = ("base", "label")
+FIELDS_OF_RUN = Run.model_fields.keys()
 MAX_SHOWN = 20
+MAX_FOUND = 100
+"""Mistakes after which the search for more ends: each takes milliseconds to explain."""
 
 
 class Point(NamedTuple):
@@ -63,11 +66,14 @@ class _Mistakes:
 
     def add(self, line: str, point: str = "") -> None:
         self.points.setdefault(line, []).append(point)
+        if len(self.points) == MAX_FOUND:
+            self.raise_if_any()
 
     def raise_if_any(self) -> None:
         lines = [f"{line}{_at(points)}" for line, points in self.points.items()]
         if len(lines) > MAX_SHOWN:
-            lines[MAX_SHOWN:] = [f"and {len(lines) - MAX_SHOWN:,} more mistakes"]
+            least = "at least " if len(lines) == MAX_FOUND else ""
+            lines[MAX_SHOWN:] = [f"and {least}{len(lines) - MAX_SHOWN:,} more mistakes"]
         if lines:
             raise InputError([f"{self.path}: {line}" for line in lines])
 
@@ -145,6 +151,7 @@ def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: _Mistakes) -> dict[str,
         if sweep.models and point.get("base") in catalogue.bases
     }
     named = {"base": sweep.base} if sweep.base is not None else {}
+    named |= {f"grid.base[{i}]": name for i, name in enumerate(sweep.axes().get("base", ()))}
     named |= {f"points[{i}].base": p["base"] for i, p in enumerate(sweep.points) if "base" in p}
     for key, name in named.items():
         try:
@@ -164,7 +171,7 @@ def _base(name: str, catalogue: Catalogue, folder: Path) -> Base:
     """A base by its name, or by its file. Raises ValueError, or InputError for a file."""
     if not _is_file(name):
         return catalogue[name]
-    base = configured_base(folder / name)
+    base = configured_base(folder, name)
     try:
         named_architecture(base)
     except ValueError as error:
@@ -188,7 +195,8 @@ def _check_names_and_values(sweep: Sweep, bases: list[Base], mistakes: _Mistakes
     fields = {name for kind in kinds for name in kind.model_fields}
     given = [(f"fixed.{name}", name, value) for name, value in sweep.fixed.items()]
     for name, values in sweep.axes().items():
-        given += [(f"grid.{name}[{i}]", name, value) for i, value in enumerate(values)]
+        if name != "base":
+            given += [(f"grid.{name}[{i}]", name, value) for i, value in enumerate(values)]
     for i, point in enumerate(sweep.points):
         given += [(f"points[{i}].{n}", n, v) for n, v in point.items() if n not in NAMES_OF_A_POINT]
     for key, name, value in given:
@@ -274,13 +282,14 @@ def _points(
 def _point(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) -> Point | None:
     """One point, or None where a constraint drops it. Raises ValueError."""
     base = bases[settings.get("base", sweep.base)]
-    axes = {name: value for name, value in settings.items() if name not in NAMES_OF_A_POINT}
-    values = resolve(base, sweep.fixed | axes, sweep.derive)
+    axes = {name: value for name, value in settings.items() if name != "label"}
+    chosen = {name: value for name, value in axes.items() if name != "base"}
+    values = resolve(base, sweep.fixed | chosen, sweep.derive)
     for text in sweep.constraints:
         if not _expression(text)(values):
             return None
     label = settings.get("label") or _label(base, axes)
-    of_run = {name: value for name, value in values.items() if name in Run.model_fields}
+    of_run = {name: value for name, value in values.items() if name in FIELDS_OF_RUN}
     of_model = {name: value for name, value in values.items() if name not in of_run}
     architecture, run = _record(base.family, of_model), _record(Run, of_run)
     _check_sizes(architecture, run, sweep)
@@ -288,9 +297,9 @@ def _point(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) ->
 
 
 def _label(base: Base, axes: dict[str, Value]) -> str:
-    if not axes:
-        return base.label
-    return ", ".join(f"{name} = {show(value).strip(chr(39))}" for name, value in axes.items())
+    chosen = {name: value for name, value in axes.items() if name != "base"}
+    names = [base.label] if "base" in axes or not chosen else []
+    return ", ".join(names + [f"{n} = {show(value).strip(chr(39))}" for n, value in chosen.items()])
 
 
 def resolve(base: Base, chosen: dict[str, Value], derive: dict[str, str]) -> dict:
@@ -318,7 +327,10 @@ def resolve(base: Base, chosen: dict[str, Value], derive: dict[str, str]) -> dic
         missing = sorted(expression.names - values.keys())
         if missing:
             continue  # the record itself will say what is missing
-        values[name] = expression(values)
+        try:
+            values[name] = expression(values)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
     return values
 
 
@@ -352,7 +364,7 @@ def _record(kind: type[Record], values: dict):
 def named_architecture(base: Base) -> Architecture:
     """The architecture of a named model as published. Raises ValueError when fields are missing."""
     values = resolve(base, {}, {})
-    fields = {name: value for name, value in values.items() if name not in Run.model_fields}
+    fields = {name: value for name, value in values.items() if name not in FIELDS_OF_RUN}
     return _record(base.family, fields)
 
 
@@ -380,7 +392,8 @@ def _check_sizes(architecture: Architecture, run: Run, sweep: Sweep) -> None:
             f"{n_bytes:,} bytes of parameters in {run.dtype}: past {MAX_COUNT:,}, "
             "the largest 64-bit integer"
         )
-    asked = [q for q in sweep.measure.quantities if q in OF_TRAINING | OF_INFERENCE]
+    running = OF_TRAINING | OF_INFERENCE | {"resident_peak_bytes"}
+    asked = [q for q in sweep.measure.quantities if q in running]
     if not asked:
         return
     if not architecture.is_language_model():
@@ -392,6 +405,10 @@ def _check_sizes(architecture: Architecture, run: Run, sweep: Sweep) -> None:
         raise ValueError(line)
     if OF_INFERENCE & set(asked) and (reason := cannot_remember(architecture)):
         raise ValueError(f"measure.quantities: {reason}; no cache is known for that")
+    if "resident_peak_bytes" in asked and run.kernels != "cpu":
+        raise ValueError(
+            f"kernels = {run.kernels!r}: resident_peak_bytes is memory of a CPU; allowed: cpu"
+        )
     for quantity in (q for q in asked if hasattr(architecture, q)):
         if architecture.covered(quantity, architecture, run):
             value = total(getattr(architecture, quantity)(architecture, run))

@@ -131,7 +131,12 @@ def test_formulas_of_runs_are_the_same_in_all_readings(model):
     assert runs_in_symbols(a, run, drawn) == {quantity: expected[quantity] for quantity in drawn}
     row = {"architecture": "it", "run": "so", "family": "decoder"}
     row |= a.model_dump() | run.model_dump()
-    table = predict(pl.DataFrame([row]), list(OF_RUNS)).filter(pl.col("component").is_not_null())
+    if a.covered("peak_inference_bytes", a, run):
+        terms = a.peak_inference_bytes(a, run)
+        expected["peak_inference_bytes"] = {name: term.total for name, term in terms.items()}
+    table = predict(pl.DataFrame([row]), [*OF_RUNS, "peak_inference_bytes"]).filter(
+        pl.col("component").is_not_null()
+    )
     in_columns = {
         quantity: dict(rows.select("component", "predicted").iter_rows())
         for (quantity,), rows in table.partition_by("quantity", as_dict=True).items()

@@ -72,6 +72,7 @@ NAMED = {
     "llama-3-8b": Run(length=2048, dtype="bfloat16", attention="flash", master_weights=True),
     "mixtral-8x7b": Run(length=512, dtype="bfloat16", attention="flash"),
     "palm-8b": Run(optimizer="momentum"),
+    "llama-3-70b": Run(length=1000, optimizer="sgd", attention="efficient"),
     "palm-62b": Run(batch=8, length=2048, dtype="bfloat16", attention="flash"),
     "palm-540b": Run(length=2048, optimizer="sgd"),
     "gpt-2-1558m": Run(batch=2, length=512, optimizer="sgd"),
@@ -84,9 +85,11 @@ def test_published_models_at_difference_0(catalogue, name, run):
     found, said = measured(a, run), predicted(a, run)
     for quantity in PREDICTED:
         assert without_zeros(said[quantity]) == without_zeros(found[quantity]), quantity
-    assert a.covered("peak_training_bytes", a, run)
-    peaks = {phase: term.total for phase, term in a.peak_training_bytes(a, run).items()}
-    assert peaks == found["peak_training_bytes"]
+    known = a.covered("peak_training_bytes", a, run)
+    assert known == (run.attention != "efficient")
+    if known:
+        peaks = {phase: term.total for phase, term in a.peak_training_bytes(a, run).items()}
+        assert peaks == found["peak_training_bytes"]
 
 
 SMALL = {"n_vocab": 97, "d_model": 32, "n_layer": 3, "n_head": 4, "n_kv_head": 2, "d_head": 16}
@@ -124,7 +127,7 @@ def test_a_real_step_and_one_without_storage_hold_the_same(fields, settings):
     assert on_meta == on_cpu
 
 
-@pytest.mark.parametrize("attention", ["math", "flash"])
+@pytest.mark.parametrize("attention", ["math", "flash", "efficient"])
 @pytest.mark.parametrize("fields", [{}, LLAMA, LLAMA | EXPERTS], ids=["GPT-2", "Llama", "Mixtral"])
 def test_operations_are_what_torch_counts(fields, attention):
     a = Decoder(**SMALL | fields)
@@ -205,11 +208,13 @@ def test_korthikanti_and_others_34_bytes():
         d_ff=4 * h, norm_bias=True, up_bias=True, down_bias=True, query_bias=True,
     )  # fmt: skip
     kept = {}
-    for attention in ("flash", "math"):
+    for attention in ("flash", "efficient", "math"):
         run = Run(batch=b, length=s, dtype="bfloat16", attention=attention, dropout=True)
         values = measured(a, run)["saved_bytes"]
         kept[attention] = sum(n for name, n in values.items() if name.startswith("layer."))
     assert kept["flash"] == 34 * s * b * h + 16 * s * b + 4 * heads * s * b + 24
+    padded = 32
+    assert kept["efficient"] == 34 * s * b * h + 16 * s * b + 4 * heads * padded * b + 16
     assert kept["math"] == 40 * s * b * h + 9 * heads * s * s * b + 16 * s * b
 
 

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Count
+from modelbudget.architecture import Count, Parts
 from modelbudget.components import core, norm
 from modelbudget.components.nodes import Node, added, linear, times
 from modelbudget.components.norm import NormFields
@@ -16,7 +16,7 @@ ANGLE = 2
 
 
 class AttentionFields(NormFields):
-    n_head: Count = Field(description="query heads")
+    n_head: Parts = Field(description="query heads")
     n_kv_head: Count = Field(description="key and value heads: n_head, fewer (grouped) or 1")
     d_head: Count = Field(description="width of one head")
     query_bias: bool = False
@@ -109,12 +109,13 @@ def _copied_result(a, r):
     """The output projection reads a copy of the core's result, unless it lies token by token.
 
     Flash attention's result takes the order in memory of its queries. Rotation leaves them head by
-    head; the output projection wants them token by token. A core that is computed again keeps no
-    result, so that the projection keeps it, copy or not.
+    head; the output projection wants them token by token, as memory-efficient attention writes. A
+    core that is computed again keeps no result, so that the projection keeps it, copy or not.
     """
-    kept_by_core = int(r.attention == "flash" and r.recompute != "selective")
+    kept_by_core = int(r.attention != "math" and r.recompute != "selective")
+    copied = int(r.attention == "flash") * _turned(a) * _apart(r, a.n_head)
     heads = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
-    return (1 - kept_by_core * (1 - _turned(a) * _apart(r, a.n_head))) * heads
+    return (1 - kept_by_core * (1 - copied)) * heads
 
 
 def _turned(a) -> int:
@@ -146,11 +147,19 @@ def _tables(a, r):
     return _turned(a) * bytes_of(r.dtype) * r.length * _d_turned(a)
 
 
-def cached(a, r) -> dict:
+def cached(a, r):
     """Bytes of keys and values: one of each for every key–value head and token (Shazeer 2019, §3;
     Ainslie et al. 2023, §2.2).
     """
-    return {"": bytes_of(r.dtype) * 2 * tokens(r) * a.n_kv_head * a.d_head}
+    return bytes_of(r.dtype) * 2 * tokens(r) * a.n_kv_head * a.d_head
+
+
+def cached_locally(a, r):
+    """Those of the last `window` tokens, or of all while there are fewer (Jiang et al. 2023, §2:
+    rolling buffer cache).
+    """
+    n = a.window - positive(a.window - r.length) * (a.window - r.length)
+    return bytes_of(r.dtype) * 2 * r.batch * n * a.n_kv_head * a.d_head
 
 
 def flops(a, r, products=4) -> dict:

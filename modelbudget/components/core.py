@@ -7,11 +7,15 @@ values where these are in half; flash attention never holds a score.
 from types import SimpleNamespace
 
 from modelbudget.components.nodes import Node, times
-from modelbudget.operations import positive
+from modelbudget.operations import ceil_div, positive
 from modelbudget.run import bytes_of, exact_bytes, mask_bytes, tokens
 
 SEEDS = 24
 """Bytes of the random state that a GPU's flash attention keeps, with dropout or without."""
+TWO_SEEDS = 16
+"""The same of memory-efficient attention."""
+SUM = 4
+"""Bytes of the logarithm of a row's sum, there."""
 
 
 def inputs(a, r):
@@ -33,10 +37,15 @@ def kept(a, r):
     the scores, length² for each head; with dropout, what is left of the softmax and what was
     dropped. Flash: queries, keys, values, the result, and the logarithm of each row's sum (Dao et
     al. 2022, §3.1): scores are computed again in the backward pass, and with them what is dropped.
+    Efficient: as flash (Rabe & Staats 2021, §3), with keys and values repeated for each query head,
+    and rows padded to a multiple of 32.
     """
     if r.attention == "math":
         b = _bytes(a, r)
         return 3 * b.heads + b.scores + r.dropout * (b.scores + b.dropped)
+    if r.attention == "efficient":
+        heads = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
+        return 4 * heads + SUM * r.batch * a.n_head * 32 * ceil_div(r.length, 32) + TWO_SEEDS
     return inputs(a, r) + _result_of_flash(a, r)
 
 

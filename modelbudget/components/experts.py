@@ -1,6 +1,6 @@
 """A mixture of experts: a router sends each token through a few of many MLPs."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,7 +17,9 @@ INDEX = 8
 
 
 class ExpertsFields(MLPFields):
-    n_expert: Size = Field(0, description="routed experts in a layer")
+    n_expert: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0, description="routed experts in a layer"
+    )
     n_expert_per_token: Size = Field(0, description="routed experts that a token goes through")
     d_expert: Size = Field(0, description="hidden width of one routed expert")
     d_shared: Size = Field(

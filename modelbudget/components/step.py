@@ -13,13 +13,14 @@ from modelbudget.run import bytes_of, tokens
 
 
 def covered(a, r):
-    """Attention and an MLP or experts in every layer; queries and keys that are normalised, if
-    they are, by one operation, with all of its scale.
+    """Attention that sees all before it, by no memory-efficient kernel, and an MLP or experts in
+    every layer; queries and keys that are normalised, if they are, by one operation, with all of
+    its scale.
     """
+    seen = a.mixers == "attention" and r.attention != "efficient"
     composed = a.norm == "rmsnorm" and r.kernels == "cpu"
     normed = ("none",) if composed else ("none", "shared", "joint")
-    covered = a.mixers == "attention" and "none" not in a.mlps.split() and a.qk_norm in normed
-    return int(covered)
+    return int(seen and "none" not in a.mlps.split() and a.qk_norm in normed)
 
 
 def forward_backward(a, r, before):
