@@ -160,8 +160,10 @@ def decoders_with_known_peaks(draw) -> tuple[Decoder, Run]:
     if run.attention == "efficient":
         run = run.model_copy(update={"attention": "flash", "dtype": "bfloat16"})
     mlps = " ".join(word for word in a.mlps.split() if word != "none")
-    switches = {"mixers": "attention", "mlps": mlps, "qk_norm": "none", "qk_norm_bias": False}
-    return a.model_copy(update=switches), run
+    a = a.model_copy(update={"mixers": "attention", "mlps": mlps})
+    if a.qk_norm == "separate" or (a.norm, run.kernels) == ("rmsnorm", "cpu"):
+        a = a.model_copy(update={"qk_norm": "none", "qk_norm_bias": False})
+    return a, run
 
 
 @st.composite

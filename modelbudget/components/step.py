@@ -1,9 +1,8 @@
 """The largest number of bytes that live at one moment of a training step.
 
-The backward pass is told node by node, last computed first: what each allocates while it runs, and
-what is freed when it has run: the gradient that came in, and what forward saved for it. Live bytes
-are the running sum. Layers are alike, so from one to the next live bytes change by the same
-amount, and the largest number is met in the first or in the last of them.
+Forward and backward are told node by node (`nodes.py`), each part in the file of its component;
+here they are put together. Layers of one kind are alike, so from one to the next live bytes change
+by the same amount, and the largest number is met in the first or in the last of them.
 """
 
 from modelbudget.components import dropout, embedding, layer, norm
@@ -14,16 +13,22 @@ from modelbudget.run import bytes_of, tokens
 
 
 def covered(a, r):
-    """Attention in every layer, with MLPs or experts, whose queries and keys no norm reads."""
-    attention = a.mixers == "attention" and a.qk_norm == "none" and r.attention != "efficient"
-    return int(attention and "none" not in a.mlps.split())
+    """Attention that sees all before it, by no memory-efficient kernel, and an MLP or experts in
+    every layer; queries and keys that are normalised, if they are, by one operation, with all of
+    its scale.
+    """
+    seen = a.mixers == "attention" and r.attention != "efficient"
+    composed = a.norm == "rmsnorm" and r.kernels == "cpu"
+    normed = ("none",) if composed else ("none", "shared", "joint")
+    return int(seen and "none" not in a.mlps.split() and a.qk_norm in normed)
 
 
 def forward_backward(a, r, before):
     """The peak of forward, loss and backward, where `before` bytes live when backward begins.
 
-    The first candidate is the loss's own: the gradient of the logarithms of probabilities, and
-    that of the logits, beside the logarithms. Forward may need more than that in attention.
+    The loss has two of the size of the logits: the gradient of the logarithms of probabilities,
+    and that of the logits, beside the logarithms. Forward may need more, in the last layer's
+    attention; recomputed, layers run forward once more before they run backward.
     """
     logits = bytes_of(r.dtype) * tokens(r) * embedding.rows(a)
     of_end = _kept_at_the_end(a, r)
