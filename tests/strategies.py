@@ -41,7 +41,7 @@ def decoders(draw, covered: bool = False) -> Decoder:
     """
     shared = draw(sizes_and_switches())
     parallel = draw(st.booleans())
-    kinds = ["attention"] if covered else ["attention", "local", "latent", "recurrent"]
+    kinds = ["attention", "local"] if covered else ["attention", "local", "latent", "recurrent"]
     mixers = draw(st.lists(st.sampled_from(kinds), min_size=1))[: shared["n_layer"]]
     mlps = draw(st.lists(st.sampled_from(["mlp", "experts"]), min_size=1))[:3]
     if not parallel:
@@ -181,4 +181,6 @@ def decoders_that_run(draw) -> tuple[Decoder, Run]:
         a = a.model_copy(update={"mlps": a.mlps.replace(" none", "")})
     if run.attention != "math":
         a = a.model_copy(update={"d_head": 8 * draw(st.integers(1, 2))})
+    if "local" in a.mixers and (run.attention != "math" or run.recompute == "selective"):
+        a = a.model_copy(update={"window": run.length + draw(st.integers(0, 2))})
     return a, run
