@@ -117,6 +117,11 @@ def exact_bytes(dtype: str) -> int:
     return max(4, BYTES[dtype])
 
 
+def computed_again(r) -> int:
+    """1 where whole layers are computed again."""
+    return int(r.recompute == "full")
+
+
 def mask_bytes(kernels: str, dtype_bytes: int) -> int:
     """Bytes that dropout keeps of one element: a GPU whether it was dropped, a CPU its factor."""
     return {"gpu": 1, "cpu": dtype_bytes}[kernels]

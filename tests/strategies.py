@@ -155,22 +155,13 @@ KERNELS = ["math", "flash", "efficient"]
 
 @st.composite
 def decoders_with_known_peaks(draw) -> tuple[Decoder, Run]:
-    """Plain layers, all alike; see `components/step.py`."""
+    """Attention in every layer; see `components/step.py`."""
     a, run = draw(decoders_that_run())
     if run.attention == "efficient":
         run = run.model_copy(update={"attention": "flash", "dtype": "bfloat16"})
-    switches = {"qk_norm": "none", "qk_norm_bias": False, "d_emb": 0, "d_rotary": 0}
-    switches |= {"norm_placement": "pre", "shared_norm": True, "mixers": "attention", "mlps": "mlp"}
-    if run.attention == "math":
-        width = a.n_head * a.d_head * draw(st.integers(1, 2))
-        switches |= {"n_kv_head": a.n_head, "d_model": width}
-        switches |= {"position": "learned"} if a.position == "rotary" else {}
-        run = run.model_copy(update={"dtype": "float32", "master_weights": False})
-    if run.kernels == "cpu":
-        switches |= {"norm": "layernorm"}
-    return a.model_copy(update=switches), run.model_copy(
-        update={"dropout": False, "recompute": "none"}
-    )
+    mlps = " ".join(word for word in a.mlps.split() if word != "none")
+    switches = {"mixers": "attention", "mlps": mlps, "qk_norm": "none", "qk_norm_bias": False}
+    return a.model_copy(update=switches), run
 
 
 @st.composite

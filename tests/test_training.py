@@ -85,19 +85,9 @@ def test_published_models_at_difference_0(catalogue, name, run):
     found, said = measured(a, run), predicted(a, run)
     for quantity in PREDICTED:
         assert without_zeros(said[quantity]) == without_zeros(found[quantity]), quantity
-    if a.covered("peak_training_bytes", a, run):
-        peaks = {phase: term.total for phase, term in a.peak_training_bytes(a, run).items()}
-        assert peaks == found["peak_training_bytes"]
-
-
-def test_peaks_that_have_a_formula(catalogue):
-    """Which of the models above, so that none falls silent."""
-    known = [
-        name
-        for name, run in NAMED.items()
-        if (a := named_architecture(catalogue[name])).covered("peak_training_bytes", a, run)
-    ]
-    assert known == ["gpt-2-124m", "llama-3-8b", "palm-62b", "gpt-2-1558m"]
+    assert a.covered("peak_training_bytes", a, run)
+    peaks = {phase: term.total for phase, term in a.peak_training_bytes(a, run).items()}
+    assert peaks == found["peak_training_bytes"]
 
 
 SMALL = {"n_vocab": 97, "d_model": 32, "n_layer": 3, "n_head": 4, "n_kv_head": 2, "d_head": 16}
@@ -123,15 +113,15 @@ ON_BOTH = {
 
 @pytest.mark.parametrize(("fields", "settings"), ON_BOTH.values(), ids=ON_BOTH)
 def test_a_real_step_and_one_without_storage_hold_the_same(fields, settings):
-    """All of it, live bytes and peaks too. Real tokens choose their experts, so there the peaks
-    of single experts differ, and nothing else does.
+    """All of it, live bytes and peaks too. Real tokens choose their experts, so there one more
+    operation counts the tokens of each, and nothing else differs.
     """
     a = Decoder(**SMALL | fields)
     run = Run(batch=3, length=10, kernels="cpu", **settings)
     on_meta, on_cpu = measured(a, run), measured(a, run, "cpu")
     if "experts" in a.mlps:
         for found in (on_meta, on_cpu):
-            del found["peak_training_bytes"], found["uncounted_calls"]
+            del found["uncounted_calls"]
     assert on_meta == on_cpu
 
 

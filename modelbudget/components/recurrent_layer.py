@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Architecture, Count
+from modelbudget.architecture import Architecture, Count, Depth
 from modelbudget.run import bytes_of
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
@@ -12,7 +12,7 @@ GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 class RecurrentLayerFields(Architecture):
     d_model: Count = Field(description="width of the token embedding: the first layer's input")
-    n_layer: Count = Field(description="recurrent layers, one on top of the other")
+    n_layer: Depth = Field(description="recurrent layers, one on top of the other")
     cell: Literal["rnn", "gru", "lstm"] = "lstm"
     d_hidden: Count = Field(description="cells of every layer but the last")
     d_last: Count = Field(description="cells of the last layer")

@@ -10,16 +10,12 @@ so each kind of part need be told only once.
 from types import SimpleNamespace
 
 from modelbudget.components import embedding
-from modelbudget.components.attention import SEEDS, TWO_SEEDS
+from modelbudget.components.attention import ANGLE
+from modelbudget.components.core import SEEDS, TWO_SEEDS
+from modelbudget.components.nodes import Node, times
 from modelbudget.components.pattern import instances
 from modelbudget.operations import ceil_div, largest, positive
 from modelbudget.run import bytes_of, exact_bytes
-
-Node = tuple
-"""Bytes allocated while it runs, bytes freed when it has run."""
-
-ANGLE = 4
-"""Bytes of an angle, its sine and its cosine: single precision, whatever the states'."""
 
 
 def covered(a, r):
@@ -31,10 +27,7 @@ def covered(a, r):
 
 
 def peaks(a, r, held) -> dict:
-    """Of reading the prompt and of one more token, where `held` bytes live all the time.
-
-    The experts' share is that of tokens dealt out evenly.
-    """
+    """Of reading the prompt and of one more token, where `held` bytes live all the time."""
     return {
         "prefill": held + _forward(a, SimpleNamespace(run=r, new=r.length)),
         "decode": held + _forward(a, SimpleNamespace(run=r, new=1)),
@@ -77,10 +70,6 @@ def _levels(live, nodes: list[Node]) -> list:
     return [*found, live]
 
 
-def _when(switch, nodes: list[Node]) -> list[Node]:
-    return [(switch * allocated, switch * freed) for allocated, freed in nodes]
-
-
 def _size(s) -> int:
     return bytes_of(s.run.dtype)
 
@@ -100,7 +89,7 @@ def _embedding(a, s) -> list[Node]:
         (narrow, 0),
         (states, narrow),
         *_places(a, s, states),
-        *_when(a.embedding_norm, [*_norm(a, s, a.d_model), (0, states)]),
+        *times(a.embedding_norm, [*_norm(a, s, a.d_model), (0, states)]),
     ]
 
 
@@ -126,7 +115,7 @@ def _ends(a, s) -> list[Node]:
     """
     one = _size(s) * s.run.batch
     return [
-        *_when(a.final_norm, [*_norm(a, s, a.d_model), (0, _states(a, s))]),
+        *times(a.final_norm, [*_norm(a, s, a.d_model), (0, _states(a, s))]),
         (one * (a.d_model + a.d_emb + embedding.rows(a)), 0),
     ]
 
@@ -147,9 +136,9 @@ def _sublayer(a, s, nodes: list[Node], second: int) -> list[Node]:
     n_norm = 1 - a.parallel * a.shared_norm
     first = 1 - second
     before = [
-        *_when(1 - a.parallel, one_norm),
-        *_when(a.parallel * first, one_norm),
-        *_when(a.parallel * first * n_norm, one_norm),
+        *times(1 - a.parallel, one_norm),
+        *times(a.parallel * first, one_norm),
+        *times(a.parallel * first * n_norm, one_norm),
         (a.parallel * second * (1 + n_norm) * states, 0),
     ]
     return [*before, *nodes, (0, (1 - a.parallel) * states), added]
@@ -195,7 +184,7 @@ def _attention(a, s) -> list[Node]:
         (key, 0),
         *_norm_of_heads(a, s, a.n_kv_head),
         (key, 0),
-        *_when(rotary, rotation),
+        *times(rotary, rotation),
         (0, 2 * key),
         *_core(s, heads),
         (copied * query + _states(a, s), (copied + 2) * query),
@@ -212,8 +201,8 @@ def _norm_of_heads(a, s, n_head) -> list[Node]:
         return [*_norm(a, s, width, vectors=vectors), (0, heads)]
     return [
         *_norm(a, s, width, scaled=0, vectors=vectors),
-        *_when(a.norm_scale, [(heads, heads)]),
-        *_when(a.qk_norm_bias, [(heads, heads)]),
+        *times(a.norm_scale, [(heads, heads)]),
+        *times(a.qk_norm_bias, [(heads, heads)]),
         (0, heads),
     ]
 
@@ -290,7 +279,7 @@ def _latent(a, s) -> list[Node]:
     copied = by_head * positive(s.new - 1) * int(s.run.attention == "math")
     compressed = positive(a.q_lora_rank)
     return [
-        *_when(compressed, [(narrow, 0), *_norm(a, s, a.q_lora_rank), (0, narrow)]),
+        *times(compressed, [(narrow, 0), *_norm(a, s, a.q_lora_rank), (0, narrow)]),
         (query, compressed * narrow),
         (latent + rotary, 0),
         *_rotation(s, 1, a.d_rope, rotary),
@@ -319,43 +308,28 @@ def _mlp(a, s, d_ff) -> list[Node]:
 
 def _experts(a, s) -> list[Node]:
     """The router's logits, probabilities, choice and weights; the order of the pairs of token and
-    expert; the experts one by one; all that they say weighed and summed up; the shared ones.
-
-    What experts say stays until all have spoken. Some have one pair more than the others: the last
-    of these needs most, or the last of all.
+    expert; their rows: gate or up, bend, up, product, and down; what was said weighed and summed
+    up; the shared experts.
     """
     size, index, n = _size(s), embedding.INDEX, _tokens(s)
     pairs, states = n * a.n_expert_per_token, _states(a, s)
-    routed, scores = size * pairs * a.d_model, size * n * a.n_expert
+    routed, hidden = size * pairs * a.d_model, size * pairs * a.d_expert
+    scores = size * n * a.n_expert
     selects = int(a.router_bias == "selection")
-    each = ceil_div(pairs - a.n_expert + 1, a.n_expert)
-    more = pairs - each * a.n_expert
-    said = size * a.d_model
     return [
         ((2 + selects) * scores + size * pairs + index * pairs, size * pairs),
         (size * pairs, (2 + selects) * scores),
         (2 * index * pairs, index * pairs),
         (index * pairs + routed, 0),
-        (positive(more) * said * (more - 1) * (each + 1), 0),
-        *_expert(a, s, positive(more) * (each + 1)),
-        (said * each * (a.n_expert - 1 - more), 0),
-        *_expert(a, s, each),
-        (2 * routed + size * pairs, routed + size * pairs),
-        (2 * states, states),
-        *_when(positive(a.d_shared), _shared(a, s)),
-        (0, size * pairs + 3 * index * pairs + 3 * routed),
-    ]
-
-
-def _expert(a, s, load) -> list[Node]:
-    """One expert: up, gate, bend, product; and down, beside which both factors live."""
-    hidden, said = _size(s) * load * a.d_expert, _size(s) * load * a.d_model
-    return [
         (hidden, 0),
+        (hidden, hidden),
         (a.gated * hidden, 0),
-        (hidden, a.gated * hidden),
         (a.gated * hidden, a.gated * hidden),
-        (said, 2 * hidden),
+        (routed, (1 + a.gated) * hidden + routed),
+        (routed + size * pairs, size * pairs),
+        (2 * states, states),
+        *times(positive(a.d_shared), _shared(a, s)),
+        (0, size * pairs + 3 * index * pairs + 2 * routed),
     ]
 
 
@@ -363,4 +337,4 @@ def _shared(a, s) -> list[Node]:
     """The shared experts, weighed by their gate if they have one, and added."""
     states, gate = _states(a, s), _size(s) * _tokens(s)
     weighing = [(gate, 0), (gate, gate), (states, states + gate)]
-    return [*_mlp(a, s, a.d_shared), *_when(a.shared_gate, weighing), (states, 2 * states)]
+    return [*_mlp(a, s, a.d_shared), *times(a.shared_gate, weighing), (states, 2 * states)]

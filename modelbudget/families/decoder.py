@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Count, Size
+from modelbudget.architecture import Depth, Size
 from modelbudget.components import (
     attention,
     dropout,
@@ -24,6 +24,7 @@ from modelbudget.components import (
     step,
     use,
 )
+from modelbudget.components import tensors as tensors_in_order
 from modelbudget.components.embedding import FactorisedFields, HeadFields, PositionFields
 from modelbudget.components.experts import ExpertsFields
 from modelbudget.components.latent import LatentFields
@@ -53,7 +54,7 @@ class Decoder(
     switches_of_run: ClassVar[tuple[str, ...]] = ("dropout", "recompute")
     remembers: ClassVar[bool] = True
 
-    n_layer: Count = Field(description="layers, each one mixer and one MLP")
+    n_layer: Depth = Field(description="layers, each one mixer and one MLP")
     mixers: pattern("attention", "local", "latent", "recurrent", "none") = Field(
         "attention", description="what mixes the positions in each layer, repeated over the layers"
     )
@@ -229,15 +230,14 @@ class Decoder(
         """The largest number of bytes that live at once, in each phase of the first and of the
         second step, which finds the optimizer's states in memory. Gradients are dropped after each.
         """
-        parameters = total(cls.parameters(a))
+        size, trained = bytes_of(r.dtype), total(parameters(a, experts.trained(a)))
         of_parameters, states = total(cls.parameter_bytes(a, r)), total(cls.optimizer_bytes(a, r))
-        copies = r.master_weights * exact_bytes(r.dtype) * parameters
-        loss = bytes_of(r.dtype)
+        copies = r.master_weights * exact_bytes(r.dtype) * trained
+        loss = size
         saved = of_parameters + total(cls.saved_bytes(a, r)) + loss
         tokens_and_targets = 2 * embedding.INDEX * tokens(r)
-        gradients = total(cls.gradient_bytes(a, r)) + copies
-        stepping = of_parameters + gradients + states + tokens_and_targets
-        stepping += step.optimizer(a, r, parameters)
+        stepping = of_parameters + size * trained + copies + states + tokens_and_targets
+        stepping += optimizer.root(r, trained, tensors_in_order.neighbours(a))
         peaks = {
             "first.forward_backward": step.forward_backward(a, r, saved + copies),
             "first.optimizer": stepping,

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from modelbudget.architecture import Count
+from modelbudget.architecture import Depth
 from modelbudget.components import attention, embedding, mlp, norm, recurrent
 from modelbudget.components.attention import AttentionFields
 from modelbudget.components.embedding import HeadFields, TokenFields
@@ -21,7 +21,7 @@ class Hybrid(HeadFields, MLPFields, RecurrentFields, AttentionFields, TokenField
 
     remembers: ClassVar[bool] = True
 
-    n_layer: Count = Field(description="layers, each recurrent cells, attention and MLP")
+    n_layer: Depth = Field(description="layers, each recurrent cells, attention and MLP")
 
     @staticmethod
     def parameters(a) -> Terms:

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from modelbudget.architecture import Count
+from modelbudget.architecture import Depth
 from modelbudget.components import norm, rwkv, words
 from modelbudget.components.norm import NormFields
 from modelbudget.components.rwkv import RWKVFields
@@ -17,7 +17,7 @@ class RWKV(NormFields, RWKVFields, WordFields):
 
     remembers: ClassVar[bool] = True
 
-    n_layer: Count = Field(description="layers, each one time mixer and one channel mixer")
+    n_layer: Depth = Field(description="layers, each one time mixer and one channel mixer")
 
     @staticmethod
     def parameters(a) -> Terms:

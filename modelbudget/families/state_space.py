@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from modelbudget.architecture import Count
+from modelbudget.architecture import Depth
 from modelbudget.components import norm, selective_scan, state_space_dual, words
 from modelbudget.components.norm import NormFields
 from modelbudget.components.selective_scan import SelectiveScanFields
@@ -18,7 +18,7 @@ class SelectiveScan(NormFields, SelectiveScanFields, WordFields):
 
     remembers: ClassVar[bool] = True
 
-    n_layer: Count = Field(description="layers, each one norm and one scan")
+    n_layer: Depth = Field(description="layers, each one norm and one scan")
 
     @staticmethod
     def parameters(a) -> Terms:
@@ -44,7 +44,7 @@ class StateSpaceDual(NormFields, StateSpaceDualFields, WordFields):
 
     remembers: ClassVar[bool] = True
 
-    n_layer: Count = Field(description="layers, each one norm and one scan")
+    n_layer: Depth = Field(description="layers, each one norm and one scan")
 
     @staticmethod
     def parameters(a) -> Terms:
