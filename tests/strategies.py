@@ -160,7 +160,14 @@ def decoders_with_known_peaks(draw) -> tuple[Decoder, Run]:
     if run.attention == "efficient":
         run = run.model_copy(update={"attention": "flash", "dtype": "bfloat16"})
     mlps = " ".join(word for word in a.mlps.split() if word != "none")
-    switches = {"mixers": "attention", "mlps": mlps, "qk_norm": "none", "qk_norm_bias": False}
+    mixers = draw(st.sampled_from(["attention", "local", "attention local"]))
+    switches = {
+        "mixers": mixers,
+        "window": 9 if "local" in mixers else 0,
+        "mlps": mlps,
+        "qk_norm": "none",
+        "qk_norm_bias": False,
+    }
     return a.model_copy(update=switches), run
 
 

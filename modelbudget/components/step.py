@@ -14,9 +14,11 @@ from modelbudget.run import bytes_of, tokens
 
 
 def covered(a, r):
-    """Attention in every layer, with MLPs or experts, whose queries and keys no norm reads."""
-    attention = a.mixers == "attention" and a.qk_norm == "none" and r.attention != "efficient"
-    return int(attention and "none" not in a.mlps.split())
+    """Attention in every layer, of all tokens or of a window that hides none of them, with MLPs or
+    experts, whose queries and keys no norm reads.
+    """
+    attention = set(a.mixers.split()) <= {"attention", "local"} and a.qk_norm == "none"
+    return int(attention and r.attention != "efficient" and "none" not in a.mlps.split())
 
 
 def forward_backward(a, r, before):
@@ -30,7 +32,7 @@ def forward_backward(a, r, before):
     peaks, live = watched(before, _head(a, r, logits))
     peaks.append(before + 2 * logits)
     kinds = list(kinds_of_layers(a))
-    forwards = [layer.forward(a, r, a.mixers, kind.second) for kind in kinds]
+    forwards = [layer.forward(a, r, "attention", kind.second) for kind in kinds]
     backwards = [_again_and_back(a, r, kind.second) for kind in kinds]
     for kind, forward, backward in zip(kinds, forwards, backwards, strict=True):
         for place in kind.first, kind.last:
@@ -53,8 +55,8 @@ def _kept_at_the_end(a, r):
 
 
 def _again_and_back(a, r, second: str) -> list[Node]:
-    nodes = layer.backward(a, r, a.mixers, second)
-    return [*layer.forward(a, r, a.mixers, second), *nodes] if r.recompute == "full" else nodes
+    nodes = layer.backward(a, r, "attention", second)
+    return [*layer.forward(a, r, "attention", second), *nodes] if r.recompute == "full" else nodes
 
 
 def _from(a, kinds, nodes, place, sign=1):

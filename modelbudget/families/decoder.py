@@ -161,7 +161,7 @@ class Decoder(
         if a.position not in ("none", "learned", "sinusoidal", "rotary"):
             return 0
         if quantity == "peak_training_bytes":
-            return step.covered(a, r) * int(r.attention != "efficient") * sees_all * (1 - a.sinks)
+            return step.covered(a, r) * sees_all * (1 - a.sinks)
         # Scores that a window hides are computed all the same; the mask is saved where a core is
         # computed again.
         if quantity == "flops_decode" or r.recompute == "selective":
