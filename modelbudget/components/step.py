@@ -13,11 +13,11 @@ from modelbudget.run import bytes_of, tokens
 
 
 def covered(a, r):
-    """Attention that sees all before it, by no memory-efficient kernel, and an MLP or experts in
-    every layer; queries and keys that are normalised, if they are, by one operation, with all of
-    its scale.
+    """Attention of all tokens, or of a window that hides none of them, by no memory-efficient
+    kernel, and an MLP or experts in every layer; queries and keys that are normalised, if they
+    are, by one operation, with all of its scale.
     """
-    seen = a.mixers == "attention" and r.attention != "efficient"
+    seen = set(a.mixers.split()) <= {"attention", "local"} and r.attention != "efficient"
     composed = a.norm == "rmsnorm" and r.kernels == "cpu"
     normed = ("none",) if composed else ("none", "shared", "joint")
     return int(seen and "none" not in a.mlps.split() and a.qk_norm in normed)
@@ -35,7 +35,7 @@ def forward_backward(a, r, before):
     peaks, live = watched(before, _head(a, r, logits))
     peaks.append(before + 2 * logits)
     kinds = list(kinds_of_layers(a))
-    forwards = [layer.forward(a, r, a.mixers, kind.second) for kind in kinds]
+    forwards = [layer.forward(a, r, "attention", kind.second) for kind in kinds]
     backwards = [_again_and_back(a, r, kind.second) for kind in kinds]
     for kind, forward, backward in zip(kinds, forwards, backwards, strict=True):
         for place in kind.first, kind.last:
@@ -58,8 +58,8 @@ def _kept_at_the_end(a, r):
 
 
 def _again_and_back(a, r, second: str) -> list[Node]:
-    nodes = layer.backward(a, r, a.mixers, second)
-    return [*layer.forward(a, r, a.mixers, second), *nodes] if r.recompute == "full" else nodes
+    nodes = layer.backward(a, r, "attention", second)
+    return [*layer.forward(a, r, "attention", second), *nodes] if r.recompute == "full" else nodes
 
 
 def _from(a, kinds, nodes, place, sign=1):
