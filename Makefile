@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report test lint bench schema picture lock clean
+.PHONY: report test test-slurm lint advisories bench schema picture lock clean
 
 report: $(VENV)/.installed
 	@$(BIN)/snakemake --cores $(CORES)
@@ -19,6 +19,16 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
+
+# Two sweeps on a real Slurm of one node, held against a run here: for root on Debian, 5 minutes.
+test-slurm: .slurm-venv/.installed
+	tests/slurm/run.sh .slurm-venv/bin
+
+.slurm-venv/.installed: requirements.lock workflow/profiles/slurm/requirements.txt
+	$(PYTHON) -m venv .slurm-venv
+	.slurm-venv/bin/pip install --quiet --disable-pip-version-check \
+		-r requirements.lock -r workflow/profiles/slurm/requirements.txt
+	@touch $@
 
 $(VENV)/.installed: requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -58,6 +68,13 @@ lock:
 	.lock-venv/bin/pip freeze --exclude modelbudget | sed 's/+cpu$$//' \
 		| grep -vE '^(nvidia-|triton|cuda-)' > requirements.lock
 	rm -rf .lock-venv
+
+# The locked packages against the advisories that PyPI keeps. Fails where it cannot ask.
+advisories:
+	$(PYTHON) -m venv .audit-venv
+	.audit-venv/bin/pip install --quiet --disable-pip-version-check pip-audit==2.10.1
+	.audit-venv/bin/pip-audit --strict --no-deps --disable-pip -r requirements.lock
+	rm -rf .audit-venv
 
 clean:
 	rm -rf results/* .snakemake && git checkout -q -- results

@@ -14,7 +14,10 @@ from modelbudget.sources import code
 
 try:
     plan.check_results()
-    SWEEPS = {sweep.name: sweep for sweep in plan.chosen_sweeps(config.get("sweeps"))}
+    # Jobs that go to other machines (--jobs) find other devices there.
+    here = workflow.nodes is None
+    SWEEPS = {sweep.name: sweep for sweep in plan.chosen_sweeps(config.get("sweeps"), here)}
+    SHARDS = plan.shards(SWEEPS, config.get("shard"))
 except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
 

@@ -12,6 +12,7 @@ from modelbudget.charts.bars import bars
 from modelbudget.charts.budget import budget, groups_in, spread, values
 from modelbudget.charts.grid import share_over, total_over
 from modelbudget.charts.groups import PLAIN_LAYER, VOCABULARY
+from modelbudget.charts.near import near_charts
 from modelbudget.charts.strip import strip
 from modelbudget.charts.words import value_of
 
@@ -30,7 +31,7 @@ def charts_of_all(
     axes: dict[str, list], comparison: pl.DataFrame, devices: list[Accelerator]
 ) -> dict[str, alt.TopLevelMixin]:
     """The charts of every drawn quantity that the sweep measures, by quantity and name; before
-    them those that tell of several quantities together.
+    them those that tell of several quantities together, after them what the system tells.
     """
     measured = set(comparison.drop_nulls("measured")["quantity"].unique())
     found = _of_several(axes, comparison, devices, measured)
@@ -38,7 +39,7 @@ def charts_of_all(
         if quantity in measured:
             own = {_name(quantity, k): v for k, v in charts(axes, comparison, quantity).items()}
             found |= {name: chart for name, chart in own.items() if name not in found}
-    return found
+    return found | near_charts(comparison)
 
 
 def _name(quantity: str, chart: str) -> str:

@@ -68,7 +68,7 @@ def _row(row: dict, term: Term | None, values: dict | None, total: int) -> dict:
         "counted": row["measured"],
         "difference": row["difference"],
         "share": percent((row["measured"] or 0) / total) if total else None,
-        "agrees": bool(row["agrees"]) or not row["formula"],
+        "agrees": row["agrees"] is not False,  # None where it was not compared
         "whole": False,
     }
 

@@ -2,9 +2,10 @@
 
 import polars as pl
 from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 from modelbudget.charts.words import count
-from modelbudget.report import formulas, quantities
+from modelbudget.report import formulas, quantities, tables
 from modelbudget.report.fits import fits_section
 from modelbudget.report.results import SweepResult
 from modelbudget.report.six_n_d import six_n_d_section
@@ -13,7 +14,10 @@ from modelbudget.report.verdict import Verdict, device_words
 from modelbudget.report.walk import steps
 from modelbudget.report.zoo import zoo_section
 
-_MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True}).enable("smartquotes")
+MOST_FAILED = 50
+# No HTML, and no pictures: the page would ask other machines for them.
+_MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True})
+_MARKDOWN.enable("smartquotes").disable("image")
 
 
 def sweep_section(
@@ -34,6 +38,7 @@ def sweep_section(
         "question": _MARKDOWN.render(sweep.summary["question"]),
         "facts": _facts(sweep.summary, its_verdict),
         "verdict": its_verdict,
+        "failed": _failed(sweep.comparison),
         "zoo": zoo_section(sweep.zoo, sweep.name),
         "charts": [
             charts.add(f"{sweep.name}-{name}", spec, f"{sweep.name}/charts/{name}")
@@ -78,6 +83,25 @@ def _shown(value) -> str:
         else f"{value:,}"
         if isinstance(value, int)
         else value
+    )
+
+
+def _failed(comparison: pl.DataFrame) -> Markup | None:
+    """Models of which something could not be measured, each with its reason."""
+    failed = (
+        comparison.filter(pl.col("failure").is_not_null())
+        .group_by("point", "label", "failure", maintain_order=True)
+        .agg(pl.col("quantity").unique(maintain_order=True).str.join(", "))
+    )
+    if failed.is_empty():
+        return None
+    more = f", the first {MOST_FAILED} of {count(failed.height)}"
+    return tables.table(
+        [
+            {"model": label, "predicted only": missing, "reason": reason}
+            for label, reason, missing in failed.head(MOST_FAILED).drop("point").rows()
+        ],
+        f"What could not be measured{more if failed.height > MOST_FAILED else ''}",
     )
 
 

@@ -23,7 +23,15 @@ rule charts:
         "../../environment.yml"
     threads: 1
     params:
-        code=code("charts", "accelerators.py", "architecture.py", "components", "families", "zoo.py"),
+        code=code(
+            "charts",
+            "accelerators.py",
+            "architecture.py",
+            "compare.py",
+            "components",
+            "families",
+            "zoo.py",
+        ),
     message:
         "{wildcards.sweep}: draw the charts that its axes ask for"
     script:

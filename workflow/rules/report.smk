@@ -41,11 +41,13 @@ rule report:
         code=code(
             "report",
             "charts",
+            "compare.py",
             "components",
             "families",
             "fit.py",
             "readings",
             "rule_of_thumb.py",
+            "spreadsheet.py",
             "zoo.py",
         ),
     message:
