@@ -46,10 +46,13 @@ def compare(
         difference=difference,
         agrees=(difference.abs() <= _allowed()) & (~missing_on_one_side | owned_elsewhere),
     )
-    failed = pl.DataFrame(failures, OF_FAILURE, orient="row")
+    of = ["architecture", "run", "quantity"]
+    # A model that stands at points of two shards may have failed in both, or in one alone.
+    failed = pl.DataFrame(failures, OF_FAILURE, orient="row").unique(of, keep="first")
+    failed = failed.join(measured, on=of, how="anti")
     both = (
-        both.join(failed, on=["architecture", "run", "quantity"], how="full", coalesce=True)
-        .join(without, on=["architecture", "run", "quantity"], how="left")
+        both.join(failed, on=of, how="full", coalesce=True)
+        .join(without, on=of, how="left")
         .with_columns(pl.col("formula").fill_null(True))
         .with_columns(pl.when("formula").then("predicted"))
         .with_columns(pl.when(is_compared()).then(pl.col("difference", "agrees")))

@@ -29,6 +29,8 @@ OF_TRAINING = frozenset(get_args(OfTraining))
 """Quantities that only a step of training shows."""
 OF_INFERENCE = frozenset(get_args(OfInference))
 """Quantities that only use shows: a prompt, and a token after it."""
+OF_PROCESS = frozenset(get_args(OfProcess))
+"""Quantities that the system tells of a process on a real CPU."""
 FITS = {
     "training": frozenset({"peak_training_bytes"}),
     "use": frozenset({"peak_inference_bytes"}),
@@ -37,8 +39,6 @@ FITS = {
 """What must fit into a device's memory: the worst moment of training or of use; or of use only the
 parameters and what is remembered of the text.
 """
-OF_PROCESS = frozenset(get_args(OfProcess))
-"""Quantities that the system tells of a process on a real CPU."""
 
 
 class _Strict(BaseModel):

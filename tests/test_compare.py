@@ -137,6 +137,25 @@ def test_only_what_the_system_tells_agrees_within_a_bound(
     assert verdict(table)["near"] == near
 
 
+def test_a_model_of_two_shards_fails_once_or_not_at_all():
+    key = {"architecture": "a", "run": "r", "quantity": "parameters"}
+    points = pl.DataFrame({"point": "1", "label": "one", "architecture": "a", "run": "r"})
+    terms = pl.DataFrame(
+        [key | {"component": name, "each": 7, "instances": 1, "predicted": 7} for name in "xy"]
+    )
+    measured = terms.select(*key, "component", measured="predicted").with_columns(
+        method=pl.lit("cpu"), shared_with=pl.lit(None, pl.String)
+    )
+    twice = [key | {"failure": "killed"}, key | {"failure": "no answer"}]
+    lost = compare(points, terms, measured.clear(), [], twice)
+    assert lost["component"].to_list() == ["x", "y"]
+    assert lost["failure"].null_count() == 0
+    assert verdict(lost)["compared"] == 0
+    there = compare(points, terms, measured, [], twice)
+    assert there["agrees"].to_list() == [True, True]
+    assert there["failure"].null_count() == 2
+
+
 def test_a_model_at_two_runs_is_two_points(compared):
     table = compared(
         "base: gpt-2-124m\nfixed: {d_model: 12, n_head: 2, n_layer: 1, length: 8}\n"

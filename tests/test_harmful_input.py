@@ -38,8 +38,9 @@ def project(tmp_path, monkeypatch) -> Path:
     """A folder with a few named models, and no sweep yet."""
     (tmp_path / "configs" / "sweeps").mkdir(parents=True)
     (tmp_path / "configs" / "models").mkdir()
-    for series in ("gpt-2", "palm", "mixtral", "big-lstm-characters"):
-        name = Path("configs", "models", f"{series}.yaml")
+    series = ("gpt-2", "palm", "mixtral", "big-lstm-characters")
+    for name in ("accelerators.yaml", *(f"models/{one}.yaml" for one in series)):
+        name = Path("configs", name)
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     monkeypatch.chdir(tmp_path)
     return tmp_path

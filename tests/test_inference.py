@@ -20,6 +20,7 @@ from modelbudget.measure.pool import build
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.run import Run, cannot_remember
+from modelbudget.sweep import OF_INFERENCE
 
 SIZES = {"n_vocab": 97, "d_model": 32, "n_layer": 2, "n_head": 4, "n_kv_head": 4, "d_head": 8}
 SIZES |= {"d_ff": 48, "n_ctx": 24}
@@ -47,7 +48,7 @@ KINDS = {
 def used(a, run: Run) -> dict[str, dict[str, int]]:
     with uninitialised():
         model = build(a, "meta", run.dtype)
-    return infer(model, run)
+    return infer(model, run, OF_INFERENCE)
 
 
 def said(a, run: Run, quantity: str) -> dict[str, int]:
@@ -143,6 +144,16 @@ def test_transformers_keeps_a_window_as_large():
         assert less == expected * min(length, 4) // min(length, 5)
 
 
+def test_a_cache_alone_needs_no_token():
+    a, run = Decoder(**SIZES | KINDS["windows between"]), Run(batch=2, length=2**40)
+    model = build(a, "meta", run.dtype)
+    found = infer(model, run, {"cache_bytes"})
+    assert found["cache_bytes"] == said(a, run, "cache_bytes")
+    held = sum(t.total for t in a.parameter_bytes(a, run).values())
+    held += sum(found["cache_bytes"].values()) + 8 * run.batch * run.length
+    assert found["peak_inference_bytes"] == {"setup": held}
+
+
 def test_published_caches(catalogue):
     """70.3 kB a token and 516 kB in bfloat16 (DeepSeek-V3 and Llama 3.1 405B: Zhao et al. 2025,
     Insights into DeepSeek-V3, Table 1).
@@ -184,7 +195,7 @@ def test_peaks_on_a_real_cpu_are_those_without_storage():
     with uninitialised():
         model = build(a, "cpu", run.dtype)
     initialise(model)
-    found = infer(model, run)["peak_inference_bytes"]
+    found = infer(model, run, OF_INFERENCE)["peak_inference_bytes"]
     assert found == used(a, run)["peak_inference_bytes"] == said(a, run, "peak_inference_bytes")
 
 

@@ -31,7 +31,7 @@ def charts_of_all(
     axes: dict[str, list], comparison: pl.DataFrame, devices: list[Accelerator]
 ) -> dict[str, alt.TopLevelMixin]:
     """The charts of every drawn quantity that the sweep measures, by quantity and name; before
-    them those that tell of several quantities together, after them what the system tells.
+    them those that tell of several quantities together, after them those of what the system tells.
     """
     measured = set(comparison.drop_nulls("measured")["quantity"].unique())
     found = _of_several(axes, comparison, devices, measured)

@@ -44,8 +44,8 @@ def growth(comparison: pl.DataFrame, quantity: str) -> alt.LayerChart:
     lines = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=theme.dashes(series))
     dots = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
     marks, finding = _where_squares_take_over(rows) if models.is_empty() else _against(models, rows)
-    for name, value in sums.filter(~is_line).select("series", "value").rows():
-        finding += f" {name}: {count(value)} bytes."
+    for name, n, value in sums.filter(~is_line).select("series", "length", "value").rows():
+        finding += f" {name}: {count(value)} bytes at {count(n)} tokens."
     chart = alt.layer(*marks, lines, dots).properties(width=theme.WIDTH - MARGIN, height=280)
     return theme.framed(chart, TITLES[quantity], finding, MARGIN)
 
