@@ -35,13 +35,15 @@ def largest(sweep: SweepResult) -> pl.DataFrame:
 def ledgers(sweep: SweepResult, point: dict) -> list[dict]:
     """One for each quantity of the run, and for the bytes of parameters beside them."""
     asked = sweep.summary["measure"]["quantities"]
-    if not (OF_TRAINING | OF_INFERENCE) & set(asked):
+    of_run = OF_TRAINING | OF_INFERENCE
+    if not of_run & set(asked):
         return []
     comparison = sweep.of_point(point).filter(pl.col("measured").is_not_null())
     return [
         _ledger(quantity, point, comparison.filter(pl.col("quantity") == quantity))
         for quantity in asked
-        if quantity != "parameters" and not comparison.filter(quantity=quantity).is_empty()
+        if quantity in of_run | {"parameter_bytes"}
+        and not comparison.filter(quantity=quantity).is_empty()
     ]
 
 
