@@ -22,7 +22,7 @@ OfTraining = Literal[
     "uncounted_calls",
 ]
 OfInference = Literal["cache_bytes", "flops_decode", "peak_inference_bytes"]
-Quantity = OfParameters | OfTraining | OfInference
+Quantity = Literal[OfParameters, OfTraining, OfInference]
 OF_PARAMETERS = frozenset(get_args(OfParameters))
 OF_TRAINING = frozenset(get_args(OfTraining))
 """Quantities that only a step of training shows."""

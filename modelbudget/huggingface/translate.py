@@ -144,7 +144,7 @@ def _chosen(choice, key: str, value, mistakes: list[str]):
 
 
 def _as_json(value) -> str:
-    return {None: "null", (): "[]"}.get(value) or show(value)
+    return "null" if value is None else "[]" if value == () else show(value)
 
 
 def _computed(translation: Translation, values: dict, mistakes: list[str]) -> dict:
