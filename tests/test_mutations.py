@@ -179,7 +179,8 @@ ON_META = Measure(device="meta", quantities=["parameters"])
 
 
 def depth(architecture) -> int:
-    return max(v for k, v in architecture.model_dump().items() if k.endswith(("_layer", "width")))
+    sizes = architecture.model_dump()
+    return max((sizes[name] for name in sizes if name.endswith("_layer")), default=1)
 
 
 def outcomes(kind: str, texts: list[str]) -> list:
