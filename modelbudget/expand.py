@@ -392,7 +392,8 @@ def _check_sizes(architecture: Architecture, run: Run, sweep: Sweep) -> None:
             f"{n_bytes:,} bytes of parameters in {run.dtype}: past {MAX_COUNT:,}, "
             "the largest 64-bit integer"
         )
-    asked = [q for q in sweep.measure.quantities if q in OF_TRAINING | OF_INFERENCE]
+    running = OF_TRAINING | OF_INFERENCE | {"resident_peak_bytes"}
+    asked = [q for q in sweep.measure.quantities if q in running]
     if not asked:
         return
     if not architecture.is_language_model():
@@ -404,6 +405,10 @@ def _check_sizes(architecture: Architecture, run: Run, sweep: Sweep) -> None:
         raise ValueError(line)
     if OF_INFERENCE & set(asked) and (reason := cannot_remember(architecture)):
         raise ValueError(f"measure.quantities: {reason}; no cache is known for that")
+    if "resident_peak_bytes" in asked and run.kernels != "cpu":
+        raise ValueError(
+            f"kernels = {run.kernels!r}: resident_peak_bytes is memory of a CPU; allowed: cpu"
+        )
     for quantity in (q for q in asked if hasattr(architecture, q)):
         if architecture.covered(quantity, architecture, run):
             value = total(getattr(architecture, quantity)(architecture, run))

@@ -45,6 +45,6 @@ def parameters(a) -> dict:
     }
 
 
-def cached(a, r) -> dict:
+def cached(a, r):
     """Bytes of the latent and of the one rotary key of each token (DeepSeek-AI 2024, §2.1.3)."""
-    return {"": bytes_of(r.dtype) * tokens(r) * (a.kv_lora_rank + a.d_rope)}
+    return bytes_of(r.dtype) * tokens(r) * (a.kv_lora_rank + a.d_rope)

@@ -5,6 +5,7 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 
 from modelbudget.architecture import Architecture, Count, Parts
+from modelbudget.run import bytes_of
 
 
 class StateSpaceDualFields(Architecture):
@@ -51,3 +52,12 @@ def parameters(a) -> dict:
         "norm": a.d_inner,
         "output": a.d_inner * a.d_model,
     }
+
+
+def cached(a, r) -> dict:
+    """Bytes of d_state states for each channel, and of the tokens that the convolution spans, with
+    their B and C (Dao & Gu 2024, §7.1 and their code).
+    """
+    size = bytes_of(r.dtype) * r.batch
+    convolved = a.d_inner + 2 * a.n_group * a.d_state
+    return {"": size * a.d_inner * a.d_state, "convolution": size * convolved * a.d_convolution}

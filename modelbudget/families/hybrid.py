@@ -1,5 +1,7 @@
 """The recurrent–transformer hybrid: small per-channel RNNs feed attention, then an MLP."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from modelbudget.architecture import Depth
@@ -17,6 +19,8 @@ class Hybrid(HeadFields, MLPFields, RecurrentFields, AttentionFields, TokenField
     Attention has two norms, one before the cells and one between the cells and its projections.
     """
 
+    remembers: ClassVar[bool] = True
+
     n_layer: Depth = Field(description="layers, each recurrent cells, attention and MLP")
 
     @staticmethod
@@ -31,6 +35,16 @@ class Hybrid(HeadFields, MLPFields, RecurrentFields, AttentionFields, TokenField
             **part("layer.norm", dict.fromkeys(norms, norm.parameters(a)), a.n_layer),
             **part("", {"head": embedding.head(a)}),
         }
+
+    @staticmethod
+    def covered(quantity, a, r):
+        return int(quantity == "cache_bytes")
+
+    @staticmethod
+    def cache_bytes(a, r) -> Terms:
+        """States of the cells, and keys and values of all tokens."""
+        held = {"recurrent": recurrent.cached(a, r), "attention": attention.cached(a, r)}
+        return part("layer", held, a.n_layer)
 
     def build(self):
         from modelbudget.modules.hybrid import HybridModel

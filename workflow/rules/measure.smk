@@ -1,4 +1,5 @@
-# Needs: a sweep file. Makes: what torch counts in each instantiated model.
+# Needs: a sweep file. Makes: what torch counts in each instantiated model, and what could not be
+# measured, which the next run tries again.
 #
 # One job measures a whole sweep with a pool of processes: a job costs more than a model. Where the
 # configuration says how many points make a shard, a larger sweep is measured in several jobs, for
@@ -13,6 +14,7 @@ rule measure:
         sweep=lambda wildcards: ancient(plan.sweep_files()[wildcards.sweep]),
     output:
         measured="results/{sweep}/measured.parquet",
+        failures="results/{sweep}/failures.json",
     log:
         "results/{sweep}/logs/measure.log",
     wildcard_constraints:
@@ -28,6 +30,7 @@ rule measure:
         content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
         code=code("measure", "modules"),
         versions=plan.versions("torch", "transformers"),
+        last_failure=lambda wildcards: plan.last_failure(wildcards.sweep),
     message:
         "{wildcards.sweep}: instantiate and count every model"
     script:
@@ -37,6 +40,7 @@ rule measure:
 use rule measure as measure_shard with:
     output:
         measured=temp("results/{sweep}/shards/{shard}-of-{shards}.parquet"),
+        failures=temp("results/{sweep}/shards/{shard}-of-{shards}.json"),
     log:
         "results/{sweep}/logs/measure-{shard}-of-{shards}.log",
     wildcard_constraints:
@@ -50,13 +54,11 @@ use rule measure as measure_shard with:
 
 rule gather:
     input:
-        shards=lambda wildcards: expand(
-            "results/{{sweep}}/shards/{shard}-of-{shards}.parquet",
-            shard=range(1, SHARDS[wildcards.sweep] + 1),
-            shards=SHARDS[wildcards.sweep],
-        ),
+        measured=lambda wildcards: plan.shards_of(wildcards.sweep, SHARDS, "parquet"),
+        failures=lambda wildcards: plan.shards_of(wildcards.sweep, SHARDS, "json"),
     output:
         measured="results/{sweep}/measured.parquet",
+        failures="results/{sweep}/failures.json",
     log:
         "results/{sweep}/logs/gather.log",
     wildcard_constraints:

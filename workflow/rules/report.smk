@@ -14,6 +14,7 @@ rule report:
         comparisons=expand("results/{sweep}/comparison.parquet", sweep=SWEEPS),
         charts=expand("results/{sweep}/charts", sweep=SWEEPS),
         zoos=plan.zoo_tables(SWEEPS),
+        fits=plan.fit_tables(SWEEPS),
         models=sorted(plan.MODELS.iterdir()),
     output:
         html=report(
@@ -40,9 +41,12 @@ rule report:
         code=code(
             "report",
             "charts",
+            "compare.py",
             "components",
             "families",
+            "fit.py",
             "readings",
+            "rule_of_thumb.py",
             "spreadsheet.py",
             "zoo.py",
         ),
