@@ -13,7 +13,8 @@ GOOD = "base: gpt-2-124m\ngrid:\n  n_layer: [1, 2]\n"
 def mistakes(tmp_path, monkeypatch):
     """Write sweep files by name, ask for all of them, and return the lines of the refusal."""
     (tmp_path / "configs" / "sweeps").mkdir(parents=True)
-    (tmp_path / "configs" / "models").symlink_to(ROOT / "configs" / "models")
+    for part in ("models", "accelerators.yaml"):
+        (tmp_path / "configs" / part).symlink_to(ROOT / "configs" / part)
     monkeypatch.chdir(tmp_path)
 
     def refuse(**files: str) -> list[str]:

@@ -38,8 +38,8 @@ def project(tmp_path, monkeypatch) -> Path:
     """A folder with a few named models, and no sweep yet."""
     (tmp_path / "configs" / "sweeps").mkdir(parents=True)
     (tmp_path / "configs" / "models").mkdir()
-    for series in ("gpt-2", "palm", "mixtral", "big-lstm-characters"):
-        name = Path("configs", "models", f"{series}.yaml")
+    series = ("gpt-2", "palm", "mixtral", "big-lstm-characters")
+    for name in ("configs/accelerators.yaml", *(f"configs/models/{one}.yaml" for one in series)):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -89,7 +89,7 @@ YAML = {
     "a date": (f"{GOOD}order: 2001-09-09\n", "order = datetime.date(2001, 9, 9): must be a whole"),
     "a control character": (b"title: \x07\n", "UTF-8 YAML"),
     "no text": (b"\xff\xfe\x00title", "UTF-8"),
-    "a key that moves the cursor": (GOOD + '"\\e[2J\\ngird": 1\n', "\\x1b[2J\\ngird: unknown key"),
+    "a key that moves the cursor": (GOOD + '"\\e[2J\\ngird": 1\n', "'\\x1b[2J\\ngird': unknown key"),
     "thousands of unknown fields": (
         HEAD + "base: palm-8b\nfixed:\n" + "".join(f"  f{i}: 1\n" for i in range(30_000))
         + "grid: {n_layer: [1]}\n",

@@ -202,8 +202,8 @@ def project(tmp_path, monkeypatch) -> Path:
     """A folder with a few named models, a config.json, and a sweep over what is mutated."""
     (tmp_path / "configs" / "sweeps").mkdir(parents=True)
     (tmp_path / "configs" / "models").mkdir()
-    for series in ("gpt-2", "mixtral"):
-        name = Path("configs", "models", f"{series}.yaml")
+    series = ("gpt-2", "mixtral")
+    for name in ("configs/accelerators.yaml", *(f"configs/models/{one}.yaml" for one in series)):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     (tmp_path / "configs" / "sweeps" / "config.json").write_text(json.dumps(CONFIG))
     monkeypatch.chdir(tmp_path)

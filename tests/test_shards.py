@@ -52,7 +52,8 @@ def test_only_a_sweep_that_names_cuda_asks_for_a_gpu(device, gpus, sweep):
 def test_a_device_is_asked_for_where_the_models_are_measured(tmp_path, monkeypatch):
     """A cluster's front has no GPU; its nodes do."""
     (tmp_path / "configs" / "sweeps").mkdir(parents=True)
-    (tmp_path / "configs" / "models").symlink_to(ROOT / "configs" / "models")
+    for part in ("models", "accelerators.yaml"):
+        (tmp_path / "configs" / part).symlink_to(ROOT / "configs" / part)
     text = f"title: t\nquestion: q{SWEEP}measure: {{device: cuda}}\n"
     (tmp_path / "configs" / "sweeps" / "five.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
