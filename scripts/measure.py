@@ -57,5 +57,8 @@ with replacing(snakemake.output.failures) as path:
     path.write_text(json.dumps(failed, indent=2), encoding="utf-8")
 for failure in failed:
     logging.error("not measured: %s", failure)
+work = {"measured": keys.height, "reused": len(known), "failed": len(missing) - keys.height}
+logging.info("models: %s", work)
+Path(snakemake.log.work).write_text(json.dumps(work), encoding="utf-8")
 if any(result.method is None for result in results):
     failed_at(snakemake.wildcards.sweep).touch()

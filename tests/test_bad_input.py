@@ -13,8 +13,8 @@ GOOD = "base: gpt-2-124m\ngrid:\n  n_layer: [1, 2]\n"
 def mistakes(tmp_path, monkeypatch):
     """Write sweep files by name, ask for all of them, and return the lines of the refusal."""
     (tmp_path / "configs" / "sweeps").mkdir(parents=True)
-    for part in ("models", "accelerators.yaml"):
-        (tmp_path / "configs" / part).symlink_to(ROOT / "configs" / part)
+    for name in ("models", "accelerators.yaml"):
+        (tmp_path / "configs" / name).symlink_to(ROOT / "configs" / name)
     monkeypatch.chdir(tmp_path)
 
     def refuse(**files: str) -> list[str]:

@@ -39,7 +39,8 @@ def project(tmp_path, monkeypatch) -> Path:
     (tmp_path / "configs" / "sweeps").mkdir(parents=True)
     (tmp_path / "configs" / "models").mkdir()
     series = ("gpt-2", "palm", "mixtral", "big-lstm-characters")
-    for name in ("configs/accelerators.yaml", *(f"configs/models/{one}.yaml" for one in series)):
+    for name in ("accelerators.yaml", *(f"models/{one}.yaml" for one in series)):
+        name = Path("configs", name)
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     monkeypatch.chdir(tmp_path)
     return tmp_path

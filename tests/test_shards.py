@@ -24,7 +24,7 @@ def test_shards_together_are_the_whole(make_project):
         run = project.snakemake(target, "--config", f"shard={shard}")
         assert run.returncode == 0, run.stderr
         measured[shard] = (project.folder / target).read_bytes()
-        logs = sorted(p.name for p in (project.folder / "results/five/logs").glob("measure*"))
+        logs = sorted(p.name for p in (project.folder / "results/five/logs").glob("measure*.log"))
         assert not list((project.folder / "results").rglob("*-of-*.parquet*"))
     assert logs == ["measure-1-of-3.log", "measure-2-of-3.log", "measure-3-of-3.log"]
     assert measured["2"] == measured["99"]
@@ -52,8 +52,8 @@ def test_only_a_sweep_that_names_cuda_asks_for_a_gpu(device, gpus, sweep):
 def test_a_device_is_asked_for_where_the_models_are_measured(tmp_path, monkeypatch):
     """A cluster's front has no GPU; its nodes do."""
     (tmp_path / "configs" / "sweeps").mkdir(parents=True)
-    for part in ("models", "accelerators.yaml"):
-        (tmp_path / "configs" / part).symlink_to(ROOT / "configs" / part)
+    for name in ("models", "accelerators.yaml"):
+        (tmp_path / "configs" / name).symlink_to(ROOT / "configs" / name)
     text = f"title: t\nquestion: q{SWEEP}measure: {{device: cuda}}\n"
     (tmp_path / "configs" / "sweeps" / "five.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)

@@ -17,6 +17,7 @@ rule measure:
         failures="results/{sweep}/failures.json",
     log:
         "results/{sweep}/logs/measure.log",
+        work="results/{sweep}/logs/measure-1-of-1.json",
     wildcard_constraints:
         sweep=plan.one_of(name for name in SWEEPS if SHARDS[name] == 1),
     conda:
@@ -43,6 +44,7 @@ use rule measure as measure_shard with:
         failures=temp("results/{sweep}/shards/{shard}-of-{shards}.json"),
     log:
         "results/{sweep}/logs/measure-{shard}-of-{shards}.log",
+        work="results/{sweep}/logs/measure-{shard}-of-{shards}.json",
     wildcard_constraints:
         sweep=plan.one_of(name for name in SWEEPS if SHARDS[name] > 1),
     params:
