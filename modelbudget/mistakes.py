@@ -1,5 +1,6 @@
 """Turning pydantic's errors into lines that name the key, the value and what is allowed."""
 
+import re
 import reprlib
 
 from pydantic import ValidationError
@@ -7,6 +8,7 @@ from pydantic import ValidationError
 from modelbudget.errors import did_you_mean
 
 MAX_DESCRIBED = 100
+_PLAIN = ("bool", "int", "str")
 _KINDS = {
     "missing": "missing; it must be given",
     "int_type": "must be a whole number",
@@ -27,15 +29,12 @@ def describe(error: ValidationError, allowed_keys=(), hidden=()) -> list[str]:
     `allowed_keys` are offered when a key is unknown; parts of the path in `hidden` are left out.
     """
     errors = error.errors(include_url=False)[:MAX_DESCRIBED]
-    return [_line(one, allowed_keys, hidden) for one in errors]
+    # Once each: of a value that may be of several kinds, each kind complains.
+    return list(dict.fromkeys(_line(one, allowed_keys, hidden) for one in errors))
 
 
 def _line(one: dict, allowed_keys, hidden) -> str:
-    path = "".join(
-        f"[{part}]" if isinstance(part, int) else f".{part}"
-        for part in one["loc"]
-        if part not in hidden
-    ).lstrip(".")
+    path = "".join(_step(part) for part in one["loc"] if part not in hidden).removeprefix(".")
     if one["type"] == "extra_forbidden":
         name = str(one["loc"][-1])
         allowed = f" (allowed: {', '.join(allowed_keys)})" if allowed_keys else ""
@@ -45,7 +44,16 @@ def _line(one: dict, allowed_keys, hidden) -> str:
     if one["type"] == "value_error" and not path:
         return str(one["ctx"]["error"])
     value = show(one["input"])
+    if one["loc"] and one["loc"][-1] in hidden and one["loc"][-1] in _PLAIN:
+        return f"{path} = {value}: must be a whole number, true or false, or text"
     return f"{path} = {value}: {_allowed(one)}"
+
+
+def _step(part: int | str) -> str:
+    """`.n_vocab`, `[2]`; what is no plain word is quoted, so that a space in it is seen."""
+    if isinstance(part, int):
+        return f"[{part}]"
+    return f".{part}" if re.fullmatch(r"[\w-]+", part) else f".{part!r}"
 
 
 def _allowed(one: dict) -> str:
@@ -87,5 +95,5 @@ def show(value) -> str:
 
 _short = reprlib.Repr()
 """Of a long list, what is shown; the rest is not even looked at."""
-_short.maxstring = _short.maxother = _short.maxlong = 100
+_short.maxstring = _short.maxother = _short.maxlong = 1000
 _short.maxlist = _short.maxdict = 20

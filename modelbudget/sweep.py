@@ -23,7 +23,7 @@ OfTraining = Literal[
 ]
 OfInference = Literal["cache_bytes", "flops_decode", "peak_inference_bytes"]
 OfProcess = Literal["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
-Quantity = OfParameters | OfTraining | OfInference | OfProcess
+Quantity = Literal[OfParameters, OfTraining, OfInference, OfProcess]
 OF_PARAMETERS = frozenset(get_args(OfParameters))
 OF_TRAINING = frozenset(get_args(OfTraining))
 """Quantities that only a step of training shows."""

@@ -11,18 +11,19 @@ from modelbudget.errors import InputError
 MOST_BYTES = 2**30
 
 
-def bounded(work, *arguments, seconds: int = 10):
+def bounded(work, *arguments, seconds: int = 10, method: str = "fork"):
     """'accepted' and the result, 'refused' and the mistakes, or 'broken' and what broke.
 
-    The process may take one GiB more than it has, and `seconds` of the processor.
+    The process may take one GiB more than it has, and `seconds` of the processor. One that uses
+    Polars must be spawned: its threads do not live on in a fork.
     """
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context(method)
     here, there = context.Pipe(duplex=False)
     child = context.Process(target=_run, args=(there, work, arguments, seconds))
     child.start()
     there.close()
     try:
-        return here.recv() if here.poll(3 * seconds) else ("broken", "no answer")
+        return here.recv() if here.poll(6 * seconds) else ("broken", "no answer")
     except EOFError:
         child.join()
         return "broken", f"the process ended with {child.exitcode}"

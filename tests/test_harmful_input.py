@@ -90,7 +90,10 @@ YAML = {
     "a date": (f"{GOOD}order: 2001-09-09\n", "order = datetime.date(2001, 9, 9): must be a whole"),
     "a control character": (b"title: \x07\n", "UTF-8 YAML"),
     "no text": (b"\xff\xfe\x00title", "UTF-8"),
-    "a key that moves the cursor": (GOOD + '"\\e[2J\\ngird": 1\n', "\\x1b[2J\\ngird: unknown key"),
+    "a key that moves the cursor": (
+        GOOD + '"\\e[2J\\ngird": 1\n',
+        "'\\x1b[2J\\ngird': unknown key",
+    ),
     "thousands of unknown fields": (
         HEAD + "base: palm-8b\nfixed:\n" + "".join(f"  f{i}: 1\n" for i in range(30_000))
         + "grid: {n_layer: [1]}\n",

@@ -168,7 +168,7 @@ def _windows(translation: Translation, values: dict, mistakes: list[str]) -> dic
 
 
 def _as_json(value) -> str:
-    return {None: "null", (): "[]"}.get(value) or show(value)
+    return "null" if value is None else "[]" if value == () else show(value)
 
 
 def _computed(translation: Translation, values: dict, mistakes: list[str]) -> dict:
