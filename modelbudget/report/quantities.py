@@ -4,6 +4,7 @@ import polars as pl
 from markupsafe import Markup, escape
 
 from modelbudget.charts.words import UNITS, count
+from modelbudget.compare import NOT_JUDGED
 from modelbudget.report import formulas, tables
 from modelbudget.report.results import SweepResult
 from modelbudget.sweep import OF_INFERENCE, OF_TRAINING
@@ -53,7 +54,9 @@ def _ledger(quantity: str, point: dict, comparison: pl.DataFrame) -> dict:
     has_formula = comparison["formula"].all()
     agree = int(comparison["agrees"].fill_null(False).sum())
     mark, verdict = "none", "no formula"
-    if has_formula:
+    if quantity in NOT_JUDGED:
+        verdict = "not judged"
+    elif has_formula:
         mark = "agrees" if agree == comparison.height else "disagrees"
         verdict = f"{agree} of {comparison.height} agree"
     return {
