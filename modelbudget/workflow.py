@@ -177,7 +177,7 @@ def content(expanded: Expanded) -> str:
 
 
 def failed_at(sweep: str) -> Path:
-    """Touched when a model of the sweep could not be measured."""
+    """Touched when a model of the sweep could not be measured, or its class not be counted."""
     return Path(f"results/{sweep}/.failed")
 
 

@@ -8,7 +8,7 @@ from modelbudget.files import replacing
 from modelbudget.fit import cells, fit_table, together
 from modelbudget.jobs import start_log
 from modelbudget.measure.pool import measure_all
-from modelbudget.sweep import FITS, Measure
+from modelbudget.sweep import FITS
 from modelbudget.workflow import MODELS
 
 MOST_LAYERS = 128
@@ -28,11 +28,15 @@ for purpose, needs in FITS.items():
         if model and model[0].n_layer <= MOST_LAYERS
     )
     if models:
-        settings = Measure(quantities=sorted(needs), device="meta")
+        where = {"quantities": sorted(needs), "device": "meta"}
+        settings = expanded.sweep.measure.model_copy(update=where)
         found = measure_all(list(models), settings, snakemake.threads)
         for model, one in zip(models, found, strict=True):
-            values = (one.values[quantity].values() for quantity in needs)
-            measured[purpose, model] = together(values, purpose)
+            if one.missing:
+                logging.error("not measured: %s", one.missing)
+            else:
+                values = (one.values[quantity].values() for quantity in needs)
+                measured[purpose, model] = together(values, purpose)
 table = fit_table(solved, measured)
 with replacing(snakemake.output.parquet) as path:
     table.write_parquet(path)

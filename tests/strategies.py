@@ -41,7 +41,7 @@ def decoders(draw, covered: bool = False) -> Decoder:
     """
     shared = draw(sizes_and_switches())
     parallel = draw(st.booleans())
-    kinds = ["attention"] if covered else ["attention", "local", "latent", "recurrent"]
+    kinds = ["attention", "local"] if covered else ["attention", "local", "latent", "recurrent"]
     mixers = draw(st.lists(st.sampled_from(kinds), min_size=1))[: shared["n_layer"]]
     mlps = draw(st.lists(st.sampled_from(["mlp", "experts"]), min_size=1))[:3]
     if not parallel:
@@ -160,8 +160,12 @@ def decoders_with_known_peaks(draw) -> tuple[Decoder, Run]:
     if run.attention == "efficient":
         run = run.model_copy(update={"attention": "flash", "dtype": "bfloat16"})
     mlps = " ".join(word for word in a.mlps.split() if word != "none")
-    switches = {"mixers": "attention", "mlps": mlps, "qk_norm": "none", "qk_norm_bias": False}
-    return a.model_copy(update=switches), run
+    mixers = draw(st.sampled_from(["attention", "local", "attention local"]))
+    window = 9 if "local" in mixers else 0
+    a = a.model_copy(update={"mixers": mixers, "window": window, "mlps": mlps})
+    if a.qk_norm == "separate" or (a.norm, run.kernels) == ("rmsnorm", "cpu"):
+        a = a.model_copy(update={"qk_norm": "none", "qk_norm_bias": False})
+    return a, run
 
 
 @st.composite
@@ -172,4 +176,6 @@ def decoders_that_run(draw) -> tuple[Decoder, Run]:
         a = a.model_copy(update={"mlps": a.mlps.replace(" none", "")})
     if run.attention != "math":
         a = a.model_copy(update={"d_head": 8 * draw(st.integers(1, 2))})
+    if "local" in a.mixers and (run.attention != "math" or run.recompute == "selective"):
+        a = a.model_copy(update={"window": run.length + draw(st.integers(0, 2))})
     return a, run

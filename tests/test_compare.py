@@ -116,9 +116,7 @@ def test_what_has_no_formula_is_measured_and_not_compared(compared):
         ("resident_bytes", 10**9, 10**9 + 10**7, True, True),
         ("resident_bytes", 10**9, 10**9 - 10**7 - 1, False, False),
         ("resident_bytes", 10**9, 10**9, True, False),
-        ("resident_peak_bytes", 10**6, 10**6 + 2**22, True, True),
-        ("resident_peak_bytes", 10**6, 10**6 + 2**22 + 1, False, False),
-        ("resident_peak_bytes", 10**9, 10**9 - 10**7, True, True),
+        ("resident_peak_bytes", 10**6, 10**6 + 2**20, None, False),
         ("parameter_bytes", 10**9, 10**9 + 1, False, False),
     ],
 )

@@ -107,9 +107,7 @@ def test_predicted_peaks_are_measured(a, run):
 def test_predicted_is_measured_component_by_component(model):
     a, run = model
     found = used(a, run)
-    quantities = ["cache_bytes", "flops_decode"]
-    quantities += ["peak_inference_bytes"] * a.covered("peak_inference_bytes", a, run)
-    for quantity in quantities:
+    for quantity in (q for q in OF_INFERENCE if a.covered(q, a, run)):
         assert said(a, run, quantity) == {n: v for n, v in found[quantity].items() if v}, quantity
 
 

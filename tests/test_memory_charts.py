@@ -23,7 +23,8 @@ def comparison(points: list[tuple[str, dict, dict]]) -> pl.DataFrame:
     """Points as label, swept fields, and values by quantity and component."""
     rows = [
         {"point": f"{number:06}", "label": label, **fields, "component": component,
-         "quantity": quantity, "predicted": value, "measured": value, "formula": True}
+         "quantity": quantity, "predicted": value, "measured": value, "percent": None,
+         "formula": True}
         for number, (label, fields, quantities) in enumerate(points, start=1)
         for quantity, components in quantities.items()
         for component, value in components.items()

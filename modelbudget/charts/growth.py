@@ -22,13 +22,16 @@ LABELLED = re.compile(r"(, )?length = \d+(?:,\d{3})*(, )?")
 
 
 def growth(comparison: pl.DataFrame, quantity: str) -> alt.LayerChart:
-    """A quantity along `length` on logarithmic scales, one line for each kind of point. Of
-    activations: where what grows with length² takes over; of a cache: where it outweighs the
-    model's own parameters, if these were measured.
+    """A quantity along `length` on logarithmic scales, one line for each kind of point that has
+    several lengths; others are told in words. Of activations: where what grows with length² takes
+    over; of a cache: where it outweighs the model's own parameters, if these were measured.
     """
-    rows = _sums(comparison, quantity)
+    sums = _sums(comparison, quantity)
+    is_line = pl.col("length").n_unique().over("series") > 1
+    rows = sums.filter(is_line)
     series = rows["series"].unique(maintain_order=True).to_list()
     models = _sums(comparison, "parameter_bytes") if quantity == "cache_bytes" else rows.clear()
+    models = models.filter(pl.col("series").is_in(series))
     base = alt.Chart(rows).encode(
         x=_length(rows),
         y=_bytes(quantity, [*rows["value"], *models["value"]]),
@@ -41,6 +44,8 @@ def growth(comparison: pl.DataFrame, quantity: str) -> alt.LayerChart:
     lines = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=theme.dashes(series))
     dots = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
     marks, finding = _where_squares_take_over(rows) if models.is_empty() else _against(models, rows)
+    for name, n, value in sums.filter(~is_line).select("series", "length", "value").rows():
+        finding += f" {name}: {count(value)} bytes at {count(n)} tokens."
     chart = alt.layer(*marks, lines, dots).properties(width=theme.WIDTH - MARGIN, height=280)
     return theme.framed(chart, TITLES[quantity], finding, MARGIN)
 
@@ -145,7 +150,13 @@ def _against(models: pl.DataFrame, rows: pl.DataFrame) -> tuple[list[alt.Chart],
     words = si_bytes(low) if low == high else f"{si_bytes(low)} to {si_bytes(high)}"
     area = band.mark_rect(color=theme.DIFFERS, stroke=theme.DIFFERS, opacity=0.25)
     text = band.mark_text(color=theme.DIFFERS, align="left", baseline="top", dx=4, dy=5)
+    finding = (
+        f"The text outweighs the model from {', '.join(told) or 'no length'} on, in one sequence."
+    )
+    for (name,), line in rows.sort("length").group_by("series", maintain_order=True):
+        if line["value"][-1] == line["value"][-2]:
+            finding += f" {name} stays at {count(line['value'][-1])} bytes."
     return [
         area.encode(y="low:Q", y2="high:Q"),
         text.encode(x=alt.value(0), y="low:Q", text=alt.value(f"own parameters: {words}")),
-    ], f"The text outweighs the model from {', '.join(told) or 'no length'} on, in one sequence."
+    ], finding

@@ -11,8 +11,8 @@ from modelbudget.components.norm import NormFields
 from modelbudget.operations import positive
 from modelbudget.run import bytes_of, computed_again, tokens
 
-ANGLE = 4
-"""Bytes of an angle, in single precision whatever the dtype."""
+ANGLE = 2
+"""Bytes of angles for each turned channel: one for two, in single precision whatever the dtype."""
 
 
 class AttentionFields(NormFields):
@@ -201,8 +201,7 @@ def forward(a, r) -> list[Node]:
     turned = _turned(a) * (query + key)
     dropped = math * (query + key + (1 - core.keeps_values(a, r)) * key + copied)
     return [
-        (query + 2 * key, 0),
-        (held["query_norm"] + held["key_norm"], 0),
+        (query + 2 * key + held["query_norm"] + held["key_norm"], 0),
         *_turning(a, r, a.n_head),
         *_turning(a, r, a.n_kv_head),
         (0, turned),
@@ -215,7 +214,7 @@ def forward(a, r) -> list[Node]:
 def _turning(a, r, n_head) -> list[Node]:
     """Both halves of the turned channels, put together, beside sines, cosines and the angles."""
     size, d_turned = bytes_of(r.dtype) * tokens(r) * n_head, _d_turned(a)
-    angles = ANGLE * r.length * d_turned // 2
+    angles = ANGLE * r.length * d_turned
     halves = size * d_turned
     return times(_turned(a), [(size * a.d_head + _tables(a, r) + halves + angles, halves + angles)])
 
@@ -237,7 +236,8 @@ def backward(a, r, given, others=0, is_first=0) -> list[Node]:
     queries, keys, values = (_apart(r, n) for n in (a.n_head, a.n_kv_head, a.n_kv_head))
     # The product that gives the keys' gradient leaves it channel by channel.
     by_channel = math * (1 - turned) * (1 - positive(a.n_head - a.n_kv_head))
-    written = 1 - (1 - math) * (1 - turned)
+    # A norm's gradient lies as its input did.
+    written = int(a.qk_norm == "none") * (1 - (1 - math) * (1 - turned))
     keys += by_channel * (positive(r.batch - 1) * positive(r.length - 1) - keys)
     return [
         *linear(*output, given, held["output"], early),

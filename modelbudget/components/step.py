@@ -1,9 +1,8 @@
 """The largest number of bytes that live at one moment of a training step.
 
-The backward pass is told node by node, last computed first: what each allocates while it runs, and
-what is freed when it has run: the gradient that came in, and what forward saved for it. Live bytes
-are the running sum. Layers are alike, so from one to the next live bytes change by the same
-amount, and the largest number is met in the first or in the last of them.
+Forward and backward are told node by node (`nodes.py`), each part in the file of its component;
+here they are put together. Layers of one kind are alike, so from one to the next live bytes change
+by the same amount, and the largest number is met in the first or in the last of them.
 """
 
 from modelbudget.components import dropout, embedding, layer, norm
@@ -14,23 +13,29 @@ from modelbudget.run import bytes_of, tokens
 
 
 def covered(a, r):
-    """Attention in every layer, with MLPs or experts, whose queries and keys no norm reads."""
-    attention = a.mixers == "attention" and a.qk_norm == "none" and r.attention != "efficient"
-    return int(attention and "none" not in a.mlps.split())
+    """Attention of all tokens, or of a window that hides none of them, by no memory-efficient
+    kernel, and an MLP or experts in every layer; queries and keys that are normalised, if they
+    are, by one operation, with all of its scale.
+    """
+    seen = set(a.mixers.split()) <= {"attention", "local"} and r.attention != "efficient"
+    composed = a.norm == "rmsnorm" and r.kernels == "cpu"
+    normed = ("none",) if composed else ("none", "shared", "joint")
+    return int(seen and "none" not in a.mlps.split() and a.qk_norm in normed)
 
 
 def forward_backward(a, r, before):
     """The peak of forward, loss and backward, where `before` bytes live when backward begins.
 
-    The first candidate is the loss's own: the gradient of the logarithms of probabilities, and
-    that of the logits, beside the logarithms. Forward may need more than that in attention.
+    The loss has two of the size of the logits: the gradient of the logarithms of probabilities,
+    and that of the logits, beside the logarithms. Forward may need more, in the last layer's
+    attention; recomputed, layers run forward once more before they run backward.
     """
     logits = bytes_of(r.dtype) * tokens(r) * embedding.rows(a)
     of_end = _kept_at_the_end(a, r)
     peaks, live = watched(before, _head(a, r, logits))
     peaks.append(before + 2 * logits)
     kinds = list(kinds_of_layers(a))
-    forwards = [layer.forward(a, r, a.mixers, kind.second) for kind in kinds]
+    forwards = [layer.forward(a, r, "attention", kind.second) for kind in kinds]
     backwards = [_again_and_back(a, r, kind.second) for kind in kinds]
     for kind, forward, backward in zip(kinds, forwards, backwards, strict=True):
         for place in kind.first, kind.last:
@@ -53,8 +58,8 @@ def _kept_at_the_end(a, r):
 
 
 def _again_and_back(a, r, second: str) -> list[Node]:
-    nodes = layer.backward(a, r, a.mixers, second)
-    return [*layer.forward(a, r, a.mixers, second), *nodes] if r.recompute == "full" else nodes
+    nodes = layer.backward(a, r, "attention", second)
+    return [*layer.forward(a, r, "attention", second), *nodes] if r.recompute == "full" else nodes
 
 
 def _from(a, kinds, nodes, place, sign=1):

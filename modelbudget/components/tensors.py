@@ -47,7 +47,7 @@ def _layer(a, second: str) -> Tensors:
     n_after = 2 if a.norm_placement == "both" else 0
     part = _experts(a) if second == "experts" else _mlp(a, a.d_ff)
     norms = [*_norm(a, 1), *_norm(a, two_norms), *n_after * _norm(a, 1)]
-    return [*_attention(a), *part, *norms]
+    return [*_attention(a), *_head_norms(a), *part, *norms]
 
 
 def _attention(a) -> Tensors:
@@ -58,6 +58,14 @@ def _attention(a) -> Tensors:
         *_linear(a.d_model, key, a.value_bias),
         *_linear(query, a.d_model, a.output_bias),
     ]
+
+
+def _head_norms(a) -> Tensors:
+    if a.qk_norm == "none":
+        return []
+    n_query, n_key = (1, 1) if a.qk_norm == "shared" else (a.n_head, a.n_kv_head)
+    switches = a.norm_scale, a.qk_norm_bias
+    return [(n * a.d_head, is_there) for n in (n_query, n_key) for is_there in switches]
 
 
 def _mlp(a, d_ff, n=1) -> Tensors:

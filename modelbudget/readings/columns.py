@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import polars as pl
 
-from modelbudget.operations import ceil_div, larger, positive
+from modelbudget.operations import ceil_div, largest_of, positive
 
 
 def namespace(kind, words: dict[str, str], rows: pl.DataFrame) -> SimpleNamespace:
@@ -26,6 +26,9 @@ def _(x):
     return (x > 0).cast(pl.Int64)
 
 
-@larger.register(pl.Series)
-def _(x, y):
-    return x.zip_with(x > y, y if isinstance(y, pl.Series) else pl.repeat(y, len(x), eager=True))
+@largest_of.register(pl.Series)
+def _(first, *others):
+    for other in others:
+        column = other if isinstance(other, pl.Series) else pl.repeat(other, len(first), eager=True)
+        first = first.zip_with(first > column, column)
+    return first

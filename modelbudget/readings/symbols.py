@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import sympy
 from sympy.printing.mathml import MathMLPresentationPrinter
 
-from modelbudget.operations import ceil_div, larger, positive
+from modelbudget.operations import ceil_div, largest_of, positive
 from modelbudget.terms import Term
 
 
@@ -99,6 +99,7 @@ def _(x):
     return sympy.Piecewise((1, x > 0), (0, True))
 
 
-@larger.register(sympy.Basic)
-def _(x, y):
-    return sympy.Max(x, y)
+@largest_of.register(sympy.Basic)
+def _(*values):
+    # To compare hundreds of long sums in pairs, as evaluation would, takes minutes.
+    return sympy.Max(*values, evaluate=False)

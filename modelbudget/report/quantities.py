@@ -4,6 +4,7 @@ import polars as pl
 from markupsafe import Markup, escape
 
 from modelbudget.charts.words import UNITS, count
+from modelbudget.compare import NOT_JUDGED
 from modelbudget.report import formulas, tables
 from modelbudget.report.results import SweepResult
 from modelbudget.sweep import OF_INFERENCE, OF_TRAINING
@@ -35,13 +36,15 @@ def largest(sweep: SweepResult) -> pl.DataFrame:
 def ledgers(sweep: SweepResult, point: dict) -> list[dict]:
     """One for each quantity of the run, and for the bytes of parameters beside them."""
     asked = sweep.summary["measure"]["quantities"]
-    if not (OF_TRAINING | OF_INFERENCE) & set(asked):
+    of_run = OF_TRAINING | OF_INFERENCE
+    if not of_run & set(asked):
         return []
     comparison = sweep.of_point(point).filter(pl.col("measured").is_not_null())
     return [
         _ledger(quantity, point, comparison.filter(pl.col("quantity") == quantity))
         for quantity in asked
-        if quantity != "parameters" and not comparison.filter(quantity=quantity).is_empty()
+        if quantity in of_run | {"parameter_bytes"}
+        and not comparison.filter(quantity=quantity).is_empty()
     ]
 
 
@@ -51,7 +54,9 @@ def _ledger(quantity: str, point: dict, comparison: pl.DataFrame) -> dict:
     has_formula = comparison["formula"].all()
     agree = int(comparison["agrees"].fill_null(False).sum())
     mark, verdict = "none", "no formula"
-    if has_formula:
+    if quantity in NOT_JUDGED:
+        verdict = "not judged"
+    elif has_formula:
         mark = "agrees" if agree == comparison.height else "disagrees"
         verdict = f"{agree} of {comparison.height} agree"
     return {

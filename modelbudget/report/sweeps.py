@@ -98,8 +98,8 @@ def _failed(comparison: pl.DataFrame) -> Markup | None:
     more = f", the first {MOST_FAILED} of {count(failed.height)}"
     return tables.table(
         [
-            {"model": label, "predicted only": quantities, "reason": reason}
-            for label, reason, quantities in failed.head(MOST_FAILED).drop("point").rows()
+            {"model": label, "predicted only": missing, "reason": reason}
+            for label, reason, missing in failed.head(MOST_FAILED).drop("point").rows()
         ],
         f"What could not be measured{more if failed.height > MOST_FAILED else ''}",
     )

@@ -16,6 +16,7 @@ rule witness:
         content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
         classes=lambda wildcards: plan.classes(SWEEPS[wildcards.sweep]),
         code=code("huggingface", "measure"),
+        last_failure=lambda wildcards: plan.last_failure(wildcards.sweep),
     message:
         "{wildcards.sweep}: count the classes of transformers that are the same models"
     script:
