@@ -67,7 +67,7 @@ sweeps=counting-ladder,named-models
 (cd "$work/here" && snakemake --cores "$cores" --config sweeps=$sweeps shard=6)
 on_slurm() {
     (cd "$work/cluster" && snakemake --profile workflow/profiles/slurm \
-        --set-threads measure=1 measure_shard=1 witness=1 \
+        --set-threads measure=1 measure_shard=1 witness=1 fit=1 \
         --default-resources mem_mb=1000 runtime=60 \
         --slurm-no-account --slurm-status-command squeue \
         --slurm-init-seconds-before-status-checks 2 --seconds-between-status-checks 2 "$@")

@@ -18,7 +18,7 @@ rule fit:
         "results/{sweep}/logs/fit.log",
     conda:
         "../../environment.yml"
-    threads: (workflow.cores + 1) // 2
+    threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
         content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
         fields=lambda wildcards: SWEEPS[wildcards.sweep].sweep.fit,
