@@ -18,6 +18,7 @@ from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import NEEDS, Decoder
 from modelbudget.predict import formula
 from modelbudget.readings import signals, symbols
+from modelbudget.report.flow import flow
 from modelbudget.report.specs import variable_of_group
 from modelbudget.run import BYTES, Run
 from modelbudget.terms import Term, Terms
@@ -204,7 +205,8 @@ def explorer_section(catalogue: Catalogue) -> dict:
     kinds = _kinds([architecture for _, architecture in named.values()])
     dataflow = _Dataflow()
     forms = [dataflow.kind(words) for words in kinds]
-    components = dict.fromkeys(name for form in forms for name in form["components"])
+    named_parts = dict.fromkeys(name for form in forms for name in form["components"])
+    components = sorted(named_parts, key=flow)
     fields = {name: _field(Decoder, name) for name in Decoder.sizes()}
     of_run = {name: _field(Run, name) for name in OF_RUN}
     choices = list(dict.fromkeys(kind[FREE] for kind in kinds))

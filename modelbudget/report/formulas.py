@@ -8,6 +8,7 @@ from modelbudget.charts.words import percent
 from modelbudget.families import families
 from modelbudget.readings import symbols
 from modelbudget.report import tables
+from modelbudget.report.flow import flow
 from modelbudget.report.specs import variable_of_group
 from modelbudget.terms import Term, Terms
 
@@ -28,7 +29,7 @@ def formulas(point: dict) -> Terms:
 
 
 def component_rows(point: dict, comparison: pl.DataFrame, with_numbers: bool = False) -> list[dict]:
-    """One row for each component of a point's parameters, in the order of its formulas.
+    """One row for each component of a point's parameters, as the data flows through them.
 
     `comparison` holds the rows of this point. `with_numbers` adds, below each formula, its numbers.
     """
@@ -39,6 +40,7 @@ def component_rows(point: dict, comparison: pl.DataFrame, with_numbers: bool = F
         for row in comparison.filter(pl.col("quantity") == "parameters").iter_rows(named=True)
     }
     order = [name for name in terms if name in found] + [n for n in found if n not in terms]
+    order.sort(key=flow)
     total = sum(row["measured"] or 0 for row in found.values())
     return [
         _row(found[name], terms.get(name), sizes if with_numbers else None, total) for name in order

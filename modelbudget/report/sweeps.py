@@ -5,6 +5,7 @@ from markdown_it import MarkdownIt
 
 from modelbudget.charts.words import count
 from modelbudget.report import formulas
+from modelbudget.report.numbers import numbers_section
 from modelbudget.report.results import SweepResult
 from modelbudget.report.specs import Charts
 from modelbudget.report.verdict import Verdict, device_words
@@ -20,9 +21,11 @@ def sweep_section(
     known: dict[str, str],
     charts: Charts,
     printed: dict[str, str],
+    carried: dict,
 ) -> dict:
     """`printed` has modules as torch prints them. Where every point of the sweep is among them,
-    the page walks through them all; else one telling model stands for the others.
+    the page walks through them all; else one telling model stands for the others. `carried` is
+    the sweep's table as far as the page holds it.
     """
     totals = _totals(sweep)
     walked = not totals.is_empty() and set(totals["architecture"]) <= printed.keys()
@@ -39,6 +42,7 @@ def sweep_section(
         ],
         "walk": steps(sweep, totals, printed) if walked else None,
         "example": None if walked else _example(sweep, totals, known),
+        "numbers": numbers_section(sweep, carried),
     }
 
 

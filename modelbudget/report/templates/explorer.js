@@ -2,7 +2,7 @@
 "use strict";
 
 (async () => {
-  const data = JSON.parse(document.getElementById("explorer-data").textContent);
+  const data = await unpack("explorer");
   const root = document.getElementById("explorer");
   const HOME = "#what-if";
   const groups = new Map(data.groups);
