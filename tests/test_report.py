@@ -301,6 +301,15 @@ def test_what_is_missing_is_left_out(one, catalogue):
     assert "not at all" in page
 
 
+def test_without_a_sweep_the_page_says_how_to_begin(catalogue, sweep):
+    page = render(Results([]), catalogue)
+    assert "Nothing has been counted yet" in str(Text(page))
+    assert 'id="what-if"' in page
+    example = re.search(r"<code>title: (.*?)</code>", page, re.S)[0]
+    keys = Text(example).words[0].split("\n", 2)[2]
+    assert len(sweep(keys).points) == 8
+
+
 def unpacked(page: str, name: str) -> dict:
     """Data of the page, read the way that its scripts do."""
     text = re.search(f'data-packed="{name}">([^<]*)<', page)[1]

@@ -1,6 +1,7 @@
 """In which order a model's components stand in a table: as the data flows through them."""
 
-_LAST = ("head", "loss", "pooler", "transform", "next_sentence")
+_FIRST = ("embedding", "norm", "dropout")
+_LAST = ("pooler", "next_sentence", "transform", "head", "loss")
 
 
 def flow(component: str) -> tuple[int, int]:
@@ -10,10 +11,12 @@ def flow(component: str) -> tuple[int, int]:
     """
     first, *rest = component.split(".")
     if first in _LAST:
-        return 3, 0
+        return 4, _LAST.index(first)
     if first in ("encoder", "decoder"):
         return 1 + (first == "decoder"), _place(rest)
-    return _place([first, *rest]), 0
+    if place := _place([first, *rest]):
+        return 3, place
+    return 0, _FIRST.index(first) if first in _FIRST else 0
 
 
 def _place(parts: list[str]) -> int:

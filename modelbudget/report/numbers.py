@@ -1,7 +1,6 @@
 """A sweep's whole table in a few lines: each quantity over all points."""
 
 import polars as pl
-from markupsafe import Markup
 
 from modelbudget.charts.words import count
 from modelbudget.report import tables
