@@ -28,6 +28,7 @@ from modelbudget.sweep import MAX_POINTS, OF_INFERENCE, OF_TRAINING, Sweep, Valu
 from modelbudget.terms import total
 
 NAMES_OF_A_POINT = ("base", "label")
+FIELDS_OF_RUN = Run.model_fields.keys()
 MAX_SHOWN = 20
 
 
@@ -145,6 +146,7 @@ def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: _Mistakes) -> dict[str,
         if sweep.models and point.get("base") in catalogue.bases
     }
     named = {"base": sweep.base} if sweep.base is not None else {}
+    named |= {f"grid.base[{i}]": name for i, name in enumerate(sweep.axes().get("base", ()))}
     named |= {f"points[{i}].base": p["base"] for i, p in enumerate(sweep.points) if "base" in p}
     for key, name in named.items():
         try:
@@ -188,7 +190,8 @@ def _check_names_and_values(sweep: Sweep, bases: list[Base], mistakes: _Mistakes
     fields = {name for kind in kinds for name in kind.model_fields}
     given = [(f"fixed.{name}", name, value) for name, value in sweep.fixed.items()]
     for name, values in sweep.axes().items():
-        given += [(f"grid.{name}[{i}]", name, value) for i, value in enumerate(values)]
+        if name != "base":
+            given += [(f"grid.{name}[{i}]", name, value) for i, value in enumerate(values)]
     for i, point in enumerate(sweep.points):
         given += [(f"points[{i}].{n}", n, v) for n, v in point.items() if n not in NAMES_OF_A_POINT]
     for key, name, value in given:
@@ -274,13 +277,14 @@ def _points(
 def _point(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) -> Point | None:
     """One point, or None where a constraint drops it. Raises ValueError."""
     base = bases[settings.get("base", sweep.base)]
-    axes = {name: value for name, value in settings.items() if name not in NAMES_OF_A_POINT}
-    values = resolve(base, sweep.fixed | axes, sweep.derive)
+    axes = {name: value for name, value in settings.items() if name != "label"}
+    chosen = {name: value for name, value in axes.items() if name != "base"}
+    values = resolve(base, sweep.fixed | chosen, sweep.derive)
     for text in sweep.constraints:
         if not _expression(text)(values):
             return None
     label = settings.get("label") or _label(base, axes)
-    of_run = {name: value for name, value in values.items() if name in Run.model_fields}
+    of_run = {name: value for name, value in values.items() if name in FIELDS_OF_RUN}
     of_model = {name: value for name, value in values.items() if name not in of_run}
     architecture, run = _record(base.family, of_model), _record(Run, of_run)
     _check_sizes(architecture, run, sweep)
@@ -288,9 +292,9 @@ def _point(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) ->
 
 
 def _label(base: Base, axes: dict[str, Value]) -> str:
-    if not axes:
-        return base.label
-    return ", ".join(f"{name} = {show(value).strip(chr(39))}" for name, value in axes.items())
+    chosen = {name: value for name, value in axes.items() if name != "base"}
+    names = [base.label] if "base" in axes or not chosen else []
+    return ", ".join(names + [f"{n} = {show(value).strip(chr(39))}" for n, value in chosen.items()])
 
 
 def resolve(base: Base, chosen: dict[str, Value], derive: dict[str, str]) -> dict:
@@ -352,7 +356,7 @@ def _record(kind: type[Record], values: dict):
 def named_architecture(base: Base) -> Architecture:
     """The architecture of a named model as published. Raises ValueError when fields are missing."""
     values = resolve(base, {}, {})
-    fields = {name: value for name, value in values.items() if name not in Run.model_fields}
+    fields = {name: value for name, value in values.items() if name not in FIELDS_OF_RUN}
     return _record(base.family, fields)
 
 

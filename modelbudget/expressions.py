@@ -60,12 +60,13 @@ class Expression:
         for name in sorted(called - _FUNCTIONS.keys()):
             raise ValueError(f"{text!r} calls {name!r}; allowed: {_ALLOWED}")
         self.names = {n.id for n in ast.walk(self._tree) if isinstance(n, ast.Name)} - called
+        self._evaluator = simpleeval.SimpleEval(_OPERATORS, _FUNCTIONS)
 
     def __call__(self, values: dict):
         """The value, exact. Raises ValueError naming the numbers put in when there is none."""
-        evaluator = simpleeval.SimpleEval(_OPERATORS, _FUNCTIONS, values)
+        self._evaluator.names = values
         try:
-            return evaluator.eval(self.text, previously_parsed=self._tree.body)
+            return self._evaluator.eval(self.text, previously_parsed=self._tree.body)
         except ZeroDivisionError:
             raise ValueError(f"{self.text!r} divides by zero{self._with(values)}") from None
         except (simpleeval.InvalidExpression, TypeError, ArithmeticError) as error:

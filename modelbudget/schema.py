@@ -27,7 +27,8 @@ def sweep_schema() -> dict:
     }
     properties = schema["properties"]
     properties["fixed"] |= values
-    properties["grid"] |= _closed(lists)
+    bases = {"type": "array", "items": chosen["base"]}
+    properties["grid"] |= _closed({"base": bases} | lists)
     properties["points"]["items"] = {"type": "object"} | _closed(chosen | fields)
     properties["derive"] |= _closed({name: {"type": "string"} for name in fields})
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

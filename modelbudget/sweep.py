@@ -100,7 +100,9 @@ class Sweep(_Strict):
     fixed: dict[str, Value] = Field(
         {}, description="fields of the architecture and of the run, set for every point"
     )
-    grid: dict[str, Axis] = Field({}, description="fields to vary: every combination")
+    grid: dict[str, Axis] = Field(
+        {}, description="fields to vary, `base` among them: every combination"
+    )
     models: Literal["all"] | None = Field(
         None, description="all: every model in configs/models is a point"
     )
@@ -123,8 +125,14 @@ class Sweep(_Strict):
     def has_points(self) -> Self:
         if not self.grid and not self.points and not self.models:
             raise ValueError("grid and points are both empty: give one of them, or models: all")
-        if self.grid and self.base is None:
+        if self.grid and self.base is None and "base" not in self.grid:
             raise ValueError("base: missing; a grid needs one")
+        return self
+
+    @model_validator(mode="after")
+    def names_one_base(self) -> Self:
+        if "base" in self.grid and self.base is not None:
+            raise ValueError(f"base = {self.base!r}: is a grid axis too; keep one")
         return self
 
     @model_validator(mode="after")

@@ -60,6 +60,8 @@ ONE_MISTAKE = {
         "base: decoder\nfixed: {d_model: 8, n_head: 2}\ngrid: {n_layer: [1]}",
         ["n_vocab: missing"],
     ),
+    "unknown base in a grid": ("grid: {base: [palm, gtp-2]}", ["grid.base[1] = 'gtp-2'", "gpt-2?"]),
+    "two ways to a base": ("base: palm\ngrid: {base: [palm]}", ["base = 'palm'", "keep one"]),
     "empty sweep": ("base: palm\n", ["grid and points are both empty"]),
     "empty axis": ("base: palm\ngrid: {n_layer: []}", ["grid.n_layer = []", "at least 1"]),
     "value given twice": ("base: palm-8b\ngrid: {n_layer: [2, 2]}", ["grid.n_layer", "2 2 times"]),

@@ -31,6 +31,15 @@ def test_points_follow_the_grid_and_may_have_bases_and_labels_of_their_own(sweep
     assert points[1].architecture.d_model == 1024
 
 
+def test_a_grid_may_go_over_bases(sweep):
+    points = sweep("grid: {base: [gpt-2-124m, palm-8b], n_layer: [1, 2]}").points
+    assert [point.label for point in points] == [
+        f"{base}, n_layer = {n_layer}" for base in ("GPT-2 124M", "PaLM 8B") for n_layer in (1, 2)
+    ]
+    assert [point.architecture.d_model for point in points] == [768, 768, 4096, 4096]
+    assert points[0].axes == {"base": "gpt-2-124m", "n_layer": 1}
+
+
 def test_what_is_chosen_comes_before_what_follows(sweep):
     """Chosen values before a sweep's derive, that before the base, that before the family."""
 

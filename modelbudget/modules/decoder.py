@@ -7,6 +7,7 @@ from torch import nn
 from modelbudget.modules.embedding import Embedding, Head
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.norm import make_norm
+from modelbudget.modules.twins import twins
 
 
 class DecoderModel(nn.Module):
@@ -19,7 +20,7 @@ class DecoderModel(nn.Module):
         mixers = cycle(a.mixers.split())
         mlps = chain(repeat("mlp", a.n_dense_layer), cycle(a.mlps.split()))
         kinds = islice(zip(mixers, mlps, strict=False), a.n_layer)
-        self.layer = nn.ModuleList(Layer(a, *kind, a.position) for kind in kinds)
+        self.layer = twins(kinds, lambda kind: Layer(a, *kind, a.position))
         names = ["embedding"] * a.embedding_norm + ["final"] * a.final_norm
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
         self.head = Head(a, self.embedding.token, a.d_emb)

@@ -1,0 +1,59 @@
+"""Layers alike: one is constructed, the others are its twins.
+
+Constructors are where the time of building goes: of a layer of PaLM more than half.
+"""
+
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
+
+import torch
+from torch import nn
+
+
+def twins(kinds: Iterable[Hashable], construct: Callable[..., nn.Module]) -> nn.ModuleList:
+    """One module for each kind: the first of a kind constructed from it, the others its twins."""
+    another: dict[Hashable, Callable[[], nn.Module]] = {}
+    modules = []
+    for kind in kinds:
+        if kind in another:
+            modules.append(another[kind]())
+        else:
+            modules.append(construct(kind))
+            another[kind] = twin_of(modules[-1])
+    return nn.ModuleList(modules)
+
+
+def twin_of(module: nn.Module) -> Callable[[], nn.Module]:
+    """A function that gives, each time, what the module's constructor gave: a new module with new
+    submodules and new parameters, not yet filled, each with a storage of its own on the same
+    device; no state in common with `module`.
+
+    For modules that hold parameters and submodules once each, and no buffers.
+    """
+    plain = vars(module).copy()
+    # Torch keeps hooks and the like in containers, one of each for every module.
+    containers = {n: value for n, value in plain.items() if isinstance(value, dict | set)}
+    parameters = {
+        name: partial(_empty, p.shape, p.dtype, p.device, p.requires_grad)
+        for name, p in plain["_parameters"].items()
+        if p is not None
+    }
+    inside = {n: twin_of(m) for n, m in plain["_modules"].items() if m is not None}
+
+    def twin() -> nn.Module:
+        state = plain.copy()
+        for name, container in containers.items():
+            state[name] = container.copy()
+        for name, make in parameters.items():
+            state["_parameters"][name] = make()
+        for name, make in inside.items():
+            state["_modules"][name] = make()
+        made = object.__new__(type(module))
+        vars(made).update(state)
+        return made
+
+    return twin
+
+
+def _empty(shape, dtype, device, requires_grad: bool) -> nn.Parameter:
+    return nn.Parameter(torch.empty(shape, dtype=dtype, device=device), requires_grad)
