@@ -29,7 +29,9 @@ ANSWERS = """async (addresses) => {
   const answers = [];
   for (const address of addresses) {
     const explorer = document.getElementById("explorer");
-    const answered = new Promise((done) => explorer.addEventListener("answered", done, { once: true }));
+    const answered = new Promise((done) => {
+      explorer.addEventListener("answered", done, { once: true });
+    });
     location.hash = address;
     await answered;
     const rows = [...document.querySelectorAll("#explorer-table tbody tr")];
@@ -237,7 +239,9 @@ def test_a_move_is_answered_within_50_milliseconds(opened):
           const explorer = document.getElementById("explorer");
           const times = [];
           for (let i = 0; i < 40; i += 1) {
-            const answered = new Promise((done) => explorer.addEventListener("answered", done, { once: true }));
+            const answered = new Promise((done) => {
+              explorer.addEventListener("answered", done, { once: true });
+            });
             field.value = 100000 + i;
             const before = performance.now();
             field.dispatchEvent(new Event("input", { bubbles: true }));

@@ -6,7 +6,7 @@ import zlib
 
 import polars as pl
 
-from modelbudget.charts.budget import spread
+from modelbudget.charts.budget import shared_out, spread
 from modelbudget.report.flow import flow
 from modelbudget.report.numbers import is_peak
 from modelbudget.report.results import SweepResult
@@ -25,19 +25,18 @@ def packed(data) -> str:
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def carried(sweeps: list[SweepResult]) -> dict[str, dict]:
-    """Each sweep's comparison as its table in the page takes it.
+def carried(sweeps: list[SweepResult], trees: dict[str, dict]) -> dict[str, dict]:
+    """Each sweep's comparison as its table in the page takes it, which knows the points of `trees`.
 
     Small tables are whole. The rows that they leave are shared out among the larger ones, whose
     points are then evenly chosen.
     """
-    room, found = MOST_ROWS, {}
-    by_size = sorted(sweeps, key=lambda sweep: (sweep.comparison.height, sweep.name))
-    for left, sweep in zip(range(len(sweeps), 0, -1), by_size, strict=True):
-        kept = _at_most(sweep.comparison, room // left)
-        room -= kept.height
-        found[sweep.name] = _table(kept)
-    return found
+    rows = shared_out({sweep.name: sweep.comparison.height for sweep in sweeps}, MOST_ROWS)
+    return {
+        sweep.name: _table(_at_most(sweep.comparison, rows[sweep.name]))
+        | {"trees": [point for point, *_ in trees.get(sweep.name, {}).get("points", ())]}
+        for sweep in sweeps
+    }
 
 
 def _at_most(comparison: pl.DataFrame, rows: int) -> pl.DataFrame:

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 
-import jinja2
 import vl_convert
 
 from modelbudget.catalogue import Catalogue
@@ -16,7 +15,7 @@ from modelbudget.report.beside import (
 )
 from modelbudget.report.carry import carried, packed
 from modelbudget.report.explorer import explorer_section
-from modelbudget.report.inside import inside_section
+from modelbudget.report.inside import inside_section, swept_section, swept_trees
 from modelbudget.report.results import Results, known_models, ordered
 from modelbudget.report.sweeps import sweep_section
 from modelbudget.report.top import headline_section, verdict_section
@@ -35,7 +34,8 @@ def render(results: Results, catalogue: Catalogue) -> str:
     charts = specs.Charts()
     top = headline_section(sweeps, charts)
     explorer = explorer_section(catalogue)
-    numbers = carried(sweeps)
+    trees = swept_trees(sweeps, results.swept or {})
+    numbers = carried(sweeps, trees)
     shown = [
         sweep_section(
             sweep, by_source[sweep.name], known, charts, results.printed or {}, numbers[sweep.name]
@@ -55,6 +55,7 @@ def render(results: Results, catalogue: Catalogue) -> str:
             "headline": top,
             "verdict": verdict_section(results, found),
             "inside": inside_section(results.trees),
+            "swept": swept_section(sweeps, trees),
             "explorer": explorer,
             "sweeps": shown,
             "ledger": ledger_section(results.ledger, by_source.get("gpt-2-ledger")),
@@ -65,27 +66,23 @@ def render(results: Results, catalogue: Catalogue) -> str:
                 "charts": packed({"specs": charts.specs, "datasets": charts.datasets}),
                 "explorer": packed(explorer["data"]),
                 **{f"table {name}": packed(table) for name, table in numbers.items()},
+                **{f"trees {name}": packed(one) for name, one in trees.items()},
             },
         }
     )
 
 
 def _filled(context: dict) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(tables.TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
     style = specs.palette_css() + "".join(map(_read, STYLES))
     scripts = [vl_convert.javascript_bundle(), *map(_read, SCRIPTS)]
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; "
         f"style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
-    return environment.get_template("page.html.j2").render(
-        context, style=style, scripts=scripts, policy=policy
+    return (
+        tables.environment()
+        .get_template("page.html.j2")
+        .render(context, style=style, scripts=scripts, policy=policy)
     )
 
 

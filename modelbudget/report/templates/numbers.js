@@ -13,7 +13,7 @@
 
   // -- The table as it is in its file. Numbers stay text: some have more digits than a double.
 
-  function whole({ points, order, of, rows, columns, components, peaks }) {
+  function whole({ points, order, of, rows, columns, components, peaks, trees }) {
     const found = of.map((place, i) => {
       const row = Object.fromEntries(columns.map((name) => [name, rows[name][i]]));
       if (row.predicted === SAME) row.predicted = String(BigInt(row.each) * BigInt(row.instances));
@@ -22,7 +22,7 @@
       return row;
     });
     const axes = order.filter((name) => name !== "point" && name !== "label");
-    return { rows: found, columns: [...order, ...columns], axes, components, peaks };
+    return { rows: found, columns: [...order, ...columns], axes, components, peaks, trees: new Set(trees) };
   }
 
   const written = (value) => (value === null ? "" : String(value));
@@ -103,13 +103,22 @@
     fill(form.quantity, [...new Set([...first, ...measured])].map((name) => [name, name]));
     fill(form.component, [["", "all together"], ["*", "each apart"], ...table.components.map((name) => [name, name])]);
 
+    // To the module tree of the point.
+    function linked(words, point) {
+      const made = document.createElement("a");
+      made.href = `#architecture-swept?${new URLSearchParams({ sweep: details.dataset.numbers, point })}`;
+      made.append(words);
+      return made;
+    }
+
     function cells(row, columns) {
       return columns.map((name) => {
         const made = document.createElement(name === "point" ? "th" : "td");
         if (name === "point") {
           made.scope = "row";
           made.title = row.label;
-          made.textContent = named(row, table.axes) ? row.label : Number(row.point);
+          const words = named(row, table.axes) ? row.label : Number(row.point);
+          made.append(table.trees.has(row.point) ? linked(words, row.point) : words);
         } else if (name === "agrees") made.textContent = verdict(row);
         else made.textContent = isNumber(name, row) ? grouped(row[name]) : plain(row[name]);
         if (isNumber(name, row)) made.className = "number";
