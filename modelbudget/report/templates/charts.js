@@ -3,11 +3,12 @@
 
 (async () => {
   const { specs, datasets } = await unpack("charts");
-  const NARROW = 560; // pixels: below, panels stand one under the other
+  const NARROW = 560; // pixels: below, panels and legends' entries stand one under the other
 
   function fitted(spec, width, excess) {
     const { columns, gap, margin, datasets: used } = spec.usermeta;
     const copy = structuredClone(spec);
+    if (width < NARROW) stackLegends(copy);
     copy.datasets = Object.fromEntries(used.map((name) => [name, datasets[name]]));
     const inRow = copy.concat ? Math.min(columns, width < NARROW ? 1 : columns) : 1;
     const inner = Math.floor((width - 1 - excess + gap) / inRow) - gap - margin;
@@ -19,6 +20,11 @@
       copy.width = inner;
     }
     return copy;
+  }
+
+  function stackLegends(node) {
+    if (node?.legend?.columns) node.legend.columns = 1;
+    if (node && typeof node === "object") Object.values(node).forEach(stackLegends);
   }
 
   async function draw(place) {
