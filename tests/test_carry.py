@@ -1,6 +1,7 @@
 """A report that is sent alone: its tables come out of the page, and it says how to cite it."""
 
 import re
+from html import unescape
 from pathlib import Path
 
 import polars as pl
@@ -11,6 +12,7 @@ from test_report import PROVENANCE, Text, result, scroll_and_wait
 from modelbudget import __version__
 from modelbudget.provenance import provenance
 from modelbudget.report import carry
+from modelbudget.report.general import general_formulas
 from modelbudget.report.page import render
 from modelbudget.report.results import Results, SweepResult
 
@@ -133,6 +135,7 @@ def test_rows_are_sorted_filtered_and_saved(grid, opened):
     assert [(row[0], row[6], row[7]) for row in rows_of(tab)] == [("3", "−5", "no")]
     tab.select_option("[name=component]", "layer.mlp.up")
     assert [row[4] for row in rows_of(tab)] == ["layer.mlp.up"]
+    assert tab.text_content("table.numbers td math") == "nlayer×(dff·dmodel+dff)"
     tab.select_option("[name=shown]", "")
     tab.fill("[name=wanted]", "n_layer = 2, D_MODEL = 64")
     assert [row[1:3] for row in rows_of(tab)] == [["64", "2"]] * 2
@@ -142,6 +145,26 @@ def test_rows_are_sorted_filtered_and_saved(grid, opened):
     assert lines[0].startswith("point,label,d_model,n_layer,tied,component,predicted")
     assert lines[1].startswith('000003,"d_model = 64, n_layer = 2, tied = true",64,2,true,')
     assert tab.said == []
+
+
+@pytest.mark.parametrize("quantity", ["parameters", "saved_bytes"])
+def test_formulas_hold_for_every_point(grid, quantity):
+    """What the sweep varies is a symbol: each formula gives every point's prediction."""
+    (kind,) = general_formulas(grid.points, [quantity])
+    assert kind["points"] == grid.points["point"].to_list()
+    shown = kind["formulas"][quantity]
+    rows = grid.comparison.filter(pl.col("quantity") == quantity, pl.col("predicted") > 0)
+    assert set(rows["component"]) == shown.keys()
+    head = {"parameters": "dmodel·nvocab·(1-tied)", "saved_bytes": "4·dmodel·length"}
+    assert unescape(re.sub("<[^>]*>", "", shown["head"])) == head[quantity]
+
+
+def test_a_peak_has_no_formula_in_the_table(grid, opened):
+    tab = unfolded(opened(grid))
+    tab.select_option("[name=quantity]", "peak_training_bytes")
+    tab.select_option("[name=component]", "*")
+    heads = tab.eval_on_selector_all("table.numbers thead th", "h => h.map(x => x.innerText)")
+    assert {row[heads.index("formula")] for row in rows_of(tab)} == {"–"}
 
 
 def test_a_long_table_is_drawn_in_parts(grid, opened):

@@ -8,6 +8,7 @@ import polars as pl
 
 from modelbudget.charts.budget import shared_out, spread
 from modelbudget.report.flow import flow
+from modelbudget.report.general import general_formulas
 from modelbudget.report.numbers import is_peak
 from modelbudget.report.results import SweepResult
 
@@ -33,7 +34,7 @@ def carried(sweeps: list[SweepResult], trees: dict[str, dict]) -> dict[str, dict
     """
     rows = shared_out({sweep.name: sweep.comparison.height for sweep in sweeps}, MOST_ROWS)
     return {
-        sweep.name: _table(_at_most(sweep.comparison, rows[sweep.name]))
+        sweep.name: _table(_at_most(sweep.comparison, rows[sweep.name]), sweep.points)
         | {"trees": [point for point, *_ in trees.get(sweep.name, {}).get("points", ())]}
         for sweep in sweeps
     }
@@ -47,21 +48,26 @@ def _at_most(comparison: pl.DataFrame, rows: int) -> pl.DataFrame:
     return comparison.filter(pl.col("point").is_in(kept))
 
 
-def _table(rows: pl.DataFrame) -> dict:
-    """Columns of the points, and of the rows, whose `of` is the place of their point."""
+def _table(rows: pl.DataFrame, architectures: pl.DataFrame) -> dict:
+    """Columns of the points, and of the rows, whose `of` is the place of their point; `kinds` of
+    models, each with its points and its formulas.
+    """
     place = rows.columns.index("component")
     points = rows.select(rows.columns[:place]).unique("point", maintain_order=True)
     of = rows.select("point").join(
         points.select("point", of=pl.int_range(pl.len())), on="point", maintain_order="left"
     )
+    quantities = sorted(rows["quantity"].drop_nulls().unique())
+    held = architectures.filter(pl.col("point").is_in(points["point"].implode()))
     return {
+        "kinds": general_formulas(held, quantities),
         "points": {name: _exact(points[name]) for name in points.columns},
         "order": points.columns,
         "of": of["of"].to_list(),
         "rows": _rows(rows.select(rows.columns[place:])),
         "columns": rows.columns[place:],
         "components": sorted(rows["component"].drop_nulls().unique(maintain_order=True), key=flow),
-        "peaks": [name for name in rows["quantity"].drop_nulls().unique() if is_peak(name)],
+        "peaks": list(filter(is_peak, quantities)),
     }
 
 

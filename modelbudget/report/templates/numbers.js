@@ -13,7 +13,8 @@
 
   // -- The table as it is in its file. Numbers stay text: some have more digits than a double.
 
-  function whole({ points, order, of, rows, columns, components, peaks, trees }) {
+  function whole({ points, order, of, rows, columns, components, peaks, trees, kinds }) {
+    const formulas = new Map(kinds.flatMap((kind) => kind.points.map((point) => [point, kind.formulas])));
     const found = of.map((place, i) => {
       const row = Object.fromEntries(columns.map((name) => [name, rows[name][i]]));
       if (row.predicted === SAME) row.predicted = String(BigInt(row.each) * BigInt(row.instances));
@@ -22,7 +23,7 @@
       return row;
     });
     const axes = order.filter((name) => name !== "point" && name !== "label");
-    return { rows: found, columns: [...order, ...columns], axes, components, peaks, trees: new Set(trees) };
+    return { rows: found, columns: [...order, ...columns], axes, components, peaks, trees: new Set(trees), formulas };
   }
 
   const written = (value) => (value === null ? "" : String(value));
@@ -119,7 +120,8 @@
           made.title = row.label;
           const words = named(row, table.axes) ? row.label : Number(row.point);
           made.append(table.trees.has(row.point) ? linked(words, row.point) : words);
-        } else if (name === "agrees") made.textContent = verdict(row);
+        } else if (name === "formula") made.innerHTML = table.formulas.get(row.point)?.[row.quantity]?.[row.component] ?? "–";
+        else if (name === "agrees") made.textContent = verdict(row);
         else made.textContent = isNumber(name, row) ? grouped(row[name]) : plain(row[name]);
         if (isNumber(name, row)) made.className = "number";
         if (row.agrees === false) made.classList.add("red");
@@ -156,7 +158,7 @@
 
     function draw() {
       const wish = Object.fromEntries(new FormData(form));
-      const parts = wish.component === "" ? [] : ["component"];
+      const parts = wish.component === "" ? [] : ["component", "formula"];
       columns = ["point", ...table.axes, ...parts, ...SIDES, "agrees", "method"];
       rows = sorted(asked(table, wish), state);
       const seen = rows.slice(0, state.drawn);
@@ -178,7 +180,7 @@
       draw();
     });
     part("[data-save]").addEventListener("click", () => {
-      save(csv(rows, ["point", "label", ...columns.slice(1), "quantity"]), `${details.dataset.numbers}-${form.quantity.value}.csv`);
+      save(csv(rows, ["point", "label", ...columns.slice(1).filter((name) => name !== "formula"), "quantity"]), `${details.dataset.numbers}-${form.quantity.value}.csv`);
     });
     part(".scroll").ariaLabel = `All numbers of ${details.dataset.title}`;
     draw();
