@@ -183,6 +183,9 @@ def test_components_are_listed_as_data_flows(grid, opened):
     listed = tab.eval_on_selector_all("[name=component] option", "o => o.map(x => x.value)")
     in_flow = ["embedding.token", "layer.attention.query", "layer.mlp.up", "norm.final", "head"]
     assert [name for name in listed if name in in_flow] == in_flow
+    tab.select_option("[name=component]", "*")
+    untied = [row[4] for row in rows_of(tab) if row[0] == "2"]
+    assert [name for name in untied if name in in_flow] == in_flow
 
 
 def test_a_hundred_thousand_points_stay_small(grid, opened):

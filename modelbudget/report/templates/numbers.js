@@ -61,14 +61,20 @@
     return there.reduce((a, b) => (isPeak ? (a > b ? a : b) : a + b));
   }
 
+  // As the data flows through each point.
+  function inFlow(rows, components) {
+    const rank = new Map(components.map((name, i) => [name, i]));
+    return rows.toSorted((a, b) => Number(a.point) - Number(b.point) || rank.get(a.component) - rank.get(b.component));
+  }
+
   const apart = (rows) =>
     rows.map((row) => ({ ...row, ...Object.fromEntries(SIDES.map((side) => [side, big(row[side])])) }));
 
   const verdict = (row) => (row.agrees === null ? "–" : row.agrees ? "yes" : "no");
 
-  function asked({ rows, peaks }, { quantity, component, shown, wanted }) {
+  function asked({ rows, components, peaks }, { quantity, component, shown, wanted }) {
     const of = rows.filter((row) => row.quantity === quantity && (["", "*"].includes(component) || row.component === component));
-    const found = component === "" ? together(of, peaks.includes(quantity)) : apart(of);
+    const found = component === "" ? together(of, peaks.includes(quantity)) : apart(inFlow(of, components));
     const phrases = wanted.toLowerCase().split(",").map((phrase) => phrase.trim());
     return found.filter((row) => {
       if (shown !== "" && verdict(row) !== shown) return false;
