@@ -13,7 +13,11 @@ from modelbudget.errors import InputError
 from modelbudget.sources import code
 
 try:
-    SWEEPS = {sweep.name: sweep for sweep in plan.chosen_sweeps(config.get("sweeps"))}
+    plan.check_results()
+    # Jobs that go to other machines (--jobs) find other devices there.
+    here = workflow.nodes is None
+    SWEEPS = {sweep.name: sweep for sweep in plan.chosen_sweeps(config.get("sweeps"), here)}
+    SHARDS = plan.shards(SWEEPS, config.get("shard"))
 except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
 
@@ -29,6 +33,7 @@ include: "workflow/rules/points.smk"
 include: "workflow/rules/predict.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/compare.smk"
+include: "workflow/rules/fit.smk"
 include: "workflow/rules/zoo.smk"
 include: "workflow/rules/gpt2.smk"
 include: "workflow/rules/architecture.smk"

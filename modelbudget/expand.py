@@ -30,6 +30,8 @@ from modelbudget.terms import total
 NAMES_OF_A_POINT = ("base", "label")
 FIELDS_OF_RUN = Run.model_fields.keys()
 MAX_SHOWN = 20
+MAX_FOUND = 100
+"""Mistakes after which the search for more ends: each takes milliseconds to explain."""
 
 
 class Point(NamedTuple):
@@ -64,11 +66,14 @@ class _Mistakes:
 
     def add(self, line: str, point: str = "") -> None:
         self.points.setdefault(line, []).append(point)
+        if len(self.points) == MAX_FOUND:
+            self.raise_if_any()
 
     def raise_if_any(self) -> None:
         lines = [f"{line}{_at(points)}" for line, points in self.points.items()]
         if len(lines) > MAX_SHOWN:
-            lines[MAX_SHOWN:] = [f"and {len(lines) - MAX_SHOWN:,} more mistakes"]
+            least = "at least " if len(lines) == MAX_FOUND else ""
+            lines[MAX_SHOWN:] = [f"and {least}{len(lines) - MAX_SHOWN:,} more mistakes"]
         if lines:
             raise InputError([f"{self.path}: {line}" for line in lines])
 
@@ -166,7 +171,7 @@ def _base(name: str, catalogue: Catalogue, folder: Path) -> Base:
     """A base by its name, or by its file. Raises ValueError, or InputError for a file."""
     if not _is_file(name):
         return catalogue[name]
-    base = configured_base(folder / name)
+    base = configured_base(folder, name)
     try:
         named_architecture(base)
     except ValueError as error:
@@ -322,7 +327,10 @@ def resolve(base: Base, chosen: dict[str, Value], derive: dict[str, str]) -> dic
         missing = sorted(expression.names - values.keys())
         if missing:
             continue  # the record itself will say what is missing
-        values[name] = expression(values)
+        try:
+            values[name] = expression(values)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
     return values
 
 
@@ -384,7 +392,8 @@ def _check_sizes(architecture: Architecture, run: Run, sweep: Sweep) -> None:
             f"{n_bytes:,} bytes of parameters in {run.dtype}: past {MAX_COUNT:,}, "
             "the largest 64-bit integer"
         )
-    asked = [q for q in sweep.measure.quantities if q in OF_TRAINING | OF_INFERENCE]
+    running = OF_TRAINING | OF_INFERENCE | {"resident_peak_bytes"}
+    asked = [q for q in sweep.measure.quantities if q in running]
     if not asked:
         return
     if not architecture.is_language_model():
@@ -396,6 +405,10 @@ def _check_sizes(architecture: Architecture, run: Run, sweep: Sweep) -> None:
         raise ValueError(line)
     if OF_INFERENCE & set(asked) and (reason := cannot_remember(architecture)):
         raise ValueError(f"measure.quantities: {reason}; no cache is known for that")
+    if "resident_peak_bytes" in asked and run.kernels != "cpu":
+        raise ValueError(
+            f"kernels = {run.kernels!r}: resident_peak_bytes is memory of a CPU; allowed: cpu"
+        )
     for quantity in (q for q in asked if hasattr(architecture, q)):
         if architecture.covered(quantity, architecture, run):
             value = total(getattr(architecture, quantity)(architecture, run))

@@ -1,9 +1,12 @@
 """Turning pydantic's errors into lines that name the key, the value and what is allowed."""
 
+import reprlib
+
 from pydantic import ValidationError
 
 from modelbudget.errors import did_you_mean
 
+MAX_DESCRIBED = 100
 _KINDS = {
     "missing": "missing; it must be given",
     "int_type": "must be a whole number",
@@ -23,7 +26,8 @@ def describe(error: ValidationError, allowed_keys=(), hidden=()) -> list[str]:
 
     `allowed_keys` are offered when a key is unknown; parts of the path in `hidden` are left out.
     """
-    return [_line(one, allowed_keys, hidden) for one in error.errors(include_url=False)]
+    errors = error.errors(include_url=False)[:MAX_DESCRIBED]
+    return [_line(one, allowed_keys, hidden) for one in errors]
 
 
 def _line(one: dict, allowed_keys, hidden) -> str:
@@ -77,5 +81,11 @@ def _hint(value) -> str:
 
 def show(value) -> str:
     """A value as a sweep file would hold it, shortened."""
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    text = str(value).lower() if isinstance(value, bool) else _short.repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+_short = reprlib.Repr()
+"""Of a long list, what is shown; the rest is not even looked at."""
+_short.maxstring = _short.maxother = _short.maxlong = 100
+_short.maxlist = _short.maxdict = 20

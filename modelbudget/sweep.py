@@ -22,12 +22,23 @@ OfTraining = Literal[
     "uncounted_calls",
 ]
 OfInference = Literal["cache_bytes", "flops_decode", "peak_inference_bytes"]
-Quantity = OfParameters | OfTraining | OfInference
+OfProcess = Literal["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
+Quantity = OfParameters | OfTraining | OfInference | OfProcess
 OF_PARAMETERS = frozenset(get_args(OfParameters))
 OF_TRAINING = frozenset(get_args(OfTraining))
 """Quantities that only a step of training shows."""
 OF_INFERENCE = frozenset(get_args(OfInference))
 """Quantities that only use shows: a prompt, and a token after it."""
+OF_PROCESS = frozenset(get_args(OfProcess))
+"""Quantities that the system tells of a process on a real CPU."""
+FITS = {
+    "training": frozenset({"peak_training_bytes"}),
+    "use": frozenset({"peak_inference_bytes"}),
+    "memory": frozenset({"parameter_bytes", "cache_bytes"}),
+}
+"""What must fit into a device's memory: the worst moment of training or of use; or of use only the
+parameters and what is remembered of the text.
+"""
 
 
 class _Strict(BaseModel):
@@ -73,6 +84,9 @@ Axis = Annotated[
 ]
 
 
+Solvable = Literal["batch", "length", "n_layer"]
+
+
 class Measure(_Strict):
     """What to measure, and where."""
 
@@ -85,13 +99,34 @@ class Measure(_Strict):
     memory_share: float = Field(
         0.4, gt=0, le=1, description="auto: the share of free memory that models may fill"
     )
+    timeout_s: int = Field(
+        600,
+        ge=1,
+        le=86_400,
+        description="seconds that one model may take; after that it is given up, and reported so",
+    )
+
+    @model_validator(mode="after")
+    def has_memory_to_be_resident_in(self) -> Self:
+        of_process = [q for q in self.quantities if q in OF_PROCESS]
+        if of_process and self.device in ("meta", "cuda"):
+            raise ValueError(
+                f"device = {self.device!r}: {of_process[0]} is memory of a CPU; allowed: auto, cpu"
+            )
+        return self
+
+    def decisive(self) -> dict:
+        """The settings that change what is measured."""
+        return self.model_dump(exclude={"timeout_s"})
 
 
 class Sweep(_Strict):
     """One sweep: a question, a base, and the points at which to ask it."""
 
-    title: str = Field(min_length=1)
-    question: str = Field(min_length=1, description="Markdown: what this sweep asks, and why")
+    title: str = Field(min_length=1, max_length=200)
+    question: str = Field(
+        min_length=1, max_length=20_000, description="Markdown: what this sweep asks, and why"
+    )
     base: str | None = Field(
         None,
         description="a family, a series or a model (see configs/models), or the path of a "
@@ -113,9 +148,17 @@ class Sweep(_Strict):
         {}, description="fields that follow from others, e.g. d_ff: 4 * d_model"
     )
     constraints: list[str] = Field(
-        [], description="points that break one are dropped, e.g. d_model % n_head = 0"
+        [],
+        max_length=100,
+        description="points that break one are dropped, e.g. d_model % n_head = 0",
     )
     measure: Measure = Measure()
+    fit: list[Solvable] = Field(
+        [],
+        description="the largest of each that the accelerators of configs/accelerators.yaml hold, "
+        "in training where peak_training_bytes is measured, in use where peak_inference_bytes, or "
+        "parameter_bytes and cache_bytes, are",
+    )
     headline: str | None = Field(
         None, description="label of the point that the report opens with; else it is the largest"
     )
@@ -127,6 +170,16 @@ class Sweep(_Strict):
             raise ValueError("grid and points are both empty: give one of them, or models: all")
         if self.grid and self.base is None and "base" not in self.grid:
             raise ValueError("base: missing; a grid needs one")
+        return self
+
+    @model_validator(mode="after")
+    def fits_what_is_measured(self) -> Self:
+        measured = set(self.measure.quantities)
+        if self.fit and not any(needs <= measured for needs in FITS.values()):
+            raise ValueError(
+                "fit: needs peak_training_bytes, peak_inference_bytes, or parameter_bytes and "
+                "cache_bytes, in measure.quantities"
+            )
         return self
 
     @model_validator(mode="after")
@@ -142,6 +195,13 @@ class Sweep(_Strict):
             raise ValueError(f"derive.{name}: is set by fixed, grid or points too; keep one")
         for name in sorted(self.fixed.keys() & self.grid.keys()):
             raise ValueError(f"fixed.{name}: is a grid axis too; keep one")
+        return self
+
+    @model_validator(mode="after")
+    def has_few_values(self) -> Self:
+        n = sum(axis.steps if isinstance(axis, Range) else len(axis) for axis in self.grid.values())
+        if n > MAX_POINTS:
+            raise ValueError(f"grid: {n:,} values in all; at most {MAX_POINTS:,} are allowed")
         return self
 
     def axes(self) -> dict[str, list[Value]]:

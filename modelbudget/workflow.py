@@ -2,10 +2,16 @@
 
 import hashlib
 import importlib.metadata
+import json
+import math
+import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from modelbudget.accelerators import accelerators
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expand import Expanded, expand, predicted_peak
@@ -14,6 +20,7 @@ from modelbudget.terms import total
 
 SWEEPS = Path("configs/sweeps")
 MODELS = Path("configs/models")
+ACCELERATORS = Path("configs/accelerators.yaml")
 MEASUREMENTS = Path("results/measurements")
 WITNESSES = Path("results/witnesses")
 ON_PAPER = 10_000
@@ -24,6 +31,12 @@ TAKEN = {
     "tying-surgery", "verdict", "what-if", "witnesses",
 }  # fmt: skip
 """Folders of results/ and anchors of the report that are not sweeps."""
+
+
+def check_results(folder: Path = Path("results")) -> None:
+    """Raises InputError where results cannot be written."""
+    if not os.access(folder if folder.exists() else folder.parent, os.W_OK):
+        raise InputError([f"{folder}: cannot be written; run in a folder that can"])
 
 
 def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
@@ -53,8 +66,9 @@ def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
     return found
 
 
-def chosen_sweeps(wanted: str | list[str] | None) -> list[Expanded]:
-    """The sweeps that were asked for, or all, checked and expanded.
+def chosen_sweeps(wanted: str | list[str] | None, here: bool = True) -> list[Expanded]:
+    """The sweeps that were asked for, or all, checked and expanded; where the models will be
+    measured on this machine, also against its devices.
 
     Raises InputError with the mistakes of all files together.
     """
@@ -74,14 +88,21 @@ def chosen_sweeps(wanted: str | list[str] | None) -> list[Expanded]:
                 sweeps.append(expand(files[name], catalogue))
         except InputError as error:
             mistakes += error.mistakes
-    mistakes += [line for sweep in sweeps for line in _out_of_reach(sweep)]
+    try:
+        accelerators(ACCELERATORS)
+    except InputError as error:
+        mistakes += error.mistakes
+    if here:
+        mistakes += [line for sweep in sweeps for line in _out_of_reach(sweep)]
     if mistakes:
         raise InputError(mistakes)
     return sweeps
 
 
 def _out_of_reach(sweep: Expanded) -> list[str]:
-    """A device asked for by name must be there, and its memory must hold the largest model."""
+    """A device asked for by name must be there, and the machine must have memory for the largest
+    model. Whether that is free is asked when it is measured, and costs that model alone.
+    """
     device = sweep.sweep.measure.device
     key = f"{sweep.path}: measure.device = {device!r}"
     if device == "cuda" and not _has_cuda():
@@ -94,13 +115,13 @@ def _out_of_reach(sweep: Expanded) -> list[str]:
             return [f"{key}: kernels: cpu; allowed: kernels: gpu, or device: auto, meta, cpu"]
     if device == "cpu":
         share = sweep.sweep.measure.memory_share
-        free = int(psutil.virtual_memory().available * share)
+        there = int(psutil.virtual_memory().total * share)
         quantities = sweep.sweep.measure.quantities
         largest = max(predicted_peak(p.architecture, p.run, quantities) for p in sweep.points)
-        if largest > free:
+        if largest > there:
             return [
-                f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of the free "
-                f"memory is {free:,}; allowed: auto, meta, or fewer points"
+                f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of this "
+                f"machine's memory is {there:,}; allowed: auto, meta, or fewer points"
             ]
     return []
 
@@ -111,6 +132,37 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
+def shards(sweeps: dict[str, Expanded], n_points: Any) -> dict[str, int]:
+    """Into how many jobs the measuring of each sweep is split, when one takes at most `n_points`;
+    None leaves each sweep whole.
+
+    Raises InputError for what is no number of points.
+    """
+    if n_points is None:
+        return dict.fromkeys(sweeps, 1)
+    if type(n_points) is not int or n_points < 1:
+        raise InputError(
+            [f"--config shard={n_points}: must be a whole number of points, at least 1"]
+        )
+    return {name: math.ceil(len(sweep.points) / n_points) for name, sweep in sweeps.items()}
+
+
+def shards_of(sweep: str, shards: dict[str, int], kind: str) -> list[str]:
+    """The files of one kind that the jobs of a sweep leave."""
+    n = shards[sweep]
+    return [f"results/{sweep}/shards/{i}-of-{n}.{kind}" for i in range(1, n + 1)]
+
+
+def one_of(names: Iterable[str]) -> str:
+    """A pattern for these names alone, for a wildcard; of no names, one that nothing matches."""
+    return "|".join(names) or "(?!)"
+
+
+def gpus(expanded: Expanded) -> int | None:
+    """How many GPUs an executor should ask for: one where the sweep names the device."""
+    return 1 if expanded.sweep.measure.device == "cuda" else None
+
+
 def versions(*packages: str) -> dict[str, str]:
     """Installed versions of packages whose code is what is measured."""
     return {name: importlib.metadata.version(name) for name in packages}
@@ -118,10 +170,23 @@ def versions(*packages: str) -> dict[str, str]:
 
 def content(expanded: Expanded) -> str:
     """Digest of what is measured: architectures, runs, settings; not the words around them."""
-    digest = hashlib.sha256(expanded.sweep.measure.model_dump_json().encode())
+    digest = hashlib.sha256(json.dumps(expanded.sweep.measure.decisive()).encode())
     for point in expanded.points:
         digest.update(f"{point.architecture.digest()} {point.run.digest()}".encode())
     return digest.hexdigest()[:16]
+
+
+def failed_at(sweep: str) -> Path:
+    """Touched when a model of the sweep could not be measured."""
+    return Path(f"results/{sweep}/.failed")
+
+
+def last_failure(sweep: str) -> int | None:
+    """When that was. It is another time after each try that failed and stays after one that did
+    not, so the rule runs again until nothing fails.
+    """
+    path = failed_at(sweep)
+    return path.stat().st_mtime_ns if path.exists() else None
 
 
 def counted_by_hand(expanded: Expanded) -> bool:
@@ -156,6 +221,11 @@ def is_zoo(expanded: Expanded) -> bool:
 def zoo_tables(sweeps: dict[str, Expanded]) -> list[str]:
     """The tables of all witnesses that these sweeps leave."""
     return [f"results/{name}/zoo.parquet" for name, sweep in sweeps.items() if is_zoo(sweep)]
+
+
+def fit_tables(sweeps: dict[str, Expanded]) -> list[str]:
+    """The tables of what accelerators hold that these sweeps leave."""
+    return [f"results/{name}/fit.parquet" for name, sweep in sweeps.items() if sweep.sweep.fit]
 
 
 def swept_fields(expanded: Expanded) -> list[str]:

@@ -15,6 +15,7 @@ from modelbudget.report import carry
 from modelbudget.report.general import general_formulas
 from modelbudget.report.page import render
 from modelbudget.report.results import Results, SweepResult
+from modelbudget.spreadsheet import csv
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def saved(tab, button: str) -> tuple[str, str]:
 
 def odd(comparison: pl.DataFrame) -> pl.DataFrame:
     """With everything that a CSV file must keep: quotes, gaps, digits beyond a double's."""
-    labels = ['a "b", c', "", "line\nbreak", "<b>", "é"]
+    labels = ['a "b", c', "", "line\nbreak", "=1+2", "é"]
     n = comparison.height
     return comparison.with_columns(
         label=pl.Series([labels[i % 5] for i in range(n)]).gather(
@@ -54,6 +55,7 @@ def odd(comparison: pl.DataFrame) -> pl.DataFrame:
         ),
         measured=pl.Series([(None, 2**62 + 1, 0)[i % 3] for i in range(n)]),
         difference=pl.Series([(None, -(2**60) - 1, 7)[i % 3] for i in range(n)]),
+        percent=pl.Series([(None, 1e-7, 12.5)[i % 3] for i in range(n)]),
         agrees=pl.Series([(None, False, True)[i % 3] for i in range(n)]),
     )
 
@@ -64,7 +66,7 @@ def test_the_table_out_of_the_page_is_the_file(one, opened, change):
     tab = opened(one)
     name, text = saved(tab, "[data-table=sweep]")
     assert name == "sweep.csv"
-    assert text == one.comparison.write_csv()
+    assert text == csv(one.comparison)
     assert tab.said == []
 
 
@@ -142,8 +144,8 @@ def test_rows_are_sorted_filtered_and_saved(grid, opened):
     name, text = saved(tab, "[data-save]")
     assert name == "sweep-parameters.csv"
     lines = text.splitlines()
-    assert lines[0].startswith("point,label,d_model,n_layer,tied,component,predicted")
-    assert lines[1].startswith('000003,"d_model = 64, n_layer = 2, tied = true",64,2,true,')
+    assert lines[0].startswith('"point","label","d_model","n_layer","tied","component","predicted"')
+    assert lines[1].startswith('"000003","d_model = 64, n_layer = 2, tied = true",64,2,"true",')
     assert tab.said == []
 
 

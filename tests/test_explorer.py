@@ -20,7 +20,7 @@ from modelbudget.report.explorer import (
 )
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
-from modelbudget.run import BYTES, HALF, Run, mistakes_together
+from modelbudget.run import HALF, Run, mistakes_together
 from modelbudget.terms import total
 
 EXACT_BELOW = 2**53
@@ -152,7 +152,7 @@ def drawn(models: dict[str, Decoder], dice: random.Random) -> Setting:
     if dice.random() < 0.3:
         changes["n_kv_head"] = dice.randint(1, 64)
         changes["n_head"] = changes["n_kv_head"] * dice.randint(1, 8)
-    words = {"dtype": dice.choice(list(BYTES)), "attention": "math"}
+    words = {"dtype": dice.choice(["float32", *HALF]), "attention": "math"}
     if dice.random() < 0.4:
         words = {"dtype": dice.choice([*HALF, "bfloat16", "float32"]), "attention": "flash"}
     return Setting(name, words, changes, model)
@@ -334,5 +334,5 @@ def test_controls_come_from_the_record(catalogue: Catalogue):
     assert sorted(names) == sorted(Decoder.sizes())
     assert [field["name"] for field in section["run"]] == list(OF_RUN)
     choices = {word["name"]: word["choices"] for word in section["words_of_run"]}
-    assert choices == {"dtype": ("float64", "float32", *HALF), "attention": ("math", "flash")}
+    assert choices == {"dtype": ("float32", *HALF), "attention": ("math", "flash")}
     assert choices.keys() == WORDS_OF_RUN.keys()

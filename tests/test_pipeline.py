@@ -9,6 +9,8 @@ import polars as pl
 import pytest
 from conftest import ROOT
 
+from modelbudget.provenance import measuring
+
 SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
 
 
@@ -91,6 +93,9 @@ def test_an_overlapping_sweep_measures_the_difference(project):
     assert run.returncode == 0, run.stderr
     log = (project.folder / "results" / "overlapping" / "logs" / "measure.log").read_text()
     assert "2 models measured before, 2 to measure" in log
+    shards = {"overlapping": 1}
+    said = {"overlapping": {"measured": 2, "reused": 2, "failed": 0}}
+    assert measuring(project.folder / "results", shards) == said
     table = comparison(project, "overlapping")
     assert table["agrees"].all()
     assert table["point"].n_unique() == 4
@@ -167,3 +172,18 @@ def test_one_command_leaves_a_report_and_says_what_is_in_it(project):
         assert words in results[file]["caption"]
     for category in ("Report", "Charts", "Tables"):
         assert f'"{category}"' in shown
+
+
+def test_two_runs_from_scratch_are_the_same_to_the_byte(project, make_project):
+    """But for logs, and provenance.json, which says when."""
+    again = make_project()
+    again.write_sweep("small.yaml", SMALL)
+    assert again.snakemake().returncode == 0
+    made = [
+        path.relative_to(again.folder)
+        for path in (again.folder / "results").rglob("*")
+        if path.is_file() and "logs" not in path.parts and path.name != "provenance.json"
+    ]
+    assert {"report.html", "comparison.parquet", "headline.png"} <= {path.name for path in made}
+    for path in made:
+        assert (again.folder / path).read_bytes() == (project.folder / path).read_bytes(), path

@@ -19,11 +19,13 @@ def namespace(family, words: dict[str, str], fixed: dict | None = None) -> Simpl
     return SimpleNamespace(**sizes, **words)
 
 
-def of_positive_sizes(expression):
-    """The expression as it is where no size is 0: what asks for a size's presence falls away."""
-    expression = sympy.sympify(expression)
-    return expression.subs(
-        {s: sympy.Symbol(s.name, integer=True, positive=True) for s in expression.free_symbols}
+def answered(expression, values: dict[str, int]):
+    """The expression with its questions whether a size is there (`positive`) answered for a model
+    of these sizes.
+    """
+    return sympy.sympify(expression).replace(
+        lambda part: isinstance(part, sympy.Piecewise),
+        lambda part: part.subs({symbol: values[symbol.name] for symbol in part.free_symbols}),
     )
 
 

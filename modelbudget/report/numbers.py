@@ -30,8 +30,8 @@ def _over_all_points(comparison: pl.DataFrame) -> list[tuple]:
     """Quantity, comparisons, how many agree, and the least and the most that a point holds."""
     largest = pl.col("quantity").str.starts_with("peak_")
     of_points = comparison.drop_nulls("quantity").group_by("quantity", "point").agg(
-        compared=pl.col("formula").sum(),
-        agree=(pl.col("formula") & pl.col("agrees").fill_null(False)).sum(),
+        compared=pl.col("agrees").count(),
+        agree=pl.col("agrees").sum(),
         value=pl.when(largest.first())
         .then(pl.col("measured").max())
         .when(pl.col("measured").count() > 0)

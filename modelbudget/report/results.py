@@ -13,7 +13,7 @@ from modelbudget.expand import named_architecture
 class SweepResult(NamedTuple):
     """What a sweep left in its folder: sweep.json, its tables, and its chart specs by name.
 
-    `zoo` is there where the sweep holds every named model.
+    `zoo` is there where the sweep holds every named model, `fit` where it asks what fits.
     """
 
     summary: dict
@@ -21,6 +21,7 @@ class SweepResult(NamedTuple):
     comparison: pl.DataFrame
     charts: dict[str, dict]
     zoo: pl.DataFrame | None = None
+    fit: pl.DataFrame | None = None
 
     @property
     def name(self) -> str:
@@ -53,13 +54,14 @@ def ordered(sweeps: list[SweepResult]) -> list[SweepResult]:
 
 
 def opening(sweeps: list[SweepResult]) -> tuple[int, pl.DataFrame] | None:
-    """Whose model opens the page, and its budget: the one that a sweep names as its headline, else
-    the largest that was measured.
+    """Whose model opens the page, and its budget: the one that a sweep names as its headline, if
+    it could be measured, else the largest that was.
     """
     for place, sweep in enumerate(sweeps):
         if sweep.summary["headline"]:
-            table = budget(sweep.comparison)
-            return place, table.filter(pl.col("label") == sweep.summary["headline"])
+            table = budget(sweep.comparison).filter(pl.col("label") == sweep.summary["headline"])
+            if not table.is_empty():
+                return place, table
     return largest([sweep.comparison for sweep in sweeps])
 
 

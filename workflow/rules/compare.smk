@@ -6,6 +6,7 @@ rule compare:
         points="results/{sweep}/points.parquet",
         predicted="results/{sweep}/predicted.parquet",
         measured="results/{sweep}/measured.parquet",
+        failures="results/{sweep}/failures.json",
     output:
         parquet="results/{sweep}/comparison.parquet",
         csv=report(
@@ -20,7 +21,7 @@ rule compare:
         "../../environment.yml"
     params:
         axes=lambda wildcards: plan.swept_fields(SWEEPS[wildcards.sweep]),
-        code=code("compare.py"),
+        code=code("compare.py", "spreadsheet.py"),
     message:
         "{wildcards.sweep}: hold predictions against measurements"
     script:

@@ -15,6 +15,7 @@ rule report:
         comparisons=expand("results/{sweep}/comparison.parquet", sweep=SWEEPS),
         charts=expand("results/{sweep}/charts", sweep=SWEEPS),
         zoos=plan.zoo_tables(SWEEPS),
+        fits=plan.fit_tables(SWEEPS),
         models=sorted(plan.MODELS.iterdir()),
     output:
         html=report(
@@ -38,7 +39,18 @@ rule report:
         "../../environment.yml"
     threads: 1
     params:
-        code=code("report", "charts", "components", "families", "readings", "zoo.py"),
+        code=code(
+            "report",
+            "charts",
+            "compare.py",
+            "components",
+            "families",
+            "fit.py",
+            "readings",
+            "rule_of_thumb.py",
+            "spreadsheet.py",
+            "zoo.py",
+        ),
     message:
         "write the report"
     script:

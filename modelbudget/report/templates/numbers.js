@@ -13,7 +13,7 @@
 
   // -- The table as it is in its file. Numbers stay text: some have more digits than a double.
 
-  function whole({ points, order, of, rows, columns, components, peaks, trees, kinds }) {
+  function whole({ points, order, of, rows, columns, numbers, components, peaks, trees, kinds }) {
     const formulas = new Map(kinds.flatMap((kind) => kind.points.map((point) => [point, kind.formulas])));
     const found = of.map((place, i) => {
       const row = Object.fromEntries(columns.map((name) => [name, rows[name][i]]));
@@ -23,14 +23,17 @@
       return row;
     });
     const axes = order.filter((name) => name !== "point" && name !== "label");
-    return { rows: found, columns: [...order, ...columns], axes, components, peaks, trees: new Set(trees), formulas };
+    return { rows: found, columns: [...order, ...columns], axes, numbers, components, peaks, trees: new Set(trees), formulas };
   }
 
-  const written = (value) => (value === null ? "" : String(value));
-  const quoted = (text) => `"${text.replaceAll('"', '""')}"`;
-  const cell = (value) => (typeof value === "string" && (value === "" || /[",\r\n]/.test(value)) ? quoted(value) : written(value));
-  const csv = (rows, columns) =>
-    [columns, ...rows.map((row) => columns.map((name) => row[name]))].map((line) => `${line.map(cell).join(",")}\n`).join("");
+  // A text that a spreadsheet would compute stands behind an apostrophe, as in the files.
+  const safe = (text) => (/^[=+\-@＝＋－＠\t\r\n]/.test(text) ? `'${text}` : text);
+  const quoted = (text) => `"${safe(text).replaceAll('"', '""')}"`;
+  const written = (value, isNumber) => (value === null ? "" : isNumber ? String(value) : quoted(String(value)));
+  const csv = (rows, columns, numbers) => {
+    const lines = rows.map((row) => columns.map((name) => written(row[name], numbers.includes(name))));
+    return [columns.map(quoted), ...lines].map((line) => `${line.join(",")}\n`).join("");
+  };
 
   function save(text, name) {
     const link = document.createElement("a");
@@ -50,7 +53,7 @@
       const one = { ...parts[0], component: isPeak ? "largest" : "all" };
       for (const side of SIDES) one[side] = gathered(parts.map((row) => big(row[side])), isPeak);
       if (isPeak && one.difference !== null) one.difference = (one.measured ?? 0n) - (one.predicted ?? 0n);
-      one.agrees = parts.every((row) => row.formula) ? parts.every((row) => row.agrees) : null;
+      one.agrees = parts.every((row) => row.agrees !== null) ? parts.every((row) => row.agrees) : null;
       return one;
     });
   }
@@ -186,7 +189,7 @@
       draw();
     });
     part("[data-save]").addEventListener("click", () => {
-      save(csv(rows, ["point", "label", ...columns.slice(1).filter((name) => name !== "formula"), "quantity"]), `${details.dataset.numbers}-${form.quantity.value}.csv`);
+      save(csv(rows, ["point", "label", ...columns.slice(1).filter((name) => name !== "formula"), "quantity"], table.numbers), `${details.dataset.numbers}-${form.quantity.value}.csv`);
     });
     part(".scroll").ariaLabel = `All numbers of ${details.dataset.title}`;
     draw();
@@ -204,8 +207,8 @@
   for (const button of document.querySelectorAll("[data-table]")) {
     button.hidden = false;
     button.addEventListener("click", async () => {
-      const { rows, columns } = await tableOf(button.dataset.table);
-      save(csv(rows, columns), `${button.dataset.table}.csv`);
+      const { rows, columns, numbers } = await tableOf(button.dataset.table);
+      save(csv(rows, columns, numbers), `${button.dataset.table}.csv`);
     });
   }
 }
