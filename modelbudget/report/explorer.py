@@ -7,7 +7,7 @@ are the formulas in their Vega reading; Vega's interpreter evaluates them, witho
 import itertools
 import re
 from functools import cache
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import sympy
 from altair.utils.schemapi import debug_mode
@@ -34,10 +34,12 @@ MAIN = (
 """The numbers that people ask about first; the others stand below them."""
 OF_RUN = ("batch", "length")
 WORDS_OF_RUN = {
-    "dtype": "of parameters, activations and cache",
-    "attention": "scores written out in memory, or never",
+    "dtype": ("of parameters, activations and cache", ("float32", *HALF)),
+    "attention": ("scores written out in memory, or never", ("math", "flash")),
 }
-"""What a reader sets of the run: sizes and words. The rest is as a run has it by itself."""
+"""What a reader sets of the run: sizes, and words of which the page has these. The rest is as a
+run has it by itself.
+"""
 STATES = "states"
 QUANTITIES = {
     "parameter_bytes": "bytes of parameters",
@@ -250,13 +252,8 @@ def _whole(quantity: str, terms: Terms):
 
 def _runs() -> list[tuple[str, ...]]:
     """The words of all runs that there can be."""
-    choices = itertools.product(*map(_choices, WORDS_OF_RUN))
+    choices = itertools.product(*(choices for _, choices in WORDS_OF_RUN.values()))
     return [words for words in choices if words[1] == "math" or words[0] in HALF]
-
-
-def _choices(word: str) -> tuple[str, ...]:
-    """Without float64, which no model of the catalogue was trained in: a quarter of the formulas."""
-    return tuple(one for one in get_args(Run.model_fields[word].annotation) if one != "float64")
 
 
 @cache  # no page of a process has another
@@ -284,8 +281,8 @@ def explorer_section(catalogue: Catalogue) -> dict:
         "others": [field for name, field in fields.items() if name not in MAIN],
         "word": {"name": FREE, "choices": choices},
         "words_of_run": [
-            {"name": name, "says": says, "choices": _choices(name)}
-            for name, says in WORDS_OF_RUN.items()
+            {"name": name, "says": says, "choices": choices}
+            for name, (says, choices) in WORDS_OF_RUN.items()
         ],
         "quantities": {"parameters": "parameters"}
         | {name: words for name, words in QUANTITIES.items() if name != STATES},
@@ -293,7 +290,7 @@ def explorer_section(catalogue: Catalogue) -> dict:
         "data": {
             "start": START,
             "run": {name: Run.model_fields[name].default for name in WORDS_OF_RUN},
-            "choices": [(name, _choices(name)) for name in WORDS_OF_RUN],
+            "choices": [(name, choices) for name, (_, choices) in WORDS_OF_RUN.items()],
             "quantities": list(QUANTITIES.items()),
             "least": {name: field["least"] for name, field in (fields | of_run).items()},
             "still": dict.fromkeys(set(Run.sizes()) - set(OF_RUN), 0),

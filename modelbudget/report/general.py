@@ -3,6 +3,7 @@ symbols.
 """
 
 import polars as pl
+import sympy
 
 from modelbudget.families import families
 from modelbudget.readings import symbols
@@ -36,7 +37,9 @@ def _formulas(points: pl.DataFrame, quantity: str) -> dict[str, str]:
         terms = getattr(family, quantity)(a, r)
     else:
         return {}
-    return {component: _mathml(term) for component, term in terms.items() if term.total != 0}
+    return {
+        component: _mathml(term, points) for component, term in terms.items() if term.total != 0
+    }
 
 
 def _symbols(record, points: pl.DataFrame):
@@ -47,5 +50,17 @@ def _symbols(record, points: pl.DataFrame):
     return symbols.namespace(record, {name: row[name] for name in record.words()}, settled)
 
 
-def _mathml(term: Term) -> str:
-    return symbols.to_mathml(Term(*map(symbols.of_positive_sizes, term)))
+def _mathml(term: Term, points: pl.DataFrame) -> str:
+    return symbols.to_mathml(Term(*(_answered(value, points) for value in term)))
+
+
+def _answered(value, points: pl.DataFrame):
+    """Questions whether a size is there are answered where the answer is the same in all points."""
+
+    def answer(part):
+        names = sorted(symbol.name for symbol in part.free_symbols)
+        rows = points.select(names).unique().iter_rows(named=True)
+        answers = {part.subs(row) for row in rows}
+        return answers.pop() if len(answers) == 1 else part
+
+    return sympy.sympify(value).replace(lambda part: isinstance(part, sympy.Piecewise), answer)
