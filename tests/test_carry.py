@@ -1,16 +1,18 @@
 """A report that is sent alone: its tables come out of the page, and it says how to cite it."""
 
-import random
 import re
+from html import unescape
 from pathlib import Path
 
 import polars as pl
 import pytest
-from test_report import PROVENANCE, Text, result
+from axe_playwright_python.sync_playwright import Axe
+from test_report import PROVENANCE, Text, result, scroll_and_wait
 
 from modelbudget import __version__
 from modelbudget.provenance import provenance
 from modelbudget.report import carry
+from modelbudget.report.general import general_formulas
 from modelbudget.report.page import render
 from modelbudget.report.results import Results, SweepResult
 from modelbudget.spreadsheet import csv
@@ -22,30 +24,223 @@ def one(sweep, catalogue, tmp_path) -> SweepResult:
     return result(tmp_path / "sweep.yaml", catalogue)
 
 
-def test_the_table_out_of_the_page_is_the_file(one, catalogue, open_page, tmp_path):
-    page = render(Results([one]), catalogue)
-    alone = tmp_path / "alone" / "report.html"
-    alone.parent.mkdir()
-    alone.write_text(page, encoding="utf-8")
-    tab = open_page(alone.as_uri())
+@pytest.fixture
+def opened(catalogue, open_page, tmp_path):
+    """Opens a page of some sweeps that is alone in its folder."""
+
+    def opened(*sweeps: SweepResult, **how):
+        alone = tmp_path / "alone" / "report.html"
+        alone.parent.mkdir(exist_ok=True)
+        alone.write_text(render(Results(list(sweeps)), catalogue), encoding="utf-8")
+        return open_page(alone.as_uri(), **how)
+
+    return opened
+
+
+def saved(tab, button: str) -> tuple[str, str]:
+    """Name and content of the file that a button gives."""
     with tab.expect_download() as download:
-        tab.click("[data-table=sweep]")
-    assert download.value.suggested_filename == "sweep.csv"
-    saved = Path(download.value.path()).read_bytes()
-    assert saved.decode() == csv(one.comparison)
+        tab.click(button)
+    file = download.value
+    return file.suggested_filename, Path(file.path()).read_bytes().decode()
+
+
+def odd(comparison: pl.DataFrame) -> pl.DataFrame:
+    """With everything that a CSV file must keep: quotes, gaps, digits beyond a double's."""
+    labels = ['a "b", c', "", "line\nbreak", "=1+2", "é"]
+    n = comparison.height
+    return comparison.with_columns(
+        label=pl.Series([labels[i % 5] for i in range(n)]).gather(
+            comparison["point"].rle_id().to_list()
+        ),
+        measured=pl.Series([(None, 2**62 + 1, 0)[i % 3] for i in range(n)]),
+        difference=pl.Series([(None, -(2**60) - 1, 7)[i % 3] for i in range(n)]),
+        percent=pl.Series([(None, 1e-7, 12.5)[i % 3] for i in range(n)]),
+        agrees=pl.Series([(None, False, True)[i % 3] for i in range(n)]),
+    )
+
+
+@pytest.mark.parametrize("change", [lambda table: table, odd])
+def test_the_table_out_of_the_page_is_the_file(one, opened, change):
+    one = one._replace(comparison=change(one.comparison))
+    tab = opened(one)
+    name, text = saved(tab, "[data-table=sweep]")
+    assert name == "sweep.csv"
+    assert text == csv(one.comparison)
     assert tab.said == []
 
 
-def test_a_large_table_stays_beside_the_page(one, catalogue, open_page, tmp_path):
-    assert carry.carried([one]).keys() == {"sweep"}
-    noise = random.Random(0).randbytes(carry.MOST_BYTES).hex()  # packs to half of its letters
-    large = one._replace(comparison=one.comparison.with_columns(noise=pl.lit(noise)))
-    assert carry.carried([large]) == {}
-    path = tmp_path / "report.html"
-    path.write_text(render(Results([large]), catalogue), encoding="utf-8")
-    tab = open_page(path.as_uri())
-    assert not tab.is_visible("[data-table=sweep]")
-    assert tab.is_visible("a[href='sweep/comparison.csv']")
+GRID = """
+base: gpt-2-124m
+fixed: {length: 64}
+grid: {d_model: [64, 128], n_layer: [1, 2, 3], tied: [true, false]}
+derive: {n_head: d_model / 64, d_ff: 4 * d_model}
+measure: {quantities: [parameters, saved_bytes, peak_training_bytes]}
+"""
+
+
+@pytest.fixture
+def grid(sweep, catalogue, tmp_path) -> SweepResult:
+    sweep(GRID)
+    return result(tmp_path / "sweep.yaml", catalogue)
+
+
+def rows_of(tab) -> list[list[str]]:
+    read = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+    return tab.eval_on_selector_all("table.numbers tbody tr", read)
+
+
+def unfolded(tab):
+    tab.click("[data-numbers=sweep] summary")
+    tab.wait_for_selector("table.numbers tbody tr")
+    return tab
+
+
+def test_rows_are_points_with_their_components_together(grid, opened):
+    tab = unfolded(opened(grid))
+    sums = (
+        grid.comparison.filter(pl.col("quantity") == "parameters")
+        .group_by("point", "d_model", "n_layer", "tied").agg(pl.col("predicted", "measured").sum())
+        .sort("point").drop("point").rows()
+    )  # fmt: skip
+    expected = [
+        [str(i), str(d), str(n), str(tied).lower(), f"{a:,}", f"{b:,}", "0", "yes", "cpu"]
+        for i, (d, n, tied, a, b) in enumerate(sums, start=1)
+    ]
+    assert rows_of(tab) == expected
+    tab.select_option("[name=quantity]", "peak_training_bytes")  # phases do not add up
+    peaks = grid.comparison.filter(pl.col("quantity") == "peak_training_bytes")
+    largest = peaks.group_by("point").agg(pl.col("measured").max()).sort("point")["measured"]
+    assert [row[5] for row in rows_of(tab)] == [f"{n:,}" for n in largest]
+
+
+def test_rows_are_sorted_filtered_and_saved(grid, opened):
+    wrong = (pl.col("component") == "layer.mlp.up") & (pl.col("point") == "000003")
+    grid = grid._replace(
+        comparison=grid.comparison.with_columns(
+            agrees=pl.col("agrees") & ~wrong,
+            difference=pl.when(wrong).then(-5).otherwise("difference"),
+        )
+    )
+    tab = unfolded(opened(grid))
+    by_measured = "table.numbers thead th:nth-child(6)"
+    plain = rows_of(tab)
+    numbers = [int(row[5].replace(",", "")) for row in plain]
+    for order, expected in (
+        ("ascending", sorted(numbers)), ("descending", sorted(numbers)[::-1]), ("none", numbers),
+    ):  # fmt: skip
+        tab.focus(f"{by_measured} button")
+        tab.keyboard.press("Enter")
+        assert tab.get_attribute(by_measured, "aria-sort") == order
+        assert [int(row[5].replace(",", "")) for row in rows_of(tab)] == expected
+    tab.select_option("[name=shown]", "no")
+    assert [(row[0], row[6], row[7]) for row in rows_of(tab)] == [("3", "−5", "no")]
+    tab.select_option("[name=component]", "layer.mlp.up")
+    assert [row[4] for row in rows_of(tab)] == ["layer.mlp.up"]
+    assert tab.text_content("table.numbers td math") == "nlayer×(dff·dmodel+dff)"
+    tab.select_option("[name=shown]", "")
+    tab.fill("[name=wanted]", "n_layer = 2, D_MODEL = 64")
+    assert [row[1:3] for row in rows_of(tab)] == [["64", "2"]] * 2
+    name, text = saved(tab, "[data-save]")
+    assert name == "sweep-parameters.csv"
+    lines = text.splitlines()
+    assert lines[0].startswith('"point","label","d_model","n_layer","tied","component","predicted"')
+    assert lines[1].startswith('"000003","d_model = 64, n_layer = 2, tied = true",64,2,"true",')
+    assert tab.said == []
+
+
+@pytest.mark.parametrize("quantity", ["parameters", "saved_bytes"])
+def test_formulas_hold_for_every_point(grid, quantity):
+    """What the sweep varies is a symbol: each formula gives every point's prediction."""
+    (kind,) = general_formulas(grid.points, [quantity])
+    assert kind["points"] == grid.points["point"].to_list()
+    shown = kind["formulas"][quantity]
+    rows = grid.comparison.filter(pl.col("quantity") == quantity, pl.col("predicted") > 0)
+    assert set(rows["component"]) == shown.keys()
+    head = {"parameters": "dmodel·nvocab·(1-tied)", "saved_bytes": "4·dmodel·length"}
+    assert unescape(re.sub("<[^>]*>", "", shown["head"])) == head[quantity]
+
+
+def test_a_peak_has_no_formula_in_the_table(grid, opened):
+    tab = unfolded(opened(grid))
+    tab.select_option("[name=quantity]", "peak_training_bytes")
+    tab.select_option("[name=component]", "*")
+    heads = tab.eval_on_selector_all("table.numbers thead th", "h => h.map(x => x.innerText)")
+    assert {row[heads.index("formula")] for row in rows_of(tab)} == {"–"}
+
+
+def test_a_long_table_is_drawn_in_parts(grid, opened):
+    tab = unfolded(opened(grid))
+    tab.select_option("[name=component]", "*")
+    rows = grid.comparison.filter(pl.col("quantity") == "parameters").height
+    assert len(rows_of(tab)) == 100 < rows
+    tab.click("[data-more]")
+    assert len(rows_of(tab)) == rows
+    assert not tab.is_visible("[data-more]")
+    assert tab.inner_text("[data-numbers] output") == f"{rows} rows"
+
+
+def test_components_are_listed_as_data_flows(grid, opened):
+    tab = unfolded(opened(grid))
+    listed = tab.eval_on_selector_all("[name=component] option", "o => o.map(x => x.value)")
+    in_flow = ["embedding.token", "layer.attention.query", "layer.mlp.up", "norm.final", "head"]
+    assert [name for name in listed if name in in_flow] == in_flow
+    tab.select_option("[name=component]", "*")
+    untied = [row[4] for row in rows_of(tab) if row[0] == "2"]
+    assert [name for name in untied if name in in_flow] == in_flow
+
+
+def test_a_hundred_thousand_points_stay_small(grid, opened):
+    """The page holds evenly chosen points, says so, and still sums up and links them all."""
+    n = 100_000 // 12
+    copies = pl.DataFrame({"copy": range(n)})
+    table = grid.comparison.filter(pl.col("quantity") == "parameters")
+    many = (
+        copies.join(table, how="cross")
+        .with_columns(
+            point=(pl.col("copy") * 12 + pl.col("point").cast(pl.Int64)).cast(pl.String)
+            .str.zfill(6)
+        )
+        .drop("copy").sort("point", maintain_order=True)
+    )  # fmt: skip
+    points = many["point"].n_unique()
+    assert points == 12 * n
+    large = grid._replace(comparison=many, charts={})
+    small = grid._replace(summary=grid.summary | {"name": "small"})
+    found = carry.carried([large, small], {})
+    assert sum(len(one["of"]) for one in found.values()) <= carry.MOST_ROWS
+    assert len(found["small"]["of"]) == small.comparison.height
+    held = found["sweep"]["points"]["point"]
+    assert (held[0], held[-1]) == ("000001", f"{points:06}")
+    assert len(found["sweep"]["of"]) > 0.9 * (carry.MOST_ROWS - small.comparison.height)
+    tab = unfolded(opened(large, small))
+    assert f"{len(held):,} of {points:,} points" in tab.inner_text("#sweep")
+    assert f"{many.height:,}" in tab.inner_text("#sweep .captioned")
+    assert tab.get_attribute("#sweep p.files a >> nth=0", "href") == "sweep/comparison.csv"
+    assert tab.query_selector("[data-table=sweep]") is None
+    assert tab.query_selector("[data-table=small]") is not None
+    assert len(tab.content()) < 2_000_000
+
+
+def test_quantities_over_all_points(grid, opened):
+    tab = opened(grid, script=False)
+    peaks = grid.comparison.filter(pl.col("quantity") == "peak_training_bytes")
+    of_points = peaks.group_by("point").agg(pl.col("measured").max())["measured"]
+    text = tab.inner_text("#sweep .captioned >> nth=-1")
+    line = next(line for line in text.splitlines() if line.startswith("peak_training_bytes"))
+    n = peaks["formula"].sum()
+    assert line.split("\t")[1:] == [f"{v:,}" for v in (n, n, of_points.min(), of_points.max())]
+    assert not tab.is_visible("[data-numbers]")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_the_table_fits_and_axe_finds_nothing(grid, opened, width, scheme):
+    tab = unfolded(opened(grid, width=width, scheme=scheme))
+    tab.select_option("[name=component]", "*")
+    scroll_and_wait(tab)
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    violations = Axe().run(tab).response["violations"]
+    assert [(v["id"], [node["html"] for node in v["nodes"]]) for v in violations] == []
 
 
 def test_it_says_how_to_cite(one, catalogue):

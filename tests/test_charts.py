@@ -13,6 +13,7 @@ from modelbudget.charts.choose import charts, charts_of_all
 from modelbudget.charts.files import load, save_all
 from modelbudget.charts.groups import GROUPS, group_of
 from modelbudget.charts.headline import headline, largest
+from modelbudget.charts.theme import PALETTE
 from modelbudget.charts.words import percent
 from modelbudget.expand import named_architecture
 
@@ -294,13 +295,44 @@ def oklab(colour: str, seen: list) -> np.ndarray:
     ) @ np.cbrt(cones)  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def neighbours(catalogue) -> set[tuple[str, str]]:
+    """Groups that touch in the stack of some model of the catalogue."""
+    found = set()
+    for base in catalogue.bases.values():
+        if base.model:
+            record = named_architecture(base)
+            terms = record.parameters(record)
+            held = {group_of(name) for name, term in terms.items() if term.total}
+            found |= set(itertools.pairwise(group for group in GROUPS if group in held))
+    return found
+
+
 @pytest.mark.parametrize("paper", ["light", "dark"])
 @pytest.mark.parametrize("kind", BLINDNESS)
-def test_colours_are_told_apart(kind, paper):
+def test_colours_are_told_apart(kind, paper, neighbours):
     seen = {title: oklab(getattr(g, paper), BLINDNESS[kind]) for title, g in GROUPS.items()}
     near = [
         (a, b)
         for a, b in itertools.combinations(seen, 2)
-        if np.linalg.norm(seen[a] - seen[b]) < 0.03
+        if np.linalg.norm(seen[a] - seen[b]) < (0.09 if (a, b) in neighbours else 0.055)
     ]
     assert near == []
+
+
+def luminance(colour: str) -> float:
+    """WCAG 2.2, relative luminance."""
+    srgb = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.parametrize(("place", "paper"), [(0, "light"), (1, "dark")])
+def test_colours_stand_out_from_the_paper(place, paper):
+    """WCAG 2.2, 1.4.11: what must be seen has a contrast of 3:1 to what lies beside it."""
+    ground = luminance(PALETTE["paper"][place])
+    contrast = {}
+    for title, group in GROUPS.items():
+        low, high = sorted((ground, luminance(getattr(group, paper))))
+        contrast[title] = (high + 0.05) / (low + 0.05)
+    assert {title: ratio for title, ratio in contrast.items() if ratio < 3} == {}

@@ -10,10 +10,17 @@ from test_report import result
 from modelbudget.catalogue import Catalogue
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.explorer import NEW_EXPERTS, OF_RUN, explorer_section
+from modelbudget.report.explorer import (
+    NEW_EXPERTS,
+    OF_RUN,
+    QUANTITIES,
+    STATES,
+    WORDS_OF_RUN,
+    explorer_section,
+)
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
-from modelbudget.run import BYTES, Run, mistakes_together
+from modelbudget.run import HALF, Run, mistakes_together
 from modelbudget.terms import total
 
 EXACT_BELOW = 2**53
@@ -21,9 +28,12 @@ EXACT_BELOW = 2**53
 ANSWERS = """async (addresses) => {
   const answers = [];
   for (const address of addresses) {
-    const followed = new Promise((done) => addEventListener("hashchange", done, { once: true }));
+    const explorer = document.getElementById("explorer");
+    const answered = new Promise((done) => {
+      explorer.addEventListener("answered", done, { once: true });
+    });
     location.hash = address;
-    await followed;
+    await answered;
     const rows = [...document.querySelectorAll("#explorer-table tbody tr")];
     answers.push({
       rows: Object.fromEntries(rows.map((row) => {
@@ -73,15 +83,15 @@ def opened(open_page, address):
 class Setting:
     """A model of the catalogue with some numbers moved: what Python says of it."""
 
-    def __init__(self, name: str, dtype: str, changes: dict, model: Decoder):
-        self.name, self.dtype, self.changes = name, dtype, changes
+    def __init__(self, name: str, words: dict[str, str], changes: dict, model: Decoder):
+        self.name, self.words, self.changes = name, words, changes
         fields = model.model_dump() | changes
-        self.run = Run(
-            batch=fields.pop("batch", 1),
-            length=fields.pop("length", min(model.n_ctx, 1024)),
-            dtype=dtype,
-        )
+        of_run = {
+            "batch": fields.pop("batch", 1),
+            "length": fields.pop("length", min(model.n_ctx, 1024)),
+        }
         try:
+            self.run = Run(**of_run, **words)
             self.a = Decoder.model_validate(
                 {k: bool(v) if k in SWITCHES else v for k, v in fields.items()}
             )
@@ -93,20 +103,31 @@ class Setting:
 
     def written(self, side: str) -> dict:
         moved = {f"{side}.{name}": int(v) if v in (0, 1) else v for name, v in self.changes.items()}
-        return {side: self.name, f"{side}.dtype": self.dtype, **moved}
+        return {side: self.name, **{f"{side}.{k}": word for k, word in self.words.items()}, **moved}
 
-    def numbers(self) -> dict[str, int]:
-        terms = Decoder.parameters(self.a)
-        found = {name: term.total for name, term in terms.items() if term.total}
-        count = total(terms)
-        sums = {"all parameters": count, "bytes of parameters": BYTES[self.dtype] * count}
-        if Decoder.covered("gradient_bytes", self.a, self.run):
-            sums["bytes of gradients"] = total(Decoder.gradient_bytes(self.a, self.run))
-            sums["bytes of AdamW’s states"] = total(Decoder.optimizer_bytes(self.a, self.run))
-            sums["bytes of these three"] = sum(list(sums.values())[1:])
-        if Decoder.covered("cache_bytes", self.a, self.run):
-            sums["bytes of the cache"] = total(Decoder.cache_bytes(self.a, self.run))
-        return found | sums | {"used by one token": total(Decoder.active_parameters(self.a))}
+    def budgets(self) -> dict[str, dict[str, int]]:
+        """Every quantity that has a formula here, by component."""
+        terms = {"parameters": Decoder.parameters(self.a)}
+        terms |= {
+            name: getattr(Decoder, name)(self.a, self.run)
+            for name in QUANTITIES.keys() - {STATES}
+            if name == "parameter_bytes" or Decoder.covered(name, self.a, self.run)
+        }
+        return {
+            name: {part: term.total for part, term in found.items() if term.total}
+            for name, found in terms.items()
+        }
+
+    def numbers(self, by: str = "parameters") -> dict[str, int]:
+        """What the table says of it, by the words that stand before each row."""
+        budgets = self.budgets()
+        sums = {name: sum(parts.values()) for name, parts in budgets.items()}
+        if "gradient_bytes" in sums:
+            of_training = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
+            sums[STATES] = sum(sums[name] for name in of_training)
+        active = {"used by one token": total(Decoder.active_parameters(self.a))}
+        rows = {QUANTITIES[name]: n for name, n in sums.items() if name in QUANTITIES}
+        return budgets.get(by, {}) | {"all parameters": sums["parameters"]} | rows | active
 
 
 SWITCHES = [n for n, field in Decoder.model_fields.items() if field.annotation is bool]
@@ -128,10 +149,15 @@ def drawn(models: dict[str, Decoder], dice: random.Random) -> Setting:
     if dice.random() < 0.3:
         changes["n_kv_head"] = dice.randint(1, 64)
         changes["n_head"] = changes["n_kv_head"] * dice.randint(1, 8)
-    return Setting(name, dice.choice(list(BYTES)), changes, model)
+    words = {"dtype": dice.choice(["float32", *HALF]), "attention": "math"}
+    if dice.random() < 0.4:
+        words = {"dtype": dice.choice([*HALF, "bfloat16", "float32"]), "attention": "flash"}
+    return Setting(name, words, changes, model)
 
 
-def shown(value: int) -> str:
+def shown(value: int | str | None) -> str:
+    if not isinstance(value, int):
+        return value or "–"
     return f"{value:,}" if abs(value) < EXACT_BELOW else "past 2⁵³"
 
 
@@ -150,32 +176,42 @@ def test_every_digit_and_every_reason_is_pythons(opened, models):
     settings = legal[:300] + illegal[:100]
     dice.shuffle(settings)
     pairs = list(zip(settings[::2], settings[1::2], strict=True))
+    splits = [dice.choice(["parameters", *QUANTITIES.keys() - {STATES}]) for _ in pairs]
     tab = opened()
-    links = [f"#what-if?{urlencode(a.written('A') | b.written('B'))}" for a, b in pairs]
+    links = [
+        f"#what-if?{urlencode(a.written('A') | b.written('B') | {'by': by})}"
+        for (a, b), by in zip(pairs, splits, strict=True)
+    ]
     answers = tab.evaluate(ANSWERS, links)
-    past = 0
-    for pair, answer in zip(pairs, answers, strict=True):
-        expected = [setting.numbers() if setting.a else None for setting in pair]
-        names = {name for numbers in expected if numbers for name in numbers}
-        components = {name for name in names if " " not in name}
-        assert {name for name in answer["rows"] if " " not in name} == components
-        for name in answer["rows"]:
-            absent = 0 if name in components else None
-            sides = [None if numbers is None else numbers.get(name, absent) for numbers in expected]
-            assert answer["rows"][name][:2] == [
-                "–" if value is None else shown(value) for value in sides
-            ], (name, [setting.changes for setting in pair])
-            past += any(value is not None and value >= EXACT_BELOW for value in sides)
-            if None not in sides:
-                assert answer["rows"][name][2] == difference(*sides)
+    past = activations = 0
+    for pair, by, answer in zip(pairs, splits, answers, strict=True):
+        expected = [setting.numbers(by) if setting.a else None for setting in pair]
+        split = [setting.budgets().get(by) if setting.a else None for setting in pair]
+        components = {name for parts in split if parts for name in parts}
+        sums = {"all parameters", *QUANTITIES.values()}
+        assert set(answer["rows"]) - {"used by one token"} == components | sums
+        for name, (*texts, change) in answer["rows"].items():
+            sides = [
+                None if parts is None else of.get(name, 0)
+                for of, parts in zip(expected, split, strict=True)
+            ]
+            if name not in components:
+                sides = [of and of.get(name, "no formula") for of in expected]
+            assert texts == [shown(value) for value in sides], (
+                name, [(setting.name, setting.words, setting.changes) for setting in pair]
+            )  # fmt: skip
+            numbers = [value for value in sides if isinstance(value, int)]
+            past += any(value >= EXACT_BELOW for value in numbers)
+            activations += name == QUANTITIES["saved_bytes"] and len(numbers)
+            assert change == (difference(*numbers) if len(numbers) == 2 else "–")
         uses_fewer = any(n and n["used by one token"] != n["all parameters"] for n in expected)
-        assert names - {"used by one token"} <= set(answer["rows"])
         assert ("used by one token" in answer["rows"]) == uses_fewer
         for setting, reasons in zip(pair, answer["reasons"], strict=True):
             assert bool(reasons) == (setting.a is None), (setting.name, setting.changes, reasons)
             if setting.reason:
                 assert setting.reason in reasons
     assert past >= 10  # some are too large for a browser, and say so
+    assert activations >= 100
     assert tab.said == []
 
 
@@ -195,13 +231,22 @@ def test_every_model_of_the_catalogue_is_there(opened, models):
 def test_a_move_is_answered_within_50_milliseconds(opened):
     tab = opened("#what-if?A=deepseek-v3&B=palm-540b")
     times = tab.evaluate(
-        """() => [...Array(40).keys()].map((i) => {
+        """async () => {
           const field = document.querySelector('[data-side="A"][data-field="n_vocab"]');
-          field.value = 100000 + i;
-          const before = performance.now();
-          field.dispatchEvent(new Event("input", { bubbles: true }));
-          return performance.now() - before;
-        })"""
+          const explorer = document.getElementById("explorer");
+          const times = [];
+          for (let i = 0; i < 40; i += 1) {
+            const answered = new Promise((done) => {
+              explorer.addEventListener("answered", done, { once: true });
+            });
+            field.value = 100000 + i;
+            const before = performance.now();
+            field.dispatchEvent(new Event("input", { bubbles: true }));
+            await answered;
+            times.push(performance.now() - before);
+          }
+          return times;
+        }"""
     )
     assert sorted(times)[len(times) // 2] < 50
 
@@ -267,7 +312,8 @@ def test_it_fits_and_every_control_has_a_name(opened, width, scheme):
     table = "t => t.scrollWidth <= t.clientWidth"
     assert tab.eval_on_selector("#what-if .beside", table)
     names = tab.eval_on_selector_all(
-        "#explorer :is(input, select)", "all => all.map((control) => control.ariaLabel)"
+        "#explorer :is(input, select)",
+        "all => all.map((control) => control.ariaLabel ?? control.labels[0].textContent)",
     )
     assert all(names)
     assert len(set(names)) == len(names)
@@ -284,3 +330,6 @@ def test_controls_come_from_the_record(catalogue: Catalogue):
     names = [field["name"] for field in section["main"] + section["others"]]
     assert sorted(names) == sorted(Decoder.sizes())
     assert [field["name"] for field in section["run"]] == list(OF_RUN)
+    choices = {word["name"]: word["choices"] for word in section["words_of_run"]}
+    assert choices == {"dtype": ("float32", *HALF), "attention": ("math", "flash")}
+    assert choices.keys() == WORDS_OF_RUN.keys()

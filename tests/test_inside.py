@@ -1,12 +1,14 @@
 """Inside a model: the tree against torch's own modules, and the picture in a browser."""
 
 import pytest
+import torch
 from built import module_trees
 from test_report import result
 from torch import nn
 
 from modelbudget.expand import named_architecture
 from modelbudget.measure.tree import tree
+from modelbudget.report import inside
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
 from modelbudget.terms import total
@@ -145,3 +147,59 @@ def test_it_reads_as_a_list_too(opened, script):
         "weight 256,000 × 18,432, the same tensor as embedding.token.weight",
     ):  # fmt: skip
         assert text in words
+
+
+GRID = "base: gpt-2-124m\ngrid: {n_layer: [2, 3], tied: [true, false], length: [64, 128]}\n"
+
+
+@pytest.fixture
+def swept(open_page, trees, catalogue, sweep, tmp_path):
+    """A page that knows the trees of three of its sweep's four models."""
+    architectures = [point.architecture for point in sweep(GRID).points]
+    models = list(inside.chosen({"sweep": architectures}).items())
+    assert len(models) == 4
+    with torch.device("meta"):
+        found = {digest: tree(architecture.build()) for digest, architecture in models[:3]}
+    one = result(tmp_path / "sweep.yaml", catalogue)
+    path = tmp_path / "report.html"
+    path.write_text(render(Results([one], trees=trees, swept=found), catalogue), encoding="utf-8")
+    return lambda fragment="", **how: open_page(path.as_uri() + fragment, **how)
+
+
+SWEPT = "#architecture-swept"
+
+
+def test_any_swept_model_can_be_looked_into(swept):
+    tab = swept()
+    tab.wait_for_selector(f"{SWEPT} .icicle")
+    labels = tab.eval_on_selector_all(f"{SWEPT} [name=point] option", "o => o.map(x => x.text)")
+    assert len(labels) == 6
+    assert labels[0] == "n_layer = 2, tied = true, length = 64: 53,561,088"
+    assert "6 of 8 points" in tab.inner_text(SWEPT)
+    tab.select_option(f"{SWEPT} [name=point]", "000003")
+    tab.hover(f"{SWEPT} b:text-is('head')")
+    assert "weight 50,257 × 768 · 38,597,376" in tab.inner_text(f"{SWEPT} .told")
+    assert tab.url.endswith(f"{SWEPT}?sweep=sweep&point=000003")
+    again = swept(f"{SWEPT}?sweep=sweep&point=000003")
+    again.wait_for_selector(f"{SWEPT} .icicle")
+    assert again.input_value(f"{SWEPT} [name=point]") == "000003"
+    assert tab.said == again.said == []
+
+
+def test_a_row_of_the_table_leads_to_its_tree(swept):
+    tab = swept()
+    tab.click("[data-numbers] summary")
+    tab.wait_for_selector("table.numbers tbody tr")
+    assert tab.locator("table.numbers th a").count() == 6
+    tab.click("table.numbers tr:nth-child(6) th a")
+    tab.wait_for_function("document.querySelector('[name=point]').value === '000006'")
+    assert tab.locator(SWEPT).is_visible()
+    assert tab.said == []
+
+
+def test_many_models_are_chosen_evenly(catalogue, monkeypatch):
+    monkeypatch.setattr(inside, "MOST_TREES", 7)
+    gpt_2 = named_architecture(catalogue["gpt-2-124m"])
+    deep = [gpt_2.model_copy(update={"n_layer": n}) for n in range(1, 101)]
+    found = inside.chosen({"small": [gpt_2] * 9, "large": deep})
+    assert [a.n_layer for a in found.values()] == [12, 1, 21, 41, 60, 80, 100]

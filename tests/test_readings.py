@@ -52,15 +52,18 @@ def as_signals(architecture) -> int:
 
 def in_vega(expression, numbers: dict[str, int]) -> int:
     """Computed by Vega itself: drawn as text into a picture, and read from there."""
-    formula = expression.to_dict()["expr"]
+    dataflow = signals.Dataflow()
+    whole = dataflow.signal(expression)
+    given = [{"name": name, "value": number} for name, number in numbers.items()]
     spec = {
         "width": 10,
         "height": 10,
-        "signals": [{"name": name, "value": number} for name, number in numbers.items()],
+        "signals": given
+        + [{"name": f"e{i}", "update": text} for text, i in dataflow.expressions.items()],
         "marks": [
             {
                 "type": "text",
-                "encode": {"update": {"text": {"signal": f"'sum=' + ({formula})"}}},
+                "encode": {"update": {"text": {"signal": f"'sum=' + {whole}"}}},
             }
         ],
     }

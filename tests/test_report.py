@@ -1,7 +1,9 @@
 """The page: what stands in it, what it refuses to do, and how a browser draws it."""
 
+import base64
 import json
 import re
+import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -350,8 +352,23 @@ def test_what_is_missing_is_left_out(one, catalogue):
     assert "not at all" in page
 
 
+def test_without_a_sweep_the_page_says_how_to_begin(catalogue, sweep):
+    page = render(Results([]), catalogue)
+    assert "Nothing has been counted yet" in str(Text(page))
+    assert 'id="what-if"' in page
+    example = re.search(r"<code>title: (.*?)</code>", page, re.S)[0]
+    keys = Text(example).words[0].split("\n", 2)[2]
+    assert len(sweep(keys).points) == 8
+
+
+def unpacked(page: str, name: str) -> dict:
+    """Data of the page, read the way that its scripts do."""
+    text = re.search(f'data-packed="{name}">([^<]*)<', page)[1]
+    return json.loads(zlib.decompress(base64.b64decode(text)))
+
+
 def test_datasets_stand_once(page):
-    data = json.loads(re.search(r'id="charts">(.*?)</script>', page, re.S)[1])
+    data = unpacked(page, "charts")
     used = [name for spec in data["specs"].values() for name in spec["usermeta"]["datasets"]]
     assert set(used) == set(data["datasets"])
     assert not any("datasets" in spec for spec in data["specs"].values())

@@ -40,12 +40,13 @@ def _shares(
     y = alt.Y("share:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=_axis(format="%"))
     colour = theme.colour(groups)
     base = alt.Chart(rows.select(axis, "group", "rank", "share", "value", "total"))
+    x_title = field_title(axis) if columns < 3 else axis
     if rows[axis].n_unique() <= FEW:
         layers = [
             base.mark_bar(stroke=theme.PAPER, strokeWidth=0.5).encode(
                 x=alt.X(
                     f"{axis}:O",
-                    title=field_title(axis),
+                    title=x_title,
                     axis=alt.Axis(labelExpr=theme.EXACT, labelAngle=0, ticks=False),
                 ),
                 y=y,
@@ -55,7 +56,6 @@ def _shares(
             )
         ]
     else:
-        x_title = field_title(axis) if columns < 3 else axis
         area = base.mark_area(stroke=theme.PAPER, strokeWidth=0.5, line=False)
         layers = [
             area.encode(x=_size(axis, rows, x_title), y=y, color=colour, order="rank:Q"),

@@ -56,6 +56,16 @@ def spread(values: Sequence, most: int) -> list:
     return [values[round(i * step)] for i in range(most)]
 
 
+def shared_out(sizes: dict[str, int], room: int) -> dict[str, int]:
+    """How many of each there is room for: the small ones are whole, the larger ones share alike."""
+    found = {}
+    smallest_first = sorted(sizes, key=lambda name: (sizes[name], name))
+    for name, left in zip(smallest_first, range(len(sizes), 0, -1), strict=True):
+        found[name] = min(sizes[name], room // left)
+        room -= found[name]
+    return found
+
+
 def thinned(table: pl.DataFrame, field: str, most: int) -> pl.DataFrame:
     """The points at no more than so many values of a field."""
     kept = spread(values(table, field), most)

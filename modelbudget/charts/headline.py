@@ -9,7 +9,9 @@ from modelbudget.charts.words import count, percent
 
 COLUMNS = 45
 _UNITS = {0: "one", 1: "ten", 2: "a hundred"}
-_POWERS = {0: "", 3: "thousand", 6: "million", 9: "billion", 12: "trillion"}
+_POWERS = {
+    0: "", 3: "thousand", 6: "million", 9: "billion", 12: "trillion", 15: "quadrillion",
+}  # fmt: skip
 
 
 def largest(comparisons: list[pl.DataFrame]) -> tuple[int, pl.DataFrame] | None:

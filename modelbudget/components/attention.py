@@ -214,7 +214,11 @@ def forward(a, r) -> list[Node]:
 def _turning(a, r, n_head) -> list[Node]:
     """Both halves of the turned channels, put together, beside sines, cosines and the angles."""
     size, d_turned = bytes_of(r.dtype) * tokens(r) * n_head, _d_turned(a)
+<<<<<<< HEAD
     angles = ANGLE * r.length * d_turned
+=======
+    angles = ANGLE // 2 * r.length * d_turned
+>>>>>>> report
     halves = size * d_turned
     return times(_turned(a), [(size * a.d_head + _tables(a, r) + halves + angles, halves + angles)])
 

@@ -6,9 +6,11 @@ are the formulas in their Vega reading; Vega's interpreter evaluates them, witho
 
 import itertools
 import re
+from functools import cache
 from typing import NamedTuple
 
 import sympy
+from altair.utils.schemapi import debug_mode
 
 from modelbudget.architecture import Architecture
 from modelbudget.catalogue import Base, Catalogue
@@ -16,11 +18,11 @@ from modelbudget.charts.groups import ORDER, group_of
 from modelbudget.charts.words import field_title
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import NEEDS, Decoder
-from modelbudget.predict import formula
 from modelbudget.readings import signals, symbols
+from modelbudget.report.flow import flow
 from modelbudget.report.specs import variable_of_group
-from modelbudget.run import BYTES, Run
-from modelbudget.terms import Term, Terms
+from modelbudget.run import BYTES, FLASH_MULTIPLE, FLASH_WIDEST, HALF, MASKS, Run
+from modelbudget.terms import Term, Terms, total
 
 START = "palm-540b"
 MAIN = (
@@ -29,13 +31,22 @@ MAIN = (
 )  # fmt: skip
 """The numbers that people ask about first; the others stand below them."""
 OF_RUN = ("batch", "length")
-"""What a reader sets of the run, beside its dtype; the rest is as a run has it by itself."""
+WORDS_OF_RUN = {
+    "dtype": ("of parameters, activations and cache", ("float32", *HALF)),
+    "attention": ("scores written out in memory, or never", ("math", "flash")),
+}
+"""What a reader sets of the run: sizes, and words of which the page has these. The rest is as a
+run has it by itself.
+"""
 STATES = "states"
 QUANTITIES = {
     "parameter_bytes": "bytes of parameters",
     "gradient_bytes": "bytes of gradients",
     "optimizer_bytes": "bytes of AdamW’s states",
     STATES: "bytes of these three",
+    "saved_bytes": "bytes kept for backward",
+    "flops_forward": "FLOPs forward",
+    "flops_backward": "FLOPs backward",
     "cache_bytes": "bytes of the cache",
 }
 ATTENTION = "indexof(mixers, 'attention') >= 0 || indexof(mixers, 'local') >= 0"
@@ -114,6 +125,24 @@ def rules() -> list[Rule]:
             "n_dense_layer = {n_dense_layer} is more than n_layer = {n_layer}",
         ),
     ]
+    flash, only_math = "attention == 'flash' && ", "allowed: attention: math"
+    of_flash = [
+        Rule(
+            f"{flash}indexof('{' '.join(HALF)}', dtype) < 0",
+            f"dtype = {{dtype}}: a GPU's flash attention takes {' or '.join(HALF)}; "
+            "allowed otherwise: attention: math",
+        ),
+        Rule(
+            f"{flash}indexof('{' '.join(MASKS)}', position) >= 0",
+            f"attention = 'flash': position: {{position}} adds to scores; {only_math}",
+        ),
+        Rule(f"{flash}sinks", f"attention = 'flash': sinks = true adds to scores; {only_math}"),
+        Rule(
+            f"{flash}(d_head % {FLASH_MULTIPLE} || d_head > {FLASH_WIDEST})",
+            f"attention = 'flash': d_head = {{d_head}}: a GPU's flash attention takes multiples "
+            f"of {FLASH_MULTIPLE} up to {FLASH_WIDEST}; {only_math}",
+        ),
+    ]
     of_attention = [
         Rule(
             f"{name} && !({ATTENTION})",
@@ -121,7 +150,8 @@ def rules() -> list[Rule]:
         )
         for name in ("query_bias", "key_bias", "value_bias", "output_bias", "sinks")
     ]
-    return plain + of_attention + [rule for needs in NEEDS.items() for rule in _needs(*needs)]
+    plain += of_flash + of_attention
+    return plain + [rule for needs in NEEDS.items() for rule in _needs(*needs)]
 
 
 def _needs(word: str, needs: tuple[str, tuple[str, ...]]) -> list[Rule]:
@@ -138,19 +168,17 @@ def _needs(word: str, needs: tuple[str, tuple[str, ...]]) -> list[Rule]:
     ]
 
 
-class _Dataflow:
-    """Expressions by number, each once: what is alike in two kinds of model is computed once.
+class _Dataflow(signals.Dataflow):
+    """What all kinds of model compute; what is alike in two of them is computed once.
 
-    `fields` holds the fields that a component depends on, by the signal of its one instance.
+    `fields` holds the fields that a component depends on, by the signal of its one instance;
+    `budgets` a quantity's sum and its parts.
     """
 
     def __init__(self):
-        self.expressions: dict[str, int] = {}
+        super().__init__()
         self.fields: dict[str, list[str]] = {}
-
-    def signal(self, expression: str) -> str:
-        """The name of the signal that holds the expression's value."""
-        return f"e{self.expressions.setdefault(expression, len(self.expressions))}"
+        self.budgets: dict[tuple, int] = {}
 
     def kind(self, words: dict[str, str]) -> dict:
         """Signals of the decoders with these words: components, and their sums."""
@@ -163,25 +191,43 @@ class _Dataflow:
         return {
             "words": words,
             "components": components,
-            "total": self._sum(Decoder.parameters(a)),
-            "active": self._sum(Decoder.active_parameters(a)),
-            "runs": {dtype: self._run(a, dtype) for dtype in BYTES},
+            "total": self.signal(total(Decoder.parameters(a))),
+            "active": self.signal(total(Decoder.active_parameters(a))),
+            "runs": self._runs(a),
         }
 
-    def _run(self, a, dtype: str) -> dict[str, list[str]]:
-        """For each quantity of a run the signals of its sum and of whether a formula holds."""
-        words = {name: Run.model_fields[name].default for name in Run.words()}
-        r = signals.namespace(Run, words | {"dtype": dtype})
-        found = {}
-        for quantity in [name for name in QUANTITIES if name != STATES]:
-            terms, holds = formula(Decoder, quantity, a, r)
-            found[quantity] = [self._sum(terms), self.signal(signals.to_text(holds))]
-        kept = [found[f"{name}_bytes"][0] for name in ("parameter", "gradient", "optimizer")]
-        return found | {STATES: [self.signal("+".join(kept)), found["gradient_bytes"][1]]}
+    def _runs(self, a) -> dict[str, dict]:
+        """By the words of each run; elements of as many bytes are alike in every formula."""
+        of_bytes: dict[tuple, dict] = {}
+        for dtype, attention in _runs():
+            alike = BYTES[dtype], attention
+            if alike not in of_bytes:
+                of_bytes[alike] = self._run(a, (dtype, attention))
+        return {" ".join(words): of_bytes[BYTES[words[0]], words[1]] for words in _runs()}
 
-    def _sum(self, terms: Terms) -> str:
-        products = [self._product(term)[-1] for term in terms.values()]
-        return self.signal("+".join(products) or "0")
+    def _run(self, a, words_of_run: tuple[str, ...]) -> dict[str, list]:
+        """For each quantity of a run its budget, and the signal of whether a formula holds; those
+        that never hold are left out.
+        """
+        words = {name: Run.model_fields[name].default for name in Run.words()}
+        words |= zip(WORDS_OF_RUN, words_of_run, strict=True)
+        r = signals.namespace(Run, words)
+        found, sums = {}, {}
+        for quantity in [name for name in QUANTITIES if name != STATES]:
+            holds = quantity == "parameter_bytes" or Decoder.covered(quantity, a, r)
+            if self.text(holds) != "0":
+                terms = getattr(Decoder, quantity)(a, r)
+                sums[quantity] = total(terms)
+                found[quantity] = [self._budget(sums[quantity], terms), self.signal(holds)]
+        if "gradient_bytes" in found:
+            states = sum(sums[f"{name}_bytes"] for name in ("parameter", "gradient", "optimizer"))
+            found[STATES] = [self._budget(states, {}), found["gradient_bytes"][1]]
+        return found
+
+    def _budget(self, whole, terms: Terms) -> int:
+        parts = ((name, self.signal(term.total)) for name, term in terms.items())
+        budget = (self.signal(whole), *(part for part in parts if part[1] != self.signal(0)))
+        return self.budgets.setdefault(budget, len(self.budgets))
 
     def _note(self, signal: str, term: Term) -> None:
         """The fields of a component, from its symbols: what cancels out is not among them."""
@@ -191,10 +237,16 @@ class _Dataflow:
 
     def _product(self, term: Term) -> list[str]:
         """Signals of one instance, of the number of instances, and of both multiplied."""
-        each, instances = (self.signal(signals.to_text(value)) for value in term)
-        return [each, instances, self.signal(f"{each}*{instances}")]
+        return [self.signal(value) for value in (*term, term.total)]
 
 
+def _runs() -> list[tuple[str, ...]]:
+    """The words of all runs that there can be."""
+    choices = itertools.product(*(choices for _, choices in WORDS_OF_RUN.values()))
+    return [words for words in choices if words[1] == "math" or words[0] in HALF]
+
+
+@cache  # no page of a process has another
 def explorer_section(catalogue: Catalogue) -> dict:
     """What the template shows as controls, and `data` for the script behind them."""
     named = {
@@ -204,8 +256,11 @@ def explorer_section(catalogue: Catalogue) -> dict:
     }
     kinds = _kinds([architecture for _, architecture in named.values()])
     dataflow = _Dataflow()
-    forms = [dataflow.kind(words) for words in kinds]
-    components = dict.fromkeys(name for form in forms for name in form["components"])
+    with debug_mode(False):  # which writes each expression out when it is made, to validate it
+        forms = [dataflow.kind(words) for words in kinds]
+    named_parts = [name for form in forms for name in form["components"]]
+    named_parts += [name for _, *parts in dataflow.budgets for name, _ in parts]
+    components = sorted(dict.fromkeys(named_parts), key=flow)
     fields = {name: _field(Decoder, name) for name in Decoder.sizes()}
     of_run = {name: _field(Run, name) for name in OF_RUN}
     choices = list(dict.fromkeys(kind[FREE] for kind in kinds))
@@ -215,11 +270,17 @@ def explorer_section(catalogue: Catalogue) -> dict:
         "run": list(of_run.values()),
         "others": [field for name, field in fields.items() if name not in MAIN],
         "word": {"name": FREE, "choices": choices},
-        "dtypes": list(BYTES),
+        "words_of_run": [
+            {"name": name, "says": says, "choices": choices}
+            for name, (says, choices) in WORDS_OF_RUN.items()
+        ],
+        "quantities": {"parameters": "parameters"}
+        | {name: words for name, words in QUANTITIES.items() if name != STATES},
         "series": _by_series([base for base, _ in named.values()]),
         "data": {
             "start": START,
-            "dtypes": list(BYTES),
+            "run": {name: Run.model_fields[name].default for name in WORDS_OF_RUN},
+            "choices": [(name, choices) for name, (_, choices) in WORDS_OF_RUN.items()],
             "quantities": list(QUANTITIES.items()),
             "least": {name: field["least"] for name, field in (fields | of_run).items()},
             "still": dict.fromkeys(set(Run.sizes()) - set(OF_RUN), 0),
@@ -229,6 +290,7 @@ def explorer_section(catalogue: Catalogue) -> dict:
             "models": {name: _numbers(base, a) for name, (base, a) in named.items()},
             "forms": forms,
             "expressions": list(dataflow.expressions),
+            "budgets": list(dataflow.budgets),
             "fields": dataflow.fields,
             "rules": [rule._asdict() for rule in rules()],
             "groups": [(name, variable_of_group(group_of(name))) for name in components],

@@ -8,6 +8,7 @@ from modelbudget.charts.words import percent
 from modelbudget.families import families
 from modelbudget.readings import symbols
 from modelbudget.report import tables
+from modelbudget.report.flow import flow
 from modelbudget.report.specs import variable_of_group
 from modelbudget.run import Run
 from modelbudget.terms import Term, Terms
@@ -39,7 +40,7 @@ def component_rows(
     quantity: str = "parameters",
     with_numbers: bool = False,
 ) -> list[dict]:
-    """One row for each component of a quantity of a point, in the order of its formulas.
+    """One row for each component of a quantity of a point, as the data flows through them.
 
     `comparison` holds the rows of this point. `with_numbers` adds, below each formula, its numbers.
     """
@@ -50,6 +51,7 @@ def component_rows(
     known = any(row["formula"] for row in found.values())
     terms = formulas(point, quantity) if known else {}
     order = [name for name in terms if name in found] + [n for n in found if n not in terms]
+    order.sort(key=flow)
     total = sum(row["measured"] or 0 for row in found.values())
     return [
         _row(found[name], terms.get(name), point if with_numbers else None, total) for name in order

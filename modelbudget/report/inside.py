@@ -1,8 +1,69 @@
 """Inside a model: its module tree as built, for the page to draw and to read out."""
 
+import re
+
+from modelbudget.architecture import Architecture
+from modelbudget.charts.budget import shared_out, spread
 from modelbudget.charts.groups import group_of
 from modelbudget.charts.words import count, percent
+from modelbudget.report import tables
+from modelbudget.report.results import SweepResult
 from modelbudget.report.specs import variable_of_group
+
+MOST_TREES = 800
+"""So many swept models are built once more to be looked into."""
+
+
+def chosen(swept: dict[str, list[Architecture]]) -> dict[str, Architecture]:
+    """By their digests the models of all sweeps, evenly chosen where there are too many."""
+    distinct = {
+        name: {one.digest(): one for one in architectures} for name, architectures in swept.items()
+    }
+    room = shared_out({name: len(found) for name, found in distinct.items()}, MOST_TREES)
+    return {
+        digest: found[digest]
+        for name, found in distinct.items()
+        for digest in spread(list(found), max(2, room[name]))
+    }
+
+
+def swept_trees(sweeps: list[SweepResult], swept: dict[str, dict]) -> dict[str, dict]:
+    """For each sweep its points that `swept` holds, and their trees in HTML, each once."""
+    found = {sweep.name: _of_sweep(sweep, swept) for sweep in sweeps}
+    return {name: one for name, one in found.items() if one["points"]}
+
+
+def _of_sweep(sweep: SweepResult, swept: dict[str, dict]) -> dict:
+    points = sweep.points.filter(sweep.points["architecture"].is_in(list(swept)))
+    digests = points["architecture"].unique(maintain_order=True).to_list()
+    rows = points.select("point", "label", "architecture").rows()
+    return {
+        "points": [
+            [point, f"{label}: {count(swept[digest]['parameters'])}", digests.index(digest)]
+            for point, label, digest in rows
+        ],
+        "trees": [_html(_root(swept[digest], "model")) for digest in digests],
+    }
+
+
+def _html(root: dict) -> str:
+    part = tables.environment().get_template("part.html.j2").module.part
+    return re.sub(r"\n\s*", "", part(root))
+
+
+def swept_section(sweeps: list[SweepResult], found: dict[str, dict]) -> dict | None:
+    """Which sweeps have trees in the page, and how many of all points those are."""
+    if not found:
+        return None
+    points, held = (
+        sum(s.points.height for s in sweeps),
+        sum(len(s["points"]) for s in found.values()),
+    )
+    return {
+        "sweeps": [(s.name, s.summary["title"]) for s in sweeps if s.name in found],
+        "points": count(points),
+        "held": count(held) if held < points else None,
+    }
 
 
 def inside_section(trees: list[dict] | None) -> list[dict] | None:
@@ -14,10 +75,14 @@ def inside_section(trees: list[dict] | None) -> list[dict] | None:
             "id": f"architecture-{one['model']}",
             "label": one["label"],
             "count": count(one["tree"]["parameters"]),
-            "root": _part(one["tree"] | {"name": one["label"]}, "", 1, one["tree"]["parameters"]),
+            "root": _root(one["tree"], one["label"]),
         }
         for one in trees
     ]
+
+
+def _root(tree: dict, name: str) -> dict:
+    return _part(tree | {"name": name}, "", 1, tree["parameters"])
 
 
 def _part(node: dict, path: str, times: int, whole: int) -> dict:

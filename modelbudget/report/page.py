@@ -2,9 +2,7 @@
 
 import base64
 import hashlib
-import json
 
-import jinja2
 import vl_convert
 
 from modelbudget.catalogue import Catalogue
@@ -15,16 +13,16 @@ from modelbudget.report.beside import (
     provenance_section,
     surgery_section,
 )
-from modelbudget.report.carry import carried
+from modelbudget.report.carry import carried, packed
 from modelbudget.report.explorer import explorer_section
-from modelbudget.report.inside import inside_section
+from modelbudget.report.inside import inside_section, swept_section, swept_trees
 from modelbudget.report.results import Results, known_models, ordered
 from modelbudget.report.sweeps import sweep_section
 from modelbudget.report.top import headline_section, verdict_section
 from modelbudget.report.verdict import verdicts
 
-STYLES = ("style.css", "explorer.css", "inside.css", "memory.css", "walk.css")
-SCRIPTS = ("charts.js", "finder.js", "explorer.js", "inside.js", "carry.js")
+STYLES = ("style.css", "explorer.css", "inside.css", "memory.css", "walk.css", "numbers.css")
+SCRIPTS = ("unpack.js", "charts.js", "finder.js", "explorer.js", "inside.js", "numbers.js")
 
 
 def render(results: Results, catalogue: Catalogue) -> str:
@@ -36,6 +34,14 @@ def render(results: Results, catalogue: Catalogue) -> str:
     charts = specs.Charts()
     top = headline_section(sweeps, charts)
     explorer = explorer_section(catalogue)
+    trees = swept_trees(sweeps, results.swept or {})
+    numbers = carried(sweeps, trees)
+    shown = [
+        sweep_section(
+            sweep, by_source[sweep.name], known, charts, results.printed or {}, numbers[sweep.name]
+        )
+        for sweep in sweeps
+    ]
     return _filled(
         {
             "title": top["title"] if top else "Where the budget of sequence models goes",
@@ -49,37 +55,34 @@ def render(results: Results, catalogue: Catalogue) -> str:
             "headline": top,
             "verdict": verdict_section(results, found),
             "inside": inside_section(results.trees),
-            "explorer": explorer | {"data": _json(explorer["data"])},
-            "sweeps": [
-                sweep_section(sweep, by_source[sweep.name], known, charts, results.printed or {})
-                for sweep in sweeps
-            ],
+            "swept": swept_section(sweeps, trees),
+            "explorer": explorer,
+            "sweeps": shown,
             "ledger": ledger_section(results.ledger, by_source.get("gpt-2-ledger")),
             "surgery": surgery_section(results.surgery, by_source.get("tying-surgery")),
             "provenance": provenance_section(results.provenance),
             "cite": citation(results.provenance),
-            "tables": _json(carried(sweeps)),
-            "charts": _json({"specs": charts.specs, "datasets": charts.datasets}),
+            "packed": {
+                "charts": packed({"specs": charts.specs, "datasets": charts.datasets}),
+                "explorer": packed(explorer["data"]),
+                **{f"table {name}": packed(table) for name, table in numbers.items()},
+                **{f"trees {name}": packed(one) for name, one in trees.items()},
+            },
         }
     )
 
 
 def _filled(context: dict) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(tables.TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
     style = specs.palette_css() + "".join(map(_read, STYLES))
     scripts = [vl_convert.javascript_bundle(), *map(_read, SCRIPTS)]
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; "
         f"style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
-    return environment.get_template("page.html.j2").render(
-        context, style=style, scripts=scripts, policy=policy
+    return (
+        tables.environment()
+        .get_template("page.html.j2")
+        .render(context, style=style, scripts=scripts, policy=policy)
     )
 
 
@@ -89,9 +92,3 @@ def _read(template: str) -> str:
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _json(data: dict) -> str:
-    """JSON that no text within can end the script element of."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    return text.replace("<", "\\u003c")

@@ -35,7 +35,8 @@ class SweepResult(NamedTuple):
 class Results(NamedTuple):
     """All that a page can show; what is None was not made and is left out.
 
-    `printed` has modules as torch prints them, by the digest of their architecture.
+    `printed` has modules as torch prints them, `swept` module trees, by the digest of their
+    architecture.
     """
 
     sweeps: list[SweepResult]
@@ -44,6 +45,7 @@ class Results(NamedTuple):
     provenance: dict | None = None
     trees: list[dict] | None = None
     printed: dict[str, str] | None = None
+    swept: dict[str, dict] | None = None
 
 
 def ordered(sweeps: list[SweepResult]) -> list[SweepResult]:

@@ -7,6 +7,7 @@ from markupsafe import Markup
 from modelbudget.charts.words import count
 from modelbudget.report import formulas, quantities, tables
 from modelbudget.report.fits import fits_section
+from modelbudget.report.numbers import numbers_section
 from modelbudget.report.results import SweepResult
 from modelbudget.report.six_n_d import six_n_d_section
 from modelbudget.report.specs import Charts
@@ -26,9 +27,11 @@ def sweep_section(
     known: dict[str, str],
     charts: Charts,
     printed: dict[str, str],
+    carried: dict,
 ) -> dict:
     """`printed` has modules as torch prints them. Where every point of the sweep is among them,
-    the page walks through them all; else one telling model stands for the others.
+    the page walks through them all; else one telling model stands for the others. `carried` is
+    the sweep's table as far as the page holds it.
     """
     totals = quantities.largest(sweep)
     walked = not totals.is_empty() and set(totals["architecture"]) <= printed.keys()
@@ -48,6 +51,7 @@ def sweep_section(
         "fits": fits_section(sweep),
         "six_n_d": six_n_d_section(sweep),
         "example": None if walked else _example(sweep, totals, known),
+        "numbers": numbers_section(sweep, carried),
     }
 
 

@@ -1,7 +1,9 @@
 """Tables of the page, by pandas' Styler with a template of our own: classes, no inline styles."""
 
+from functools import cache
 from pathlib import Path
 
+import jinja2
 import pandas as pd
 from markupsafe import Markup
 from pandas.io.formats.style import Styler
@@ -9,6 +11,18 @@ from pandas.io.formats.style import Styler
 TEMPLATES = Path(__file__).parent / "templates"
 
 _Table = Styler.from_custom_template(str(TEMPLATES), html_table="table.html.j2")
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """The templates, whose text is escaped."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
 
 
 def table(

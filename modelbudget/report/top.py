@@ -49,7 +49,9 @@ def _name(sweep: SweepResult, table: pl.DataFrame) -> str:
 
 
 def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
-    """What agrees and what does not, and where models were counted."""
+    """What agrees and what does not, and where models were counted. `table` is None where nothing
+    was compared: the page then says how to begin.
+    """
     compared, agreed = sum(v.compared for v in found), sum(v.agreed for v in found)
     near = sum(v.near for v in found)
     where = [
@@ -58,7 +60,9 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
     ]
     wrong = verdict.disagreements(results)
     return {
-        "words": f"{count(agreed)} of {count(compared)} predictions are what torch counts",
+        "words": f"{count(agreed)} of {count(compared)} predictions are what torch counts"
+        if found
+        else "Nothing has been counted yet",
         "near": f"{count(near)} of them agree within {verdict.BOUND}; all others are equal, to the "
         "last byte."
         if near
@@ -74,7 +78,9 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
             numbers=("compared", "agree", "within a bound"),
             html=("where",),
             red=[not one.whole for one in found],
-        ),
+        )
+        if found
+        else None,
         "disagreements": _disagreements(wrong[:MOST_DISAGREEMENTS]) if wrong else None,
         "more": count(len(wrong) - MOST_DISAGREEMENTS) if wrong[MOST_DISAGREEMENTS:] else None,
     }

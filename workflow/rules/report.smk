@@ -8,6 +8,7 @@ rule report:
         surgery="results/tying-surgery/surgery.parquet",
         modules="results/architecture/modules.json",
         trees="results/architecture/trees.json",
+        swept="results/architecture/swept.json",
         provenance="results/provenance.json",
         summaries=expand("results/{sweep}/sweep.json", sweep=SWEEPS),
         points=expand("results/{sweep}/points.parquet", sweep=SWEEPS),

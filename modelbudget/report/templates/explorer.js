@@ -2,24 +2,23 @@
 "use strict";
 
 (async () => {
-  const data = JSON.parse(document.getElementById("explorer-data").textContent);
+  const data = await unpack("explorer");
   const root = document.getElementById("explorer");
   const HOME = "#what-if";
   const groups = new Map(data.groups);
+  const choices = new Map(data.choices); // of the words of a run
   const SIDES = ["A", "B"];
   const all = (selector) => [...root.querySelectorAll(selector)];
 
-  // -- The dataflow: sizes and words are its signals, formulas and rules its derived ones.
+  // -- The dataflow: sizes and words are its signals, formulas and rules its derived ones. Of all
+  // formulas a kind of model needs few: each kind has a dataflow of its own, made when it is met.
 
-  const words = Object.keys(data.forms[0].words);
+  const wordsOfModel = Object.keys(data.forms[0].words);
+  const words = [...wordsOfModel, ...choices.keys()];
   const inputs = [...Object.keys(data.least), ...words];
-  const derived = [
-    ...data.expressions.map((update, i) => ({ name: `e${i}`, update })),
-    ...data.rules.map((rule, i) => ({ name: `broken${i}`, update: rule.broken })),
-  ];
   const given = inputs.map((name) => ({ name, value: words.includes(name) ? "" : 0 }));
   for (const [name, value] of Object.entries(data.still)) given.push({ name, value });
-  const spec = { signals: [...given, ...derived] };
+  const rules = data.rules.map((rule, i) => ({ name: `broken${i}`, update: rule.broken }));
   const options = {
     mode: "vega",
     renderer: "none",
@@ -28,15 +27,39 @@
     defaultStyle: false,
     tooltip: { disableDefaultStyle: true },
   };
-  const { view } = await vegaEmbed(document.createElement("div"), spec, options);
+
+  function derived(signals) {
+    const found = new Set();
+    const add = (signal) => {
+      const i = Number(signal.slice(1));
+      if (found.has(i)) return;
+      found.add(i);
+      data.expressions[i].match(/\be\d+/g)?.forEach(add);
+    };
+    signals.forEach(add);
+    return [...found].sort((a, b) => a - b).map((i) => ({ name: `e${i}`, update: data.expressions[i] }));
+  }
+
+  const views = new Map();
+  async function viewOf(form, run) {
+    const name = `${data.forms.indexOf(form)} ${run}`;
+    if (!views.has(name)) {
+      const budgets = Object.values(form.runs[run] ?? {}).map(([budget, holds]) => [holds, ...data.budgets[budget].flat()]);
+      const signals = [form.total, form.active, ...Object.values(form.components).flat(), ...budgets.flat()];
+      const spec = { signals: [...given, ...derived(signals.filter((signal) => /^e\d+$/.test(signal))), ...rules] };
+      views.set(name, vegaEmbed(document.createElement("div"), spec, options).then(({ view }) => view));
+    }
+    return views.get(name);
+  }
 
   // -- What is set: a model on each side, and what differs from it.
 
   const untied = { tied: 1 - (ownFields(data.start).tied ?? 0) };
   let chosen = {
-    A: { model: data.start, dtype: "float32", changes: {} },
-    B: { model: data.start, dtype: "float32", changes: untied },
+    A: { model: data.start, run: data.run, changes: {} },
+    B: { model: data.start, run: data.run, changes: untied },
   };
+  let by = "parameters"; // the quantity that the table splits
 
   function ownFields(model) {
     const fields = { ...data.defaults, ...data.models[model].fields };
@@ -63,11 +86,11 @@
   function written() {
     const settings = new URLSearchParams();
     for (const side of SIDES) {
-      const { model, dtype, changes } = chosen[side];
+      const { model, run, changes } = chosen[side];
       settings.set(side, model);
-      settings.set(`${side}.dtype`, dtype);
-      for (const [name, value] of Object.entries(changes)) settings.set(`${side}.${name}`, value);
+      for (const [name, value] of Object.entries({ ...run, ...changes })) settings.set(`${side}.${name}`, value);
     }
+    if (by !== "parameters") settings.set("by", by);
     return `${HOME}?${settings}`;
   }
 
@@ -77,40 +100,50 @@
     for (const side of SIDES) {
       const model = settings.get(side);
       if (!Object.hasOwn(data.models, model)) continue;
-      const dtype = settings.get(`${side}.dtype`);
-      chosen[side] = { model, dtype: data.dtypes.includes(dtype) ? dtype : "float32", changes: {} };
+      chosen[side] = { model, run: { ...data.run }, changes: {} };
       for (const [key, value] of settings) {
         const name = key.slice(2);
         if (!key.startsWith(`${side}.`)) continue;
         if (Object.hasOwn(data.least, name)) change(side, name, whole(value));
         if (name === freeWord && Object.hasOwn(data.free, value)) change(side, name, value);
+        if (choices.get(name)?.includes(value)) chosen[side].run[name] = value;
       }
     }
+    by = splits.includes(settings.get("by")) ? settings.get("by") : "parameters";
     return true;
   }
 
+  const splits = all("[data-by] option").map(({ value }) => value);
   const freeWord = root.querySelector("[data-word]").dataset.word;
   const whole = (text) => (/^\d+$/.test(text) ? Number(text) : NaN);
 
   // -- The answer of one side.
 
-  function compute({ model, dtype, changes }) {
-    const values = { ...ownFields(model), ...changes };
+  async function compute({ model, run, changes }) {
+    const values = { ...ownFields(model), ...run, ...changes };
     const wrong = Object.keys(data.least).map((name) => mistake(name, values[name])).filter(Boolean);
     if (wrong.length > 0) return { values, reasons: wrong, broken: [], components: [] };
+    const form = data.forms.find(({ words }) => Object.entries(words).every(([name, word]) => word === values[name]));
+    const runs = [...choices.keys()].map((name) => run[name]).join(" ");
+    const view = await viewOf(form, runs);
     for (const name of inputs) view.signal(name, values[name]);
     view.run();
     const broken = data.rules.filter((_, i) => view.signal(`broken${i}`));
     const reasons = broken.map(({ reason }) => reason.replace(/\{(\w+)(:,)?\}/g, (_, name, commas) => shown(name, values, commas)));
-    const form = data.forms.find(({ words }) => Object.entries(words).every(([name, word]) => word === values[name]));
-    const components = componentsOf(form);
+    const components = componentsOf(form, view);
     if (reasons.length > 0) return { values, reasons, broken, components };
-    const ofRun = Object.entries(form.runs[dtype]).map(([quantity, [sum, holds]]) => [
-      quantity,
-      view.signal(holds) ? view.signal(sum) : null,
-    ]);
-    const [total, active] = [form.total, form.active].map((name) => view.signal(name));
-    return { values, reasons, broken, components, total, active, ...Object.fromEntries(ofRun) };
+    const parameters = { whole: view.signal(form.total), parts: components.map(({ name, value }) => [name, value]) };
+    const budgets = { parameters, ...budgetsOf(form.runs[runs], view) };
+    return { values, reasons, broken, components, budgets, active: view.signal(form.active) };
+  }
+
+  function budgetsOf(run, view) {
+    const found = Object.entries(run).map(([quantity, [budget, holds]]) => {
+      if (!view.signal(holds)) return [quantity, null];
+      const [whole, ...parts] = data.budgets[budget];
+      return [quantity, { whole: view.signal(whole), parts: parts.map(([name, signal]) => [name, view.signal(signal)]) }];
+    });
+    return Object.fromEntries(found);
   }
 
   function mistake(name, value) {
@@ -120,7 +153,7 @@
     return `${name} needs ${isSwitch ? "0 or 1" : `a whole number from ${data.least[name]} to 2⁵³ − 1`}`;
   }
 
-  function componentsOf(form) {
+  function componentsOf(form, view) {
     return Object.entries(form.components).map(([name, [each, instances, product]]) => ({
       name,
       value: view.signal(product),
@@ -160,10 +193,10 @@
   function showControls(side, { values, components, broken }) {
     const used = new Set(["batch", "length", ...components.filter((c) => c.present).flatMap((c) => c.fields)]);
     for (const rule of broken) rule.broken.match(/\w+/g).forEach((name) => used.add(name));
-    const { model, dtype, changes } = chosen[side];
+    const { model, run, changes } = chosen[side];
     const of = (kind) => root.querySelector(`[data-side="${side}"][${kind}]`);
     of("data-model").value = model;
-    of("data-dtype").value = dtype;
+    for (const [name, word] of Object.entries(run)) of(`data-run="${name}"`).value = word;
     of("data-word").value = values[freeWord];
     for (const field of all(`[data-side="${side}"][data-field]`)) {
       const name = field.dataset.field;
@@ -189,17 +222,21 @@
 
   function showAnswer(side, answer) {
     const place = root.querySelector(`[data-answer="${side}"]`);
-    const { model, dtype, changes } = chosen[side];
+    const { model, run, changes } = chosen[side];
     const names = Object.keys(changes).map((name) => `${name} = ${shown(name, answer.values)}`);
     place.replaceChildren(element("h3", `${side}: ${[data.models[model].label, ...names].join(", ")}`));
     if (answer.reasons.length > 0) {
       place.append(element("p", "Not possible:", "reason"), list(answer.reasons));
       return;
     }
-    const { total, active, parameter_bytes: bytes } = answer;
+    const { active, budgets } = answer;
+    const [total, bytes] = [budgets.parameters.whole, budgets.parameter_bytes.whole];
     place.append(element("p", exact(total), "total"));
-    const facts = [`parameters; ${exact(bytes)} bytes in ${dtype}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
+    const facts = [`parameters; ${exact(bytes)} bytes in ${run.dtype}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
     if (active !== total) facts.push(`one token uses ${exact(active)}`);
+    const [kept, cache] = [budgets.saved_bytes, budgets.cache_bytes];
+    if (kept) facts.push(`a step of training keeps ${short(kept.whole)} of activations`);
+    if (cache) facts.push(`the cache ${short(cache.whole)}`);
     if (!Number.isSafeInteger(bytes)) facts.push("past 2⁵³ a browser rounds, so no digits are shown");
     place.append(element("p", facts.join("; ")), bar(answer.components, total));
   }
@@ -230,28 +267,28 @@
   }
 
   function showTable(answers) {
-    const legal = SIDES.map((side) => answers[side].reasons.length === 0);
-    const values = SIDES.map((side) => new Map(answers[side].components.map((c) => [c.name, c.value])));
+    const parts = SIDES.map((side) => new Map(answers[side].budgets?.[by]?.parts));
     const rows = [];
     for (const name of groups.keys()) {
-      const pair = values.map((of, i) => (legal[i] ? (of.get(name) ?? 0) : null));
+      const pair = SIDES.map((side, i) => (answers[side].budgets?.[by] ? (parts[i].get(name) ?? 0) : null));
       if (pair.some((value) => value > 0)) rows.push(row(nameOf(name), pair));
     }
-    const sum = (words, quantity) => {
-      const made = row(words, SIDES.map((side) => answers[side][quantity] ?? null));
+    const sum = (words, of) => {
+      const made = row(words, SIDES.map((side) => (answers[side].budgets ? (of(answers[side]) ?? undefined) : null)));
       for (const cell of made.cells) cell.classList.add("whole");
       rows.push(made);
     };
-    sum("all parameters", "total");
-    if (SIDES.some((side) => answers[side].active !== answers[side].total)) sum("used by one token", "active");
-    for (const [quantity, title] of data.quantities) sum(title, quantity);
+    sum("all parameters", ({ budgets }) => budgets.parameters.whole);
+    if (SIDES.some((side) => answers[side].active !== answers[side].budgets?.parameters.whole)) sum("used by one token", ({ active }) => active);
+    for (const [quantity, title] of data.quantities) sum(title, ({ budgets }) => budgets[quantity]?.whole);
     root.querySelector("#explorer-table tbody").replaceChildren(...rows);
+    root.querySelector("[data-by]").value = by;
   }
 
   function row(head, [a, b]) {
     const made = document.createElement("tr");
     made.insertCell().append(head);
-    const written = (value) => (value === null ? "–" : exact(value));
+    const written = (value) => (value === null ? "–" : value === undefined ? "no formula" : exact(value));
     const difference = [a, b].every(Number.isSafeInteger) ? signed(b - a) : "–";
     const texts = { A: written(a), B: written(b), "B − A": difference };
     for (const [label, text] of Object.entries(texts)) {
@@ -269,8 +306,12 @@
     return made;
   }
 
-  function show() {
-    const answers = Object.fromEntries(SIDES.map((side) => [side, compute(chosen[side])]));
+  let asked = 0; // an answer that comes after a later question is not shown
+  async function show() {
+    const number = (asked += 1);
+    const found = await Promise.all(SIDES.map((side) => compute(chosen[side])));
+    if (number !== asked) return;
+    const answers = Object.fromEntries(SIDES.map((side, i) => [side, found[i]]));
     for (const side of SIDES) {
       showControls(side, answers[side]);
       showAnswer(side, answers[side]);
@@ -280,17 +321,19 @@
     }
     showTable(answers);
     root.querySelector("#explorer-link").href = written();
+    root.dispatchEvent(new Event("answered"));
   }
 
   // -- What the reader does.
 
   root.addEventListener("input", ({ target }) => {
-    const { side, field, slides, word, model, dtype } = target.dataset;
+    const { side, field, slides, word, model, run } = target.dataset;
     if (field) change(side, field, target.type === "checkbox" ? Number(target.checked) : whole(target.value));
     else if (slides) change(side, slides, valueAt(Number(target.value)));
     else if (word) exchange(side, word, target.value);
     else if (model !== undefined) chosen[side] = { ...chosen[side], model: target.value, changes: {} };
-    else if (dtype !== undefined) chosen[side].dtype = target.value;
+    else if (run) chosen[side].run = { ...chosen[side].run, [run]: target.value };
+    else by = target.value;
     show();
     history.replaceState(null, "", written());
   });

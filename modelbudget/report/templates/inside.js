@@ -1,7 +1,7 @@
 // Draws each module tree as an icicle: blocks within blocks, as wide as their parameters.
 "use strict";
 
-for (const figure of document.querySelectorAll(".inside")) {
+function drawTree(figure) {
   const tree = figure.querySelector(".tree");
   const told = figure.querySelector(".told");
   const look = figure.querySelector(".look");
@@ -84,4 +84,55 @@ for (const figure of document.querySelectorAll(".inside")) {
   look.hidden = false;
   zoom(root);
   tell(root);
+}
+
+document.querySelectorAll("figure.inside").forEach(drawTree);
+
+// Any swept model: chosen by sweep and point, drawn when it is.
+{
+  const HOME = "#architecture-swept";
+  const figure = document.querySelector(HOME);
+  if (figure) {
+    const form = figure.querySelector("form");
+    const blank = figure.querySelector(".inside").cloneNode(true);
+    const sweeps = [...form.sweep.options].map(({ value }) => value);
+    let points, trees;
+
+    async function choose(sweep, point) {
+      form.sweep.value = sweep;
+      ({ points, trees } = await unpack(`trees ${sweep}`));
+      form.point.replaceChildren(...points.map(([name, words]) => new Option(words, name)));
+      const known = points.some(([name]) => name === point);
+      form.point.value = known ? point : points[0][0];
+      show();
+    }
+
+    function show() {
+      const [, words, place] = points[form.point.selectedIndex];
+      const fresh = blank.cloneNode(true);
+      const tree = fresh.querySelector(".tree");
+      tree.innerHTML = trees[place];
+      tree.ariaLabel = `Modules of ${words}`;
+      figure.querySelector(".inside").replaceWith(fresh);
+      drawTree(fresh);
+    }
+
+    function follow() {
+      if (!location.hash.startsWith(`${HOME}?`)) return;
+      const wanted = new URLSearchParams(location.hash.slice(HOME.length + 1));
+      if (sweeps.includes(wanted.get("sweep"))) choose(wanted.get("sweep"), wanted.get("point"));
+      figure.scrollIntoView();
+    }
+
+    form.addEventListener("change", async ({ target }) => {
+      if (target === form.sweep) await choose(form.sweep.value);
+      else show();
+      const address = new URLSearchParams({ sweep: form.sweep.value, point: form.point.value });
+      history.replaceState(null, "", `${HOME}?${address}`);
+    });
+    form.addEventListener("submit", (event) => event.preventDefault());
+    window.addEventListener("hashchange", follow);
+    figure.hidden = false;
+    choose(sweeps[0]).then(follow);
+  }
 }

@@ -1,0 +1,59 @@
+"""A sweep's whole table in a few lines: each quantity over all points."""
+
+import polars as pl
+
+from modelbudget.charts.words import count
+from modelbudget.report import tables
+from modelbudget.report.results import SweepResult
+
+
+def is_peak(quantity: str) -> bool:
+    """Whether its components are phases, of which the largest counts and not the sum."""
+    return quantity.startswith("peak_")
+
+
+def numbers_section(sweep: SweepResult, carried: dict) -> dict:
+    """`carried` is the table as far as the page holds it."""
+    points, held = sweep.comparison["point"].n_unique(), len(carried["points"]["point"])
+    return {
+        "rows": count(sweep.comparison.height),
+        "held": None if held == points else f"{count(held)} of {count(points)} points",
+        "table": tables.table(
+            [_line(*line) for line in _over_all_points(sweep.comparison)],
+            f"Each quantity over all points of {sweep.summary['title']}",
+            numbers=("compared", "agree", "least of a point", "most of a point"),
+        ),
+    }
+
+
+def _over_all_points(comparison: pl.DataFrame) -> list[tuple]:
+    """Quantity, comparisons, how many agree, and the least and the most that a point holds."""
+    largest = pl.col("quantity").str.starts_with("peak_")
+    of_points = comparison.drop_nulls("quantity").group_by("quantity", "point").agg(
+        compared=pl.col("agrees").count(),
+        agree=pl.col("agrees").sum(),
+        value=pl.when(largest.first())
+        .then(pl.col("measured").max())
+        .when(pl.col("measured").count() > 0)
+        .then(pl.col("measured").sum()),
+    )  # fmt: skip
+    return (
+        of_points.group_by("quantity")
+        .agg(
+            pl.col("compared", "agree").sum(),
+            least=pl.col("value").min(),
+            most=pl.col("value").max(),
+        )
+        .sort("quantity")
+        .rows()
+    )
+
+
+def _line(quantity: str, compared: int, agree: int, least: int | None, most: int | None) -> dict:
+    return {
+        "quantity": quantity,
+        "compared": compared,
+        "agree": agree,
+        "least of a point": least,
+        "most of a point": most,
+    }
