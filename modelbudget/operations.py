@@ -28,12 +28,4 @@ def largest_of(first, *others):
 def largest(*values):
     """The largest of several, of which numbers may be some and expressions others."""
     # Which implementation is taken, the first decides: so an expression goes first.
-<<<<<<< HEAD
     return largest_of(*sorted(values, key=lambda value: isinstance(value, int)))
-=======
-    rest = sorted(values, key=lambda value: isinstance(value, int))
-    # Pair by pair, so that no expression of hundreds is hundreds deep.
-    while len(rest) > 1:
-        rest = [reduce(larger, rest[i : i + 2]) for i in range(0, len(rest), 2)]
-    return rest[0]
->>>>>>> report

@@ -11,8 +11,8 @@ from modelbudget.components.norm import NormFields
 from modelbudget.operations import positive
 from modelbudget.run import bytes_of, computed_again, tokens
 
-ANGLE = 2
-"""Bytes of angles for each turned channel: one for two, in single precision whatever the dtype."""
+ANGLE = 4
+"""Bytes of an angle, one for two turned channels, in single precision whatever the dtype."""
 
 
 class AttentionFields(NormFields):
@@ -214,11 +214,7 @@ def forward(a, r) -> list[Node]:
 def _turning(a, r, n_head) -> list[Node]:
     """Both halves of the turned channels, put together, beside sines, cosines and the angles."""
     size, d_turned = bytes_of(r.dtype) * tokens(r) * n_head, _d_turned(a)
-<<<<<<< HEAD
-    angles = ANGLE * r.length * d_turned
-=======
     angles = ANGLE // 2 * r.length * d_turned
->>>>>>> report
     halves = size * d_turned
     return times(_turned(a), [(size * a.d_head + _tables(a, r) + halves + angles, halves + angles)])
 
