@@ -31,7 +31,7 @@ def measured(model, purpose: str) -> int:
     if purpose == "training":
         return max(train(module, run, {"peak_training_bytes"})["peak_training_bytes"].values())
     parameters = sum(p.untyped_storage().nbytes() for p in set(module.parameters()))
-    return parameters + sum(infer(module, run)["cache_bytes"].values())
+    return parameters + sum(infer(module, run, {"cache_bytes"})["cache_bytes"].values())
 
 
 CASES = [
