@@ -222,8 +222,10 @@ def _check_names_and_values(sweep: Sweep, bases: list[Base], mistakes: Mistakes)
             mistakes.add(_unknown_field(key, name, fields))
         for kind in kinds:
             if name in kind.model_fields:
-                for line in _wrong_value(kind, key, name, value):
-                    mistakes.add(line)
+                try:
+                    field_value(kind, name, value, key)
+                except ValueError as error:
+                    mistakes.add(str(error))
                 break
     for name, values in sweep.axes().items():
         for value, n in Counter(map(repr, values)).items():
@@ -248,12 +250,12 @@ def _adapter(kind: type[Record], name: str) -> TypeAdapter:
     return TypeAdapter(field.rebuild_annotation(), config={"strict": True})
 
 
-def _wrong_value(kind: type[Record], key: str, name: str, value: Value) -> list[str]:
+def field_value(kind: type[Record], name: str, value: Value, key: str = ""):
+    """A value as a record's field holds it. Raises ValueError naming the key, or the field."""
     try:
-        _adapter(kind, name).validate_python(value)
+        return _adapter(kind, name).validate_python(value)
     except ValidationError as error:
-        return [f"{key}{line}" for line in describe(error)]
-    return []
+        raise ValueError("\n".join(describe(error, within=key or name))) from None
 
 
 def _check_expression(key: str, text: str, fields: set[str], mistakes: Mistakes) -> None:

@@ -18,20 +18,22 @@ _KINDS = {
 }
 
 
-def describe(error: ValidationError, allowed_keys=(), hidden=()) -> list[str]:
+def describe(error: ValidationError, allowed_keys=(), hidden=(), within: str = "") -> list[str]:
     """One line for each mistake: `grid.n_vocab[2] = -5: must be at least 1`.
 
-    `allowed_keys` are offered when a key is unknown; parts of the path in `hidden` are left out.
+    `allowed_keys` are offered when a key is unknown; parts of the path in `hidden` are left out;
+    `within` stands before it.
     """
-    return [_line(one, allowed_keys, hidden) for one in error.errors(include_url=False)]
+    return [_line(one, allowed_keys, hidden, within) for one in error.errors(include_url=False)]
 
 
-def _line(one: dict, allowed_keys, hidden) -> str:
-    path = "".join(
+def _line(one: dict, allowed_keys, hidden, within: str) -> str:
+    path = within + "".join(
         f"[{part}]" if isinstance(part, int) else f".{part}"
         for part in one["loc"]
         if part not in hidden
-    ).lstrip(".")
+    )
+    path = path.lstrip(".")
     if one["type"] == "extra_forbidden":
         name = str(one["loc"][-1])
         allowed = f" (allowed: {', '.join(allowed_keys)})" if allowed_keys else ""

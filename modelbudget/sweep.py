@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 from modelbudget.architecture import Count
 
 MAX_POINTS = 100_000
+MAX_PREDICTIONS = 100_000_000
+"""Of a sweep whose points are predicted and not measured."""
 
 Value = bool | int | str
 
@@ -77,10 +79,11 @@ class Measure(_Strict):
     """What to measure, and where."""
 
     quantities: list[Quantity] = Field(["parameters", "parameter_bytes"], min_length=1)
-    device: Literal["auto", "meta", "cpu", "cuda"] = Field(
+    device: Literal["auto", "meta", "cpu", "cuda", "none"] = Field(
         "auto",
         description="auto: CUDA where there is one and the model fits, else CPU where its bytes "
-        "fit memory_share of the free memory, else meta (no storage)",
+        "fit memory_share of the free memory, else meta (no storage); none: nothing is "
+        "instantiated, a grid of millions is predicted alone",
     )
     memory_share: float = Field(
         0.4, gt=0, le=1, description="auto: the share of free memory that models may fill"
@@ -130,6 +133,16 @@ class Sweep(_Strict):
         return self
 
     @model_validator(mode="after")
+    def measures_what_it_lists(self) -> Self:
+        if self.predicts_alone and (self.points or self.models or self.headline):
+            given = "points" if self.points else "models" if self.models else "headline"
+            raise ValueError(
+                f"{given}: nothing is made a model of its own with measure.device: none; "
+                "allowed then: a grid"
+            )
+        return self
+
+    @model_validator(mode="after")
     def names_one_base(self) -> Self:
         if "base" in self.grid and self.base is not None:
             raise ValueError(f"base = {self.base!r}: is a grid axis too; keep one")
@@ -143,6 +156,11 @@ class Sweep(_Strict):
         for name in sorted(self.fixed.keys() & self.grid.keys()):
             raise ValueError(f"fixed.{name}: is a grid axis too; keep one")
         return self
+
+    @property
+    def predicts_alone(self) -> bool:
+        """Whether nothing is instantiated."""
+        return self.measure.device == "none"
 
     def axes(self) -> dict[str, list[Value]]:
         """The grid's axes with their values written out."""

@@ -1,0 +1,159 @@
+"""Predictions alone: a grid's totals in streams of rows, and their summary along each axis.
+
+Nothing is instantiated, so no number here is compared with anything.
+"""
+
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from modelbudget.charts.groups import GROUPS, group_of
+from modelbudget.expand import Asked, Mistakes
+from modelbudget.grid import Chunk, Grid
+from modelbudget.readings import columns, intervals
+from modelbudget.sweep import MAX_PREDICTIONS, Sweep
+from modelbudget.terms import Terms, total
+
+CHUNKS = 8
+"""Chunks that are held at a time, and written into one file."""
+OF_GROUP = "parameters."
+"""What stands before a group's name in the column of its parameters."""
+
+
+class Predicted(NamedTuple):
+    """A sweep without measurements: a grid for each of its bases."""
+
+    path: Path
+    name: str
+    sweep: Sweep
+    grids: list[Grid]
+
+    @property
+    def combinations(self) -> int:
+        return sum(grid.combinations for grid in self.grids)
+
+
+def predicted(asked: Asked) -> Predicted:
+    """The grids of a sweep. Raises InputError with all that is wrong with some combination."""
+    mistakes = Mistakes(asked.path)
+    sweep = asked.sweep
+    found = Predicted(asked.path, asked.path.stem, sweep, list(_grids(asked, mistakes)))
+    mistakes.raise_if_any()
+    if found.combinations > MAX_PREDICTIONS:
+        mistakes.add(
+            f"grid: {found.combinations:,} points; at most {MAX_PREDICTIONS:,} are allowed"
+        )
+        mistakes.raise_if_any()
+    for grid in found.grids:
+        grid.check(mistakes)
+    mistakes.raise_if_any()
+    for quantity in _without_formula(found):
+        mistakes.add(
+            f"measure.quantities: {quantity}: no formula covers it here; "
+            "allowed with device: none: what a formula covers"
+        )
+    if all(_is_empty(grid) for grid in found.grids):
+        mistakes.add(
+            f"constraints: drop all {found.combinations:,} points; nothing is left to predict"
+        )
+    mistakes.raise_if_any()
+    return found
+
+
+def _grids(asked: Asked, mistakes: Mistakes) -> Iterator[Grid]:
+    for name in asked.sweep.axes().get("base", [asked.sweep.base]):
+        base = asked.bases[name]
+        if not base.family.has_formula:
+            mistakes.add(f"base = {name!r}: {base.family.name()} has no formula to predict from")
+            continue
+        try:
+            yield Grid(name, base, asked.sweep)
+        except ValueError as error:
+            mistakes.add(str(error))
+
+
+def _is_empty(grid: Grid) -> bool:
+    kept = (grid.kept(chunk) for chunk in grid.chunks())
+    return not any(rows is None or rows.any() for rows in kept)
+
+
+def _without_formula(predicted: Predicted) -> list[str]:
+    """Quantities that no row of any grid has a formula for."""
+    quantities = predicted.sweep.measure.quantities
+    covered = {
+        quantity
+        for grid in predicted.grids
+        for values in grid.bounds()
+        for quantity, (_, holds) in zip(
+            quantities, grid.formulas(intervals.namespace, values, quantities), strict=True
+        )
+        if intervals.most(holds)
+    }
+    return [quantity for quantity in quantities if quantity not in covered]
+
+
+def frames(predicted: Predicted, threads: int) -> Iterator[pl.DataFrame]:
+    """All rows, some chunks at a time.
+
+    Columns: base and the swept fields, the total of each quantity (null where no formula holds),
+    and the parameters of each group that any row has.
+    """
+    groups = groups_of(predicted)
+    chunks = ((grid, chunk) for grid in predicted.grids for chunk in grid.chunks())
+    with ThreadPoolExecutor(threads) as pool:
+        while held := list(itertools.islice(chunks, CHUNKS)):
+            tables = list(pool.map(lambda one: table(*one, groups), held))
+            yield pl.concat(tables).rechunk()
+
+
+def table(grid: Grid, chunk: Chunk, groups: list[str]) -> pl.DataFrame:
+    """The rows of one chunk that no constraint drops."""
+    quantities = grid.sweep.measure.quantities
+    found = grid.swept(chunk)
+    formulas = grid.formulas(columns.namespace, grid.values(chunk), quantities)
+    for quantity, (terms, holds) in zip(quantities, formulas, strict=True):
+        if quantity == "parameters":
+            sums = by_group(terms)
+            found[quantity] = columns.series(sum(sums.values()), chunk.rows)
+            for group in groups:
+                found[OF_GROUP + group] = columns.series(sums.get(group, 0), chunk.rows)
+        else:
+            found[quantity] = _where(holds, columns.series(total(terms), chunk.rows))
+    rows = pl.DataFrame(found)
+    kept = grid.kept(chunk)
+    return rows if kept is None else rows.filter(kept)
+
+
+def _where(holds, values: pl.Series) -> pl.Series:
+    if isinstance(holds, int) and holds:
+        return values
+    rows = pl.DataFrame({"value": values, "holds": columns.series(holds, len(values))})
+    return rows.select(pl.when(pl.col("holds") == 1).then("value")).to_series()
+
+
+def by_group(terms: Terms) -> dict:
+    """What each group of components holds."""
+    sums: dict = {}
+    for component, term in terms.items():
+        group = group_of(component)
+        sums[group] = sums.get(group, 0) + term.total
+    return sums
+
+
+def groups_of(predicted: Predicted) -> list[str]:
+    """The groups that some row may have parameters of, in the order of the charts."""
+    if "parameters" not in predicted.sweep.measure.quantities:
+        return []
+    held = {
+        group
+        for grid in predicted.grids
+        for values in grid.bounds()
+        for terms, _ in grid.formulas(intervals.namespace, values, ["parameters"])
+        for group, value in by_group(terms).items()
+        if intervals.most(value)
+    }
+    return [group for group in GROUPS if group in held]

@@ -1,0 +1,166 @@
+"""Predictions alone: the same numbers and the same refusals as point by point, without points."""
+
+import re
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from modelbudget import expand
+from modelbudget import grid as grids
+from modelbudget.charts.groups import group_of
+from modelbudget.errors import InputError
+from modelbudget.predictions import frames, predicted
+from modelbudget.predict import formula
+from modelbudget.terms import total
+
+AXES = {
+    "n_vocab": [1, 7, 50_257],
+    "d_model": [8, 12, 16, 64],
+    "n_layer": [1, 2, 3, 7],
+    "n_head": [1, 2, 3, 4, 8],
+    "n_kv_head": [1, 2, 3],
+    "d_head": [4, 7, 16, 264],
+    "d_ff": [1, 5, 64],
+    "n_ctx": [16, 1024],
+    "vocab_multiple": [1, 8],
+    "d_rotary": [0, 2, 6],
+    "tied": [True, False],
+    "gated": [True, False],
+    "sinks": [False, True],
+    "parallel": [False, True],
+    "norm": ["layernorm", "rmsnorm"],
+    "norm_bias": [False, True],
+    "norm_placement": ["pre", "both"],
+    "position": ["rotary", "learned", "none", "alibi"],
+    "qk_norm": ["none", "joint"],
+    "n_expert_per_token": [1, 2, 9],
+    "mlps": ["mlp", "mlp experts"],
+    "batch": [1, 3, 2**40],
+    "length": [1, 17, 2**20],
+    "dtype": ["float32", "bfloat16"],
+    "master_weights": [False, True],
+    "attention": ["math", "flash"],
+    "kernels": ["gpu", "cpu"],
+    "recompute": ["none", "full"],
+}
+DERIVED = {
+    "n_head": ["d_model / 4", "max(1, d_model // 16)"],
+    "d_ff": ["4 * d_model", "d_model * n_layer / 3", "d_model / (n_layer - 1)"],
+    "length": ["n_ctx", "2 * n_ctx / n_head"],
+}
+CONSTRAINTS = [
+    "d_model % n_head = 0",
+    "n_layer > 1",
+    "d_ff >= d_model",
+    "d_model / (n_layer - 2) > 0",
+]
+BASES = ["gpt-2-124m", "llama-3-8b", "palm-8b", "mixtral-8x7b", "bloom-560m", "decoder"]
+QUANTITIES = [
+    "parameters", "parameter_bytes", "gradient_bytes", "saved_bytes", "flops_backward",
+    "peak_training_bytes", "cache_bytes",
+]  # fmt: skip
+
+
+@st.composite
+def sweeps(draw) -> dict:
+    axes = draw(st.lists(st.sampled_from(list(AXES)), min_size=1, max_size=5, unique=True))
+    axis = {n: draw(st.lists(st.sampled_from(AXES[n]), min_size=1, unique=True)) for n in axes}
+    bases = draw(st.lists(st.sampled_from(BASES), min_size=1, max_size=2, unique=True))
+    derive = {
+        name: draw(st.sampled_from(texts))
+        for name, texts in DERIVED.items()
+        if name not in axes and draw(st.booleans())
+    }
+    said = {"base": bases[0], "grid": axis} if len(bases) == 1 else {"grid": {"base": bases} | axis}
+    asked = draw(st.lists(st.sampled_from(QUANTITIES), min_size=1, max_size=3, unique=True))
+    return said | {
+        "derive": derive,
+        "constraints": draw(st.lists(st.sampled_from(CONSTRAINTS), max_size=2, unique=True)),
+        "measure": {"quantities": asked},
+    }
+
+
+def written(folder, said: dict, device: str):
+    path = folder / f"{device}.yaml"
+    measure = said["measure"] | {"device": device}
+    path.write_text(str({"title": "t", "question": "q"} | said | {"measure": measure}))
+    return path
+
+
+def outcome(function, asked) -> tuple:
+    """What it makes, or the lines that it refuses with, without the file."""
+    try:
+        return function(asked), []
+    except InputError as error:
+        return None, [line.partition(": ")[2] for line in error.mistakes]
+
+
+def in_integers(point, quantities: list[str]) -> dict:
+    """A row of predictions as Python's integers give it, point by point."""
+    a, r = point.architecture, point.run
+    row = dict(point.axes)
+    for quantity in quantities:
+        terms, holds = formula(type(a), quantity, a, r)
+        row[quantity] = total(terms) if holds else None
+        if quantity == "parameters":
+            for component, term in terms.items():
+                group = f"parameters.{group_of(component)}"
+                row[group] = row.get(group, 0) + term.total
+    return row
+
+
+def comparable(rows) -> list[str]:
+    """Rows in some order, without groups that hold nothing."""
+    return sorted(
+        str(sorted((k, v) for k, v in row.items() if v or not k.startswith("parameters.")))
+        for row in rows
+    )
+
+
+@given(sweeps(), st.sampled_from([4, 64, 2**17]))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, said, rows):
+    """Over random grids, legal and not, whole or in small chunks."""
+    monkeypatch.setattr(grids, "ROWS", rows)
+    monkeypatch.setattr(expand, "MAX_SHOWN", 10**9)
+    asked = said["measure"]["quantities"]
+    points, refused = outcome(
+        expand.expanded, expand.read(written(tmp_path, said, "meta"), catalogue)
+    )
+    whole, lines = outcome(predicted, expand.read(written(tmp_path, said, "none"), catalogue))
+    if points and lines:
+        (line,) = lines
+        quantity = line.split(": ")[1]
+        assert line.startswith("measure.quantities: ")
+        assert all(in_integers(point, asked)[quantity] is None for point in points.points)
+    elif whole:
+        table = pl.concat(frames(whole, 2))
+        expected = [in_integers(point, asked) for point in points.points]
+        assert comparable(table.iter_rows(named=True)) == comparable(expected)
+    else:
+        assert_same_refusals(refused, lines)
+
+
+def assert_same_refusals(refused: list[str], lines: list[str]) -> None:
+    """Line by line. What leaves 64 bits has a line for each point there, and here one for all,
+    where nothing else is wrong.
+    """
+    past = [line for line in refused if "64-bit" in line]
+    others = [line for line in refused if line not in past]
+    if others:
+        assert [line.replace("predict", "measure") for line in lines] == others
+    else:
+        (line,) = lines
+        assert without_more(line) == without_more(past[0])
+        assert times(line) == sum(map(times, past))
+
+
+def without_more(line: str) -> str:
+    return re.sub(r" and [\d,]+ more points\)$", ")", line)
+
+
+def times(line: str) -> int:
+    more = re.search(r" and ([\d,]+) more points\)$", line)
+    return 1 + int(more[1].replace(",", "")) if more else 1
