@@ -1,6 +1,7 @@
 # Sweep files in, one report out:
 #
 #   configs/sweeps/*.yaml → points → predicted, measured → comparison → charts → report.html
+#                         → predictions alone → charts ↗
 #
 # Every mistake in a sweep file is reported here, before any job starts.
 
@@ -13,20 +14,25 @@ from modelbudget.errors import InputError
 from modelbudget.sources import code
 
 try:
-    SWEEPS = {sweep.name: sweep for sweep in plan.chosen_sweeps(config.get("sweeps"))}
+    CHOSEN = plan.chosen_sweeps(config.get("sweeps"))
 except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
+
+SWEEPS = {one.name: one for one in CHOSEN if not one.sweep.predicts_alone}
+PREDICTED = {one.name: one for one in CHOSEN if one.sweep.predicts_alone}
 
 
 report: "workflow/report/workflow.rst"
 
 
 wildcard_constraints:
-    sweep="[A-Za-z0-9_-]+",
+    sweep=plan.one_of(SWEEPS),
+    predicted=plan.one_of(PREDICTED),
 
 
 include: "workflow/rules/points.smk"
 include: "workflow/rules/predict.smk"
+include: "workflow/rules/predictions.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/compare.smk"
 include: "workflow/rules/zoo.smk"

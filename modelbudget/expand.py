@@ -63,6 +63,11 @@ class Asked(NamedTuple):
     bases: dict[str, Base]
     catalogue: Catalogue
 
+    @property
+    def files(self) -> list[Path]:
+        """The config.json files that are bases."""
+        return [self.path.parent / name for name in self.bases if _is_file(name)]
+
 
 class Mistakes:
     """Collects what is wrong with one file; what is wrong at many points is told once."""
@@ -136,12 +141,11 @@ def expanded(asked: Asked) -> Expanded:
     if not points:
         mistakes.add(f"constraints: drop all {dropped:,} points; nothing is left to measure")
         mistakes.raise_if_any()
-    files = [path.parent / name for name in bases if _is_file(name)]
     if sweep.headline not in {None, *(point.label for point in points)}:
         hint = did_you_mean(sweep.headline, [point.label for point in points])
         mistakes.add(f"headline = {show(sweep.headline)}: no point has this label{hint}")
         mistakes.raise_if_any()
-    return Expanded(path, path.stem, sweep, points, dropped, files)
+    return Expanded(path, path.stem, sweep, points, dropped, asked.files)
 
 
 def _given(sweep: Sweep, catalogue: Catalogue) -> list[dict[str, Value]]:

@@ -250,6 +250,20 @@ class Grid:
             return self._columns[name].gather(index)
         return _number(cells.values[index])
 
+    def first(self) -> dict[str, int | str] | None:
+        """Every field in the first row that no constraint drops, if there is one."""
+        for chunk in self.chunks():
+            kept = self.kept(chunk)
+            if kept is None or kept.any():
+                row = 0 if kept is None else kept.arg_max()
+                values = self.values(chunk)
+                return {n: v[row] if isinstance(v, pl.Series) else v for n, v in values.items()}
+        return None
+
+    def varying(self) -> list[str]:
+        """The fields that are not the same in all rows."""
+        return [n for n, cells in self.fields.items() if len({*cells.values} - {_NOTHING}) > 1]
+
     def swept(self, chunk: Chunk) -> dict[str, pl.Series]:
         """Base and axes in the rows of a chunk, as the sweep file orders them."""
         found = {}
@@ -259,7 +273,7 @@ class Grid:
                 found[axis] = pl.Series(self.axes[axis]).gather(index)
             else:
                 value = self.name if axis == "base" else self.axes[axis][index]
-                found[axis] = pl.repeat(value, chunk.rows, eager=True, dtype=_dtype(value))
+                found[axis] = pl.Series([value]).new_from_index(0, chunk.rows)
         return found
 
     def kept(self, chunk: Chunk) -> pl.Series | None:
@@ -397,10 +411,6 @@ def _check(axes: tuple[str, ...], lines: list[tuple[str, ...]]) -> _Check:
 
 def _is_sizes(cells: Cells) -> bool:
     return not any(isinstance(value, str) for value in cells.values)
-
-
-def _dtype(value: Value) -> type[pl.DataType]:
-    return {bool: pl.Boolean, int: pl.Int64, str: pl.String}[type(value)]
 
 
 def _column(values: list) -> pl.Series:

@@ -14,6 +14,7 @@ import polars as pl
 from modelbudget.charts.groups import GROUPS, group_of
 from modelbudget.expand import Asked, Mistakes
 from modelbudget.grid import Chunk, Grid
+from modelbudget.points import said
 from modelbudget.readings import columns, intervals
 from modelbudget.sweep import MAX_PREDICTIONS, Sweep
 from modelbudget.terms import Terms, total
@@ -31,6 +32,7 @@ class Predicted(NamedTuple):
     name: str
     sweep: Sweep
     grids: list[Grid]
+    files: list[Path]
 
     @property
     def combinations(self) -> int:
@@ -41,7 +43,8 @@ def predicted(asked: Asked) -> Predicted:
     """The grids of a sweep. Raises InputError with all that is wrong with some combination."""
     mistakes = Mistakes(asked.path)
     sweep = asked.sweep
-    found = Predicted(asked.path, asked.path.stem, sweep, list(_grids(asked, mistakes)))
+    grids = list(_grids(asked, mistakes))
+    found = Predicted(asked.path, asked.path.stem, sweep, grids, asked.files)
     mistakes.raise_if_any()
     if found.combinations > MAX_PREDICTIONS:
         mistakes.add(
@@ -56,7 +59,7 @@ def predicted(asked: Asked) -> Predicted:
             f"measure.quantities: {quantity}: no formula covers it here; "
             "allowed with device: none: what a formula covers"
         )
-    if all(_is_empty(grid) for grid in found.grids):
+    if all(grid.first() is None for grid in found.grids):
         mistakes.add(
             f"constraints: drop all {found.combinations:,} points; nothing is left to predict"
         )
@@ -74,11 +77,6 @@ def _grids(asked: Asked, mistakes: Mistakes) -> Iterator[Grid]:
             yield Grid(name, base, asked.sweep)
         except ValueError as error:
             mistakes.add(str(error))
-
-
-def _is_empty(grid: Grid) -> bool:
-    kept = (grid.kept(chunk) for chunk in grid.chunks())
-    return not any(rows is None or rows.any() for rows in kept)
 
 
 def _without_formula(predicted: Predicted) -> list[str]:
@@ -157,3 +155,23 @@ def groups_of(predicted: Predicted) -> list[str]:
         if intervals.most(value)
     }
     return [group for group in GROUPS if group in held]
+
+
+def summary(predicted: Predicted, rows: int) -> dict:
+    """What the sweep file said, how many predictions it gave, and for each base what one of its
+    models is and which of its fields vary.
+    """
+    return said(predicted.name, predicted.sweep) | {
+        "points": rows,
+        "dropped": predicted.combinations - rows,
+        "models": [
+            {
+                "label": grid.base.label,
+                "family": grid.base.family.name(),
+                "fields": first,
+                "varying": grid.varying(),
+            }
+            for grid in predicted.grids
+            if (first := grid.first()) is not None
+        ],
+    }

@@ -8,7 +8,8 @@ import psutil
 
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
-from modelbudget.expand import Expanded, expand, predicted_peak
+from modelbudget.expand import Expanded, expanded, predicted_peak, read
+from modelbudget.predictions import Predicted, predicted
 from modelbudget.sweep import OF_INFERENCE, OF_TRAINING
 from modelbudget.terms import total
 
@@ -53,8 +54,8 @@ def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
     return found
 
 
-def chosen_sweeps(wanted: str | list[str] | None) -> list[Expanded]:
-    """The sweeps that were asked for, or all, checked and expanded.
+def chosen_sweeps(wanted: str | list[str] | None) -> list[Expanded | Predicted]:
+    """The sweeps that were asked for, or all, checked; expanded, but for those that predict alone.
 
     Raises InputError with the mistakes of all files together.
     """
@@ -71,10 +72,13 @@ def chosen_sweeps(wanted: str | list[str] | None) -> list[Expanded]:
     for name in dict.fromkeys(names):
         try:
             if name in files:
-                sweeps.append(expand(files[name], catalogue))
+                asked = read(files[name], catalogue)
+                sweeps.append((predicted if asked.sweep.predicts_alone else expanded)(asked))
         except InputError as error:
             mistakes += error.mistakes
-    mistakes += [line for sweep in sweeps for line in _out_of_reach(sweep)]
+    mistakes += [
+        line for sweep in sweeps if isinstance(sweep, Expanded) for line in _out_of_reach(sweep)
+    ]
     if mistakes:
         raise InputError(mistakes)
     return sweeps
@@ -109,6 +113,11 @@ def _has_cuda() -> bool:
     import torch  # a second, paid only by who asks for a GPU
 
     return torch.cuda.is_available()
+
+
+def one_of(names) -> str:
+    """A wildcard's pattern: one of these names."""
+    return "|".join(names) or "(?!)"
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 import re
 
 import polars as pl
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -11,8 +10,8 @@ from modelbudget import expand
 from modelbudget import grid as grids
 from modelbudget.charts.groups import group_of
 from modelbudget.errors import InputError
-from modelbudget.predictions import frames, predicted
 from modelbudget.predict import formula
+from modelbudget.predictions import frames, predicted
 from modelbudget.terms import total
 
 AXES = {
