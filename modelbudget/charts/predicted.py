@@ -43,7 +43,7 @@ def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> a
         "of the others: the band from least to most, the line their geometric mean."
     )
     columns = min(len(axes), COLUMNS)
-    title = f"How many {UNITS[quantity]} along each axis"
+    title = f"Predicted {UNITS[quantity]} along each axis"
     return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns)
 
 
@@ -54,7 +54,7 @@ def shares_along_axes(shares: pl.DataFrame, axes: list[str]) -> alt.ConcatChart:
     ranked = shares.join(ranks, on="group").sort("rank")
     drawn = [_stack(_along(ranked, axis), axis, len(axes), groups) for axis in axes]
     columns = min(len(axes), COLUMNS)
-    title = "Mean share of the parameters along each axis"
+    title = "Predicted share of the parameters along each axis, on average"
     return theme.framed(
         theme.panels(drawn, columns), title, _shift(shares, axes), MARGIN, columns, groups
     )
@@ -156,6 +156,10 @@ def _shift(shares: pl.DataFrame, axes: list[str]) -> str:
     most = ends.row(0, named=True)
     return (
         f"Over all values of the other axes, the mean share of {most['group']} goes from "
-        f"{percent(most['first share'])} at {most['axis']} = {most['first value']} to "
-        f"{percent(most['last share'])} at {most['last value']}."
+        f"{percent(most['first share'])} at {most['axis']} = {_shown(most['first value'])} to "
+        f"{percent(most['last share'])} at {_shown(most['last value'])}."
     )
+
+
+def _shown(value: str) -> str:
+    return count(int(value)) if value.isdecimal() else value

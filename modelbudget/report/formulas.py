@@ -14,13 +14,14 @@ from modelbudget.terms import Term, Terms
 _COLUMNS = ("component", "formula", "predicted", "counted", "share")
 
 
-def formulas(point: dict) -> Terms:
+def formulas(point: dict, varying=()) -> Terms:
     """Terms of a row of points.parquet over symbols for its sizes; what says which parts the
-    model has is put in.
+    model has is put in, unless it is one of `varying`.
     """
     family = families()[point["family"]]
     words = {name: point[name] for name in family.words()}
-    named = symbols.namespace(family, words, symbols.settled(family, point))
+    settled = symbols.settled(family, point)
+    named = symbols.namespace(family, words, {n: v for n, v in settled.items() if n not in varying})
     return {
         name: Term(symbols.of_positive_sizes(term.each), symbols.of_positive_sizes(term.instances))
         for name, term in family.parameters(named).items()
@@ -51,7 +52,7 @@ def _row(row: dict, term: Term | None, sizes: dict | None, total: int) -> dict:
     if shown and sizes:
         formula += f'<span class="put-in">= {symbols.to_mathml(term, sizes)}</span>'
     return {
-        "component": _name(row["component"], row["shared_with"]),
+        "component": component_name(row["component"], row["shared_with"]),
         "formula": formula,
         "predicted": row["predicted"],
         "counted": row["measured"],
@@ -80,7 +81,8 @@ def component_table(rows: list[dict], caption: str) -> Markup:
     )
 
 
-def _name(component: str, shared_with: str | None) -> Markup:
+def component_name(component: str, shared_with: str | None = None) -> Markup:
+    """A component with the colour of its group, and with the one that owns its tensor."""
     swatch = f'<i class="swatch {variable_of_group(group_of(component))}"></i>'
     owner = f" <small>matrix of {escape(shared_with)}</small>" if shared_with else ""
     return Markup(f'<span class="name">{swatch}<code>{escape(component)}</code></span>{owner}')

@@ -18,7 +18,8 @@ from modelbudget.report.beside import (
 from modelbudget.report.carry import carried
 from modelbudget.report.explorer import explorer_section
 from modelbudget.report.inside import inside_section
-from modelbudget.report.results import Results, known_models, ordered
+from modelbudget.report.predicted import predicted_section
+from modelbudget.report.results import PredictedResult, Results, known_models, ordered
 from modelbudget.report.sweeps import sweep_section
 from modelbudget.report.top import headline_section, verdict_section
 from modelbudget.report.verdict import verdicts
@@ -36,6 +37,13 @@ def render(results: Results, catalogue: Catalogue) -> str:
     charts = specs.Charts()
     top = headline_section(sweeps, charts)
     explorer = explorer_section(catalogue)
+    sections = [
+        predicted_section(sweep, charts)
+        if isinstance(sweep, PredictedResult)
+        else sweep_section(sweep, by_source[sweep.name], known, charts, results.printed or {})
+        for sweep in ordered([*sweeps, *(results.predicted or [])])
+    ]
+    beside = [one for one in found if one.source not in {sweep.name for sweep in sweeps}]
     return _filled(
         {
             "title": top["title"] if top else "Where the budget of sequence models goes",
@@ -43,17 +51,15 @@ def render(results: Results, catalogue: Catalogue) -> str:
                 ("verdict", "Predicted and counted"),
                 ("what-if", "What if?"),
                 *([("architecture", "Inside a model")] if results.trees else []),
-                *((one.source, one.title) for one in found),
+                *((section["name"], section["title"]) for section in sections),
+                *((one.source, one.title) for one in beside),
                 *([("provenance", "Provenance")] if results.provenance else []),
             ],
             "headline": top,
             "verdict": verdict_section(results, found),
             "inside": inside_section(results.trees),
             "explorer": explorer | {"data": _json(explorer["data"])},
-            "sweeps": [
-                sweep_section(sweep, by_source[sweep.name], known, charts, results.printed or {})
-                for sweep in sweeps
-            ],
+            "sweeps": sections,
             "ledger": ledger_section(results.ledger, by_source.get("gpt-2-ledger")),
             "surgery": surgery_section(results.surgery, by_source.get("tying-surgery")),
             "provenance": provenance_section(results.provenance),
