@@ -25,12 +25,21 @@ $(VENV)/.installed: requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
 	@touch $@
 
-# How fast it is, beside the floor: PaLM's count against its bare modules, its step of training
-# against torch's own tracker (minutes), the run by stage.
-bench: $(VENV)/.installed
+# How fast it is, beside the floor and beside others: PaLM's count against its bare modules, counts
+# of seven tools, PaLM's step of training against torch's own tracker (minutes), the run by stage,
+# and twenty runs that are killed and taken up again (half an hour).
+bench: $(VENV)/.installed .bench-venv/.installed
 	PYTHONPATH=. $(BIN)/python benchmarks/count_palm.py
 	PYTHONPATH=. $(BIN)/python benchmarks/trace_palm.py
+	PYTHONPATH=. .bench-venv/bin/python benchmarks/beside_others.py docs/beside-others.md
 	$(BIN)/python benchmarks/pipeline.py $(CORES)
+	$(BIN)/python benchmarks/kills.py
+
+.bench-venv/.installed: requirements.lock benchmarks/requirements.txt
+	$(PYTHON) -m venv .bench-venv
+	.bench-venv/bin/pip install --quiet --disable-pip-version-check \
+		-r requirements.lock -r benchmarks/requirements.txt
+	@touch $@
 
 # The sweep schema that editors complete with, from the code.
 schema: $(VENV)/.installed

@@ -14,6 +14,7 @@ from modelbudget.errors import InputError
 from modelbudget.sources import code
 
 try:
+    plan.check_results()
     CHOSEN = plan.chosen_sweeps(config.get("sweeps"))
 except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")

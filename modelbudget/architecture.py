@@ -9,9 +9,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from modelbudget.operations import largest
 from modelbudget.record import MAX_COUNT, Count, Record, Size
 from modelbudget.run import bytes_of
-from modelbudget.terms import Terms, scaled
+from modelbudget.terms import Terms, part, scaled, total
 
 if TYPE_CHECKING:
     from torch import nn
@@ -48,6 +49,17 @@ class Architecture(Record):
     def parameter_bytes(cls, a: Any, r: Any) -> Terms:
         """Bytes of the parameters in the run's dtype."""
         return scaled(cls.parameters(a), bytes_of(r.dtype))
+
+    @classmethod
+    def resident_bytes(cls, a: Any, r: Any) -> Terms:
+        """What a real CPU's memory holds of the parameters: their own bytes, once written."""
+        return part("", {"model": total(cls.parameter_bytes(a, r))})
+
+    @classmethod
+    def resident_peak_bytes(cls, a: Any, r: Any) -> Terms:
+        """What it holds at most in two steps of training: the largest peak of all phases."""
+        phases = cls.peak_training_bytes(a, r).values()
+        return part("", {"model": largest(*(phase.total for phase in phases))})
 
     @staticmethod
     def covered(quantity: str, a: Any, r: Any):

@@ -1,19 +1,36 @@
 """Where the two witnesses meet: predicted beside measured, component by component."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
 KEYS = ["architecture", "run", "component", "quantity"]
+TOLERANCE = {"resident_bytes": (0.01, 0), "resident_peak_bytes": (0.01, 2**22)}
+"""What the system tells counts pages, and while a model is trained the scratch of matrix products:
+it agrees within a share of the prediction, or within so many bytes where they are more. All other
+quantities must be equal.
+"""
+OF_FAILURE = dict.fromkeys(("architecture", "run", "quantity", "failure"), pl.String)
 
 
 def compare(
-    points: pl.DataFrame, predicted: pl.DataFrame, measured: pl.DataFrame, axes: list[str]
+    points: pl.DataFrame,
+    predicted: pl.DataFrame,
+    measured: pl.DataFrame,
+    axes: list[str],
+    failures: Sequence[dict[str, str]] = (),
 ) -> pl.DataFrame:
     """One row for each point × component × quantity that either witness knows.
 
+    `failures` are what could not be measured: architecture, run, quantity, and the reason as
+    `failure`.
+
     Columns: point, label, the swept fields, component, quantity, each, instances, predicted,
-    measured, difference (measured − predicted; a missing side counts as 0), agrees, method,
-    shared_with, formula. A component that only one side has does not agree. Where there is no
-    formula (`formula` is false), there is neither prediction, difference nor agreement.
+    measured, difference (measured − predicted; a missing side counts as 0), percent (of
+    predicted), agrees, method, shared_with, formula, failure. A component that only one side has
+    does not agree. Where there is no formula (`formula` is false), there is neither prediction,
+    difference nor agreement; where there is a `failure`, neither measurement, difference nor
+    agreement.
     """
     without = predicted.filter(pl.col("component").is_null()).select(
         "architecture", "run", "quantity", formula=False
@@ -27,12 +44,16 @@ def compare(
     both = both.with_columns(
         pl.when(owned_elsewhere).then(0).otherwise(pl.col("predicted")).alias("predicted"),
         difference=difference,
-        agrees=(difference == 0) & (~missing_on_one_side | owned_elsewhere),
+        agrees=(difference.abs() <= _allowed()) & (~missing_on_one_side | owned_elsewhere),
     )
+    failed = pl.DataFrame(failures, OF_FAILURE, orient="row")
     both = (
-        both.join(without, on=["architecture", "run", "quantity"], how="left")
+        both.join(failed, on=["architecture", "run", "quantity"], how="full", coalesce=True)
+        .join(without, on=["architecture", "run", "quantity"], how="left")
         .with_columns(pl.col("formula").fill_null(True))
-        .with_columns(pl.when("formula").then(pl.col("predicted", "difference", "agrees")))
+        .with_columns(pl.when("formula").then("predicted"))
+        .with_columns(pl.when(is_compared()).then(pl.col("difference", "agrees")))
+        .with_columns(percent=_percent())
     )
     method = measured.select("architecture", "run", "method").unique()
     both = both.drop("method").join(method, on=["architecture", "run"], how="left")
@@ -42,18 +63,50 @@ def compare(
         .drop("architecture", "run")
         .select(
             "point", "label", *axes, "component", "quantity", "each", "instances",
-            "predicted", "measured", "difference", "agrees", "method", "shared_with", "formula",
+            "predicted", "measured", "difference", "percent", "agrees", "method", "shared_with",
+            "formula", "failure",
         )
         .sort("point", "component", "quantity")
     )  # fmt: skip
 
 
+def _allowed() -> pl.Expr:
+    """How far the measurement may be from the prediction."""
+    allowed = pl.lit(0.0)
+    for quantity, (share, n_bytes) in TOLERANCE.items():
+        bound = pl.max_horizontal(share * pl.col("predicted"), pl.lit(n_bytes))
+        allowed = pl.when(pl.col("quantity") == quantity).then(bound).otherwise(allowed)
+    return allowed
+
+
+def _percent() -> pl.Expr:
+    share = pl.col("difference") / pl.col("predicted")
+    return pl.when(pl.col("predicted") > 0).then(100 * share)
+
+
+def is_near() -> pl.Expr:
+    """Of a row: whether it agrees without being equal."""
+    return pl.col("agrees") & (pl.col("difference") != 0)
+
+
+def is_failed() -> pl.Expr:
+    """Of a row: whether measuring its model failed; what only found no room has a method."""
+    return pl.col("failure").is_not_null() & pl.col("method").is_null()
+
+
+def is_compared() -> pl.Expr:
+    """Of a row: whether both witnesses were heard."""
+    return pl.col("formula") & pl.col("failure").is_null()
+
+
 def verdict(comparison: pl.DataFrame) -> dict[str, int]:
     """How many components of how many that have a formula agree, over how many points."""
-    compared = comparison.filter("formula")
+    compared = comparison.filter(is_compared())
     return {
         "points": comparison["point"].n_unique(),
         "compared": compared.height,
         "agreed": int(compared["agrees"].sum()),
+        "near": compared.filter(is_near()).height,
         "points_without_formula": comparison.filter(~pl.col("formula"))["point"].n_unique(),
+        "points_failed": comparison.filter(is_failed())["point"].n_unique(),
     }

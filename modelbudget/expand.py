@@ -420,7 +420,8 @@ def predicted_peak(architecture: Architecture, run: Run, quantities: list[str]) 
 
 def check_run(architecture: Architecture, run: Run, sweep: Sweep) -> None:
     """No training, and no use, that cannot be. Raises ValueError."""
-    asked = [q for q in sweep.measure.quantities if q in OF_TRAINING | OF_INFERENCE]
+    running = OF_TRAINING | OF_INFERENCE | {"resident_peak_bytes"}
+    asked = [q for q in sweep.measure.quantities if q in running]
     if not asked:
         return
     if not architecture.is_language_model():
@@ -432,6 +433,10 @@ def check_run(architecture: Architecture, run: Run, sweep: Sweep) -> None:
         raise ValueError(line)
     if OF_INFERENCE & set(asked) and (reason := cannot_remember(architecture)):
         raise ValueError(f"measure.quantities: {reason}; no cache is known for that")
+    if "resident_peak_bytes" in asked and run.kernels != "cpu":
+        raise ValueError(
+            f"kernels = {run.kernels!r}: resident_peak_bytes is memory of a CPU; allowed: cpu"
+        )
 
 
 def check_totals(architecture: Architecture, run: Run, sweep: Sweep) -> None:

@@ -3,6 +3,8 @@
 import logging
 import sys
 
+from modelbudget.errors import InputError
+
 
 def start_log(snakemake) -> None:
     """Send this job's log records to the rule's log file, with warnings and what ends the job."""
@@ -19,5 +21,11 @@ def start_log(snakemake) -> None:
 
 
 def _log_and_show(kind, error, traceback) -> None:
-    logging.critical("the job failed", exc_info=(kind, error, traceback))
-    sys.__excepthook__(kind, error, traceback)
+    """What the disk or the input refuses is told in a line; anything else with its traceback."""
+    if isinstance(error, OSError | InputError) or "os error" in str(error):
+        line = f"the job failed: {error}. Nothing half-written was left; mend that and run again."
+        logging.critical(line)
+        print(line, file=sys.stderr)
+    else:
+        logging.critical("the job failed", exc_info=(kind, error, traceback))
+        sys.__excepthook__(kind, error, traceback)

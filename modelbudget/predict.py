@@ -56,9 +56,10 @@ def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, obj
     """The terms of a quantity, and where they hold: 1, 0 or a column of both."""
     if quantity == "parameters":
         return family.parameters(a), int(family.has_formula)
-    if quantity == "parameter_bytes":
-        return family.parameter_bytes(a, r), int(family.has_formula)
-    holds = family.covered(quantity, a, r) if hasattr(family, quantity) else 0
+    if quantity in ("parameter_bytes", "resident_bytes"):
+        return getattr(family, quantity)(a, r), int(family.has_formula)
+    of = "peak_training_bytes" if quantity == "resident_peak_bytes" else quantity
+    holds = family.covered(of, a, r) if hasattr(family, of) else 0
     if isinstance(holds, int) and not holds:
         return {}, 0
     return getattr(family, quantity)(a, r), holds

@@ -1,11 +1,13 @@
 """Measurements kept by content: what was measured once is not measured again, in any sweep.
 
 A folder of plain Parquet files. Each holds what one job measured, every row under a `key`: the
-digest of all that the measurement depends on. Files are only ever added; a file that cannot be
-read is as good as none, and its measurements are made again.
+digest of all that the measurement depends on. Files are only ever added. Each bears the digest of
+its own bytes as its name: one that was cut short, changed, or put there by somebody else is as
+good as none, and its measurements are made again.
 """
 
 import hashlib
+import io
 import json
 import logging
 from collections.abc import Iterator
@@ -42,17 +44,20 @@ def load(folder: Path, keys: list[str]) -> pl.DataFrame | None:
 
 def save(folder: Path, table: pl.DataFrame) -> None:
     """Add a table with a `key` column. Equal tables make the same file."""
-    content = "".join(table["key"].unique(maintain_order=True))
-    with replacing(folder / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.parquet") as path:
-        table.write_parquet(path)
+    content = io.BytesIO()
+    table.write_parquet(content)
+    with replacing(folder / _name(content.getvalue())) as path:
+        path.write_bytes(content.getvalue())
+
+
+def _name(content: bytes) -> str:
+    return f"{hashlib.sha256(content).hexdigest()[:24]}.parquet"
 
 
 def _tables(folder: Path) -> Iterator[pl.DataFrame]:
     for path in sorted(folder.glob("*.parquet")):
-        try:
-            table = pl.read_parquet(path)
-            table["key"]
-        except (OSError, pl.exceptions.PolarsError) as error:
-            log.warning("%s is not a table of measurements, left aside: %s", path, error)
-            continue
-        yield table
+        content = path.read_bytes()
+        if path.name == _name(content):
+            yield pl.read_parquet(io.BytesIO(content))
+        else:
+            log.warning("%s is not what was saved there, left aside", path)

@@ -24,12 +24,15 @@ OfTraining = Literal[
     "uncounted_calls",
 ]
 OfInference = Literal["cache_bytes", "flops_decode", "peak_inference_bytes"]
-Quantity = OfParameters | OfTraining | OfInference
+OfProcess = Literal["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
+Quantity = OfParameters | OfTraining | OfInference | OfProcess
 OF_PARAMETERS = frozenset(get_args(OfParameters))
 OF_TRAINING = frozenset(get_args(OfTraining))
 """Quantities that only a step of training shows."""
 OF_INFERENCE = frozenset(get_args(OfInference))
 """Quantities that only use shows: a prompt, and a token after it."""
+OF_PROCESS = frozenset(get_args(OfProcess))
+"""Quantities that the system tells of a process on a real CPU."""
 
 
 class _Strict(BaseModel):
@@ -88,6 +91,25 @@ class Measure(_Strict):
     memory_share: float = Field(
         0.4, gt=0, le=1, description="auto: the share of free memory that models may fill"
     )
+    timeout_s: int = Field(
+        600,
+        ge=1,
+        le=86_400,
+        description="seconds that one model may take; after that it is given up, and reported so",
+    )
+
+    @model_validator(mode="after")
+    def has_memory_to_be_resident_in(self) -> Self:
+        of_process = [q for q in self.quantities if q in OF_PROCESS]
+        if of_process and self.device in ("meta", "cuda", "none"):
+            raise ValueError(
+                f"device = {self.device!r}: {of_process[0]} is memory of a CPU; allowed: auto, cpu"
+            )
+        return self
+
+    def decisive(self) -> dict:
+        """The settings that change what is measured."""
+        return self.model_dump(exclude={"timeout_s"})
 
 
 class Sweep(_Strict):

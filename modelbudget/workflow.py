@@ -2,6 +2,8 @@
 
 import hashlib
 import importlib.metadata
+import json
+import os
 from pathlib import Path
 
 import psutil
@@ -25,6 +27,12 @@ TAKEN = {
     "tying-surgery", "verdict", "what-if", "witnesses",
 }  # fmt: skip
 """Folders of results/ and anchors of the report that are not sweeps."""
+
+
+def check_results(folder: Path = Path("results")) -> None:
+    """Raises InputError where results cannot be written."""
+    if not os.access(folder if folder.exists() else folder.parent, os.W_OK):
+        raise InputError([f"{folder}: cannot be written; run in a folder that can"])
 
 
 def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
@@ -85,7 +93,9 @@ def chosen_sweeps(wanted: str | list[str] | None) -> list[Expanded | Predicted]:
 
 
 def _out_of_reach(sweep: Expanded) -> list[str]:
-    """A device asked for by name must be there, and its memory must hold the largest model."""
+    """A device asked for by name must be there, and the machine must have memory for the largest
+    model. Whether that is free is asked when it is measured, and costs that model alone.
+    """
     device = sweep.sweep.measure.device
     key = f"{sweep.path}: measure.device = {device!r}"
     if device == "cuda" and not _has_cuda():
@@ -98,13 +108,13 @@ def _out_of_reach(sweep: Expanded) -> list[str]:
             return [f"{key}: kernels: cpu; allowed: kernels: gpu, or device: auto, meta, cpu"]
     if device == "cpu":
         share = sweep.sweep.measure.memory_share
-        free = int(psutil.virtual_memory().available * share)
+        there = int(psutil.virtual_memory().total * share)
         quantities = sweep.sweep.measure.quantities
         largest = max(predicted_peak(p.architecture, p.run, quantities) for p in sweep.points)
-        if largest > free:
+        if largest > there:
             return [
-                f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of the free "
-                f"memory is {free:,}; allowed: auto, meta, or fewer points"
+                f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of this "
+                f"machine's memory is {there:,}; allowed: auto, meta, or fewer points"
             ]
     return []
 
@@ -127,10 +137,23 @@ def versions(*packages: str) -> dict[str, str]:
 
 def content(expanded: Expanded) -> str:
     """Digest of what is measured: architectures, runs, settings; not the words around them."""
-    digest = hashlib.sha256(expanded.sweep.measure.model_dump_json().encode())
+    digest = hashlib.sha256(json.dumps(expanded.sweep.measure.decisive()).encode())
     for point in expanded.points:
         digest.update(f"{point.architecture.digest()} {point.run.digest()}".encode())
     return digest.hexdigest()[:16]
+
+
+def failed_at(sweep: str) -> Path:
+    """Touched when a model of the sweep could not be measured."""
+    return Path(f"results/{sweep}/.failed")
+
+
+def last_failure(sweep: str) -> int | None:
+    """When that was. It is another time after each try that failed and stays after one that did
+    not, so the rule runs again until nothing fails.
+    """
+    path = failed_at(sweep)
+    return path.stat().st_mtime_ns if path.exists() else None
 
 
 def counted_by_hand(expanded: Expanded) -> bool:

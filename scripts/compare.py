@@ -1,8 +1,10 @@
+import json
 import logging
+from pathlib import Path
 
 import polars as pl
 
-from modelbudget.compare import compare, verdict
+from modelbudget.compare import compare, is_compared, verdict
 from modelbudget.files import replacing
 from modelbudget.jobs import start_log
 
@@ -12,11 +14,12 @@ comparison = compare(
     pl.read_parquet(snakemake.input.predicted),
     pl.read_parquet(snakemake.input.measured),
     snakemake.params.axes,
+    json.loads(Path(snakemake.input.failures).read_text(encoding="utf-8")),
 )
 with replacing(snakemake.output.parquet) as path:
     comparison.write_parquet(path)
 with replacing(snakemake.output.csv) as path:
     comparison.write_csv(path)
 logging.info("verdict: %s", verdict(comparison))
-for row in comparison.filter(pl.col("formula") & ~pl.col("agrees")).iter_rows(named=True):
+for row in comparison.filter(is_compared() & ~pl.col("agrees")).iter_rows(named=True):
     logging.error("disagrees: %s", row)

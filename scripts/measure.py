@@ -1,3 +1,4 @@
+import json
 import logging
 from pathlib import Path
 
@@ -8,14 +9,14 @@ from modelbudget.catalogue import Catalogue
 from modelbudget.expand import expand
 from modelbudget.files import replacing
 from modelbudget.jobs import start_log
-from modelbudget.measure.table import measured_table
+from modelbudget.measure.table import failures, measured_table
 from modelbudget.sources import code, code_of_model
-from modelbudget.workflow import MEASUREMENTS, MODELS, versions
+from modelbudget.workflow import MEASUREMENTS, MODELS, failed_at, versions
 
 start_log(snakemake)
 expanded = expand(Path(snakemake.input.sweep), Catalogue(MODELS))
 settings = expanded.sweep.measure
-depends_on = (settings.model_dump(), code("measure"), versions("torch", "transformers"))
+depends_on = (settings.decisive(), code("measure"), versions("torch", "transformers"))
 # Dictionary: what stands at two points is measured once.
 models = {
     store.key(
@@ -34,14 +35,26 @@ if missing:
     results = measure_all(list(missing.values()), settings, snakemake.threads)
 
 measured = measured_table(results, settings.quantities)
-if missing:
-    keys = pl.DataFrame(
-        [(a.digest(), run.digest(), key) for key, (a, run) in missing.items()],
-        ["architecture", "run", "key"],
-        orient="row",
-    )
+failed = failures(results)
+# What failed is kept nowhere, so that the next run tries it again.
+keys = pl.DataFrame(
+    [
+        (result.architecture, result.run, key)
+        for key, result in zip(missing, results, strict=True)
+        if not result.missing
+    ],
+    dict.fromkeys(("architecture", "run", "key"), pl.String),
+    orient="row",
+)
+if not keys.is_empty():
     store.save(MEASUREMENTS, measured.join(keys, on=["architecture", "run"]))
 if known:
     measured = pl.concat([measured, store.load(MEASUREMENTS, list(known))])
 with replacing(snakemake.output.measured) as path:
     measured.sort("architecture", "run", "component", "quantity").write_parquet(path)
+with replacing(snakemake.output.failures) as path:
+    path.write_text(json.dumps(failed, indent=2), encoding="utf-8")
+for failure in failed:
+    logging.error("not measured: %s", failure)
+if any(result.method is None for result in results):
+    failed_at(snakemake.wildcards.sweep).touch()

@@ -51,6 +51,9 @@ class Project:
         path.write_text("title: A test\nquestion: Why?\n" + text)
         return path
 
+    def log(self, sweep: str, rule: str) -> str:
+        return (self.folder / "results" / sweep / "logs" / f"{rule}.log").read_text()
+
     def snakemake(self, *arguments: str) -> subprocess.CompletedProcess:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
         return subprocess.run(

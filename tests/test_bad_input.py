@@ -111,7 +111,19 @@ ONE_MISTAKE = {
     "cuda without CUDA": (GOOD + "measure: {device: cuda}", ["'cuda'", "no CUDA", "auto, meta"]),
     "no room on the CPU": (
         "base: palm\npoints: [{base: palm-540b}]\nmeasure: {device: cpu}",
-        ["measure.device = 'cpu'", "2,161,425,899,520 bytes", "free memory", "auto, meta"],
+        ["measure.device = 'cpu'", "2,161,425,899,520 bytes", "machine's memory", "auto, meta"],
+    ),
+    "no time at all": (
+        GOOD + "measure: {timeout_s: 0}",
+        ["measure.timeout_s = 0", "must be at least 1"],
+    ),
+    "resident on meta": (
+        GOOD + "measure: {device: meta, quantities: [resident_bytes]}",
+        ["device = 'meta'", "resident_bytes is memory of a CPU", "allowed: auto, cpu"],
+    ),
+    "resident with a GPU's kernels": (
+        "base: gpt-2-124m\ngrid: {batch: [1]}\nmeasure: {quantities: [resident_peak_bytes]}",
+        ["kernels = 'gpu'", "resident_peak_bytes is memory of a CPU", "allowed: cpu"],
     ),
     "training without a loss": (
         "base: mlp\ngrid: {d_model: [2]}\nmeasure: {quantities: [saved_bytes]}",
@@ -177,7 +189,7 @@ ONE_MISTAKE = {
     "no room on the CPU for training": (
         "base: gpt-2-1558m\nfixed: {kernels: cpu, batch: 4096}\ngrid: {n_layer: [48]}\n"
         "measure: {device: cpu, quantities: [saved_bytes]}",
-        ["measure.device = 'cpu'", "largest model needs", "free memory", "auto, meta"],
+        ["measure.device = 'cpu'", "largest model needs", "machine's memory", "auto, meta"],
     ),
     "not UTF-8": ("base: \udce9\n", ["UTF-8"]),
 }

@@ -9,7 +9,7 @@ import pytest
 import vl_convert
 
 from modelbudget.charts.budget import budget, spread
-from modelbudget.charts.choose import charts
+from modelbudget.charts.choose import charts, charts_of_all
 from modelbudget.charts.files import load, save_all
 from modelbudget.charts.groups import GROUPS, group_of
 from modelbudget.charts.headline import headline, largest
@@ -223,6 +223,39 @@ def test_percent(share, text):
 def test_spread_keeps_both_ends():
     assert spread(range(1000), 4) == [0, 333, 666, 999]
     assert spread([1, 2], 4) == [1, 2]
+
+
+def resident(parameters: list[int], measured: list[float | None]) -> pl.DataFrame:
+    """Models of 4 bytes a parameter, and how much more of them the system tells."""
+    rows = []
+    for i, (n, more) in enumerate(zip(parameters, measured, strict=True)):
+        point = {"point": f"{i:06}", "label": f"model {i}", "component": "model", "method": "cpu"}
+        told = None if more is None else round(4 * n * (1 + more))
+        percent = None if more is None else 100 * more
+        rows += [
+            point | {"quantity": "parameters", "predicted": n, "measured": n, "percent": 0.0},
+            point | {"quantity": "resident_bytes", "predicted": 4 * n, "measured": told,
+                     "percent": percent},
+        ]  # fmt: skip
+    return pl.from_dicts(rows, infer_schema_length=None)
+
+
+def test_what_the_system_tells_is_drawn_beside_what_is_predicted():
+    table = resident([10**6, 10**7, 10**8, 10**9], [0.05, -0.002, 0.001, None])
+    found = charts_of_all({}, table)
+    bytes_of, residue = found["resident"].to_dict(), found["residue"].to_dict()
+    assert (
+        "100,000,000 parameters, parameters: 400,400,000 bytes, 400,000,000 predicted"
+        in (bytes_of["description"])
+    )
+    assert "From ten million parameters on, the farthest is −0.20 %" in residue["description"]
+    for spec, drawn in ((bytes_of, 4), (residue, 3)):
+        assert drawn in map(len, spec["datasets"].values())
+        assert "<path" in vl_convert.vegalite_to_svg(spec)
+    small = charts_of_all({}, table.filter(pl.col("point") == "000000"))
+    assert "Of all, the farthest is +5.0 %" in small["residue"].to_dict()["description"]
+    untold = table.with_columns(percent=pl.lit(None, pl.Float64))
+    assert not {"resident", "residue"} & charts_of_all({}, untold).keys()
 
 
 def test_files_hold_one_chart_three_times(tmp_path):

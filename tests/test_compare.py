@@ -35,7 +35,9 @@ def test_right_formulas_agree(compared):
         "points": 2,
         "compared": table.height,
         "agreed": table.height,
+        "near": 0,
         "points_without_formula": 0,
+        "points_failed": 0,
     }
     whole = table.filter(pl.col("n_layer") == 12).group_by("quantity").agg(pl.col("measured").sum())
     assert dict(whole.iter_rows()) == {
@@ -106,6 +108,33 @@ def test_what_has_no_formula_is_measured_and_not_compared(compared):
     assert without["measured"].min() >= 0
     assert table.filter("formula")["agrees"].all()
     assert verdict(table)["compared"] == table["formula"].sum() < table.height
+
+
+@pytest.mark.parametrize(
+    ("quantity", "predicted", "measured", "agrees", "near"),
+    [
+        ("resident_bytes", 10**9, 10**9 + 10**7, True, True),
+        ("resident_bytes", 10**9, 10**9 - 10**7 - 1, False, False),
+        ("resident_bytes", 10**9, 10**9, True, False),
+        ("resident_peak_bytes", 10**6, 10**6 + 2**22, True, True),
+        ("resident_peak_bytes", 10**6, 10**6 + 2**22 + 1, False, False),
+        ("resident_peak_bytes", 10**9, 10**9 - 10**7, True, True),
+        ("parameter_bytes", 10**9, 10**9 + 1, False, False),
+    ],
+)
+def test_only_what_the_system_tells_agrees_within_a_bound(
+    quantity, predicted, measured, agrees, near
+):
+    key = {"architecture": "a", "run": "r", "component": "model", "quantity": quantity}
+    table = compare(
+        pl.DataFrame({"point": "1", "label": "one", "architecture": "a", "run": "r"}),
+        pl.DataFrame(key | {"each": predicted, "instances": 1, "predicted": predicted}),
+        pl.DataFrame(key | {"measured": measured, "method": "cpu", "shared_with": None}),
+        [],
+    )
+    assert table["agrees"].to_list() == [agrees]
+    assert table["percent"].to_list() == [pytest.approx(100 * (measured / predicted - 1))]
+    assert verdict(table)["near"] == near
 
 
 def test_a_model_at_two_runs_is_two_points(compared):

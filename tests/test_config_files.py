@@ -215,7 +215,9 @@ def test_a_class_without_a_formula_is_measured_and_not_compared(from_config):
         "points": 2,
         "compared": 0,
         "agreed": 0,
+        "near": 0,
         "points_without_formula": 2,
+        "points_failed": 0,
     }
     # In every layer: five d × d matrices (q, k, v, o, r), three biases and a pair of segments of
     # d, an MLP of 48 with its biases, two norms. The words are tied, with a bias; one mask of d.

@@ -167,3 +167,18 @@ def test_one_command_leaves_a_report_and_says_what_is_in_it(project):
         assert words in results[file]["caption"]
     for category in ("Report", "Charts", "Tables"):
         assert f'"{category}"' in shown
+
+
+def test_two_runs_from_scratch_are_the_same_to_the_byte(project, make_project):
+    """But for logs, and provenance.json, which says when."""
+    again = make_project()
+    again.write_sweep("small.yaml", SMALL)
+    assert again.snakemake().returncode == 0
+    made = [
+        path.relative_to(again.folder)
+        for path in (again.folder / "results").rglob("*")
+        if path.is_file() and "logs" not in path.parts and path.name != "provenance.json"
+    ]
+    assert {"report.html", "comparison.parquet", "headline.png"} <= {path.name for path in made}
+    for path in made:
+        assert (again.folder / path).read_bytes() == (project.folder / path).read_bytes(), path

@@ -275,6 +275,57 @@ def test_a_disagreement_is_red_at_the_top(one, catalogue):
     assert line(verdicts(results)) == "0 of 2 comparisons agree; DISAGREEMENT in sweep"
 
 
+def test_what_agrees_within_a_bound_is_told_apart(one, catalogue):
+    near = one.comparison.with_columns(
+        quantity=pl.lit("resident_bytes"), difference=pl.lit(1), percent=pl.lit(0.1)
+    )
+    results = Results([one._replace(comparison=near, charts={})])
+    assert line(verdicts(results)).startswith("2 of 2 comparisons agree, 2 of them within 1 % of")
+    page = str(Text(render(results, catalogue)))
+    assert "2 of them agree within 1 % of what the system says" in page
+    assert "2 of 2 agree, 2 of them within a bound" in page
+    assert "of them" not in str(Text(render(Results([one]), catalogue)))
+
+
+def test_what_could_not_be_measured_is_told_with_its_reason(sweep, catalogue, tmp_path):
+    """At the top, in its section and for a terminal; it is no disagreement, and nothing agrees."""
+    expanded = sweep("base: embedding\nfixed: {n_vocab: 256}\ngrid: {d_model: [5, 7]}\n")
+    whole = result(tmp_path / "sweep.yaml", catalogue)
+    points, lost = points_table(expanded), expanded.points[1]
+    predicted = predict(points, ["parameters", "parameter_bytes"])
+    measured = predicted.filter(pl.col("architecture") != lost.architecture.digest()).select(
+        "architecture", "run", "component", "quantity", measured="predicted",
+        method=pl.lit("meta"), shared_with=pl.lit(None, pl.String),
+    )  # fmt: skip
+    failures = [
+        {"architecture": lost.architecture.digest(), "run": lost.run.digest(),
+         "quantity": quantity, "failure": "<killed> by signal 9"}
+        for quantity in ("parameters", "parameter_bytes")
+    ]  # fmt: skip
+    comparison = compare(points, predicted, measured, ["d_model"], failures)
+    results = Results([whole._replace(comparison=comparison)])
+    assert line(verdicts(results)) == (
+        "2 of 2 comparisons agree; COULD NOT BE MEASURED: 1 in sweep"
+    )
+    page = render(results, catalogue)
+    top, section = page.split('<section id="sweep">')
+    assert '<p class="banner"><a class="disagrees"' in top
+    assert '<a href="#sweep">1 of A test</a>' in top
+    assert "Where prediction and count differ" not in top
+    assert "d_model = 7" in section
+    assert "parameter_bytes, parameters" in section
+    assert "&lt;killed&gt; by signal 9" in section
+    assert "d_model = 5: 1,280 parameters" in section  # the larger one was not measured
+
+    of_all = compare(points, predicted, measured.clear(), ["d_model"], [
+        one | {"architecture": point.architecture.digest()}
+        for point in expanded.points for one in failures
+    ])  # fmt: skip
+    page = render(Results([whole._replace(comparison=of_all, charts={})]), catalogue)
+    assert "0 of 0 predictions" in page
+    assert "2 of A test" in page
+
+
 def test_a_disagreement_beside_the_sweeps_is_told_too(one, catalogue):
     wrong = LEDGER.with_columns(agrees=pl.col("module") != "lm_head", true=pl.lit(9))
     page = render(Results([one], ledger=wrong), catalogue)

@@ -10,6 +10,7 @@ from modelbudget.charts.bars import bars
 from modelbudget.charts.budget import budget, groups_in, spread, values
 from modelbudget.charts.grid import share_over, total_over
 from modelbudget.charts.groups import PLAIN_LAYER, VOCABULARY
+from modelbudget.charts.near import near_charts
 from modelbudget.charts.strip import strip
 from modelbudget.charts.words import value_of
 
@@ -25,14 +26,16 @@ parameters are, a backward pass as a forward one.
 
 
 def charts_of_all(axes: dict[str, list], comparison: pl.DataFrame) -> dict[str, alt.TopLevelMixin]:
-    """The charts of every drawn quantity that the sweep measures, by quantity and name."""
+    """The charts of every drawn quantity that the sweep measures, by quantity and name, and those
+    of what the system tells.
+    """
     measured = set(comparison["quantity"].unique())
     return {
         name if quantity == "parameters" else f"{quantity.replace('_', '-')}-{name}": chart
         for quantity in DRAWN
         if quantity in measured
         for name, chart in charts(axes, comparison, quantity).items()
-    }
+    } | near_charts(comparison)
 
 
 def charts(

@@ -32,6 +32,6 @@ def choose(device: str, n_bytes: int, room: Room) -> str:
     if n_bytes > fits[device]:
         raise MemoryError(
             f"needs {n_bytes:,} bytes on {device}, where {fits[device]:,} may be used; "
-            "measure on auto or meta, or raise measure.memory_share"
+            "free more, or raise measure.memory_share"
         )
     return device

@@ -1,7 +1,6 @@
-"""Measuring many architectures in a pool of processes."""
+"""Measuring many architectures in several processes."""
 
 import logging
-import multiprocessing
 import os
 from dataclasses import replace
 from functools import partial
@@ -11,120 +10,160 @@ import torch
 from tqdm import tqdm
 
 from modelbudget.architecture import Architecture
+from modelbudget.measure.build import build
 from modelbudget.measure.count import Count, count
 from modelbudget.measure.infer import infer
 from modelbudget.measure.place import Room, choose, room
+from modelbudget.measure.resident import copies, resident
 from modelbudget.measure.train import Values, train
+from modelbudget.measure.workers import Failure, spread
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.run import Run
-from modelbudget.sweep import OF_INFERENCE, OF_PARAMETERS, OF_TRAINING, Measure
+from modelbudget.sweep import OF_INFERENCE, OF_PARAMETERS, OF_PROCESS, OF_TRAINING, Measure
 
 log = logging.getLogger(__name__)
+ROOM_TIMEOUT_S = 120
+"""A device that does not say in this time how much memory it has is broken."""
 
 
 class Measured(NamedTuple):
     """One architecture and run, by digest: on which device, and by quantity and component what
-    was found; `shared_with` names the owner of what a component only uses.
+    was found; `shared_with` names the owner of what a component only uses; `missing` says why a
+    quantity was not measured: there was no room, or, without a device, all of it failed.
     """
 
     architecture: str
     run: str
-    method: str
-    values: dict[str, dict[str, int]]
+    method: str | None
+    values: Values
     shared_with: dict[str, str]
+    missing: dict[str, str]
 
 
 def measure_all(
     models: list[tuple[Architecture, Run]], measure: Measure, n_workers: int
 ) -> list[Measured]:
     """Instantiate and count each model, in the order given; use and train it where a quantity asks
-    for that.
-
-    Raises MemoryError when a device asked for by name has no room for a model.
+    for that. One that fails, dies or takes longer than `measure.timeout_s` comes back without
+    values and with the reason, and the others are measured.
     """
-    traced = trains(measure) or is_used(measure)  # seconds a model, where counting takes none
-    n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(models) // (1 if traced else 8)))
+    asked = set(measure.quantities)
+    traced = trains(asked) or is_used(asked)  # seconds a model, where counting takes none
+    most = 1 if asked & OF_PROCESS else len(models) // (1 if traced else 8)
+    n_workers = max(1, min(n_workers, os.cpu_count() or 1, most))
     # Under `auto` all workers together stay within the share; a device asked for by name was
     # chosen by someone who knows what fits.
     sharing = n_workers if measure.device == "auto" else 1
     free = _room_in_own_process(measure.memory_share, sharing)
     log.info("%d models, %d processes, room %s", len(models), n_workers, free)
     work = partial(_measure, measure=measure, room=free)
-    # Fork after torch is imported: a worker is ready at once instead of importing it again.
-    with multiprocessing.get_context("fork").Pool(n_workers, _start_worker) as pool:
-        results = pool.imap(work, models, chunksize=1 if traced else 4)
-        # disable=None: a bar on a terminal, nothing in a file.
-        return list(tqdm(results, total=len(models), unit="model", disable=None))
+    outcomes = spread(work, models, n_workers, measure.timeout_s)
+    # disable=None: a bar on a terminal, nothing in a file.
+    found = dict(tqdm(outcomes, total=len(models), unit="model", disable=None))
+    return [_measured(model, found[i], measure) for i, model in enumerate(models)]
 
 
-def trains(measure: Measure) -> bool:
+def trains(quantities: set[str]) -> bool:
     """Whether a quantity asks for a step of training."""
-    return bool(OF_TRAINING & set(measure.quantities))
+    return bool(OF_TRAINING & quantities)
 
 
-def is_used(measure: Measure) -> bool:
+def is_used(quantities: set[str]) -> bool:
     """Whether a quantity asks for a prompt and a token after it."""
-    return bool(OF_INFERENCE & set(measure.quantities))
+    return bool(OF_INFERENCE & quantities)
 
 
 def _measure(model: tuple[Architecture, Run], measure: Measure, room: Room) -> Measured:
+    torch.set_num_threads(1)
     return measure_one(*model, measure, room)
+
+
+def _measured(
+    model: tuple[Architecture, Run], outcome: Measured | Failure, measure: Measure
+) -> Measured:
+    if isinstance(outcome, Measured):
+        return outcome
+    architecture, run = model
+    missing = dict.fromkeys(measure.quantities, outcome.reason)
+    return Measured(architecture.digest(), run.digest(), None, {}, {}, missing)
 
 
 def measure_one(architecture: Architecture, run: Run, measure: Measure, room: Room) -> Measured:
     """Instantiate one architecture and count it; use and train it where a quantity asks for that.
 
     All that is first done on `meta`, which costs milliseconds, to learn how many bytes it needs.
+
+    Raises MemoryError, before anything is allocated, when a device asked for by name has no room.
     """
     device = measure.device
     if not architecture.has_formula:
         device = "meta"  # other people's classes would draw all of their initial values
-    counts, values = _look(architecture, run, measure, "meta")
+    asked = set(measure.quantities)
+    counts, values = _look(architecture, run, asked, "meta")
+    n_bytes = sum(c.parameter_bytes for c in counts.values())
     peaks = values.get("peak_training_bytes", {}) | values.get("peak_inference_bytes", {})
-    needed = max(sum(c.parameter_bytes for c in counts.values()), *peaks.values(), 0)
     if peaks and run.kernels == "gpu":
         room = replace(room, cpu=0)
-    method = choose(device, needed, room)
+    if asked & OF_PROCESS:
+        room = replace(room, cuda=0)
+    method = choose(device, max(n_bytes, *peaks.values(), 0), room)
     if method != "meta":
-        counts, values = _look(architecture, run, measure, method)
+        counts, values = _look(architecture, run, asked, method)
+    told, missing = _of_process(architecture, run, measure, n_bytes, room)
+    values |= told
     values |= {
         quantity: {name: getattr(c, quantity) for name, c in counts.items()}
         for quantity in OF_PARAMETERS
     }
     shared = {name: c.shared_with for name, c in counts.items() if c.shared_with}
-    return Measured(architecture.digest(), run.digest(), method, values, shared)
+    return Measured(architecture.digest(), run.digest(), method, values, shared, missing)
+
+
+def _of_process(
+    architecture: Architecture, run: Run, measure: Measure, n_bytes: int, room: Room
+) -> tuple[Values, dict[str, str]]:
+    """What the system tells of a model of `n_bytes` on a CPU; by quantity, what there is no room
+    for under `auto`, and why.
+    """
+    asked = OF_PROCESS & set(measure.quantities)
+    wanted = []
+    if asked - {"resident_peak_bytes"}:
+        wanted.append((asked - {"resident_peak_bytes"}, n_bytes))
+    if "resident_peak_bytes" in asked:
+        _, traced = _look(architecture, run, {"peak_training_bytes"}, "meta")
+        wanted.append(({"resident_peak_bytes"}, max(traced["peak_training_bytes"].values())))
+    values, missing = {}, {}
+    for quantities, needed in wanted:
+        try:
+            choose("cpu", needed, room)
+        except MemoryError as error:
+            if measure.device != "auto":
+                raise
+            missing |= dict.fromkeys(quantities, str(error))
+            continue
+        n_copies = min(copies(n_bytes), room.cpu // n_bytes)
+        trained = "resident_peak_bytes" in quantities
+        values |= resident(architecture, run, n_copies, trained)
+    return values, missing
 
 
 def _look(
-    architecture: Architecture, run: Run, measure: Measure, device: str
+    architecture: Architecture, run: Run, asked: set[str], device: str
 ) -> tuple[dict[str, Count], Values]:
     """What one model on one device owns, and what using and training it takes."""
     with uninitialised():
         model = build(architecture, device, run.dtype)
     counts = count(model)
-    if device != "meta" and (trains(measure) or is_used(measure)):
+    if device != "meta" and (trains(asked) or is_used(asked)):
         initialise(model)
-    used = infer(model, run) if is_used(measure) else {}
-    trained = train(model, run, set(measure.quantities)) if trains(measure) else {}
+    used = infer(model, run) if is_used(asked) else {}
+    trained = train(model, run, asked) if trains(asked) else {}
     return counts, used | trained
-
-
-def build(architecture: Architecture, device: str, dtype: str):
-    """The torch model of an architecture, on a device, in a dtype."""
-    default = torch.get_default_dtype()
-    torch.set_default_dtype(getattr(torch, dtype))
-    try:
-        with torch.device(device):
-            return architecture.build()
-    finally:
-        torch.set_default_dtype(default)
-
-
-def _start_worker() -> None:
-    torch.set_num_threads(1)
 
 
 def _room_in_own_process(memory_share: float, n_workers: int) -> Room:
     """Asked in a child: a process that has touched CUDA cannot fork workers that use it."""
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        return pool.apply(room, (memory_share, n_workers))
+    ((_, free),) = spread(lambda share: room(share, n_workers), [memory_share], 1, ROOM_TIMEOUT_S)
+    if isinstance(free, Failure):
+        raise OSError(f"the memory of this machine cannot be read: {free.reason}")
+    return free

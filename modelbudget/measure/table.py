@@ -23,7 +23,7 @@ SCHEMA = {
 
 
 def measured_table(results: list[Measured], quantities: list[str]) -> pl.DataFrame:
-    """One row for each architecture × run × component × quantity."""
+    """One row for each architecture × run × component × quantity that was measured."""
     rows = [
         (
             result.architecture,
@@ -36,7 +36,21 @@ def measured_table(results: list[Measured], quantities: list[str]) -> pl.DataFra
         )
         for result in results
         for quantity in quantities
-        for component, value in result.values[quantity].items()
+        for component, value in result.values.get(quantity, {}).items()
     ]
     table = pl.DataFrame(rows, SCHEMA, orient="row")
     return table.sort("architecture", "run", "component", "quantity")
+
+
+def failures(results: list[Measured]) -> list[dict[str, str]]:
+    """What could not be measured, and why: one for each architecture × run × quantity."""
+    return [
+        {
+            "architecture": result.architecture,
+            "run": result.run,
+            "quantity": quantity,
+            "failure": reason,
+        }
+        for result in results
+        for quantity, reason in result.missing.items()
+    ]

@@ -57,7 +57,7 @@ def _row(row: dict, term: Term | None, sizes: dict | None, total: int) -> dict:
         "predicted": row["predicted"],
         "counted": row["measured"],
         "share": percent((row["measured"] or 0) / total) if total else None,
-        "agrees": bool(row["agrees"]) or not row["formula"],
+        "agrees": row["agrees"] is not False,  # None where it was not compared
         "whole": False,
     }
 

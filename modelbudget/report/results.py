@@ -63,13 +63,14 @@ def ordered(sweeps: list) -> list:
 
 
 def opening(sweeps: list[SweepResult]) -> tuple[int, pl.DataFrame] | None:
-    """Whose model opens the page, and its budget: the one that a sweep names as its headline, else
-    the largest that was measured.
+    """Whose model opens the page, and its budget: the one that a sweep names as its headline, if
+    it could be measured, else the largest that was.
     """
     for place, sweep in enumerate(sweeps):
         if sweep.summary["headline"]:
-            table = budget(sweep.comparison)
-            return place, table.filter(pl.col("label") == sweep.summary["headline"])
+            table = budget(sweep.comparison).filter(pl.col("label") == sweep.summary["headline"])
+            if not table.is_empty():
+                return place, table
     return largest([sweep.comparison for sweep in sweeps])
 
 

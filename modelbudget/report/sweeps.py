@@ -2,15 +2,17 @@
 
 import polars as pl
 from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 from modelbudget.charts.words import count
-from modelbudget.report import formulas
+from modelbudget.report import formulas, tables
 from modelbudget.report.results import SweepResult
 from modelbudget.report.specs import Charts
 from modelbudget.report.verdict import Verdict, device_words
 from modelbudget.report.walk import steps
 from modelbudget.report.zoo import zoo_section
 
+MOST_FAILED = 50
 _MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True}).enable("smartquotes")
 
 
@@ -33,6 +35,7 @@ def sweep_section(
         "question": question(sweep.summary),
         "facts": [*facts(sweep.summary), ("counted", _counted(its_verdict))],
         "verdict": its_verdict,
+        "failed": _failed(sweep.comparison),
         "zoo": zoo_section(sweep.zoo, sweep.name),
         "charts": [
             charts.add(f"{sweep.name}-{name}", spec, f"{sweep.name}/charts/{name}")
@@ -87,10 +90,29 @@ def _shown(value) -> str:
 def _totals(sweep: SweepResult) -> pl.DataFrame:
     """The points, each with the number of parameters that torch counts."""
     return (
-        sweep.comparison.filter(pl.col("quantity") == "parameters")
+        sweep.comparison.filter(pl.col("quantity") == "parameters", pl.col("failure").is_null())
         .group_by("point").agg(total=pl.col("measured").sum())
         .join(sweep.points, on="point").sort("point")
     )  # fmt: skip
+
+
+def _failed(comparison: pl.DataFrame) -> Markup | None:
+    """Models of which something could not be measured, each with its reason."""
+    failed = (
+        comparison.filter(pl.col("failure").is_not_null())
+        .group_by("point", "label", "failure", maintain_order=True)
+        .agg(pl.col("quantity").unique(maintain_order=True).str.join(", "))
+    )
+    if failed.is_empty():
+        return None
+    more = f", the first {MOST_FAILED} of {count(failed.height)}"
+    return tables.table(
+        [
+            {"model": label, "predicted only": quantities, "reason": reason}
+            for label, reason, quantities in failed.head(MOST_FAILED).drop("point").rows()
+        ],
+        f"What could not be measured{more if failed.height > MOST_FAILED else ''}",
+    )
 
 
 def _example(sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str]) -> dict | None:

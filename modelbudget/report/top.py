@@ -51,6 +51,7 @@ def _name(sweep: SweepResult, table: pl.DataFrame) -> str:
 def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
     """What agrees and what does not, and where models were counted."""
     compared, agreed = sum(v.compared for v in found), sum(v.agreed for v in found)
+    near = sum(v.near for v in found)
     where = [
         f"{count(n)} {'model' if n == 1 else 'models'} {verdict.device_words(device)}"
         for device, n in verdict.models_by_device(found).items()
@@ -58,13 +59,19 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
     wrong = verdict.disagreements(results)
     return {
         "words": f"{count(agreed)} of {count(compared)} predictions are what torch counts",
-        "whole": agreed == compared,
+        "near": f"{count(near)} of them agree within {verdict.BOUND}; all others are equal, to the "
+        "last byte."
+        if near
+        else None,
+        "whole": all(v.whole for v in found),
+        "failed": [(v.source, f"{count(v.failed)} of {v.title}") for v in found if v.failed],
+        "roomless": [(v.source, f"{count(v.roomless)} of {v.title}") for v in found if v.roomless],
         "zoos": [_zoo(sweep) for sweep in ordered(results.sweeps) if sweep.zoo is not None],
         "devices": f"Counted: {', '.join(where)}.",
         "table": tables.table(
             [_line(one) for one in found],
             "Comparisons by section, and the models behind them by device",
-            numbers=("compared", "agree"),
+            numbers=("compared", "agree", "within a bound"),
             html=("where",),
             red=[not one.whole for one in found],
         ),
@@ -90,6 +97,7 @@ def _line(one: verdict.Verdict) -> dict:
         "where": _link(one.source, one.title),
         "compared": one.compared,
         "agree": one.agreed,
+        "within a bound": one.near or None,
         "models": ", ".join(f"{count(n)} {device}" for device, n in one.models.items()) or None,
     }
 

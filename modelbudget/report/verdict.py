@@ -4,35 +4,50 @@ from typing import NamedTuple
 
 import polars as pl
 
+from modelbudget.compare import is_compared, is_failed, is_near
 from modelbudget.report.results import Results, ordered
 
+BOUND = "1 % of what the system says of a process (4 MiB, where that is more of a peak)"
+"""In words, what TOLERANCE of the comparison admits."""
 _DEVICES = {
     "cpu": "on CPU, in real storages",
     "cuda": "on CUDA, in real storages",
     "meta": "on meta, as shapes without storage",
-    "not measured": "not at all",
+    "not measured": "not at all: they failed",
 }
 
 
 class Verdict(NamedTuple):
-    """What one table of results says: comparisons, those that agree, and models by device."""
+    """What one table of results says: comparisons, those that agree, models by device; of those
+    that agree how many do so within a tolerance; models that could not be measured, and models of
+    which something was not, for want of memory.
+    """
 
     source: str
     title: str
     compared: int
     agreed: int
     models: dict[str, int]
+    near: int = 0
+    failed: int = 0
+    roomless: int = 0
+
+    @property
+    def right(self) -> bool:
+        """Whether all that was compared agrees."""
+        return self.agreed == self.compared
 
     @property
     def whole(self) -> bool:
-        return self.agreed == self.compared
+        """Whether, besides, nothing is missing."""
+        return self.right and not self.failed
 
 
 def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
-    """A row on which neither side has a value does not agree; what has no formula is not
-    compared.
+    """A row on which neither side has a value does not agree; what has no formula or could not be
+    measured is not compared.
     """
-    compared = comparison.filter("formula")
+    compared = comparison.filter(is_compared())
     models = comparison.unique("point").group_by("method").len().sort("method", nulls_last=True)
     return Verdict(
         name,
@@ -40,6 +55,9 @@ def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
         compared.height,
         int(compared["agrees"].fill_null(False).sum()),
         {method or "not measured": n for method, n in models.rows()},
+        compared.filter(is_near()).height,
+        comparison.filter(is_failed())["point"].n_unique(),
+        comparison.filter(~is_compared() & ~is_failed(), "formula")["point"].n_unique(),
     )
 
 
@@ -67,7 +85,7 @@ def disagreements(results: Results) -> list[tuple[str, dict]]:
     """Every row that does not agree, with the section it stands in, in the order of the page."""
     found = [
         _wrong(
-            sweep.comparison.filter("formula"),
+            sweep.comparison.filter(is_compared()),
             sweep.name,
             "label",
             "component",
@@ -121,6 +139,15 @@ def line(verdicts: list[Verdict]) -> str:
     """The verdict in one line, for a terminal."""
     compared = sum(verdict.compared for verdict in verdicts)
     agreed = sum(verdict.agreed for verdict in verdicts)
+    near = sum(verdict.near for verdict in verdicts)
     words = f"{agreed:,} of {compared:,} comparisons agree"
-    where = [verdict.source for verdict in verdicts if not verdict.whole]
-    return f"{words}; DISAGREEMENT in {', '.join(where)}" if where else words
+    if near:
+        words += f", {near:,} of them within {BOUND}"
+    wrong = [verdict.source for verdict in verdicts if not verdict.right]
+    if wrong:
+        words += f"; DISAGREEMENT in {', '.join(wrong)}"
+    missing = {verdict.source: verdict.failed for verdict in verdicts if verdict.failed}
+    if missing:
+        where = ", ".join(f"{n:,} in {source}" for source, n in missing.items())
+        words += f"; COULD NOT BE MEASURED: {where}"
+    return words

@@ -22,7 +22,7 @@ rule charts:
         "../../environment.yml"
     threads: 1
     params:
-        code=code("charts", "architecture.py", "components", "families", "zoo.py"),
+        code=code("charts", "architecture.py", "compare.py", "components", "families", "zoo.py"),
     message:
         "{wildcards.sweep}: draw the charts that its axes ask for"
     script:

@@ -6,6 +6,7 @@ rule compare:
         points="results/{sweep}/points.parquet",
         predicted="results/{sweep}/predicted.parquet",
         measured="results/{sweep}/measured.parquet",
+        failures="results/{sweep}/failures.json",
     output:
         parquet="results/{sweep}/comparison.parquet",
         csv=report(

@@ -1,4 +1,5 @@
-# Needs: a sweep file. Makes: what torch counts in each instantiated model.
+# Needs: a sweep file. Makes: what torch counts in each instantiated model, and what could not be
+# measured, which the next run tries again.
 #
 # One job measures a whole sweep with a pool of processes: a job costs more than a model. The
 # words of a sweep may change without measuring again, so the file is `ancient` and what is
@@ -12,6 +13,7 @@ rule measure:
         sweep=lambda wildcards: ancient(plan.sweep_files()[wildcards.sweep]),
     output:
         measured="results/{sweep}/measured.parquet",
+        failures="results/{sweep}/failures.json",
     log:
         "results/{sweep}/logs/measure.log",
     conda:
@@ -21,6 +23,7 @@ rule measure:
         content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
         code=code("measure", "modules"),
         versions=plan.versions("torch", "transformers"),
+        last_failure=lambda wildcards: plan.last_failure(wildcards.sweep),
     message:
         "{wildcards.sweep}: instantiate and count every model"
     script:

@@ -39,7 +39,7 @@ rule report:
         "../../environment.yml"
     threads: 1
     params:
-        code=code("report", "charts", "components", "families", "readings", "zoo.py"),
+        code=code("report", "charts", "compare.py", "components", "families", "readings", "zoo.py"),
     message:
         "write the report"
     script:

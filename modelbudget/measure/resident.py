@@ -1,0 +1,157 @@
+"""Resident memory: what the system says that a model takes of the machine, in a fresh process.
+
+Linux tells it of each process in `/proc/self/status` (proc(5)): `RssAnon` is memory of its own that
+is really there, `VmHWM` the most that ever was. A tensor is there when it has been written to.
+"""
+
+import ctypes
+import gc
+import json
+import logging
+import math
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from modelbudget.architecture import Architecture
+from modelbudget.measure.build import build
+from modelbudget.measure.kernels import kernels
+from modelbudget.measure.optimizer import Optimizer
+from modelbudget.measure.train import Values, switch
+from modelbudget.measure.workers import death
+from modelbudget.modules.initialise import uninitialised
+from modelbudget.run import Run
+
+log = logging.getLogger(__name__)
+STATUS = Path("/proc/self/status")
+ENOUGH_BYTES, MOST_COPIES = 2**28, 256
+"""So many bytes in copies of one model, or so many copies, drown what pages round up to."""
+WARM_UP = 8
+OWN_PAGES = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+"""The C library gives what is larger than this pages of its own, and gives them back when it is
+freed (mallopt(3)); else it keeps some, as many as it likes.
+"""
+
+
+def copies(n_bytes: int) -> int:
+    """How many models of so many bytes are held at once."""
+    return max(1, min(MOST_COPIES, ENOUGH_BYTES // n_bytes))
+
+
+def resident(architecture: Architecture, run: Run, n_copies: int, trained: bool) -> Values:
+    """Bytes that the parameters of one model take, with the standard error where there are enough
+    copies to know; or, where it is `trained`, the most that two steps take at once.
+
+    Raises RuntimeError where the system does not tell, and where the process that asks it dies.
+    """
+    if not STATUS.exists():
+        raise RuntimeError(f"resident memory is read in {STATUS}, which this system has not")
+    done = subprocess.run(
+        [sys.executable, "-m", "modelbudget.measure.resident"],
+        input=pickle.dumps((architecture, run, n_copies, trained)),
+        capture_output=True,
+        env=os.environ
+        | {"PYTHONPATH": str(Path(__file__).parents[2])}
+        | (OWN_PAGES if trained else {}),
+        check=False,
+    )
+    if done.returncode:
+        log.warning("resident memory: %s", done.stderr.decode(errors="replace"))
+        raise RuntimeError(death(done.returncode))
+    return json.loads(done.stdout)
+
+
+def of_parameters(architecture: Architecture, run: Run, n_copies: int) -> Values:
+    """What one more copy adds to the process, less what one more copy without storage adds: the
+    objects of Python and torch, of which a small model has more than of numbers.
+
+    Both are slopes of least squares over the number of copies.
+    """
+    # Nothing is freed in between, so that nothing is put where something was. The first ones fill
+    # the holes that starting has left.
+    gc.disable()
+    held = [built(architecture, run, "meta") for _ in range(WARM_UP)]
+    objects, of_objects = _slope(held, architecture, run, n_copies, "meta")
+    whole, of_whole = _slope(held, architecture, run, n_copies, "cpu")
+    values = {"resident_bytes": {"model": round(whole - objects)}}
+    if n_copies > 2:
+        values["resident_error_bytes"] = {"model": math.ceil(math.hypot(of_objects, of_whole))}
+    return values
+
+
+def _slope(
+    held: list[nn.Module], architecture: Architecture, run: Run, n_copies: int, device: str
+) -> tuple[float, float]:
+    """Bytes of `RssAnon` for each copy that joins those held, and the standard error of that."""
+    there = [status("RssAnon")]
+    for _ in range(n_copies):
+        held.append(built(architecture, run, device))
+        there.append(status("RssAnon"))
+    if n_copies < 3:
+        return (there[-1] - there[0]) / n_copies, 0.0
+    (slope, _), covariance = np.polyfit(np.arange(n_copies + 1), there, 1, cov=True)
+    return slope, math.sqrt(covariance[0, 0])
+
+
+def built(architecture: Architecture, run: Run, device: str) -> nn.Module:
+    """On a CPU with a value in every parameter, so that each has its pages. Which value does not
+    matter.
+    """
+    with uninitialised():
+        model = build(architecture, device, run.dtype)
+    if device == "cpu":
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(0.01)
+    return model
+
+
+def two_steps(model: nn.Module, run: Run) -> None:
+    """Train as `modelbudget.measure.train` does, unwatched."""
+    switch(model, run)
+    model.train()
+    optimizer = Optimizer(model, run)
+    tokens = torch.zeros(run.batch, run.length, dtype=torch.long)
+    targets = torch.zeros_like(tokens)
+    for _ in range(2):
+        with kernels(run.kernels, run.attention):
+            loss = F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
+            loss.backward()
+        optimizer.step()
+
+
+def of_training(architecture: Architecture, run: Run) -> Values:
+    """The most that building a model and two steps of training it add to the process.
+
+    It is done twice, and the second time counts: the first one loads what torch needs for it.
+    """
+    for _ in range(2):
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # forgets the highest so far
+        before = status("VmRSS")
+        two_steps(built(architecture, run, "cpu"), run)
+        peak = status("VmHWM")
+    return {"resident_peak_bytes": {"model": peak - before}}
+
+
+def status(name: str) -> int:
+    """A line of the process's status, in bytes."""
+    return int(re.search(rf"{name}:\s+(\d+) kB", STATUS.read_text())[1]) * 1024
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    architecture, run, n_copies, trained = pickle.load(sys.stdin.buffer)
+    measured = (
+        of_training(architecture, run) if trained else of_parameters(architecture, run, n_copies)
+    )
+    json.dump(measured, sys.stdout)

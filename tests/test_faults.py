@@ -1,0 +1,151 @@
+"""What surrounds a run goes wrong: a message or no effect, never a wrong number."""
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import polars as pl
+import pytest
+from conftest import Project
+
+from modelbudget import workflow
+from modelbudget.errors import InputError
+
+SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
+TARGET = "results/small/comparison.parquet"
+
+
+def start(project: Project, *arguments: str, **settings) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "snakemake", "--cores", "2", *arguments],
+        cwd=project.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **settings,
+    )
+
+
+def said_by(run: subprocess.Popen) -> str:
+    return run.communicate(timeout=300)[0]
+
+
+def finishes(project: Project, *arguments: str) -> bool:
+    run = start(project, *arguments)
+    print(said_by(run))
+    return run.returncode == 0
+
+
+def agrees(project: Project) -> bool:
+    table = pl.read_parquet(project.folder / TARGET)
+    return table["agrees"].all() and table["point"].n_unique() == 4
+
+
+@pytest.fixture
+def project(make_project):
+    project = make_project()
+    project.write_sweep("small.yaml", SMALL)
+    return project
+
+
+def test_an_odd_path_a_c_locale_and_no_home(project, tmp_path):
+    odd = tmp_path / "mein Ordner – é%s"
+    shutil.copytree(project.folder, odd)
+    project.folder = odd
+    bare = {"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": "/nonexistent"}
+    run = start(project, TARGET, env=bare)
+    said = said_by(run)
+    assert run.returncode == 0, said
+    assert agrees(project)
+
+
+def test_a_disk_that_takes_no_more_is_told_in_a_line_and_nothing_is_lost(project):
+    """A limit on the size of files stands for a full disk: the same calls fail, here that which
+    writes the largest table.
+    """
+    wide = SMALL.replace("[8, 16]", "{from: 1, to: 150, steps: 150}")
+    project.write_sweep("small.yaml", wide)
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**18, resource.RLIM_INFINITY))
+
+    said = said_by(start(project, TARGET, preexec_fn=limit))
+    assert "the job failed: File too large" in said
+    assert "Nothing half-written was left" in said
+    assert "Traceback" not in said
+    results = project.folder / "results"
+    assert not list(results.rglob("*.part"))
+    assert not (project.folder / TARGET).exists()
+    measured = results / "small" / "measured.parquet"
+    before = measured.stat()
+    assert finishes(project, TARGET)
+    assert measured.stat().st_mtime_ns == before.st_mtime_ns
+    assert pl.read_parquet(project.folder / TARGET)["agrees"].all()
+
+
+def test_results_that_cannot_be_written_are_told_before_any_work(tmp_path, monkeypatch):
+    workflow.check_results(tmp_path)
+    workflow.check_results(tmp_path / "made by the first job")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
+    with pytest.raises(InputError, match="cannot be written"):
+        workflow.check_results(tmp_path)
+
+
+def test_the_second_of_two_runs_at_once_is_refused(project):
+    first = start(project, TARGET)
+    locks = project.folder / ".snakemake" / "locks"
+    while not (locks.exists() and any(locks.iterdir())):
+        time.sleep(0.05)
+        assert first.poll() is None
+    second = start(project, TARGET)
+    assert "cannot be locked" in said_by(second)
+    assert second.returncode != 0
+    said_by(first)
+    assert first.returncode == 0
+    assert agrees(project)
+
+
+def test_killed_and_taken_up_again(project):
+    """`benchmarks/kills.py` does this at twenty moments and compares every byte."""
+    run = start(project, TARGET, start_new_session=True)
+    while not (project.folder / "results/small/points.parquet").exists():
+        time.sleep(0.05)
+        assert run.poll() is None
+    os.killpg(run.pid, signal.SIGKILL)
+    said_by(run)
+    assert not (project.folder / TARGET).exists()
+    assert finishes(project, "--unlock")
+    assert finishes(project, TARGET)
+    assert agrees(project)
+
+
+def test_interrupted_it_ends_within_seconds(project):
+    run = start(project, TARGET, start_new_session=True)
+    while not (project.folder / "results/small/logs/measure.log").exists():
+        time.sleep(0.05)
+        assert run.poll() is None
+    os.killpg(run.pid, signal.SIGINT)
+    run.communicate(timeout=30)
+    assert not list((project.folder / "results").rglob("*.part"))
+    assert finishes(project, TARGET)
+    assert agrees(project)
+
+
+def test_a_clock_that_jumps(project):
+    """A source from the future is named; results from the past are made again or kept."""
+    source = project.folder / "configs/sweeps/small.yaml"
+    in_future, long_ago = time.time() + 10**8, 10**8
+    os.utime(source, (in_future, in_future))
+    said = said_by(start(project, TARGET))
+    assert "than input configs/sweeps/small.yaml" in said
+    assert "Traceback" not in said
+    os.utime(source)
+    assert finishes(project, TARGET)
+    for table in (project.folder / "results").rglob("*.parquet"):
+        os.utime(table, (long_ago, long_ago))
+    assert finishes(project, TARGET)
+    assert agrees(project)

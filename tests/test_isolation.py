@@ -1,0 +1,185 @@
+"""A model that cannot be measured costs itself, is reported with its reason, and is tried again."""
+
+import faulthandler
+import os
+import signal
+import time
+from typing import Literal
+
+import polars as pl
+import pytest
+from torch import nn
+
+from modelbudget.architecture import Architecture, Count
+from modelbudget.measure.pool import measure_all
+from modelbudget.measure.table import failures, measured_table
+from modelbudget.measure.workers import spread
+from modelbudget.run import Run
+from modelbudget.sweep import Measure
+
+
+class Risky(Architecture):
+    """A linear layer that does something else first."""
+
+    width: Count
+    deed: Literal["nothing", "kill", "crash", "exit", "raise", "hang"]
+
+    @staticmethod
+    def parameters(a):
+        return {}
+
+    def build(self):
+        match self.deed:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "crash":
+                faulthandler.disable()  # which would print where the tests were
+                os.kill(os.getpid(), signal.SIGSEGV)
+            case "exit":
+                os._exit(3)
+            case "raise":
+                raise RuntimeError("not\n   enough memory")
+            case "hang":
+                time.sleep(600)
+        return nn.ModuleDict({"only": nn.Linear(self.width, 1, bias=False)})
+
+
+REASONS = {
+    "kill": "killed by signal 9, probably out of memory",
+    "crash": "crashed with signal 11 (Segmentation fault)",
+    "exit": "its process ended with exit status 3",
+    "raise": "RuntimeError: not enough memory",
+    "hang": "no answer within 1 s",
+}
+ON_META = Measure(device="meta", timeout_s=1)
+
+
+def measured(deeds: list[str], n_workers: int = 2, measure: Measure = ON_META):
+    models = [(Risky(width=i, deed=deed), Run(length=1)) for i, deed in enumerate(deeds, start=1)]
+    return measure_all(models, measure, n_workers)
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_a_model_that_ends_its_process_costs_itself(n_workers):
+    deeds = ["nothing", *(deed for one in REASONS for deed in (one, "nothing"))] * 2
+    found = measured(deeds, n_workers)
+    assert [result.values.get("parameters") for result in found] == [
+        {"only": i} if deed == "nothing" else None for i, deed in enumerate(deeds, start=1)
+    ]
+    assert [set(result.missing.values()) for result in found] == [
+        set() if deed == "nothing" else {REASONS[deed]} for deed in deeds
+    ]
+
+
+def test_what_failed_is_no_measurement():
+    found = measured(["nothing", "exit"])
+    table = measured_table(found, ON_META.quantities)
+    assert table["architecture"].unique().to_list() == [found[0].architecture]
+    assert failures(found) == [
+        {
+            "architecture": found[1].architecture, "run": found[1].run, "quantity": quantity,
+            "failure": REASONS["exit"],
+        }
+        for quantity in ("parameters", "parameter_bytes")
+    ]  # fmt: skip
+
+
+def test_a_model_without_room_costs_itself():
+    """2³² numbers are 16 GB: refused by a thousandth of the memory, and nothing is allocated."""
+    (refused,) = measure_all(
+        [(Risky(width=2**32, deed="nothing"), Run(length=1))],
+        Measure(device="cpu", memory_share=0.001),
+        1,
+    )
+    assert refused.missing["parameters"].startswith(
+        "MemoryError: needs 17,179,869,184 bytes on cpu, where "
+    )
+    (at_ease,) = measure_all(
+        [(Risky(width=2**32, deed="nothing"), Run(length=1))], Measure(memory_share=0.001), 1
+    )
+    assert at_ease.method == "meta"
+    assert at_ease.values["parameter_bytes"] == {"only": 2**34}
+
+
+def test_an_interrupted_run_leaves_no_process_behind(tmp_path):
+    """The one at work and what it has started end with the run, as at Ctrl-C."""
+
+    def work(name: str) -> None:
+        if name == "short":
+            return
+        if os.fork() == 0:
+            name += " child"
+        (tmp_path / name).write_text(str(os.getpid()))
+        time.sleep(60)
+
+    outcomes = spread(work, ["short", "long"], 2, 600)
+    assert next(outcomes) == (0, None)
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+    outcomes.close()
+    for path in (tmp_path / "long", tmp_path / "long child"):
+        process = int(path.read_text())
+        wait_until(lambda process=process: has_ended(process))
+
+
+def has_ended(process: int) -> bool:
+    """Whether it is gone, or a zombie that nobody asks for."""
+    try:
+        with open(f"/proc/{process}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
+DEADLY = """
+
+import os
+from pathlib import Path
+
+
+def __init__(self, a, allocate=Embedding.__init__):
+    allocate(self, a)
+    if a.d_model == 16 and Path("deadly").exists():
+        os.kill(os.getpid(), 9)
+
+Embedding.__init__ = __init__
+"""
+
+
+def test_a_run_goes_on_without_what_failed_and_the_next_tries_it_again(make_project):
+    project = make_project()
+    project.write_sweep("small.yaml", SMALL)
+    with (project.folder / "modelbudget" / "modules" / "embedding.py").open("a") as modules:
+        modules.write(DEADLY)
+    (project.folder / "deadly").touch()
+    run = project.snakemake("results/small/comparison.parquet")
+    assert run.returncode == 0, run.stderr
+    assert "killed by signal 9" in project.log("small", "measure")
+    table = pl.read_parquet(project.folder / "results" / "small" / "comparison.parquet")
+    failed = table.filter(pl.col("failure").is_not_null())
+    assert failed["d_model"].unique().to_list() == [16]
+    assert failed["failure"].unique().to_list() == [REASONS["kill"]]
+    assert failed["predicted"].min() > 0
+    assert failed.select("measured", "difference", "agrees").null_count().row(0) == (
+        failed.height, failed.height, failed.height,
+    )  # fmt: skip
+    others = table.filter(pl.col("failure").is_null())
+    assert others["d_model"].unique().to_list() == [8]
+    assert others["agrees"].all()
+
+    (project.folder / "deadly").unlink()
+    again = project.snakemake("results/small/comparison.parquet")
+    assert again.returncode == 0, again.stderr
+    assert "2 models measured before, 2 to measure" in project.log("small", "measure")
+    table = pl.read_parquet(project.folder / "results" / "small" / "comparison.parquet")
+    assert table["agrees"].all()
+    assert table["point"].n_unique() == 4
+    done = project.snakemake("results/small/comparison.parquet")
+    assert "Nothing to be done" in done.stdout + done.stderr

@@ -1,0 +1,82 @@
+"""What the system tells of a model on a real CPU, in a process of its own."""
+
+import pytest
+import torch
+
+from modelbudget.measure import resident as module
+from modelbudget.measure.pool import build, measure_all
+from modelbudget.measure.table import failures
+from modelbudget.sweep import Measure
+
+TELLING = ["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
+SETTINGS = "base: gpt-2-124m\nfixed: {kernels: cpu, n_vocab: 1024, n_ctx: 64, length: 16}\n"
+SMALL = "{d_model: 64, n_head: 2, n_layer: 1}"
+LARGE = "{d_model: 512, n_head: 2, n_layer: 3}"
+
+
+@pytest.fixture
+def models(sweep):
+    def of(*points: str) -> list:
+        found = sweep(f"{SETTINGS}points: [{', '.join(points)}]").points
+        return [(point.architecture, point.run) for point in found]
+
+    return of
+
+
+def own_bytes(architecture) -> int:
+    """By torch alone: this project neither counts nor predicts here."""
+    model = build(architecture, "meta", "float32")
+    return sum(parameter.numel() * parameter.itemsize for parameter in model.parameters())
+
+
+def test_the_system_gives_what_parameters_and_training_take(models):
+    """Small models by the slope of many copies, with its error; large ones as they are."""
+    wanted = models(SMALL, LARGE)
+    small, large = measure_all(wanted, Measure(quantities=[*TELLING, "peak_training_bytes"]), 2)
+    for (architecture, _), told in zip(wanted, (small, large), strict=True):
+        assert told.method == "cpu"
+        n_bytes, error = own_bytes(architecture), told.values["resident_error_bytes"]["model"]
+        assert told.values["resident_bytes"]["model"] == pytest.approx(n_bytes, rel=0.01)
+        assert 0 < error < n_bytes / 100
+        peak = max(told.values["peak_training_bytes"].values())
+        assert abs(told.values["resident_peak_bytes"]["model"] - peak) < 2**22
+
+
+def test_twice_the_bytes_in_double_precision(sweep):
+    double = SETTINGS.replace("kernels: cpu", "kernels: cpu, dtype: float64")
+    points = sweep(f"{double}points: [{SMALL}]").points
+    (told,) = measure_all(
+        [(points[0].architecture, points[0].run)], Measure(quantities=["resident_bytes"]), 1
+    )
+    twice = 2 * own_bytes(points[0].architecture)
+    assert told.values["resident_bytes"]["model"] == pytest.approx(twice, rel=0.01)
+
+
+def test_without_room_auto_leaves_it_out_and_a_device_by_name_fails(models):
+    scarce = {"memory_share": 1e-6, "quantities": ["parameters", *TELLING]}
+    (left_out,) = measure_all(models(LARGE), Measure(**scarce), 1)
+    assert left_out.method == "meta"
+    assert set(left_out.values) & {"parameters", *TELLING} == {"parameters"}
+    reasons = {row["quantity"]: row["failure"] for row in failures([left_out])}
+    assert set(reasons) == set(TELLING)
+    assert reasons["resident_bytes"].startswith(f"needs {own_bytes(models(LARGE)[0][0]):,} bytes")
+    (failed,) = measure_all(models(LARGE), Measure(device="cpu", **scarce), 1)
+    assert failed.method is None
+    assert set(failed.missing) == {"parameters", *TELLING}
+
+
+def test_a_process_that_dies_while_it_is_asked_costs_that_model(models, monkeypatch):
+    monkeypatch.setattr(module.sys, "executable", "/bin/false")
+    (failed,) = measure_all(models(SMALL), Measure(quantities=["resident_bytes"]), 1)
+    assert failed.missing == {
+        "resident_bytes": "RuntimeError: its process ended with exit status 1"
+    }
+
+
+def test_the_status_is_read_in_bytes():
+    """A tensor is there once it is written to, and gone once it is dropped."""
+    before = module.status("RssAnon")
+    tensor = torch.empty(2**24)
+    assert module.status("RssAnon") - before < 2**22
+    tensor.fill_(1)
+    assert module.status("RssAnon") - before == pytest.approx(2**26, rel=0.02)
