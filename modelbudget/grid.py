@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import polars as pl
 from pydantic import ValidationError
 
-from modelbudget.architecture import MAX_COUNT
 from modelbudget.catalogue import Base
 from modelbudget.expand import (
     FIELDS_OF_RUN,
@@ -30,7 +29,7 @@ from modelbudget.expand import (
 from modelbudget.mistakes import describe
 from modelbudget.predict import formula
 from modelbudget.readings import columns, intervals
-from modelbudget.record import Record
+from modelbudget.record import MAX_COUNT, Record
 from modelbudget.run import Run
 from modelbudget.sweep import MAX_POINTS, Sweep, Value
 from modelbudget.terms import total
@@ -357,14 +356,11 @@ class Grid:
 
     def _may_overflow(self) -> bool:
         """Whether bounds of all numbers together leave 64 bits, whichever the words."""
-        for values in self.bounds():
-            try:
-                for terms, _ in self.formulas(intervals.namespace, values, self._asked()):
-                    if intervals.most(total(terms)) > MAX_COUNT:
-                        return True
-            except OverflowError:
-                return True
-        return False
+        return not all(
+            intervals.fits(total(terms))
+            for values in self.bounds()
+            for terms, _ in self.formulas(intervals.namespace, values, self._asked())
+        )
 
     def _add_overflows(self, mistakes: Mistakes) -> None:
         """Rows past 64 bits are sought in floating point, and told apart exactly where it is close

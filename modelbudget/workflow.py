@@ -10,8 +10,7 @@ import psutil
 
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
-from modelbudget.expand import Expanded, expanded, predicted_peak, read
-from modelbudget.predictions import Predicted, predicted
+from modelbudget.expand import Asked, Expanded, expanded, predicted_peak, read
 from modelbudget.sweep import OF_INFERENCE, OF_TRAINING
 from modelbudget.terms import total
 
@@ -62,8 +61,9 @@ def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
     return found
 
 
-def chosen_sweeps(wanted: str | list[str] | None) -> list[Expanded | Predicted]:
-    """The sweeps that were asked for, or all, checked; expanded, but for those that predict alone.
+def chosen_sweeps(wanted: str | list[str] | None) -> list:
+    """The sweeps that were asked for, or all, checked: each `Expanded`, or `Predicted` where
+    nothing is to be measured.
 
     Raises InputError with the mistakes of all files together.
     """
@@ -81,7 +81,7 @@ def chosen_sweeps(wanted: str | list[str] | None) -> list[Expanded | Predicted]:
         try:
             if name in files:
                 asked = read(files[name], catalogue)
-                sweeps.append((predicted if asked.sweep.predicts_alone else expanded)(asked))
+                sweeps.append(_predicted(asked) if asked.sweep.predicts_alone else expanded(asked))
         except InputError as error:
             mistakes += error.mistakes
     mistakes += [
@@ -90,6 +90,12 @@ def chosen_sweeps(wanted: str | list[str] | None) -> list[Expanded | Predicted]:
     if mistakes:
         raise InputError(mistakes)
     return sweeps
+
+
+def _predicted(asked: Asked):
+    from modelbudget.predictions import predicted  # brings Polars, for those who predict millions
+
+    return predicted(asked)
 
 
 def _out_of_reach(sweep: Expanded) -> list[str]:

@@ -22,47 +22,51 @@ def namespace(kind, fields: dict) -> SimpleNamespace:
 
 def most(value) -> int:
     """The upper bound of what a formula gives."""
-    return value.high if isinstance(value, Interval) else value
+    return _ends(value)[1]
+
+
+def fits(value) -> bool:
+    """Whether what a formula gives surely fits 64 bits, with all that it is computed from."""
+    return value.fits if isinstance(value, Interval) else value <= MAX_COUNT
 
 
 class Interval:
-    """All numbers from `low` to `high`. Raises OverflowError where they may leave 64 bits."""
+    """All numbers from `low` to `high`, computed from other values."""
 
-    __slots__ = ("high", "low")
+    __slots__ = ("fits", "high", "low")
 
-    def __init__(self, low: int, high: int):
-        if max(-low, high) > MAX_COUNT:
-            raise OverflowError
+    def __init__(self, low: int, high: int, *computed_from):
         self.low, self.high = low, high
+        self.fits = max(-low, high) <= MAX_COUNT and all(map(fits, computed_from))
 
     def __add__(self, other):
         low, high = _ends(other)
-        return Interval(self.low + low, self.high + high)
+        return Interval(self.low + low, self.high + high, self, other)
 
     __radd__ = __add__
 
     def __sub__(self, other):
         low, high = _ends(other)
-        return Interval(self.low - high, self.high - low)
+        return Interval(self.low - high, self.high - low, self, other)
 
     def __rsub__(self, other):
         return -self + other
 
     def __mul__(self, other):
         products = [x * y for x in _ends(self) for y in _ends(other)]
-        return Interval(min(products), max(products))
+        return Interval(min(products), max(products), self, other)
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other):
         quotients = [x // y for x in _ends(self) for y in _ends(other)]
-        return Interval(min(quotients), max(quotients))
+        return Interval(min(quotients), max(quotients), self, other)
 
     def __rfloordiv__(self, other):
         return Interval(other, other) // self
 
     def __neg__(self):
-        return Interval(-self.high, -self.low)
+        return Interval(-self.high, -self.low, self)
 
 
 def _ends(value) -> tuple[int, int]:
@@ -76,10 +80,10 @@ def _(x, y):
 
 @positive.register(Interval)
 def _(x):
-    return Interval(int(x.low > 0), int(x.high > 0))
+    return Interval(int(x.low > 0), int(x.high > 0), x)
 
 
 @larger.register(Interval)
 def _(x, y):
     low, high = _ends(y)
-    return Interval(max(x.low, low), max(x.high, high))
+    return Interval(max(x.low, low), max(x.high, high), x, y)
