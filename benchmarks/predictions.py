@@ -129,7 +129,8 @@ def whole_sweep(n_layer: str) -> None:
         along.totals(), along.shares()
         taken = time.perf_counter() - start
         size = sum(part.stat().st_size for part in Path(folder).glob("*.parquet"))
-    peak = next(line for line in Path("/proc/self/status").open() if line.startswith("VmHWM"))
+    status = Path("/proc/self/status").read_text().splitlines()
+    peak = next(line for line in status if line.startswith("VmHWM"))
     print(
         f"  {along.rows:>10,} models in {taken:.1f} s, {along.rows / taken / 1e6:.1f} M/s "
         f"(checked in {checked:.2f} s), {size / 1e6:.0f} MB of Parquet, "

@@ -3,15 +3,20 @@
 import re
 
 import polars as pl
+import pytest
+import vl_convert
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from modelbudget import expand
 from modelbudget import grid as grids
+from modelbudget.along import Along
 from modelbudget.charts.groups import group_of
+from modelbudget.charts.predicted import predicted_charts
 from modelbudget.errors import InputError
 from modelbudget.predict import formula
-from modelbudget.predictions import frames, predicted
+from modelbudget.predictions import frames, groups_of, predicted
+from modelbudget.sweep import MAX_POINTS
 from modelbudget.terms import total
 
 AXES = {
@@ -170,3 +175,98 @@ def without_more(line: str) -> str:
 def times(line: str) -> int:
     more = re.search(r" and ([\d,]+) more points\)$", line)
     return 1 + int(more[1].replace(",", "")) if more else 1
+
+
+MANY = """
+title: t
+question: q
+base: llama-3
+fixed: {n_vocab: 50257}
+grid:
+  tied: [true, false]
+  norm: [rmsnorm, layernorm]
+  d_model: {from: 64, to: 6400, steps: 50, multiple_of: 64}
+  n_layer: {from: 1, to: 30, steps: 30}
+  d_ff: {from: 64, to: 25600, steps: 60, multiple_of: 64}
+derive: {n_head: d_model / 64, n_kv_head: n_head}
+constraints: [d_ff >= d_model]
+measure: {device: none, quantities: [parameters, cache_bytes]}
+"""
+
+
+@pytest.fixture
+def many(tmp_path, catalogue):
+    """More rows than a measured sweep may have points."""
+    path = tmp_path / "many.yaml"
+    path.write_text(MANY)
+    return predicted(expand.read(path, catalogue))
+
+
+def test_frames_are_small_and_hold_every_combination_once(many, monkeypatch):
+    monkeypatch.setattr(grids, "ROWS", 4096)
+    parts = list(frames(many, 2))
+    assert max(part.height for part in parts) <= 8 * 4096
+    rows = pl.concat(parts)
+    assert many.combinations == 2 * 2 * 50 * 30 * 60 > MAX_POINTS
+    widths = pl.DataFrame({"d_model": many.sweep.axes()["d_model"]})
+    hidden = pl.DataFrame({"d_ff": many.sweep.axes()["d_ff"]})
+    kept = widths.join(hidden, how="cross").filter(pl.col("d_ff") >= pl.col("d_model"))
+    assert rows.height == kept.height * 2 * 2 * 30
+    assert rows.select(many.sweep.axes().keys()).is_unique().all()
+
+
+def test_a_few_rows_by_hand(many):
+    """Embedding, head, four square matrices and three of the MLP, and two norms a layer."""
+    rows = pl.concat(frames(many, 1))
+    d, f, layers = (pl.col(name) for name in ("d_model", "d_ff", "n_layer"))
+    words = 50_257 * d * (2 - pl.col("tied").cast(pl.Int64))
+    by_hand = words + layers * (4 * d * d + 3 * d * f + 2 * d) + d
+    assert rows.select((pl.col("parameters") == by_hand).all()).item()
+    keys_and_values = 4 * 2 * 1024 * d * layers  # float32, a batch of 1, 1024 tokens
+    assert rows.select((pl.col("cache_bytes") == keys_and_values).all()).item()
+
+
+def test_what_is_gathered_along_the_axes_is_what_all_rows_say(many, monkeypatch):
+    monkeypatch.setattr(grids, "ROWS", 4096)
+    axes, groups = many.sweep.axes(), groups_of(many)
+    assert groups == ["token embedding", "head", "attention", "MLP", "norms"]
+    along = Along(axes, many.sweep.measure.quantities, groups)
+    parts = list(frames(many, 2))
+    for part in parts:
+        along.add(part)
+    rows, totals, shares = pl.concat(parts), along.totals(), along.shares()
+    assert along.rows == rows.height
+    for axis, values in axes.items():
+        for quantity in many.sweep.measure.quantities:
+            value = pl.col(quantity)
+            expected = rows.group_by(axis).agg(
+                pl.len(), value.min().alias("least"), value.max().alias("most"),
+                value.log().mean().exp().alias("typical"),
+            )  # fmt: skip
+            found = totals.filter(pl.col("axis") == axis, pl.col("quantity") == quantity)
+            assert found["index"].to_list() == list(range(len(values)))
+            both = pl.DataFrame({axis: values}).join(expected, on=axis, maintain_order="left")
+            for name, column in (("models", "len"), ("least", "least"), ("most", "most")):
+                assert found[name].to_list() == both[column].to_list()
+            assert found["typical"].to_list() == pytest.approx(both["typical"].to_list())
+        for group in groups:
+            share = pl.col(f"parameters.{group}") / pl.col("parameters")
+            expected = rows.group_by(axis).agg(share.mean())
+            both = pl.DataFrame({axis: values}).join(expected, on=axis, maintain_order="left")
+            found = shares.filter(pl.col("axis") == axis, pl.col("group") == group)
+            assert found["share"].to_list() == pytest.approx(
+                both[f"parameters.{group}"].to_list(), abs=1e-8
+            )
+
+
+def test_charts_are_of_predictions(many):
+    along = Along(many.sweep.axes(), many.sweep.measure.quantities, groups_of(many))
+    for part in frames(many, 1):
+        along.add(part)
+    charts = predicted_charts(along.totals(), along.shares())
+    assert list(charts) == ["totals", "cache-bytes-totals", "shares"]
+    for chart in charts.values():
+        spec = chart.to_dict()
+        assert spec["title"]["text"].startswith("Predicted ")
+        assert len(spec["concat"]) == 5
+        assert vl_convert.vegalite_to_svg(spec).count("<path") > 10
