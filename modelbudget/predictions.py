@@ -15,8 +15,9 @@ from modelbudget.charts.groups import GROUPS, group_of
 from modelbudget.expand import Asked, Mistakes
 from modelbudget.grid import Chunk, Grid
 from modelbudget.points import said
-from modelbudget.readings import columns, intervals
-from modelbudget.sweep import MAX_PREDICTIONS, Sweep
+from modelbudget.readings import columns, intervals, polynomials
+from modelbudget.readings.polynomials import Scheme
+from modelbudget.sweep import MAX_PREDICTIONS, OF_PARAMETERS, Sweep
 from modelbudget.terms import Terms, total
 
 CHUNKS = 8
@@ -101,36 +102,66 @@ def frames(predicted: Predicted, threads: int) -> Iterator[pl.DataFrame]:
     and the parameters of each group that any row has.
     """
     groups = groups_of(predicted)
-    chunks = ((grid, chunk) for grid in predicted.grids for chunk in grid.chunks())
+    chunks = (
+        (rows, chunk)
+        for grid in predicted.grids
+        for rows in [Rows(grid, groups)]
+        for chunk in grid.chunks()
+    )
     with ThreadPoolExecutor(threads) as pool:
         while held := list(itertools.islice(chunks, CHUNKS)):
-            tables = list(pool.map(lambda one: table(*one, groups), held))
-            yield pl.concat(tables).rechunk()
+            yield pl.concat(pool.map(lambda one: one[0].of(one[1]), held)).rechunk()
 
 
-def table(grid: Grid, chunk: Chunk, groups: list[str]) -> pl.DataFrame:
-    """The rows of one chunk that no constraint drops."""
-    quantities = grid.sweep.measure.quantities
-    found = grid.swept(chunk)
-    formulas = grid.formulas(columns.namespace, grid.values(chunk), quantities)
-    for quantity, (terms, holds) in zip(quantities, formulas, strict=True):
-        if quantity == "parameters":
-            sums = by_group(terms)
-            found[quantity] = columns.series(sum(sums.values()), chunk.rows)
-            for group in groups:
-                found[OF_GROUP + group] = columns.series(sums.get(group, 0), chunk.rows)
-        else:
+class Rows:
+    """Makes the rows of a grid. Formulas of parameters are multiplied out once for each choice of
+    words; those of a run, which take maxima of long sums, are not.
+    """
+
+    def __init__(self, grid: Grid, groups: list[str]):
+        self.grid, self.groups = grid, groups
+        asked = grid.sweep.measure.quantities
+        self.of_run = [quantity for quantity in asked if quantity not in OF_PARAMETERS]
+        self.schemes = {_words(values): self._schemes(values) for values in grid.bounds()}
+
+    def _schemes(self, values: dict) -> dict[str, Scheme]:
+        asked = [q for q in self.grid.sweep.measure.quantities if q in OF_PARAMETERS]
+        found = {}
+        read = self.grid.formulas(polynomials.namespace, values, asked)
+        for quantity, (terms, _) in zip(asked, read, strict=True):
+            if quantity == "parameters":
+                found |= {OF_GROUP + group: value for group, value in by_group(terms).items()}
+            else:
+                found[quantity] = total(terms)
+        return {name: Scheme(value) for name, value in found.items()}
+
+    def of(self, chunk: Chunk) -> pl.DataFrame:
+        """The rows of one chunk that no constraint drops."""
+        values = self.grid.values(chunk)
+        fields = polynomials.columns(values)
+        found = {name: scheme(fields) for name, scheme in self.schemes[_words(values)].items()}
+        if "parameters" in self.grid.sweep.measure.quantities:
+            of_groups = {OF_GROUP + group: found.get(OF_GROUP + group, 0) for group in self.groups}
+            found |= {"parameters": sum(of_groups.values())} | of_groups
+        of_run = self.grid.formulas(columns.namespace, values, self.of_run)
+        for quantity, (terms, holds) in zip(self.of_run, of_run, strict=True):
             found[quantity] = _where(holds, columns.series(total(terms), chunk.rows))
-    rows = pl.DataFrame(found)
-    kept = grid.kept(chunk)
-    return rows if kept is None else rows.filter(kept)
+        order = [*self.grid.sweep.measure.quantities, *(OF_GROUP + group for group in self.groups)]
+        rows = pl.DataFrame(
+            self.grid.swept(chunk)
+            | {name: columns.series(found[name], chunk.rows) for name in order}
+        )
+        kept = self.grid.kept(chunk)
+        return rows if kept is None else rows.filter(kept)
 
 
-def _where(holds, values: pl.Series) -> pl.Series:
-    if isinstance(holds, int) and holds:
-        return values
+def _words(values: dict) -> tuple[str, ...]:
+    return tuple(value for value in values.values() if isinstance(value, str))
+
+
+def _where(holds, values: pl.Series) -> columns.Column:
     rows = pl.DataFrame({"value": values, "holds": columns.series(holds, len(values))})
-    return rows.select(pl.when(pl.col("holds") == 1).then("value")).to_series()
+    return columns.Column(rows.select(pl.when(pl.col("holds") == 1).then("value")).to_series())
 
 
 def by_group(terms: Terms) -> dict:
