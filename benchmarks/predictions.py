@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,8 @@ from modelbudget.catalogue import Catalogue
 from modelbudget.expand import named_architecture, read
 from modelbudget.grid import ROWS as SLICE
 from modelbudget.predictions import frames, groups_of, predicted
-from modelbudget.readings import columns
+from modelbudget.readings import polynomials
+from modelbudget.readings.polynomials import Scheme
 from modelbudget.terms import total
 
 ROWS = 10_000_000
@@ -52,13 +54,32 @@ measure: {{device: none, quantities: [parameters]}}
 """
 
 
-def closed_form(n_vocab: int, n_ctx: int, d_model: int, n_layer: int, d_ff: int) -> int:
-    """A tied GPT-2, all biases and norms: Radford et al. 2019 with an MLP of any width."""
-    attention = 4 * d_model * d_model + 4 * d_model
-    mlp = 2 * d_model * d_ff + d_ff + d_model
-    norms = 4 * d_model
-    words = (n_vocab + n_ctx) * d_model
-    return words + n_layer * (attention + mlp + norms) + 2 * d_model
+@dataclass
+class Config:
+    """A model as calculators take it."""
+
+    n_vocab: int
+    n_ctx: int
+    d_model: int
+    n_layer: int
+    d_ff: int
+
+
+def closed_form(config: Config) -> int:
+    """A tied GPT-2 with an MLP of any width (Radford et al. 2019), part by part as calculators
+    tell it.
+    """
+    d, layers = config.d_model, config.n_layer
+    parts = {
+        "token embedding": config.n_vocab * d,
+        "position embedding": config.n_ctx * d,
+        "norms": layers * 4 * d + 2 * d,
+        "query, key, value": layers * (3 * d * d + 3 * d),
+        "attention output": layers * (d * d + d),
+        "MLP up": layers * (d * config.d_ff + config.d_ff),
+        "MLP down": layers * (config.d_ff * d + d),
+    }
+    return sum(parts.values())
 
 
 def over_columns() -> None:
@@ -66,30 +87,30 @@ def over_columns() -> None:
     gpt2 = named_architecture(Catalogue(MODELS)["gpt-2-124m"])
     random = np.random.default_rng(0)
     rows = pl.DataFrame({name: random.integers(*ends, ROWS) for name, ends in SIZES.items()})
-    # Heads that fill the width, as in all of these models; their number does not change the count.
-    rows = rows.with_columns(n_head=pl.lit(1, pl.Int64), d_head="d_model")
     there = {name: rows[name].to_numpy() for name in SIZES}
     copies = {name: np.zeros_like(values) for name, values in there.items()}
     starts = range(0, ROWS, SLICE)
 
+    # One head as wide as the model: how many there are does not change the count.
+    fields = gpt2.model_dump() | {"n_head": 1, "n_kv_head": 1} | dict.fromkeys(SIZES, (0, 0))
+    named = polynomials.namespace(type(gpt2), fields | {"d_head": (0, 0)})
+    scheme = Scheme(total(gpt2.parameters(named)))
+
     def formula(start: int) -> pl.Series:
-        fields = gpt2.model_dump() | {"n_head": 1, "n_kv_head": 1}
-        part = rows.slice(start, SLICE)
-        fields |= {name: part[name] for name in (*SIZES, "d_head")}
-        return total(gpt2.parameters(columns.namespace(type(gpt2), fields))).values
+        part = polynomials.columns(rows.slice(start, SLICE).to_dict())
+        return scheme(part | {"d_head": part["d_model"]}).values
 
     def copy(start: int) -> None:
         for name, values in there.items():
             copies[name][start : start + SLICE] = values[start : start + SLICE]
 
-    some = list(rows.select(*SIZES).head(CALLS).iter_rows())
+    some = list(rows.head(CALLS).iter_rows())
 
     def one_by_one() -> None:
         for sizes in some:
-            closed_form(*sizes)
+            closed_form(Config(*sizes))
 
-    expected = [closed_form(*sizes) for sizes in some]
-    assert formula(0).to_list()[:CALLS] == expected[:SLICE]
+    assert formula(0).to_list() == [closed_form(Config(*sizes)) for sizes in some[:SLICE]]
     with ThreadPoolExecutor(THREADS) as pool:
         rounds = [
             (

@@ -290,14 +290,12 @@ class Grid:
             return pl.repeat(check.numbers[index], chunk.rows, dtype=pl.UInt32, eager=True)
         return check.numbers.gather(index)
 
-    def check(self, mistakes: Mistakes) -> None:
-        """Add what is wrong with rows: in each, with the first check that refuses it."""
-        if any(set(check.said) != {_DROPPED} for stage in self._stages for check in stage):
-            self._add_refusals(mistakes)
-        elif self._may_overflow():
-            self._add_overflows(mistakes)
-
-    def _add_refusals(self, mistakes: Mistakes) -> None:
+    def check(self, mistakes: Mistakes) -> bool:
+        """Add what is wrong with rows: in each, with the first check that refuses it. Returns
+        whether nothing is.
+        """
+        if not any(set(check.said) - {_DROPPED} for stage in self._stages for check in stage):
+            return True
         found: dict[str, tuple[int, int]] = {}
         for chunk in self.chunks():
             left = pl.repeat(True, chunk.rows, eager=True)
@@ -313,6 +311,7 @@ class Grid:
                 left = passes
         for line, (first, times) in sorted(found.items(), key=lambda item: item[1][0]):
             mistakes.add(line, where(self.settings(first)), times)
+        return not found
 
     def _counted(self, number: pl.Series, left: pl.Series, chunk: Chunk) -> list[tuple]:
         """Of each number but 0 in the rows that are left: the first row of the grid, how many."""
@@ -361,6 +360,11 @@ class Grid:
             for values in self.bounds()
             for terms, _ in self.formulas(intervals.namespace, values, self._asked())
         )
+
+    def check_totals(self, mistakes: Mistakes) -> None:
+        """Add what leaves 64 bits in rows that nothing else is wrong with."""
+        if self._may_overflow():
+            self._add_overflows(mistakes)
 
     def _add_overflows(self, mistakes: Mistakes) -> None:
         """Rows past 64 bits are sought in floating point, and told apart exactly where it is close

@@ -27,45 +27,38 @@ OF_GROUP = "parameters."
 
 
 class Predicted(NamedTuple):
-    """A sweep without measurements: a grid for each of its bases."""
+    """A sweep without measurements: a grid for each base of which constraints leave something."""
 
     path: Path
     name: str
     sweep: Sweep
     grids: list[Grid]
+    combinations: int
     files: list[Path]
-
-    @property
-    def combinations(self) -> int:
-        return sum(grid.combinations for grid in self.grids)
 
 
 def predicted(asked: Asked) -> Predicted:
     """The grids of a sweep. Raises InputError with all that is wrong with some combination."""
     mistakes = Mistakes(asked.path)
-    sweep = asked.sweep
     grids = list(_grids(asked, mistakes))
-    found = Predicted(asked.path, asked.path.stem, sweep, grids, asked.files)
     mistakes.raise_if_any()
-    if found.combinations > MAX_PREDICTIONS:
-        mistakes.add(
-            f"grid: {found.combinations:,} points; at most {MAX_PREDICTIONS:,} are allowed"
-        )
+    combinations = sum(grid.combinations for grid in grids)
+    if combinations > MAX_PREDICTIONS:
+        mistakes.add(f"grid: {combinations:,} points; at most {MAX_PREDICTIONS:,} are allowed")
         mistakes.raise_if_any()
-    for grid in found.grids:
-        grid.check(mistakes)
+    grids = [grid for grid in grids if grid.check(mistakes) and grid.first() is not None]
+    for grid in grids:
+        grid.check_totals(mistakes)
     mistakes.raise_if_any()
-    for quantity in _without_formula(found):
+    if not grids:
+        mistakes.add(f"constraints: drop all {combinations:,} points; nothing is left to predict")
+    for quantity in _without_formula(asked.sweep, grids) if grids else ():
         mistakes.add(
             f"measure.quantities: {quantity}: no formula covers it here; "
             "allowed with device: none: what a formula covers"
         )
-    if all(grid.first() is None for grid in found.grids):
-        mistakes.add(
-            f"constraints: drop all {found.combinations:,} points; nothing is left to predict"
-        )
     mistakes.raise_if_any()
-    return found
+    return Predicted(asked.path, asked.path.stem, asked.sweep, grids, combinations, asked.files)
 
 
 def _grids(asked: Asked, mistakes: Mistakes) -> Iterator[Grid]:
@@ -80,12 +73,12 @@ def _grids(asked: Asked, mistakes: Mistakes) -> Iterator[Grid]:
             mistakes.add(str(error))
 
 
-def _without_formula(predicted: Predicted) -> list[str]:
+def _without_formula(sweep: Sweep, grids: list[Grid]) -> list[str]:
     """Quantities that no row of any grid has a formula for."""
-    quantities = predicted.sweep.measure.quantities
+    quantities = sweep.measure.quantities
     covered = {
         quantity
-        for grid in predicted.grids
+        for grid in grids
         for values in grid.bounds()
         for quantity, (_, holds) in zip(
             quantities, grid.formulas(intervals.namespace, values, quantities), strict=True
@@ -199,10 +192,9 @@ def summary(predicted: Predicted, rows: int) -> dict:
             {
                 "label": grid.base.label,
                 "family": grid.base.family.name(),
-                "fields": first,
+                "fields": grid.first(),
                 "varying": grid.varying(),
             }
             for grid in predicted.grids
-            if (first := grid.first()) is not None
         ],
     }

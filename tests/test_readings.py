@@ -1,4 +1,4 @@
-"""One formula, five readings: integers, Polars columns, SymPy symbols, Vega signals, intervals."""
+"""One formula in all readings: integers, Polars columns, products, bounds, SymPy, Vega."""
 
 import re
 
@@ -10,7 +10,7 @@ from strategies import architectures, decoders_that_run
 
 from modelbudget.expand import named_architecture
 from modelbudget.predict import predict
-from modelbudget.readings import intervals, signals, symbols
+from modelbudget.readings import intervals, polynomials, signals, symbols
 from modelbudget.run import Run
 from modelbudget.terms import Term, total
 
@@ -95,6 +95,18 @@ def test_columns_and_symbols_equal_integers(architecture):
     expected = as_integers(architecture)
     assert as_columns(architecture) == expected
     assert as_symbols(architecture) == expected
+
+
+@given(architectures)
+@settings(max_examples=100, deadline=None)
+def test_products_equal_integers(architecture):
+    """All sizes and switches by name, or half of them as numbers."""
+    family = type(architecture)
+    for named in (family.sizes(), family.sizes()[::2]):
+        fields = architecture.model_dump() | dict.fromkeys(named, (0, 1))
+        terms = family.parameters(polynomials.namespace(family, fields))
+        found = polynomials.Scheme(total(terms))(sizes(architecture))
+        assert found == sum(as_integers(architecture).values())
 
 
 @given(architectures)
