@@ -15,12 +15,13 @@ from modelbudget.sources import code
 
 try:
     plan.check_results()
-    CHOSEN = plan.chosen_sweeps(config.get("sweeps"))
+    # Jobs that go to other machines (--jobs) find other devices there.
+    CHOSEN = plan.chosen_sweeps(config.get("sweeps"), here=workflow.nodes is None)
+    SWEEPS = {one.name: one for one in CHOSEN if not one.sweep.predicts_alone}
+    PREDICTED = {one.name: one for one in CHOSEN if one.sweep.predicts_alone}
+    SHARDS = plan.shards(SWEEPS, config.get("shard"))
 except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
-
-SWEEPS = {one.name: one for one in CHOSEN if not one.sweep.predicts_alone}
-PREDICTED = {one.name: one for one in CHOSEN if one.sweep.predicts_alone}
 
 
 report: "workflow/report/workflow.rst"
@@ -36,6 +37,7 @@ include: "workflow/rules/predict.smk"
 include: "workflow/rules/predictions.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/compare.smk"
+include: "workflow/rules/fit.smk"
 include: "workflow/rules/zoo.smk"
 include: "workflow/rules/gpt2.smk"
 include: "workflow/rules/architecture.smk"

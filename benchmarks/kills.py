@@ -2,15 +2,12 @@
 
     python benchmarks/kills.py [times] [sweeps]
 
-Each time: a fresh copy of the project, a run whose process group is killed, then what the README
-says (`snakemake --unlock`, and again). Its results are compared with those of an undisturbed run,
-byte for byte, but for logs and provenance.json.
+Each time: a fresh copy of the project, a run that is killed with all that it has started, then
+what the README says (`snakemake --unlock`, and again). Its results are compared with those of an
+undisturbed run, byte for byte, but for logs and provenance.json.
 """
 
-import os
 import random
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +15,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline import IGNORED, ROOT
+import psutil
+from pipeline import copy_of_project
 
 SNAKEMAKE = [sys.executable, "-m", "snakemake"]
 MAY_DIFFER = ("logs", "provenance.json")
@@ -28,15 +26,14 @@ def main(times: str = "20", *sweeps: str) -> None:
     run = [*SNAKEMAKE, "--cores", "8", "--config", f"sweeps={','.join(sweeps or ['hybrid'])}"]
     moments = random.Random(0)
     with tempfile.TemporaryDirectory() as scratch:
-        project = Path(scratch) / "project"
         began = time.perf_counter()
-        undisturbed = results_of(project, run, None)
+        undisturbed = results_of(Path(scratch), run, None)
         whole = time.perf_counter() - began
         print(f"undisturbed: {whole:.1f} s, {len(undisturbed)} files")
         different = 0
         for number in range(1, int(times) + 1):
             after = moments.uniform(0, whole)
-            found = results_of(project, run, after)
+            found = results_of(Path(scratch), run, after)
             names = [
                 name
                 for name in sorted(undisturbed.keys() | found.keys())
@@ -47,12 +44,11 @@ def main(times: str = "20", *sweeps: str) -> None:
     sys.exit(f"{different} of {times} runs ended otherwise" if different else 0)
 
 
-def results_of(project: Path, run: list[str], killed_after: float | None) -> dict[str, bytes]:
+def results_of(scratch: Path, run: list[str], killed_after: float | None) -> dict[str, bytes]:
     """The results of a run from scratch, by file; killed once, and taken up again, if so asked."""
-    shutil.rmtree(project, ignore_errors=True)
-    shutil.copytree(ROOT, project, ignore=IGNORED)
+    project = copy_of_project(scratch)
     if killed_after is not None:
-        kill(subprocess.Popen(run, cwd=project, start_new_session=True, **QUIET), killed_after)
+        kill(subprocess.Popen(run, cwd=project, **QUIET), killed_after)
         subprocess.run([*SNAKEMAKE, "--unlock"], cwd=project, check=True, **QUIET)
     subprocess.run(run, cwd=project, check=True, **QUIET)
     results = project / "results"
@@ -69,8 +65,10 @@ QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 def kill(run: subprocess.Popen, after: float) -> None:
     """The run and all that it has started, wherever it is."""
     time.sleep(after)
-    with suppress(ProcessLookupError):  # it was faster than the undisturbed one
-        os.killpg(run.pid, signal.SIGKILL)
+    with suppress(psutil.NoSuchProcess):  # it was faster than the undisturbed one
+        root = psutil.Process(run.pid)
+        for process in (*root.children(recursive=True), root):
+            process.kill()
     run.wait()
 
 

@@ -19,14 +19,13 @@ import polars as pl
 
 ROOT = Path(__file__).parent.parent
 IGNORED = shutil.ignore_patterns(
-    ".git", ".venv", ".snakemake", "results", ".*_cache", "__pycache__"
+    ".git", ".*venv", ".snakemake", "results", ".*_cache", "__pycache__"
 )
 
 
 def main(cores: str = "8", *sweeps: str) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        project = Path(scratch) / "project"
-        shutil.copytree(ROOT, project, ignore=IGNORED)
+        project = copy_of_project(Path(scratch))
         start = time.perf_counter()
         run = subprocess.run(
             [sys.executable, "-m", "snakemake", "--cores", cores, "--quiet", "all"]
@@ -37,6 +36,20 @@ def main(cores: str = "8", *sweeps: str) -> None:
         if run.returncode:
             sys.exit(run.returncode)
         report(project, wall)
+
+
+def copy_of_project(scratch: Path, sweeps: dict[str, str] | None = None) -> Path:
+    """Without results, and with other sweeps if given, by the names of their files."""
+    project = scratch / "project"
+    shutil.rmtree(project, ignore_errors=True)
+    shutil.copytree(ROOT, project, ignore=IGNORED)
+    if sweeps is not None:
+        folder = project / "configs" / "sweeps"
+        shutil.rmtree(folder)
+        folder.mkdir()
+        for name, text in sweeps.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    return project
 
 
 def report(project: Path, wall: float) -> None:

@@ -10,14 +10,14 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from modelbudget.operations import largest
-from modelbudget.record import MAX_COUNT, Count, Record, Size
+from modelbudget.record import MAX_COUNT, Count, Depth, Parts, Record, Size
 from modelbudget.run import bytes_of
 from modelbudget.terms import Terms, part, scaled, total
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["MAX_COUNT", "Architecture", "Count", "Size"]
+__all__ = ["MAX_COUNT", "Architecture", "Count", "Depth", "Parts", "Size"]
 
 
 class Architecture(Record):

@@ -161,7 +161,7 @@ def _named(path: Path, shared: Base, name: str, model: Model) -> Base:
     configured = {}
     kind = model.transformers
     if model.config:
-        base = configured_base(path.parent / model.config)
+        base = configured_base(path.parent, model.config)
         if base.family is not shared.family:
             raise InputError(
                 [
@@ -174,8 +174,11 @@ def _named(path: Path, shared: Base, name: str, model: Model) -> Base:
     return Base(name, model.label, shared.family, fields, shared.derive, model, kind, shared.label)
 
 
-def configured_base(path: Path) -> Base:
-    """A config.json as a base. Raises InputError."""
+def configured_base(folder: Path, name: str) -> Base:
+    """A config.json in a folder or below it as a base. Raises InputError."""
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise InputError([f"{path}: lies outside of {folder}; put a copy into that folder"])
     family, fields, kind = config_file.read(path)
     label = path.parent.name if path.stem == "config" else path.stem
     return Base(str(path), label, families()[family], fields, {}, transformers=kind)

@@ -30,6 +30,8 @@ from modelbudget.terms import total
 NAMES_OF_A_POINT = ("base", "label")
 FIELDS_OF_RUN = Run.model_fields.keys()
 MAX_SHOWN = 20
+MAX_FOUND = 100
+"""Mistakes after which the search for more ends: each takes milliseconds to explain."""
 
 
 class Point(NamedTuple):
@@ -80,11 +82,14 @@ class Mistakes:
         """The first of so many points says where."""
         first, before = self.points.get(line, (point, 0))
         self.points[line] = first, before + times
+        if len(self.points) == MAX_FOUND:
+            self.raise_if_any()
 
     def raise_if_any(self) -> None:
         lines = [f"{line}{_at(*points)}" for line, points in self.points.items()]
         if len(lines) > MAX_SHOWN:
-            lines[MAX_SHOWN:] = [f"and {len(lines) - MAX_SHOWN:,} more mistakes"]
+            least = "at least " if len(lines) == MAX_FOUND else ""
+            lines[MAX_SHOWN:] = [f"and {least}{len(lines) - MAX_SHOWN:,} more mistakes"]
         if lines:
             raise InputError([f"{self.path}: {line}" for line in lines])
 
@@ -192,7 +197,7 @@ def _base(name: str, catalogue: Catalogue, folder: Path) -> Base:
     """A base by its name, or by its file. Raises ValueError, or InputError for a file."""
     if not _is_file(name):
         return catalogue[name]
-    base = configured_base(folder / name)
+    base = configured_base(folder, name)
     try:
         named_architecture(base)
     except ValueError as error:
@@ -340,8 +345,16 @@ def resolve(base: Base, chosen: dict[str, Value], derive: dict[str, str]) -> dic
     values, rules = settled(base, chosen, derive)
     for name, expression in rules.items():
         if expression.names <= values.keys():  # else the record itself will say what is missing
-            values[name] = expression(values)
+            values[name] = derived(name, expression, values)
     return values
+
+
+def derived(name: str, expression: Expression, values: dict):
+    """What an expression gives a field. Raises ValueError."""
+    try:
+        return expression(values)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def settled(

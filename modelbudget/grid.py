@@ -19,6 +19,7 @@ from modelbudget.expand import (
     FIELDS_OF_RUN,
     Mistakes,
     check_run,
+    derived,
     expression_of,
     field_value,
     point_at,
@@ -26,6 +27,7 @@ from modelbudget.expand import (
     where,
     whole,
 )
+from modelbudget.expressions import Expression
 from modelbudget.mistakes import describe
 from modelbudget.predict import formula
 from modelbudget.readings import columns, intervals
@@ -110,15 +112,18 @@ class Grid:
             self.fields[name] = Cells((name,), self.axes[name]) if swept else Cells((), [value])
         for name, expression in rules.items():
             if expression.names <= self.fields.keys():
-                self.fields[name] = self._stage(f"{name}: {expression.text}", self._of(expression))
+                self.fields[name] = self._stage(
+                    f"{name}: {expression.text}",
+                    lambda read, n=name, e=expression: derived(n, e, self._named(e, read)),
+                )
         for text in self.sweep.constraints:
-            kept = self._outcomes(text, self._of(expression_of(text)))
+            kept = self._outcomes(text, lambda read, e=expression_of(text): e(self._named(e, read)))
             said = [lines or (() if value else _DROPPED) for value, lines in kept.values]
             self._stages.append([_check(kept.axes, said)])
 
-    def _of(self, expression) -> Callable:
-        names = expression.names & self.fields.keys()
-        return lambda read: expression({name: read(name) for name in names})
+    def _named(self, expression: Expression, read: Callable) -> dict[str, Value]:
+        """What an expression names, as far as it is there."""
+        return {name: read(name) for name in expression.names & self.fields.keys()}
 
     def _check_records(self) -> None:
         """As the records' own validation, and as `expand.check_run`."""

@@ -1,9 +1,14 @@
 """Turning pydantic's errors into lines that name the key, the value and what is allowed."""
 
+import re
+import reprlib
+
 from pydantic import ValidationError
 
 from modelbudget.errors import did_you_mean
 
+MAX_DESCRIBED = 100
+_PLAIN = ("bool", "int", "str")
 _KINDS = {
     "missing": "missing; it must be given",
     "int_type": "must be a whole number",
@@ -24,16 +29,14 @@ def describe(error: ValidationError, allowed_keys=(), hidden=(), within: str = "
     `allowed_keys` are offered when a key is unknown; parts of the path in `hidden` are left out;
     `within` stands before it.
     """
-    return [_line(one, allowed_keys, hidden, within) for one in error.errors(include_url=False)]
+    errors = error.errors(include_url=False)[:MAX_DESCRIBED]
+    # Once each: of a value that may be of several kinds, each kind complains.
+    return list(dict.fromkeys(_line(one, allowed_keys, hidden, within) for one in errors))
 
 
 def _line(one: dict, allowed_keys, hidden, within: str) -> str:
-    path = within + "".join(
-        f"[{part}]" if isinstance(part, int) else f".{part}"
-        for part in one["loc"]
-        if part not in hidden
-    )
-    path = path.lstrip(".")
+    path = within + "".join(_step(part) for part in one["loc"] if part not in hidden)
+    path = path.removeprefix(".")
     if one["type"] == "extra_forbidden":
         name = str(one["loc"][-1])
         allowed = f" (allowed: {', '.join(allowed_keys)})" if allowed_keys else ""
@@ -43,7 +46,16 @@ def _line(one: dict, allowed_keys, hidden, within: str) -> str:
     if one["type"] == "value_error" and not path:
         return str(one["ctx"]["error"])
     value = show(one["input"])
+    if one["loc"] and one["loc"][-1] in hidden and one["loc"][-1] in _PLAIN:
+        return f"{path} = {value}: must be a whole number, true or false, or text"
     return f"{path} = {value}: {_allowed(one)}"
+
+
+def _step(part: int | str) -> str:
+    """`.n_vocab`, `[2]`; what is no plain word is quoted, so that a space in it is seen."""
+    if isinstance(part, int):
+        return f"[{part}]"
+    return f".{part}" if re.fullmatch(r"[\w-]+", part) else f".{part!r}"
 
 
 def _allowed(one: dict) -> str:
@@ -79,5 +91,11 @@ def _hint(value) -> str:
 
 def show(value) -> str:
     """A value as a sweep file would hold it, shortened."""
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    text = str(value).lower() if isinstance(value, bool) else _short.repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+_short = reprlib.Repr()
+"""Of a long list, what is shown; the rest is not even looked at."""
+_short.maxstring = _short.maxother = _short.maxlong = 1000
+_short.maxlist = _short.maxdict = 20

@@ -4,7 +4,7 @@ The implementations here are for integers; those for columns, symbols and signal
 readings (`modelbudget/readings/`).
 """
 
-from functools import reduce, singledispatch
+from functools import singledispatch
 
 
 @singledispatch
@@ -20,13 +20,12 @@ def positive(x):
 
 
 @singledispatch
-def larger(x, y):
-    """The larger of two."""
-    return max(x, y)
+def largest_of(first, *others):
+    """The largest of several, of which the first is an expression if any is."""
+    return max(first, *others)
 
 
 def largest(*values):
     """The largest of several, of which numbers may be some and expressions others."""
     # Which implementation is taken, the first decides: so an expression goes first.
-    ordered = sorted(values, key=lambda value: isinstance(value, int))
-    return reduce(larger, ordered)
+    return largest_of(*sorted(values, key=lambda value: isinstance(value, int)))

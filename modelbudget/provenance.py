@@ -1,9 +1,11 @@
 """What made these results: what may differ between two runs stands here and only here."""
 
 import importlib.metadata
+import json
 import os
 import platform
 import subprocess
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,6 +27,19 @@ def provenance() -> dict:
         "system": platform.platform(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def measuring(results: Path, shards: dict[str, int]) -> dict[str, dict[str, int]]:
+    """How many models of each sweep were measured, taken from earlier runs, or not measurable when
+    it was last measured, as the logs of its jobs have it; `shards` says how many jobs.
+    """
+    found = {}
+    for sweep, n in shards.items():
+        logs = [results / sweep / "logs" / f"measure-{i}-of-{n}.json" for i in range(1, n + 1)]
+        found[sweep] = Counter()
+        for log in filter(Path.exists, logs):  # logs may be thrown away
+            found[sweep].update(json.loads(log.read_text(encoding="utf-8")))
+    return found
 
 
 def _commit() -> str:

@@ -11,6 +11,8 @@ HALF = ("bfloat16", "float16")
 FULL = ("float32", "float64")
 FLASH_MULTIPLE, FLASH_WIDEST = 8, 256
 """Head widths that FlashAttention 2 was written for: multiples of 8 up to 256."""
+ALIGNED = 16
+"""Bytes of which a head must be a multiple, for a GPU's memory-efficient attention to load it."""
 
 MASKS = ("alibi", "buckets", "relative")
 """Positions that add to the scores, which flash attention never writes out."""
@@ -38,9 +40,10 @@ class Run(Record):
         description="whose operations run: a GPU's fused norms and dropout (traced without "
         "storage, or on CUDA), or those of a CPU (traced, or really allocated)",
     )
-    attention: Literal["math", "flash"] = Field(
+    attention: Literal["math", "flash", "efficient"] = Field(
         "math",
-        description="scores written out in memory, or never (FlashAttention: Dao et al. 2022)",
+        description="scores written out in memory, or never (FlashAttention: Dao et al. 2022; "
+        "memory-efficient attention: Rabe & Staats 2021, which a GPU has in float32 too)",
     )
 
     dropout: bool = Field(
@@ -80,6 +83,15 @@ class Run(Record):
         return self
 
     @model_validator(mode="after")
+    def efficient_is_of_a_gpu(self) -> Self:
+        if self.attention == "efficient" and (self.kernels == "cpu" or self.dtype == "float64"):
+            raise ValueError(
+                f"attention = 'efficient': kernels: {self.kernels}, dtype: {self.dtype} have none; "
+                f"allowed: kernels: gpu with dtype: float32, {', '.join(HALF)}; or attention: math"
+            )
+        return self
+
+    @model_validator(mode="after")
     def drops_where_it_can(self) -> Self:
         if self.dropout and (self.kernels, self.attention) == ("cpu", "flash"):
             raise ValueError(
@@ -105,6 +117,11 @@ def exact_bytes(dtype: str) -> int:
     return max(4, BYTES[dtype])
 
 
+def computed_again(r) -> int:
+    """1 where whole layers are computed again."""
+    return int(r.recompute == "full")
+
+
 def mask_bytes(kernels: str, dtype_bytes: int) -> int:
     """Bytes that dropout keeps of one element: a GPU whether it was dropped, a CPU its factor."""
     return {"gpu": 1, "cpu": dtype_bytes}[kernels]
@@ -114,11 +131,8 @@ def cannot_remember(architecture) -> str | None:
     """Why a model cannot compute a token from what it remembers of those before, if so."""
     if not architecture.remembers:
         return f"{architecture.name()} keeps no cache"
-    if "recurrent" in architecture.mixers.split():
-        return "recurrent in mixers"
-    if architecture.position in MASKS:
-        return f"position: {architecture.position} adds to scores"
-    return "sinks = true adds to scores" if architecture.sinks else None
+    position = getattr(architecture, "position", None)
+    return f"position: {position} adds to scores" if position in MASKS else None
 
 
 def mistakes_together(architecture, run: Run) -> list[str]:
@@ -134,16 +148,28 @@ def mistakes_together(architecture, run: Run) -> list[str]:
             f"length = {run.length:,}: position: learned has n_ctx = {n_ctx:,} places; "
             f"allowed: at most {n_ctx:,}"
         )
-    if run.attention == "flash":
-        only_math = "allowed: attention: math"
+    if run.attention != "math":
+        named, only_math = f"attention = {run.attention!r}", "allowed: attention: math"
         if position in MASKS:
-            found.append(f"attention = 'flash': position: {position} adds to scores; {only_math}")
-        if getattr(architecture, "sinks", False):
-            found.append(f"attention = 'flash': sinks = true adds to scores; {only_math}")
-        d_head = getattr(architecture, "d_head", FLASH_MULTIPLE)
-        if run.kernels == "gpu" and (d_head % FLASH_MULTIPLE or d_head > FLASH_WIDEST):
+            found.append(f"{named}: position: {position} adds to scores; {only_math}")
+        window = getattr(architecture, "window", 0)
+        if 0 < window < run.length:
             found.append(
-                f"attention = 'flash': d_head = {d_head}: a GPU's flash attention takes multiples "
+                f"{named}: window = {window:,}, of length = {run.length:,}, hides "
+                f"scores; {only_math}"
+            )
+        if getattr(architecture, "sinks", False):
+            found.append(f"{named}: sinks = true adds to scores; {only_math}")
+        d_head = getattr(architecture, "d_head", FLASH_MULTIPLE)
+        if run.attention == "efficient" and d_head * bytes_of(run.dtype) % ALIGNED:
+            found.append(
+                f"{named}: d_head = {d_head}: in {run.dtype} it takes multiples of "
+                f"{ALIGNED // bytes_of(run.dtype)}; {only_math}"
+            )
+        of_a_gpu = (run.kernels, run.attention) == ("gpu", "flash")
+        if of_a_gpu and (d_head % FLASH_MULTIPLE or d_head > FLASH_WIDEST):
+            found.append(
+                f"{named}: d_head = {d_head}: a GPU's flash attention takes multiples "
                 f"of {FLASH_MULTIPLE} up to {FLASH_WIDEST}; {only_math}"
             )
     return found

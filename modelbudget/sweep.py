@@ -25,7 +25,7 @@ OfTraining = Literal[
 ]
 OfInference = Literal["cache_bytes", "flops_decode", "peak_inference_bytes"]
 OfProcess = Literal["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
-Quantity = OfParameters | OfTraining | OfInference | OfProcess
+Quantity = Literal[OfParameters, OfTraining, OfInference, OfProcess]
 OF_PARAMETERS = frozenset(get_args(OfParameters))
 OF_TRAINING = frozenset(get_args(OfTraining))
 """Quantities that only a step of training shows."""
@@ -33,6 +33,14 @@ OF_INFERENCE = frozenset(get_args(OfInference))
 """Quantities that only use shows: a prompt, and a token after it."""
 OF_PROCESS = frozenset(get_args(OfProcess))
 """Quantities that the system tells of a process on a real CPU."""
+FITS = {
+    "training": frozenset({"peak_training_bytes"}),
+    "use": frozenset({"peak_inference_bytes"}),
+    "memory": frozenset({"parameter_bytes", "cache_bytes"}),
+}
+"""What must fit into a device's memory: the worst moment of training or of use; or of use only the
+parameters and what is remembered of the text.
+"""
 
 
 class _Strict(BaseModel):
@@ -78,6 +86,9 @@ Axis = Annotated[
 ]
 
 
+Solvable = Literal["batch", "length", "n_layer"]
+
+
 class Measure(_Strict):
     """What to measure, and where."""
 
@@ -115,8 +126,10 @@ class Measure(_Strict):
 class Sweep(_Strict):
     """One sweep: a question, a base, and the points at which to ask it."""
 
-    title: str = Field(min_length=1)
-    question: str = Field(min_length=1, description="Markdown: what this sweep asks, and why")
+    title: str = Field(min_length=1, max_length=200)
+    question: str = Field(
+        min_length=1, max_length=20_000, description="Markdown: what this sweep asks, and why"
+    )
     base: str | None = Field(
         None,
         description="a family, a series or a model (see configs/models), or the path of a "
@@ -138,9 +151,17 @@ class Sweep(_Strict):
         {}, description="fields that follow from others, e.g. d_ff: 4 * d_model"
     )
     constraints: list[str] = Field(
-        [], description="points that break one are dropped, e.g. d_model % n_head = 0"
+        [],
+        max_length=100,
+        description="points that break one are dropped, e.g. d_model % n_head = 0",
     )
     measure: Measure = Measure()
+    fit: list[Solvable] = Field(
+        [],
+        description="the largest of each that the accelerators of configs/accelerators.yaml hold, "
+        "in training where peak_training_bytes is measured, in use where peak_inference_bytes, or "
+        "parameter_bytes and cache_bytes, are",
+    )
     headline: str | None = Field(
         None, description="label of the point that the report opens with; else it is the largest"
     )
@@ -156,11 +177,21 @@ class Sweep(_Strict):
 
     @model_validator(mode="after")
     def measures_what_it_lists(self) -> Self:
-        if self.predicts_alone and (self.points or self.models or self.headline):
-            given = "points" if self.points else "models" if self.models else "headline"
+        given = [n for n in ("points", "models", "headline", "fit") if getattr(self, n)]
+        if self.predicts_alone and given:
             raise ValueError(
-                f"{given}: nothing is made a model of its own with measure.device: none; "
+                f"{given[0]}: nothing is made a model of its own with measure.device: none; "
                 "allowed then: a grid"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def fits_what_is_measured(self) -> Self:
+        measured = set(self.measure.quantities)
+        if self.fit and not any(needs <= measured for needs in FITS.values()):
+            raise ValueError(
+                "fit: needs peak_training_bytes, peak_inference_bytes, or parameter_bytes and "
+                "cache_bytes, in measure.quantities"
             )
         return self
 
@@ -177,6 +208,13 @@ class Sweep(_Strict):
             raise ValueError(f"derive.{name}: is set by fixed, grid or points too; keep one")
         for name in sorted(self.fixed.keys() & self.grid.keys()):
             raise ValueError(f"fixed.{name}: is a grid axis too; keep one")
+        return self
+
+    @model_validator(mode="after")
+    def has_few_values(self) -> Self:
+        n = sum(axis.steps if isinstance(axis, Range) else len(axis) for axis in self.grid.values())
+        if n > MAX_POINTS:
+            raise ValueError(f"grid: {n:,} values in all; at most {MAX_POINTS:,} are allowed")
         return self
 
     @property

@@ -3,11 +3,15 @@
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from modelbudget.accelerators import accelerators
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expand import Asked, Expanded, expanded, predicted_peak, read
@@ -16,6 +20,7 @@ from modelbudget.terms import total
 
 SWEEPS = Path("configs/sweeps")
 MODELS = Path("configs/models")
+ACCELERATORS = Path("configs/accelerators.yaml")
 MEASUREMENTS = Path("results/measurements")
 WITNESSES = Path("results/witnesses")
 ON_PAPER = 10_000
@@ -61,9 +66,10 @@ def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
     return found
 
 
-def chosen_sweeps(wanted: str | list[str] | None) -> list:
+def chosen_sweeps(wanted: str | list[str] | None, here: bool = True) -> list:
     """The sweeps that were asked for, or all, checked: each `Expanded`, or `Predicted` where
-    nothing is to be measured.
+    nothing is to be measured. Where models will be measured on this machine, also against its
+    devices.
 
     Raises InputError with the mistakes of all files together.
     """
@@ -84,9 +90,13 @@ def chosen_sweeps(wanted: str | list[str] | None) -> list:
                 sweeps.append(_predicted(asked) if asked.sweep.predicts_alone else expanded(asked))
         except InputError as error:
             mistakes += error.mistakes
-    mistakes += [
-        line for sweep in sweeps if isinstance(sweep, Expanded) for line in _out_of_reach(sweep)
-    ]
+    try:
+        accelerators(ACCELERATORS)
+    except InputError as error:
+        mistakes += error.mistakes
+    if here:
+        measured = [sweep for sweep in sweeps if isinstance(sweep, Expanded)]
+        mistakes += [line for sweep in measured for line in _out_of_reach(sweep)]
     if mistakes:
         raise InputError(mistakes)
     return sweeps
@@ -131,9 +141,35 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def one_of(names) -> str:
-    """A wildcard's pattern: one of these names."""
+def shards(sweeps: dict[str, Expanded], n_points: Any) -> dict[str, int]:
+    """Into how many jobs the measuring of each sweep is split, when one takes at most `n_points`;
+    None leaves each sweep whole.
+
+    Raises InputError for what is no number of points.
+    """
+    if n_points is None:
+        return dict.fromkeys(sweeps, 1)
+    if type(n_points) is not int or n_points < 1:
+        raise InputError(
+            [f"--config shard={n_points}: must be a whole number of points, at least 1"]
+        )
+    return {name: math.ceil(len(sweep.points) / n_points) for name, sweep in sweeps.items()}
+
+
+def shards_of(sweep: str, shards: dict[str, int], kind: str) -> list[str]:
+    """The files of one kind that the jobs of a sweep leave."""
+    n = shards[sweep]
+    return [f"results/{sweep}/shards/{i}-of-{n}.{kind}" for i in range(1, n + 1)]
+
+
+def one_of(names: Iterable[str]) -> str:
+    """A pattern for these names alone, for a wildcard; of no names, one that nothing matches."""
     return "|".join(names) or "(?!)"
+
+
+def gpus(expanded: Expanded) -> int | None:
+    """How many GPUs an executor should ask for: one where the sweep names the device."""
+    return 1 if expanded.sweep.measure.device == "cuda" else None
 
 
 def versions(*packages: str) -> dict[str, str]:
@@ -150,7 +186,7 @@ def content(expanded: Expanded) -> str:
 
 
 def failed_at(sweep: str) -> Path:
-    """Touched when a model of the sweep could not be measured."""
+    """Touched when a model of the sweep could not be measured, or its class not be counted."""
     return Path(f"results/{sweep}/.failed")
 
 
@@ -194,6 +230,11 @@ def is_zoo(expanded: Expanded) -> bool:
 def zoo_tables(sweeps: dict[str, Expanded]) -> list[str]:
     """The tables of all witnesses that these sweeps leave."""
     return [f"results/{name}/zoo.parquet" for name, sweep in sweeps.items() if is_zoo(sweep)]
+
+
+def fit_tables(sweeps: dict[str, Expanded]) -> list[str]:
+    """The tables of what accelerators hold that these sweeps leave."""
+    return [f"results/{name}/fit.parquet" for name, sweep in sweeps.items() if sweep.sweep.fit]
 
 
 def swept_fields(expanded: Expanded) -> list[str]:

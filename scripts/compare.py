@@ -7,6 +7,7 @@ import polars as pl
 from modelbudget.compare import compare, is_compared, verdict
 from modelbudget.files import replacing
 from modelbudget.jobs import start_log
+from modelbudget.spreadsheet import csv
 
 start_log(snakemake)
 comparison = compare(
@@ -19,7 +20,7 @@ comparison = compare(
 with replacing(snakemake.output.parquet) as path:
     comparison.write_parquet(path)
 with replacing(snakemake.output.csv) as path:
-    comparison.write_csv(path)
+    path.write_text(csv(comparison), encoding="utf-8")
 logging.info("verdict: %s", verdict(comparison))
 for row in comparison.filter(is_compared() & ~pl.col("agrees")).iter_rows(named=True):
     logging.error("disagrees: %s", row)

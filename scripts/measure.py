@@ -16,13 +16,14 @@ from modelbudget.workflow import MEASUREMENTS, MODELS, failed_at, versions
 start_log(snakemake)
 expanded = expand(Path(snakemake.input.sweep), Catalogue(MODELS))
 settings = expanded.sweep.measure
+points = expanded.points[snakemake.params.shard - 1 :: snakemake.params.shards]
 depends_on = (settings.decisive(), code("measure"), versions("torch", "transformers"))
 # Dictionary: what stands at two points is measured once.
 models = {
     store.key(
         p.architecture.digest(), p.run.digest(), code_of_model(type(p.architecture)), *depends_on
     ): (p.architecture, p.run)
-    for p in expanded.points
+    for p in points
 }
 known = store.known(MEASUREMENTS, list(models))
 missing = {key: model for key, model in models.items() if key not in known}
@@ -56,5 +57,8 @@ with replacing(snakemake.output.failures) as path:
     path.write_text(json.dumps(failed, indent=2), encoding="utf-8")
 for failure in failed:
     logging.error("not measured: %s", failure)
+work = {"measured": keys.height, "reused": len(known), "failed": len(missing) - keys.height}
+logging.info("models: %s", work)
+Path(snakemake.log.work).write_text(json.dumps(work), encoding="utf-8")
 if any(result.method is None for result in results):
     failed_at(snakemake.wildcards.sweep).touch()

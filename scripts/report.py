@@ -16,6 +16,7 @@ from modelbudget.workflow import MODELS
 
 start_log(snakemake)
 zoos = {Path(zoo).parent: pl.read_parquet(zoo) for zoo in snakemake.input.zoos}
+fits = {Path(fit).parent: pl.read_parquet(fit) for fit in snakemake.input.fits}
 sweeps = [
     SweepResult(
         summary=json.loads(Path(summary).read_text(encoding="utf-8")),
@@ -23,6 +24,7 @@ sweeps = [
         comparison=pl.read_parquet(comparison),
         charts=load(Path(charts)),
         zoo=zoos.get(Path(summary).parent),
+        fit=fits.get(Path(summary).parent),
     )
     for summary, points, comparison, charts in zip(
         snakemake.input.summaries,

@@ -10,7 +10,7 @@ from modelbudget.files import replacing
 from modelbudget.huggingface.table import witness_table
 from modelbudget.jobs import start_log
 from modelbudget.sources import code
-from modelbudget.workflow import MODELS, WITNESSES, versions
+from modelbudget.workflow import MODELS, WITNESSES, failed_at, versions
 
 start_log(snakemake)
 expanded = expand(Path(snakemake.input.sweep), Catalogue(MODELS))
@@ -35,8 +35,14 @@ if missing:
     found = witnesses(missing.values(), snakemake.threads)
 
 witness = witness_table(found)
-if missing:
-    store.save(WITNESSES, witness.with_columns(key=pl.Series(list(missing))))
+# What failed is kept nowhere, so that the next run tries it again.
+kept = witness.with_columns(key=pl.Series(list(missing), dtype=pl.String)).filter(
+    pl.Series([not one.failed for one in found], dtype=pl.Boolean)
+)
+if not kept.is_empty():
+    store.save(WITNESSES, kept)
+if kept.height < witness.height:
+    failed_at(snakemake.wildcards.sweep).touch()
 if known:
     witness = pl.concat([witness, store.load(WITNESSES, list(known))])
 with replacing(snakemake.output.witness) as path:

@@ -5,6 +5,7 @@ import polars as pl
 from modelbudget.catalogue import Catalogue
 from modelbudget.files import replacing
 from modelbudget.jobs import start_log
+from modelbudget.spreadsheet import csv
 from modelbudget.workflow import MODELS
 from modelbudget.zoo import zoo
 
@@ -18,5 +19,5 @@ table = zoo(
 with replacing(snakemake.output.parquet) as path:
     table.write_parquet(path)
 with replacing(snakemake.output.csv) as path:
-    table.write_csv(path)
+    path.write_text(csv(table), encoding="utf-8")
 logging.info("status: %s", dict(table["status"].value_counts().rows()))

@@ -41,7 +41,7 @@ def decoders(draw, covered: bool = False) -> Decoder:
     """
     shared = draw(sizes_and_switches())
     parallel = draw(st.booleans())
-    kinds = ["attention"] if covered else ["attention", "latent", "recurrent"]
+    kinds = ["attention", "local"] if covered else ["attention", "local", "latent", "recurrent"]
     mixers = draw(st.lists(st.sampled_from(kinds), min_size=1))[: shared["n_layer"]]
     mlps = draw(st.lists(st.sampled_from(["mlp", "experts"]), min_size=1))[:3]
     if not parallel:
@@ -59,7 +59,9 @@ def decoders(draw, covered: bool = False) -> Decoder:
         **{name: draw(st.booleans()) for name in ("shared_norm", "embedding_norm", "final_norm")},
     }
     fields |= draw(positions(mixers, shared["d_head"], covered))
-    if "attention" in mixers:
+    if "local" in mixers:
+        fields["window"] = draw(small)
+    if {"attention", "local"} & {*mixers}:
         fields |= draw(heads(shared, covered))
     else:
         shared |= dict.fromkeys(ATTENTION_BIASES, False)
@@ -81,7 +83,7 @@ def positions(draw, mixers: list[str], d_head: int, covered: bool) -> dict:
     words = ["none", "learned", "sinusoidal", "rotary", "alibi", "buckets", "relative"]
     if "latent" in mixers:
         words = ["rotary"]
-    elif covered or "attention" not in mixers:
+    elif covered or not {"attention", "local"} & {*mixers}:
         words = words[:4]
     word = draw(st.sampled_from(words))
     sizes = {
@@ -129,7 +131,9 @@ architectures = decoders() | hybrids()
 def runs(draw) -> Run:
     """Every word, switch and size is drawn; the record is legal by construction."""
     kernels, attention = draw(st.sampled_from(["gpu", "cpu"])), draw(st.sampled_from(KERNELS))
-    allowed = FULL if kernels == "cpu" else HALF if attention == "flash" else [*FULL, *HALF]
+    allowed = {"math": [*FULL, *HALF], "flash": HALF, "efficient": ["float32", *HALF]}[attention]
+    if kernels == "cpu":
+        attention, allowed = attention.replace("efficient", "math"), FULL
     dtype = draw(st.sampled_from(allowed))
     drops = (kernels, attention) != ("cpu", "flash")
     return Run(
@@ -146,25 +150,22 @@ def runs(draw) -> Run:
     )
 
 
-KERNELS = ["math", "flash"]
+KERNELS = ["math", "flash", "efficient"]
 
 
 @st.composite
 def decoders_with_known_peaks(draw) -> tuple[Decoder, Run]:
-    """Plain layers, all alike; see `components/step.py`."""
+    """Attention in every layer; see `components/step.py`."""
     a, run = draw(decoders_that_run())
-    switches = {"qk_norm": "none", "qk_norm_bias": False, "d_emb": 0, "d_rotary": 0}
-    switches |= {"norm_placement": "pre", "shared_norm": True, "mixers": "attention", "mlps": "mlp"}
-    if run.attention == "math":
-        width = a.n_head * a.d_head * draw(st.integers(1, 2))
-        switches |= {"n_kv_head": a.n_head, "d_model": width}
-        switches |= {"position": "learned"} if a.position == "rotary" else {}
-        run = run.model_copy(update={"dtype": "float32", "master_weights": False})
-    if run.kernels == "cpu":
-        switches |= {"norm": "layernorm"}
-    return a.model_copy(update=switches), run.model_copy(
-        update={"dropout": False, "recompute": "none"}
-    )
+    if run.attention == "efficient":
+        run = run.model_copy(update={"attention": "flash", "dtype": "bfloat16"})
+    mlps = " ".join(word for word in a.mlps.split() if word != "none")
+    mixers = draw(st.sampled_from(["attention", "local", "attention local"]))
+    window = 9 if "local" in mixers else 0
+    a = a.model_copy(update={"mixers": mixers, "window": window, "mlps": mlps})
+    if a.qk_norm == "separate" or (a.norm, run.kernels) == ("rmsnorm", "cpu"):
+        a = a.model_copy(update={"qk_norm": "none", "qk_norm_bias": False})
+    return a, run
 
 
 @st.composite
@@ -173,6 +174,8 @@ def decoders_that_run(draw) -> tuple[Decoder, Run]:
     a, run = draw(decoders(covered=True)), draw(runs())
     if run.recompute == "full":
         a = a.model_copy(update={"mlps": a.mlps.replace(" none", "")})
-    if run.attention == "flash":
+    if run.attention != "math":
         a = a.model_copy(update={"d_head": 8 * draw(st.integers(1, 2))})
+    if "local" in a.mixers and (run.attention != "math" or run.recompute == "selective"):
+        a = a.model_copy(update={"window": run.length + draw(st.integers(0, 2))})
     return a, run

@@ -13,7 +13,8 @@ GOOD = "base: gpt-2-124m\ngrid:\n  n_layer: [1, 2]\n"
 def mistakes(tmp_path, monkeypatch):
     """Write sweep files by name, ask for all of them, and return the lines of the refusal."""
     (tmp_path / "configs" / "sweeps").mkdir(parents=True)
-    (tmp_path / "configs" / "models").symlink_to(ROOT / "configs" / "models")
+    for name in ("models", "accelerators.yaml"):
+        (tmp_path / "configs" / name).symlink_to(ROOT / "configs" / name)
     monkeypatch.chdir(tmp_path)
 
     def refuse(**files: str) -> list[str]:
@@ -87,7 +88,10 @@ ONE_MISTAKE = {
     "expression calls": (GOOD + "derive: {d_ff: open('x')}", ["calls 'open'", "allowed: +"]),
     "expression reaches inside": (GOOD + "derive: {d_ff: d_model.real}", ["attribute"]),
     "expression has a power": (GOOD + "derive: {d_ff: 9 ** 9 ** 9}", ["pow", "allowed: +"]),
-    "expression is text": (GOOD + "derive: {d_ff: \"'a' * 9\"}", ["d_ff", "whole number"]),
+    "expression multiplies text": (
+        GOOD + "derive: {d_ff: \"'a' * 9\"}",
+        ["d_ff", "'a' is not a number"],
+    ),
     "expression about a field that a point lacks": (
         "points: [{base: palm-8b}, {base: embedding, n_vocab: 2, d_model: 3}]\n"
         "constraints: [n_layer > 3]",
@@ -147,6 +151,20 @@ ONE_MISTAKE = {
         "measure: {quantities: [saved_bytes]}",
         ["attention = 'flash'", "alibi adds to scores", "attention: math"],
     ),
+    "flash attention through a window": (
+        "base: mistral-7b-v0.1\nfixed: {dtype: bfloat16, attention: flash}\n"
+        "grid: {length: [4097]}\nmeasure: {quantities: [cache_bytes]}",
+        ["attention = 'flash'", "window = 4,096, of length = 4,097", "attention: math"],
+    ),
+    "memory-efficient attention of a CPU": (
+        "base: gpt-2-124m\nfixed: {kernels: cpu}\ngrid: {attention: [efficient]}",
+        ["attention = 'efficient'", "kernels: cpu", "attention: math"],
+    ),
+    "heads that memory-efficient attention cannot load": (
+        "base: palm-8b\nfixed: {d_head: 252, dtype: bfloat16}\ngrid: {attention: [efficient]}\n"
+        "measure: {quantities: [saved_bytes]}",
+        ["d_head = 252", "in bfloat16 it takes multiples of 8", "attention: math"],
+    ),
     "heads that flash attention does not know": (
         "base: palm-8b\nfixed: {d_head: 264, dtype: bfloat16}\ngrid: {attention: [flash]}\n"
         "measure: {quantities: [saved_bytes]}",
@@ -179,8 +197,8 @@ ONE_MISTAKE = {
         ["dropout = true", "attention: math"],
     ),
     "a cache where there is none": (
-        "base: hybrid-368\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",
-        ["measure.quantities: hybrid keeps no cache"],
+        "base: transformer-xl-standard\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",
+        ["measure.quantities: transformer-xl keeps no cache"],
     ),
     "a cache with a mask": (
         "base: bloom-560m\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",
@@ -201,9 +219,9 @@ ONE_MISTAKE = {
     ),
     "too many predictions": (
         "base: palm-8b\nmeasure: {device: none}\ngrid:\n"
-        "  n_vocab: {from: 1, to: 100000, steps: 100000}\n"
-        "  n_layer: {from: 1, to: 1001, steps: 1001}\n",
-        ["100,100,000 points", "at most 100,000,000"],
+        "  n_vocab: {from: 1, to: 20000, steps: 20000}\n"
+        "  n_layer: {from: 1, to: 6000, steps: 6000}\n",
+        ["120,000,000 points", "at most 100,000,000"],
     ),
     "no prediction left": (
         GOOD + "constraints: [n_layer > 5]\nmeasure: {device: none}",

@@ -13,6 +13,7 @@ from modelbudget.provenance import provenance
 from modelbudget.report import carry
 from modelbudget.report.page import render
 from modelbudget.report.results import Results, SweepResult
+from modelbudget.spreadsheet import csv
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_the_table_out_of_the_page_is_the_file(one, catalogue, open_page, tmp_pa
         tab.click("[data-table=sweep]")
     assert download.value.suggested_filename == "sweep.csv"
     saved = Path(download.value.path()).read_bytes()
-    assert saved.decode() == one.comparison.write_csv()
+    assert saved.decode() == csv(one.comparison)
     assert tab.said == []
 
 

@@ -242,7 +242,7 @@ def resident(parameters: list[int], measured: list[float | None]) -> pl.DataFram
 
 def test_what_the_system_tells_is_drawn_beside_what_is_predicted():
     table = resident([10**6, 10**7, 10**8, 10**9], [0.05, -0.002, 0.001, None])
-    found = charts_of_all({}, table)
+    found = charts_of_all({}, table, [])
     bytes_of, residue = found["resident"].to_dict(), found["residue"].to_dict()
     assert (
         "100,000,000 parameters, parameters: 400,400,000 bytes, 400,000,000 predicted"
@@ -252,10 +252,10 @@ def test_what_the_system_tells_is_drawn_beside_what_is_predicted():
     for spec, drawn in ((bytes_of, 4), (residue, 3)):
         assert drawn in map(len, spec["datasets"].values())
         assert "<path" in vl_convert.vegalite_to_svg(spec)
-    small = charts_of_all({}, table.filter(pl.col("point") == "000000"))
+    small = charts_of_all({}, table.filter(pl.col("point") == "000000"), [])
     assert "Of all, the farthest is +5.0 %" in small["residue"].to_dict()["description"]
     untold = table.with_columns(percent=pl.lit(None, pl.Float64))
-    assert not {"resident", "residue"} & charts_of_all({}, untold).keys()
+    assert not {"resident", "residue"} & charts_of_all({}, untold, []).keys()
 
 
 def test_files_hold_one_chart_three_times(tmp_path):

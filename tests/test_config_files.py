@@ -136,6 +136,7 @@ COMPUTED = {
     "n_shared_experts": st.integers(1, 2), "q_lora_rank": st.sampled_from([None, 6]),
     "expand": st.just(2), "attention_hidden_size": st.none(), "num_decoder_layers":
     st.sampled_from([None, 1, 3]), "max_position_embeddings": st.integers(8, 20),
+    "sliding_window": st.sampled_from([None, 3]), "layer_types": st.none(),
 }  # fmt: skip
 
 
@@ -184,6 +185,31 @@ def resolved(family, fields: dict):
     from modelbudget.expand import named_architecture
 
     return named_architecture(Base("", "", family, fields, {}))
+
+
+ITS_OWN = ["full_attention", "sliding_attention", "sliding_attention"] * 3
+WINDOWS = [
+    ("Mistral", {}, "local", 4096),
+    ("Mistral", {"sliding_window": None}, "attention", 0),
+    ("Gemma2", {"sliding_window": 7}, "local attention", 7),
+    ("GptOss", {}, "local attention", 128),
+    ("Gemma3", {"layer_types": ITS_OWN, "sliding_window": 9}, "attention local local", 9),
+    ("Gemma3", {"layer_types": ["full_attention"] * 9}, "attention", 0),
+]
+
+
+@pytest.mark.parametrize(("kind", "config", "mixers", "window"), WINDOWS)
+def test_a_file_says_which_layers_see_a_window(kind, config, mixers, window):
+    a = resolved(families()["decoder"], fields_of(f"{kind}ForCausalLM", config))
+    assert (a.mixers, a.window) == (mixers, window)
+
+
+def test_a_layer_of_another_type_is_refused():
+    config = {"layer_types": ["full_attention", "chunked_attention"]}
+    with pytest.raises(ValueError, match="layer_types = 'chunked_attention': not supported"):
+        fields_of("GptOssForCausalLM", config)
+    with pytest.raises(ValueError, match="layer_types = 3: must be a list"):
+        fields_of("GptOssForCausalLM", {"layer_types": 3})
 
 
 def test_a_sweep_varies_a_config(from_config):
@@ -302,7 +328,10 @@ BAD = {
         ["architectures[0] = 'pipeline'", "not a model class"],
     ),
     "architectures that is no list": (LLAMA | {"architectures": "x"}, ["architectures = 'x'"]),
-    "10^18 layers": (LLAMA | {"num_hidden_layers": 10**18}, ["past 9,223,372,036,854,775,807"]),
+    "10^18 layers": (
+        LLAMA | {"num_hidden_layers": 10**18},
+        ["n_layer = 1000000000000000000: must be at most 10,000", "num_hidden_layers"],
+    ),
     "10^18 layers without a formula": (
         XLNET | {"n_layer": 10**18},
         ["n_layer = 1000000000000000000", "at most 10,000"],

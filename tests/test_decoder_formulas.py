@@ -69,7 +69,9 @@ LATENT = {
         ({"mixers": "none attention", "mlps": "none mlp"}, "layer 1 is empty"),
         ({"mlps": "none", "parallel": True}, "parallel = true needs a mixer and an MLP"),
         ({"mlps": "dense"}, "allowed: mlp, experts, none"),
-        ({"mixers": ""}, "allowed: attention, latent, recurrent, none"),
+        ({"mixers": ""}, "allowed: attention, local, latent, recurrent, none"),
+        ({"mixers": "local"}, "window = 0: local in mixers needs at least 1"),
+        ({"window": 4}, "window = 4 needs local in mixers"),
     ],
 )  # fmt: skip
 def test_illegal_records_are_refused(fields, message):

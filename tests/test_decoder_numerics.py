@@ -22,7 +22,8 @@ LATENT = {"mixers": "latent", "kv_lora_rank": 7, "d_nope": 6, "d_rope": 4, "d_va
 PARTIAL = {"position": "rotary", "d_rotary": 2, "parallel": True, "tied": False}
 MODELS = {
     "Llama": LLAMA,
-    "Qwen2": LLAMA | QKV_BIAS,
+    "Mistral": LLAMA | {"mixers": "local", "window": 4},
+    "Qwen2": LLAMA | QKV_BIAS | {"mixers": "attention local", "window": 3},
     "Qwen3": LLAMA | {"qk_norm": "shared", "d_head": 6},
     "Olmo2": LLAMA | {"qk_norm": "joint", "norm_placement": "output"},
     "Olmoe": LLAMA | EXPERTS | {"qk_norm": "joint"},

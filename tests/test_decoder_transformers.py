@@ -72,7 +72,14 @@ def config(kind: str, a):
             keys |= {"word_embed_proj_dim": a.d_emb or a.d_model}
             keys |= {"do_layer_norm_before": a.norm_placement == "pre"}
         case "GPTNeo":
-            keys |= {"attention_types": [[["global"], a.n_layer]]}
+            kinds = [{"attention": "global"}.get(word, word) for word in a.mixers.split()]
+            keys |= {"attention_types": [[kinds, a.n_layer // len(kinds)]]}
+            keys |= {"window_size": a.window}
+        case "Mistral":
+            keys |= {"sliding_window": a.window or None}
+        case "Qwen2" if a.window:
+            keys |= {"use_sliding_window": True, "sliding_window": a.window}
+            keys |= {"max_window_layers": a.mixers.split().index("local")}
         case "Falcon":
             keys |= {"new_decoder_architecture": not a.shared_norm}
         case "StableLm":

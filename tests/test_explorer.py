@@ -104,7 +104,8 @@ class Setting:
             sums["bytes of gradients"] = total(Decoder.gradient_bytes(self.a, self.run))
             sums["bytes of AdamW’s states"] = total(Decoder.optimizer_bytes(self.a, self.run))
             sums["bytes of these three"] = sum(list(sums.values())[1:])
-        sums["bytes of the cache"] = total(Decoder.cache_bytes(self.a, self.run))
+        if Decoder.covered("cache_bytes", self.a, self.run):
+            sums["bytes of the cache"] = total(Decoder.cache_bytes(self.a, self.run))
         return found | sums | {"used by one token": total(Decoder.active_parameters(self.a))}
 
 

@@ -11,6 +11,9 @@ import pytest
 from torch import nn
 
 from modelbudget.architecture import Architecture, Count
+from modelbudget.expand import named_architecture
+from modelbudget.huggingface import witness
+from modelbudget.huggingface.table import witness_table
 from modelbudget.measure.pool import measure_all
 from modelbudget.measure.table import failures, measured_table
 from modelbudget.measure.workers import spread
@@ -69,6 +72,25 @@ def test_a_model_that_ends_its_process_costs_itself(n_workers):
     assert [set(result.missing.values()) for result in found] == [
         set() if deed == "nothing" else {REASONS[deed]} for deed in deeds
     ]
+
+
+def test_a_class_that_ends_its_process_costs_itself(catalogue, monkeypatch):
+    """The third witness is counted in processes of the same kind."""
+    architectures = [named_architecture(catalogue[f"gpt-2-{n}"]) for n in ("124m", "355m")]
+    build = witness.build
+
+    def deadly(kind, config):
+        if config["n_embd"] == 768:
+            os._exit(3)
+        return build(kind, config)
+
+    monkeypatch.setattr(witness, "build", deadly)
+    dead, alive = witness.witnesses([(a, "GPT2LMHeadModel") for a in architectures], 2)
+    assert dead.failed
+    assert dead.refusal == "not counted: its process ended with exit status 3"
+    assert alive.parameters == 354_823_168
+    assert not alive.failed
+    assert witness_table([dead, alive])["parameters"].to_list() == [None, 354_823_168]
 
 
 def test_what_failed_is_no_measurement():

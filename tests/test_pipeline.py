@@ -9,6 +9,8 @@ import polars as pl
 import pytest
 from conftest import ROOT
 
+from modelbudget.provenance import measuring
+
 SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
 ALONE = """base: gpt-2-124m
 grid: {n_layer: {from: 1, to: 50, steps: 50}, d_ff: {from: 1, to: 3000, steps: 3000}}
@@ -95,6 +97,9 @@ def test_an_overlapping_sweep_measures_the_difference(project):
     assert run.returncode == 0, run.stderr
     log = (project.folder / "results" / "overlapping" / "logs" / "measure.log").read_text()
     assert "2 models measured before, 2 to measure" in log
+    shards = {"overlapping": 1}
+    said = {"overlapping": {"measured": 2, "reused": 2, "failed": 0}}
+    assert measuring(project.folder / "results", shards) == said
     table = comparison(project, "overlapping")
     assert table["agrees"].all()
     assert table["point"].n_unique() == 4

@@ -128,7 +128,8 @@ def comparable(rows) -> list[str]:
 def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, said, chunk):
     """Over random grids, legal and not, whole or in chunks of few rows."""
     monkeypatch.setattr(grids, "ROWS", chunk)
-    monkeypatch.setattr(expand, "MAX_SHOWN", 10**9)
+    for most in ("MAX_SHOWN", "MAX_FOUND"):
+        monkeypatch.setattr(expand, most, 10**9)
     asked = said["measure"]["quantities"]
     points, refused = outcome(
         expand.expanded, expand.read(written(tmp_path, said, "meta"), catalogue)

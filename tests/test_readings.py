@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from strategies import architectures, decoders_that_run
 
 from modelbudget.expand import named_architecture
+from modelbudget.families.decoder import Decoder
 from modelbudget.predict import predict
 from modelbudget.readings import intervals, polynomials, signals, symbols
 from modelbudget.run import Run
@@ -149,16 +150,21 @@ OF_RUNS = (
 )  # fmt: skip
 
 
-def runs_in_symbols(a, run) -> dict[str, dict[str, int]]:
+PEAK = "peak_training_bytes"  # the largest of hundreds of sums: seconds in symbols, not drawn
+
+
+def runs_in_symbols(a, run, quantities) -> dict[str, dict[str, int]]:
     namespaces = [symbols.namespace(type(record), words(record)) for record in (a, run)]
-    numbers = {sympy.Symbol(name, integer=True): n for name, n in (sizes(a) | sizes(run)).items()}
+    numbers = {
+        sympy.Symbol(name, integer=True): sympy.Integer(n)
+        for name, n in (sizes(a) | sizes(run)).items()
+    }
     return {
         quantity: {
-            name: int(sympy.sympify(term.total).subs(numbers))
+            name: int(sympy.sympify(term.total).xreplace(numbers))
             for name, term in getattr(a, quantity)(*namespaces).items()
         }
-        for quantity in OF_RUNS
-        if a.covered(quantity, a, run)
+        for quantity in quantities
     }
 
 
@@ -171,8 +177,12 @@ def test_formulas_of_runs_are_the_same_in_all_readings(model):
         for quantity in OF_RUNS
         if a.covered(quantity, a, run)
     }
-    assert runs_in_symbols(a, run) == expected
-    table = predict(two_rows(a, run), list(OF_RUNS))
+    drawn = expected.keys() - {PEAK}
+    assert runs_in_symbols(a, run, drawn) == {quantity: expected[quantity] for quantity in drawn}
+    if a.covered("peak_inference_bytes", a, run):
+        terms = a.peak_inference_bytes(a, run)
+        expected["peak_inference_bytes"] = {name: term.total for name, term in terms.items()}
+    table = predict(two_rows(a, run), [*OF_RUNS, "peak_inference_bytes"])
     for quantity, values in expected.items():
         assert in_first_row(table, quantity) == {n: v for n, v in values.items() if v}, quantity
         for value, bounds in zip(
@@ -180,8 +190,19 @@ def test_formulas_of_runs_are_the_same_in_all_readings(model):
         ):
             assert -intervals.most(-bounds) <= value <= intervals.most(bounds), quantity
     namespaces = [signals.namespace(type(record), words(record)) for record in (a, run)]
-    for quantity in expected.keys() - {"peak_training_bytes"}:
+    for quantity in drawn:
         formula = total(getattr(a, quantity)(*namespaces))
         if not isinstance(formula, int):
             found = in_vega(formula, sizes(a) | sizes(run))
             assert found == sum(expected[quantity].values()), quantity
+
+
+def test_a_peak_is_the_same_in_symbols():
+    a = Decoder(
+        n_vocab=11, d_model=8, n_layer=2, n_head=2, n_kv_head=1, d_head=8, d_ff=16, n_ctx=8,
+        position="rotary", norm="rmsnorm", mlps="experts", n_expert=2, n_expert_per_token=1,
+        d_expert=3,
+    )  # fmt: skip
+    run = Run(batch=2, length=4, attention="flash", dtype="bfloat16", dropout=True)
+    peaks = {phase: term.total for phase, term in a.peak_training_bytes(a, run).items()}
+    assert runs_in_symbols(a, run, [PEAK]) == {PEAK: peaks}

@@ -72,6 +72,7 @@ NAMED = {
     "llama-3-8b": Run(length=2048, dtype="bfloat16", attention="flash", master_weights=True),
     "mixtral-8x7b": Run(length=512, dtype="bfloat16", attention="flash"),
     "palm-8b": Run(optimizer="momentum"),
+    "llama-3-70b": Run(length=1000, optimizer="sgd", attention="efficient"),
     "palm-62b": Run(batch=8, length=2048, dtype="bfloat16", attention="flash"),
     "palm-540b": Run(length=2048, optimizer="sgd"),
     "gpt-2-1558m": Run(batch=2, length=512, optimizer="sgd"),
@@ -84,19 +85,11 @@ def test_published_models_at_difference_0(catalogue, name, run):
     found, said = measured(a, run), predicted(a, run)
     for quantity in PREDICTED:
         assert without_zeros(said[quantity]) == without_zeros(found[quantity]), quantity
-    if a.covered("peak_training_bytes", a, run):
+    known = a.covered("peak_training_bytes", a, run)
+    assert known == (run.attention != "efficient")
+    if known:
         peaks = {phase: term.total for phase, term in a.peak_training_bytes(a, run).items()}
         assert peaks == found["peak_training_bytes"]
-
-
-def test_peaks_that_have_a_formula(catalogue):
-    """Which of the models above, so that none falls silent."""
-    known = [
-        name
-        for name, run in NAMED.items()
-        if (a := named_architecture(catalogue[name])).covered("peak_training_bytes", a, run)
-    ]
-    assert known == ["gpt-2-124m", "llama-3-8b", "palm-62b", "gpt-2-1558m"]
 
 
 SMALL = {"n_vocab": 97, "d_model": 32, "n_layer": 3, "n_head": 4, "n_kv_head": 2, "d_head": 16}
@@ -122,19 +115,19 @@ ON_BOTH = {
 
 @pytest.mark.parametrize(("fields", "settings"), ON_BOTH.values(), ids=ON_BOTH)
 def test_a_real_step_and_one_without_storage_hold_the_same(fields, settings):
-    """All of it, live bytes and peaks too. Real tokens choose their experts, so there the peaks
-    of single experts differ, and nothing else does.
+    """All of it, live bytes and peaks too. Real tokens choose their experts, so there one more
+    operation counts the tokens of each, and nothing else differs.
     """
     a = Decoder(**SMALL | fields)
     run = Run(batch=3, length=10, kernels="cpu", **settings)
     on_meta, on_cpu = measured(a, run), measured(a, run, "cpu")
     if "experts" in a.mlps:
         for found in (on_meta, on_cpu):
-            del found["peak_training_bytes"], found["uncounted_calls"]
+            del found["uncounted_calls"]
     assert on_meta == on_cpu
 
 
-@pytest.mark.parametrize("attention", ["math", "flash"])
+@pytest.mark.parametrize("attention", ["math", "flash", "efficient"])
 @pytest.mark.parametrize("fields", [{}, LLAMA, LLAMA | EXPERTS], ids=["GPT-2", "Llama", "Mixtral"])
 def test_operations_are_what_torch_counts(fields, attention):
     a = Decoder(**SMALL | fields)
@@ -215,11 +208,13 @@ def test_korthikanti_and_others_34_bytes():
         d_ff=4 * h, norm_bias=True, up_bias=True, down_bias=True, query_bias=True,
     )  # fmt: skip
     kept = {}
-    for attention in ("flash", "math"):
+    for attention in ("flash", "efficient", "math"):
         run = Run(batch=b, length=s, dtype="bfloat16", attention=attention, dropout=True)
         values = measured(a, run)["saved_bytes"]
         kept[attention] = sum(n for name, n in values.items() if name.startswith("layer."))
     assert kept["flash"] == 34 * s * b * h + 16 * s * b + 4 * heads * s * b + 24
+    padded = 32
+    assert kept["efficient"] == 34 * s * b * h + 16 * s * b + 4 * heads * padded * b + 16
     assert kept["math"] == 40 * s * b * h + 9 * heads * s * s * b + 16 * s * b
 
 

@@ -106,7 +106,6 @@ def totals_along(
         for title, rows in series.items()
     )
     low, high = rows["total"].min(), rows["total"].max()
-    legend = alt.Legend(symbolSize=400, columns=2) if len(series) > 1 else None
     base = alt.Chart(rows).encode(
         x=_size(axis, rows, field_title(axis)),
         y=alt.Y(
@@ -123,7 +122,7 @@ def totals_along(
     )
     # The points are a layer of their own: as part of the line they would hide its dashes' legend.
     line = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(
-        strokeDash=alt.StrokeDash("series:N", title=None, sort=list(series), legend=legend)
+        strokeDash=theme.dashes(list(series))
     )
     points = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
     title = f"All {UNITS[quantity]} along {axis}"

@@ -5,6 +5,8 @@ import math
 import altair as alt
 import polars as pl
 
+from modelbudget.accelerators import Accelerator
+from modelbudget.charts import growth, peak, trade
 from modelbudget.charts.along import shares_along, totals_along
 from modelbudget.charts.bars import bars
 from modelbudget.charts.budget import budget, groups_in, spread, values
@@ -25,17 +27,43 @@ parameters are, a backward pass as a forward one.
 """
 
 
-def charts_of_all(axes: dict[str, list], comparison: pl.DataFrame) -> dict[str, alt.TopLevelMixin]:
-    """The charts of every drawn quantity that the sweep measures, by quantity and name, and those
-    of what the system tells.
+def charts_of_all(
+    axes: dict[str, list], comparison: pl.DataFrame, devices: list[Accelerator]
+) -> dict[str, alt.TopLevelMixin]:
+    """The charts of every drawn quantity that the sweep measures, by quantity and name; before
+    them those that tell of several quantities together, after them those of what the system tells.
     """
-    measured = set(comparison["quantity"].unique())
-    return {
-        name if quantity == "parameters" else f"{quantity.replace('_', '-')}-{name}": chart
-        for quantity in DRAWN
-        if quantity in measured
-        for name, chart in charts(axes, comparison, quantity).items()
-    } | near_charts(comparison)
+    measured = set(comparison.drop_nulls("measured")["quantity"].unique())
+    found = _of_several(axes, comparison, devices, measured)
+    for quantity in DRAWN:
+        if quantity in measured:
+            own = {_name(quantity, k): v for k, v in charts(axes, comparison, quantity).items()}
+            found |= {name: chart for name, chart in own.items() if name not in found}
+    return found | near_charts(comparison)
+
+
+def _name(quantity: str, chart: str) -> str:
+    return chart if quantity == "parameters" else f"{quantity.replace('_', '-')}-{chart}"
+
+
+def _of_several(
+    axes: dict[str, list], comparison: pl.DataFrame, devices: list[Accelerator], measured: set[str]
+) -> dict[str, alt.TopLevelMixin]:
+    """A whole step of models given one by one: its worst moments, and the accelerators that hold
+    it. Recomputation: bytes against operations. Length: what grows with it, and to what.
+    """
+    found = {}
+    few = axes.keys() <= {"base"} and comparison["point"].n_unique() <= MOST_BARS
+    if few and not (moments := peak.moments(comparison)).is_empty():
+        found["peak-parts"] = peak.stacks(moments)
+        found["peak-accelerators"] = peak.against_accelerators(moments, devices)
+    kinds = axes.get("recompute", [])
+    if len(kinds) > 1 and "none" in kinds and measured >= trade.NEEDS:
+        found["recompute-trade"] = trade.trade(comparison, list(axes))
+    if len(axes.get("length", [])) > SIDE_BY_SIDE:
+        for quantity in [one for one in growth.TITLES if one in measured]:
+            found[_name(quantity, "total")] = growth.growth(comparison, quantity)
+    return found
 
 
 def charts(
@@ -54,7 +82,7 @@ def charts(
     found = {}
     if not grid.is_empty():
         found |= _of_grid(grid, list(axes), quantity)
-    if not given.is_empty():
+    if len(groups_in(given)) > 1 or (quantity == "parameters" and not given.is_empty()):
         found["models"] = _one_by_one(given, quantity)
     return found
 

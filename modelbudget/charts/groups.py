@@ -41,7 +41,20 @@ ORDER = (
 )  # fmt: skip
 """How groups are stacked and listed: words first, then layers, then small change."""
 
-GROUPS = {group.title: group for group in sorted(_GROUPS, key=lambda g: ORDER.index(g.title))}
+_MEMORY = (
+    Group("parameters", (), "#2e3e68", "#4a6b95"),
+    Group("optimizer states", (), "#9aafc5", "#bfd9e6"),
+    Group("gradients", (), "#6a7aa9", "#859fbd"),
+    Group("activations", (), "#c04763", "#df5e5f"),
+    Group("logits and loss", (), "#dba74f", "#d7a85d"),
+    Group("temporary", (), "#dcdace", "#584b3d"),
+)
+"""What lives in memory while a model trains, in the order in which it is stacked."""
+
+GROUPS = {
+    group.title: group for group in (*sorted(_GROUPS, key=lambda g: ORDER.index(g.title)), *_MEMORY)
+}
+MEMORY = tuple(group.title for group in _MEMORY)
 
 VOCABULARY = ("token embedding", "head")
 """What a larger vocabulary makes larger: the two ends that tying makes one."""

@@ -21,7 +21,7 @@ def near_charts(comparison: pl.DataFrame) -> dict[str, alt.TopLevelMixin]:
         .group_by("point").agg(parameters=pl.col("measured").sum())
     )  # fmt: skip
     rows = (
-        comparison.filter(pl.col("quantity").is_in(list(TOLERANCE)), pl.col("predicted") > 0)
+        comparison.filter(pl.col("quantity").is_in(list(KINDS)), pl.col("predicted") > 0)
         .join(sizes, on="point").filter(pl.col("parameters") > 0)
         .with_columns(kind=pl.col("quantity").replace_strict(KINDS, return_dtype=pl.String))
         .select("label", "parameters", "kind", "predicted", "measured", "percent")
@@ -54,12 +54,15 @@ def _bytes(rows: pl.DataFrame) -> alt.LayerChart:
 
 
 def _residue(rows: pl.DataFrame) -> alt.LayerChart:
-    bound = 100 * min(share for share, _ in TOLERANCE.values())
+    bound = 100 * min(TOLERANCE.values())
     band = alt.Chart(pl.DataFrame({"low": [-bound], "high": [bound]})).mark_rect(color=theme.LINE)
     points = alt.Chart(rows).mark_point(color=theme.INK, size=60, opacity=1)
     y = _y("percent:Q", "measured − predicted, % of predicted", alt.Scale(zero=True))
-    large = rows.filter(pl.col("parameters") >= 10**7)
-    worst = (rows if large.is_empty() else large).sort(pl.col("percent").abs()).row(-1, named=True)
+    judged = rows.filter(pl.col("kind").is_in([KINDS[quantity] for quantity in TOLERANCE]))
+    judged = rows if judged.is_empty() else judged
+    large = judged.filter(pl.col("parameters") >= 10**7)
+    worst = (judged if large.is_empty() else large).sort(pl.col("percent").abs())
+    worst = worst.row(-1, named=True)
     where = "Of all, " if large.is_empty() else "From ten million parameters on, "
     return theme.framed(
         alt.layer(
@@ -68,7 +71,8 @@ def _residue(rows: pl.DataFrame) -> alt.LayerChart:
         ).properties(width=theme.panel_width(1, MARGIN), height=220),
         "What is between the two",
         f"{where}the farthest is {signed_percent(worst['percent'] / 100)} ({worst['kind']}, a "
-        f"model of {count(worst['parameters'])}); the band is {bound:g} % either way.",
+        f"model of {count(worst['parameters'])}); the band is {bound:g} % either way. "
+        "Training takes memory beside its tensors, which no formula here knows.",
         MARGIN,
     )
 

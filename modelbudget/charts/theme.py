@@ -11,6 +11,9 @@ WIDTH = 720
 GAP = 28
 """Pixels between panels."""
 
+SHORT_TITLE = 24
+"""Letters of a line's title, of which two stand side by side on a narrow screen."""
+
 PALETTE = {
     "ink": ("#1d2329", "#e9e6df"),
     "soft": ("#5a626b", "#a8adb3"),
@@ -60,6 +63,15 @@ def colour(titles: list[str], **legend) -> alt.Color:
     scale = alt.Scale(domain=titles, range=[GROUPS[title].light for title in titles])
     legend = alt.Legend(symbolType="square", **legend)
     return alt.Color("group:N", scale=scale, legend=legend, title=None)
+
+
+def dashes(titles: list[str]) -> alt.StrokeDash:
+    """The dash channel of a table's `series` column; two titles side by side, where a narrow screen
+    has room for them.
+    """
+    columns = 2 if max(map(len, titles)) <= SHORT_TITLE else 1
+    legend = alt.Legend(symbolSize=400, columns=columns) if len(titles) > 1 else None
+    return alt.StrokeDash("series:N", title=None, sort=titles, legend=legend)
 
 
 def panels(charts: list[alt.Chart], columns: int) -> alt.ConcatChart:

@@ -8,15 +8,38 @@ from modelbudget.run import Run
 UNITS = {
     "parameters": "parameters",
     "parameter_bytes": "bytes of parameters",
+    "gradient_bytes": "bytes of gradients",
+    "optimizer_bytes": "bytes of optimizer states",
     "saved_bytes": "bytes kept for backward",
+    "peak_training_bytes": "bytes at the worst moment of training",
     "cache_bytes": "bytes of cache",
+    "peak_inference_bytes": "bytes at the worst moment of use",
     "flops_forward": "FLOPs of a forward pass",
+    "flops_backward": "FLOPs of a backward pass",
+    "flops_decode": "FLOPs of one more token",
+    "uncounted_calls": "calls of operations that no counter knows",
 }
+
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def count(value: int) -> str:
     """540356474880 → 540,356,474,880."""
     return f"{value:,}"
+
+
+def scientific(value: int) -> str:
+    """3283456000000000000000000 → 3.28 × 10²⁴."""
+    digits, power = f"{value:.2e}".split("e+")
+    return f"{digits} × 10{str(int(power)).translate(_RAISED)}"
+
+
+def si_bytes(value: int) -> str:
+    """As data sheets print it, in powers of ten: 141000000000 → 141 GB, 2798123 → 2.8 MB."""
+    unit, power = next(
+        (one for one in (("GB", 9), ("MB", 6), ("kB", 3)) if value >= 10 ** one[1]), ("bytes", 0)
+    )
+    return f"{float(f'{value / 10**power:.3g}'):,g} {unit}"
 
 
 def percent(share: float) -> str:

@@ -4,18 +4,19 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Count
-from modelbudget.components import norm
+from modelbudget.architecture import Count, Parts
+from modelbudget.components import core, norm
+from modelbudget.components.nodes import Node, added, linear, times
 from modelbudget.components.norm import NormFields
 from modelbudget.operations import positive
-from modelbudget.run import bytes_of, exact_bytes, mask_bytes, tokens
+from modelbudget.run import bytes_of, computed_again, tokens
 
-SEEDS = 24
-"""Bytes of the random state that a GPU's flash attention keeps, with dropout or without."""
+ANGLE = 2
+"""Bytes of angles for each turned channel: one for two, in single precision whatever the dtype."""
 
 
 class AttentionFields(NormFields):
-    n_head: Count = Field(description="query heads")
+    n_head: Parts = Field(description="query heads")
     n_kv_head: Count = Field(description="key and value heads: n_head, fewer (grouped) or 1")
     d_head: Count = Field(description="width of one head")
     query_bias: bool = False
@@ -94,20 +95,36 @@ def saved(a, r) -> dict:
     """Bytes that backward needs: the input, which query, key and value share; inputs of the norms
     of queries and keys; the core; the input of the output projection, where it is a copy.
     """
-    heads = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
-    # Flash attention's result takes the order in memory of its queries. Rotation leaves them head
-    # by head; the output projection wants them token by token, so it copies.
-    turned = int(a.position == "rotary") * positive(a.n_head - 1) * positive(r.length - 1)
-    kept_by_core = int(r.attention == "flash" and r.recompute != "selective")
-    core = {"math": _math, "flash": _flash}[r.attention]
     return {
         "query": bytes_of(r.dtype) * tokens(r) * a.d_model,
         "query_norm": _norm_of_heads(a, r, a.n_head),
         "key_norm": _norm_of_heads(a, r, a.n_kv_head),
-        "": _rotation(a, r),
-        "core": (_inputs if r.recompute == "selective" else core)(a, r),
-        "output": (1 - kept_by_core * (1 - turned)) * heads,
+        "": 2 * _tables(a, r),
+        "core": core.saved(a, r),
+        "output": _copied_result(a, r),
     }
+
+
+def _copied_result(a, r):
+    """The output projection reads a copy of the core's result, unless it lies token by token.
+
+    Flash attention's result takes the order in memory of its queries. Rotation leaves them head by
+    head; the output projection wants them token by token, as memory-efficient attention writes. A
+    core that is computed again keeps no result, so that the projection keeps it, copy or not.
+    """
+    kept_by_core = int(r.attention != "math" and r.recompute != "selective")
+    copied = int(r.attention == "flash") * _turned(a) * _apart(r, a.n_head)
+    heads = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
+    return (1 - kept_by_core * (1 - copied)) * heads
+
+
+def _turned(a) -> int:
+    return int(a.position == "rotary")
+
+
+def _apart(r, n_head):
+    """1 where head by head is another order in memory than token by token."""
+    return positive(n_head - 1) * positive(r.length - 1)
 
 
 def _norm_of_heads(a, r, n_head):
@@ -121,43 +138,28 @@ def _norm_of_heads(a, r, n_head):
     return states
 
 
-def _rotation(a, r):
-    """Sines and cosines, of half the turned channels each, for queries and once more for keys."""
-    d_turned = a.d_rotary + (1 - positive(a.d_rotary)) * a.d_head
-    return int(a.position == "rotary") * bytes_of(r.dtype) * 2 * r.length * d_turned
+def _d_turned(a):
+    return a.d_rotary + (1 - positive(a.d_rotary)) * a.d_head
 
 
-def _inputs(a, r):
-    """Queries, keys and values: all that is kept of a core that is computed again."""
-    return bytes_of(r.dtype) * tokens(r) * (a.n_head + 2 * a.n_kv_head) * a.d_head
+def _tables(a, r):
+    """Sines and cosines of half the turned channels each; queries and keys have their own."""
+    return _turned(a) * bytes_of(r.dtype) * r.length * _d_turned(a)
 
 
-def _math(a, r):
-    """Queries, keys and values, the last two repeated for each query head, and the softmax of the
-    scores, length² for each head: all in at least single precision. With dropout, what is left of
-    the softmax and what was dropped.
-    """
-    heads = tokens(r) * a.n_head * a.d_head
-    scores = r.batch * a.n_head * r.length * r.length
-    exact = exact_bytes(r.dtype)
-    dropped = r.dropout * (exact + mask_bytes(r.kernels, exact))
-    return exact * 3 * heads + (exact + dropped) * scores
-
-
-def _flash(a, r):
-    """Queries, keys, values, the result, and the logarithm of each row's sum (Dao et al. 2022,
-    §3.1): the scores are computed again in the backward pass, and with them what is dropped.
-    """
-    result = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
-    sums = exact_bytes(r.dtype) * r.batch * a.n_head * r.length
-    return _inputs(a, r) + result + sums + int(r.kernels == "gpu") * SEEDS
-
-
-def cached(a, r) -> dict:
+def cached(a, r):
     """Bytes of keys and values: one of each for every key–value head and token (Shazeer 2019, §3;
     Ainslie et al. 2023, §2.2).
     """
-    return {"": bytes_of(r.dtype) * 2 * tokens(r) * a.n_kv_head * a.d_head}
+    return bytes_of(r.dtype) * 2 * tokens(r) * a.n_kv_head * a.d_head
+
+
+def cached_locally(a, r):
+    """Those of the last `window` tokens, or of all while there are fewer (Jiang et al. 2023, §2:
+    rolling buffer cache).
+    """
+    n = a.window - positive(a.window - r.length) * (a.window - r.length)
+    return bytes_of(r.dtype) * 2 * r.batch * n * a.n_kv_head * a.d_head
 
 
 def flops(a, r, products=4) -> dict:
@@ -186,3 +188,108 @@ def relative_positions(a) -> dict:
         "content_bias": d_query,
         "position_bias": d_query,
     }
+
+
+def forward(a, r) -> list[Node]:
+    """From the input, which lives already, to the output and all that backward needs: projections,
+    norms, rotation, core, a copy of its result token by token, the output projection.
+    """
+    held = saved(a, r)
+    size, n, math = bytes_of(r.dtype), tokens(r), int(r.attention == "math")
+    query, key = (size * n * heads * a.d_head for heads in (a.n_head, a.n_kv_head))
+    copied = (1 - (1 - math) * (1 - _turned(a))) * _apart(r, a.n_head) * query
+    turned = _turned(a) * (query + key)
+    dropped = math * (query + key + (1 - core.keeps_values(a, r)) * key + copied)
+    return [
+        (query + 2 * key + held["query_norm"] + held["key_norm"], 0),
+        *_turning(a, r, a.n_head),
+        *_turning(a, r, a.n_kv_head),
+        (0, turned),
+        *core.forward(a, r),
+        (copied, 0),
+        (size * n * a.d_model, dropped),
+    ]
+
+
+def _turning(a, r, n_head) -> list[Node]:
+    """Both halves of the turned channels, put together, beside sines, cosines and the angles."""
+    size, d_turned = bytes_of(r.dtype) * tokens(r) * n_head, _d_turned(a)
+    angles = ANGLE * r.length * d_turned
+    halves = size * d_turned
+    return times(_turned(a), [(size * a.d_head + _tables(a, r) + halves + angles, halves + angles)])
+
+
+def backward(a, r, given, others=0, is_first=0) -> list[Node]:
+    """From the gradient of the output, of which the last reader frees `given` bytes, to that of
+    the input. Where others (1 or 0) read it too, their gradient is there already. `is_first`: 1 if
+    it is what a layer that is computed again begins with.
+
+    Output, core, rotation; then value, key and query, each with its norm.
+    """
+    held = saved(a, r)
+    size, states = bytes_of(r.dtype), bytes_of(r.dtype) * tokens(r) * a.d_model
+    query = size * tokens(r) * a.n_head * a.d_head
+    output = size * a.n_head * a.d_head * a.d_model, size * a.output_bias * a.d_model, query
+    early = computed_again(r)
+    kept = states, early * (1 - is_first)
+    math, turned = int(r.attention == "math"), _turned(a)
+    queries, keys, values = (_apart(r, n) for n in (a.n_head, a.n_kv_head, a.n_kv_head))
+    # The product that gives the keys' gradient leaves it channel by channel.
+    by_channel = math * (1 - turned) * (1 - positive(a.n_head - a.n_kv_head))
+    # A norm's gradient lies as its input did.
+    written = int(a.qk_norm == "none") * (1 - (1 - math) * (1 - turned))
+    keys += by_channel * (positive(r.batch - 1) * positive(r.length - 1) - keys)
+    return [
+        *linear(*output, given, held["output"], early),
+        *core.backward(a, r),
+        *_rotation(a, r, a.n_kv_head),
+        *_rotation(a, r, a.n_head),
+        *_projection(a, r, a.n_kv_head, a.value_bias, math * values),
+        *times(others, added(states)),
+        *_head_norm(a, r, a.n_kv_head),
+        *_projection(a, r, a.n_kv_head, a.key_bias, written * keys),
+        *added(states),
+        *_head_norm(a, r, a.n_head),
+        *_projection(a, r, a.n_head, a.query_bias, written * queries, *kept),
+        *added(states),
+    ]
+
+
+def _rotation(a, r, n_head) -> list[Node]:
+    """Four products of halves; the turned channels put together; those that are not turned, and
+    theirs, each in a tensor of all channels; and the sum.
+    """
+    size, d_turned = bytes_of(r.dtype) * tokens(r) * n_head, _d_turned(a)
+    turned, whole = size * d_turned, size * a.d_head
+    in_part = positive(a.d_head - d_turned)
+    nodes = [
+        (2 * turned, turned + _tables(a, r)),
+        (whole, whole),
+        (in_part * whole, in_part * turned),
+        (whole, whole + in_part * whole + (1 - in_part) * turned),
+    ]
+    return times(_turned(a), nodes)
+
+
+def _projection(a, r, n_head, bias, copied, saved=0, early=0) -> list[Node]:
+    """The gradient of the heads, copied if it does not lie token by token, gives those of a matrix
+    and of the states.
+    """
+    size = bytes_of(r.dtype)
+    heads = size * tokens(r) * n_head * a.d_head
+    width, states = n_head * a.d_head, size * tokens(r) * a.d_model
+    gradients = size * width * a.d_model, size * bias * width, states
+    return [
+        (copied * heads, copied * heads),
+        *linear(*gradients, heads, saved, early),
+    ]
+
+
+def _head_norm(a, r, n_head) -> list[Node]:
+    if a.qk_norm == "none":
+        return []
+    size, width = bytes_of(r.dtype), n_head * a.d_head
+    of_scale = size * (a.norm_scale + a.qk_norm_bias)
+    of_scale *= a.d_head if a.qk_norm == "shared" else width
+    heads = size * tokens(r) * width
+    return [(heads + of_scale, heads + _norm_of_heads(a, r, n_head))]

@@ -1,10 +1,10 @@
 """Words read letter by letter: convolutions over characters in place of a table of words."""
 
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Architecture, Count
+from modelbudget.architecture import Architecture, Count, Depth
 
 
 class CharacterInputFields(Architecture):
@@ -12,12 +12,12 @@ class CharacterInputFields(Architecture):
     n_character: Count = Field(256, description="characters, the marks of word ends included")
     d_character: Count = Field(16, description="width of a character's embedding")
     n_filter: Count = Field(description="convolution filters of all spans together")
-    n_span: Count = Field(
+    n_span: Annotated[int, Field(ge=1, le=64)] = Field(
         description="spans of 1 to n_span characters; each has twice the filters of the one "
-        "before, only spans 1 and 2 have equally many"
+        "before, only spans 1 and 2 have equally many",
     )
     n_narrow: Count = Field(description="filters that span one character")
-    n_highway: Count = Field(2, description="highway layers between filters and projection")
+    n_highway: Depth = Field(2, description="highway layers between filters and projection")
 
     @model_validator(mode="after")
     def filters_double(self) -> Self:

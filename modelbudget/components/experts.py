@@ -1,14 +1,15 @@
 """A mixture of experts: a router sends each token through a few of many MLPs."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from modelbudget.architecture import Size
 from modelbudget.components import mlp
 from modelbudget.components.mlp import MLPFields
+from modelbudget.components.nodes import Node, added, linear, times
 from modelbudget.operations import positive
-from modelbudget.run import bytes_of, tokens
+from modelbudget.run import bytes_of, computed_again, tokens
 from modelbudget.terms import join
 
 INDEX = 8
@@ -16,7 +17,9 @@ INDEX = 8
 
 
 class ExpertsFields(MLPFields):
-    n_expert: Size = Field(0, description="routed experts in a layer")
+    n_expert: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0, description="routed experts in a layer"
+    )
     n_expert_per_token: Size = Field(0, description="routed experts that a token goes through")
     d_expert: Size = Field(0, description="hidden width of one routed expert")
     d_shared: Size = Field(
@@ -89,12 +92,14 @@ def saved(a, r, reads_alone=1) -> dict:
     size, n = bytes_of(r.dtype), tokens(r)
     pairs = n * a.n_expert_per_token
     states = size * n * a.d_model
+    rows = size * pairs * a.d_model
     routed = mlp.hidden(a, size * pairs * a.d_expert)
-    weighing = 2 * INDEX * pairs + size * pairs + 2 * size * pairs * a.d_model
+    weighing = 2 * INDEX * pairs + size * pairs + 2 * rows
     gate = a.shared_gate * (states + size * n)
     return {
         "router": reads_alone * states + size * n * a.n_expert + INDEX * pairs,
-        "up": size * pairs * a.d_model,
+        "gate": a.gated * rows,
+        "up": (1 - a.gated) * rows,
         "down": routed["down"],
         "": routed[""] + weighing + gate,
         **_shared(a, mlp.hidden(a, size * n * a.d_shared)),
@@ -110,3 +115,71 @@ def flops(a, r) -> dict:
         **_shared(a, mlp.flops(a, r, a.d_shared)),
         "shared_gate": a.shared_gate * 2 * tokens(r) * a.d_model,
     }
+
+
+def summed(a, r):
+    """Bytes of what lives at the end of forward but is not kept: zeros and their sum with what the
+    routed experts say, or that, what the shared ones say and both together; and the weights.
+    """
+    size = bytes_of(r.dtype) * tokens(r)
+    return size * (2 + positive(a.d_shared)) * a.d_model + size * a.n_expert_per_token
+
+
+def backward(a, r, given, reads_alone=1, others=0) -> list[Node]:
+    """From the gradient of the output, of which the last reader frees `given` bytes, to that of
+    the input, which is freed if nobody else needs it (`reads_alone`); where others (1 or 0) read
+    the input, their gradient is there already.
+    """
+    size, n = bytes_of(r.dtype), tokens(r)
+    pairs = n * a.n_expert_per_token
+    states, rows = size * n * a.d_model, size * pairs * a.d_model
+    weights, indices = size * pairs, INDEX * pairs
+    probabilities = size * n * a.n_expert
+    shared = positive(a.d_shared)
+    logit_bias, early = int(a.router_bias == "logit"), computed_again(r)
+    router = size * a.n_expert * a.d_model, size * logit_bias * a.n_expert, states
+    return [
+        *times(shared, _shared_backward(a, r, states)),
+        (rows, given + rows),  # to each pair its token's, and
+        (2 * rows, early * (rows + weights)),  # weighed
+        (weights, 2 * rows + (1 - early) * (rows + weights)),  # the weights'
+        (2 * weights, 2 * weights + indices),
+        *_routed_backward(a, r, rows),
+        (2 * states, states + rows + indices),
+        *times(shared, added(states)),
+        (2 * probabilities, probabilities + weights + indices),
+        (probabilities, 2 * probabilities),
+        *linear(*router, probabilities, reads_alone * states, early),
+        *added(states),
+        *times(others, added(states)),
+    ]
+
+
+def _routed_backward(a, r, rows) -> list[Node]:
+    """All experts at once; each product makes the gradients of its rows and of the whole stack."""
+    size = bytes_of(r.dtype)
+    inside = size * tokens(r) * a.n_expert_per_token * a.d_expert
+    matrix = size * a.n_expert * a.d_model * a.d_expert
+    of_down, of_product, of_bend = mlp.hidden_backward(a, inside)
+    up = matrix + size * a.n_expert * a.up_bias * a.d_expert + rows
+    return [
+        (matrix + size * a.n_expert * a.down_bias * a.d_model + inside, rows + of_down),
+        *of_product,
+        *times(a.gated, [(up, inside)]),
+        *of_bend,
+        (up, inside + rows),
+        *times(a.gated, added(rows)),
+    ]
+
+
+def _shared_backward(a, r, states) -> list[Node]:
+    """The gate's product, sigmoid and projection; and the MLP."""
+    weight, early = bytes_of(r.dtype) * tokens(r), computed_again(r)
+    gate = [
+        (2 * states, early * states),
+        (weight, (2 - early) * states),
+        (weight, 2 * weight),
+        *linear(bytes_of(r.dtype) * a.d_model, 0, states, weight, 0, 0),
+    ]
+    of_mlp = mlp.backward(a, r, a.shared_gate * states, 0, a.shared_gate, a.d_shared)
+    return [*times(a.shared_gate, gate), *of_mlp]

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Architecture, Count, Size
+from modelbudget.architecture import Architecture, Count, Parts, Size
 from modelbudget.components import norm
 from modelbudget.operations import positive
 from modelbudget.run import bytes_of, tokens
@@ -12,7 +12,7 @@ from modelbudget.run import bytes_of, tokens
 
 class LatentFields(Architecture):
     d_model: Count = Field(description="width of the residual stream")
-    n_head: Count = Field(description="query heads")
+    n_head: Parts = Field(description="query heads")
     q_lora_rank: Size = Field(0, description="width of the queries' latent; 0: none, one matrix")
     kv_lora_rank: Size = Field(0, description="width of the latent of keys and values")
     d_nope: Size = Field(0, description="channels of a query head that know no position")
@@ -45,6 +45,6 @@ def parameters(a) -> dict:
     }
 
 
-def cached(a, r) -> dict:
+def cached(a, r):
     """Bytes of the latent and of the one rotary key of each token (DeepSeek-AI 2024, §2.1.3)."""
-    return {"": bytes_of(r.dtype) * tokens(r) * (a.kv_lora_rank + a.d_rope)}
+    return bytes_of(r.dtype) * tokens(r) * (a.kv_lora_rank + a.d_rope)

@@ -4,11 +4,15 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.components import attention, mlp, norm
+from modelbudget.components import attention, dropout, experts, mlp, norm
 from modelbudget.components.attention import AttentionFields
 from modelbudget.components.mlp import MLPFields
+from modelbudget.components.nodes import Node, change, times
 from modelbudget.run import bytes_of, tokens
 from modelbudget.terms import join
+
+BEFORE, AFTER = ("pre", "both"), ("post", "output", "both")
+"""Where norms are placed before a part, and where after it."""
 
 
 class LayerFields(MLPFields, AttentionFields):
@@ -59,3 +63,88 @@ def shared_norm(a, one_norm) -> dict:
 def saved_of_second_norm(a, r):
     """Bytes of the norm before the MLP: a parallel layer's reads what attention's has saved."""
     return norm.saved(a, r) - a.parallel * bytes_of(r.dtype) * tokens(r) * a.d_model
+
+
+def saved(a, r, mixer: str, second: str):
+    """Bytes that one layer keeps for its backward pass, where nothing is computed again."""
+    read_alone = 1 - a.parallel * a.shared_norm
+    dropped = dropout.saved(a, r)
+    kept = sum(shared_norm(a, norm.saved(a, r)).values())
+    if mixer != "none":
+        values = sublayer(a, "", attention.saved(a, r), norm.saved(a, r))
+        kept += sum(values.values()) + dropped
+    if second != "none":
+        part_of = {"mlp": mlp.saved, "experts": experts.saved}[second]
+        values = sublayer(a, "", part_of(a, r, read_alone), saved_of_second_norm(a, r))
+        kept += sum(values.values()) + dropped
+    return kept
+
+
+def forward(a, r, mixer: str, second: str) -> list[Node]:
+    """From the input, which lives already, to all that backward needs.
+
+    Told are attention and the end of the layer, which alone may take more than backward does
+    later; of the rest, what stays.
+    """
+    states, masks = bytes_of(r.dtype) * tokens(r) * a.d_model, dropout.saved(a, r)
+    before, after = (int(a.norm_placement in words) for words in (BEFORE, AFTER))
+    nodes = []
+    if mixer != "none":
+        n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
+        nodes = [(n_norm * norm.saved(a, r), 0), *attention.forward(a, r)]
+    # The end runs, when it is computed again, up to what a dropout or a norm saves of it: the
+    # output, which experts sum up, and in a parallel layer attention's beside it; then dropout's,
+    # of which a CPU saves a factor before it multiplies.
+    runs = 1 - (1 - after) * (1 - r.dropout)
+    of_end = masks + after * norm.saved(a, r)
+    rest = saved(a, r, mixer, second) - states - change(nodes)
+    summed = experts.summed(a, r) if second == "experts" else states
+    output = runs * (states + a.parallel * states)
+    dropped = r.dropout * (1 - int(r.kernels == "cpu") * (1 - after)) * states + masks
+    return [
+        *nodes,
+        (0, of_end - rest),
+        (output + runs * (summed - states), runs * (summed - states)),
+        (dropped, output + dropped - of_end),
+    ]
+
+
+def backward(a, r, mixer: str, second: str) -> list[Node]:
+    """From the gradient of the layer's output to that of its input."""
+    two_norms = a.parallel * (1 - a.shared_norm)
+    shared = a.parallel * a.shared_norm
+    # Without a norm before it, a part reads the residual stream itself, whose gradient is there.
+    straight = int(a.norm_placement in ("post", "output"))
+    nodes = []
+    if second != "none":
+        of_output, given = _output(a, r)
+        part_of = {"mlp": mlp.backward, "experts": experts.backward}[second]
+        nodes += [*of_output, *part_of(a, r, given, 1 - shared, straight)]
+        nodes += times(1 - a.parallel, _input(a, r))
+    if mixer != "none":
+        of_output, given = _output(a, r)
+        nodes += [*of_output, *attention.backward(a, r, given, shared + straight, straight)]
+        nodes += times(two_norms, norm.backward(a, r, residual=1, others=1))
+        nodes += _input(a, r)
+    return nodes
+
+
+def _output(a, r) -> tuple[list[Node], object]:
+    """From the gradient of the residual stream to that of a part's output, and how much of it the
+    part has for itself: all, or nothing if it is the residual stream's own.
+    """
+    states = bytes_of(r.dtype) * tokens(r) * a.d_model
+    normed = {
+        "pre": [],
+        "post": norm.backward(a, r),
+        "output": norm.backward(a, r, given=0),
+        "both": norm.backward(a, r, given=0),
+    }[a.norm_placement]
+    own = int(a.norm_placement in ("output", "both"))
+    dropped = times(r.dropout, [(states, dropout.saved(a, r) + own * states)])
+    return [*normed, *dropped], (1 - (1 - own) * (1 - r.dropout)) * states
+
+
+def _input(a, r) -> list[Node]:
+    """The norm before a part, if there is one."""
+    return norm.backward(a, r, residual=1) if a.norm_placement in BEFORE else []

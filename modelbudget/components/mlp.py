@@ -5,7 +5,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from modelbudget.architecture import Architecture, Count
-from modelbudget.run import bytes_of, tokens
+from modelbudget.components.nodes import Node, added, linear, times
+from modelbudget.run import bytes_of, computed_again, tokens
 
 
 class MLPFields(Architecture):
@@ -68,3 +69,39 @@ def flops(a, r, d_ff=None) -> dict:
     d_ff = a.d_ff if d_ff is None else d_ff
     product = 2 * tokens(r) * a.d_model * d_ff
     return {"gate": a.gated * product, "up": product, "down": product}
+
+
+def backward(a, r, given, reads_alone=1, others=0, width=None) -> list[Node]:
+    """From the gradient of the output, of which the last reader frees `given` bytes, to that of
+    the input, which is freed if nobody else needs it (`reads_alone`); where others (1 or 0) read
+    the input, their gradient is there already.
+
+    Down; the gate's product; up, where there is a gate; the activation; the first projection.
+    """
+    d_ff = a.d_ff if width is None else width
+    size, early = bytes_of(r.dtype), computed_again(r)
+    states, inside = size * tokens(r) * a.d_model, size * tokens(r) * d_ff
+    matrix = size * a.d_model * d_ff
+    down = matrix, size * a.down_bias * a.d_model, inside
+    up = matrix, size * a.up_bias * d_ff, states
+    of_down, of_product, of_bend = hidden_backward(a, inside)
+    both = 1 - (1 - others) * (1 - a.gated)
+    return [
+        *linear(*down, given, of_down, early),
+        *of_product,
+        *times(a.gated, linear(*up, inside, 0, early)),
+        *times(a.gated * others, added(states)),
+        *of_bend,
+        *linear(*up, inside, reads_alone * states, early),
+        *times(both, added(states)),
+    ]
+
+
+def hidden_backward(a, inside) -> tuple[object, list[Node], list[Node]]:
+    """Between the projections, with hidden states of so many bytes: what down has saved, the
+    gate's product, the activation.
+    """
+    relu = int(a.activation == "relu")  # keeps its value, which down or the product reads too
+    product = [(2 * inside, (3 - relu) * inside)]
+    saved_of_down = (1 - relu * (1 - a.gated)) * inside
+    return saved_of_down, times(a.gated, product), [(inside, 2 * inside)]

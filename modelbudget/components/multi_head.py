@@ -5,12 +5,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from modelbudget.architecture import Architecture, Count
+from modelbudget.architecture import Architecture, Count, Parts
 
 
 class MultiHeadFields(Architecture):
     d_model: Count = Field(description="width of the residual stream")
-    n_head: Count = Field(description="heads, each with its own queries, keys and values")
+    n_head: Parts = Field(description="heads, each with its own queries, keys and values")
     d_head: Count = Field(description="width of one head's queries and keys")
     d_value: Count = Field(description="width of one head's values")
     attention_bias: bool = Field(True, description="all four projections add a bias")

@@ -5,7 +5,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from modelbudget.architecture import Architecture, Count
-from modelbudget.run import bytes_of, exact_bytes, tokens
+from modelbudget.components.nodes import Node, added, times
+from modelbudget.run import bytes_of, computed_again, exact_bytes, tokens
 
 
 class NormFields(Architecture):
@@ -51,3 +52,33 @@ def saved(a, r, width=None, vectors=None):
     statistics = {"layernorm": 2, "rmsnorm": 1}[a.norm] * exact_bytes(r.dtype) * vectors
     unscaled = int(a.norm == "rmsnorm" and r.kernels == "cpu") * a.norm_scale * states
     return states + statistics + unscaled
+
+
+def backward(a, r, given=1, residual=0, others=0) -> list[Node]:
+    """Gradients of input, scale and shift, from the gradient of the output, which is freed if
+    `given` is 1. With `residual` the input's is added to the gradient that the residual stream has
+    there. `others`: 1 if the input is kept for others.
+    """
+    states = bytes_of(r.dtype) * tokens(r) * a.d_model
+    of_scale = bytes_of(r.dtype) * parameters(a)
+    if a.norm == "rmsnorm" and r.kernels == "cpu":
+        return _composed(a, r, states, of_scale, given, residual, others)
+    freed = given * states + saved(a, r) - others * states
+    return [(states + of_scale, freed), *times(residual, added(states))]
+
+
+def _composed(a, r, states, of_scale, given, residual, others) -> list[Node]:
+    """RMSNorm, x / rms · scale, operation by operation: scale; quotient; rms; squares."""
+    rms = exact_bytes(r.dtype) * tokens(r)
+    of_quotient = 1 - (1 - given) * (1 - a.norm_scale)
+    early = computed_again(r)
+    scaled = [(2 * states, early * states), (of_scale, (2 - early) * states + given * states)]
+    return [
+        *times(a.norm_scale, scaled),
+        (2 * states + rms, states + of_quotient * states),
+        *times(residual, added(states)),
+        (3 * rms, 4 * rms),
+        (states, rms),
+        (3 * states, 4 * states - others * states),
+        *added(states),
+    ]

@@ -1,5 +1,6 @@
 """What an optimizer keeps beside the parameters."""
 
+from modelbudget.operations import largest
 from modelbudget.run import bytes_of
 from modelbudget.terms import Term, Terms
 
@@ -22,3 +23,18 @@ def states(r, trained: Terms, tensors: Terms) -> Terms:
         name: Term(each * term.each + count * tensors[name].each, term.instances)
         for name, term in trained.items()
     }
+
+
+def root(r, trained, neighbours: list[tuple]):
+    """Bytes that a step needs beside all that it works on: AdamW's root of the second moment, for
+    all parameters at once, or for each in turn: then it is divided, which makes it two, and the
+    one before is still there.
+
+    `neighbours`: numbers in each tensor, in the one before it, and whether it is there.
+    """
+    if r.optimizer != "adamw":
+        return 0
+    plain = bytes_of(r.dtype)
+    exact = plain + r.master_weights * (SINGLE - plain)
+    needs = (is_there * (2 * size + before) for size, before, is_there in neighbours)
+    return exact * (r.foreach * trained + (1 - r.foreach) * largest(*needs))

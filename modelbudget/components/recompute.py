@@ -15,7 +15,7 @@ def flops(a, r) -> dict[str, dict]:
     or the experts' outputs are weighed.
     """
     if r.recompute == "selective":
-        products = {"math": 2, "flash": 4}[r.attention]
+        products = {"math": 2, "flash": 4, "efficient": 4}[r.attention]
         return {"attention": {"core": attention.flops(a, r, products)["core"]}}
     if r.recompute == "full":
         again = 1 - int(a.norm_placement == "pre") * (1 - r.dropout)

@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from modelbudget.architecture import Architecture, Count
+from modelbudget.run import bytes_of
 
 
 class RecurrentFields(Architecture):
@@ -20,3 +21,8 @@ def parameters(a) -> dict:
         "hidden": a.d_model * a.d_hidden * a.d_hidden,
         "biases": a.d_model * 2 * a.d_hidden,
     }
+
+
+def cached(a, r):
+    """Bytes of the state of each cell."""
+    return bytes_of(r.dtype) * r.batch * a.d_model * a.d_hidden

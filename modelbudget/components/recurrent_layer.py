@@ -4,14 +4,15 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Architecture, Count
+from modelbudget.architecture import Architecture, Count, Depth
+from modelbudget.run import bytes_of
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
 class RecurrentLayerFields(Architecture):
     d_model: Count = Field(description="width of the token embedding: the first layer's input")
-    n_layer: Count = Field(description="recurrent layers, one on top of the other")
+    n_layer: Depth = Field(description="recurrent layers, one on top of the other")
     cell: Literal["rnn", "gru", "lstm"] = "lstm"
     d_hidden: Count = Field(description="cells of every layer but the last")
     d_last: Count = Field(description="cells of the last layer")
@@ -68,3 +69,12 @@ def parameters(a) -> dict:
         "hidden": gates * (from_before + a.hidden_bias * cells),
         "projection": a.projected * a.d_projection * cells,
     }
+
+
+def cached(a, r):
+    """Bytes of what each layer handed on last and, of an LSTM, of its cells (Hochreiter &
+    Schmidhuber 1997), all layers together.
+    """
+    cells = (a.n_layer - 1) * a.d_hidden + a.d_last
+    handed_on = a.projected * a.n_layer * a.d_projection + (1 - a.projected) * cells
+    return bytes_of(r.dtype) * r.batch * (handed_on + int(a.cell == "lstm") * cells)

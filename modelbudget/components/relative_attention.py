@@ -4,12 +4,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from modelbudget.architecture import Architecture, Count
+from modelbudget.architecture import Architecture, Count, Parts
 
 
 class RelativeAttentionFields(Architecture):
     d_model: Count = Field(description="width of the residual stream")
-    n_head: Count = Field(description="heads, each with its own queries, keys and values")
+    n_head: Parts = Field(description="heads, each with its own queries, keys and values")
     d_head: Count = Field(description="width of one head")
 
     derived: ClassVar[dict[str, str]] = {"d_head": "d_model / n_head"}

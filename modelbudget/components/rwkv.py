@@ -5,6 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from modelbudget.architecture import Architecture, Count
+from modelbudget.run import bytes_of, exact_bytes
 
 
 class RWKVFields(Architecture):
@@ -34,3 +35,12 @@ def channel(a) -> dict:
         "key": a.d_model * a.d_ff,
         "value": a.d_ff * a.d_model,
     }
+
+
+def cached(a, r) -> dict:
+    """Bytes of the token before, for each mixer, and over time of weighted values, weights and the
+    largest exponent, in at least single precision (Peng et al. 2023, appendix D).
+    """
+    before = bytes_of(r.dtype) * r.batch * a.d_model
+    sums = 3 * exact_bytes(r.dtype) * r.batch * a.d_model
+    return {"time": before + sums, "channel": before}

@@ -5,6 +5,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from modelbudget.architecture import Architecture, Count
+from modelbudget.run import bytes_of
 
 
 class SelectiveScanFields(Architecture):
@@ -35,3 +36,11 @@ def parameters(a) -> dict:
         "skip": a.d_inner,
         "output": a.d_inner * a.d_model,
     }
+
+
+def cached(a, r) -> dict:
+    """Bytes of the states of each channel, and of the tokens that the convolution spans (Gu & Dao
+    2023, §3.3 and their code).
+    """
+    channels = bytes_of(r.dtype) * r.batch * a.d_inner
+    return {"": channels * a.d_state, "convolution": channels * a.d_convolution}

@@ -4,13 +4,14 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Architecture, Count
+from modelbudget.architecture import Architecture, Count, Parts
+from modelbudget.run import bytes_of
 
 
 class StateSpaceDualFields(Architecture):
     d_model: Count = Field(description="width of the residual stream")
     d_inner: Count = Field(description="channels of the recurrence: n_head · d_head")
-    n_head: Count = Field(description="heads, each with one decay and one step")
+    n_head: Parts = Field(description="heads, each with one decay and one step")
     d_head: Count = Field(64, description="channels of one head")
     d_state: Count = Field(128, description="states of each channel")
     n_group: Count = Field(1, description="groups of heads; a group shares B, C and a norm")
@@ -51,3 +52,12 @@ def parameters(a) -> dict:
         "norm": a.d_inner,
         "output": a.d_inner * a.d_model,
     }
+
+
+def cached(a, r) -> dict:
+    """Bytes of d_state states for each channel, and of the tokens that the convolution spans, with
+    their B and C (Dao & Gu 2024, §7.1 and their code).
+    """
+    size = bytes_of(r.dtype) * r.batch
+    convolved = a.d_inner + 2 * a.n_group * a.d_state
+    return {"": size * a.d_inner * a.d_state, "convolution": size * convolved * a.d_convolution}

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Count, Size
+from modelbudget.architecture import Depth, Size
 from modelbudget.components import (
     attention,
     dropout,
@@ -22,21 +22,28 @@ from modelbudget.components import (
     recompute,
     recurrent,
     step,
+    use,
 )
+from modelbudget.components import tensors as tensors_in_order
 from modelbudget.components.embedding import FactorisedFields, HeadFields, PositionFields
 from modelbudget.components.experts import ExpertsFields
 from modelbudget.components.latent import LatentFields
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.pattern import instances, pattern
-from modelbudget.run import bytes_of, exact_bytes, tokens
+from modelbudget.operations import positive
+from modelbudget.run import MASKS, bytes_of, exact_bytes, tokens
 from modelbudget.terms import Terms, part, scaled, total
 
 NEEDS = {
+    "local": ("mixers", ("window",)),
     "experts": ("mlps", ("n_expert", "n_expert_per_token", "d_expert")),
     "latent": ("mixers", ("kv_lora_rank", "d_nope", "d_rope", "d_value")),
     "recurrent": ("mixers", ("d_hidden",)),
 }
 """What a part needs: the pattern that names it, and the sizes that are 0 without it."""
+
+ATTENTION = {"attention", "local"}
+"""Mixers that are attention, of all tokens or of those in a window."""
 
 
 class Decoder(
@@ -47,9 +54,12 @@ class Decoder(
     switches_of_run: ClassVar[tuple[str, ...]] = ("dropout", "recompute")
     remembers: ClassVar[bool] = True
 
-    n_layer: Count = Field(description="layers, each one mixer and one MLP")
-    mixers: pattern("attention", "latent", "recurrent", "none") = Field(
+    n_layer: Depth = Field(description="layers, each one mixer and one MLP")
+    mixers: pattern("attention", "local", "latent", "recurrent", "none") = Field(
         "attention", description="what mixes the positions in each layer, repeated over the layers"
+    )
+    window: Size = Field(
+        0, description="mixers: local: tokens that attention of that kind sees, itself included"
     )
     mlps: pattern("mlp", "experts", "none") = Field(
         "mlp", description="what follows in each layer, repeated over the layers"
@@ -80,7 +90,7 @@ class Decoder(
         given += [f"position: {self.position}"] * (
             self.position in ("alibi", "buckets", "relative")
         )
-        if given and "attention" not in self.mixers.split()[: self.n_layer]:
+        if given and not ATTENTION & set(self.mixers.split()[: self.n_layer]):
             raise ValueError(f"{given[0]} needs attention in mixers, which are {self.mixers!r}")
         return self
 
@@ -94,7 +104,7 @@ class Decoder(
                 f"d_rotary = {self.d_rotary} needs position: rotary and at most d_head = "
                 f"{self.d_head} channels; position: {self.position}"
             )
-        if self.position == "rotary" and turned % 2 and "attention" in self.mixers.split():
+        if self.position == "rotary" and turned % 2 and ATTENTION & set(self.mixers.split()):
             name = "d_rotary" if self.d_rotary else "d_head"
             raise ValueError(f"{name} = {turned} is odd; position: rotary turns pairs of channels")
         return self
@@ -135,20 +145,28 @@ class Decoder(
     def covered(quantity, a, r):
         """Training: attention without a mask of its own (ALiBi, T5's and relative positions, sinks
         have one), with MLPs or experts of any kind; recomputed layers end with one of these.
-        Caches: attention and latent attention.
+        Caches: all that can be remembered. No peaks where a window hides scores.
         """
         if quantity == "cache_bytes":
-            return 1
+            return int(a.position not in MASKS)
+        sees_all = 1
+        if "local" in a.mixers.split():
+            sees_all = positive(a.window - r.length + 1)
         if quantity == "peak_inference_bytes":
-            return 0
-        if not set(a.mixers.split()) <= {"attention", "none"}:
+            return use.covered(a, r) * sees_all * (1 - a.sinks)
+        if not set(a.mixers.split()) <= {*ATTENTION, "none"}:
             return 0
         if r.recompute == "full" and "none" in a.mlps.split():
             return 0
         if a.position not in ("none", "learned", "sinusoidal", "rotary"):
             return 0
-        steps = step.covered(a, r) if quantity == "peak_training_bytes" else 1
-        return steps * (1 - a.sinks)
+        if quantity == "peak_training_bytes":
+            return step.covered(a, r) * sees_all * (1 - a.sinks)
+        # Scores that a window hides are computed all the same; the mask is saved where a core is
+        # computed again.
+        if quantity == "flops_decode" or r.recompute == "selective":
+            return sees_all * (1 - a.sinks)
+        return 1 - a.sinks
 
     @staticmethod
     def gradient_bytes(a, r) -> Terms:
@@ -190,10 +208,10 @@ class Decoder(
     @staticmethod
     def flops_backward(a, r) -> Terms:
         """Each product again twice, for the gradients of both its factors, and what is computed
-        again. Flash attention always computes its scores again: five products instead of four
-        (Dao 2024, §3.1.2).
+        again. Flash and memory-efficient attention always compute their scores again: five products
+        instead of four (Dao 2024, §3.1.2).
         """
-        products = {"math": 4, "flash": 5}[r.attention]
+        products = {"math": 4, "flash": 5, "efficient": 5}[r.attention]
         parts = {
             "attention": attention.flops(a, r, products),
             "mlp": mlp.flops(a, r),
@@ -212,15 +230,14 @@ class Decoder(
         """The largest number of bytes that live at once, in each phase of the first and of the
         second step, which finds the optimizer's states in memory. Gradients are dropped after each.
         """
-        parameters = total(cls.parameters(a))
+        size, trained = bytes_of(r.dtype), total(parameters(a, experts.trained(a)))
         of_parameters, states = total(cls.parameter_bytes(a, r)), total(cls.optimizer_bytes(a, r))
-        copies = r.master_weights * exact_bytes(r.dtype) * parameters
-        loss = bytes_of(r.dtype)
+        copies = r.master_weights * exact_bytes(r.dtype) * trained
+        loss = size
         saved = of_parameters + total(cls.saved_bytes(a, r)) + loss
         tokens_and_targets = 2 * embedding.INDEX * tokens(r)
-        gradients = total(cls.gradient_bytes(a, r)) + copies
-        stepping = of_parameters + gradients + states + tokens_and_targets
-        stepping += step.optimizer(a, r, parameters)
+        stepping = of_parameters + size * trained + copies + states + tokens_and_targets
+        stepping += optimizer.root(r, trained, tensors_in_order.neighbours(a))
         peaks = {
             "first.forward_backward": step.forward_backward(a, r, saved + copies),
             "first.optimizer": stepping,
@@ -231,9 +248,24 @@ class Decoder(
 
     @staticmethod
     def cache_bytes(a, r) -> Terms:
-        """What attention remembers of `length` tokens."""
-        parts = {"attention": attention.cached(a, r), "latent": latent.cached(a, r)}
-        return assemble(a, {}, parts, 0)
+        """What the mixers remember of `length` tokens."""
+        layers = instances(a.mixers, a.n_layer)
+        held = {
+            "attention": {"attention": attention.cached(a, r)},
+            "local": {"attention.window": attention.cached_locally(a, r)},
+            "latent": {"latent": latent.cached(a, r)},
+            "recurrent": {"recurrent": recurrent.cached(a, r)},
+        }
+        parts = [part("layer", held[name], layers[name]) for name in held.keys() & layers.keys()]
+        return {component: term for terms in parts for component, term in terms.items()}
+
+    @classmethod
+    def peak_inference_bytes(cls, a, r) -> Terms:
+        """The largest number of bytes that live at once while the prompt is read, and while the
+        next token is computed.
+        """
+        held = total(cls.parameter_bytes(a, r)) + total(cls.cache_bytes(a, r))
+        return part("", use.peaks(a, r, held + embedding.INDEX * tokens(r)))
 
     @staticmethod
     def flops_decode(a, r) -> Terms:
@@ -293,6 +325,8 @@ def assemble(
     `dropped` what the dropout after a part holds.
     """
     layers = instances(a.mixers, a.n_layer) | instances(a.mlps, a.n_layer - a.n_dense_layer)
+    if "local" in layers:
+        layers["attention"] = layers.get("attention", 0) + layers.pop("local")
     layers["mlp"] = a.n_dense_layer + layers.get("mlp", 0)
     terms = around_layers(a, ends, one_norm)
     for name, values in parts.items():

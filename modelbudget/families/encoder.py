@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Count, Size
+from modelbudget.architecture import Count, Depth, Size
 from modelbudget.components import mlp, multi_head, norm, offset_position, words
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
@@ -21,8 +21,8 @@ class Encoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionFields, Word
     and a norm. `pooler` and `next_sentence` read the first token's state alone.
     """
 
-    n_layer: Count = Field(description="layers that a token passes through")
-    n_distinct: Count = Field(
+    n_layer: Depth = Field(description="layers that a token passes through")
+    n_distinct: Depth = Field(
         description="layers with parameters of their own; each is passed n_layer / n_distinct times"
     )
     position: Literal["learned", "rotary"] = "learned"

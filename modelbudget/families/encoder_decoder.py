@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Count
+from modelbudget.architecture import Count, Depth
 from modelbudget.components import mlp, multi_head, norm, offset_position, words
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
@@ -20,8 +20,8 @@ class EncoderDecoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionField
     Source and target share one token embedding.
     """
 
-    n_encoder_layer: Count = Field(description="layers of attention and MLP")
-    n_decoder_layer: Count = Field(description="layers of attention, cross-attention and MLP")
+    n_encoder_layer: Depth = Field(description="layers of attention and MLP")
+    n_decoder_layer: Depth = Field(description="layers of attention, cross-attention and MLP")
     position: Literal["sinusoidal", "learned", "buckets"] = Field(
         "sinusoidal", description="buckets: a bias for each range of distances and head, as in T5"
     )

@@ -1,6 +1,6 @@
 """Any class of Hugging Face's transformers: measured, without a formula."""
 
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -20,7 +20,7 @@ class HuggingFace(Architecture):
     config: str = Field(description="config.json, as text")
     n_vocab: Size = Field(0, description="words of the vocabulary")
     d_model: Size = Field(0, description="width of the residual stream")
-    n_layer: Size = Field(0, le=10_000, description="layers")
+    n_layer: Annotated[int, Field(ge=0, le=10_000)] = Field(0, description="layers")
     n_head: Size = Field(0, description="query heads")
     n_kv_head: Size = Field(0, description="key and value heads")
     d_head: Size = Field(0, description="width of one head")

@@ -1,8 +1,10 @@
 """The recurrent–transformer hybrid: small per-channel RNNs feed attention, then an MLP."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
-from modelbudget.architecture import Count
+from modelbudget.architecture import Depth
 from modelbudget.components import attention, embedding, mlp, norm, recurrent
 from modelbudget.components.attention import AttentionFields
 from modelbudget.components.embedding import HeadFields, TokenFields
@@ -17,7 +19,9 @@ class Hybrid(HeadFields, MLPFields, RecurrentFields, AttentionFields, TokenField
     Attention has two norms, one before the cells and one between the cells and its projections.
     """
 
-    n_layer: Count = Field(description="layers, each recurrent cells, attention and MLP")
+    remembers: ClassVar[bool] = True
+
+    n_layer: Depth = Field(description="layers, each recurrent cells, attention and MLP")
 
     @staticmethod
     def parameters(a) -> Terms:
@@ -31,6 +35,16 @@ class Hybrid(HeadFields, MLPFields, RecurrentFields, AttentionFields, TokenField
             **part("layer.norm", dict.fromkeys(norms, norm.parameters(a)), a.n_layer),
             **part("", {"head": embedding.head(a)}),
         }
+
+    @staticmethod
+    def covered(quantity, a, r):
+        return int(quantity == "cache_bytes")
+
+    @staticmethod
+    def cache_bytes(a, r) -> Terms:
+        """States of the cells, and keys and values of all tokens."""
+        held = {"recurrent": recurrent.cached(a, r), "attention": attention.cached(a, r)}
+        return part("layer", held, a.n_layer)
 
     def build(self):
         from modelbudget.modules.hybrid import HybridModel

@@ -1,6 +1,6 @@
 """Recurrent language models, over words as such or over words as letters."""
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,8 @@ from modelbudget.terms import Terms, part
 
 class RecurrentLM(RecurrentLayerFields, WordFields):
     """Token embedding, recurrent layers, head."""
+
+    remembers: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def tied_widths_agree(self) -> Self:
@@ -33,6 +35,14 @@ class RecurrentLM(RecurrentLayerFields, WordFields):
             **part("layer", recurrent_layer.parameters(a)),
             **part("", {"head": words.head(a, recurrent_layer.width(a))}),
         }
+
+    @staticmethod
+    def covered(quantity, a, r):
+        return int(quantity == "cache_bytes")
+
+    @staticmethod
+    def cache_bytes(a, r) -> Terms:
+        return part("", {"layer": recurrent_layer.cached(a, r)})
 
     def build(self):
         from modelbudget.modules.recurrent_lm import RecurrentLMModel

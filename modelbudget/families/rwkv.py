@@ -1,8 +1,10 @@
 """RWKV-4: a recurrent network that trains like a transformer."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
-from modelbudget.architecture import Count
+from modelbudget.architecture import Depth
 from modelbudget.components import norm, rwkv, words
 from modelbudget.components.norm import NormFields
 from modelbudget.components.rwkv import RWKVFields
@@ -13,7 +15,9 @@ from modelbudget.terms import Terms, part
 class RWKV(NormFields, RWKVFields, WordFields):
     """Every layer is a time mixer and a channel mixer, each behind a norm."""
 
-    n_layer: Count = Field(description="layers, each one time mixer and one channel mixer")
+    remembers: ClassVar[bool] = True
+
+    n_layer: Depth = Field(description="layers, each one time mixer and one channel mixer")
 
     @staticmethod
     def parameters(a) -> Terms:
@@ -27,6 +31,14 @@ class RWKV(NormFields, RWKVFields, WordFields):
             **part("norm", {"final": one_norm}),
             **part("", {"head": words.head(a, a.d_model)}),
         }
+
+    @staticmethod
+    def covered(quantity, a, r):
+        return int(quantity == "cache_bytes")
+
+    @staticmethod
+    def cache_bytes(a, r) -> Terms:
+        return part("layer", rwkv.cached(a, r), a.n_layer)
 
     def build(self):
         from modelbudget.modules.rwkv import RWKVModel

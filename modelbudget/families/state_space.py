@@ -1,8 +1,10 @@
 """State space language models: Mamba and Mamba-2."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
-from modelbudget.architecture import Count
+from modelbudget.architecture import Depth
 from modelbudget.components import norm, selective_scan, state_space_dual, words
 from modelbudget.components.norm import NormFields
 from modelbudget.components.selective_scan import SelectiveScanFields
@@ -14,12 +16,22 @@ from modelbudget.terms import Terms, part
 class SelectiveScan(NormFields, SelectiveScanFields, WordFields):
     """Mamba: every layer is a norm and a selective scan; there is no attention and no MLP."""
 
-    n_layer: Count = Field(description="layers, each one norm and one scan")
+    remembers: ClassVar[bool] = True
+
+    n_layer: Depth = Field(description="layers, each one norm and one scan")
 
     @staticmethod
     def parameters(a) -> Terms:
         """Gu & Dao 2023, §3.4."""
         return _parameters(a, selective_scan.parameters(a))
+
+    @staticmethod
+    def covered(quantity, a, r):
+        return int(quantity == "cache_bytes")
+
+    @staticmethod
+    def cache_bytes(a, r) -> Terms:
+        return part("layer.mixer", selective_scan.cached(a, r), a.n_layer)
 
     def build(self):
         from modelbudget.modules.state_space import SelectiveScanModel
@@ -30,12 +42,22 @@ class SelectiveScan(NormFields, SelectiveScanFields, WordFields):
 class StateSpaceDual(NormFields, StateSpaceDualFields, WordFields):
     """Mamba-2: as Mamba, with heads."""
 
-    n_layer: Count = Field(description="layers, each one norm and one scan")
+    remembers: ClassVar[bool] = True
+
+    n_layer: Depth = Field(description="layers, each one norm and one scan")
 
     @staticmethod
     def parameters(a) -> Terms:
         """Dao & Gu 2024, §7."""
         return _parameters(a, state_space_dual.parameters(a))
+
+    @staticmethod
+    def covered(quantity, a, r):
+        return int(quantity == "cache_bytes")
+
+    @staticmethod
+    def cache_bytes(a, r) -> Terms:
+        return part("layer.mixer", state_space_dual.cached(a, r), a.n_layer)
 
     def build(self):
         from modelbudget.modules.state_space import StateSpaceDualModel

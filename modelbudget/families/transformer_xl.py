@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from modelbudget.architecture import Count
+from modelbudget.architecture import Depth
 from modelbudget.components import adaptive, mlp, norm, relative_attention
 from modelbudget.components.adaptive import AdaptiveFields
 from modelbudget.components.mlp import MLPFields
@@ -14,7 +14,7 @@ from modelbudget.terms import Terms, part
 class TransformerXL(NormFields, MLPFields, RelativeAttentionFields, AdaptiveFields):
     """Every layer is attention and MLP, each followed by a norm of the sum."""
 
-    n_layer: Count = Field(description="layers, each one attention and one MLP")
+    n_layer: Depth = Field(description="layers, each one attention and one MLP")
 
     @staticmethod
     def parameters(a) -> Terms:

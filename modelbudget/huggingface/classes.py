@@ -34,6 +34,9 @@ class Translation:
     """Expressions of keys that must hold: what else the class allows has no formula here."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other spellings → key; dots lead into nested keys."""
+    mixers: str = ""
+    """Of a class with sliding windows: which layers have one, where `layer_types` is left out and
+    `sliding_window` is not null."""
     ignored: tuple[str, ...] = ()
     """Keys of this class that cannot change its count, beside those of `IGNORED`."""
     besides: Callable[[Any], Fields] = lambda a: {}
@@ -201,6 +204,8 @@ _SMALL_GEMMA = _GEMMA | {
     "num_key_value_heads": 4,
     "max_position_embeddings": 8192,
     "hidden_activation": "gelu_pytorch_tanh",
+    "sliding_window": 4096,
+    "layer_types": None,
 }
 _LATENT = {
     "settled": {**_LLAMA_LIKE, "mixers": "latent", "mlps": "experts"},
@@ -450,8 +455,10 @@ TRANSLATIONS: Mapping[str, Translation] = {
             "intermediate_size": 14336,
             "num_key_value_heads": 8,
             "max_position_embeddings": 131072,
+            "sliding_window": 4096,
         },
         _LLAMA_LIKE,
+        mixers="local",
     ),
     "MixtralForCausalLM": Translation(
         "mixtral",
@@ -556,13 +563,14 @@ TRANSLATIONS: Mapping[str, Translation] = {
     ),
     "Gemma2ForCausalLM": Translation(
         "gemma2", "decoder", _SMALL_GEMMA, {**_LLAMA_LIKE, "norm_placement": "both"},
-        ignored=("hidden_act",),
+        mixers="local attention", ignored=("hidden_act",),
     ),
     "Gemma3ForCausalLM": Translation(
         "gemma3_text",
         "decoder",
         _SMALL_GEMMA | {"vocab_size": 262208, "max_position_embeddings": 131072},
         {**_LLAMA_LIKE, "norm_placement": "both", "qk_norm": "shared"},
+        mixers="local local local local local attention",
     ),
     "Qwen2ForCausalLM": Translation(
         "qwen2",
@@ -796,10 +804,13 @@ TRANSLATIONS: Mapping[str, Translation] = {
             "num_local_experts": 128,
             "num_experts_per_tok": 4,
             "attention_bias": True,
+            "sliding_window": 128,
+            "layer_types": None,
         },
         {**_LLAMA_LIKE, **_yes("sinks", *UP_DOWN), "mlps": "experts", "router_bias": "logit"},
         {"intermediate_size": "d_expert"},
         aliases={"num_experts": "num_local_experts"},
+        mixers="local attention",
         ignored=("swiglu_\\w+", "experts_per_token", "initial_context_length"),
     ),
     "CohereForCausalLM": Translation(

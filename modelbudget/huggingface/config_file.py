@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from modelbudget.errors import InputError
+from modelbudget.files import read_text
 from modelbudget.huggingface import translate
 from modelbudget.huggingface.classes import TRANSLATIONS
 from modelbudget.mistakes import show
@@ -30,13 +31,13 @@ def read(path: Path) -> Configured:
         return Configured("hugging-face", unknown.fields_of(config), None)
     except ValueError as error:
         raise InputError([f"{path}: {line}" for line in str(error).splitlines()]) from None
+    except RecursionError:
+        raise InputError([f"{path}: nested too deep"]) from None
 
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_each_key_once)
-    except OSError as error:
-        raise InputError([f"{path}: {error.strerror}"]) from None
+        config = json.loads(read_text(path), object_pairs_hook=_each_key_once)
     except (ValueError, RecursionError) as error:
         raise InputError([f"{path}: not readable as UTF-8 JSON: {error}"]) from None
     if not isinstance(config, dict):

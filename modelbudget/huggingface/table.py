@@ -22,4 +22,5 @@ def witness_table(found: list[Witness]) -> pl.DataFrame:
     """One row for each architecture and class, in the order given; see `Witness` for what the
     columns mean.
     """
-    return pl.DataFrame(found, SCHEMA, orient="row")
+    rows = [(w.architecture, w.kind, w.parameters, w.buffers, w.refusal) for w in found]
+    return pl.DataFrame(rows, SCHEMA, orient="row")

@@ -14,6 +14,8 @@ from modelbudget.huggingface.classes import IGNORED, MEANING, TRANSLATIONS, Tran
 from modelbudget.mistakes import show
 
 ABSENT = object()
+LAYER_TYPES = {"full_attention": "attention", "sliding_attention": "local"}
+"""What a config calls a layer's attention, in our words."""
 PADDED = "vocab_multiple * ceil(n_vocab / vocab_multiple)"
 """Configs count the rows of the padded vocabulary."""
 
@@ -47,6 +49,8 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
             fields |= _size(meaning, key, value, mistakes)
         elif meaning is not None:
             fields |= _chosen(meaning, key, value, mistakes)
+    if translation.mixers:
+        fields |= _windows(translation, values, mistakes)
     if not mistakes:
         fields |= _computed(translation, values, mistakes)
     if mistakes:
@@ -72,6 +76,8 @@ def config_of(name: str, a) -> dict[str, Any]:
         elif meaning is not None:
             fits = (v for v, fields in meaning.items() if fields.items() <= values.items())
             config[key] = next(fits, translation.defaults[key])
+        elif key == "sliding_window":
+            config[key] = a.window or None
     # Classes put their padding's row beyond a small vocabulary and then refuse it.
     return _nested(config | {"pad_token_id": 0} | dict(translation.besides(a)))
 
@@ -143,8 +149,26 @@ def _chosen(choice, key: str, value, mistakes: list[str]):
     return {}
 
 
+def _windows(translation: Translation, values: dict, mistakes: list[str]) -> dict:
+    """Which layers see a window alone, as the shortest pattern, and how wide it is."""
+    words = translation.mixers.split() if values["sliding_window"] else ["attention"]
+    types = values.get("layer_types")
+    if types and not isinstance(types, list):
+        mistakes.append(f"layer_types = {_as_json(types)}: must be a list")
+    elif types:
+        choice = {name: {"word": word} for name, word in LAYER_TYPES.items()}
+        found = [_chosen(choice, "layer_types", name, mistakes) for name in types]
+        words = [chosen.get("word", "") for chosen in found]
+    if "local" not in words:
+        return {}
+    periods = range(1, len(words) + 1)
+    period = next(p for p in periods if all(words[i] == words[i % p] for i in range(len(words))))
+    fields = _size("window", "sliding_window", values["sliding_window"], mistakes)
+    return fields | {"mixers": " ".join(words[:period])}
+
+
 def _as_json(value) -> str:
-    return {None: "null", (): "[]"}.get(value) or show(value)
+    return "null" if value is None else "[]" if value == () else show(value)
 
 
 def _computed(translation: Translation, values: dict, mistakes: list[str]) -> dict:

@@ -1,8 +1,8 @@
 """Classes without a formula: what a config.json asks for, built by the installed transformers.
 
-Nothing is fetched and no code of a model page is run: `auto_map` is taken out before the package
-sees the config. Importing this module imports transformers, which takes seconds; only files that
-need it do.
+Nothing is fetched and no code of a model page is run: what names code is taken out before the
+package sees the config. Importing this module imports transformers, which takes seconds; only
+files that need it do.
 """
 
 import json
@@ -28,13 +28,15 @@ SPELLINGS = {
 
 MOST = 2**24
 MOST_LAYERS = 10_000
-_MANY_MODULES = re.compile(r"\w*(layer|block|expert|depth|stage|repeat)\w*")
+_MANY_MODULES = re.compile(r"\w*(layer|block|expert|depth|stage|repeat)")
+_CODE = re.compile(r"auto_map|trust_remote_code|use_kernels?|kernel_config|\w*_implementation\w*")
+"""Keys that name code elsewhere: modules of a model page, kernels of a hub."""
 
 
 def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     """A config.json as fields of the family `hugging-face`. Raises ValueError."""
     kind = _class_of(config)
-    config = {key: value for key, value in config.items() if key != "auto_map"}
+    config = _without_code(config)
     mistakes = list(_absurd(config))
     if mistakes:
         raise ValueError("\n".join(mistakes))
@@ -70,6 +72,14 @@ def configuration(a):
 def build(a):
     """The model, on the current default device."""
     return getattr(transformers, a.kind)(configuration(a))
+
+
+def _without_code(config: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_code(value) if isinstance(value, dict) else value
+        for key, value in config.items()
+        if not _CODE.fullmatch(key)
+    }
 
 
 def _config_class(config: dict[str, Any]):
@@ -128,7 +138,10 @@ def _absurd(config: dict[str, Any]):
     for key, value in config.items():
         if isinstance(value, dict):
             yield from (f"{key}.{line}" for line in _absurd(value))
-        elif isinstance(value, int) and not any(re.fullmatch(p, key) for p in IGNORED):
-            most = MOST_LAYERS if _MANY_MODULES.fullmatch(key) else MOST
-            if value > most:
+        elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+            yield from _absurd({f"{key}[{i}]": item for i, item in enumerate(value)})
+        elif not any(re.fullmatch(p, key) for p in IGNORED):
+            most = MOST_LAYERS if _MANY_MODULES.match(key) else MOST
+            values = value if isinstance(value, list) else [value]
+            if any(isinstance(size, int) and size > most for size in values):
                 yield f"{key} = {show(value)}: must be at most {most:,}"

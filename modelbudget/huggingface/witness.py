@@ -5,7 +5,6 @@ values, nothing fetched, no code of a model page.
 """
 
 import logging
-import multiprocessing
 import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -21,15 +20,19 @@ from modelbudget.huggingface.classes import TRANSLATIONS
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import config_of, fields_of
 from modelbudget.measure.count import count
+from modelbudget.measure.workers import Failure, spread
 from modelbudget.mistakes import show
 
 log = logging.getLogger(__name__)
+TIMEOUT_S = 600
+"""A class that is not built in this time is given up."""
 
 
 class Witness(NamedTuple):
     """What a class holds for one architecture: unique parameters, and elements of buffers.
 
-    Both are None where the class cannot be that architecture, and `refusal` says why.
+    Both are None where the class cannot be that architecture, and `refusal` says why; or where
+    counting it `failed`.
     """
 
     architecture: str
@@ -37,17 +40,24 @@ class Witness(NamedTuple):
     parameters: int | None
     buffers: int | None
     refusal: str | None = None
+    failed: bool = False
 
 
 def witnesses(wanted: Iterable[tuple[Architecture, str]], n_workers: int) -> list[Witness]:
-    """Count the class of each architecture, equal ones once, in a pool of processes."""
+    """Count the class of each architecture, equal ones once, in several processes. One that dies
+    or hangs costs its class.
+    """
     distinct = list({(a.digest(), kind): (a, kind) for a, kind in wanted}.values())
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(distinct) // 8))
     log.info("%d classes, %d processes", len(distinct), n_workers)
-    # Fork after transformers is imported: a worker is ready at once instead of importing it again.
-    with multiprocessing.get_context("fork").Pool(n_workers, torch.set_num_threads, (1,)) as pool:
-        results = pool.imap(_witness_of_pair, distinct, chunksize=4)
-        return list(tqdm(results, total=len(distinct), unit="model", disable=None))
+    outcomes = spread(_witness_of_pair, distinct, n_workers, TIMEOUT_S)
+    found = dict(tqdm(outcomes, total=len(distinct), unit="model", disable=None))
+    return [
+        Witness(a.digest(), kind, None, None, f"not counted: {outcome.reason}", failed=True)
+        if isinstance(outcome := found[i], Failure)
+        else outcome
+        for i, (a, kind) in enumerate(distinct)
+    ]
 
 
 def witness(a: Architecture, kind: str) -> Witness:
@@ -98,4 +108,5 @@ def build(kind: str, config: dict[str, Any]) -> nn.Module:
 
 
 def _witness_of_pair(pair: tuple[Architecture, str]) -> Witness:
+    torch.set_num_threads(1)
     return witness(*pair)

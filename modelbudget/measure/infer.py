@@ -10,13 +10,19 @@ from modelbudget.measure.count import component_of
 from modelbudget.measure.kernels import kernels
 from modelbudget.measure.trace import Trace
 from modelbudget.measure.train import Values
-from modelbudget.modules.cache import caching
+from modelbudget.modules.cache import Cache, caching
 from modelbudget.run import Run
+from modelbudget.terms import join
+
+OF_TOKENS = {"flops_decode", "peak_inference_bytes"}
+"""Quantities that tokens must be read for; caches are there before the first."""
 
 
-def infer(model: nn.Module, run: Run) -> Values:
+def infer(model: nn.Module, run: Run, quantities: set[str]) -> Values:
     """Read a prompt of `length` tokens into caches that hold just as many, then compute the last
-    token once more from what they remember of the others.
+    token once more from what they remember of the others. (A recurrent state has it twice then,
+    which changes no size.) Where no quantity asks for more than the caches, these are made and
+    nothing is read.
 
     Bytes of the caches and operations of that token by component, peaks by phase.
     """
@@ -25,23 +31,32 @@ def infer(model: nn.Module, run: Run) -> Values:
     model.eval()
     with ExitStack() as stack:
         stack.enter_context(kernels(run.kernels, run.attention))
+        stack.callback(model.head.register_forward_pre_hook(last).remove)
         with trace.watching("setup"):
             caches = stack.enter_context(caching(model, run.batch, run.length))
             tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
+        held: Counter[str] = Counter()
+        for path, cache in caches.items():
+            n_bytes = sum(tensor.untyped_storage().nbytes() for tensor in cache.tensors)
+            held[component_of(join(path, cache.name, "weight"))] += n_bytes
+        values = {"cache_bytes": dict(+held), "peak_inference_bytes": {"setup": trace.peak}}
+        if not quantities & OF_TOKENS:
+            return values
         with trace.watching("prefill"):
             model(tokens)
         peaks = {"prefill": trace.peak}
         for cache in caches.values():
-            cache.length -= 1
+            if isinstance(cache, Cache):
+                cache.length -= 1
         with trace.watching("decode"):
-            model(tokens[:, -1:], run.length - 1)
+            model(tokens[:, -1:])
         peaks["decode"] = trace.peak
-        held: Counter[str] = Counter()
-        for path, cache in caches.items():
-            n_bytes = sum(tensor.untyped_storage().nbytes() for tensor in cache.tensors)
-            held[component_of(f"{path}.weight")] += n_bytes
-    return {
-        "cache_bytes": dict(held),
+    return values | {
         "flops_decode": dict(trace.flops["decode"]),
         "peak_inference_bytes": peaks,
     }
+
+
+def last(_, states: tuple):
+    """The states that the head reads: those of the last token, copied out of all."""
+    return tuple(x[:, -1:].clone() for x in states)

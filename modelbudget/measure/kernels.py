@@ -18,7 +18,8 @@ RMS_NORM = F.rms_norm
 def kernels(whose: str, attention: str):
     """Inside this context attention, norms and dropout run as the words of a run say.
 
-    whose: `gpu` or `cpu`; attention: `math` (scores written out) or `flash` (Dao et al. 2022).
+    whose: `gpu` or `cpu`; attention: `math` (scores written out), `flash` (Dao et al. 2022) or
+    `efficient` (Rabe & Staats 2021), which a CPU does not have.
     Raises ValueError where a mask meets a kernel that takes none.
 
     Functions are replaced by name and not by a TorchFunctionMode, which is not active where the
@@ -29,6 +30,7 @@ def kernels(whose: str, attention: str):
         ("cpu", "math"): attention_math,
         ("gpu", "flash"): attention_flash,
         ("cpu", "flash"): attention_flash_cpu,
+        ("gpu", "efficient"): attention_efficient,
     }
     replaced = {"scaled_dot_product_attention": attend[whose, attention]}
     if whose == "gpu":
@@ -62,8 +64,7 @@ def attention_math_gpu(
         seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
         attn_mask = torch.zeros_like(seen, dtype=exact).masked_fill_(~seen, -torch.inf)
     if enable_gqa:
-        n_repeat = q.shape[-3] // k.shape[-3]
-        k, v = k.repeat_interleave(n_repeat, -3), v.repeat_interleave(n_repeat, -3)
+        k, v = repeated(q, k, v)
     scores = q @ (k.transpose(-2, -1) * scale)
     if attn_mask is not None:
         scores = scores.add_(attn_mask)
@@ -87,9 +88,27 @@ def attention_flash_cpu(
     return kernel(q, k, v, dropout_p, is_causal, scale=scale)[0]
 
 
+def attention_efficient(
+    q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+):
+    """It knows no groups of heads, and keeps the logarithms of sums for a backward pass alone."""
+    refuse(attn_mask)
+    if enable_gqa:
+        k, v = repeated(q, k, v)
+    keeps_sums = torch.is_grad_enabled()
+    kernel = aten._scaled_dot_product_efficient_attention
+    return kernel(q, k, v, None, keeps_sums, dropout_p, is_causal, scale=scale)[0]
+
+
+def repeated(q, k, v) -> tuple:
+    """Keys and values once for each query head."""
+    n_repeat = q.shape[-3] // k.shape[-3]
+    return k.repeat_interleave(n_repeat, -3), v.repeat_interleave(n_repeat, -3)
+
+
 def refuse(mask) -> None:
     if mask is not None:
-        raise ValueError("attention: flash takes no mask; allowed: attention: math")
+        raise ValueError("a fused kernel of attention takes no mask; allowed: attention: math")
 
 
 def rms_norm(x, normalized_shape, weight=None, eps=None):

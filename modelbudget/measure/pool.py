@@ -156,7 +156,7 @@ def _look(
     counts = count(model)
     if device != "meta" and (trains(asked) or is_used(asked)):
         initialise(model)
-    used = infer(model, run) if is_used(asked) else {}
+    used = infer(model, run, asked) if is_used(asked) else {}
     trained = train(model, run, asked) if trains(asked) else {}
     return counts, used | trained
 

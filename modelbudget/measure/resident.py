@@ -19,13 +19,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from modelbudget.architecture import Architecture
 from modelbudget.measure.build import build
-from modelbudget.measure.kernels import kernels
-from modelbudget.measure.optimizer import Optimizer
-from modelbudget.measure.train import Values, switch
+from modelbudget.measure.train import Values, two_steps
 from modelbudget.measure.workers import death
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.run import Run
@@ -112,20 +109,6 @@ def built(architecture: Architecture, run: Run, device: str) -> nn.Module:
             for parameter in model.parameters():
                 parameter.fill_(0.01)
     return model
-
-
-def two_steps(model: nn.Module, run: Run) -> None:
-    """Train as `modelbudget.measure.train` does, unwatched."""
-    switch(model, run)
-    model.train()
-    optimizer = Optimizer(model, run)
-    tokens = torch.zeros(run.batch, run.length, dtype=torch.long)
-    targets = torch.zeros_like(tokens)
-    for _ in range(2):
-        with kernels(run.kernels, run.attention):
-            loss = F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
-            loss.backward()
-        optimizer.step()
 
 
 def of_training(architecture: Architecture, run: Run) -> Values:

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from modelbudget.modules.cache import Cache, Window
 from modelbudget.modules.core import Core
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import causal, rotate, shift, sinusoids
@@ -13,10 +14,12 @@ class Attention(nn.Module):
     """States (batch, length, d_model) to states of the same shape.
 
     `bias`, if given, is added to the scores: (n_head, length, length), with its own causal mask.
+    With a `window` a token sees itself and the window − 1 before it, else all of them.
     """
 
-    def __init__(self, a, position: str = "none"):
+    def __init__(self, a, position: str = "none", window: int = 0):
         super().__init__()
+        self.window = window
         self.n_head, self.n_kv_head, self.d_head = a.n_head, a.n_kv_head, a.d_head
         # n_head · d_head need not be d_model: PaLM 540B has 48 · 256 = 12,288 of 18,432.
         d_query, d_key = a.n_head * a.d_head, a.n_kv_head * a.d_head
@@ -25,7 +28,6 @@ class Attention(nn.Module):
         self.value = nn.Linear(a.d_model, d_key, bias=a.value_bias)
         self.output = nn.Linear(d_query, a.d_model, bias=a.output_bias)
         self.core = Core()
-        self.cached = [(a.n_kv_head, a.d_head)] * 2
         self.cache = None
         self.query_norm = make_head_norm(a, a.n_head)
         self.key_norm = make_head_norm(a, a.n_kv_head)
@@ -52,15 +54,17 @@ class Attention(nn.Module):
             start = self.cache.length if self.cache else 0
             q, k = rotate(q, self.d_rotary, start), rotate(k, self.d_rotary, start)
         if self.cache:
-            if bias is not None or self.relative or self.sinks is not None:
+            if bias is not None or self.relative:
                 raise ValueError("no cache where something is added to the scores")
             k, v = self.cache.append(k, v)
         if self.relative:
             bias = self.distance_scores(q, x) + causal(x.shape[1], x)
             q = q + self.content_bias
+        if 0 < self.window < x.shape[1]:
+            near = causal(x.shape[1], x, self.window)
+            bias = near if bias is None else bias + near
         if self.sinks is not None:
-            bias = causal(x.shape[1], x) if bias is None else bias
-            k, v, bias = self.with_sinks(k, v, bias)
+            k, v, bias = self.with_sinks(q, k, v, bias)
         y = self.core(q, k, v, bias)
         return self.output(y.transpose(1, 2).flatten(2))
 
@@ -80,8 +84,19 @@ class Attention(nn.Module):
         scores = (q + self.position_bias) @ distance.transpose(-1, -2)
         return shift(scores) * self.d_head**-0.5
 
-    def with_sinks(self, k, v, bias):
+    def remember(self, batch: int, length: int, like) -> Cache:
+        """Keys and values, of all tokens or of those in the window."""
+        widths = [(self.n_kv_head, self.d_head)] * 2
+        if self.window:
+            return Window(widths, batch, length, like, self.window)
+        return Cache(widths, batch, length, like)
+
+    def with_sinks(self, q, k, v, bias):
         """One more key that every query of a head scores the same, and whose value is zero."""
+        if bias is None and q.shape[2] > 1:
+            bias = causal(q.shape[2], q)
+        elif bias is None:
+            bias = q.new_zeros(1, k.shape[2])
         k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
         bias = bias.expand(*bias.shape[:-3], self.n_head, *bias.shape[-2:])
         sinks = self.sinks[:, None, None].expand(*bias.shape[:-1], 1)

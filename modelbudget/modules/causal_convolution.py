@@ -1,7 +1,10 @@
 """A convolution for each channel that sees only what came before."""
 
+import torch
 from torch import nn
 from torch.nn import functional as F
+
+from modelbudget.modules.cache import State
 
 
 class CausalConvolution(nn.Conv1d):
@@ -9,7 +12,16 @@ class CausalConvolution(nn.Conv1d):
 
     def __init__(self, n_channel: int, span: int):
         super().__init__(n_channel, n_channel, span, groups=n_channel)
+        self.cache = None
+
+    def remember(self, batch: int, length: int, like) -> State:
+        """The last `span` tokens: one more than the next needs, as Mamba's authors keep them."""
+        return State([(self.in_channels, self.kernel_size[0])], batch, like)
 
     def forward(self, x):
-        padded = F.pad(x.transpose(1, 2), (self.kernel_size[0] - 1, 0))
-        return super().forward(padded).transpose(1, 2)
+        span, x = self.kernel_size[0], x.transpose(1, 2)
+        if not self.cache:
+            return super().forward(F.pad(x, (span - 1, 0))).transpose(1, 2)
+        seen = torch.cat((self.cache.tensors[0], x), dim=-1)
+        self.cache.keep(seen[..., -span:])
+        return super().forward(seen[..., 1:]).transpose(1, 2)

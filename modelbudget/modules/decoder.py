@@ -25,8 +25,8 @@ class DecoderModel(nn.Module):
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
         self.head = Head(a, self.embedding.token, a.d_emb)
 
-    def forward(self, tokens, start: int = 0):
-        x = self.dropout(self.embedding(tokens, start))
+    def forward(self, tokens):
+        x = self.dropout(self.embedding(tokens))
         if "embedding" in self.norm:
             x = self.norm["embedding"](x)
         bias = self.embedding.bias(x)

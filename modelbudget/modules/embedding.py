@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from modelbudget.modules.cache import Cache
 from modelbudget.modules.position import DistanceBuckets, alibi, causal, sinusoids
 
 
@@ -35,17 +36,23 @@ class Embedding(nn.Module):
         elif a.position == "buckets":
             self.position = DistanceBuckets(a.n_bucket, a.n_head)
         self.offset = a.position_offset
+        self.cache = None
 
-    def forward(self, tokens, start: int = 0):
+    def remember(self, batch: int, length: int, like) -> Cache:
+        """How many tokens there were: the place of the next."""
+        return Cache([], batch, length, like)
+
+    def forward(self, tokens):
         x = self.token(tokens)
         if self.projection is not None:
             x = self.projection(x)
         length = tokens.shape[1]
+        start = self.cache.advance(length) if self.cache else 0
         if self.kind == "learned":
             places = torch.arange(start, start + length, device=tokens.device)
             x = x + self.position(self.offset + places)
         elif self.kind == "sinusoidal":
-            x = x + sinusoids(start + length, x.shape[2], x)[start:]
+            x = x + sinusoids(length, x.shape[2], x, start)
         return x
 
     def bias(self, x):

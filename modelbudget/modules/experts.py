@@ -36,6 +36,40 @@ class Router(nn.Module):
         return weights.gather(-1, chosen), chosen
 
 
+class Grouped(torch.autograd.Function):
+    """Rows times one matrix for each expert, plus its bias: the first `loads[0]` rows belong to
+    the first expert, and so on.
+
+    As a GPU's grouped product does, backward writes each expert's gradient into its place in the
+    stack's. Autograd of an indexed stack would make a gradient of the whole stack for each expert.
+    """
+
+    @staticmethod
+    def forward(ctx, rows, weight, bias, loads: list[int]):
+        ctx.save_for_backward(rows, weight)
+        ctx.loads = loads
+        out = rows.new_empty(len(rows), weight.shape[1])
+        for i, (part, place) in enumerate(zip(rows.split(loads), out.split(loads), strict=True)):
+            if bias is None:
+                torch.mm(part, weight[i].t(), out=place)
+            else:
+                torch.addmm(bias[i], part, weight[i].t(), out=place)
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient):
+        rows, weight = ctx.saved_tensors
+        of_rows, of_weight = torch.empty_like(rows), torch.empty_like(weight)
+        of_bias = weight.new_empty(weight.shape[:2]) if ctx.needs_input_grad[2] else None
+        parts = (tensor.split(ctx.loads) for tensor in (rows, gradient, of_rows))
+        for i, (part, of_part, place) in enumerate(zip(*parts, strict=True)):
+            torch.mm(of_part, weight[i], out=place)
+            torch.mm(of_part.t(), part, out=of_weight[i])
+            if of_bias is not None:
+                torch.sum(of_part, 0, out=of_bias[i])
+        return of_rows, of_weight, of_bias, None
+
+
 class ExpertLinear(nn.Module):
     """A linear layer for each expert, stacked: one tensor whatever the number of experts."""
 
@@ -49,8 +83,8 @@ class ExpertLinear(nn.Module):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
-    def forward(self, x, expert: int):
-        return F.linear(x, self.weight[expert], None if self.bias is None else self.bias[expert])
+    def forward(self, rows, loads: list[int]):
+        return Grouped.apply(rows, self.weight, self.bias, loads)
 
 
 class Experts(nn.Module):
@@ -75,19 +109,19 @@ class Experts(nn.Module):
         weights, chosen = self.router(tokens)
         order = chosen.flatten().argsort()  # (token, choice) pairs, by expert
         owner = order // chosen.shape[1]
-        parts = tokens[owner].split(self.loads(chosen))
-        outputs = [self.expert(i, part) for i, part in enumerate(parts) if len(part)]
-        weighted = torch.cat(outputs) * weights.flatten()[order].unsqueeze(1)
+        outputs = self.routed(tokens[owner], self.loads(chosen))
+        weighted = outputs * weights.flatten()[order].unsqueeze(1)
         y = torch.zeros_like(tokens).index_add(0, owner, weighted)
         if self.shared is not None:
             y = y + self.always(tokens)
         return y.view_as(x)
 
-    def expert(self, i: int, x):
-        hidden = self.up(x, i)
+    def routed(self, rows, loads: list[int]):
+        """What the experts say of rows that are sorted by expert."""
         if self.gate is None:
-            return self.down(self.activation(hidden), i)
-        return self.down(self.activation(self.gate(x, i)) * hidden, i)
+            return self.down(self.activation(self.up(rows, loads)), loads)
+        gate = self.activation(self.gate(rows, loads))
+        return self.down(gate * self.up(rows, loads), loads)
 
     def always(self, tokens):
         """What the shared experts say, weighed by their gate if they have one."""

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from modelbudget.modules.cache import Cache
 from modelbudget.modules.core import Core
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import rotate
@@ -36,7 +37,6 @@ class LatentAttention(nn.Module):
         self.kv_norm = make_norm(a, a.kv_lora_rank)
         self.kv_up = nn.Linear(a.kv_lora_rank, a.n_head * (a.d_nope + a.d_value), bias=False)
         self.core = Core()
-        self.cached = [(1, a.kv_lora_rank), (1, a.d_rope)]
         self.cache = None
         self.output = nn.Linear(a.n_head * a.d_value, a.d_model, bias=False)
 
@@ -54,6 +54,10 @@ class LatentAttention(nn.Module):
         k = torch.cat((k_nope, k_rope.expand(-1, self.n_head, -1, -1)), dim=-1)
         y = self.core(q, k, v)
         return self.output(y.transpose(1, 2).flatten(2))
+
+    def remember(self, batch: int, length: int, like) -> Cache:
+        """Latents and rotary keys."""
+        return Cache([(1, self.kv_lora_rank), (1, self.d_rope)], batch, length, like)
 
     def split(self, x, widths: tuple[int, int]):
         """(batch, length, n_head · sum) to two of (batch, n_head, length, width)."""

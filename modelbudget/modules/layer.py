@@ -21,16 +21,19 @@ PARTS = {
 class Layer(nn.Module):
     """States (batch, length, d_model) to states of the same shape.
 
-    The layer's parts bear the names of their kinds; `none` leaves one out. Where `recompute` is
+    The layer's parts bear the names of their kinds, `local` attention that of attention; `none`
+    leaves one out. Where `recompute` is
     set, all but the input is computed again in the backward pass instead of kept (Chen et al.
     2016).
     """
 
     def __init__(self, a, mixer: str = "attention", mlp: str = "mlp", position: str = "none"):
         super().__init__()
+        window = a.window if mixer == "local" else 0
+        mixer = "attention" if mixer == "local" else mixer
         self.parts = [name for name in (mixer, mlp) if name != "none"]
         for name in self.parts:
-            part = Attention(a, position) if name == "attention" else PARTS[name](a)
+            part = Attention(a, position, window) if name == "attention" else PARTS[name](a)
             self.add_module(name, part)
         self.parallel, self.placement = a.parallel, a.norm_placement
         names = ["shared"] if a.parallel and a.shared_norm else list(self.parts)

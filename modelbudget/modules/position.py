@@ -20,22 +20,24 @@ def rotate(x, d_rotary: int, start: int = 0):
     The pairs are channel i and i + d_rotary/2, as in Llama's published checkpoints.
     """
     turned, kept = x[..., :d_rotary], x[..., d_rotary:]
-    angle = angles(start + x.shape[-2], d_rotary, x.device)[start:]
+    angle = angles(x.shape[-2], d_rotary, x.device, start)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     first, second = turned.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin, kept), dim=-1)
 
 
-def sinusoids(length: int, d_model: int, like):
-    """(length, d_model): sines of each position, then cosines (Vaswani et al. 2017, §3.5)."""
-    angle = angles(length, d_model, like.device)
+def sinusoids(length: int, d_model: int, like, start: int = 0):
+    """(length, d_model): sines of each position, then cosines (Vaswani et al. 2017, §3.5), from
+    position `start` on.
+    """
+    angle = angles(length, d_model, like.device, start)
     return torch.cat((angle.sin(), angle.cos()[:, : d_model // 2]), dim=-1).to(like.dtype)
 
 
-def angles(length: int, n_channel: int, device):
+def angles(length: int, n_channel: int, device, start: int = 0):
     """(length, ⌈n_channel / 2⌉): position × frequency, wavelengths from 2π to 10,000 · 2π."""
     frequency = WAVELENGTH ** (-torch.arange(0, n_channel, 2, device=device) / n_channel)
-    return torch.outer(torch.arange(length, device=device), frequency)
+    return torch.outer(torch.arange(start, start + length, device=device), frequency)
 
 
 def distances(length: int, device):
@@ -44,9 +46,12 @@ def distances(length: int, device):
     return places[:, None] - places[None, :]
 
 
-def causal(length: int, like):
-    """The bias that hides all keys ahead of a query."""
-    hidden = distances(length, like.device) < 0
+def causal(length: int, like, window: int = 0):
+    """The bias that hides all keys ahead of a query, and those that lie `window` or more behind."""
+    distance = distances(length, like.device)
+    hidden = distance < 0
+    if window:
+        hidden = hidden | (distance >= window)
     return torch.zeros_like(hidden, dtype=like.dtype).masked_fill(hidden, -math.inf)
 
 

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from modelbudget.modules.cache import State
+
 
 class ChannelRNN(nn.Module):
     """d_model independent Elman cells, each one input and d_hidden states; (batch, length,
@@ -18,6 +20,11 @@ class ChannelRNN(nn.Module):
         self.input = nn.Parameter(torch.empty(a.d_model, a.d_hidden))
         self.hidden = nn.Parameter(torch.empty(a.d_model, a.d_hidden, a.d_hidden))
         self.biases = nn.Parameter(torch.empty(2, a.d_model, a.d_hidden))
+        self.cache = None
+
+    def remember(self, batch: int, length: int, like) -> State:
+        """The state of each cell."""
+        return State([tuple(self.input.shape)], batch, like)
 
     def reset_parameters(self):
         bound = self.input.shape[1] ** -0.5  # as torch.nn.RNN
@@ -25,11 +32,13 @@ class ChannelRNN(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, x):
-        state = x.new_zeros(*x[:, 0].shape, self.input.shape[1])  # (batch, d_model, d_hidden)
+        state = (self.cache or self.remember(len(x), 1, x)).tensors[0]
         bias = self.biases.sum(0)
         outputs = []
         for step in x.unbind(1):
             carried = torch.einsum("bdj,dij->bdi", state, self.hidden)
             state = torch.tanh(step.unsqueeze(-1) * self.input + carried + bias)
             outputs.append(state.mean(-1))
+        if self.cache:
+            self.cache.keep(state)
         return torch.stack(outputs, dim=1)

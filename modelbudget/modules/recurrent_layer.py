@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from modelbudget.modules.cache import State
+
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
@@ -21,15 +23,22 @@ class RecurrentLayer(nn.Module):
         self.hidden = nn.Linear(width, gates * n_cell, bias=a.hidden_bias)
         self.projection = nn.Linear(n_cell, width, bias=False) if a.projected else None
         self.width, self.n_cell, self.cell = width, n_cell, a.cell
+        self.cache = None
+
+    def remember(self, batch: int, length: int, like) -> State:
+        """What the layer handed on last and, of an LSTM, its cells."""
+        n_cell = self.n_cell if self.cell == "lstm" else 0
+        return State([(self.width,), (n_cell,)], batch, like)
 
     def forward(self, x):
-        state = x.new_zeros(x.shape[0], self.width)
-        cells = x.new_zeros(x.shape[0], self.n_cell)
+        state, cells = (self.cache or self.remember(len(x), 1, x)).tensors
         step = getattr(self, self.cell)
         states = []
         for below in self.input(x).unbind(1):
             state, cells = step(below, state, cells)
             states.append(state)
+        if self.cache:
+            self.cache.keep(state, cells)
         return torch.stack(states, dim=1)
 
     def rnn(self, below, state, cells):

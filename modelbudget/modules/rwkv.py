@@ -4,6 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from modelbudget.modules.cache import State
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.words import make_head
 
@@ -14,13 +15,21 @@ class Mixer(nn.Module):
     def __init__(self, d_model: int, n_mix: int):
         super().__init__()
         self.mix = nn.Parameter(torch.empty(n_mix, d_model))
+        self.cache = None
+
+    def remember(self, batch: int, length: int, like) -> State:
+        """The token before."""
+        return State([(self.mix.shape[1],)], batch, like)
 
     def reset_parameters(self):
         nn.init.uniform_(self.mix)
 
     def blend(self, x):
         """(batch, length, d_model) to n_mix blends of that shape."""
-        before = F.pad(x, (0, 0, 1, -1))
+        if self.cache:
+            before = torch.cat((self.cache.tensors[0].unsqueeze(1), x[:, :-1]), dim=1)
+        else:
+            before = F.pad(x, (0, 0, 1, -1))
         return [mix * x + (1 - mix) * before for mix in self.mix]
 
 
@@ -44,23 +53,41 @@ class TimeMixer(Mixer):
             self.decay.copy_(spread)
         nn.init.constant_(self.bonus, 0.3)
 
+    def remember(self, batch: int, length: int, like) -> State:
+        """The token before, and three sums."""
+        state = super().remember(batch, length, like)
+        state.tensors += sums(like.new_empty(batch, 1, len(self.decay)))
+        return state
+
     def forward(self, x):
         for_receptance, for_key, for_value = self.blend(x)
-        mixed = wkv(self.key(for_key), self.value(for_value), self.decay, self.bonus)
+        key, value = self.key(for_key), self.value(for_value)
+        before = self.cache.tensors[1:] if self.cache else sums(key)
+        mixed, after = wkv(key, value, self.decay, self.bonus, before)
+        if self.cache:
+            self.cache.keep(x[:, -1], *after)
         return self.output(torch.sigmoid(self.receptance(for_receptance)) * mixed)
 
 
-def wkv(key, value, decay, bonus):
+def sums(key) -> list:
+    """Weighted values, weights, and the largest exponent, before the first token: (batch, d_model)
+    each, in at least single precision.
+    """
+    exact = torch.promote_types(key.dtype, torch.float32)
+    none = torch.zeros_like(key[:, 0], dtype=exact)
+    return [none, none.clone(), torch.full_like(none, torch.finfo(exact).min)]
+
+
+def wkv(key, value, decay, bonus, before):
     """A weighted mean of all values so far (Peng et al. 2023, §3.1): weight exp(key), less by
     exp(decay) with each step back, and exp(key + bonus) for the present.
 
     key, value: (batch, length, d_model); decay, bonus: (d_model,). Sums are kept relative to the
-    largest exponent seen, so that nothing overflows.
+    largest exponent seen, so that nothing overflows, and in their own precision, as the authors'
+    kernel does. Returns the shape of key, and the sums after the last token.
     """
     loss = decay.exp()
-    weighted = torch.zeros_like(key[:, 0])
-    weights = torch.zeros_like(weighted)
-    largest = torch.full_like(weighted, torch.finfo(key.dtype).min)
+    weighted, weights, largest = before
     outputs = []
     for k, v in zip(key.unbind(1), value.unbind(1), strict=True):
         top = torch.maximum(largest, k + bonus)
@@ -70,7 +97,7 @@ def wkv(key, value, decay, bonus):
         past, present = torch.exp(largest - loss - top), torch.exp(k - top)
         weighted, weights = past * weighted + present * v, past * weights + present
         largest = top
-    return torch.stack(outputs, dim=1)
+    return torch.stack(outputs, dim=1).to(key.dtype), [weighted, weights, largest]
 
 
 class ChannelMixer(Mixer):
@@ -84,6 +111,8 @@ class ChannelMixer(Mixer):
 
     def forward(self, x):
         for_receptance, for_key = self.blend(x)
+        if self.cache:
+            self.cache.keep(x[:, -1])
         made = self.value(F.relu(self.key(for_key)).square())
         return torch.sigmoid(self.receptance(for_receptance)) * made
 

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from modelbudget.modules.cache import State
 from modelbudget.modules.causal_convolution import CausalConvolution
 
 EPSILON = 1e-6
@@ -23,6 +24,11 @@ class SelectiveScanMixer(nn.Module):
         self.output = nn.Linear(a.d_inner, a.d_model, bias=False)
         self.sizes = [a.d_step, a.d_state, a.d_state]
         self.inner_norm = a.inner_norm
+        self.cache = None
+
+    def remember(self, batch: int, length: int, like) -> State:
+        """d_state numbers for each channel."""
+        return State([tuple(self.decay.shape)], batch, like)
 
     def reset_parameters(self):
         """A = −1, −2, … in every channel (Gu & Dao 2023, §3.6: S4D-Real)."""
@@ -38,21 +44,23 @@ class SelectiveScanMixer(nn.Module):
         if self.inner_norm:
             parts = [F.rms_norm(y, y.shape[-1:], eps=EPSILON) for y in parts]
         step, write, read = parts
-        y = scan(x, F.softplus(self.step(step)), -self.decay.exp(), write, read)
+        state = (self.cache or self.remember(len(x), 1, x)).tensors[0]
+        y, state = scan(x, F.softplus(self.step(step)), -self.decay.exp(), write, read, state)
+        if self.cache:
+            self.cache.keep(state)
         return self.output((y + self.skip * x) * F.silu(gate))
 
 
-def scan(x, step, decay, write, read):
+def scan(x, step, decay, write, read, state):
     """h ← exp(step · decay) h + step · write · x;  y = read · h (Gu & Dao 2023, eq. 2a and 4).
 
     x, step: (batch, length, d_inner); decay: (d_inner, d_state); write, read: (batch, length,
-    d_state). Returns (batch, length, d_inner).
+    d_state); state: (batch, d_inner, d_state). Returns (batch, length, d_inner) and the last state.
     """
     kept = torch.exp(step.unsqueeze(-1) * decay)  # (batch, length, d_inner, d_state)
     written = (step * x).unsqueeze(-1) * write.unsqueeze(2)
-    state = torch.zeros_like(kept[:, 0])
     outputs = []
     for keep, new, out in zip(kept.unbind(1), written.unbind(1), read.unbind(1), strict=True):
         state = keep * state + new
         outputs.append(torch.einsum("bds,bs->bd", state, out))
-    return torch.stack(outputs, dim=1)
+    return torch.stack(outputs, dim=1), state

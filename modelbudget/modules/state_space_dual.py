@@ -4,6 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from modelbudget.modules.cache import State
 from modelbudget.modules.causal_convolution import CausalConvolution
 
 
@@ -24,6 +25,12 @@ class StateSpaceDualMixer(nn.Module):
         self.n_head, self.n_group = a.n_head, a.n_group
         self.from_input = [a.d_inner, d_convolved, a.n_head]
         self.from_convolution = [a.d_inner, d_shared, d_shared]
+        self.shape_of_state = (a.n_head, a.d_head, a.d_state)
+        self.cache = None
+
+    def remember(self, batch: int, length: int, like) -> State:
+        """A matrix of d_head × d_state for each head."""
+        return State([self.shape_of_state], batch, like)
 
     def reset_parameters(self):
         """A = −1, −2, … from head to head; steps near softplus(0)."""
@@ -38,7 +45,10 @@ class StateSpaceDualMixer(nn.Module):
         x, write, read = F.silu(self.convolution(x)).split(self.from_convolution, -1)
         x = x.unflatten(-1, (self.n_head, -1))
         write, read = (self.by_head(y) for y in (write, read))
-        y = scan(x, F.softplus(step + self.step), -self.decay.exp(), write, read)
+        state = (self.cache or self.remember(len(x), 1, x)).tensors[0]
+        y, state = scan(x, F.softplus(step + self.step), -self.decay.exp(), write, read, state)
+        if self.cache:
+            self.cache.keep(state)
         y = (y + self.skip.unsqueeze(-1) * x).flatten(2)
         return self.output(self.norm(y * F.silu(gate)))
 
@@ -60,17 +70,17 @@ class GroupedNorm(nn.RMSNorm):
         return F.rms_norm(groups, groups.shape[-1:]).flatten(-2) * self.weight
 
 
-def scan(x, step, decay, write, read):
+def scan(x, step, decay, write, read, state):
     """h ← exp(step · decay) h + step · x ⊗ write;  y = h · read (Dao & Gu 2024, eq. 1 and §2.4).
 
     x: (batch, length, n_head, d_head); step: (batch, length, n_head); decay: (n_head,); write,
-    read: (batch, length, n_head, d_state). Returns the shape of x.
+    read: (batch, length, n_head, d_state); state: (batch, n_head, d_head, d_state). Returns the
+    shape of x, and the last state.
     """
     kept = torch.exp(step * decay)[..., None, None]
     written = (step.unsqueeze(-1) * x).unsqueeze(-1) * write.unsqueeze(3)
-    state = torch.zeros_like(written[:, 0])  # (batch, n_head, d_head, d_state)
     outputs = []
     for keep, new, out in zip(kept.unbind(1), written.unbind(1), read.unbind(1), strict=True):
         state = keep * state + new
         outputs.append(torch.einsum("bhds,bhs->bhd", state, out))
-    return torch.stack(outputs, dim=1)
+    return torch.stack(outputs, dim=1), state

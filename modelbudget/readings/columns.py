@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import polars as pl
 
-from modelbudget.operations import ceil_div, larger, positive
+from modelbudget.operations import ceil_div, largest_of, positive
 
 
 def namespace(kind, fields: dict) -> SimpleNamespace:
@@ -21,9 +21,8 @@ def series(value, height: int) -> pl.Series:
     """What a formula gives as a column; one that names no column gives the same in all rows."""
     if isinstance(value, Column):
         return value.values
-    return pl.repeat(
-        value, height, dtype=pl.Float64 if isinstance(value, float) else pl.Int64, eager=True
-    )
+    dtype = pl.Float64 if isinstance(value, float) else pl.Int64
+    return pl.repeat(value, height, dtype=dtype, eager=True)
 
 
 class Column:
@@ -84,7 +83,10 @@ def _(x):
     return Column((x.values > 0).cast(pl.Int64))
 
 
-@larger.register(Column)
-def _(x, y):
-    y = series(y, len(x.values)) if isinstance(y, int) else y.values
-    return Column(x.values.zip_with(x.values > y, y))
+@largest_of.register(Column)
+def _(first, *others):
+    values = first.values
+    for other in others:
+        column = series(other, len(values))
+        values = values.zip_with(values > column, column)
+    return Column(values)

@@ -6,7 +6,7 @@ integers, not even on the way to its result.
 
 from types import SimpleNamespace
 
-from modelbudget.operations import ceil_div, larger, positive
+from modelbudget.operations import ceil_div, largest_of, positive
 from modelbudget.record import MAX_COUNT
 
 
@@ -83,7 +83,7 @@ def _(x):
     return Interval(int(x.low > 0), int(x.high > 0), x)
 
 
-@larger.register(Interval)
-def _(x, y):
-    low, high = _ends(y)
-    return Interval(max(x.low, low), max(x.high, high), x, y)
+@largest_of.register(Interval)
+def _(*values):
+    lows, highs = zip(*map(_ends, values), strict=True)
+    return Interval(max(lows), max(highs), *values)

@@ -8,7 +8,7 @@ sum that fits 64 bits is the same however it is arranged.
 from collections import Counter
 from types import SimpleNamespace
 
-from modelbudget.operations import ceil_div, larger, positive
+from modelbudget.operations import ceil_div, largest, largest_of, positive
 from modelbudget.readings.columns import Column
 
 Product = tuple[str, ...]
@@ -92,9 +92,9 @@ def _(x):
     return _part(positive, "positive", x)
 
 
-@larger.register(Polynomial)
-def _(x, y):
-    return _part(larger, "larger", x, y)
+@largest_of.register(Polynomial)
+def _(*values):
+    return _part(largest, "largest", *values)
 
 
 class Scheme:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import altair as alt
 from altair.expr.core import OperatorMixin
 
-from modelbudget.operations import ceil_div, larger, positive
+from modelbudget.operations import ceil_div, largest_of, positive
 
 
 def namespace(family, words: dict[str, str]) -> SimpleNamespace:
@@ -30,6 +30,6 @@ def _(x):
     return alt.expr.if_(x > 0, 1, 0)
 
 
-@larger.register(OperatorMixin)
-def _(x, y):
-    return alt.expr.max(x, y)
+@largest_of.register(OperatorMixin)
+def _(*values):
+    return alt.expr.max(*values)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import sympy
 from sympy.printing.mathml import MathMLPresentationPrinter
 
-from modelbudget.operations import ceil_div, larger, positive
+from modelbudget.operations import ceil_div, largest_of, positive
 from modelbudget.terms import Term
 
 
@@ -19,11 +19,13 @@ def namespace(family, words: dict[str, str], fixed: dict | None = None) -> Simpl
     return SimpleNamespace(**sizes, **words)
 
 
-def of_positive_sizes(expression):
-    """The expression as it is where no size is 0: what asks for a size's presence falls away."""
-    expression = sympy.sympify(expression)
-    return expression.subs(
-        {s: sympy.Symbol(s.name, integer=True, positive=True) for s in expression.free_symbols}
+def answered(expression, values: dict[str, int]):
+    """The expression with its questions whether a size is there (`positive`) answered for a model
+    of these sizes.
+    """
+    return sympy.sympify(expression).replace(
+        lambda part: isinstance(part, sympy.Piecewise),
+        lambda part: part.subs({symbol: values[symbol.name] for symbol in part.free_symbols}),
     )
 
 
@@ -97,6 +99,7 @@ def _(x):
     return sympy.Piecewise((1, x > 0), (0, True))
 
 
-@larger.register(sympy.Basic)
-def _(x, y):
-    return sympy.Max(x, y)
+@largest_of.register(sympy.Basic)
+def _(*values):
+    # To compare hundreds of long sums in pairs, as evaluation would, takes minutes.
+    return sympy.Max(*values, evaluate=False)

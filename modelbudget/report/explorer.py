@@ -38,6 +38,8 @@ QUANTITIES = {
     STATES: "bytes of these three",
     "cache_bytes": "bytes of the cache",
 }
+ATTENTION = "indexof(mixers, 'attention') >= 0 || indexof(mixers, 'local') >= 0"
+"""Whether there is any, of all tokens or of those in a window."""
 FREE = "mlps"
 """The word that can be exchanged: a plain MLP for experts, and back."""
 NEW_EXPERTS = {"n_expert": 8, "n_expert_per_token": 2, "d_expert": "d_ff"}
@@ -97,8 +99,7 @@ def rules() -> list[Rule]:
         ),
         *(
             Rule(
-                f"position == 'rotary' && {turned} && {name} % 2 && "
-                "indexof(mixers, 'attention') >= 0",
+                f"position == 'rotary' && {turned} && {name} % 2 && ({ATTENTION})",
                 f"{name} = {{{name}}} is odd; position: rotary turns pairs of channels",
             )
             for name, turned in (("d_rotary", "d_rotary"), ("d_head", "!d_rotary"))
@@ -115,7 +116,7 @@ def rules() -> list[Rule]:
     ]
     of_attention = [
         Rule(
-            f"{name} && indexof(mixers, 'attention') < 0",
+            f"{name} && !({ATTENTION})",
             f"{name} = true needs attention in mixers, which are '{{mixers}}'",
         )
         for name in ("query_bias", "key_bias", "value_bias", "output_bias", "sinks")

@@ -9,53 +9,66 @@ from modelbudget.families import families
 from modelbudget.readings import symbols
 from modelbudget.report import tables
 from modelbudget.report.specs import variable_of_group
+from modelbudget.run import Run
 from modelbudget.terms import Term, Terms
 
 _COLUMNS = ("component", "formula", "predicted", "counted", "share")
 
 
-def formulas(point: dict, varying=()) -> Terms:
+def formulas(point: dict, quantity: str = "parameters", varying=()) -> Terms:
     """Terms of a row of points.parquet over symbols for its sizes; what says which parts the
-    model has is put in, unless it is one of `varying`.
+    model has, and how it runs, is put in, unless it is one of `varying`.
     """
     family = families()[point["family"]]
-    words = {name: point[name] for name in family.words()}
-    settled = symbols.settled(family, point)
-    named = symbols.namespace(family, words, {n: v for n, v in settled.items() if n not in varying})
+    a, r = (
+        symbols.namespace(
+            kind,
+            {name: point[name] for name in kind.words()},
+            {n: v for n, v in symbols.settled(kind, point).items() if n not in varying},
+        )
+        for kind in (family, Run)
+    )
+    terms = family.parameters(a) if quantity == "parameters" else getattr(family, quantity)(a, r)
     return {
-        name: Term(symbols.of_positive_sizes(term.each), symbols.of_positive_sizes(term.instances))
-        for name, term in family.parameters(named).items()
+        name: Term(symbols.answered(term.each, point), symbols.answered(term.instances, point))
+        for name, term in terms.items()
     }
 
 
-def component_rows(point: dict, comparison: pl.DataFrame, with_numbers: bool = False) -> list[dict]:
-    """One row for each component of a point's parameters, in the order of its formulas.
+def component_rows(
+    point: dict,
+    comparison: pl.DataFrame,
+    quantity: str = "parameters",
+    with_numbers: bool = False,
+) -> list[dict]:
+    """One row for each component of a quantity of a point, in the order of its formulas.
 
     `comparison` holds the rows of this point. `with_numbers` adds, below each formula, its numbers.
     """
-    terms = formulas(point)
-    sizes = {name: point[name] for name in families()[point["family"]].sizes()}
     found = {
         row["component"]: row
-        for row in comparison.filter(pl.col("quantity") == "parameters").iter_rows(named=True)
+        for row in comparison.filter(pl.col("quantity") == quantity).iter_rows(named=True)
     }
+    known = any(row["formula"] for row in found.values())
+    terms = formulas(point, quantity) if known else {}
     order = [name for name in terms if name in found] + [n for n in found if n not in terms]
     total = sum(row["measured"] or 0 for row in found.values())
     return [
-        _row(found[name], terms.get(name), sizes if with_numbers else None, total) for name in order
+        _row(found[name], terms.get(name), point if with_numbers else None, total) for name in order
     ]
 
 
-def _row(row: dict, term: Term | None, sizes: dict | None, total: int) -> dict:
+def _row(row: dict, term: Term | None, values: dict | None, total: int) -> dict:
     shown = term is not None and bool(row["predicted"])
     formula = symbols.to_mathml(term) if shown else ""
-    if shown and sizes:
-        formula += f'<span class="put-in">= {symbols.to_mathml(term, sizes)}</span>'
+    if shown and values:
+        formula += f'<span class="put-in">= {symbols.to_mathml(term, values)}</span>'
     return {
         "component": component_name(row["component"], row["shared_with"]),
         "formula": formula,
         "predicted": row["predicted"],
         "counted": row["measured"],
+        "difference": row["difference"],
         "share": percent((row["measured"] or 0) / total) if total else None,
         "agrees": row["agrees"] is not False,  # None where it was not compared
         "whole": False,
@@ -64,7 +77,8 @@ def _row(row: dict, term: Term | None, sizes: dict | None, total: int) -> dict:
 
 def whole(name: str, rows: list[dict]) -> dict:
     """The row that sums up a model's others."""
-    sums = {side: sum(row[side] or 0 for row in rows) for side in ("predicted", "counted")}
+    sides = ("predicted", "counted", "difference")
+    sums = {side: sum(row[side] or 0 for row in rows) for side in sides}
     texts = dict.fromkeys(rows[0], "") | {"component": escape(name), "share": "100 %"}
     return texts | sums | {"agrees": all(row["agrees"] for row in rows), "whole": True}
 

@@ -24,7 +24,7 @@ from modelbudget.report.sweeps import sweep_section
 from modelbudget.report.top import headline_section, verdict_section
 from modelbudget.report.verdict import verdicts
 
-STYLES = ("style.css", "explorer.css", "inside.css", "walk.css")
+STYLES = ("style.css", "explorer.css", "inside.css", "memory.css", "walk.css")
 SCRIPTS = ("charts.js", "finder.js", "explorer.js", "inside.js", "carry.js")
 
 

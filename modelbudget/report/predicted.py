@@ -32,7 +32,7 @@ def _formulas(model: dict) -> Markup:
     point = model["fields"] | {"family": model["family"]}
     rows = [
         {"component": formulas.component_name(name), "formula": symbols.to_mathml(term)}
-        for name, term in formulas.formulas(point, model["varying"]).items()
+        for name, term in formulas.formulas(point, varying=model["varying"]).items()
         if term.total != 0
     ]
     html = ("component", "formula")

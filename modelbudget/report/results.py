@@ -13,7 +13,7 @@ from modelbudget.expand import named_architecture
 class SweepResult(NamedTuple):
     """What a sweep left in its folder: sweep.json, its tables, and its chart specs by name.
 
-    `zoo` is there where the sweep holds every named model.
+    `zoo` is there where the sweep holds every named model, `fit` where it asks what fits.
     """
 
     summary: dict
@@ -21,6 +21,7 @@ class SweepResult(NamedTuple):
     comparison: pl.DataFrame
     charts: dict[str, dict]
     zoo: pl.DataFrame | None = None
+    fit: pl.DataFrame | None = None
 
     @property
     def name(self) -> str:

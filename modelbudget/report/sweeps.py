@@ -5,15 +5,19 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from modelbudget.charts.words import count
-from modelbudget.report import formulas, tables
+from modelbudget.report import formulas, quantities, tables
+from modelbudget.report.fits import fits_section
 from modelbudget.report.results import SweepResult
+from modelbudget.report.six_n_d import six_n_d_section
 from modelbudget.report.specs import Charts
 from modelbudget.report.verdict import Verdict, device_words
 from modelbudget.report.walk import steps
 from modelbudget.report.zoo import zoo_section
 
 MOST_FAILED = 50
-_MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True}).enable("smartquotes")
+# No HTML, and no pictures: the page would ask other machines for them.
+_MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True})
+_MARKDOWN.enable("smartquotes").disable("image")
 
 
 def sweep_section(
@@ -26,7 +30,7 @@ def sweep_section(
     """`printed` has modules as torch prints them. Where every point of the sweep is among them,
     the page walks through them all; else one telling model stands for the others.
     """
-    totals = _totals(sweep)
+    totals = quantities.largest(sweep)
     walked = not totals.is_empty() and set(totals["architecture"]) <= printed.keys()
     return {
         "name": sweep.name,
@@ -42,6 +46,8 @@ def sweep_section(
             for name, spec in sweep.charts.items()
         ],
         "walk": steps(sweep, totals, printed) if walked else None,
+        "fits": fits_section(sweep),
+        "six_n_d": six_n_d_section(sweep),
         "example": None if walked else _example(sweep, totals, known),
     }
 
@@ -87,15 +93,6 @@ def _shown(value) -> str:
     )
 
 
-def _totals(sweep: SweepResult) -> pl.DataFrame:
-    """The points, each with the number of parameters that torch counts."""
-    return (
-        sweep.comparison.filter(pl.col("quantity") == "parameters", pl.col("failure").is_null())
-        .group_by("point").agg(total=pl.col("measured").sum())
-        .join(sweep.points, on="point").sort("point")
-    )  # fmt: skip
-
-
 def _failed(comparison: pl.DataFrame) -> Markup | None:
     """Models of which something could not be measured, each with its reason."""
     failed = (
@@ -108,15 +105,15 @@ def _failed(comparison: pl.DataFrame) -> Markup | None:
     more = f", the first {MOST_FAILED} of {count(failed.height)}"
     return tables.table(
         [
-            {"model": label, "predicted only": quantities, "reason": reason}
-            for label, reason, quantities in failed.head(MOST_FAILED).drop("point").rows()
+            {"model": label, "predicted only": missing, "reason": reason}
+            for label, reason, missing in failed.head(MOST_FAILED).drop("point").rows()
         ],
         f"What could not be measured{more if failed.height > MOST_FAILED else ''}",
     )
 
 
 def _example(sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str]) -> dict | None:
-    """Components of one telling model, with their formulas."""
+    """One telling model, by component, with the formulas."""
     if totals.is_empty():
         return None
     named = totals.filter(pl.col("architecture").is_in(list(known)))
@@ -126,8 +123,11 @@ def _example(sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str]) ->
     label = name if name == point["label"] else f"{name} ({point['label']})"
     rows = formulas.component_rows(point, sweep.of_point(point))
     return {
-        "title": f"{label}: {count(point['total'])} parameters",
+        "title": f"{label}: {count(point['total'])} parameters" if rows else label,
         "table": formulas.component_table(
             [*rows, formulas.whole("all", rows)], f"Components of {label}"
-        ),
+        )
+        if rows
+        else None,
+        "ledgers": quantities.ledgers(sweep, point),
     }

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import polars as pl
 
-from modelbudget.compare import is_compared, is_failed, is_near
+from modelbudget.compare import is_compared, is_failed, is_near, is_roomless
 from modelbudget.report.results import Results, ordered
 
-BOUND = "1 % of what the system says of a process (4 MiB, where that is more of a peak)"
+BOUND = "1 % of what the system says of a process"
 """In words, what TOLERANCE of the comparison admits."""
 _DEVICES = {
     "cpu": "on CPU, in real storages",
@@ -57,7 +57,7 @@ def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
         {method or "not measured": n for method, n in models.rows()},
         compared.filter(is_near()).height,
         comparison.filter(is_failed())["point"].n_unique(),
-        comparison.filter(~is_compared() & ~is_failed(), "formula")["point"].n_unique(),
+        comparison.filter(is_roomless())["point"].n_unique(),
     )
 
 

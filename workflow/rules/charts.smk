@@ -6,6 +6,7 @@ rule charts:
     input:
         summary="results/{sweep}/sweep.json",
         comparison="results/{sweep}/comparison.parquet",
+        accelerators=plan.ACCELERATORS,
         zoo=lambda wildcards: plan.zoo_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
     output:
         charts=report(
@@ -22,7 +23,15 @@ rule charts:
         "../../environment.yml"
     threads: 1
     params:
-        code=code("charts", "architecture.py", "compare.py", "components", "families", "zoo.py"),
+        code=code(
+            "charts",
+            "accelerators.py",
+            "architecture.py",
+            "compare.py",
+            "components",
+            "families",
+            "zoo.py",
+        ),
     message:
         "{wildcards.sweep}: draw the charts that its axes ask for"
     script:

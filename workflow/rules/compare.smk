@@ -21,7 +21,7 @@ rule compare:
         "../../environment.yml"
     params:
         axes=lambda wildcards: plan.swept_fields(SWEEPS[wildcards.sweep]),
-        code=code("compare.py"),
+        code=code("compare.py", "spreadsheet.py"),
     message:
         "{wildcards.sweep}: hold predictions against measurements"
     script:

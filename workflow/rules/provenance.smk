@@ -1,4 +1,4 @@
-# Needs: all comparisons. Makes: what they were made with.
+# Needs: all comparisons. Makes: what they were made with, and what of it was measured this time.
 
 
 rule provenance:
@@ -11,8 +11,9 @@ rule provenance:
     conda:
         "../../environment.yml"
     params:
+        sweeps=SHARDS,
         code=code("provenance.py"),
     message:
-        "Note versions, commit, machine and time"
+        "Note versions, commit, machine, time, and what was measured anew"
     script:
         "../../scripts/provenance.py"

@@ -16,6 +16,7 @@ rule report:
         predicted=expand("results/{predicted}/sweep.json", predicted=PREDICTED),
         predicted_charts=expand("results/{predicted}/charts", predicted=PREDICTED),
         zoos=plan.zoo_tables(SWEEPS),
+        fits=plan.fit_tables(SWEEPS),
         models=sorted(plan.MODELS.iterdir()),
     output:
         html=report(
@@ -39,7 +40,18 @@ rule report:
         "../../environment.yml"
     threads: 1
     params:
-        code=code("report", "charts", "compare.py", "components", "families", "readings", "zoo.py"),
+        code=code(
+            "report",
+            "charts",
+            "compare.py",
+            "components",
+            "families",
+            "fit.py",
+            "readings",
+            "rule_of_thumb.py",
+            "spreadsheet.py",
+            "zoo.py",
+        ),
     message:
         "write the report"
     script:

@@ -11,11 +11,12 @@ rule witness:
         "results/{sweep}/logs/witness.log",
     conda:
         "../../environment.yml"
-    threads: (workflow.cores + 1) // 2
+    threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
         content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
         classes=lambda wildcards: plan.classes(SWEEPS[wildcards.sweep]),
         code=code("huggingface", "measure"),
+        last_failure=lambda wildcards: plan.last_failure(wildcards.sweep),
     message:
         "{wildcards.sweep}: count the classes of transformers that are the same models"
     script:
@@ -41,7 +42,9 @@ rule zoo:
     conda:
         "../../environment.yml"
     params:
-        code=code("zoo.py", "catalogue.py", "huggingface", "components", "families"),
+        code=code(
+            "zoo.py", "spreadsheet.py", "catalogue.py", "huggingface", "components", "families"
+        ),
     message:
         "{wildcards.sweep}: hold every model against what others count and print"
     script:

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Runs two small sweeps on a real Slurm of one node and here, and holds the results against each
+# other, byte for byte. For root on Debian, where slurm-wlm and munge are installed if they are not
+# there. /etc/slurm/slurm.conf is a link while it runs; a machine that has one is left alone.
+#
+#   tests/slurm/run.sh BIN      BIN: the bin/ of an environment with the extra `slurm`
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+bin=$(realpath "$1")
+export PATH="$bin:$PATH:/usr/sbin"
+
+if ! command -v slurmctld > /dev/null || ! command -v munged > /dev/null; then
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq slurm-wlm munge
+fi
+
+# Jobs start Slurm's commands with no SLURM_ variable left, so they look here and nowhere else.
+conf=/etc/slurm/slurm.conf
+if [ -e $conf ]; then
+    echo "$conf: this machine is part of a cluster already; nothing was started" >&2
+    exit 1
+fi
+
+work=$(mktemp -d)
+stop() {
+    code=$?
+    set +e
+    if [ $code -ne 0 ]; then
+        tail -n 20 "$work"/slurm*.log
+        find "$work"/cluster/.snakemake/slurm_logs -name '*.log' -exec tail -n 40 {} +
+    fi
+    for daemon in slurmd slurmctld munged; do
+        if [ -e "$work/$daemon.pid" ]; then
+            pid=$(cat "$work/$daemon.pid")
+            kill "$pid"
+            timeout 20 tail --pid="$pid" -f /dev/null
+        fi
+    done
+    rm -rf $conf "$work"
+    exit $code
+}
+trap stop EXIT
+
+# The cluster.
+chmod 755 "$work"
+mkdir "$work"/{state,spool,here,cluster}
+cores=$(nproc)
+sed -e "s|@HOST@|$(hostname -s)|; s|@USER@|$(id -un)|; s|@WORK@|$work|; s|@CORES@|$cores|" \
+    -e "s|@MEMORY@|$(free -m | awk '/^Mem:/ {print $2}')|" tests/slurm/slurm.conf > "$work/slurm.conf"
+ln -s "$work/slurm.conf" $conf
+mungekey --create --keyfile "$work/munge.key"
+munged --key-file "$work/munge.key" --socket "$work/munge.socket" --pid-file "$work/munged.pid" \
+    --log-file "$work/munged.log" --seed-file "$work/munged.seed" --force
+slurmctld
+slurmd
+for _ in $(seq 30); do
+    if [ "$(sinfo -h -o %T)" = idle ]; then break; fi
+    sleep 1
+done
+sinfo
+
+# The same files in two folders, so that neither run finds what the other has measured.
+for folder in here cluster; do
+    git ls-files -z | xargs -0 cp --parents -t "$work/$folder"
+done
+sweeps=counting-ladder,named-models
+(cd "$work/here" && snakemake --cores "$cores" --config sweeps=$sweeps shard=6)
+on_slurm() {
+    (cd "$work/cluster" && snakemake --profile workflow/profiles/slurm \
+        --set-threads measure=1 measure_shard=1 witness=1 \
+        --default-resources mem_mb=1000 runtime=60 \
+        --slurm-no-account --slurm-status-command squeue \
+        --slurm-init-seconds-before-status-checks 2 --seconds-between-status-checks 2 "$@")
+}
+on_slurm --config sweeps=$sweeps shard=6
+
+# Slurm ran it: every job ended well, the four shards among them.
+ended=$(squeue --states all --noheader --format "%T %k" | sort)
+echo "$ended"
+if grep -v ^COMPLETED <<< "$ended"; then exit 1; fi
+[ "$(grep -c measure_shard <<< "$ended")" = 4 ]
+
+# Times live in provenance.json and in logs; measurements are filed by the job that made them.
+diff -r -x provenance.json -x logs -x measurements "$work"/{here,cluster}/results
+
+# A sweep that names CUDA asks Slurm for a GPU, and this node has none.
+cat > "$work/cluster/configs/sweeps/gpu.yaml" << END
+title: One GPU
+question: Is it asked for?
+base: gpt-2-124m
+grid: {n_layer: [1]}
+measure: {device: cuda}
+END
+if on_slurm --config sweeps=gpu -- results/gpu/measured.parquet > "$work/gpu.log" 2>&1; then
+    exit 1
+fi
+grep "Invalid generic resource" "$work/gpu.log"
+
+tables=$(find "$work/here/results" -name '*.parquet' -not -path '*/measurements/*' | wc -l)
+echo "On Slurm as here, byte for byte: report.html and $tables tables."

@@ -1,0 +1,213 @@
+"""What accelerators hold: solved by formulas, and true of the models themselves."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from conftest import ROOT
+
+from modelbudget.accelerators import Accelerator, accelerators
+from modelbudget.errors import InputError
+from modelbudget.expand import named_architecture
+from modelbudget.families.decoder import Decoder
+from modelbudget.fit import ENDLESS, Solution, at, cells, fit_table, needed, solve
+from modelbudget.measure.infer import infer
+from modelbudget.measure.pool import build
+from modelbudget.measure.train import train
+from modelbudget.modules.initialise import uninitialised
+from modelbudget.rule_of_thumb import error, over, six_n_d, without_embeddings
+from modelbudget.run import Run
+from modelbudget.terms import total
+
+GB = 10**9
+FLASH = {"dtype": "bfloat16", "attention": "flash"}
+
+
+def measured(model, purpose: str) -> int:
+    """Bytes that the torch model itself needs, traced without storage."""
+    a, run = model
+    with uninitialised():
+        module = build(a, "meta", run.dtype)
+    if purpose == "training":
+        return max(train(module, run, {"peak_training_bytes"})["peak_training_bytes"].values())
+    parameters = sum(p.untyped_storage().nbytes() for p in set(module.parameters()))
+    return parameters + sum(infer(module, run)["cache_bytes"].values())
+
+
+CASES = [
+    ("gpt-2-124m", Run(**FLASH), "batch", "training", 24 * GB),
+    ("gpt-2-124m", Run(optimizer="sgd"), "batch", "training", 40 * GB),
+    ("gpt-2-1558m", Run(length=512, **FLASH), "n_layer", "training", 9 * GB),
+    ("llama-3-8b", Run(optimizer="momentum", **FLASH), "length", "training", 141 * GB),
+    ("palm-8b", Run(length=256, master_weights=True, **FLASH), "n_layer", "training", 80 * GB),
+    ("llama-3-8b", Run(length=8192, **FLASH), "batch", "memory", 80 * GB),
+    ("llama-3-8b", Run(batch=7, **FLASH), "length", "memory", 24 * GB),
+    ("deepseek-v2-lite", Run(dtype="bfloat16"), "length", "memory", 40 * GB),
+    ("deepseek-v2-lite", Run(dtype="bfloat16"), "n_layer", "memory", 40 * GB),
+]
+
+
+@pytest.mark.parametrize(("name", "run", "field", "purpose", "room"), CASES)
+def test_the_model_itself_fits_and_the_next_does_not(catalogue, name, run, field, purpose, room):
+    model = named_architecture(catalogue[name]), run
+    value, beyond, bound = solve(model, field, purpose, room)
+    assert beyond == value + 1 > 1
+    assert bound is None
+    assert measured(at(model, field, value), purpose) <= room
+    assert measured(at(model, field, beyond), purpose) > room
+
+
+def test_every_room_has_its_batch():
+    """Against counting upwards, around each step."""
+    a = Decoder(
+        n_vocab=50, d_model=16, n_layer=2, n_head=2, n_kv_head=2, d_head=8, d_ff=32, n_ctx=9
+    )
+    model = a, Run(length=5, optimizer="sgd")
+    sizes = [needed(at(model, "batch", n), "training") for n in range(1, 40)]
+    assert sizes == sorted(set(sizes))
+    for room in [sizes[0] - 1, *(size + d for size in sizes for d in (-1, 0, 1)), sizes[20] + 7]:
+        expected = sum(size <= room for size in sizes)
+        if expected < len(sizes):
+            assert solve(model, "batch", "training", room) == Solution(expected, expected + 1)
+
+
+def test_nothing_fits_and_nothing_is_solved_and_no_end(catalogue):
+    palm = named_architecture(catalogue["palm-540b"]), Run(**FLASH)
+    assert solve(palm, "batch", "training", 192 * GB) == Solution(0, 1)
+    gpt = named_architecture(catalogue["gpt-2-124m"]), Run(**FLASH)
+    assert solve(gpt, "length", "training", 192 * GB) == Solution(1024, None, "model")
+    mamba = named_architecture(catalogue["mamba-130m"]), Run(dtype="bfloat16")
+    assert solve(mamba, "batch", "training", 192 * GB) is None
+    sizes = {"n_vocab": 9, "d_model": 4, "n_layer": 1, "n_head": 1, "n_kv_head": 1, "d_head": 4}
+    forgetful = Decoder(**sizes, d_ff=4, mixers="none"), Run()
+    assert solve(forgetful, "batch", "memory", GB) == Solution(ENDLESS - 1, None, "model")
+
+
+def test_the_formula_may_end_before_the_memory_does(catalogue, monkeypatch):
+    """Here it holds for at most 100 sequences, of which a device would hold 127."""
+    covered = Decoder.covered
+
+    def up_to_100(quantity, a, r):
+        return covered(quantity, a, r) * (r.batch <= 100)
+
+    monkeypatch.setattr(Decoder, "covered", staticmethod(up_to_100))
+    model = named_architecture(catalogue["gpt-2-124m"]), Run(master_weights=True, **FLASH)
+    assert solve(model, "batch", "training", 80 * GB) == Solution(100, None, "formula")
+    assert solve(model, "batch", "training", 40 * GB) == Solution(62, 63)
+
+
+def test_a_sweep_asks_each_model_once(sweep):
+    expanded = sweep(
+        "base: llama-3-8b\nfixed: {dtype: bfloat16, attention: flash}\n"
+        "grid: {length: [512, 1024], n_kv_head: [8, 1]}\nfit: [batch]\n"
+        "measure: {quantities: [parameter_bytes, cache_bytes]}\n"
+    )
+    device = Accelerator(name="a device", bytes=24 * GB, source="a test")
+    found = list(cells(expanded, [device]))
+    assert [cell.point.label for cell in found] == [
+        "length = 1024, n_kv_head = 8",
+        "length = 1024, n_kv_head = 1",
+    ]
+    spoken = {("memory", found[0].held): 24 * GB, ("memory", found[0].beyond): 24 * GB + 1}
+    wrong = {("memory", found[1].held): 24 * GB + 1}
+    table = fit_table(found, spoken | wrong)
+    assert table["confirmed"].to_list() == [True, False]
+    assert fit_table(found, {})["confirmed"].to_list() == [None, None]
+    # A key and a value of 128 numbers in 2 bytes, in 32 layers of 8 heads, for 1,024 tokens.
+    cache = 2 * 128 * 2 * 32 * 8 * 1024
+    assert table["value"][0] == (24 * GB - 2 * 8_030_261_248) // cache
+    assert table["bytes_beyond"][0] == table["bytes"][0] + cache
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("fit: [batch]\nmeasure: {quantities: [parameters]}", "fit: needs peak_training_bytes"),
+        ("fit: [width]\nmeasure: {quantities: [peak_training_bytes]}", "fit[0] = 'width'"),
+    ],
+)
+def test_what_a_sweep_cannot_ask(sweep, text, said):
+    with pytest.raises(InputError) as wrong:
+        sweep(f"base: gpt-2-124m\npoints: [{{}}]\n{text}\n")
+    assert said in str(wrong.value)
+
+
+def test_shipped_accelerators():
+    devices = accelerators(ROOT / "configs" / "accelerators.yaml")
+    assert [device.bytes // GB for device in devices] == [24, 40, 80, 141, 192]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("accelerators: []", "accelerators = []"),
+        ("accelerators: [{name: a, byte: 3}]", "byte: unknown key; did you mean bytes?"),
+        ("accelerators: [{name: a, bytes: 80e9, source: b}]", "write 80000000000"),
+        ("accelerators: [{name: a, bytes: 0, source: b}]", "bytes = 0: must be at least 1"),
+        (
+            "accelerators: [{name: a, bytes: 1, source: b}, {name: c, bytes: 1, source: d}]",
+            "accelerators[1].bytes = 1: is that of accelerators[0] too",
+        ),
+    ],
+)
+def test_a_wrong_file_of_accelerators(tmp_path: Path, text, said):
+    path = tmp_path / "accelerators.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as wrong:
+        accelerators(path)
+    assert f"{path}: " in str(wrong.value)
+    assert said in str(wrong.value)
+
+
+def test_palm_on_a_trillion_tokens_does_not_wrap(catalogue):
+    palm = named_architecture(catalogue["palm-540b"])
+    parameters = palm.parameters(palm)
+    assert six_n_d(total(parameters), 10**12) == 3_242_138_849_280 * 10**12
+    wrapped = pl.Series([540_356_474_880]) * 6 * 10**12
+    assert wrapped[0] != 3_242_138_849_280 * 10**12
+    assert without_embeddings(parameters) == 540_356_474_880 - 256_000 * 18_432
+    run = Run(length=2048, **FLASH)
+    step = total(palm.flops_forward(palm, run)) + total(palm.flops_backward(palm, run))
+    trillion = over(step, 2048, 10**12)
+    assert trillion > 2**63
+    assert abs(trillion * 2048 - step * 10**12) <= 1024
+    # 6 for each number of a matrix, tied head included; of norms none; attention's core 4 forward
+    # and 10 backward for each of 48 × 256 channels, 2,048 tokens back, in 118 layers.
+    in_norms = 119 * 18_432
+    core = 14 * 2048 * 48 * 256 * 118
+    assert step == 2048 * (6 * (540_356_474_880 - in_norms) + core)
+    assert error(six_n_d(540_356_474_880, 2048), step) == pytest.approx(
+        (6 * in_norms - core) / (6 * (540_356_474_880 - in_norms) + core)
+    )
+
+
+def test_the_pipeline_solves_measures_and_follows_the_file_of_accelerators(make_project):
+    project = make_project()
+    project.write_sweep(
+        "small.yaml",
+        "base: gpt-2-124m\nfixed: {n_layer: 1}\ngrid: {length: [64, 128, 256, 512]}\nfit: [batch]\n"
+        "measure: {device: meta, quantities: [peak_training_bytes]}\n",
+    )
+    results, devices = (project.folder / name for name in ("results/small", "configs"))
+    made = [f"results/small/{name}" for name in ("fit.parquet", "charts")]
+    run = project.snakemake(*made)
+    assert run.returncode == 0, run.stderr
+    table = pl.read_parquet(results / "fit.parquet")
+    assert table["confirmed"].to_list() == [True] * 5
+    assert table["value"].is_sorted()
+    assert (table["measured"] <= table["memory"]).all()
+    assert (table["measured_beyond"] > table["memory"]).all()
+    assert table["measured"].equals(table["bytes"])
+
+    path = devices / "accelerators.yaml"
+    path.write_text(path.read_text().replace("24_000_000_000", "16_000_000_000"))
+    again = project.snakemake("-n", *made).stdout
+    assert "small: solve for what each accelerator holds" in again
+    assert "small: draw the charts" in again
+    assert "small: instantiate" not in again
+
+    path.write_text(path.read_text().replace("16_000_000_000", "16e9"))
+    stopped = project.snakemake("-n", *made)
+    assert stopped.returncode != 0
+    assert "accelerators[0].bytes = '16e9': must be a whole number" in stopped.stderr
+    assert "Traceback" not in stopped.stderr

@@ -1,0 +1,58 @@
+"""Published models over a grid of batch, length, dtype, attention, dropout and recomputation: what
+formulas say of a training step against the step itself, component by component, to the byte.
+"""
+
+from itertools import product
+
+import pytest
+from test_training import PREDICTED, measured, predicted, without_zeros
+
+from modelbudget.expand import named_architecture
+from modelbudget.families.decoder import Decoder
+from modelbudget.run import Run
+
+N_LAYER = 2
+"""Of models that are deeper: in `test_training.py` they run with all their layers."""
+
+NAMES = ["gpt-2-124m", "llama-3-8b", "mixtral-8x7b", "palm-8b", "palm-62b", "palm-540b"]
+BARE = Decoder(
+    n_vocab=50_257, d_model=64, n_layer=2, n_head=1, n_kv_head=1, d_head=64, d_ff=64, n_ctx=16,
+    position="none", norm_scale=False, final_norm=False,
+)  # fmt: skip
+AXES = {
+    "shape": [(1, 7), (3, 16)],
+    "dtype": ["float32", "bfloat16"],
+    "attention": ["math", "flash"],
+    "dropout": [False, True],
+    "recompute": ["none", "selective", "full"],
+}
+
+
+def grid() -> list[Run]:
+    """All that a GPU can run: its flash attention takes half precision alone."""
+    runs = []
+    for (batch, length), *words in product(*AXES.values()):
+        settings = dict(zip(list(AXES)[1:], words, strict=True))
+        if (settings["attention"], settings["dtype"]) != ("flash", "float32"):
+            runs.append(Run(batch=batch, length=length, **settings))
+    return runs
+
+
+def disagreements(a, run: Run) -> list[str]:
+    found, said = measured(a, run), predicted(a, run)
+    said["peak_training_bytes"] = {
+        phase: term.total for phase, term in a.peak_training_bytes(a, run).items()
+    }
+    return [
+        f"{quantity}: {run}"
+        for quantity in (*PREDICTED, "peak_training_bytes")
+        if not a.covered(quantity, a, run)
+        or without_zeros(said[quantity]) != without_zeros(found[quantity])
+    ]
+
+
+@pytest.mark.parametrize("name", ["bare", *NAMES])
+def test_nothing_differs_anywhere_on_the_grid(catalogue, name):
+    a = BARE if name == "bare" else named_architecture(catalogue[name])
+    a = a.model_copy(update={"n_layer": min(a.n_layer, N_LAYER)})
+    assert [line for run in grid() for line in disagreements(a, run)] == []

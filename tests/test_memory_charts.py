@@ -1,0 +1,166 @@
+"""Charts of memory: parts that add up to what was measured, and findings that can be recounted."""
+
+import itertools
+import json
+
+import polars as pl
+import pytest
+import vl_convert
+
+from modelbudget.accelerators import Accelerator
+from modelbudget.charts.choose import charts_of_all
+from modelbudget.charts.growth import growth
+from modelbudget.charts.peak import moments
+from modelbudget.charts.trade import trade
+
+DEVICES = [
+    Accelerator(name="small", bytes=3_000, source="a test"),
+    Accelerator(name="large", bytes=20_000, source="a test"),
+]
+
+
+def comparison(points: list[tuple[str, dict, dict]]) -> pl.DataFrame:
+    """Points as label, swept fields, and values by quantity and component."""
+    rows = [
+        {"point": f"{number:06}", "label": label, **fields, "component": component,
+         "quantity": quantity, "predicted": value, "measured": value, "percent": None,
+         "formula": True}
+        for number, (label, fields, quantities) in enumerate(points, start=1)
+        for quantity, components in quantities.items()
+        for component, value in components.items()
+    ]  # fmt: skip
+    return pl.from_dicts(rows, infer_schema_length=None)
+
+
+def step(parameters: int, backward: int, optimizer: int) -> dict:
+    """A step whose backward pass begins with parameters, thrice as many bytes of states, 500 of
+    activations and 100 of the loss.
+    """
+    return {
+        "parameter_bytes": {"embedding.token": parameters - 10, "norm": 10},
+        "gradient_bytes": {"embedding.token": parameters - 10, "norm": 10},
+        "optimizer_bytes": {"embedding.token": 3 * parameters},
+        "saved_bytes": {"layer.mlp": 500, "head": 40, "loss": 60},
+        "peak_training_bytes": {
+            "first.forward_backward": 1, "first.optimizer": optimizer,
+            "second.forward_backward": backward, "second.optimizer": optimizer,
+        },
+    }  # fmt: skip
+
+
+STEPS = comparison([("tiny", {}, step(100, 1_200, 700)), ("huge", {}, step(5_000, 22_000, 40_000))])
+
+
+def test_parts_of_memory_add_up_to_the_measured_peak():
+    table = moments(STEPS)
+    sums = table.group_by("point", "phase").agg(pl.col("value").sum(), pl.col("peak").first())
+    assert sums["value"].to_list() == sums["peak"].to_list()
+    tiny = table.filter(pl.col("label") == "tiny", pl.col("phase") == "forward_backward")
+    assert dict(tiny.select("group", "value").rows()) == {
+        "parameters": 100, "optimizer states": 300, "activations": 500,
+        "logits and loss": 100, "temporary": 200,
+    }  # fmt: skip
+    huge = table.filter(pl.col("label") == "huge", pl.col("phase") == "optimizer")
+    assert dict(huge.select("group", "value").rows()) == {
+        "parameters": 5_000, "optimizer states": 15_000, "gradients": 5_000, "temporary": 15_000,
+    }  # fmt: skip
+    assert set(table["worst"]) == {1_200, 40_000}
+
+
+def test_a_whole_step_names_what_sets_its_peak_and_who_holds_it():
+    found = charts_of_all({}, STEPS, DEVICES)
+    assert list(found)[:2] == ["peak-parts", "peak-accelerators"]
+    parts, holds = (found[name].to_dict() for name in ("peak-parts", "peak-accelerators"))
+    assert "The backward pass sets the peak of tiny (tiny: 41.7 % activations)" in parts[
+        "description"
+    ]  # fmt: skip
+    assert "The optimizer's step sets the peak of huge (huge: 37.5 %" in parts["description"]
+    assert "tiny fits small (3 kB); huge takes 2.0 × large" in holds["description"]
+    for spec in (parts, holds):
+        svg = vl_convert.vegalite_to_svg(spec)
+        assert svg.count("<path") > 2
+        assert "NaN" not in svg
+    assert "small · 3 kB" in json.dumps(holds["datasets"], ensure_ascii=False)
+
+
+def test_without_a_whole_step_there_is_no_such_chart():
+    some = STEPS.filter(pl.col("quantity") != "optimizer_bytes")
+    assert not any(name.startswith("peak") for name in charts_of_all({}, some, DEVICES))
+
+
+LENGTHS = [128, 256, 512, 1024, 2048]
+
+
+def along(quantity: str, lines: dict, **more) -> tuple[dict, pl.DataFrame]:
+    """One point for each line (a polynomial of length) and length."""
+    points = [
+        (
+            f"length = {n}, attention = {name}",
+            {"length": n, "attention": name},
+            {quantity: {"layer.attention": line(n)}} | {k: {"head": v} for k, v in more.items()},
+        )
+        for n, (name, line) in itertools.product(LENGTHS, lines.items())
+    ]
+    return {"length": LENGTHS, "attention": list(lines)}, comparison(points)
+
+
+def test_length_squared_takes_over_where_it_outweighs_the_rest():
+    def rest(n):
+        return 24 + 1_000 * n
+
+    axes, table = along("saved_bytes", {"math": lambda n: rest(n) + 3 * n * n, "flash": rest})
+    crossing = next(n for n in range(1, 2048) if 3 * n * n >= rest(n))
+    chart = charts_of_all(axes, table, DEVICES)["saved-bytes-total"]
+    assert chart.description.endswith(
+        f"With attention = math length² takes over at {crossing} tokens; "
+        "with attention = flash nothing grows with length²."
+    )
+    assert f"takes over at {crossing}" in vl_convert.vegalite_to_svg(chart.to_dict())
+
+
+def test_what_is_no_polynomial_gets_no_crossing():
+    _, table = along("saved_bytes", {"odd": lambda n: 100 * n + n**3 // 7})
+    assert "no line is a polynomial" in growth(table, "saved_bytes").description.lower()
+
+
+def test_the_text_outweighs_the_model_from_a_length_on():
+    lines = {"a": lambda n: 7 * n, "b": lambda n: 50 * n}
+    axes, table = along("cache_bytes", lines, parameter_bytes=9_000)
+    chart = charts_of_all(axes, table, DEVICES)["cache-bytes-total"]
+    first = [next(n for n in range(10_000) if size * n >= 9_000) for size in (7, 50)]
+    assert (
+        f"from {first[0]:,} tokens (attention = a), {first[1]:,} tokens (attention = b) on"
+        in chart.description
+    )
+
+
+def quantities(saved: int, forward: int, backward: int) -> dict:
+    values = {"saved_bytes": saved, "flops_forward": forward, "flops_backward": backward}
+    return {quantity: {"layer": value} for quantity, value in values.items()}
+
+
+RECOMPUTED = {"none": (1_000, 50), "selective": (250, 51), "full": (20, 65)}
+
+
+@pytest.mark.parametrize("axis", [{}, {"n_layer": [2, 4]}, {"attention": ["math", "flash"]}])
+def test_the_price_of_a_byte(axis):
+    axes = {"recompute": list(RECOMPUTED)} | axis
+    points = []
+    for values in itertools.product(*axes.values()):
+        fields = dict(zip(axes, values, strict=True))
+        saved, operations = RECOMPUTED[fields["recompute"]]
+        times = fields.get("n_layer", 1)
+        label = ", ".join(map(str, values))
+        points.append((label, fields, quantities(saved * times, 50 * times, operations * times)))
+    table = comparison(points)
+    chart = charts_of_all(axes, table, DEVICES)["recompute-trade"]
+    assert "drops 75.0 % of the bytes for 1.0 % more operations" in chart.description
+    assert "full drops 98.0 % of the bytes for 15.0 % more operations" in chart.description
+    assert "NaN" not in vl_convert.vegalite_to_svg(chart.to_dict())
+    panels = len(axes.get("attention", [""]))
+    assert len(trade(table, list(axes)).to_dict()["concat"]) == panels
+
+
+def test_nothing_to_compare_with_gives_no_price():
+    table = comparison([("a", {"recompute": "full"}, quantities(1, 1, 1))])
+    assert "recompute-trade" not in charts_of_all({"recompute": ["full"]}, table, DEVICES)

@@ -1,0 +1,175 @@
+"""The page's parts on memory and operations: what fits, 6·N·D, ledgers with their formulas."""
+
+import re
+
+import polars as pl
+import pytest
+import sympy
+from axe_playwright_python.sync_playwright import Axe
+from conftest import ROOT
+from test_report import DRAWN, Text, result, scroll_and_wait
+
+from modelbudget.accelerators import accelerators
+from modelbudget.charts.choose import charts_of_all
+from modelbudget.expand import expand
+from modelbudget.fit import cells, fit_table
+from modelbudget.report.formulas import formulas
+from modelbudget.report.page import render
+from modelbudget.report.results import Results
+from modelbudget.workflow import SWEEPS
+
+NAMES = ("training-budget", "kv-cache", "recomputation")
+DEVICES = accelerators(ROOT / "configs" / "accelerators.yaml")
+
+
+@pytest.fixture(scope="module")
+def results(catalogue) -> Results:
+    """Shipped sweeps; what fits is left without a measurement, but for the first question."""
+    sweeps = []
+    for name in NAMES:
+        one = result(SWEEPS / f"{name}.yaml", catalogue)
+        drawn = charts_of_all(one.summary["axes"], one.comparison, DEVICES)
+        solved = list(cells(expand(SWEEPS / f"{name}.yaml", catalogue), DEVICES))
+        seen = {(c.purpose, c.held): 1 for c in solved[:1]} | {
+            (c.purpose, c.beyond): 10**15 for c in solved[:1]
+        }
+        specs = {key: chart.to_dict() for key, chart in drawn.items()}
+        fit = fit_table(solved, seen) if solved else None
+        sweeps.append(one._replace(charts=specs, fit=fit))
+    return Results(sweeps)
+
+
+@pytest.fixture(scope="module")
+def page(results, catalogue) -> str:
+    return render(results, catalogue)
+
+
+def rows_of(page: str, caption: str) -> dict[str, list[str]]:
+    """The rows of a table by their first cell."""
+    table = page[page.index(f"<caption>{caption}") :]
+    table = table[: table.index("</table>")]
+    rows = [
+        [" ".join(str(Text(cell)).split()) for cell in re.findall(r"<td.*?</td>", row, re.S)]
+        for row in re.findall(r"<tr>.*?</tr>", table, re.S)
+    ]
+    return {row[0]: row[1:] for row in rows if row}
+
+
+def test_every_formula_that_is_shown_gives_the_number_beside_it(results):
+    """With the sizes of its point put in, for every quantity and point of these sweeps."""
+    checked = 0
+    for sweep in results.sweeps:
+        for point in sweep.points.iter_rows(named=True):
+            rows = sweep.of_point(point).filter(
+                "formula", pl.col("quantity") != "peak_training_bytes"
+            )
+            for quantity in rows["quantity"].unique():
+                shown = formulas(point, quantity)
+                for row in rows.filter(pl.col("quantity") == quantity).iter_rows(named=True):
+                    term = shown[row["component"]]
+                    assert not sympy.sympify(term.each).atoms(sympy.Piecewise)
+                    value = sympy.sympify(term.each * term.instances)
+                    value = value.subs({s: point[s.name] for s in value.free_symbols})
+                    assert int(value) == row["predicted"]
+                    checked += 1
+    assert checked > 800
+
+
+def test_what_fits_is_what_was_solved(page, results):
+    fit = results.sweeps[0].fit
+    batches = rows_of(page, "Largest batch at the worst moment of a training step")
+    for (label,), own in fit.filter(pl.col("field") == "batch").group_by("label"):
+        length, *answers = batches[label]
+        assert length == ("1,024" if label.startswith("GPT-2") else "2,048")
+        for answer, cell in zip(answers, own.iter_rows(named=True), strict=True):
+            if cell["value"] is None:
+                assert answer == "no formula"
+            elif cell["value"]:
+                assert answer.removesuffix(" *") == f"{cell['value']:,}"
+            else:
+                times = cell["bytes_beyond"] / cell["memory"]
+                assert answer.removesuffix(" *") == f"– {times:,.1f} ×"
+    first = batches["GPT-2 124M"]
+    assert not first[1].endswith("*")  # looked at, and so
+    assert first[2].endswith("*")
+    lengths = rows_of(page, "Longest sequence, alone in its batch at the worst moment")
+    assert lengths["GPT-2 124M"][-1].startswith("1,024 its most")
+    assert "1 of 1 that were looked at" in page
+
+
+def test_a_device_that_holds_less_than_was_solved_is_red(results, catalogue):
+    sweep = results.sweeps[0]
+    wrong = sweep._replace(fit=sweep.fit.with_columns(confirmed=pl.lit(False)))
+    page = render(Results([wrong]), catalogue)
+    assert f"0 of {wrong.fit.height} that were looked at" in page
+    assert "not as measured" in rows_of(page, "Largest batch at the worst")["GPT-2 124M"][1]
+
+
+def test_six_n_d_beside_the_count(page):
+    rows = rows_of(page, "Operations of one step, forward and backward")
+    tokens, counted, estimate, error, bare, trillion = rows["PaLM 540B"]
+    assert (tokens, estimate) == ("2,048", f"{6 * 540_356_474_880 * 2048:,}")
+    exact = int(counted.replace(",", ""))
+    share = 6 * 540_356_474_880 * 2048 / exact - 1
+    assert error == f"−{-100 * share:.1f} %"
+    assert bare == f"−{-100 * (6 * (540_356_474_880 - 256_000 * 18_432) * 2048 / exact - 1):.1f} %"
+    assert trillion == f"{exact / 2048 / 10**12:.2f} × 10²⁴"
+    # Of Mixtral's 46.7 billion parameters a token uses 12.9.
+    assert rows["Mixtral 8x7B"][2] == f"{6 * 12_879_925_248 * 2048:,}"
+
+
+def test_every_quantity_has_its_ledger(page, results):
+    section = page[page.index('<section id="training-budget">') :]
+    section = section[: section.index("</section>")]
+    summaries = [str(Text(one)) for one in re.findall(r"<summary>(.*?)</summary>", section, re.S)]
+    comparison = results.sweeps[0].comparison.filter(pl.col("label") == "PaLM 540B")
+    saved = comparison.filter(pl.col("quantity") == "saved_bytes")
+    total = f"{saved['measured'].sum():,}"
+    assert f"{total} bytes kept for backward {saved.height} of {saved.height} agree" in summaries
+    rows = rows_of(section, "bytes kept for backward")
+    for component, value in saved.select("component", "measured").iter_rows():
+        assert rows[component][1:] == [f"{value:,}", f"{value:,}", "0"]
+    assert rows["all"][1:] == [total, total, "0"]
+    peaks = comparison.filter(pl.col("quantity") == "peak_training_bytes")["measured"]
+    assert any(one.startswith(f"{peaks.max():,} bytes at the worst moment") for one in summaries)
+    assert "second step: optimizer" in rows_of(section, "bytes at the worst moment of training")
+    cache = page[page.index('<section id="kv-cache">') :]
+    cached = results.sweeps[1].comparison.filter(pl.col("quantity") == "cache_bytes")
+    totals = cached.group_by("point").agg(pl.col("measured").sum())["measured"]
+    shown = rows_of(cache, "bytes of cache")["all"][1:]
+    assert shown in [[f"{total:,}", f"{total:,}", "0"] for total in totals]
+
+
+def test_a_ledger_that_differs_says_so(results, catalogue):
+    sweep = results.sweeps[0]
+    there = (pl.col("quantity") == "saved_bytes") & (pl.col("component") == "loss")
+    off = sweep.comparison.with_columns(
+        pl.when(there).then(pl.col("measured") + 5).otherwise("measured").alias("measured"),
+        pl.when(there).then(5).otherwise("difference").alias("difference"),
+        pl.when(there).then(False).otherwise("agrees").alias("agrees"),
+    )
+    page = render(Results([sweep._replace(comparison=off)]), catalogue)
+    assert re.search(r'kept for backward <span class="disagrees">10 of 11 agree', page)
+    assert rows_of(page, "bytes kept for backward")["loss"][-1] == "5"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])
+def test_a_browser_shows_all_of_it(open_page, page, tmp_path, width, scheme):
+    path = tmp_path / "report.html"
+    path.write_text(page, encoding="utf-8")
+    tab = open_page(path.as_uri(), width, scheme)
+    tab.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    for place in scroll_and_wait(tab):
+        assert place.evaluate(DRAWN)
+        assert place.evaluate("p => p.scrollWidth <= p.clientWidth")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    whole = ".fits .scroll, .ledger .scroll" if width == 1280 else ".fits .scroll"
+    cut = tab.evaluate(
+        f"[...document.querySelectorAll('{whole}')]"
+        ".filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.ariaLabel)"
+    )
+    assert cut == []
+    assert tab.said == []
+    if width == 1280:
+        violations = Axe().run(tab).response["violations"]
+        assert [(v["id"], [node["html"] for node in v["nodes"]]) for v in violations] == []

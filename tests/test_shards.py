@@ -1,0 +1,63 @@
+"""Large sweeps are measured in shards, and nothing of that is left in the results."""
+
+import polars as pl
+import pytest
+from conftest import ROOT
+
+from modelbudget import workflow
+from modelbudget.errors import InputError
+
+# Two points are the same model, and fall into two shards.
+SWEEP = """
+base: gpt-2-124m
+fixed: {n_vocab: 32, n_ctx: 8, n_head: 2, d_model: 8}
+points: [{n_layer: 1}, {n_layer: 2}, {n_layer: 3}, {n_layer: 1, label: again}, {n_layer: 4}]
+"""
+
+
+def test_shards_together_are_the_whole(make_project):
+    measured = {}
+    for shard in ("99", "2"):
+        project = make_project()
+        project.write_sweep("five.yaml", SWEEP)
+        target = "results/five/measured.parquet"
+        run = project.snakemake(target, "--config", f"shard={shard}")
+        assert run.returncode == 0, run.stderr
+        measured[shard] = (project.folder / target).read_bytes()
+        logs = sorted(p.name for p in (project.folder / "results/five/logs").glob("measure*.log"))
+        assert not list((project.folder / "results").rglob("*-of-*.parquet*"))
+    assert logs == ["measure-1-of-3.log", "measure-2-of-3.log", "measure-3-of-3.log"]
+    assert measured["2"] == measured["99"]
+    assert pl.read_parquet(measured["2"])["architecture"].n_unique() == 4
+
+
+def test_how_many_shards(sweep):
+    five = sweep(SWEEP)
+    assert [workflow.shards({"s": five}, n)["s"] for n in (None, 99, 5, 4, 2, 1)] == [
+        1, 1, 1, 2, 3, 5,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "many", 2.5, True])
+def test_what_is_no_number_of_points(wrong, sweep):
+    with pytest.raises(InputError, match=f"--config shard={wrong}: must be a whole number"):
+        workflow.shards({"s": sweep(SWEEP)}, wrong)
+
+
+@pytest.mark.parametrize(("device", "gpus"), [("cuda", 1), ("auto", None), ("cpu", None)])
+def test_only_a_sweep_that_names_cuda_asks_for_a_gpu(device, gpus, sweep):
+    assert workflow.gpus(sweep(f"{SWEEP}measure: {{device: {device}}}")) == gpus
+
+
+def test_a_device_is_asked_for_where_the_models_are_measured(tmp_path, monkeypatch):
+    """A cluster's front has no GPU; its nodes do."""
+    (tmp_path / "configs" / "sweeps").mkdir(parents=True)
+    for name in ("models", "accelerators.yaml"):
+        (tmp_path / "configs" / name).symlink_to(ROOT / "configs" / name)
+    text = f"title: t\nquestion: q{SWEEP}measure: {{device: cuda}}\n"
+    (tmp_path / "configs" / "sweeps" / "five.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(workflow, "_has_cuda", lambda: False)
+    with pytest.raises(InputError, match="no CUDA device here"):
+        workflow.chosen_sweeps(None)
+    assert [one.name for one in workflow.chosen_sweeps(None, here=False)] == ["five"]

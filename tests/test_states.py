@@ -1,0 +1,96 @@
+"""What recurrent and state space models, RWKV and hybrids remember: one size for any number of
+tokens.
+"""
+
+import logging
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from shapes import SHAPES, TINY_MODELS, TOKENS, architectures
+from strategies import decoders, hybrids
+from test_inference import said, used
+from test_shapes_against_libraries import mamba, mamba2, rwkv
+from transformers import DynamicCache
+
+from modelbudget.families.hybrid import Hybrid
+from modelbudget.families.recurrent_lm import RecurrentLM
+from modelbudget.families.rwkv import RWKV
+from modelbudget.families.state_space import SelectiveScan, StateSpaceDual
+from modelbudget.measure.pool import build
+from modelbudget.modules.cache import caching
+from modelbudget.modules.initialise import initialise
+from modelbudget.run import Run, cannot_remember
+
+CELLS = {"n_vocab": 11, "d_model": 6, "n_layer": 2, "d_hidden": 7, "d_last": 5, "tied": False}
+MODELS = {name: TINY_MODELS[name] for name in ("Mamba", "Falcon Mamba", "Mamba-2", "RWKV-4")}
+MODELS |= {cell: RecurrentLM(**CELLS, d_projection=1, cell=cell) for cell in ("rnn", "gru", "lstm")}
+MODELS |= {
+    "projected": RecurrentLM(**CELLS, projected=True, d_projection=3),
+    "hybrid": Hybrid(
+        n_vocab=11, d_model=6, n_layer=2, n_head=2, n_kv_head=1, d_head=4, d_ff=9, d_hidden=3
+    ),
+}  # fmt: skip
+families = st.sampled_from([RecurrentLM, SelectiveScan, StateSpaceDual, RWKV])
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("prompt", [1, 2, 5])
+def test_a_token_at_a_time_says_what_all_at_once_say(name, prompt):
+    torch.manual_seed(0)
+    model = build(MODELS[name], "cpu", "float64").eval()
+    initialise(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        at_once = model(TOKENS)
+    with caching(model, *TOKENS.shape):
+        rest = TOKENS[:, prompt:].split(1, dim=1)
+        steps = torch.cat([model(TOKENS[:, :prompt]), *map(model, rest)], dim=1)
+    torch.testing.assert_close(steps, at_once)
+    with torch.no_grad():
+        torch.testing.assert_close(model(TOKENS), at_once)  # nothing is remembered any more
+
+
+@given(families.flatmap(architectures) | hybrids(), st.integers(1, 3), st.integers(1, 5))
+@settings(max_examples=100, deadline=None, database=None)
+def test_predicted_states_are_the_real_ones(a, batch, length):
+    for dtype in ("float32", "bfloat16"):
+        run = Run(batch=batch, length=length, dtype=dtype)
+        assert said(a, run, "cache_bytes") == used(a, run)["cache_bytes"]
+
+
+@given(st.sampled_from(SHAPES).flatmap(architectures) | hybrids() | decoders())
+@settings(max_examples=100, deadline=None, database=None)
+def test_a_formula_stands_where_something_is_remembered(a):
+    assert a.covered("cache_bytes", a, Run()) == (cannot_remember(a) is None)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "hybrid"])
+def test_a_state_knows_no_length(name):
+    a = MODELS[name]
+    short, long = (used(a, Run(length=length)) for length in (2, 9))
+    assert short["cache_bytes"] == long["cache_bytes"]
+
+
+@pytest.mark.parametrize(("name", "make"), [("Mamba", mamba), ("Mamba-2", mamba2)])
+def test_transformers_keeps_as_much(name, make, caplog):
+    caplog.set_level(logging.ERROR, "transformers")  # it warns of slow paths
+    a = MODELS[name]
+    kept = make(a).eval()(TOKENS, use_cache=True).cache_params
+    assert isinstance(kept, DynamicCache)
+    states = [
+        [*layer.conv_states.values(), *layer.recurrent_states.values()] for layer in kept.layers
+    ]
+    n_bytes = sum(state.nbytes for layer in states for state in layer)
+    assert n_bytes == sum(said(a, Run(batch=2, length=8), "cache_bytes").values())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_transformers_keeps_as_much_of_rwkv(dtype, caplog):
+    caplog.set_level(logging.ERROR, "transformers")
+    a = MODELS["RWKV-4"]
+    theirs = rwkv(a).eval().to(getattr(torch, dtype))
+    n_bytes = sum(state.nbytes for state in theirs(TOKENS, use_cache=True).state)
+    assert n_bytes == sum(said(a, Run(batch=2, dtype=dtype), "cache_bytes").values())
