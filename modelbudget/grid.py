@@ -117,7 +117,8 @@ class Grid:
                     lambda read, n=name, e=expression: derived(n, e, self._named(e, read)),
                 )
         for text in self.sweep.constraints:
-            kept = self._outcomes(text, lambda read, e=expression_of(text): e(self._named(e, read)))
+            expression = expression_of(text)
+            kept = self._outcomes(text, lambda read, e=expression: e(self._named(e, read)))
             said = [lines or (() if value else _DROPPED) for value, lines in kept.values]
             self._stages.append([_check(kept.axes, said)])
 
