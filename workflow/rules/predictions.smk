@@ -16,7 +16,7 @@ rule predictions:
         "results/{predicted}/logs/predictions.log",
     conda:
         "../../environment.yml"
-    threads: workflow.cores
+    threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
         code=code(
             "along.py",
