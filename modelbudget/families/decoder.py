@@ -256,7 +256,7 @@ class Decoder(
             "latent": {"latent": latent.cached(a, r)},
             "recurrent": {"recurrent": recurrent.cached(a, r)},
         }
-        parts = [part("layer", held[name], layers[name]) for name in held.keys() & layers.keys()]
+        parts = [part("layer", held[name], layers[name]) for name in held if name in layers]
         return {component: term for terms in parts for component, term in terms.items()}
 
     @classmethod
