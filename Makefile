@@ -36,11 +36,13 @@ $(VENV)/.installed: requirements.lock
 	@touch $@
 
 # How fast it is, beside the floor and beside others: PaLM's count against its bare modules, counts
-# of seven tools, PaLM's step of training against torch's own tracker (minutes), the run by stage
-# and by the number of models, and twenty runs that are killed and taken up again (half an hour).
+# of seven tools, PaLM's step of training against torch's own tracker (minutes), ten million
+# predictions against a copy of their columns, the run by stage and by the number of models, and
+# twenty runs that are killed and taken up again (half an hour).
 bench: $(VENV)/.installed .bench-venv/.installed
 	PYTHONPATH=. $(BIN)/python benchmarks/count_palm.py
 	PYTHONPATH=. $(BIN)/python benchmarks/trace_palm.py
+	PYTHONPATH=. $(BIN)/python benchmarks/predictions.py
 	PYTHONPATH=. .bench-venv/bin/python benchmarks/beside_others.py docs/beside-others.md
 	$(BIN)/python benchmarks/pipeline.py $(CORES)
 	$(BIN)/python benchmarks/scale.py $(CORES)

@@ -1,6 +1,7 @@
 # Sweep files in, one report out:
 #
 #   configs/sweeps/*.yaml → points → predicted, measured → comparison → charts → report.html
+#                         → predictions alone → charts ↗
 #
 # Every mistake in a sweep file is reported here, before any job starts.
 
@@ -15,8 +16,9 @@ from modelbudget.sources import code
 try:
     plan.check_results()
     # Jobs that go to other machines (--jobs) find other devices there.
-    here = workflow.nodes is None
-    SWEEPS = {sweep.name: sweep for sweep in plan.chosen_sweeps(config.get("sweeps"), here)}
+    CHOSEN = plan.chosen_sweeps(config.get("sweeps"), here=workflow.nodes is None)
+    SWEEPS = {one.name: one for one in CHOSEN if not one.sweep.predicts_alone}
+    PREDICTED = {one.name: one for one in CHOSEN if one.sweep.predicts_alone}
     SHARDS = plan.shards(SWEEPS, config.get("shard"))
 except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
@@ -26,11 +28,13 @@ report: "workflow/report/workflow.rst"
 
 
 wildcard_constraints:
-    sweep="[A-Za-z0-9_-]+",
+    sweep=plan.one_of(SWEEPS),
+    predicted=plan.one_of(PREDICTED),
 
 
 include: "workflow/rules/points.smk"
 include: "workflow/rules/predict.smk"
+include: "workflow/rules/predictions.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/compare.smk"
 include: "workflow/rules/fit.smk"

@@ -57,20 +57,36 @@ class Expanded(NamedTuple):
     files: list[Path]
 
 
-class _Mistakes:
+class Asked(NamedTuple):
+    """A sweep whose names and values are right one by one; its points are not made yet."""
+
+    path: Path
+    sweep: Sweep
+    bases: dict[str, Base]
+    catalogue: Catalogue
+
+    @property
+    def files(self) -> list[Path]:
+        """The config.json files that are bases."""
+        return [self.path.parent / name for name in self.bases if _is_file(name)]
+
+
+class Mistakes:
     """Collects what is wrong with one file; what is wrong at many points is told once."""
 
     def __init__(self, path: Path):
         self.path = path
-        self.points: dict[str, list[str]] = {}
+        self.points: dict[str, tuple[str, int]] = {}
 
-    def add(self, line: str, point: str = "") -> None:
-        self.points.setdefault(line, []).append(point)
+    def add(self, line: str, point: str = "", times: int = 1) -> None:
+        """The first of so many points says where."""
+        first, before = self.points.get(line, (point, 0))
+        self.points[line] = first, before + times
         if len(self.points) == MAX_FOUND:
             self.raise_if_any()
 
     def raise_if_any(self) -> None:
-        lines = [f"{line}{_at(points)}" for line, points in self.points.items()]
+        lines = [f"{line}{_at(*points)}" for line, points in self.points.items()]
         if len(lines) > MAX_SHOWN:
             least = "at least " if len(lines) == MAX_FOUND else ""
             lines[MAX_SHOWN:] = [f"and {least}{len(lines) - MAX_SHOWN:,} more mistakes"]
@@ -78,13 +94,12 @@ class _Mistakes:
             raise InputError([f"{self.path}: {line}" for line in lines])
 
 
-def _at(points: list[str]) -> str:
-    first = f" (at {points[0]}" if points[0] else ""
-    more = f" and {len(points) - 1:,} more points" if first and len(points) > 1 else ""
-    return f"{first}{more})" if first else ""
+def _at(first: str, times: int) -> str:
+    more = f" and {times - 1:,} more points" if times > 1 else ""
+    return f" (at {first}{more})" if first else ""
 
 
-def _read(path: Path, mistakes: _Mistakes) -> Sweep | None:
+def _read(path: Path, mistakes: Mistakes) -> Sweep | None:
     """The sweep, without the top keys that hold mistakes, so that the others are checked too."""
     data = load_yaml(path)
     try:
@@ -102,13 +117,25 @@ def _read(path: Path, mistakes: _Mistakes) -> Sweep | None:
 
 def expand(path: Path, catalogue: Catalogue) -> Expanded:
     """Every point of the sweep in `path`. Raises InputError with all that is wrong."""
-    mistakes = _Mistakes(path)
+    return expanded(read(path, catalogue))
+
+
+def read(path: Path, catalogue: Catalogue) -> Asked:
+    """The sweep in `path`. Raises InputError with all that is wrong before points are made."""
+    mistakes = Mistakes(path)
     sweep = _read(path, mistakes)
     if sweep is not None:
         bases = _bases(sweep, catalogue, mistakes)
         if bases:
             _check_names_and_values(sweep, list(bases.values()), mistakes)
     mistakes.raise_if_any()
+    return Asked(path, sweep, bases, catalogue)
+
+
+def expanded(asked: Asked) -> Expanded:
+    """Every point. Raises InputError with all that is wrong with some."""
+    path, sweep, bases, catalogue = asked
+    mistakes = Mistakes(path)
     axes, given = sweep.axes(), _given(sweep, catalogue)
     n_points = math.prod(len(values) for values in axes.values()) * bool(axes) + len(given)
     if n_points > MAX_POINTS:
@@ -119,12 +146,11 @@ def expand(path: Path, catalogue: Catalogue) -> Expanded:
     if not points:
         mistakes.add(f"constraints: drop all {dropped:,} points; nothing is left to measure")
         mistakes.raise_if_any()
-    files = [path.parent / name for name in bases if _is_file(name)]
     if sweep.headline not in {None, *(point.label for point in points)}:
         hint = did_you_mean(sweep.headline, [point.label for point in points])
         mistakes.add(f"headline = {show(sweep.headline)}: no point has this label{hint}")
         mistakes.raise_if_any()
-    return Expanded(path, path.stem, sweep, points, dropped, files)
+    return Expanded(path, path.stem, sweep, points, dropped, asked.files)
 
 
 def _given(sweep: Sweep, catalogue: Catalogue) -> list[dict[str, Value]]:
@@ -143,7 +169,7 @@ def _keys_of_sweep() -> list[str]:
     return [*keys, "from", "to", "steps", "scale", "multiple_of"]
 
 
-def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: _Mistakes) -> dict[str, Base]:
+def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: Mistakes) -> dict[str, Base]:
     """Every base that the sweep names, by the name that it gives."""
     bases = {
         point["base"]: catalogue[point["base"]]
@@ -189,7 +215,7 @@ def _with_keys(line: str, keys: dict[str, str]) -> str:
     return f"{line} ({told})" if told else line
 
 
-def _check_names_and_values(sweep: Sweep, bases: list[Base], mistakes: _Mistakes) -> None:
+def _check_names_and_values(sweep: Sweep, bases: list[Base], mistakes: Mistakes) -> None:
     """Each key must be a field of a base or of the run, each value one that the field allows."""
     kinds = [*{base.family.name(): base.family for base in bases}.values(), Run]
     fields = {name for kind in kinds for name in kind.model_fields}
@@ -205,8 +231,10 @@ def _check_names_and_values(sweep: Sweep, bases: list[Base], mistakes: _Mistakes
             mistakes.add(_unknown_field(key, name, fields))
         for kind in kinds:
             if name in kind.model_fields:
-                for line in _wrong_value(kind, key, name, value):
-                    mistakes.add(line)
+                try:
+                    field_value(kind, name, value, key)
+                except ValueError as error:
+                    mistakes.add(str(error))
                 break
     for name, values in sweep.axes().items():
         for value, n in Counter(map(repr, values)).items():
@@ -231,17 +259,17 @@ def _adapter(kind: type[Record], name: str) -> TypeAdapter:
     return TypeAdapter(field.rebuild_annotation(), config={"strict": True})
 
 
-def _wrong_value(kind: type[Record], key: str, name: str, value: Value) -> list[str]:
+def field_value(kind: type[Record], name: str, value: Value, key: str = ""):
+    """A value as a record's field holds it. Raises ValueError naming the key, or the field."""
     try:
-        _adapter(kind, name).validate_python(value)
+        return _adapter(kind, name).validate_python(value)
     except ValidationError as error:
-        return [f"{key}{line}" for line in describe(error)]
-    return []
+        raise ValueError("\n".join(describe(error, within=key or name))) from None
 
 
-def _check_expression(key: str, text: str, fields: set[str], mistakes: _Mistakes) -> None:
+def _check_expression(key: str, text: str, fields: set[str], mistakes: Mistakes) -> None:
     try:
-        names = _expression(text).names
+        names = expression_of(text).names
     except ValueError as error:
         mistakes.add(f"{key}: {error}")
         return
@@ -250,7 +278,7 @@ def _check_expression(key: str, text: str, fields: set[str], mistakes: _Mistakes
 
 
 @cache
-def _expression(text: str) -> Expression:
+def expression_of(text: str) -> Expression:
     return Expression(text)
 
 
@@ -259,18 +287,17 @@ def _points(
     axes: dict[str, list[Value]],
     given: list[dict[str, Value]],
     bases: dict[str, Base],
-    mistakes: _Mistakes,
+    mistakes: Mistakes,
 ) -> tuple[list[Point], int]:
     grid = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
     chosen = itertools.chain(grid if axes else (), given)
     points, dropped = [], 0
     for number, settings in enumerate(chosen, start=1):
         try:
-            point = _point(number, settings, sweep, bases)
+            point = point_at(number, settings, sweep, bases)
         except ValueError as error:
-            where = ", ".join(f"{name} = {show(value)}" for name, value in settings.items())
             for line in str(error).splitlines():
-                mistakes.add(line, where)
+                mistakes.add(line, where(settings))
             continue
         if point is None:
             dropped += 1
@@ -279,20 +306,26 @@ def _points(
     return points, dropped
 
 
-def _point(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) -> Point | None:
+def where(settings: dict[str, Value]) -> str:
+    """A combination in words."""
+    return ", ".join(f"{name} = {show(value)}" for name, value in settings.items())
+
+
+def point_at(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) -> Point | None:
     """One point, or None where a constraint drops it. Raises ValueError."""
     base = bases[settings.get("base", sweep.base)]
     axes = {name: value for name, value in settings.items() if name != "label"}
     chosen = {name: value for name, value in axes.items() if name != "base"}
     values = resolve(base, sweep.fixed | chosen, sweep.derive)
     for text in sweep.constraints:
-        if not _expression(text)(values):
+        if not expression_of(text)(values):
             return None
     label = settings.get("label") or _label(base, axes)
     of_run = {name: value for name, value in values.items() if name in FIELDS_OF_RUN}
     of_model = {name: value for name, value in values.items() if name not in of_run}
     architecture, run = _record(base.family, of_model), _record(Run, of_run)
-    _check_sizes(architecture, run, sweep)
+    check_run(architecture, run, sweep)
+    check_totals(architecture, run, sweep)
     return Point(f"{number:06}", str(label), base.name, axes, architecture, base.transformers, run)
 
 
@@ -309,6 +342,27 @@ def resolve(base: Base, chosen: dict[str, Value], derive: dict[str, str]) -> dic
     A chosen value comes before any expression; a sweep's `derive` before the base's fields; the
     base's fields before what series and family derive. Raises ValueError.
     """
+    values, rules = settled(base, chosen, derive)
+    for name, expression in rules.items():
+        if expression.names <= values.keys():  # else the record itself will say what is missing
+            values[name] = derived(name, expression, values)
+    return values
+
+
+def derived(name: str, expression: Expression, values: dict):
+    """What an expression gives a field. Raises ValueError."""
+    try:
+        return expression(values)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def settled(
+    base: Base, chosen: dict[str, Value], derive: dict[str, str]
+) -> tuple[dict[str, Value], dict[str, Expression]]:
+    """The fields that are set, and the expressions of the others, each after those that it names.
+    Raises ValueError where they go round in a circle.
+    """
     family = base.family
     values = {k: v for k, v in base.fields.items() if k not in derive} | chosen
     rules = {
@@ -321,42 +375,35 @@ def resolve(base: Base, chosen: dict[str, Value], derive: dict[str, str]) -> dic
         for name, field in (family.model_fields | Run.model_fields).items()
         if not field.is_required() and name not in rules
     }
-    values = defaults | values
-    for name in _order(tuple(sorted(rules.items()))):
-        expression = _expression(rules[name])
-        missing = sorted(expression.names - values.keys())
-        if missing:
-            continue  # the record itself will say what is missing
-        try:
-            values[name] = expression(values)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-    return values
+    order = _order(tuple(sorted(rules.items())))
+    return defaults | values, {name: expression_of(rules[name]) for name in order}
 
 
 @cache
 def _order(rules: tuple[tuple[str, str], ...]) -> list[str]:
     names = dict(rules)
-    graph = {name: _expression(text).names & names.keys() for name, text in rules}
+    graph = {name: expression_of(text).names & names.keys() for name, text in rules}
     try:
         return list(TopologicalSorter(graph).static_order())
     except CycleError as error:
         raise ValueError(f"derive: {' → '.join(error.args[1])} go round in a circle") from None
 
 
+def whole(name: str, value):
+    """A derived value as a record holds it. Raises ValueError."""
+    if not isinstance(value, Fraction):
+        return value
+    if value.denominator != 1:
+        raise ValueError(
+            f"{name} = {float(value):g} is not a whole number; "
+            "choose sizes that divide, or drop such points with a constraint"
+        )
+    return int(value)
+
+
 def _record(kind: type[Record], values: dict):
-    whole = {}
-    for name, value in values.items():
-        if isinstance(value, Fraction):
-            if value.denominator != 1:
-                raise ValueError(
-                    f"{name} = {float(value):g} is not a whole number; "
-                    "choose sizes that divide, or drop such points with a constraint"
-                )
-            value = int(value)
-        whole[name] = value
     try:
-        return kind.model_validate(whole)
+        return kind.model_validate({name: whole(name, value) for name, value in values.items()})
     except ValidationError as error:
         raise ValueError("\n".join(describe(error, kind.model_fields))) from None
 
@@ -384,14 +431,8 @@ def predicted_peak(architecture: Architecture, run: Run, quantities: list[str]) 
     return predicted_bytes(architecture, run)
 
 
-def _check_sizes(architecture: Architecture, run: Run, sweep: Sweep) -> None:
-    """Nothing that a table could not hold, and no training that cannot be. Raises ValueError."""
-    n_bytes = predicted_bytes(architecture, run)
-    if n_bytes > MAX_COUNT:
-        raise ValueError(
-            f"{n_bytes:,} bytes of parameters in {run.dtype}: past {MAX_COUNT:,}, "
-            "the largest 64-bit integer"
-        )
+def check_run(architecture: Architecture, run: Run, sweep: Sweep) -> None:
+    """No training, and no use, that cannot be. Raises ValueError."""
     running = OF_TRAINING | OF_INFERENCE | {"resident_peak_bytes"}
     asked = [q for q in sweep.measure.quantities if q in running]
     if not asked:
@@ -409,6 +450,17 @@ def _check_sizes(architecture: Architecture, run: Run, sweep: Sweep) -> None:
         raise ValueError(
             f"kernels = {run.kernels!r}: resident_peak_bytes is memory of a CPU; allowed: cpu"
         )
+
+
+def check_totals(architecture: Architecture, run: Run, sweep: Sweep) -> None:
+    """Nothing that a table could not hold. Raises ValueError."""
+    n_bytes = predicted_bytes(architecture, run)
+    if n_bytes > MAX_COUNT:
+        raise ValueError(
+            f"{n_bytes:,} bytes of parameters in {run.dtype}: past {MAX_COUNT:,}, "
+            "the largest 64-bit integer"
+        )
+    asked = [q for q in sweep.measure.quantities if q in OF_TRAINING | OF_INFERENCE]
     for quantity in (q for q in asked if hasattr(architecture, q)):
         if architecture.covered(quantity, architecture, run):
             value = total(getattr(architecture, quantity)(architecture, run))

@@ -23,18 +23,20 @@ _KINDS = {
 }
 
 
-def describe(error: ValidationError, allowed_keys=(), hidden=()) -> list[str]:
+def describe(error: ValidationError, allowed_keys=(), hidden=(), within: str = "") -> list[str]:
     """One line for each mistake: `grid.n_vocab[2] = -5: must be at least 1`.
 
-    `allowed_keys` are offered when a key is unknown; parts of the path in `hidden` are left out.
+    `allowed_keys` are offered when a key is unknown; parts of the path in `hidden` are left out;
+    `within` stands before it.
     """
     errors = error.errors(include_url=False)[:MAX_DESCRIBED]
     # Once each: of a value that may be of several kinds, each kind complains.
-    return list(dict.fromkeys(_line(one, allowed_keys, hidden) for one in errors))
+    return list(dict.fromkeys(_line(one, allowed_keys, hidden, within) for one in errors))
 
 
-def _line(one: dict, allowed_keys, hidden) -> str:
-    path = "".join(_step(part) for part in one["loc"] if part not in hidden).removeprefix(".")
+def _line(one: dict, allowed_keys, hidden, within: str) -> str:
+    path = within + "".join(_step(part) for part in one["loc"] if part not in hidden)
+    path = path.removeprefix(".")
     if one["type"] == "extra_forbidden":
         name = str(one["loc"][-1])
         allowed = f" (allowed: {', '.join(allowed_keys)})" if allowed_keys else ""

@@ -3,6 +3,7 @@
 import polars as pl
 
 from modelbudget.expand import Expanded
+from modelbudget.sweep import Sweep
 
 
 def points_table(expanded: Expanded) -> pl.DataFrame:
@@ -30,9 +31,14 @@ def points_table(expanded: Expanded) -> pl.DataFrame:
 
 def summary(expanded: Expanded) -> dict:
     """What the sweep file said, resolved: for the report, and for whoever reads the results."""
-    sweep = expanded.sweep
+    counts = {"points": len(expanded.points), "dropped": expanded.dropped}
+    return said(expanded.name, expanded.sweep) | counts
+
+
+def said(name: str, sweep: Sweep) -> dict:
+    """What a sweep file says, with ranges written out."""
     return {
-        "name": expanded.name,
+        "name": name,
         "title": sweep.title,
         "question": sweep.question,
         "order": sweep.order,
@@ -42,7 +48,5 @@ def summary(expanded: Expanded) -> dict:
         "axes": sweep.axes(),
         "derive": sweep.derive,
         "constraints": sweep.constraints,
-        "points": len(expanded.points),
-        "dropped": expanded.dropped,
         "measure": sweep.measure.model_dump(),
     }

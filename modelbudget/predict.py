@@ -42,12 +42,14 @@ def _alike(
         family = families()[name]
         words = [*family.words(), *Run.words()]
         for values, same in rows.partition_by(words, as_dict=True).items():
-            of_both = dict(zip(words, values, strict=True))
-            a, r = (
-                columns.namespace(kind, {word: of_both[word] for word in kind.words()}, same)
-                for kind in (family, Run)
-            )
-            yield family, a, r, same
+            fields = dict(zip(words, values, strict=True))
+            fields |= {n: _size(same[n]) for n in (*family.sizes(), *Run.sizes())}
+            yield family, *(columns.namespace(kind, fields) for kind in (family, Run)), same
+
+
+def _size(rows: pl.Series) -> pl.Series | int:
+    """As one number where it is the same in all rows: formulas leave out what they can."""
+    return int(rows[0]) if (rows == rows[0]).all() else rows.cast(pl.Int64)
 
 
 def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, object]:
@@ -64,14 +66,14 @@ def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, obj
 
 
 def _rows_of(rows: pl.DataFrame, quantity: str, terms: Terms, holds) -> Iterator[pl.DataFrame]:
-    covered = _column(holds, rows) == 1
+    covered = columns.series(holds, rows.height) == 1
     for component, term in terms.items():
         yield _rows(rows, component, quantity, term).filter(covered)
     yield _rows(rows, None, quantity, Term(None, None)).filter(~covered)
 
 
 def _rows(rows: pl.DataFrame, component: str | None, quantity: str, term: Term) -> pl.DataFrame:
-    each, instances = (_column(value, rows) for value in term)
+    each, instances = (columns.series(value, rows.height) for value in term)
     return rows.with_columns(
         component=pl.lit(component, pl.String),
         quantity=pl.lit(quantity),
@@ -79,10 +81,3 @@ def _rows(rows: pl.DataFrame, component: str | None, quantity: str, term: Term) 
         instances=instances,
         predicted=each * instances,
     )
-
-
-def _column(value, rows: pl.DataFrame) -> pl.Series:
-    """A value of a formula that names no size is the same in all rows."""
-    if isinstance(value, pl.Series):
-        return value
-    return pl.repeat(value, rows.height, dtype=pl.Int64, eager=True)

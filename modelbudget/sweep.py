@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 from modelbudget.architecture import Count
 
 MAX_POINTS = 100_000
+MAX_PREDICTIONS = 100_000_000
+"""Of a sweep whose points are predicted and not measured."""
 
 Value = bool | int | str
 
@@ -91,10 +93,11 @@ class Measure(_Strict):
     """What to measure, and where."""
 
     quantities: list[Quantity] = Field(["parameters", "parameter_bytes"], min_length=1)
-    device: Literal["auto", "meta", "cpu", "cuda"] = Field(
+    device: Literal["auto", "meta", "cpu", "cuda", "none"] = Field(
         "auto",
         description="auto: CUDA where there is one and the model fits, else CPU where its bytes "
-        "fit memory_share of the free memory, else meta (no storage)",
+        "fit memory_share of the free memory, else meta (no storage); none: nothing is "
+        "instantiated, a grid of millions is predicted alone",
     )
     memory_share: float = Field(
         0.4, gt=0, le=1, description="auto: the share of free memory that models may fill"
@@ -109,7 +112,7 @@ class Measure(_Strict):
     @model_validator(mode="after")
     def has_memory_to_be_resident_in(self) -> Self:
         of_process = [q for q in self.quantities if q in OF_PROCESS]
-        if of_process and self.device in ("meta", "cuda"):
+        if of_process and self.device in ("meta", "cuda", "none"):
             raise ValueError(
                 f"device = {self.device!r}: {of_process[0]} is memory of a CPU; allowed: auto, cpu"
             )
@@ -173,6 +176,16 @@ class Sweep(_Strict):
         return self
 
     @model_validator(mode="after")
+    def measures_what_it_lists(self) -> Self:
+        given = [n for n in ("points", "models", "headline", "fit") if getattr(self, n)]
+        if self.predicts_alone and given:
+            raise ValueError(
+                f"{given[0]}: nothing is made a model of its own with measure.device: none; "
+                "allowed then: a grid"
+            )
+        return self
+
+    @model_validator(mode="after")
     def fits_what_is_measured(self) -> Self:
         measured = set(self.measure.quantities)
         if self.fit and not any(needs <= measured for needs in FITS.values()):
@@ -203,6 +216,11 @@ class Sweep(_Strict):
         if n > MAX_POINTS:
             raise ValueError(f"grid: {n:,} values in all; at most {MAX_POINTS:,} are allowed")
         return self
+
+    @property
+    def predicts_alone(self) -> bool:
+        """Whether nothing is instantiated."""
+        return self.measure.device == "none"
 
     def axes(self) -> dict[str, list[Value]]:
         """The grid's axes with their values written out."""

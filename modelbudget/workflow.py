@@ -14,7 +14,7 @@ import psutil
 from modelbudget.accelerators import accelerators
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
-from modelbudget.expand import Expanded, expand, predicted_peak
+from modelbudget.expand import Asked, Expanded, expanded, predicted_peak, read
 from modelbudget.sweep import OF_INFERENCE, OF_TRAINING
 from modelbudget.terms import total
 
@@ -66,9 +66,10 @@ def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
     return found
 
 
-def chosen_sweeps(wanted: str | list[str] | None, here: bool = True) -> list[Expanded]:
-    """The sweeps that were asked for, or all, checked and expanded; where the models will be
-    measured on this machine, also against its devices.
+def chosen_sweeps(wanted: str | list[str] | None, here: bool = True) -> list:
+    """The sweeps that were asked for, or all, checked: each `Expanded`, or `Predicted` where
+    nothing is to be measured. Where models will be measured on this machine, also against its
+    devices.
 
     Raises InputError with the mistakes of all files together.
     """
@@ -85,7 +86,8 @@ def chosen_sweeps(wanted: str | list[str] | None, here: bool = True) -> list[Exp
     for name in dict.fromkeys(names):
         try:
             if name in files:
-                sweeps.append(expand(files[name], catalogue))
+                asked = read(files[name], catalogue)
+                sweeps.append(_predicted(asked) if asked.sweep.predicts_alone else expanded(asked))
         except InputError as error:
             mistakes += error.mistakes
     try:
@@ -93,10 +95,17 @@ def chosen_sweeps(wanted: str | list[str] | None, here: bool = True) -> list[Exp
     except InputError as error:
         mistakes += error.mistakes
     if here:
-        mistakes += [line for sweep in sweeps for line in _out_of_reach(sweep)]
+        measured = [sweep for sweep in sweeps if isinstance(sweep, Expanded)]
+        mistakes += [line for sweep in measured for line in _out_of_reach(sweep)]
     if mistakes:
         raise InputError(mistakes)
     return sweeps
+
+
+def _predicted(asked: Asked):
+    from modelbudget.predictions import predicted  # brings Polars, for those who predict millions
+
+    return predicted(asked)
 
 
 def _out_of_reach(sweep: Expanded) -> list[str]:

@@ -10,7 +10,7 @@ from modelbudget.charts.headline import headline
 from modelbudget.files import replacing, replacing_folder
 from modelbudget.jobs import start_log
 from modelbudget.report.page import render
-from modelbudget.report.results import Results, SweepResult, opening, ordered
+from modelbudget.report.results import PredictedResult, Results, SweepResult, opening, ordered
 from modelbudget.report.verdict import line, verdicts
 from modelbudget.workflow import MODELS
 
@@ -42,6 +42,12 @@ results = Results(
     trees=json.loads(Path(snakemake.input.trees).read_text(encoding="utf-8")),
     swept=json.loads(Path(snakemake.input.swept).read_text(encoding="utf-8")),
     provenance=json.loads(Path(snakemake.input.provenance).read_text(encoding="utf-8")),
+    predicted=[
+        PredictedResult(json.loads(Path(summary).read_text(encoding="utf-8")), load(Path(charts)))
+        for summary, charts in zip(
+            snakemake.input.predicted, snakemake.input.predicted_charts, strict=True
+        )
+    ],
 )
 with replacing_folder(snakemake.output.headline) as folder:
     chosen = opening(ordered(sweeps))

@@ -209,6 +209,39 @@ ONE_MISTAKE = {
         "measure: {device: cpu, quantities: [saved_bytes]}",
         ["measure.device = 'cpu'", "largest model needs", "machine's memory", "auto, meta"],
     ),
+    "points that are predicted alone": (
+        "points: [{base: palm-8b}]\nmeasure: {device: none}",
+        ["points: ", "measure.device: none", "allowed then: a grid"],
+    ),
+    "a headline that is predicted alone": (
+        GOOD + "headline: Mine\nmeasure: {device: none}",
+        ["headline: ", "measure.device: none"],
+    ),
+    "too many predictions": (
+        "base: palm-8b\nmeasure: {device: none}\ngrid:\n"
+        "  n_vocab: {from: 1, to: 20000, steps: 20000}\n"
+        "  n_layer: {from: 1, to: 6000, steps: 6000}\n",
+        ["120,000,000 points", "at most 100,000,000"],
+    ),
+    "no prediction left": (
+        GOOD + "constraints: [n_layer > 5]\nmeasure: {device: none}",
+        ["constraints: drop all 2 points", "to predict"],
+    ),
+    "a prediction of what has no formula": (
+        GOOD + "measure: {device: none, quantities: [uncounted_calls]}",
+        ["measure.quantities: uncounted_calls", "no formula covers it"],
+    ),
+    "a check of too many combinations": (
+        "base: palm-8b\nmeasure: {device: none}\ngrid:\n"
+        "  n_vocab: {from: 1, to: 1000, steps: 1000}\n"
+        "  n_layer: {from: 1, to: 1000, steps: 1000}\n"
+        "constraints: [n_vocab > n_layer]",
+        ["n_vocab > n_layer: depends on", "1,000,000 combinations", "at most 100,000"],
+    ),
+    "a word that is none of a pattern's": (
+        "base: palm-8b\ngrid: {mixers: [attention, atention]}",
+        ["grid.mixers[1] = 'atention': must be words"],
+    ),
     "not UTF-8": ("base: \udce9\n", ["UTF-8"]),
 }
 

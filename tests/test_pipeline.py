@@ -12,6 +12,10 @@ from conftest import ROOT
 from modelbudget.provenance import measuring
 
 SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
+ALONE = """base: gpt-2-124m
+grid: {n_layer: {from: 1, to: 50, steps: 50}, d_ff: {from: 1, to: 3000, steps: 3000}}
+measure: {device: none, quantities: [parameters]}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -146,14 +150,30 @@ def test_make_names_both_commands():
     assert "pytest" in plan.stdout
 
 
+def test_predictions_alone_measure_nothing(project):
+    """More of them than a measured sweep may have points, each with its total."""
+    project.write_sweep("alone.yaml", ALONE)
+    run = project.snakemake("results/alone/charts")
+    assert run.returncode == 0, run.stderr
+    made = {path.name for path in (project.folder / "results" / "alone").iterdir()}
+    assert made == {
+        "charts", "logs", "predictions", "shares.parquet", "sweep.json", "totals.parquet"
+    }  # fmt: skip
+    rows = pl.read_parquet(project.folder / "results" / "alone" / "predictions" / "*.parquet")
+    assert rows.height == 150_000
+    gpt2 = rows.filter(pl.col("n_layer") == 12, pl.col("d_ff") == 3000)
+    assert gpt2["parameters"].item() == 124_439_808 - 12 * 72 * (2 * 768 + 1)
+
+
 def test_one_command_leaves_a_report_and_says_what_is_in_it(project):
     run = project.snakemake()
     assert run.returncode == 0, run.stderr
     assert re.search(r"([\d,]+) of \1 comparisons agree \(results/report.html\)\n", run.stdout)
     report = project.folder / "results" / "report.html"
     page = report.read_text(encoding="utf-8")
-    for section in ("small", "gpt-2-ledger", "tying-surgery", "provenance"):
+    for section in ("small", "alone", "gpt-2-ledger", "tying-surgery", "provenance"):
         assert f'<section id="{section}">' in page
+    assert "all 150,000 models are predicted by the formulas below" in page
     for file in re.findall(r'href="([^"#][^"]*)"', page):
         assert (report.parent / file).is_file(), file
     assert not list((project.folder / "results").rglob("*.part"))
@@ -178,6 +198,7 @@ def test_two_runs_from_scratch_are_the_same_to_the_byte(project, make_project):
     """But for logs, and provenance.json, which says when."""
     again = make_project()
     again.write_sweep("small.yaml", SMALL)
+    again.write_sweep("alone.yaml", ALONE)
     assert again.snakemake().returncode == 0
     made = [
         path.relative_to(again.folder)

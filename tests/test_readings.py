@@ -1,4 +1,4 @@
-"""One formula, four readings: integers, Polars columns, SymPy symbols, Vega expressions."""
+"""One formula in all readings: integers, Polars columns, products, bounds, SymPy, Vega."""
 
 import re
 
@@ -11,7 +11,7 @@ from strategies import architectures, decoders_that_run
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict import predict
-from modelbudget.readings import signals, symbols
+from modelbudget.readings import intervals, polynomials, signals, symbols
 from modelbudget.run import Run
 from modelbudget.terms import Term, total
 
@@ -30,10 +30,33 @@ def as_integers(architecture) -> dict[str, int]:
 
 
 def as_columns(architecture) -> dict[str, int]:
-    row = {"architecture": "it", "run": "so", "family": architecture.name()}
-    row |= architecture.model_dump() | Run().model_dump()
-    table = predict(pl.DataFrame([row]), ["parameters"])
-    return dict(table.select("component", "predicted").iter_rows())
+    table = predict(two_rows(architecture, Run()), ["parameters"])
+    return in_first_row(table, "parameters")
+
+
+def two_rows(a, run) -> pl.DataFrame:
+    """It, and another with each number and switch another, so that all are columns."""
+    row = {"architecture": "it", "run": "so", "family": a.name()}
+    row |= a.model_dump() | run.model_dump()
+    others = {
+        name: not row[name] if isinstance(row[name], bool) else row[name] + 1
+        for name in (*a.sizes(), *run.sizes())
+    }
+    return pl.DataFrame([row, row | others | {"architecture": "another"}])
+
+
+def in_first_row(table: pl.DataFrame, quantity: str) -> dict[str, int]:
+    first = table.filter(pl.col("architecture") == "it", pl.col("quantity") == quantity)
+    return dict(first.drop_nulls("component").select("component", "predicted").iter_rows())
+
+
+def as_bounds(formula, *records) -> list:
+    """Each number between itself and twice itself; words as they are."""
+    namespaces = []
+    for record in records:
+        ends = {name: (n, 2 * n) for name, n in sizes(record).items()}
+        namespaces.append(intervals.namespace(type(record), words(record) | ends))
+    return [term.total for term in formula(*namespaces).values()]
 
 
 def as_symbols(architecture) -> dict[str, int]:
@@ -76,6 +99,33 @@ def test_columns_and_symbols_equal_integers(architecture):
     expected = as_integers(architecture)
     assert as_columns(architecture) == expected
     assert as_symbols(architecture) == expected
+
+
+@given(architectures)
+@settings(max_examples=100, deadline=None)
+def test_products_equal_integers(architecture):
+    """All sizes and switches by name, or half of them as numbers."""
+    family = type(architecture)
+    for named in (family.sizes(), family.sizes()[::2]):
+        fields = architecture.model_dump() | dict.fromkeys(named, (0, 1))
+        terms = family.parameters(polynomials.namespace(family, fields))
+        found = polynomials.Scheme(total(terms))(sizes(architecture))
+        assert found == sum(as_integers(architecture).values())
+
+
+@given(architectures)
+@settings(max_examples=100, deadline=None)
+def test_bounds_hold(architecture):
+    """The number itself, and that of each number's double, lie within; and what cannot fit 64
+    bits is known.
+    """
+    family = type(architecture)
+    terms = family.parameters(architecture).values()
+    for term, bounds in zip(terms, as_bounds(family.parameters, architecture), strict=True):
+        low, high = intervals.most(-bounds), intervals.most(bounds)
+        assert -low <= term.total <= high
+        assert intervals.fits(bounds)
+        assert not intervals.fits(bounds * 2**63 + 2**63)
 
 
 @given(architectures)
@@ -132,20 +182,16 @@ def test_formulas_of_runs_are_the_same_in_all_readings(model):
     }
     drawn = expected.keys() - {PEAK}
     assert runs_in_symbols(a, run, drawn) == {quantity: expected[quantity] for quantity in drawn}
-    row = {"architecture": "it", "run": "so", "family": "decoder"}
-    row |= a.model_dump() | run.model_dump()
     if a.covered("peak_inference_bytes", a, run):
         terms = a.peak_inference_bytes(a, run)
         expected["peak_inference_bytes"] = {name: term.total for name, term in terms.items()}
-    table = predict(pl.DataFrame([row]), [*OF_RUNS, "peak_inference_bytes"]).filter(
-        pl.col("component").is_not_null()
-    )
-    in_columns = {
-        quantity: dict(rows.select("component", "predicted").iter_rows())
-        for (quantity,), rows in table.partition_by("quantity", as_dict=True).items()
-    }
+    table = predict(two_rows(a, run), [*OF_RUNS, "peak_inference_bytes"])
     for quantity, values in expected.items():
-        assert in_columns.get(quantity, {}) == {n: v for n, v in values.items() if v}, quantity
+        assert in_first_row(table, quantity) == {n: v for n, v in values.items() if v}, quantity
+        for value, bounds in zip(
+            values.values(), as_bounds(getattr(a, quantity), a, run), strict=True
+        ):
+            assert -intervals.most(-bounds) <= value <= intervals.most(bounds), quantity
     namespaces = [signals.namespace(type(record), words(record)) for record in (a, run)]
     for quantity in drawn:
         formula = total(getattr(a, quantity)(*namespaces))

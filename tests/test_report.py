@@ -12,14 +12,18 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from built import module_trees, printed_modules
 
+from modelbudget.along import Along
 from modelbudget.charts.choose import charts
+from modelbudget.charts.predicted import predicted_charts
 from modelbudget.charts.zoo import zoo_charts
 from modelbudget.compare import compare
-from modelbudget.expand import expand
+from modelbudget.expand import expand, read
 from modelbudget.points import points_table, summary
 from modelbudget.predict import predict
+from modelbudget.predictions import frames, groups_of, predicted
+from modelbudget.predictions import summary as summary_of
 from modelbudget.report.page import render
-from modelbudget.report.results import Results, SweepResult
+from modelbudget.report.results import PredictedResult, Results, SweepResult
 from modelbudget.report.verdict import line, verdicts
 from modelbudget.workflow import SWEEPS, is_zoo, swept_fields
 from modelbudget.zoo import zoo
@@ -534,3 +538,30 @@ def test_without_a_script_all_models_are_there(chromium, page, shipped, tmp_path
     models = next(sweep.zoo for sweep in shipped.sweeps if sweep.zoo is not None)
     assert shown(tab) == models["model"].to_list()
     assert not tab.is_visible(".finder")
+
+
+def test_what_is_predicted_alone_says_so(one, catalogue, tmp_path):
+    """Its own section, with charts and formulas, and no part in what was compared."""
+    path = tmp_path / "alone.yaml"
+    path.write_text(
+        "title: Never built\nquestion: How many?\nbase: llama-3\nfixed: {n_vocab: 32000}\n"
+        "grid: {n_layer: [1, 2], d_model: [128, 256], tied: [true, false]}\n"
+        "derive: {n_head: d_model / 64, n_kv_head: n_head, d_ff: 4 * d_model}\n"
+        "measure: {device: none, quantities: [parameters]}\n"
+    )
+    alone = predicted(read(path, catalogue))
+    along = Along(alone.sweep.axes(), ["parameters"], groups_of(alone))
+    for rows in frames(alone, 1):
+        along.add(rows)
+    drawn = predicted_charts(along.totals(), along.shares())
+    specs = {name: chart.to_dict() for name, chart in drawn.items()}
+    results = Results([one], predicted=[PredictedResult(summary_of(alone, along.rows), specs)])
+    page = render(results, catalogue)
+    section = page[page.index('<section id="alone">') :].partition("</section>")[0]
+    assert "all 8 models are predicted by the formulas below, and none was instantiated" in section
+    assert section.count("Predicted ") == len(specs) == 2
+    assert "layer.mlp.gate" in section
+    assert "tied" in section[section.index("<math>") :]  # varies, so it stays in the formulas
+    assert '<a href="#alone">Never built</a>' in page[: page.index("<main")]
+    verdict = page[page.index('<section id="verdict"') :].partition("</section>")[0]
+    assert "Never built" not in verdict

@@ -16,14 +16,16 @@ from modelbudget.terms import Term, Terms
 _COLUMNS = ("component", "formula", "predicted", "counted", "share")
 
 
-def formulas(point: dict, quantity: str = "parameters") -> Terms:
+def formulas(point: dict, quantity: str = "parameters", varying=()) -> Terms:
     """Terms of a row of points.parquet over symbols for its sizes; what says which parts the
-    model has, and how it runs, is put in.
+    model has, and how it runs, is put in, unless it is one of `varying`.
     """
     family = families()[point["family"]]
     a, r = (
         symbols.namespace(
-            kind, {name: point[name] for name in kind.words()}, symbols.settled(kind, point)
+            kind,
+            {name: point[name] for name in kind.words()},
+            {n: v for n, v in symbols.settled(kind, point).items() if n not in varying},
         )
         for kind in (family, Run)
     )
@@ -64,7 +66,7 @@ def _row(row: dict, term: Term | None, values: dict | None, total: int) -> dict:
     if shown and values:
         formula += f'<span class="put-in">= {symbols.to_mathml(term, values)}</span>'
     return {
-        "component": _name(row["component"], row["shared_with"]),
+        "component": component_name(row["component"], row["shared_with"]),
         "formula": formula,
         "predicted": row["predicted"],
         "counted": row["measured"],
@@ -95,7 +97,8 @@ def component_table(rows: list[dict], caption: str) -> Markup:
     )
 
 
-def _name(component: str, shared_with: str | None) -> Markup:
+def component_name(component: str, shared_with: str | None = None) -> Markup:
+    """A component with the colour of its group, and with the one that owns its tensor."""
     swatch = f'<i class="swatch {variable_of_group(group_of(component))}"></i>'
     owner = f" <small>matrix of {escape(shared_with)}</small>" if shared_with else ""
     return Markup(f'<span class="name">{swatch}<code>{escape(component)}</code></span>{owner}')

@@ -16,7 +16,8 @@ from modelbudget.report.beside import (
 from modelbudget.report.carry import carried, packed
 from modelbudget.report.explorer import explorer_section
 from modelbudget.report.inside import inside_section, swept_section, swept_trees
-from modelbudget.report.results import Results, known_models, ordered
+from modelbudget.report.predicted import predicted_section
+from modelbudget.report.results import PredictedResult, Results, known_models, ordered
 from modelbudget.report.sweeps import sweep_section
 from modelbudget.report.top import headline_section, verdict_section
 from modelbudget.report.verdict import verdicts
@@ -36,12 +37,16 @@ def render(results: Results, catalogue: Catalogue) -> str:
     explorer = explorer_section(catalogue)
     trees = swept_trees(sweeps, results.swept or {})
     numbers = carried(sweeps, trees)
-    shown = [
-        sweep_section(
-            sweep, by_source[sweep.name], known, charts, results.printed or {}, numbers[sweep.name]
+    printed = results.printed or {}
+    sections = [
+        predicted_section(sweep, charts)
+        if isinstance(sweep, PredictedResult)
+        else sweep_section(
+            sweep, by_source[sweep.name], known, charts, printed, numbers[sweep.name]
         )
-        for sweep in sweeps
+        for sweep in ordered([*sweeps, *(results.predicted or [])])
     ]
+    beside = [one for one in found if one.source not in {sweep.name for sweep in sweeps}]
     return _filled(
         {
             "title": top["title"] if top else "Where the budget of sequence models goes",
@@ -49,7 +54,8 @@ def render(results: Results, catalogue: Catalogue) -> str:
                 ("verdict", "Predicted and counted"),
                 ("what-if", "What if?"),
                 *([("architecture", "Inside a model")] if results.trees else []),
-                *((one.source, one.title) for one in found),
+                *((section["name"], section["title"]) for section in sections),
+                *((one.source, one.title) for one in beside),
                 *([("provenance", "Provenance")] if results.provenance else []),
             ],
             "headline": top,
@@ -57,7 +63,7 @@ def render(results: Results, catalogue: Catalogue) -> str:
             "inside": inside_section(results.trees),
             "swept": swept_section(sweeps, trees),
             "explorer": explorer,
-            "sweeps": shown,
+            "sweeps": sections,
             "ledger": ledger_section(results.ledger, by_source.get("gpt-2-ledger")),
             "surgery": surgery_section(results.surgery, by_source.get("tying-surgery")),
             "provenance": provenance_section(results.provenance),

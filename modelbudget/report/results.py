@@ -32,6 +32,17 @@ class SweepResult(NamedTuple):
         return self.comparison.filter(pl.col("point") == point["point"])
 
 
+class PredictedResult(NamedTuple):
+    """What a sweep without measurements left: sweep.json, and its chart specs by name."""
+
+    summary: dict
+    charts: dict[str, dict]
+
+    @property
+    def name(self) -> str:
+        return self.summary["name"]
+
+
 class Results(NamedTuple):
     """All that a page can show; what is None was not made and is left out.
 
@@ -46,9 +57,10 @@ class Results(NamedTuple):
     trees: list[dict] | None = None
     printed: dict[str, str] | None = None
     swept: dict[str, dict] | None = None
+    predicted: list[PredictedResult] | None = None
 
 
-def ordered(sweeps: list[SweepResult]) -> list[SweepResult]:
+def ordered(sweeps: list) -> list:
     """As the page shows them."""
     return sorted(sweeps, key=lambda sweep: (sweep.summary["order"], sweep.name))
 

@@ -38,8 +38,9 @@ def sweep_section(
     return {
         "name": sweep.name,
         "title": sweep.summary["title"],
-        "question": _MARKDOWN.render(sweep.summary["question"]),
-        "facts": _facts(sweep.summary, its_verdict),
+        "template": "sweep.html.j2",
+        "question": question(sweep.summary),
+        "facts": [*facts(sweep.summary), ("counted", _counted(its_verdict))],
         "verdict": its_verdict,
         "failed": _failed(sweep.comparison),
         "zoo": zoo_section(sweep.zoo, sweep.name),
@@ -55,23 +56,29 @@ def sweep_section(
     }
 
 
-def _facts(summary: dict, its_verdict: Verdict) -> list[tuple[str, list[str]]]:
+def question(summary: dict) -> str:
+    """What the sweep asks, as HTML."""
+    return _MARKDOWN.render(summary["question"])
+
+
+def _counted(its_verdict: Verdict) -> list[str]:
+    models = its_verdict.models.items()
+    return [f"{count(n)} {device_words(device)}" for device, n in models]
+
+
+def facts(summary: dict) -> list[tuple[str, list[str]]]:
     """What the sweep file said, in a few lines; what it left out stays out."""
     dropped = summary["dropped"]
     dropping = f", {count(dropped)} more dropped by constraints" if dropped else ""
-    facts = [
+    said = [
         ("base", [summary["base"]] if summary["base"] else []),
         ("fixed", [f"{name} = {_shown(value)}" for name, value in summary["fixed"].items()]),
         ("axes", [f"{name}: {_range(values)}" for name, values in summary["axes"].items()]),
         ("derived", [f"{name} = {text}" for name, text in summary["derive"].items()]),
         ("constraints", summary["constraints"]),
         ("models", [f"{count(summary['points'])}{dropping}"]),
-        (
-            "counted",
-            [f"{count(n)} {device_words(device)}" for device, n in its_verdict.models.items()],
-        ),
     ]
-    return [(term, words) for term, words in facts if words]
+    return [(term, words) for term, words in said if words]
 
 
 def _range(values: list) -> str:

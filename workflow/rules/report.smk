@@ -14,6 +14,8 @@ rule report:
         points=expand("results/{sweep}/points.parquet", sweep=SWEEPS),
         comparisons=expand("results/{sweep}/comparison.parquet", sweep=SWEEPS),
         charts=expand("results/{sweep}/charts", sweep=SWEEPS),
+        predicted=expand("results/{predicted}/sweep.json", predicted=PREDICTED),
+        predicted_charts=expand("results/{predicted}/charts", predicted=PREDICTED),
         zoos=plan.zoo_tables(SWEEPS),
         fits=plan.fit_tables(SWEEPS),
         models=sorted(plan.MODELS.iterdir()),

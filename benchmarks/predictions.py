@@ -1,0 +1,170 @@
+"""How fast predictions alone are: a formula over columns, and a sweep of ten million models.
+
+    python benchmarks/predictions.py
+
+The total number of parameters over 10 million rows is computed beside two others in turn in one
+process, so that a slow machine slows all: quote the ratios. One is a copy of the same columns, the
+least that reading and writing them can cost; the other a closed formula that is called model by
+model, as calculators do. Then one and ten million models from a sweep file to Parquet, each in a
+process of its own, with the largest memory that it has held.
+"""
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from modelbudget.along import Along
+from modelbudget.catalogue import Catalogue
+from modelbudget.expand import named_architecture, read
+from modelbudget.grid import ROWS as SLICE
+from modelbudget.predictions import frames, groups_of, predicted
+from modelbudget.readings import polynomials
+from modelbudget.readings.polynomials import Scheme
+from modelbudget.terms import total
+
+ROWS = 10_000_000
+CALLS = 200_000
+ROUNDS = 9
+THREADS = 2
+MODELS = Path(__file__).parent.parent / "configs" / "models"
+SIZES = {
+    "n_vocab": (256, 256_000), "n_ctx": (128, 32_768), "d_model": (64, 16_384),
+    "n_layer": (1, 128), "d_ff": (64, 65_536),
+}  # fmt: skip
+SWEEP = """
+title: Ten million
+question: How many a second?
+base: gpt-2
+grid:
+  tied: [true, false]
+  n_layer: {{from: 1, to: {n_layer}, steps: {n_layer}}}
+  n_ctx: [128, 512, 1024, 2048, 4096]
+  d_model: {{from: 64, to: 6400, steps: 100, multiple_of: 64}}
+  d_ff: {{from: 64, to: 25600, steps: 100, scale: logarithmic, multiple_of: 8}}
+derive: {{n_head: d_model / 64}}
+measure: {{device: none, quantities: [parameters]}}
+"""
+
+
+@dataclass
+class Config:
+    """A model as calculators take it."""
+
+    n_vocab: int
+    n_ctx: int
+    d_model: int
+    n_layer: int
+    d_ff: int
+
+
+def closed_form(config: Config) -> int:
+    """A tied GPT-2 with an MLP of any width (Radford et al. 2019), part by part as calculators
+    tell it.
+    """
+    d, layers = config.d_model, config.n_layer
+    parts = {
+        "token embedding": config.n_vocab * d,
+        "position embedding": config.n_ctx * d,
+        "norms": layers * 4 * d + 2 * d,
+        "query, key, value": layers * (3 * d * d + 3 * d),
+        "attention output": layers * (d * d + d),
+        "MLP up": layers * (d * config.d_ff + config.d_ff),
+        "MLP down": layers * (config.d_ff * d + d),
+    }
+    return sum(parts.values())
+
+
+def over_columns() -> None:
+    """Rows a second, side by side."""
+    gpt2 = named_architecture(Catalogue(MODELS)["gpt-2-124m"])
+    random = np.random.default_rng(0)
+    rows = pl.DataFrame({name: random.integers(*ends, ROWS) for name, ends in SIZES.items()})
+    there = {name: rows[name].to_numpy() for name in SIZES}
+    copies = {name: np.zeros_like(values) for name, values in there.items()}
+    starts = range(0, ROWS, SLICE)
+
+    # One head as wide as the model: how many there are does not change the count.
+    fields = gpt2.model_dump() | {"n_head": 1, "n_kv_head": 1} | dict.fromkeys(SIZES, (0, 0))
+    named = polynomials.namespace(type(gpt2), fields | {"d_head": (0, 0)})
+    scheme = Scheme(total(gpt2.parameters(named)))
+
+    def formula(start: int) -> pl.Series:
+        part = polynomials.columns(rows.slice(start, SLICE).to_dict())
+        return scheme(part | {"d_head": part["d_model"]}).values
+
+    def copy(start: int) -> None:
+        for name, values in there.items():
+            copies[name][start : start + SLICE] = values[start : start + SLICE]
+
+    some = list(rows.head(CALLS).iter_rows())
+
+    def one_by_one() -> None:
+        for sizes in some:
+            closed_form(Config(*sizes))
+
+    assert formula(0).to_list() == [closed_form(Config(*sizes)) for sizes in some[:SLICE]]
+    with ThreadPoolExecutor(THREADS) as pool:
+        rounds = [
+            (
+                ROWS / seconds(lambda: list(pool.map(copy, starts))),
+                ROWS / seconds(lambda: list(pool.map(formula, starts))),
+                CALLS / seconds(one_by_one),
+            )
+            for _ in range(ROUNDS)
+        ]
+    copied, ours, theirs = (statistics.median(rates) for rates in zip(*rounds, strict=True))
+    print(f"total parameters of {ROWS:,} decoders, {len(SIZES)} columns, {ROUNDS} rounds, medians")
+    of_copy = statistics.median(o / c for c, o, _ in rounds)
+    of_calls = statistics.median(o / t for _, o, t in rounds)
+    print(f"  copy of the columns  {copied / 1e6:8.1f} M rows/s")
+    print(f"  formula              {ours / 1e6:8.1f} M rows/s   {of_copy:.0%} of a copy")
+    print(f"  Python, one by one   {theirs / 1e6:8.3f} M rows/s   1 / {of_calls:,.0f} of that")
+
+
+def seconds(work) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def whole_sweep(n_layer: str) -> None:
+    """From YAML to Parquet and its summary, in this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sweep.yaml"
+        path.write_text(SWEEP.format(n_layer=n_layer))
+        start = time.perf_counter()
+        found = predicted(read(path, Catalogue(MODELS)))
+        checked = time.perf_counter() - start
+        along = Along(found.sweep.axes(), found.sweep.measure.quantities, groups_of(found))
+        for number, rows in enumerate(frames(found, THREADS)):
+            rows.write_parquet(Path(folder) / f"{number}.parquet")
+            along.add(rows)
+        along.totals(), along.shares()
+        taken = time.perf_counter() - start
+        size = sum(part.stat().st_size for part in Path(folder).glob("*.parquet"))
+    status = Path("/proc/self/status").read_text().splitlines()
+    peak = next(line for line in status if line.startswith("VmHWM"))
+    print(
+        f"  {along.rows:>10,} models in {taken:.1f} s, {along.rows / taken / 1e6:.1f} M/s "
+        f"(checked in {checked:.2f} s), {size / 1e6:.0f} MB of Parquet, "
+        f"at most {int(peak.split()[1]) / 1024:.0f} MiB of memory"
+    )
+
+
+def main() -> None:
+    over_columns()
+    print("a sweep from its file to Parquet")
+    for n_layer in ("10", "100"):
+        subprocess.run([sys.executable, __file__, n_layer], check=True)
+
+
+if __name__ == "__main__":
+    whole_sweep(*sys.argv[1:]) if sys.argv[1:] else main()

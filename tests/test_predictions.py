@@ -1,0 +1,273 @@
+"""Predictions alone: the same numbers and the same refusals as point by point, without points."""
+
+import re
+
+import polars as pl
+import pytest
+import vl_convert
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from modelbudget import expand
+from modelbudget import grid as grids
+from modelbudget.along import Along
+from modelbudget.charts.groups import group_of
+from modelbudget.charts.predicted import predicted_charts
+from modelbudget.errors import InputError
+from modelbudget.predict import formula
+from modelbudget.predictions import frames, groups_of, predicted
+from modelbudget.sweep import MAX_POINTS
+from modelbudget.terms import total
+
+AXES = {
+    "n_vocab": [1, 7, 50_257],
+    "d_model": [8, 12, 16, 64],
+    "n_layer": [1, 2, 3, 7],
+    "n_head": [1, 2, 3, 4, 8],
+    "n_kv_head": [1, 2, 3],
+    "d_head": [4, 7, 16, 264],
+    "d_ff": [1, 5, 64],
+    "n_ctx": [16, 1024],
+    "vocab_multiple": [1, 8],
+    "d_rotary": [0, 2, 6],
+    "tied": [True, False],
+    "gated": [True, False],
+    "sinks": [False, True],
+    "parallel": [False, True],
+    "norm": ["layernorm", "rmsnorm"],
+    "norm_bias": [False, True],
+    "norm_placement": ["pre", "both"],
+    "position": ["rotary", "learned", "none", "alibi"],
+    "qk_norm": ["none", "joint"],
+    "n_expert_per_token": [1, 2, 9],
+    "mlps": ["mlp", "mlp experts"],
+    "batch": [1, 3, 2**40],
+    "length": [1, 17, 2**20],
+    "dtype": ["float32", "bfloat16"],
+    "master_weights": [False, True],
+    "attention": ["math", "flash"],
+    "kernels": ["gpu", "cpu"],
+    "recompute": ["none", "full"],
+}
+DERIVED = {
+    "n_head": ["d_model / 4", "max(1, d_model // 16)"],
+    "d_ff": ["4 * d_model", "d_model * n_layer / 3", "d_model / (n_layer - 1)"],
+    "length": ["n_ctx", "2 * n_ctx / n_head"],
+}
+CONSTRAINTS = [
+    "d_model % n_head = 0",
+    "n_layer > 1",
+    "d_ff >= d_model",
+    "d_model / (n_layer - 2) > 0",
+]
+BASES = ["gpt-2-124m", "llama-3-8b", "palm-8b", "mixtral-8x7b", "bloom-560m", "decoder"]
+QUANTITIES = [
+    "parameters", "parameter_bytes", "gradient_bytes", "saved_bytes", "flops_backward",
+    "peak_training_bytes", "cache_bytes",
+]  # fmt: skip
+
+
+@st.composite
+def sweeps(draw) -> dict:
+    axes = draw(st.lists(st.sampled_from(list(AXES)), min_size=1, max_size=5, unique=True))
+    axis = {n: draw(st.lists(st.sampled_from(AXES[n]), min_size=1, unique=True)) for n in axes}
+    bases = draw(st.lists(st.sampled_from(BASES), min_size=1, max_size=2, unique=True))
+    derive = {
+        name: draw(st.sampled_from(texts))
+        for name, texts in DERIVED.items()
+        if name not in axes and draw(st.booleans())
+    }
+    said = {"base": bases[0], "grid": axis} if len(bases) == 1 else {"grid": {"base": bases} | axis}
+    asked = draw(st.lists(st.sampled_from(QUANTITIES), min_size=1, max_size=3, unique=True))
+    return said | {
+        "derive": derive,
+        "constraints": draw(st.lists(st.sampled_from(CONSTRAINTS), max_size=2, unique=True)),
+        "measure": {"quantities": asked},
+    }
+
+
+def written(folder, said: dict, device: str):
+    path = folder / f"{device}.yaml"
+    measure = said["measure"] | {"device": device}
+    path.write_text(str({"title": "t", "question": "q"} | said | {"measure": measure}))
+    return path
+
+
+def outcome(function, asked) -> tuple:
+    """What it makes, or the lines that it refuses with, without the file."""
+    try:
+        return function(asked), []
+    except InputError as error:
+        return None, [line.partition(": ")[2] for line in error.mistakes]
+
+
+def in_integers(point, quantities: list[str]) -> dict:
+    """A row of predictions as Python's integers give it, point by point."""
+    a, r = point.architecture, point.run
+    row = dict(point.axes)
+    for quantity in quantities:
+        terms, holds = formula(type(a), quantity, a, r)
+        row[quantity] = total(terms) if holds else None
+        if quantity == "parameters":
+            for component, term in terms.items():
+                group = f"parameters.{group_of(component)}"
+                row[group] = row.get(group, 0) + term.total
+    return row
+
+
+def comparable(rows) -> list[str]:
+    """Rows in some order, without groups that hold nothing."""
+    return sorted(
+        str(sorted((k, v) for k, v in row.items() if v or not k.startswith("parameters.")))
+        for row in rows
+    )
+
+
+@given(sweeps(), st.sampled_from([4, 64, 2**17]))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, said, chunk):
+    """Over random grids, legal and not, whole or in chunks of few rows."""
+    monkeypatch.setattr(grids, "ROWS", chunk)
+    for most in ("MAX_SHOWN", "MAX_FOUND"):
+        monkeypatch.setattr(expand, most, 10**9)
+    asked = said["measure"]["quantities"]
+    points, refused = outcome(
+        expand.expanded, expand.read(written(tmp_path, said, "meta"), catalogue)
+    )
+    whole, lines = outcome(predicted, expand.read(written(tmp_path, said, "none"), catalogue))
+    uncovered = [line.split(": ")[1] for line in lines if "no formula covers" in line]
+    if points:
+        rows = [in_integers(point, asked) for point in points.points]
+        assert uncovered == [q for q in asked if all(row[q] is None for row in rows)]
+    if whole:
+        found = pl.concat(frames(whole, 2)).iter_rows(named=True)
+        assert comparable(found) == comparable(rows)
+    elif not points:
+        assert_same_refusals(refused, [line for line in lines if "no formula" not in line])
+
+
+def assert_same_refusals(refused: list[str], lines: list[str]) -> None:
+    """Line by line. What leaves 64 bits has a line for each point there, and here one for all of
+    a base, where nothing else is wrong with it.
+    """
+    past = [line for line in refused if PAST in line]
+    others = [line for line in refused if line not in past]
+    here = [line for line in lines if PAST in line]
+    assert [line.replace("predict", "measure") for line in lines if line not in here] == others
+    for line in here:
+        same = [one for one in past if base_of(one) == base_of(line)]
+        assert without_more(line) == without_more(same[0])
+        assert times(line) == sum(map(times, same))
+    assert others or {*map(base_of, here)} == {*map(base_of, past)}
+
+
+PAST = "64-bit integer"
+
+
+def base_of(line: str) -> str | None:
+    base = re.search(r"base = ('.*?')", line)
+    return base and base[1]
+
+
+def without_more(line: str) -> str:
+    return re.sub(r" and [\d,]+ more points\)$", ")", line)
+
+
+def times(line: str) -> int:
+    more = re.search(r" and ([\d,]+) more points\)$", line)
+    return 1 + int(more[1].replace(",", "")) if more else 1
+
+
+MANY = """
+title: t
+question: q
+base: llama-3
+fixed: {n_vocab: 50257}
+grid:
+  tied: [true, false]
+  norm: [rmsnorm, layernorm]
+  d_model: {from: 64, to: 6400, steps: 50, multiple_of: 64}
+  n_layer: {from: 1, to: 30, steps: 30}
+  d_ff: {from: 64, to: 25600, steps: 60, multiple_of: 64}
+derive: {n_head: d_model / 64, n_kv_head: n_head}
+constraints: [d_ff >= d_model]
+measure: {device: none, quantities: [parameters, cache_bytes]}
+"""
+
+
+@pytest.fixture
+def many(tmp_path, catalogue):
+    """More rows than a measured sweep may have points."""
+    path = tmp_path / "many.yaml"
+    path.write_text(MANY)
+    return predicted(expand.read(path, catalogue))
+
+
+def test_frames_are_small_and_hold_every_combination_once(many, monkeypatch):
+    monkeypatch.setattr(grids, "ROWS", 4096)
+    parts = list(frames(many, 2))
+    assert max(part.height for part in parts) <= 8 * 4096
+    rows = pl.concat(parts)
+    assert many.combinations == 2 * 2 * 50 * 30 * 60 > MAX_POINTS
+    widths = pl.DataFrame({"d_model": many.sweep.axes()["d_model"]})
+    hidden = pl.DataFrame({"d_ff": many.sweep.axes()["d_ff"]})
+    kept = widths.join(hidden, how="cross").filter(pl.col("d_ff") >= pl.col("d_model"))
+    assert rows.height == kept.height * 2 * 2 * 30
+    assert rows.select(many.sweep.axes().keys()).is_unique().all()
+
+
+def test_a_few_rows_by_hand(many):
+    """Embedding, head, four square matrices and three of the MLP, and two norms a layer."""
+    rows = pl.concat(frames(many, 1))
+    d, f, layers = (pl.col(name) for name in ("d_model", "d_ff", "n_layer"))
+    words = 50_257 * d * (2 - pl.col("tied").cast(pl.Int64))
+    by_hand = words + layers * (4 * d * d + 3 * d * f + 2 * d) + d
+    assert rows.select((pl.col("parameters") == by_hand).all()).item()
+    keys_and_values = 4 * 2 * 1024 * d * layers  # float32, a batch of 1, 1024 tokens
+    assert rows.select((pl.col("cache_bytes") == keys_and_values).all()).item()
+
+
+def test_what_is_gathered_along_the_axes_is_what_all_rows_say(many, monkeypatch):
+    monkeypatch.setattr(grids, "ROWS", 4096)
+    axes, groups = many.sweep.axes(), groups_of(many)
+    assert groups == ["token embedding", "head", "attention", "MLP", "norms"]
+    along = Along(axes, many.sweep.measure.quantities, groups)
+    parts = list(frames(many, 2))
+    for part in parts:
+        along.add(part)
+    rows, totals, shares = pl.concat(parts), along.totals(), along.shares()
+    assert along.rows == rows.height
+    for axis, values in axes.items():
+        for quantity in many.sweep.measure.quantities:
+            value = pl.col(quantity)
+            expected = rows.group_by(axis).agg(
+                pl.len(), value.min().alias("least"), value.max().alias("most"),
+                value.log().mean().exp().alias("typical"),
+            )  # fmt: skip
+            found = totals.filter(pl.col("axis") == axis, pl.col("quantity") == quantity)
+            assert found["index"].to_list() == list(range(len(values)))
+            both = pl.DataFrame({axis: values}).join(expected, on=axis, maintain_order="left")
+            for name, column in (("models", "len"), ("least", "least"), ("most", "most")):
+                assert found[name].to_list() == both[column].to_list()
+            assert found["typical"].to_list() == pytest.approx(both["typical"].to_list())
+        for group in groups:
+            share = pl.col(f"parameters.{group}") / pl.col("parameters")
+            expected = rows.group_by(axis).agg(share.mean())
+            both = pl.DataFrame({axis: values}).join(expected, on=axis, maintain_order="left")
+            found = shares.filter(pl.col("axis") == axis, pl.col("group") == group)
+            assert found["share"].to_list() == pytest.approx(
+                both[f"parameters.{group}"].to_list(), abs=1e-8
+            )
+
+
+def test_charts_are_of_predictions(many):
+    along = Along(many.sweep.axes(), many.sweep.measure.quantities, groups_of(many))
+    for part in frames(many, 1):
+        along.add(part)
+    charts = predicted_charts(along.totals(), along.shares())
+    assert list(charts) == ["totals", "cache-bytes-totals", "shares"]
+    for chart in charts.values():
+        spec = chart.to_dict()
+        assert spec["title"]["text"].startswith("Predicted ")
+        assert len(spec["concat"]) == 5
+        assert vl_convert.vegalite_to_svg(spec).count("<path") > 10

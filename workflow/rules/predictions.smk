@@ -1,0 +1,66 @@
+# Needs: a sweep file that asks for predictions alone, and the named models. Makes: all of them as
+# Parquet in parts, what they say along each axis, and charts of that.
+
+
+rule predictions:
+    input:
+        sweep=lambda wildcards: plan.sweep_files()[wildcards.predicted],
+        models=sorted(plan.MODELS.iterdir()),
+        configs=lambda wildcards: PREDICTED[wildcards.predicted].files,
+    output:
+        predictions=directory("results/{predicted}/predictions"),
+        totals="results/{predicted}/totals.parquet",
+        shares="results/{predicted}/shares.parquet",
+        summary="results/{predicted}/sweep.json",
+    log:
+        "results/{predicted}/logs/predictions.log",
+    conda:
+        "../../environment.yml"
+    threads: lambda wildcards: (workflow.cores + 1) // 2
+    params:
+        code=code(
+            "along.py",
+            "architecture.py",
+            "catalogue.py",
+            "charts/groups.py",
+            "components",
+            "expand.py",
+            "families",
+            "grid.py",
+            "huggingface",
+            "predict.py",
+            "predictions.py",
+            "readings",
+            "record.py",
+            "run.py",
+        ),
+    message:
+        "{wildcards.predicted}: predict every point of the grid"
+    script:
+        "../../scripts/predictions.py"
+
+
+rule predicted_charts:
+    input:
+        totals="results/{predicted}/totals.parquet",
+        shares="results/{predicted}/shares.parquet",
+    output:
+        charts=report(
+            directory("results/{predicted}/charts"),
+            patterns=["{chart}.svg"],
+            category="Charts",
+            subcategory="{predicted}",
+            labels={"chart": "{chart}"},
+            caption="../report/predicted.rst",
+        ),
+    log:
+        "results/{predicted}/logs/charts.log",
+    conda:
+        "../../environment.yml"
+    threads: 1
+    params:
+        code=code("charts", "architecture.py", "components", "families"),
+    message:
+        "{wildcards.predicted}: draw totals and shares along its axes"
+    script:
+        "../../scripts/predicted_charts.py"
