@@ -11,7 +11,7 @@ import vl_convert
 from modelbudget.charts.budget import budget, spread
 from modelbudget.charts.choose import charts, charts_of_all
 from modelbudget.charts.files import load, save_all
-from modelbudget.charts.groups import GROUPS, group_of
+from modelbudget.charts.groups import GROUPS, MEMORY, group_of
 from modelbudget.charts.headline import headline, largest
 from modelbudget.charts.theme import PALETTE
 from modelbudget.charts.words import percent
@@ -311,11 +311,14 @@ def neighbours(catalogue) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("paper", ["light", "dark"])
 @pytest.mark.parametrize("kind", BLINDNESS)
 def test_colours_are_told_apart(kind, paper, neighbours):
+    """Components from components, and what lives in memory from each other."""
     seen = {title: oklab(getattr(g, paper), BLINDNESS[kind]) for title, g in GROUPS.items()}
+    touching = neighbours | set(itertools.pairwise(MEMORY))
     near = [
         (a, b)
         for a, b in itertools.combinations(seen, 2)
-        if np.linalg.norm(seen[a] - seen[b]) < (0.09 if (a, b) in neighbours else 0.055)
+        if (a in MEMORY) == (b in MEMORY)
+        and np.linalg.norm(seen[a] - seen[b]) < (0.09 if (a, b) in touching else 0.055)
     ]
     assert near == []
 

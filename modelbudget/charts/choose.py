@@ -98,7 +98,7 @@ def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
     panels = _panels(table, others)
     found = {}
     if not second:
-        if len(groups_in(table)) > 1:  # all of one thing has no shares to show
+        if _is_shared(table):
             found["shares"] = shares_along(table, main, panels, quantity)
         found["total"] = totals_along(table, main, panels, quantity)
         return found
@@ -114,6 +114,11 @@ def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
     for name, groups in _telling(table).items():
         found[name] = share_over(main, second, panels, groups, quantity)
     return found
+
+
+def _is_shared(table: pl.DataFrame) -> bool:
+    """Whether some point has more than one group: all of one thing has no shares to show."""
+    return table.filter(pl.col("value") > 0)["point"].is_duplicated().any()
 
 
 def _one_by_one(table: pl.DataFrame, quantity: str) -> alt.LayerChart:

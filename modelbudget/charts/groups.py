@@ -43,14 +43,16 @@ ORDER = (
 """How groups are stacked and listed: words first, then layers, then small change."""
 
 _MEMORY = (
-    Group("parameters", (), "#2e3e68", "#4a6b95"),
-    Group("optimizer states", (), "#9aafc5", "#bfd9e6"),
-    Group("gradients", (), "#6a7aa9", "#859fbd"),
-    Group("activations", (), "#c04763", "#df5e5f"),
-    Group("logits and loss", (), "#dba74f", "#d7a85d"),
-    Group("temporary", (), "#dcdace", "#584b3d"),
+    Group("parameters", (), "#2e4364", "#8896c9"),
+    Group("optimizer states", (), "#6a94b4", "#90cced"),
+    Group("gradients", (), "#6e5a80", "#8e71a6"),
+    Group("activations", (), "#aa2226", "#c13436"),
+    Group("logits and loss", (), "#c38726", "#f9ce91"),
+    Group("temporary", (), "#7f7970", "#b0aca7"),
 )
-"""What lives in memory while a model trains, in the order in which it is stacked."""
+"""What lives in memory while a model trains, in the order in which it is stacked; in charts of its
+own, so that these colours need only be told apart from each other.
+"""
 
 GROUPS = {
     group.title: group for group in (*sorted(_GROUPS, key=lambda g: ORDER.index(g.title)), *_MEMORY)

@@ -70,7 +70,8 @@ def dashes(titles: list[str]) -> alt.StrokeDash:
     has room for them.
     """
     columns = 2 if max(map(len, titles)) <= SHORT_TITLE else 1
-    legend = alt.Legend(symbolSize=400, columns=columns) if len(titles) > 1 else None
+    legend = alt.Legend(symbolSize=400, columns=columns, labelLimit=340)
+    legend = legend if len(titles) > 1 else None
     return alt.StrokeDash("series:N", title=None, sort=titles, legend=legend)
 
 

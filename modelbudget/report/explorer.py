@@ -19,6 +19,7 @@ from modelbudget.charts.words import field_title
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import NEEDS, Decoder
 from modelbudget.readings import signals, symbols
+from modelbudget.report.carry import EXACT_BELOW
 from modelbudget.report.flow import flow
 from modelbudget.report.specs import variable_of_group
 from modelbudget.run import BYTES, FLASH_MULTIPLE, FLASH_WIDEST, HALF, MASKS, Run
@@ -136,6 +137,11 @@ def rules() -> list[Rule]:
             f"{flash}indexof('{' '.join(MASKS)}', position) >= 0",
             f"attention = 'flash': position: {{position}} adds to scores; {only_math}",
         ),
+        Rule(
+            f"{flash}window && window < length",
+            f"attention = 'flash': window = {{window:,}}, of length = {{length:,}}, hides scores; "
+            f"{only_math}",
+        ),
         Rule(f"{flash}sinks", f"attention = 'flash': sinks = true adds to scores; {only_math}"),
         Rule(
             f"{flash}(d_head % {FLASH_MULTIPLE} || d_head > {FLASH_WIDEST})",
@@ -150,8 +156,19 @@ def rules() -> list[Rule]:
         )
         for name in ("query_bias", "key_bias", "value_bias", "output_bias", "sinks")
     ]
-    plain += of_flash + of_attention
+    bounded = [
+        Rule(f"{name} > {most}", f"{name} = {{{name}:,}}: must be at most {most:,}")
+        for name in Decoder.sizes()
+        if (most := _most(name)) < EXACT_BELOW
+    ]
+    plain += bounded + of_flash + of_attention
     return plain + [rule for needs in NEEDS.items() for rule in _needs(*needs)]
+
+
+def _most(size: str) -> int:
+    """The largest that a decoder may have of it."""
+    bounds = [rule.le for rule in Decoder.model_fields[size].metadata if hasattr(rule, "le")]
+    return min(bounds, default=EXACT_BELOW)
 
 
 def _needs(word: str, needs: tuple[str, tuple[str, ...]]) -> list[Rule]:
