@@ -1,3 +1,4 @@
+import gc
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from modelbudget.report.inside import chosen
 from modelbudget.workflow import MODELS
 
 start_log(snakemake)
+gc.freeze()  # looking for garbage among all that is imported takes longer than building a model
 catalogue = Catalogue(MODELS)
 named = {name: named_architecture(catalogue[name]) for name in snakemake.params.models}
 expanded = [expand(Path(sweep), catalogue) for sweep in snakemake.input.sweeps]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from strategies import architectures, decoders
 from torch import nn
 
-from modelbudget.measure.count import count
+from modelbudget.measure.count import component_of, count
 from modelbudget.measure.place import Room, choose
 from modelbudget.measure.pool import build, measure_all, measure_one
 from modelbudget.sweep import Measure
@@ -25,6 +25,16 @@ def test_formulas_equal_modules_component_by_component(architecture):
     predicted = {n: t.total for n, t in type(architecture).parameters(architecture).items()}
     measured = parts(build(architecture, "meta", "float32"))
     assert {n: v for n, v in measured.items() if v} == {n: v for n, v in predicted.items() if v}
+
+
+@given(architectures)
+@settings(max_examples=50, deadline=None)
+def test_components_are_the_paths_that_torch_names(architecture):
+    model = nn.ModuleDict({"model": build(architecture, "meta", "float32")})
+    model["list"] = nn.ParameterList([torch.empty(2), torch.empty(3)])
+    paths = [path for path, _ in model.named_parameters(remove_duplicate=False)]
+    assert list(count(model)) == list(dict.fromkeys(map(component_of, paths)))
+    assert count(model)["list"].parameters == 5
 
 
 @given(decoders())

@@ -16,7 +16,9 @@ def twins(kinds: Iterable[Hashable], construct: Callable[..., nn.Module]) -> nn.
     modules = []
     for kind in kinds:
         if kind in another:
-            modules.append(another[kind]())
+            # Twins know their device: nobody needs to look at each call for a default one.
+            with torch._C.DisableTorchFunction():
+                modules.append(another[kind]())
         else:
             modules.append(construct(kind))
             another[kind] = twin_of(modules[-1])
@@ -31,8 +33,12 @@ def twin_of(module: nn.Module) -> Callable[[], nn.Module]:
     For modules that hold parameters and submodules once each, and no buffers.
     """
     plain = vars(module).copy()
-    # Torch keeps hooks and the like in containers, one of each for every module.
-    containers = {n: value for n, value in plain.items() if isinstance(value, dict | set)}
+    # Torch keeps hooks and the like in containers, one of each for every module; most are empty.
+    containers = {
+        name: value.copy if value else type(value)
+        for name, value in plain.items()
+        if isinstance(value, dict | set)
+    }
     parameters = {
         name: partial(_empty, p.shape, p.dtype, p.device, p.requires_grad)
         for name, p in plain["_parameters"].items()
@@ -42,14 +48,14 @@ def twin_of(module: nn.Module) -> Callable[[], nn.Module]:
 
     def twin() -> nn.Module:
         state = plain.copy()
-        for name, container in containers.items():
-            state[name] = container.copy()
+        for name, make in containers.items():
+            state[name] = make()
         for name, make in parameters.items():
             state["_parameters"][name] = make()
         for name, make in inside.items():
             state["_modules"][name] = make()
         made = object.__new__(type(module))
-        vars(made).update(state)
+        object.__setattr__(made, "__dict__", state)
         return made
 
     return twin
