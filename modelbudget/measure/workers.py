@@ -112,8 +112,9 @@ class _Worker:
 
 def _serve(connection: Connection, work: Callable, items: Sequence) -> None:
     # All that was there before lives as long as the worker: looking through it again and again for
-    # garbage takes longer than counting a model.
+    # garbage takes longer than counting a model. Nor is a model looked through while it is built.
     gc.freeze()
+    gc.set_threshold(100_000)
     while (number := connection.recv()) is not None:
         try:
             outcome = work(items[number])

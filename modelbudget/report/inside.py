@@ -10,7 +10,7 @@ from modelbudget.report import tables
 from modelbudget.report.results import SweepResult
 from modelbudget.report.specs import variable_of_group
 
-MOST_TREES = 800
+MOST_TREES = 240
 """So many swept models are built once more to be looked into."""
 
 
