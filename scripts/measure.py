@@ -57,8 +57,9 @@ with replacing(snakemake.output.failures) as path:
     path.write_text(json.dumps(failed, indent=2), encoding="utf-8")
 for failure in failed:
     logging.error("not measured: %s", failure)
-work = {"measured": keys.height, "reused": len(known), "failed": len(missing) - keys.height}
+lost = sum(result.method is None for result in results)
+work = {"measured": len(missing) - lost, "reused": len(known), "failed": lost}
 logging.info("models: %s", work)
 Path(snakemake.log.work).write_text(json.dumps(work), encoding="utf-8")
-if any(result.method is None for result in results):
+if lost:
     failed_at(snakemake.wildcards.sweep).touch()
