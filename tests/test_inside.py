@@ -203,3 +203,12 @@ def test_many_models_are_chosen_evenly(catalogue, monkeypatch):
     deep = [gpt_2.model_copy(update={"n_layer": n}) for n in range(1, 101)]
     found = inside.chosen({"small": [gpt_2] * 9, "large": deep})
     assert [a.n_layer for a in found.values()] == [12, 1, 21, 41, 60, 80, 100]
+
+
+def test_of_a_large_sweep_only_a_few_models_are_built_again(catalogue, monkeypatch):
+    monkeypatch.setattr(inside, "LARGE", 4)
+    monkeypatch.setattr(inside, "FEW", 3)
+    gpt_2 = named_architecture(catalogue["gpt-2-124m"])
+    deep = [gpt_2.model_copy(update={"n_layer": n}) for n in range(1, 10)]
+    found = inside.chosen({"whole": deep[:4], "large": deep[4:]})
+    assert [a.n_layer for a in found.values()] == [1, 2, 3, 4, 5, 7, 9]
