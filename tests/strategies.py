@@ -157,8 +157,6 @@ KERNELS = ["math", "flash", "efficient"]
 def decoders_with_known_peaks(draw) -> tuple[Decoder, Run]:
     """Attention in every layer; see `components/step.py`."""
     a, run = draw(decoders_that_run())
-    if run.attention == "efficient":
-        run = run.model_copy(update={"attention": "flash", "dtype": "bfloat16"})
     mlps = " ".join(word for word in a.mlps.split() if word != "none")
     mixers = draw(st.sampled_from(["attention", "local", "attention local"]))
     window = 9 if "local" in mixers else 0

@@ -22,7 +22,7 @@ BARE = Decoder(
 AXES = {
     "shape": [(1, 7), (3, 16)],
     "dtype": ["float32", "bfloat16"],
-    "attention": ["math", "flash"],
+    "attention": ["math", "flash", "efficient"],
     "dropout": [False, True],
     "recompute": ["none", "selective", "full"],
 }

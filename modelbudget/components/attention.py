@@ -106,16 +106,21 @@ def saved(a, r) -> dict:
 
 
 def _copied_result(a, r):
-    """The output projection reads a copy of the core's result, unless it lies token by token.
-
-    Flash attention's result takes the order in memory of its queries. Rotation leaves them head by
-    head; the output projection wants them token by token, as memory-efficient attention writes. A
+    """The output projection reads a copy of the core's result, unless it lies token by token. A
     core that is computed again keeps no result, so that the projection keeps it, copy or not.
     """
     kept_by_core = int(r.attention != "math" and r.recompute != "selective")
-    copied = int(r.attention == "flash") * _turned(a) * _apart(r, a.n_head)
     heads = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
-    return (1 - kept_by_core * (1 - copied)) * heads
+    return (1 - kept_by_core * (1 - _result_apart(a, r))) * heads
+
+
+def _result_apart(a, r):
+    """1 where the core's result lies head by head. Flash attention's takes the order in memory of
+    its queries, which rotation leaves head by head; memory-efficient attention writes token by
+    token.
+    """
+    by_head = {"math": 1, "flash": _turned(a), "efficient": 0}[r.attention]
+    return by_head * _apart(r, a.n_head)
 
 
 def _turned(a) -> int:
@@ -197,9 +202,10 @@ def forward(a, r) -> list[Node]:
     held = saved(a, r)
     size, n, math = bytes_of(r.dtype), tokens(r), int(r.attention == "math")
     query, key = (size * n * heads * a.d_head for heads in (a.n_head, a.n_kv_head))
-    copied = (1 - (1 - math) * (1 - _turned(a))) * _apart(r, a.n_head) * query
+    copied = _result_apart(a, r) * query
     turned = _turned(a) * (query + key)
-    dropped = math * (query + key + (1 - core.keeps_values(a, r)) * key + copied)
+    of_query, of_key, of_value = core.kept_of_given(a, r)
+    dropped = (1 - of_query) * query + (2 - of_key - of_value) * key + math * copied
     return [
         (query + 2 * key + held["query_norm"] + held["key_norm"], 0),
         *_turning(a, r, a.n_head),

@@ -43,39 +43,61 @@ def kept(a, r):
     if r.attention == "math":
         b = _bytes(a, r)
         return 3 * b.heads + b.scores + r.dropout * (b.scores + b.dropped)
+    return _heads(a, r, a.n_head) + 2 * _heads(a, r, _read(a, r)) + _result(a, r)
+
+
+def _heads(a, r, n_head):
+    return bytes_of(r.dtype) * tokens(r) * n_head * a.d_head
+
+
+def _read(a, r):
+    """Heads of the keys and values that a fused kernel reads."""
+    return a.n_head if r.attention == "efficient" else a.n_kv_head
+
+
+def _result(a, r):
+    """What a fused kernel makes: the result, the logarithms of sums, the random state."""
     if r.attention == "efficient":
-        heads = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
-        return 4 * heads + SUM * r.batch * a.n_head * 32 * ceil_div(r.length, 32) + TWO_SEEDS
-    return inputs(a, r) + _result_of_flash(a, r)
+        sums, seeds = SUM * 32 * ceil_div(r.length, 32), TWO_SEEDS
+    else:
+        sums, seeds = exact_bytes(r.dtype) * r.length, int(r.kernels == "gpu") * SEEDS
+    return _heads(a, r, a.n_head) + r.batch * a.n_head * sums + seeds
 
 
-def _result_of_flash(a, r):
-    result = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
-    sums = exact_bytes(r.dtype) * r.batch * a.n_head * r.length
-    return result + sums + int(r.kernels == "gpu") * SEEDS
+def _repeated(a, r):
+    """1 where keys and values are repeated for each query head."""
+    return positive(_read(a, r) - a.n_kv_head)
 
 
 def forward(a, r) -> list[Node]:
     """From queries, keys and values, which their owner keeps, to what backward needs beside them,
     and the result.
     """
-    if r.attention == "flash":
-        return [(_result_of_flash(a, r), 0)]
-    return _written_out(_bytes(a, r), r, 1)
+    if r.attention == "math":
+        return _written_out(_bytes(a, r), r, 1)
+    return [(_repeated(a, r) * 2 * _heads(a, r, a.n_head) + _result(a, r), 0)]
 
 
-def keeps_values(a, r):
-    """1 where backward reads the given values themselves, 0 where copies of them."""
-    return 1 if r.attention == "flash" else _bytes(a, r).values_given
+def kept_of_given(a, r) -> tuple:
+    """1 where backward reads the given queries, keys and values themselves, 0 where copies."""
+    if r.attention == "math":
+        return 0, 0, _bytes(a, r).values_given
+    return 1, 1 - _repeated(a, r), 1 - _repeated(a, r)
 
 
 def backward(a, r) -> list[Node]:
     """From the gradient of the result to those of queries, keys and values."""
     if r.attention == "math":
         return _back_through_scores(a, _bytes(a, r), r)
-    query, key = (bytes_of(r.dtype) * tokens(r) * n * a.d_head for n in (a.n_head, a.n_kv_head))
-    again = [(_result_of_flash(a, r), 0)] if r.recompute == "selective" else []
-    return [*again, (query + 2 * key, query + kept(a, r))]
+    query, key = _heads(a, r, a.n_head), _heads(a, r, a.n_kv_head)
+    repeated, selective = _repeated(a, r), int(r.recompute == "selective")
+    read = query + 2 * _heads(a, r, _read(a, r))
+    given = selective * repeated * 2 * key
+    return [
+        *times(selective, forward(a, r)),
+        (read, query + kept(a, r) + given),
+        *times(repeated, [(key, query)] * 2),
+    ]
 
 
 def _bytes(a, r) -> SimpleNamespace:

@@ -8,7 +8,7 @@ from modelbudget.components import attention, dropout, experts, mlp, norm
 from modelbudget.components.attention import AttentionFields
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.nodes import Node, change, times
-from modelbudget.run import bytes_of, tokens
+from modelbudget.run import bytes_of, computed_again, tokens
 from modelbudget.terms import join
 
 BEFORE, AFTER = ("pre", "both"), ("post", "output", "both")
@@ -83,29 +83,31 @@ def saved(a, r, mixer: str, second: str):
 def forward(a, r, mixer: str, second: str) -> list[Node]:
     """From the input, which lives already, to all that backward needs.
 
-    Told are attention and the end of the layer, which alone may take more than backward does
-    later; of the rest, what stays.
+    Told are attention, unless its core takes as much again in the backward pass, and the end of the
+    layer, which alone may take more than backward does later; of the rest, what stays.
     """
     states, masks = bytes_of(r.dtype) * tokens(r) * a.d_model, dropout.saved(a, r)
     before, after = (int(a.norm_placement in words) for words in (BEFORE, AFTER))
     nodes = []
-    if mixer != "none":
+    if mixer != "none" and r.recompute != "selective":
         n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
         nodes = [(n_norm * norm.saved(a, r), 0), *attention.forward(a, r)]
-    # The end runs, when it is computed again, up to what a dropout or a norm saves of it: the
-    # output, which experts sum up, and in a parallel layer attention's beside it; then dropout's,
-    # of which a CPU saves a factor before it multiplies.
-    runs = 1 - (1 - after) * (1 - r.dropout)
+    # The end: the output, which experts sum up, and in a parallel layer attention's beside it; then
+    # dropout's and the layer's own. Computed again, it runs up to what a dropout or a norm saves of
+    # it; a CPU's dropout saves a factor before it multiplies.
+    again = computed_again(r)
+    runs = 1 - again * (1 - after) * (1 - r.dropout)
     of_end = masks + after * norm.saved(a, r)
     rest = saved(a, r, mixer, second) - states - change(nodes)
     summed = experts.summed(a, r) if second == "experts" else states
     output = runs * (states + a.parallel * states)
-    dropped = r.dropout * (1 - int(r.kernels == "cpu") * (1 - after)) * states + masks
+    dropped = r.dropout * (1 - again * int(r.kernels == "cpu") * (1 - after))
+    ended = (1 - again * (1 - dropped)) * states + masks
     return [
         *nodes,
         (0, of_end - rest),
         (output + runs * (summed - states), runs * (summed - states)),
-        (dropped, output + dropped - of_end),
+        (ended, output + ended - of_end),
     ]
 
 

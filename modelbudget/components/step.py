@@ -13,11 +13,11 @@ from modelbudget.run import bytes_of, tokens
 
 
 def covered(a, r):
-    """Attention of all tokens, or of a window that hides none of them, by no memory-efficient
-    kernel, and an MLP or experts in every layer; queries and keys that are normalised, if they
-    are, by one operation, with all of its scale.
+    """Attention of all tokens, or of a window that hides none of them, and an MLP or experts in
+    every layer; queries and keys that are normalised, if they are, by one operation, with all of
+    its scale.
     """
-    seen = set(a.mixers.split()) <= {"attention", "local"} and r.attention != "efficient"
+    seen = set(a.mixers.split()) <= {"attention", "local"}
     composed = a.norm == "rmsnorm" and r.kernels == "cpu"
     normed = ("none",) if composed else ("none", "shared", "joint")
     return int(seen and "none" not in a.mlps.split() and a.qk_norm in normed)
@@ -41,7 +41,7 @@ def forward_backward(a, r, before):
         for place in kind.first, kind.last:
             at = live + _from(a, kinds, backwards, place + 1)
             peaks += [kind.is_there * peak for peak in watched(at, backward)[0]]
-        if r.recompute == "none":
+        if r.recompute != "full":
             # What a layer has kept begins with its input.
             at = before - of_end + _from(a, kinds, forwards, kind.last, -1)
             at -= (a.n_layer - kind.last - 1) * _states(a, r)
