@@ -160,10 +160,7 @@ def decoders_with_known_peaks(draw) -> tuple[Decoder, Run]:
     mlps = " ".join(word for word in a.mlps.split() if word != "none")
     mixers = draw(st.sampled_from(["attention", "local", "attention local"]))
     window = 9 if "local" in mixers else 0
-    a = a.model_copy(update={"mixers": mixers, "window": window, "mlps": mlps})
-    if a.qk_norm == "separate" or (a.norm, run.kernels) == ("rmsnorm", "cpu"):
-        a = a.model_copy(update={"qk_norm": "none", "qk_norm_bias": False})
-    return a, run
+    return a.model_copy(update={"mixers": mixers, "window": window, "mlps": mlps}), run
 
 
 @st.composite

@@ -102,6 +102,7 @@ ON_BOTH = {
     "parallel": ({"parallel": True}, {"optimizer": "momentum"}),
     "post-norm, biases": ({"norm_placement": "post", "norm_bias": True, "up_bias": True}, {}),
     "norms of queries": (LLAMA | {"qk_norm": "shared"}, {"attention": "flash"}),
+    "norms of each head": (LLAMA | {"qk_norm": "separate"}, {}),
     "foreach": (LLAMA, {"foreach": True}),
     "double precision": ({}, {"dtype": "float64"}),
     "dropout": (LLAMA, {"dropout": True}),

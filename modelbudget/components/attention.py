@@ -9,7 +9,7 @@ from modelbudget.components import core, norm
 from modelbudget.components.nodes import Node, added, linear, times
 from modelbudget.components.norm import NormFields
 from modelbudget.operations import positive
-from modelbudget.run import bytes_of, computed_again, tokens
+from modelbudget.run import bytes_of, computed_again, exact_bytes, tokens
 
 ANGLE = 4
 """Bytes of an angle, one for two turned channels, in single precision whatever the dtype."""
@@ -135,12 +135,20 @@ def _apart(r, n_head):
 def _norm_of_heads(a, r, n_head):
     if a.qk_norm == "none":
         return 0
-    vectors = tokens(r) * (1 if a.qk_norm == "joint" else n_head)
-    states = norm.saved(a, r, n_head * a.d_head, vectors)
-    if a.qk_norm == "separate" and not (a.norm == "rmsnorm" and r.kernels == "cpu"):
-        # Its scales are not the norm operation's but a product of their own, which saves as much.
-        states += a.norm_scale * bytes_of(r.dtype) * tokens(r) * n_head * a.d_head
-    return states
+    heads = bytes_of(r.dtype) * tokens(r) * n_head * a.d_head
+    kept = norm.saved(a, r, n_head * a.d_head, _vectors(a, r, n_head))
+    return kept + _scaled_apart(a, r) * heads
+
+
+def _vectors(a, r, n_head):
+    return tokens(r) * (1 if a.qk_norm == "joint" else n_head)
+
+
+def _scaled_apart(a, r):
+    """1 where scales are not the norm operation's but a product of their own, which keeps what it
+    scales.
+    """
+    return int(a.qk_norm == "separate") * (1 - norm.is_composed(a, r)) * a.norm_scale
 
 
 def _d_turned(a):
@@ -238,25 +246,18 @@ def backward(a, r, given, others=0, is_first=0) -> list[Node]:
     output = size * a.n_head * a.d_head * a.d_model, size * a.output_bias * a.d_model, query
     early = computed_again(r)
     kept = states, early * (1 - is_first)
-    math, turned = int(r.attention == "math"), _turned(a)
-    queries, keys, values = (_apart(r, n) for n in (a.n_head, a.n_kv_head, a.n_kv_head))
-    # The product that gives the keys' gradient leaves it channel by channel.
-    by_channel = math * (1 - turned) * (1 - positive(a.n_head - a.n_kv_head))
-    # A norm's gradient lies as its input did.
-    written = int(a.qk_norm == "none") * (1 - (1 - math) * (1 - turned))
-    keys += by_channel * (positive(r.batch - 1) * positive(r.length - 1) - keys)
     return [
         *linear(*output, given, held["output"], early),
         *core.backward(a, r),
         *_rotation(a, r, a.n_kv_head),
         *_rotation(a, r, a.n_head),
-        *_projection(a, r, a.n_kv_head, a.value_bias, math * values),
+        *_projection(a, r, a.n_kv_head, a.value_bias),
         *times(others, added(states)),
         *_head_norm(a, r, a.n_kv_head),
-        *_projection(a, r, a.n_kv_head, a.key_bias, written * keys),
+        *_projection(a, r, a.n_kv_head, a.key_bias),
         *added(states),
         *_head_norm(a, r, a.n_head),
-        *_projection(a, r, a.n_head, a.query_bias, written * queries, *kept),
+        *_projection(a, r, a.n_head, a.query_bias, *kept),
         *added(states),
     ]
 
@@ -277,25 +278,27 @@ def _rotation(a, r, n_head) -> list[Node]:
     return times(_turned(a), nodes)
 
 
-def _projection(a, r, n_head, bias, copied, saved=0, early=0) -> list[Node]:
-    """The gradient of the heads, copied if it does not lie token by token, gives those of a matrix
-    and of the states.
+def _projection(a, r, n_head, bias, saved=0, early=0) -> list[Node]:
+    """The gradient of the heads gives those of a matrix and of the states. It may be copied first,
+    to lie token by token, where less lives than in the core before.
     """
-    size = bytes_of(r.dtype)
-    heads = size * tokens(r) * n_head * a.d_head
-    width, states = n_head * a.d_head, size * tokens(r) * a.d_model
-    gradients = size * width * a.d_model, size * bias * width, states
-    return [
-        (copied * heads, copied * heads),
-        *linear(*gradients, heads, saved, early),
-    ]
+    size, width = bytes_of(r.dtype), n_head * a.d_head
+    states, heads = size * tokens(r) * a.d_model, size * tokens(r) * width
+    return linear(size * width * a.d_model, size * bias * width, states, heads, saved, early)
 
 
 def _head_norm(a, r, n_head) -> list[Node]:
     if a.qk_norm == "none":
         return []
     size, width = bytes_of(r.dtype), n_head * a.d_head
-    of_scale = size * (a.norm_scale + a.qk_norm_bias)
-    of_scale *= a.d_head if a.qk_norm == "shared" else width
+    of_one = size * (a.d_head if a.qk_norm == "shared" else width)
+    of_scale, of_shift = a.norm_scale * of_one, a.qk_norm_bias * of_one
     heads = size * tokens(r) * width
-    return [(heads + of_scale, heads + _norm_of_heads(a, r, n_head))]
+    if norm.is_composed(a, r):
+        rms = exact_bytes(r.dtype) * _vectors(a, r, n_head)
+        return norm.composed(a, r, heads, rms, of_scale)
+    apart = _scaled_apart(a, r)
+    product = [(of_shift, 0), *norm.scaled(r, heads, of_scale)]
+    kept = _norm_of_heads(a, r, n_head) - apart * heads
+    with_norm = (1 - apart) * (of_scale + of_shift)
+    return [*times(apart, product), (heads + with_norm, heads + kept)]

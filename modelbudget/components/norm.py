@@ -50,8 +50,13 @@ def saved(a, r, width=None, vectors=None):
     vectors = tokens(r) if vectors is None else vectors
     states = bytes_of(r.dtype) * tokens(r) * width
     statistics = {"layernorm": 2, "rmsnorm": 1}[a.norm] * exact_bytes(r.dtype) * vectors
-    unscaled = int(a.norm == "rmsnorm" and r.kernels == "cpu") * a.norm_scale * states
+    unscaled = is_composed(a, r) * a.norm_scale * states
     return states + statistics + unscaled
+
+
+def is_composed(a, r) -> int:
+    """1 where simpler operations make up the norm: RMSNorm, on a CPU."""
+    return int(a.norm == "rmsnorm" and r.kernels == "cpu")
 
 
 def backward(a, r, given=1, residual=0, others=0) -> list[Node]:
@@ -61,20 +66,18 @@ def backward(a, r, given=1, residual=0, others=0) -> list[Node]:
     """
     states = bytes_of(r.dtype) * tokens(r) * a.d_model
     of_scale = bytes_of(r.dtype) * parameters(a)
-    if a.norm == "rmsnorm" and r.kernels == "cpu":
-        return _composed(a, r, states, of_scale, given, residual, others)
+    if is_composed(a, r):
+        rms = exact_bytes(r.dtype) * tokens(r)
+        return composed(a, r, states, rms, of_scale, given, residual, others)
     freed = given * states + saved(a, r) - others * states
     return [(states + of_scale, freed), *times(residual, added(states))]
 
 
-def _composed(a, r, states, of_scale, given, residual, others) -> list[Node]:
+def composed(a, r, states, rms, of_scale, given=1, residual=0, others=0) -> list[Node]:
     """RMSNorm, x / rms · scale, operation by operation: scale; quotient; rms; squares."""
-    rms = exact_bytes(r.dtype) * tokens(r)
     of_quotient = 1 - (1 - given) * (1 - a.norm_scale)
-    early = computed_again(r)
-    scaled = [(2 * states, early * states), (of_scale, (2 - early) * states + given * states)]
     return [
-        *times(a.norm_scale, scaled),
+        *times(a.norm_scale, scaled(r, states, of_scale, given)),
         (2 * states + rms, states + of_quotient * states),
         *times(residual, added(states)),
         (3 * rms, 4 * rms),
@@ -82,3 +85,9 @@ def _composed(a, r, states, of_scale, given, residual, others) -> list[Node]:
         (3 * states, 4 * states - others * states),
         *added(states),
     ]
+
+
+def scaled(r, states, of_scale, given=1) -> list[Node]:
+    """A scale that is a product of its own: gradients of its input and, summed up, of itself."""
+    early = computed_again(r)
+    return [(2 * states, early * states), (of_scale, (2 - early) * states + given * states)]

@@ -14,13 +14,10 @@ from modelbudget.run import bytes_of, tokens
 
 def covered(a, r):
     """Attention of all tokens, or of a window that hides none of them, and an MLP or experts in
-    every layer; queries and keys that are normalised, if they are, by one operation, with all of
-    its scale.
+    every layer.
     """
     seen = set(a.mixers.split()) <= {"attention", "local"}
-    composed = a.norm == "rmsnorm" and r.kernels == "cpu"
-    normed = ("none",) if composed else ("none", "shared", "joint")
-    return int(seen and "none" not in a.mlps.split() and a.qk_norm in normed)
+    return int(seen and "none" not in a.mlps.split())
 
 
 def forward_backward(a, r, before):
