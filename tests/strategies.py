@@ -158,9 +158,13 @@ def decoders_with_known_peaks(draw) -> tuple[Decoder, Run]:
     """Attention in every layer; see `components/step.py`."""
     a, run = draw(decoders_that_run())
     mlps = " ".join(word for word in a.mlps.split() if word != "none")
-    mixers = draw(st.sampled_from(["attention", "local", "attention local"]))
-    window = 9 if "local" in mixers else 0
-    return a.model_copy(update={"mixers": mixers, "window": window, "mlps": mlps}), run
+    mixers = draw(
+        st.sampled_from(["attention", "local", "attention local", "local local attention"])
+    )
+    hides = run.attention == "math" and run.recompute != "selective"
+    window = draw(small) if hides else run.length
+    update = {"mixers": mixers, "window": window if "local" in mixers else 0, "mlps": mlps}
+    return a.model_copy(update=update), run
 
 
 @st.composite

@@ -14,6 +14,9 @@ from modelbudget.run import bytes_of, computed_again, exact_bytes, tokens
 ANGLE = 4
 """Bytes of an angle, one for two turned channels, in single precision whatever the dtype."""
 
+DISTANCE = 8 + 1
+"""Bytes of how far a key lies behind a query, and of whether that is out of sight."""
+
 
 class AttentionFields(NormFields):
     n_head: Parts = Field(description="query heads")
@@ -203,9 +206,10 @@ def relative_positions(a) -> dict:
     }
 
 
-def forward(a, r) -> list[Node]:
+def forward(a, r, hides=0) -> list[Node]:
     """From the input, which lives already, to the output and all that backward needs: projections,
-    norms, rotation, core, a copy of its result token by token, the output projection.
+    norms, rotation, the mask of a window that hides some scores (`hides` 1), core, a copy of its
+    result token by token, the output projection.
     """
     held = saved(a, r)
     size, n, math = bytes_of(r.dtype), tokens(r), int(r.attention == "math")
@@ -214,14 +218,16 @@ def forward(a, r) -> list[Node]:
     turned = _turned(a) * (query + key)
     of_query, of_key, of_value = core.kept_of_given(a, r)
     dropped = (1 - of_query) * query + (2 - of_key - of_value) * key + math * copied
+    cells = hides * r.length * r.length
     return [
         (query + 2 * key + held["query_norm"] + held["key_norm"], 0),
         *_turning(a, r, a.n_head),
         *_turning(a, r, a.n_kv_head),
         (0, turned),
-        *core.forward(a, r),
+        ((2 * size + DISTANCE) * cells, (size + DISTANCE) * cells),
+        *core.forward(a, r, hides),
         (copied, 0),
-        (size * n * a.d_model, dropped),
+        (size * n * a.d_model, dropped + size * cells),
     ]
 
 

@@ -69,12 +69,12 @@ def _repeated(a, r):
     return positive(_read(a, r) - a.n_kv_head)
 
 
-def forward(a, r) -> list[Node]:
+def forward(a, r, hides=0) -> list[Node]:
     """From queries, keys and values, which their owner keeps, to what backward needs beside them,
-    and the result.
+    and the result. `hides`: 1 where the owner has a mask, so that none is made.
     """
     if r.attention == "math":
-        return _written_out(_bytes(a, r), r, 1)
+        return _written_out(_bytes(a, r, hides), r, 1)
     return [(_repeated(a, r) * 2 * _heads(a, r, a.n_head) + _result(a, r), 0)]
 
 
@@ -100,7 +100,7 @@ def backward(a, r) -> list[Node]:
     ]
 
 
-def _bytes(a, r) -> SimpleNamespace:
+def _bytes(a, r, hides=0) -> SimpleNamespace:
     """Bytes of what math holds, and switches of what it copies."""
     size, exact, n = bytes_of(r.dtype), exact_bytes(r.dtype), tokens(r)
     n_score = r.batch * a.n_head * r.length * r.length
@@ -117,7 +117,7 @@ def _bytes(a, r) -> SimpleNamespace:
         scores=exact * n_score,
         scores_given=size * n_score,
         dropped=mask_bytes(r.kernels, exact) * n_score,
-        mask=positive(r.length - 1) * r.length * r.length,
+        mask=(1 - hides) * positive(r.length - 1) * r.length * r.length,
         masked=positive(r.length - 1),
         exact=exact,
         half=half,

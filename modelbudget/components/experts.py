@@ -117,12 +117,14 @@ def flops(a, r) -> dict:
     }
 
 
-def summed(a, r):
-    """Bytes of what lives at the end of forward but is not kept: zeros and their sum with what the
-    routed experts say, or that, what the shared ones say and both together; and the weights.
+def summed(a, r, stops=0):
+    """Bytes of what lives at the end of forward beside the output, but is not kept: the weights;
+    zeros, to which what the routed experts say is added, or that, and what the shared ones say. One
+    of these lives where forward, computed again, `stops` (1) before the last sum.
     """
     size = bytes_of(r.dtype) * tokens(r)
-    return size * (2 + positive(a.d_shared)) * a.d_model + size * a.n_expert_per_token
+    n_states = 1 + (1 - stops) * positive(a.d_shared)
+    return size * (n_states * a.d_model + a.n_expert_per_token)
 
 
 def backward(a, r, given, reads_alone=1, others=0) -> list[Node]:

@@ -65,23 +65,21 @@ def saved_of_second_norm(a, r):
     return norm.saved(a, r) - a.parallel * bytes_of(r.dtype) * tokens(r) * a.d_model
 
 
-def saved(a, r, mixer: str, second: str):
+def saved(a, r, second: str):
     """Bytes that one layer keeps for its backward pass, where nothing is computed again."""
     read_alone = 1 - a.parallel * a.shared_norm
-    dropped = dropout.saved(a, r)
-    kept = sum(shared_norm(a, norm.saved(a, r)).values())
-    if mixer != "none":
-        values = sublayer(a, "", attention.saved(a, r), norm.saved(a, r))
-        kept += sum(values.values()) + dropped
-    if second != "none":
-        part_of = {"mlp": mlp.saved, "experts": experts.saved}[second]
-        values = sublayer(a, "", part_of(a, r, read_alone), saved_of_second_norm(a, r))
-        kept += sum(values.values()) + dropped
-    return kept
+    part_of = {"mlp": mlp.saved, "experts": experts.saved}[second]
+    parts = [
+        sublayer(a, "", attention.saved(a, r), norm.saved(a, r)),
+        sublayer(a, "", part_of(a, r, read_alone), saved_of_second_norm(a, r)),
+        shared_norm(a, norm.saved(a, r)),
+    ]
+    return sum(sum(values.values()) for values in parts) + 2 * dropout.saved(a, r)
 
 
-def forward(a, r, mixer: str, second: str) -> list[Node]:
-    """From the input, which lives already, to all that backward needs.
+def forward(a, r, second: str, hides=0) -> list[Node]:
+    """From the input, which lives already, to all that backward needs; with attention, whose window
+    `hides` some scores (1) or none.
 
     Told are attention, unless its core takes as much again in the backward pass, and the end of the
     layer, which alone may take more than backward does later; of the rest, what stays.
@@ -89,46 +87,45 @@ def forward(a, r, mixer: str, second: str) -> list[Node]:
     states, masks = bytes_of(r.dtype) * tokens(r) * a.d_model, dropout.saved(a, r)
     before, after = (int(a.norm_placement in words) for words in (BEFORE, AFTER))
     nodes = []
-    if mixer != "none" and r.recompute != "selective":
+    if r.recompute != "selective":
         n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
-        nodes = [(n_norm * norm.saved(a, r), 0), *attention.forward(a, r)]
-    # The end: the output, which experts sum up, and in a parallel layer attention's beside it; then
+        nodes = [(n_norm * norm.saved(a, r), 0), *attention.forward(a, r, hides)]
+    # The end: the output, beside what experts still hold, and in a parallel layer attention's; then
     # dropout's and the layer's own. Computed again, it runs up to what a dropout or a norm saves of
-    # it; a CPU's dropout saves a factor before it multiplies.
+    # it, or else to what is read last; a CPU's dropout saves a factor before it multiplies.
     again = computed_again(r)
-    runs = 1 - again * (1 - after) * (1 - r.dropout)
+    stops = again * (1 - after) * (1 - r.dropout)
     of_end = masks + after * norm.saved(a, r)
-    rest = saved(a, r, mixer, second) - states - change(nodes)
-    summed = experts.summed(a, r) if second == "experts" else states
-    output = runs * (states + a.parallel * states)
+    rest = saved(a, r, second) - states - change(nodes)
+    beside = experts.summed(a, r, stops) if second == "experts" else 0
+    output = (1 - stops) * states + a.parallel * states
     dropped = r.dropout * (1 - again * int(r.kernels == "cpu") * (1 - after))
     ended = (1 - again * (1 - dropped)) * states + masks
     return [
         *nodes,
         (0, of_end - rest),
-        (output + runs * (summed - states), runs * (summed - states)),
+        (output + beside, beside),
         (ended, output + ended - of_end),
     ]
 
 
-def backward(a, r, mixer: str, second: str) -> list[Node]:
+def backward(a, r, second: str) -> list[Node]:
     """From the gradient of the layer's output to that of its input."""
     two_norms = a.parallel * (1 - a.shared_norm)
     shared = a.parallel * a.shared_norm
     # Without a norm before it, a part reads the residual stream itself, whose gradient is there.
     straight = int(a.norm_placement in ("post", "output"))
-    nodes = []
-    if second != "none":
-        of_output, given = _output(a, r)
-        part_of = {"mlp": mlp.backward, "experts": experts.backward}[second]
-        nodes += [*of_output, *part_of(a, r, given, 1 - shared, straight)]
-        nodes += times(1 - a.parallel, _input(a, r))
-    if mixer != "none":
-        of_output, given = _output(a, r)
-        nodes += [*of_output, *attention.backward(a, r, given, shared + straight, straight)]
-        nodes += times(two_norms, norm.backward(a, r, residual=1, others=1))
-        nodes += _input(a, r)
-    return nodes
+    of_output, given = _output(a, r)
+    part_of = {"mlp": mlp.backward, "experts": experts.backward}[second]
+    return [
+        *of_output,
+        *part_of(a, r, given, 1 - shared, straight),
+        *times(1 - a.parallel, _input(a, r)),
+        *of_output,
+        *attention.backward(a, r, given, shared + straight, straight),
+        *times(two_norms, norm.backward(a, r, residual=1, others=1)),
+        *_input(a, r),
+    ]
 
 
 def _output(a, r) -> tuple[list[Node], object]:

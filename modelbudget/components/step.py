@@ -13,9 +13,7 @@ from modelbudget.run import bytes_of, tokens
 
 
 def covered(a, r):
-    """Attention of all tokens, or of a window that hides none of them, and an MLP or experts in
-    every layer.
-    """
+    """Attention, of all tokens or of those in a window, and an MLP or experts in every layer."""
     seen = set(a.mixers.split()) <= {"attention", "local"}
     return int(seen and "none" not in a.mlps.split())
 
@@ -31,9 +29,13 @@ def forward_backward(a, r, before):
     of_end = _kept_at_the_end(a, r)
     peaks, live = watched(before, _head(a, r, logits))
     peaks.append(before + 2 * logits)
-    kinds = list(kinds_of_layers(a))
-    forwards = [layer.forward(a, r, "attention", kind.second) for kind in kinds]
-    backwards = [_again_and_back(a, r, kind.second) for kind in kinds]
+    mixers = a.mixers.split()
+    kinds = list(kinds_of_layers(a, mixers if len({*mixers}) > 1 else mixers[:1]))
+    hides = positive(r.length - a.window)
+    forwards = [layer.forward(a, r, kind.second, kind.local * hides) for kind in kinds]
+    backwards = [layer.backward(a, r, kind.second) for kind in kinds]
+    if r.recompute == "full":
+        backwards = [[*again, *nodes] for again, nodes in zip(forwards, backwards, strict=True)]
     for kind, forward, backward in zip(kinds, forwards, backwards, strict=True):
         for place in kind.first, kind.last:
             at = live + _from(a, kinds, backwards, place + 1)
@@ -52,11 +54,6 @@ def _kept_at_the_end(a, r):
     kept = embedding.saved(a, r)
     loss = bytes_of(r.dtype) + kept["loss"] - embedding.INDEX * tokens(r)
     return a.final_norm * norm.saved(a, r) + kept["head.projection"] + kept["head"] + loss
-
-
-def _again_and_back(a, r, second: str) -> list[Node]:
-    nodes = layer.backward(a, r, "attention", second)
-    return [*layer.forward(a, r, "attention", second), *nodes] if r.recompute == "full" else nodes
 
 
 def _from(a, kinds, nodes, place, sign=1):

@@ -145,7 +145,7 @@ class Decoder(
     def covered(quantity, a, r):
         """Training: attention without a mask of its own (ALiBi, T5's and relative positions, sinks
         have one), with MLPs or experts of any kind; recomputed layers end with one of these.
-        Caches: all that can be remembered. No peaks where a window hides scores.
+        Caches: all that can be remembered. No peaks of use where a window hides scores.
         """
         if quantity == "cache_bytes":
             return int(a.position not in MASKS)
@@ -160,13 +160,13 @@ class Decoder(
             return 0
         if a.position not in ("none", "learned", "sinusoidal", "rotary"):
             return 0
-        if quantity == "peak_training_bytes":
-            return step.covered(a, r) * sees_all * (1 - a.sinks)
         # Scores that a window hides are computed all the same; the mask is saved where a core is
         # computed again.
         if quantity == "flops_decode" or r.recompute == "selective":
-            return sees_all * (1 - a.sinks)
-        return 1 - a.sinks
+            known = sees_all * (1 - a.sinks)
+        else:
+            known = 1 - a.sinks
+        return known * step.covered(a, r) if quantity == "peak_training_bytes" else known
 
     @staticmethod
     def gradient_bytes(a, r) -> Terms:
