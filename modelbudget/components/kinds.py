@@ -29,10 +29,19 @@ def kinds_of_layers(a, mixers: tuple[str, ...] = ("attention",)) -> Iterator[Kin
         yield _every(len(local), "mlp", is_local, i, 0, dense)
     period = math.lcm(len(words), len(local))
     for i in range(period):
-        is_local = sum(
-            word * (1 - positive(_rest(dense + i - j, len(local)))) for j, word in enumerate(local)
-        )
+        is_local = local[0] if len(local) == 1 else _at(local, dense + i)
         yield _every(period, words[i % len(words)], is_local, i, dense, a.n_layer)
+
+
+def _at(values: list[int], place):
+    """Which of some values that repeat stands at a place."""
+    n = len(values)
+    rest = place - n * ceil_div(place + 1 - n, n)
+    return sum(value * _is_zero(rest - i) for i, value in enumerate(values))
+
+
+def _is_zero(x):
+    return 1 - positive(x) - positive(-x)
 
 
 def _every(period: int, second: str, local, i: int, start, end) -> Kind:
@@ -44,7 +53,3 @@ def _every(period: int, second: str, local, i: int, start, end) -> Kind:
 
     last = start + i + period * (before(end) - 1)
     return Kind(second, local, positive(end - start - i), start + i, last, before)
-
-
-def _rest(x, y: int):
-    return x - y * (x // y)
