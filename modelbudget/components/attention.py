@@ -5,14 +5,11 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from modelbudget.architecture import Count, Parts
-from modelbudget.components import core, norm
+from modelbudget.components import core, norm, rotation
 from modelbudget.components.nodes import Node, added, linear, times
 from modelbudget.components.norm import NormFields
 from modelbudget.operations import positive
 from modelbudget.run import bytes_of, computed_again, exact_bytes, tokens
-
-ANGLE = 4
-"""Bytes of an angle, one for two turned channels, in single precision whatever the dtype."""
 
 DISTANCE = 8 + 1
 """Bytes of how far a key lies behind a query, and of whether that is out of sight."""
@@ -102,37 +99,18 @@ def saved(a, r) -> dict:
         "query": bytes_of(r.dtype) * tokens(r) * a.d_model,
         "query_norm": _norm_of_heads(a, r, a.n_head),
         "key_norm": _norm_of_heads(a, r, a.n_kv_head),
-        "": 2 * _tables(a, r),
-        "core": core.saved(a, r),
-        "output": _copied_result(a, r),
+        "": 2 * _turned(a) * rotation.tables(r, _d_turned(a)),
+        "core": core.saved(heads(a), r),
+        "output": core.copied_result(heads(a), r),
     }
 
 
-def _copied_result(a, r):
-    """The output projection reads a copy of the core's result, unless it lies token by token. A
-    core that is computed again keeps no result, so that the projection keeps it, copy or not.
-    """
-    kept_by_core = int(r.attention != "math" and r.recompute != "selective")
-    heads = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
-    return (1 - kept_by_core * (1 - _result_apart(a, r))) * heads
-
-
-def _result_apart(a, r):
-    """1 where the core's result lies head by head. Flash attention's takes the order in memory of
-    its queries, which rotation leaves head by head; memory-efficient attention writes token by
-    token.
-    """
-    by_head = {"math": 1, "flash": _turned(a), "efficient": 0}[r.attention]
-    return by_head * _apart(r, a.n_head)
+def heads(a) -> core.Heads:
+    return core.Heads(a.n_head, a.n_kv_head, a.d_head, a.d_head, a.d_head, _turned(a))
 
 
 def _turned(a) -> int:
     return int(a.position == "rotary")
-
-
-def _apart(r, n_head):
-    """1 where head by head is another order in memory than token by token."""
-    return positive(n_head - 1) * positive(r.length - 1)
 
 
 def _norm_of_heads(a, r, n_head):
@@ -156,11 +134,6 @@ def _scaled_apart(a, r):
 
 def _d_turned(a):
     return a.d_rotary + (1 - positive(a.d_rotary)) * a.d_head
-
-
-def _tables(a, r):
-    """Sines and cosines of half the turned channels each; queries and keys have their own."""
-    return _turned(a) * bytes_of(r.dtype) * r.length * _d_turned(a)
 
 
 def cached(a, r):
@@ -214,29 +187,22 @@ def forward(a, r, hides=0) -> list[Node]:
     held = saved(a, r)
     size, n, math = bytes_of(r.dtype), tokens(r), int(r.attention == "math")
     query, key = (size * n * heads * a.d_head for heads in (a.n_head, a.n_kv_head))
-    copied = _result_apart(a, r) * query
+    copied = core.result_apart(heads(a), r) * query
     turned = _turned(a) * (query + key)
-    of_query, of_key, of_value = core.kept_of_given(a, r)
+    turning = a.d_head, _d_turned(a)
+    of_query, of_key, of_value = core.kept_of_given(heads(a), r)
     dropped = (1 - of_query) * query + (2 - of_key - of_value) * key + math * copied
     cells = hides * r.length * r.length
     return [
         (query + 2 * key + held["query_norm"] + held["key_norm"], 0),
-        *_turning(a, r, a.n_head),
-        *_turning(a, r, a.n_kv_head),
+        *times(_turned(a), rotation.forward(r, a.n_head, *turning)),
+        *times(_turned(a), rotation.forward(r, a.n_kv_head, *turning)),
         (0, turned),
         ((2 * size + DISTANCE) * cells, (size + DISTANCE) * cells),
-        *core.forward(a, r, hides),
+        *core.forward(heads(a), r, hides),
         (copied, 0),
         (size * n * a.d_model, dropped + size * cells),
     ]
-
-
-def _turning(a, r, n_head) -> list[Node]:
-    """Both halves of the turned channels, put together, beside sines, cosines and the angles."""
-    size, d_turned = bytes_of(r.dtype) * tokens(r) * n_head, _d_turned(a)
-    angles = ANGLE // 2 * r.length * d_turned
-    halves = size * d_turned
-    return times(_turned(a), [(size * a.d_head + _tables(a, r) + halves + angles, halves + angles)])
 
 
 def backward(a, r, given, others=0, is_first=0) -> list[Node]:
@@ -252,11 +218,12 @@ def backward(a, r, given, others=0, is_first=0) -> list[Node]:
     output = size * a.n_head * a.d_head * a.d_model, size * a.output_bias * a.d_model, query
     early = computed_again(r)
     kept = states, early * (1 - is_first)
+    turning = a.d_head, _d_turned(a)
     return [
         *linear(*output, given, held["output"], early),
-        *core.backward(a, r),
-        *_rotation(a, r, a.n_kv_head),
-        *_rotation(a, r, a.n_head),
+        *core.backward(heads(a), r),
+        *times(_turned(a), rotation.backward(r, a.n_kv_head, *turning)),
+        *times(_turned(a), rotation.backward(r, a.n_head, *turning)),
         *_projection(a, r, a.n_kv_head, a.value_bias),
         *times(others, added(states)),
         *_head_norm(a, r, a.n_kv_head),
@@ -266,22 +233,6 @@ def backward(a, r, given, others=0, is_first=0) -> list[Node]:
         *_projection(a, r, a.n_head, a.query_bias, *kept),
         *added(states),
     ]
-
-
-def _rotation(a, r, n_head) -> list[Node]:
-    """Four products of halves; the turned channels put together; those that are not turned, and
-    theirs, each in a tensor of all channels; and the sum.
-    """
-    size, d_turned = bytes_of(r.dtype) * tokens(r) * n_head, _d_turned(a)
-    turned, whole = size * d_turned, size * a.d_head
-    in_part = positive(a.d_head - d_turned)
-    nodes = [
-        (2 * turned, turned + _tables(a, r)),
-        (whole, whole),
-        (in_part * whole, in_part * turned),
-        (whole, whole + in_part * whole + (1 - in_part) * turned),
-    ]
-    return times(_turned(a), nodes)
 
 
 def _projection(a, r, n_head, bias, saved=0, early=0) -> list[Node]:

@@ -5,6 +5,7 @@ values where these are in half; flash attention never holds a score.
 """
 
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from modelbudget.components.nodes import Node, times
 from modelbudget.operations import ceil_div, positive
@@ -18,19 +19,35 @@ SUM = 4
 """Bytes of the logarithm of a row's sum, there."""
 
 
-def inputs(a, r):
+class Heads(NamedTuple):
+    """What the core is given. Rotated queries and keys lie head by head (`turned` 1), others token
+    by token.
+    """
+
+    n_head: Any
+    n_kv_head: Any
+    d_key: Any
+    """Channels of a query and of a key."""
+    d_value: Any
+    d_stored: Any
+    """Channels that lie in memory where those of a value do, the value's own among them."""
+    turned: int
+
+
+def inputs(h, r):
     """Bytes of queries, keys and values."""
-    return bytes_of(r.dtype) * tokens(r) * (a.n_head + 2 * a.n_kv_head) * a.d_head
+    width = (h.n_head + h.n_kv_head) * h.d_key + h.n_kv_head * h.d_stored
+    return bytes_of(r.dtype) * tokens(r) * width
 
 
-def saved(a, r):
+def saved(h, r):
     """Bytes that backward needs; only the inputs, where the core is computed again."""
     if r.recompute == "selective":
-        return inputs(a, r)
-    return kept(a, r)
+        return inputs(h, r)
+    return kept(h, r)
 
 
-def kept(a, r):
+def kept(h, r):
     """Bytes that backward needs when the core has been computed.
 
     Math: queries, keys and values, the last two repeated for each query head, and the softmax of
@@ -41,79 +58,114 @@ def kept(a, r):
     and rows padded to a multiple of 32.
     """
     if r.attention == "math":
-        b = _bytes(a, r)
-        return 3 * b.heads + b.scores + r.dropout * (b.scores + b.dropped)
-    return _heads(a, r, a.n_head) + 2 * _heads(a, r, _read(a, r)) + _result(a, r)
+        b = _bytes(h, r)
+        return 2 * b.queries + b.values_kept + b.scores + r.dropout * (b.scores + b.dropped)
+    repeated = _repeated(h, r)
+    return inputs(h, r) + repeated * (_all(h, r) - _given(h, r)) + _result(h, r)
 
 
-def _heads(a, r, n_head):
-    return bytes_of(r.dtype) * tokens(r) * n_head * a.d_head
+def copied_result(h, r):
+    """Bytes of the result that an output projection keeps: it reads a copy, unless the result lies
+    token by token. A core that is computed again keeps none, so that the projection keeps it, copy
+    or not.
+    """
+    kept_by_core = int(r.attention != "math" and r.recompute != "selective")
+    return (1 - kept_by_core * (1 - result_apart(h, r))) * _heads(r, h.n_head * h.d_value)
 
 
-def _read(a, r):
-    """Heads of the keys and values that a fused kernel reads."""
-    return a.n_head if r.attention == "efficient" else a.n_kv_head
+def result_apart(h, r):
+    """1 where the result lies head by head. Flash attention's takes the order in memory of its
+    queries; memory-efficient attention writes token by token.
+    """
+    by_head = {"math": 1, "flash": h.turned, "efficient": 0}[r.attention]
+    return by_head * apart(h, r)
 
 
-def _result(a, r):
+def apart(h, r):
+    """1 where head by head is another order in memory than token by token."""
+    return positive(h.n_head - 1) * positive(r.length - 1)
+
+
+def _heads(r, width):
+    return bytes_of(r.dtype) * tokens(r) * width
+
+
+def _given(h, r):
+    """Keys and values."""
+    return _heads(r, h.n_kv_head * (h.d_key + h.d_value))
+
+
+def _all(h, r):
+    """The same, one for each query head."""
+    return _heads(r, h.n_head * (h.d_key + h.d_value))
+
+
+def _result(h, r):
     """What a fused kernel makes: the result, the logarithms of sums, the random state."""
     if r.attention == "efficient":
         sums, seeds = SUM * 32 * ceil_div(r.length, 32), TWO_SEEDS
     else:
         sums, seeds = exact_bytes(r.dtype) * r.length, int(r.kernels == "gpu") * SEEDS
-    return _heads(a, r, a.n_head) + r.batch * a.n_head * sums + seeds
+    return _heads(r, h.n_head * h.d_value) + r.batch * h.n_head * sums + seeds
 
 
-def _repeated(a, r):
-    """1 where keys and values are repeated for each query head."""
-    return positive(_read(a, r) - a.n_kv_head)
+def _repeated(h, r):
+    """1 where keys and values are repeated for each query head; flash attention knows groups."""
+    return int(r.attention != "flash") * positive(h.n_head - h.n_kv_head)
 
 
-def forward(a, r, hides=0) -> list[Node]:
+def forward(h, r, hides=0) -> list[Node]:
     """From queries, keys and values, which their owner keeps, to what backward needs beside them,
     and the result. `hides`: 1 where the owner has a mask, so that none is made.
     """
     if r.attention == "math":
-        return _written_out(_bytes(a, r, hides), r, 1)
-    return [(_repeated(a, r) * 2 * _heads(a, r, a.n_head) + _result(a, r), 0)]
+        return _written_out(_bytes(h, r, hides), r, 1)
+    return [(_repeated(h, r) * _all(h, r) + _result(h, r), 0)]
 
 
-def kept_of_given(a, r) -> tuple:
+def kept_of_given(h, r) -> tuple:
     """1 where backward reads the given queries, keys and values themselves, 0 where copies."""
     if r.attention == "math":
-        return 0, 0, _bytes(a, r).values_given
-    return 1, 1 - _repeated(a, r), 1 - _repeated(a, r)
+        return 0, 0, _bytes(h, r).values_given
+    return 1, 1 - _repeated(h, r), 1 - _repeated(h, r)
 
 
-def backward(a, r) -> list[Node]:
+def backward(h, r) -> list[Node]:
     """From the gradient of the result to those of queries, keys and values."""
     if r.attention == "math":
-        return _back_through_scores(a, _bytes(a, r), r)
-    query, key = _heads(a, r, a.n_head), _heads(a, r, a.n_kv_head)
-    repeated, selective = _repeated(a, r), int(r.recompute == "selective")
-    read = query + 2 * _heads(a, r, _read(a, r))
-    given = selective * repeated * 2 * key
+        return _back_through_scores(h, _bytes(h, r), r)
+    repeated, selective = _repeated(h, r), int(r.recompute == "selective")
+    queries, result = _heads(r, h.n_head * h.d_key), _heads(r, h.n_head * h.d_value)
+    keys, values = (_heads(r, h.n_kv_head * width) for width in (h.d_key, h.d_value))
+    gradients = queries + repeated * _all(h, r) + (1 - repeated) * _given(h, r)
+    given = selective * repeated * _given(h, r)
     return [
-        *times(selective, forward(a, r)),
-        (read, query + kept(a, r) + given),
-        *times(repeated, [(key, query)] * 2),
+        *times(selective, forward(h, r)),
+        (gradients, result + kept(h, r) + given),
+        *times(repeated, [(values, result), (keys, queries)]),
     ]
 
 
-def _bytes(a, r, hides=0) -> SimpleNamespace:
+def _bytes(h, r, hides=0) -> SimpleNamespace:
     """Bytes of what math holds, and switches of what it copies."""
     size, exact, n = bytes_of(r.dtype), exact_bytes(r.dtype), tokens(r)
-    n_score = r.batch * a.n_head * r.length * r.length
-    half, repeated = int(size < exact), positive(a.n_head - a.n_kv_head)
+    n_score = r.batch * h.n_head * r.length * r.length
+    half, repeated = int(size < exact), positive(h.n_head - h.n_kv_head)
     # A product wants each head of each sequence by itself. Tensors that lie token by token are
-    # copied; rotation leaves queries and keys head by head.
-    apart = positive(a.n_head - 1) * positive(r.length - 1) * positive(r.batch - 1)
-    turned = int(a.position == "rotary")
+    # copied.
+    split = apart(h, r) * positive(r.batch - 1)
+    values, values_given = exact * n * h.n_head * h.d_value, (1 - half) * (1 - repeated)
+    values_given *= 1 - split
     return SimpleNamespace(
-        heads=exact * n * a.n_head * a.d_head,
-        keys=exact * n * a.n_kv_head * a.d_head,
-        result=size * n * a.n_head * a.d_head,
-        keys_given=size * n * a.n_kv_head * a.d_head,
+        queries=exact * n * h.n_head * h.d_key,
+        keys=exact * n * h.n_kv_head * h.d_key,
+        queries_given=size * n * h.n_head * h.d_key,
+        keys_given=size * n * h.n_kv_head * h.d_key,
+        values=values,
+        few_values=exact * n * h.n_kv_head * h.d_value,
+        few_values_given=size * n * h.n_kv_head * h.d_value,
+        values_kept=values + values_given * size * n * h.n_head * (h.d_stored - h.d_value),
+        result=size * n * h.n_head * h.d_value,
         scores=exact * n_score,
         scores_given=size * n_score,
         dropped=mask_bytes(r.kernels, exact) * n_score,
@@ -122,11 +174,11 @@ def _bytes(a, r, hides=0) -> SimpleNamespace:
         exact=exact,
         half=half,
         repeated=repeated,
-        result_apart=apart,
-        queries_apart=(1 - turned) * apart,
-        keys_apart=(1 - turned) * apart * (1 - repeated),
-        values_apart=apart * (1 - repeated),
-        values_given=(1 - half) * (1 - repeated) * (1 - apart),
+        result_apart=split,
+        queries_apart=(1 - h.turned) * split,
+        keys_apart=(1 - h.turned) * split * (1 - repeated),
+        values_apart=split * (1 - repeated),
+        values_given=values_given,
         by_hand=r.dropout * int(r.kernels == "gpu"),
     )
 
@@ -140,58 +192,59 @@ def _written_out(b, r, whole) -> list[Node]:
     told by hand, in Python.
     """
     by_torch = 1 - b.by_hand
-    copies = b.half * (b.heads + 2 * b.keys)
+    few = b.keys + b.few_values
+    copies = b.half * (b.queries + few)
     seen = b.by_hand * b.mask
     mask = b.exact * b.mask
-    kept_values = b.half * (1 - b.repeated) * (1 - b.values_apart) * b.keys
+    kept_values = b.half * (1 - b.repeated) * (1 - b.values_apart) * b.few_values
     temporary = (
         copies
         - kept_values
-        - b.by_hand * b.half * (b.heads + b.repeated * 2 * b.keys)
-        + b.queries_apart * b.heads
+        - b.by_hand * b.half * (b.queries + b.repeated * few)
+        + b.queries_apart * b.queries
         + seen
         + mask
-        + b.repeated * b.heads
+        + b.repeated * b.queries
         + by_torch * b.half * b.scores_given
         + b.by_hand * b.scores
     )
     return [
         (copies, 0),
-        (b.heads, b.by_hand * b.half * b.heads),
+        (b.queries, b.by_hand * b.half * b.queries),
         (seen + mask, 0),
-        (b.repeated * 2 * b.heads, b.by_hand * b.half * b.repeated * 2 * b.keys),
-        (b.heads, 0),
-        ((b.queries_apart + b.keys_apart) * b.heads, 0),
-        (b.scores, b.keys_apart * b.heads),
+        (b.repeated * (b.queries + b.values), b.by_hand * b.half * b.repeated * few),
+        (b.queries, 0),
+        ((b.queries_apart + b.keys_apart) * b.queries, 0),
+        (b.scores, b.keys_apart * b.queries),
         (by_torch * b.masked * b.scores, by_torch * b.masked * b.scores),
         (b.scores, by_torch * b.scores),
         (r.dropout * (b.scores + b.dropped), 0),
         (by_torch * b.half * b.scores_given, 0),
-        (b.values_apart * b.heads, 0),
-        (whole * b.heads, 0),
-        (whole * b.half * b.result, temporary + whole * b.half * b.heads),
+        (b.values_apart * b.values, 0),
+        (whole * b.values, 0),
+        (whole * b.half * b.result, temporary + whole * b.half * b.values),
     ]
 
 
-def _back_through_scores(a, b, r) -> list[Node]:
+def _back_through_scores(h, b, r) -> list[Node]:
     """The result's precision; its copy head by head; scores by values; dropout; softmax; queries by
     keys; the scale of keys; repeated values and keys; the scale of queries; precision.
 
     What was computed again lives beside the inputs, of which values may be one and the same.
     """
     selective = int(r.recompute == "selective")
-    values = (1 - selective * b.values_given) * b.heads
+    values = (1 - selective * b.values_given) * b.values_kept
     return [
-        *times(b.half, [(b.heads, b.result)]),
-        (b.result_apart * b.heads, b.result_apart * b.heads),
+        *times(b.half, [(b.values, b.result)]),
+        (b.result_apart * b.values, b.result_apart * b.values),
         *(_written_out(b, r, 0) if selective else []),
-        (b.heads + b.scores, b.heads + values + r.dropout * b.scores),
+        (b.values + b.scores, b.values + values + r.dropout * b.scores),
         (r.dropout * b.scores, r.dropout * (b.scores + b.dropped)),
         (b.scores, 2 * b.scores),
-        (2 * b.heads, b.scores + 2 * b.heads + selective * inputs(a, r)),
-        (b.heads, b.heads),
-        *times(b.repeated, [(b.keys, b.heads), (b.keys, b.heads)]),
-        (b.heads, b.heads),
-        *times(b.half, [(b.keys_given, b.keys)] * 2),
-        *times(b.half, [(b.result, b.heads)]),
+        (2 * b.queries, b.scores + 2 * b.queries + selective * inputs(h, r)),
+        (b.queries, b.queries),
+        *times(b.repeated, [(b.few_values, b.values), (b.keys, b.queries)]),
+        (b.queries, b.queries),
+        *times(b.half, [(b.few_values_given, b.few_values), (b.keys_given, b.keys)]),
+        *times(b.half, [(b.queries_given, b.queries)]),
     ]

@@ -59,17 +59,17 @@ def is_composed(a, r) -> int:
     return int(a.norm == "rmsnorm" and r.kernels == "cpu")
 
 
-def backward(a, r, given=1, residual=0, others=0) -> list[Node]:
+def backward(a, r, given=1, residual=0, others=0, width=None) -> list[Node]:
     """Gradients of input, scale and shift, from the gradient of the output, which is freed if
     `given` is 1. With `residual` the input's is added to the gradient that the residual stream has
-    there. `others`: 1 if the input is kept for others.
+    there. `others`: 1 if the input is kept for others. d_model channels unless told.
     """
-    states = bytes_of(r.dtype) * tokens(r) * a.d_model
-    of_scale = bytes_of(r.dtype) * parameters(a)
+    states = bytes_of(r.dtype) * tokens(r) * (a.d_model if width is None else width)
+    of_scale = bytes_of(r.dtype) * parameters(a, width)
     if is_composed(a, r):
         rms = exact_bytes(r.dtype) * tokens(r)
         return composed(a, r, states, rms, of_scale, given, residual, others)
-    freed = given * states + saved(a, r) - others * states
+    freed = given * states + saved(a, r, width) - others * states
     return [(states + of_scale, freed), *times(residual, added(states))]
 
 

@@ -10,10 +10,10 @@ so each kind of part need be told only once.
 from types import SimpleNamespace
 
 from modelbudget.components import embedding
-from modelbudget.components.attention import ANGLE
 from modelbudget.components.core import SEEDS, TWO_SEEDS
 from modelbudget.components.nodes import Node, times
 from modelbudget.components.pattern import instances
+from modelbudget.components.rotation import ANGLE
 from modelbudget.operations import ceil_div, largest, positive
 from modelbudget.run import bytes_of, exact_bytes
 
