@@ -7,7 +7,7 @@ values where these are in half; flash attention never holds a score.
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from modelbudget.components.nodes import Node, times
+from modelbudget.components.nodes import Node, change, times
 from modelbudget.operations import ceil_div, positive
 from modelbudget.run import bytes_of, exact_bytes, mask_bytes, tokens
 
@@ -75,10 +75,11 @@ def copied_result(h, r):
 
 def result_apart(h, r):
     """1 where the result lies head by head. Flash attention's takes the order in memory of its
-    queries; memory-efficient attention writes token by token.
+    queries; memory-efficient attention writes token by token. One sequence of heads of one channel
+    is read as it lies.
     """
     by_head = {"math": 1, "flash": h.turned, "efficient": 0}[r.attention]
-    return by_head * apart(h, r)
+    return by_head * apart(h, r) * positive(r.batch * h.d_value - 1)
 
 
 def apart(h, r):
@@ -116,10 +117,19 @@ def _repeated(h, r):
 
 def forward(h, r, hides=0) -> list[Node]:
     """From queries, keys and values, which their owner keeps, to what backward needs beside them,
-    and the result. `hides`: 1 where the owner has a mask, so that none is made.
+    and the result; to the result alone, where the core is computed again. `hides`: 1 where the
+    owner has a mask, so that none is made.
     """
+    if r.recompute != "selective":
+        return _computed(h, r, hides)
+    nodes = _computed(h, r, hides, keeps=0)
+    return [*nodes, (0, change(nodes) - _heads(r, h.n_head * h.d_value))]
+
+
+def _computed(h, r, hides=0, keeps=1) -> list[Node]:
+    """To what backward needs, and the result. Where it `keeps` (0) nothing, some goes earlier."""
     if r.attention == "math":
-        return _written_out(_bytes(h, r, hides), r, 1)
+        return _written_out(_bytes(h, r, hides), r, 1, keeps)
     return [(_repeated(h, r) * _all(h, r) + _result(h, r), 0)]
 
 
@@ -140,7 +150,7 @@ def backward(h, r) -> list[Node]:
     gradients = queries + repeated * _all(h, r) + (1 - repeated) * _given(h, r)
     given = selective * repeated * _given(h, r)
     return [
-        *times(selective, forward(h, r)),
+        *times(selective, _computed(h, r)),
         (gradients, result + kept(h, r) + given),
         *times(repeated, [(values, result), (keys, queries)]),
     ]
@@ -183,10 +193,13 @@ def _bytes(h, r, hides=0) -> SimpleNamespace:
     )
 
 
-def _written_out(b, r, whole) -> list[Node]:
+def _written_out(b, r, whole, keeps=1) -> list[Node]:
     """Copies in higher precision; scaled queries; the mask; keys and values repeated; scaled keys;
     copies head by head; scores; masked scores; their softmax; dropout; values head by head; and,
     if `whole`, the result.
+
+    What backward would need goes, where nothing is kept (`keeps` 0), when it has been read: keys,
+    the softmax and what was dropped.
 
     Torch composes it in C++, where what is computed lives until all is; with a GPU's dropout it is
     told by hand, in Python.
@@ -215,10 +228,10 @@ def _written_out(b, r, whole) -> list[Node]:
         (b.repeated * (b.queries + b.values), b.by_hand * b.half * b.repeated * few),
         (b.queries, 0),
         ((b.queries_apart + b.keys_apart) * b.queries, 0),
-        (b.scores, b.keys_apart * b.queries),
+        (b.scores, (b.keys_apart + 1 - keeps) * b.queries),
         (by_torch * b.masked * b.scores, by_torch * b.masked * b.scores),
         (b.scores, by_torch * b.scores),
-        (r.dropout * (b.scores + b.dropped), 0),
+        (r.dropout * (b.scores + b.dropped), (1 - keeps) * r.dropout * (b.scores + b.dropped)),
         (by_torch * b.half * b.scores_given, 0),
         (b.values_apart * b.values, 0),
         (whole * b.values, 0),

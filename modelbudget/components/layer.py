@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.components import attention, dropout, experts, mlp, norm
+from modelbudget.components import attention, dropout, experts, latent, mlp, norm
 from modelbudget.components.attention import AttentionFields
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.nodes import Node, change, times
@@ -70,7 +70,7 @@ def saved(a, r, second: str):
     read_alone = 1 - a.parallel * a.shared_norm
     part_of = {"mlp": mlp.saved, "experts": experts.saved}[second]
     parts = [
-        sublayer(a, "", attention.saved(a, r), norm.saved(a, r)),
+        sublayer(a, "", _mixer(a).saved(a, r), norm.saved(a, r)),
         sublayer(a, "", part_of(a, r, read_alone), saved_of_second_norm(a, r)),
         shared_norm(a, norm.saved(a, r)),
     ]
@@ -81,15 +81,13 @@ def forward(a, r, second: str, hides=0) -> list[Node]:
     """From the input, which lives already, to all that backward needs; with attention, whose window
     `hides` some scores (1) or none.
 
-    Told are attention, unless its core takes as much again in the backward pass, and the end of the
-    layer, which alone may take more than backward does later; of the rest, what stays.
+    Told are attention and the end of the layer, which alone may take more than backward does
+    later; of the rest, what stays.
     """
     states, masks = bytes_of(r.dtype) * tokens(r) * a.d_model, dropout.saved(a, r)
     before, after = (int(a.norm_placement in words) for words in (BEFORE, AFTER))
-    nodes = []
-    if r.recompute != "selective":
-        n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
-        nodes = [(n_norm * norm.saved(a, r), 0), *attention.forward(a, r, hides)]
+    n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
+    nodes = [(n_norm * norm.saved(a, r), 0), *_mix(a, r, hides)]
     # The end: the output, beside what experts still hold, and in a parallel layer attention's; then
     # dropout's and the layer's own. Computed again, it runs up to what a dropout or a norm saves of
     # it, or else to what is read last; a CPU's dropout saves a factor before it multiplies.
@@ -109,6 +107,15 @@ def forward(a, r, second: str, hides=0) -> list[Node]:
     ]
 
 
+def _mixer(a):
+    """What mixes the positions: in all layers latent attention, or in none."""
+    return latent if "latent" in a.mixers else attention
+
+
+def _mix(a, r, hides) -> list[Node]:
+    return latent.forward(a, r) if _mixer(a) is latent else attention.forward(a, r, hides)
+
+
 def backward(a, r, second: str) -> list[Node]:
     """From the gradient of the layer's output to that of its input."""
     two_norms = a.parallel * (1 - a.shared_norm)
@@ -122,7 +129,7 @@ def backward(a, r, second: str) -> list[Node]:
         *part_of(a, r, given, 1 - shared, straight),
         *times(1 - a.parallel, _input(a, r)),
         *of_output,
-        *attention.backward(a, r, given, shared + straight, straight),
+        *_mixer(a).backward(a, r, given, shared + straight, straight),
         *times(two_norms, norm.backward(a, r, residual=1, others=1)),
         *_input(a, r),
     ]

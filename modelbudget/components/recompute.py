@@ -4,7 +4,7 @@ Torch stops computing as soon as it has all that backward needs, so the last pro
 recomputed stretch, whose value nobody saves, is left out.
 """
 
-from modelbudget.components import attention, experts, mlp
+from modelbudget.components import attention, experts, latent, mlp
 
 
 def flops(a, r) -> dict[str, dict]:
@@ -16,11 +16,16 @@ def flops(a, r) -> dict[str, dict]:
     """
     if r.recompute == "selective":
         products = {"math": 2, "flash": 4, "efficient": 4}[r.attention]
-        return {"attention": {"core": attention.flops(a, r, products)["core"]}}
+        of_latent = latent.flops(a, r, 2, products - 2)
+        return {
+            "attention": {"core": attention.flops(a, r, products)["core"]},
+            "latent": {"core": of_latent["core"]},
+        }
     if r.recompute == "full":
         again = 1 - int(a.norm_placement == "pre") * (1 - r.dropout)
         of_mlp, of_experts = mlp.flops(a, r), experts.flops(a, r)
         of_mlp["down"] *= again
         of_experts["shared.down"] *= 1 - (1 - again) * (1 - a.shared_gate)
-        return {"attention": attention.flops(a, r), "mlp": of_mlp, "experts": of_experts}
+        mixers = {"attention": attention.flops(a, r), "latent": latent.flops(a, r)}
+        return mixers | {"mlp": of_mlp, "experts": of_experts}
     return {}

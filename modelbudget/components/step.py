@@ -13,9 +13,12 @@ from modelbudget.run import bytes_of, tokens
 
 
 def covered(a, r):
-    """Attention, of all tokens or of those in a window, and an MLP or experts in every layer."""
-    seen = set(a.mixers.split()) <= {"attention", "local"}
-    return int(seen and "none" not in a.mlps.split())
+    """Attention, of all tokens or of those in a window, or latent attention in all layers; and an
+    MLP or experts in every layer.
+    """
+    kinds = set(a.mixers.split())
+    mixed = kinds <= {"attention", "local"} or kinds == {"latent"}
+    return int(mixed and "none" not in a.mlps.split())
 
 
 def forward_backward(a, r, before):

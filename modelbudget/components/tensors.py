@@ -47,7 +47,8 @@ def _layer(a, second: str) -> Tensors:
     n_after = 2 if a.norm_placement == "both" else 0
     part = _experts(a) if second == "experts" else _mlp(a, a.d_ff)
     norms = [*_norm(a, 1), *_norm(a, two_norms), *n_after * _norm(a, 1)]
-    return [*_attention(a), *_head_norms(a), *part, *norms]
+    mixer = _latent(a) if "latent" in a.mixers else [*_attention(a), *_head_norms(a)]
+    return [*mixer, *part, *norms]
 
 
 def _attention(a) -> Tensors:
@@ -57,6 +58,20 @@ def _attention(a) -> Tensors:
         *_linear(a.d_model, key, a.key_bias),
         *_linear(a.d_model, key, a.value_bias),
         *_linear(query, a.d_model, a.output_bias),
+    ]
+
+
+def _latent(a) -> Tensors:
+    own, d_query = positive(a.q_lora_rank), a.n_head * (a.d_nope + a.d_rope)
+    return [
+        (a.d_model * d_query, 1 - own),
+        (a.d_model * a.q_lora_rank, own),
+        *_norm(a, own, a.q_lora_rank),
+        (a.q_lora_rank * d_query, own),
+        (a.d_model * (a.kv_lora_rank + a.d_rope), 1),
+        *_norm(a, 1, a.kv_lora_rank),
+        (a.kv_lora_rank * a.n_head * (a.d_nope + a.d_value), 1),
+        (a.n_head * a.d_value * a.d_model, 1),
     ]
 
 
@@ -94,8 +109,9 @@ def _linear(d_in, d_out, bias) -> Tensors:
     return [(d_in * d_out, 1), (d_out, bias)]
 
 
-def _norm(a, is_there) -> Tensors:
-    return [(a.d_model, is_there * a.norm_scale), (a.d_model, is_there * a.norm_bias)]
+def _norm(a, is_there, width=None) -> Tensors:
+    width = a.d_model if width is None else width
+    return [(width, is_there * a.norm_scale), (width, is_there * a.norm_bias)]
 
 
 def _end(a) -> Tensors:

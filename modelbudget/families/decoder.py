@@ -154,7 +154,10 @@ class Decoder(
             sees_all = positive(a.window - r.length + 1)
         if quantity == "peak_inference_bytes":
             return use.covered(a, r) * sees_all * (1 - a.sinks)
-        if not set(a.mixers.split()) <= {*ATTENTION, "none"}:
+        kinds = set(a.mixers.split())
+        if not kinds <= {*ATTENTION, "latent", "none"}:
+            return 0
+        if "latent" in kinds and r.attention == "flash":
             return 0
         if r.recompute == "full" and "none" in a.mlps.split():
             return 0
@@ -188,6 +191,7 @@ class Decoder(
         reads_alone = 1 - a.parallel * a.shared_norm
         parts = {
             "attention": attention.saved(a, r),
+            "latent": latent.saved(a, r),
             "mlp": mlp.saved(a, r, reads_alone),
             "experts": experts.saved(a, r, reads_alone),
         }
@@ -200,6 +204,7 @@ class Decoder(
         """Operations of matrix products, two for a product and a sum."""
         parts = {
             "attention": attention.flops(a, r),
+            "latent": latent.flops(a, r),
             "mlp": mlp.flops(a, r),
             "experts": experts.flops(a, r),
         }
@@ -214,6 +219,7 @@ class Decoder(
         products = {"math": 4, "flash": 5, "efficient": 5}[r.attention]
         parts = {
             "attention": attention.flops(a, r, products),
+            "latent": latent.flops(a, r, products - 2),
             "mlp": mlp.flops(a, r),
             "experts": experts.flops(a, r),
         }
@@ -273,8 +279,11 @@ class Decoder(
         one = SimpleNamespace(batch=r.batch, length=1)
         of_attention = attention.flops(a, one)
         of_attention["core"] *= r.length
+        of_latent = latent.flops(a, one)
+        of_latent |= {name: r.length * of_latent[name] for name in ("kv_up", "core")}
         parts = {
             "attention": of_attention,
+            "latent": of_latent,
             "mlp": mlp.flops(a, one),
             "experts": experts.flops(a, one),
         }
@@ -305,6 +314,7 @@ def tensors(a) -> Terms:
     """Tensors that get a gradient, where `covered`."""
     parts = {
         "attention": attention.tensors(a),
+        "latent": latent.tensors(a),
         "mlp": mlp.tensors(a),
         "experts": experts.tensors(a),
     }
