@@ -137,8 +137,9 @@ def backward(a, r, given, others=0, is_first=0) -> list[Node]:
     the input. Where others (1 or 0) read it too, their gradient is there already. `is_first`: 1 if
     it is what a layer that is computed again begins with.
 
-    Output, core; the rotary key, summed over the heads; rotation of the queries; keys and values;
-    their latent; the rotation of the rotary key; queries and, if they have one, their latent.
+    Output, core; the rotary key, summed over the heads, if there are several; rotation of the
+    queries; keys and values; their latent; the rotation of the rotary key; queries and, if they
+    have one, their latent.
     """
     held, h, early = saved(a, r), heads(a), computed_again(r)
     size, n = bytes_of(r.dtype), tokens(r)
@@ -147,21 +148,22 @@ def backward(a, r, given, others=0, is_first=0) -> list[Node]:
         size * n * a.n_head * width for width in (h.d_key, h.d_value, h.d_stored)
     )
     latent, down = size * n * a.kv_lora_rank, size * n * (a.kv_lora_rank + a.d_rope)
-    copied = core.apart(h, r)
+    copied, several = core.apart(h, r), positive(a.n_head - 1)
     output = size * a.n_head * a.d_value * a.d_model
     up = size * a.kv_lora_rank * a.n_head * h.d_stored
     kept = states, early * (1 - is_first)
     return [
         *linear(output, 0, values, given, held["output"], early),
         *core.backward(h, r),
-        (turned, 0),
+        (several * turned, 0),
         *rotation.backward(r, a.n_head, a.d_rope, a.d_rope, given=0),
-        (stored, queries + values),
+        (stored, several * queries + values),
         (copied * stored, copied * stored),
         *linear(up, 0, latent, stored, held["kv_up"], early),
         *norm.backward(a, r, width=a.kv_lora_rank),
         (0, turned),
         *rotation.backward(r, 1, a.d_rope, a.d_rope),
+        (0, (1 - several) * (queries - turned)),
         (down, down),
         *linear(size * (a.kv_lora_rank + a.d_rope) * a.d_model, 0, states, down, 0, early),
         *times(others, added(states)),

@@ -81,13 +81,13 @@ def forward(a, r, second: str, hides=0) -> list[Node]:
     """From the input, which lives already, to all that backward needs; with attention, whose window
     `hides` some scores (1) or none.
 
-    Told are attention and the end of the layer, which alone may take more than backward does
-    later; of the rest, what stays.
+    Told are attention with its dropout or sum, and the end of the layer, which alone may take more
+    than backward does later; of the rest, what stays.
     """
     states, masks = bytes_of(r.dtype) * tokens(r) * a.d_model, dropout.saved(a, r)
     before, after = (int(a.norm_placement in words) for words in (BEFORE, AFTER))
     n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
-    nodes = [(n_norm * norm.saved(a, r), 0), *_mix(a, r, hides)]
+    nodes = [(n_norm * norm.saved(a, r), 0), *_mix(a, r, hides), (states + masks, states + masks)]
     # The end: the output, beside what experts still hold, and in a parallel layer attention's; then
     # dropout's and the layer's own. Computed again, it runs up to what a dropout or a norm saves of
     # it, or else to what is read last; a CPU's dropout saves a factor before it multiplies.
