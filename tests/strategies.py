@@ -41,7 +41,7 @@ def decoders(draw, covered: bool = False) -> Decoder:
     """
     shared = draw(sizes_and_switches())
     parallel = draw(st.booleans())
-    kinds = ["attention", "local"] if covered else ["attention", "local", "latent", "recurrent"]
+    kinds = ["attention", "local", "latent", *([] if covered else ["recurrent"])]
     mixers = draw(st.lists(st.sampled_from(kinds), min_size=1))[: shared["n_layer"]]
     mlps = draw(st.lists(st.sampled_from(["mlp", "experts"]), min_size=1))[:3]
     if not parallel:
@@ -155,7 +155,7 @@ KERNELS = ["math", "flash", "efficient"]
 
 @st.composite
 def decoders_with_known_peaks(draw) -> tuple[Decoder, Run]:
-    """Attention in every layer; see `components/step.py`."""
+    """Attention in every layer, latent or not; see `components/step.py`."""
     a, run = draw(decoders_that_run())
     mlps = " ".join(word for word in a.mlps.split() if word != "none")
     mixers = draw(
@@ -175,6 +175,8 @@ def decoders_that_run(draw) -> tuple[Decoder, Run]:
         a = a.model_copy(update={"mlps": a.mlps.replace(" none", "")})
     if run.attention != "math":
         a = a.model_copy(update={"d_head": 8 * draw(st.integers(1, 2))})
+    if "latent" in a.mixers and run.attention == "flash":
+        run = run.model_copy(update={"attention": "math"})
     if "local" in a.mixers and (run.attention != "math" or run.recompute == "selective"):
         a = a.model_copy(update={"window": run.length + draw(st.integers(0, 2))})
     return a, run

@@ -76,6 +76,8 @@ NAMED = {
     "palm-62b": Run(batch=8, length=2048, dtype="bfloat16", attention="flash"),
     "palm-540b": Run(length=2048, optimizer="sgd"),
     "gpt-2-1558m": Run(batch=2, length=512, optimizer="sgd"),
+    "deepseek-v2-lite": Run(dtype="bfloat16", attention="efficient"),
+    "gemma-3-1b": Run(length=1024, dtype="bfloat16", recompute="full"),
 }
 
 
@@ -93,6 +95,9 @@ def test_published_models_at_difference_0(catalogue, name, run):
 SMALL = {"n_vocab": 97, "d_model": 32, "n_layer": 3, "n_head": 4, "n_kv_head": 2, "d_head": 16}
 SMALL |= {"d_ff": 48, "n_ctx": 24}
 LLAMA = {"norm": "rmsnorm", "position": "rotary", "gated": True, "activation": "silu"}
+LATENT = {"mixers": "latent", "position": "rotary", "kv_lora_rank": 8, "q_lora_rank": 6}
+LATENT |= {"d_nope": 8, "d_rope": 4, "d_value": 12}
+WINDOW = {"mixers": "local attention", "window": 4}
 EXPERTS = {"mlps": "experts", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 24}
 ON_BOTH = {
     "GPT-2, math": ({}, {}),
@@ -109,6 +114,8 @@ ON_BOTH = {
     "core computed again": (LLAMA, {"recompute": "selective"}),
     "layers computed again": ({}, {"recompute": "full", "dropout": True}),
     "experts": (EXPERTS, {}),
+    "latents": (LATENT, {"dropout": True, "recompute": "selective"}),
+    "a window": (LLAMA | WINDOW, {}),
 }
 
 
