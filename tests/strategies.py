@@ -161,8 +161,7 @@ def decoders_with_known_peaks(draw) -> tuple[Decoder, Run]:
     mixers = draw(
         st.sampled_from(["attention", "local", "attention local", "local local attention"])
     )
-    hides = run.attention == "math" and run.recompute != "selective"
-    window = draw(small) if hides else run.length
+    window = draw(small) if run.attention == "math" else run.length
     update = {"mixers": mixers, "window": window if "local" in mixers else 0, "mlps": mlps}
     return a.model_copy(update=update), run
 
@@ -177,6 +176,6 @@ def decoders_that_run(draw) -> tuple[Decoder, Run]:
         a = a.model_copy(update={"d_head": 8 * draw(st.integers(1, 2))})
     if "latent" in a.mixers and run.attention == "flash":
         run = run.model_copy(update={"attention": "math"})
-    if "local" in a.mixers and (run.attention != "math" or run.recompute == "selective"):
+    if "local" in a.mixers and run.attention != "math":
         a = a.model_copy(update={"window": run.length + draw(st.integers(0, 2))})
     return a, run

@@ -115,7 +115,7 @@ ON_BOTH = {
     "layers computed again": ({}, {"recompute": "full", "dropout": True}),
     "experts": (EXPERTS, {}),
     "latents": (LATENT, {"dropout": True, "recompute": "selective"}),
-    "a window": (LLAMA | WINDOW, {}),
+    "a window": (LLAMA | WINDOW, {"recompute": "selective"}),
 }
 
 

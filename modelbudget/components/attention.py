@@ -192,23 +192,24 @@ def forward(a, r, hides=0) -> list[Node]:
     turning = a.d_head, _d_turned(a)
     of_query, of_key, of_value = core.kept_of_given(heads(a), r)
     dropped = (1 - of_query) * query + (2 - of_key - of_value) * key + math * copied
-    cells = hides * r.length * r.length
+    mask, distances = core.owned_mask(r, hides), hides * DISTANCE * r.length * r.length
+    dropped += int(r.recompute != "selective") * mask
     return [
         (query + 2 * key + held["query_norm"] + held["key_norm"], 0),
         *times(_turned(a), rotation.forward(r, a.n_head, *turning)),
         *times(_turned(a), rotation.forward(r, a.n_kv_head, *turning)),
         (0, turned),
-        ((2 * size + DISTANCE) * cells, (size + DISTANCE) * cells),
+        (2 * mask + distances, mask + distances),
         *core.forward(heads(a), r, hides),
         (copied, 0),
-        (size * n * a.d_model, dropped + size * cells),
+        (size * n * a.d_model, dropped),
     ]
 
 
-def backward(a, r, given, others=0, is_first=0) -> list[Node]:
+def backward(a, r, given, others=0, is_first=0, hides=0) -> list[Node]:
     """From the gradient of the output, of which the last reader frees `given` bytes, to that of
     the input. Where others (1 or 0) read it too, their gradient is there already. `is_first`: 1 if
-    it is what a layer that is computed again begins with.
+    it is what a layer that is computed again begins with. `hides`: as forward.
 
     Output, core, rotation; then value, key and query, each with its norm.
     """
@@ -221,7 +222,7 @@ def backward(a, r, given, others=0, is_first=0) -> list[Node]:
     turning = a.d_head, _d_turned(a)
     return [
         *linear(*output, given, held["output"], early),
-        *core.backward(heads(a), r),
+        *core.backward(heads(a), r, hides),
         *times(_turned(a), rotation.backward(r, a.n_kv_head, *turning)),
         *times(_turned(a), rotation.backward(r, a.n_head, *turning)),
         *_projection(a, r, a.n_kv_head, a.value_bias),

@@ -140,10 +140,15 @@ def kept_of_given(h, r) -> tuple:
     return 1, 1 - _repeated(h, r), 1 - _repeated(h, r)
 
 
-def backward(h, r) -> list[Node]:
-    """From the gradient of the result to those of queries, keys and values."""
+def owned_mask(r, hides):
+    """Bytes of the mask of a window that `hides` some scores (1) or none."""
+    return hides * bytes_of(r.dtype) * r.length * r.length
+
+
+def backward(h, r, hides=0) -> list[Node]:
+    """From the gradient of the result to those of queries, keys and values; `hides`: as forward."""
     if r.attention == "math":
-        return _back_through_scores(h, _bytes(h, r), r)
+        return _back_through_scores(h, _bytes(h, r, hides), r, owned_mask(r, hides))
     repeated, selective = _repeated(h, r), int(r.recompute == "selective")
     queries, result = _heads(r, h.n_head * h.d_key), _heads(r, h.n_head * h.d_value)
     keys, values = (_heads(r, h.n_kv_head * width) for width in (h.d_key, h.d_value))
@@ -239,11 +244,12 @@ def _written_out(b, r, whole, keeps=1) -> list[Node]:
     ]
 
 
-def _back_through_scores(h, b, r) -> list[Node]:
+def _back_through_scores(h, b, r, mask) -> list[Node]:
     """The result's precision; its copy head by head; scores by values; dropout; softmax; queries by
     keys; the scale of keys; repeated values and keys; the scale of queries; precision.
 
-    What was computed again lives beside the inputs, of which values may be one and the same.
+    What was computed again lives beside the inputs, of which values may be one and the same, and
+    the owner's mask.
     """
     selective = int(r.recompute == "selective")
     values = (1 - selective * b.values_given) * b.values_kept
@@ -254,7 +260,7 @@ def _back_through_scores(h, b, r) -> list[Node]:
         (b.values + b.scores, b.values + values + r.dropout * b.scores),
         (r.dropout * b.scores, r.dropout * (b.scores + b.dropped)),
         (b.scores, 2 * b.scores),
-        (2 * b.queries, b.scores + 2 * b.queries + selective * inputs(h, r)),
+        (2 * b.queries, b.scores + 2 * b.queries + selective * (inputs(h, r) + mask)),
         (b.queries, b.queries),
         *times(b.repeated, [(b.few_values, b.values), (b.keys, b.queries)]),
         (b.queries, b.queries),

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.components import attention, dropout, experts, latent, mlp, norm
+from modelbudget.components import attention, core, dropout, experts, latent, mlp, norm
 from modelbudget.components.attention import AttentionFields
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.nodes import Node, change, times
@@ -65,16 +65,28 @@ def saved_of_second_norm(a, r):
     return norm.saved(a, r) - a.parallel * bytes_of(r.dtype) * tokens(r) * a.d_model
 
 
-def saved(a, r, second: str):
-    """Bytes that one layer keeps for its backward pass, where nothing is computed again."""
+def saved_mask(r, hides):
+    """Bytes of the mask of a window, which a core that is computed again is given once more."""
+    return int(r.recompute == "selective") * core.owned_mask(r, hides)
+
+
+def saved(a, r, second: str, hides=0):
+    """Bytes that one layer keeps for its backward pass, unless all of it is computed again; with
+    attention, whose window `hides` some scores (1) or none.
+    """
     read_alone = 1 - a.parallel * a.shared_norm
+    mixer = latent if "latent" in a.mixers else attention
     part_of = {"mlp": mlp.saved, "experts": experts.saved}[second]
     parts = [
-        sublayer(a, "", _mixer(a).saved(a, r), norm.saved(a, r)),
+        sublayer(a, "", mixer.saved(a, r), norm.saved(a, r)),
         sublayer(a, "", part_of(a, r, read_alone), saved_of_second_norm(a, r)),
         shared_norm(a, norm.saved(a, r)),
     ]
-    return sum(sum(values.values()) for values in parts) + 2 * dropout.saved(a, r)
+    return (
+        sum(sum(values.values()) for values in parts)
+        + 2 * dropout.saved(a, r)
+        + saved_mask(r, hides)
+    )
 
 
 def forward(a, r, second: str, hides=0) -> list[Node]:
@@ -94,7 +106,7 @@ def forward(a, r, second: str, hides=0) -> list[Node]:
     again = computed_again(r)
     stops = again * (1 - after) * (1 - r.dropout)
     of_end = masks + after * norm.saved(a, r)
-    rest = saved(a, r, second) - states - change(nodes)
+    rest = saved(a, r, second, hides) - states - change(nodes)
     beside = experts.summed(a, r, stops) if second == "experts" else 0
     output = (1 - stops) * states + a.parallel * states
     dropped = r.dropout * (1 - again * int(r.kernels == "cpu") * (1 - after))
@@ -107,16 +119,18 @@ def forward(a, r, second: str, hides=0) -> list[Node]:
     ]
 
 
-def _mixer(a):
-    """What mixes the positions: in all layers latent attention, or in none."""
-    return latent if "latent" in a.mixers else attention
-
-
 def _mix(a, r, hides) -> list[Node]:
-    return latent.forward(a, r) if _mixer(a) is latent else attention.forward(a, r, hides)
+    """What mixes the positions: in all layers latent attention, or in none."""
+    return latent.forward(a, r) if "latent" in a.mixers else attention.forward(a, r, hides)
 
 
-def backward(a, r, second: str) -> list[Node]:
+def _mix_backward(a, r, *given, hides) -> list[Node]:
+    if "latent" in a.mixers:
+        return latent.backward(a, r, *given)
+    return attention.backward(a, r, *given, hides)
+
+
+def backward(a, r, second: str, hides=0) -> list[Node]:
     """From the gradient of the layer's output to that of its input."""
     two_norms = a.parallel * (1 - a.shared_norm)
     shared = a.parallel * a.shared_norm
@@ -129,7 +143,7 @@ def backward(a, r, second: str) -> list[Node]:
         *part_of(a, r, given, 1 - shared, straight),
         *times(1 - a.parallel, _input(a, r)),
         *of_output,
-        *_mixer(a).backward(a, r, given, shared + straight, straight),
+        *_mix_backward(a, r, given, shared + straight, straight, hides=hides),
         *times(two_norms, norm.backward(a, r, residual=1, others=1)),
         *_input(a, r),
     ]

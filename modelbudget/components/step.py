@@ -36,7 +36,7 @@ def forward_backward(a, r, before):
     kinds = list(kinds_of_layers(a, mixers if len({*mixers}) > 1 else mixers[:1]))
     hides = positive(r.length - a.window)
     forwards = [layer.forward(a, r, kind.second, kind.local * hides) for kind in kinds]
-    backwards = [layer.backward(a, r, kind.second) for kind in kinds]
+    backwards = [layer.backward(a, r, kind.second, kind.local * hides) for kind in kinds]
     if r.recompute == "full":
         backwards = [[*again, *nodes] for again, nodes in zip(forwards, backwards, strict=True)]
     for kind, forward, backward in zip(kinds, forwards, backwards, strict=True):

@@ -32,7 +32,7 @@ from modelbudget.components.layer import LayerFields
 from modelbudget.components.pattern import instances, pattern
 from modelbudget.operations import positive
 from modelbudget.run import MASKS, bytes_of, exact_bytes, tokens
-from modelbudget.terms import Terms, part, scaled, total
+from modelbudget.terms import Term, Terms, part, scaled, total
 
 NEEDS = {
     "local": ("mixers", ("window",)),
@@ -144,7 +144,8 @@ class Decoder(
     @staticmethod
     def covered(quantity, a, r):
         """Training: attention without a mask of its own (ALiBi, T5's and relative positions, sinks
-        have one), with MLPs or experts of any kind; recomputed layers end with one of these.
+        have one), latent or not, but for flash attention, which wants values as wide as keys; with
+        MLPs or experts of any kind; recomputed layers end with one of these.
         Caches: all that can be remembered. No peaks of use where a window hides scores.
         """
         if quantity == "cache_bytes":
@@ -163,12 +164,9 @@ class Decoder(
             return 0
         if a.position not in ("none", "learned", "sinusoidal", "rotary"):
             return 0
-        # Scores that a window hides are computed all the same; the mask is saved where a core is
-        # computed again.
-        if quantity == "flops_decode" or r.recompute == "selective":
-            known = sees_all * (1 - a.sinks)
-        else:
-            known = 1 - a.sinks
+        known = 1 - a.sinks
+        if quantity == "flops_decode":
+            return known * sees_all
         return known * step.covered(a, r) if quantity == "peak_training_bytes" else known
 
     @staticmethod
@@ -197,7 +195,13 @@ class Decoder(
         }
         second = layer.saved_of_second_norm(a, r)
         norms = {"mlp": second, "experts": second}
-        return assemble(a, ends, parts, one_norm, norms, dropped)
+        terms = assemble(a, ends, parts, one_norm, norms, dropped)
+        if "local" in a.mixers.split() and r.recompute == "selective":
+            # A core that is computed again is given its window's mask once more.
+            n_local = instances(a.mixers, a.n_layer)["local"]
+            masks = n_local * layer.saved_mask(r, positive(r.length - a.window))
+            terms["layer.attention.core"] = Term(terms["layer.attention.core"].total + masks)
+        return terms
 
     @staticmethod
     def flops_forward(a, r) -> Terms:
