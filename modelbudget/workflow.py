@@ -9,12 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from modelbudget.accelerators import accelerators
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expand import Asked, Expanded, expanded, predicted_peak, read
+from modelbudget.measure.limits import limits
 from modelbudget.sweep import OF_INFERENCE, OF_TRAINING
 from modelbudget.terms import total
 
@@ -124,13 +123,14 @@ def _out_of_reach(sweep: Expanded) -> list[str]:
             return [f"{key}: kernels: cpu; allowed: kernels: gpu, or device: auto, meta, cpu"]
     if device == "cpu":
         share = sweep.sweep.measure.memory_share
-        there = int(psutil.virtual_memory().total * share)
+        tightest = min(limits(), key=lambda limit: limit.total)
+        there = int(tightest.total * share)
         quantities = sweep.sweep.measure.quantities
         largest = max(predicted_peak(p.architecture, p.run, quantities) for p in sweep.points)
         if largest > there:
             return [
-                f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of this "
-                f"machine's memory is {there:,}; allowed: auto, meta, or fewer points"
+                f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of "
+                f"{tightest.name} is {there:,}; allowed: auto, meta, or fewer points"
             ]
     return []
 
