@@ -11,7 +11,7 @@ from pathlib import Path
 
 from modelbudget import workflow as plan
 from modelbudget.errors import InputError
-from modelbudget.sources import code
+from modelbudget.sources import code, versions
 
 try:
     plan.check_results()

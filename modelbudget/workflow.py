@@ -1,7 +1,6 @@
 """What the Snakefile asks of the library: which sweeps there are, and what a job depends on."""
 
 import hashlib
-import importlib.metadata
 import json
 import math
 import os
@@ -170,11 +169,6 @@ def one_of(names: Iterable[str]) -> str:
 def gpus(expanded: Expanded) -> int | None:
     """How many GPUs an executor should ask for: one where the sweep names the device."""
     return 1 if expanded.sweep.measure.device == "cuda" else None
-
-
-def versions(*packages: str) -> dict[str, str]:
-    """Installed versions of packages whose code is what is measured."""
-    return {name: importlib.metadata.version(name) for name in packages}
 
 
 def content(expanded: Expanded) -> str:
