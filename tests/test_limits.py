@@ -101,7 +101,13 @@ def test_the_tightest_of_the_control_groups(name, tmp_path):
 
 def test_a_system_without_control_groups(tmp_path):
     assert list(control_groups(tmp_path)) == []
-    assert limits(tmp_path, {})[0].total == psutil.virtual_memory().total
+
+
+def test_all_limits_are_looked_at(tmp_path):
+    container = tree(tmp_path, "0::/\n", {"": second(4 * GB, 1 * GB)})
+    machine, group, job = limits(container, {"SLURM_MEM_PER_NODE": "9", "SLURM_JOB_ID": "none"})
+    assert machine.total == psutil.virtual_memory().total
+    assert (group.total, job.total) == (4 * GB, 9 * 2**20)
 
 
 @pytest.mark.parametrize(
