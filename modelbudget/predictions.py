@@ -91,8 +91,8 @@ def _without_formula(sweep: Sweep, grids: list[Grid]) -> list[str]:
 def frames(predicted: Predicted, threads: int) -> Iterator[pl.DataFrame]:
     """All rows, some chunks at a time.
 
-    Columns: base and the swept fields, the total of each quantity (null where no formula holds),
-    and the parameters of each group that any row has.
+    Columns: base and the swept fields, what a whole model has of each quantity (null where no
+    formula holds), and the parameters of each group that any row has.
     """
     groups = groups_of(predicted)
     chunks = (
