@@ -458,11 +458,6 @@ def check_run(architecture: Architecture, run: Run, sweep: Sweep) -> None:
         raise ValueError(
             f"kernels = {run.kernels!r}: resident_peak_bytes is memory of a CPU; allowed: cpu"
         )
-    if sweep.measure.device == "cpu" and run.kernels == "gpu":
-        raise ValueError(
-            "kernels = 'gpu': measure.device: cpu: a CPU has none of them; allowed: kernels: cpu, "
-            "or device: auto, meta"
-        )
     of_gpu = [q for q in asked if q in OF_ALLOCATOR - {"peak_requested_bytes"}]
     if of_gpu and run.kernels != "gpu":
         raise ValueError(f"kernels = {run.kernels!r}: {of_gpu[0]} is of a GPU; allowed: gpu")

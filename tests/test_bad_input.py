@@ -130,11 +130,6 @@ ONE_MISTAKE = {
         "measure: {quantities: [peak_reserved_bytes]}",
         ["kernels = 'cpu'", "peak_reserved_bytes is of a GPU", "allowed: gpu"],
     ),
-    "a GPU's kernels on the CPU": (
-        "base: gpt-2-124m\ngrid: {batch: [1]}\n"
-        "measure: {device: cpu, quantities: [saved_bytes]}",
-        ["kernels = 'gpu'", "a CPU has none of them", "allowed: kernels: cpu", "auto, meta"],
-    ),
     "resident on meta": (
         GOOD + "measure: {device: meta, quantities: [resident_bytes]}",
         ["device = 'meta'", "resident_bytes is memory of a CPU", "allowed: auto, cpu"],
