@@ -56,7 +56,6 @@ def test_blocks_hold_what_was_requested_and_segments_the_blocks(sizes):
     assert found.allocated - found.requested < len(sizes) * (MIB + BLOCK) + (not sizes)
 
 
-
 def gpt_neo() -> list[int]:
     """GPT-Neo 1.3B in float32 as `model.to` moves it: words and places; in each layer a norm, key,
     value, query and output, the causal mask of 2048² bytes and the number behind it, a norm, the

@@ -10,7 +10,7 @@ from modelbudget.report.numbers import is_peak
 from modelbudget.report.results import SweepResult
 from modelbudget.sweep import OF_RUN
 
-TELLING = ("parameters", "saved_bytes", "cache_bytes")
+TELLING = ("parameters", "saved_bytes", "cache_bytes", "peak_requested_bytes")
 """What makes a point the largest of its sweep: the first of these that was measured."""
 HOW_PEAKS_ARE_MADE = (
     "The formula follows the operations in their order, adds what each allocates, takes away what "
