@@ -50,7 +50,8 @@ def _of_several(
     axes: dict[str, list], comparison: pl.DataFrame, devices: list[Accelerator], measured: set[str]
 ) -> dict[str, alt.TopLevelMixin]:
     """A whole step of models given one by one: its worst moments, and the accelerators that hold
-    it. What a GPU's allocator takes beyond the tensors. Recomputation: bytes against operations. Length: what grows with it, and to what.
+    it. What a GPU's allocator takes beyond the tensors. Recomputation: bytes against operations.
+    Length: what grows with it, and to what.
     """
     found = {}
     few = axes.keys() <= {"base"} and comparison["point"].n_unique() <= MOST_BARS

@@ -37,8 +37,8 @@ class Trace(TorchDispatchMode):
 
     Give it the model before anything runs; its parameters count as live from the start.
     Attributes: `live` and `peak` (bytes), `flops` (by phase and component), `uncounted` (calls by
-    name of operations that have no FLOP formula, views left out), `changes` (each storage that came,
-    by a key of its own while it lives, with its bytes; and each that went, with none).
+    name of operations that have no FLOP formula, views left out), `changes` (the key of each
+    storage that came, its own while it lives, with its bytes; and of each that went, with none).
     """
 
     def __init__(self, model: nn.Module):
