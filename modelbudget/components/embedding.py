@@ -115,11 +115,18 @@ def saved(a, r) -> dict:
     """
     size, n = bytes_of(r.dtype), tokens(r)
     width = a.d_emb + (1 - positive(a.d_emb)) * a.d_model
-    return {
-        "embedding.token": INDEX * n,
+    return saved_by_ends(a, r, width) | {
         "embedding.position": int(a.position == "learned") * INDEX * r.length,
         "embedding.projection": size * n * a.d_emb,
         "head.projection": positive(a.d_emb) * size * n * a.d_model,
+    }
+
+
+def saved_by_ends(a, r, width) -> dict:
+    """Those of words and head of such a width, and of the loss."""
+    size, n = bytes_of(r.dtype), tokens(r)
+    return {
+        "embedding.token": INDEX * n,
         "head": size * n * width,
         "loss": size * n * rows(a) + INDEX * n + size,
     }
