@@ -8,7 +8,8 @@ from conftest import ROOT
 
 from modelbudget.caching_allocator import Layout, layout
 from modelbudget.expand import named_architecture
-from modelbudget.measure import cuda
+from modelbudget.measure import allocator, cuda
+from modelbudget.measure.build import build
 from modelbudget.measure.place import Room
 from modelbudget.measure.pool import measure_one
 from modelbudget.run import Run
@@ -41,6 +42,38 @@ def test_a_change_between_two_statistics_has_its_parts_apart():
 def test_without_cuda_it_refuses_where_torch_would_say_zero(ask):
     with pytest.raises(RuntimeError, match="no CUDA device"):
         ask()
+
+
+def test_a_device_is_asked_phase_by_phase(monkeypatch, catalogue):
+    """The device is a stand-in: tensors without storage, and statistics that rise at each asking;
+    what comes of them is the way, and no number of a real device.
+    """
+    asked = iter(range(100))
+
+    def statistics() -> dict[str, int]:
+        n = 1000 * next(asked)
+        return {
+            f"{kind}_bytes.all.{when}": n + more
+            for more, kind in enumerate(Layout._fields)
+            for when in ("current", "peak")
+        }
+
+    monkeypatch.setattr(cuda, "statistics", statistics)
+    monkeypatch.setattr(cuda, "workspace_bytes", lambda: 8_519_680)
+    monkeypatch.setattr(cuda, "context_bytes", lambda: 500_000_000)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(allocator, "build", lambda a, _, dtype: build(a, "meta", dtype))
+    a, run = named_architecture(catalogue["gpt-2-124m"]), Run(batch=1, length=16)
+    told = allocator.of_cuda(a, run)
+    phases = [
+        f"{s}.{phase}" for s in ("first", "second") for phase in ("forward_backward", "optimizer")
+    ]
+    rising = dict(zip(phases, (1000, 2000, 3000, 4000), strict=True))
+    assert told == {f"peak_{kind}_bytes": rising for kind in Layout._fields} | {
+        "workspace_bytes": {"device": 8_519_680},
+        "context_bytes": {"device": 500_000_000},
+    }
+    assert told.keys() == OF_ALLOCATOR
 
 
 @pytest.fixture(params=RECORDED or [None], ids=lambda path: path.stem if path else "none")
