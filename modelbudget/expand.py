@@ -33,7 +33,7 @@ from modelbudget.sweep import (
     Sweep,
     Value,
 )
-from modelbudget.terms import total
+from modelbudget.terms import of_model, total
 
 NAMES_OF_A_POINT = ("base", "label")
 FIELDS_OF_RUN = Run.model_fields.keys()
@@ -474,7 +474,7 @@ def check_totals(architecture: Architecture, run: Run, sweep: Sweep) -> None:
     asked = [q for q in sweep.measure.quantities if q in OF_RUN]
     for quantity in (q for q in asked if hasattr(architecture, q)):
         if architecture.covered(quantity, architecture, run):
-            value = total(getattr(architecture, quantity)(architecture, run))
+            value = of_model(quantity, getattr(architecture, quantity)(architecture, run))
             if value > MAX_COUNT:
                 raise ValueError(
                     f"{quantity} = {value:,}: past {MAX_COUNT:,}, the largest 64-bit integer; "
