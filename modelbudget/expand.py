@@ -24,8 +24,16 @@ from modelbudget.huggingface.translate import keys_by_field
 from modelbudget.mistakes import describe, show
 from modelbudget.record import Record
 from modelbudget.run import Run, cannot_remember, mistakes_together
-from modelbudget.sweep import MAX_POINTS, OF_INFERENCE, OF_TRAINING, Sweep, Value
-from modelbudget.terms import total
+from modelbudget.sweep import (
+    MAX_POINTS,
+    OF_ALLOCATOR,
+    OF_INFERENCE,
+    OF_RUN,
+    OF_TRAINING,
+    Sweep,
+    Value,
+)
+from modelbudget.terms import of_model, total
 
 NAMES_OF_A_POINT = ("base", "label")
 FIELDS_OF_RUN = Run.model_fields.keys()
@@ -424,7 +432,7 @@ def predicted_peak(architecture: Architecture, run: Run, quantities: list[str]) 
     """What one model should take at most while it is measured; its parameters alone, where nothing
     runs or no formula knows.
     """
-    steps = OF_TRAINING & set(quantities)
+    steps = (OF_TRAINING | OF_ALLOCATOR) & set(quantities)
     if steps and architecture.covered("peak_training_bytes", architecture, run):
         phases = architecture.peak_training_bytes(architecture, run)
         return max(term.total for term in phases.values())
@@ -433,7 +441,7 @@ def predicted_peak(architecture: Architecture, run: Run, quantities: list[str]) 
 
 def check_run(architecture: Architecture, run: Run, sweep: Sweep) -> None:
     """No training, and no use, that cannot be. Raises ValueError."""
-    running = OF_TRAINING | OF_INFERENCE | {"resident_peak_bytes"}
+    running = OF_RUN | {"resident_peak_bytes"}
     asked = [q for q in sweep.measure.quantities if q in running]
     if not asked:
         return
@@ -450,6 +458,9 @@ def check_run(architecture: Architecture, run: Run, sweep: Sweep) -> None:
         raise ValueError(
             f"kernels = {run.kernels!r}: resident_peak_bytes is memory of a CPU; allowed: cpu"
         )
+    of_gpu = [q for q in asked if q in OF_ALLOCATOR - {"peak_requested_bytes"}]
+    if of_gpu and run.kernels != "gpu":
+        raise ValueError(f"kernels = {run.kernels!r}: {of_gpu[0]} is of a GPU; allowed: gpu")
 
 
 def check_totals(architecture: Architecture, run: Run, sweep: Sweep) -> None:
@@ -460,10 +471,10 @@ def check_totals(architecture: Architecture, run: Run, sweep: Sweep) -> None:
             f"{n_bytes:,} bytes of parameters in {run.dtype}: past {MAX_COUNT:,}, "
             "the largest 64-bit integer"
         )
-    asked = [q for q in sweep.measure.quantities if q in OF_TRAINING | OF_INFERENCE]
+    asked = [q for q in sweep.measure.quantities if q in OF_RUN]
     for quantity in (q for q in asked if hasattr(architecture, q)):
         if architecture.covered(quantity, architecture, run):
-            value = total(getattr(architecture, quantity)(architecture, run))
+            value = of_model(quantity, getattr(architecture, quantity)(architecture, run))
             if value > MAX_COUNT:
                 raise ValueError(
                     f"{quantity} = {value:,}: past {MAX_COUNT:,}, the largest 64-bit integer; "

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from modelbudget.modules.embedding import padded
 from modelbudget.modules.mlp import MLP
 from modelbudget.modules.multi_head import MultiHead
 from modelbudget.modules.norm import make_norm
@@ -25,7 +26,7 @@ class StackLayer(nn.Module):
         self.mlp = MLP(a)
         names = ("attention", "cross", "mlp") if cross else ("attention", "mlp")
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
-        self.norm_first = a.norm_first
+        self.norm_first = a.norm_placement == "pre"
 
     def forward(self, x, mask, memory=None):
         causal = self.cross is not None and mask is None
@@ -84,7 +85,7 @@ class EncoderDecoderModel(nn.Module):
 
     def __init__(self, a):
         super().__init__()
-        self.embedding = nn.ModuleDict({"token": nn.Embedding(a.n_vocab, a.d_model)})
+        self.embedding = nn.ModuleDict({"token": nn.Embedding(padded(a), a.d_model)})
         self.encoder = Stack(a, a.n_encoder_layer, cross=False)
         self.decoder = Stack(a, a.n_decoder_layer, cross=True)
         self.head = make_head(a, self.embedding["token"], a.d_model)
