@@ -3,6 +3,7 @@
 import re
 
 import polars as pl
+import pytest
 import sympy
 import vl_convert
 from hypothesis import given, settings
@@ -200,12 +201,20 @@ def test_formulas_of_runs_are_the_same_in_all_readings(model):
             assert found == sum(expected[quantity].values()), quantity
 
 
-def test_a_peak_is_the_same_in_symbols():
-    a = Decoder(
-        n_vocab=11, d_model=8, n_layer=2, n_head=2, n_kv_head=1, d_head=8, d_ff=16, n_ctx=8,
-        position="rotary", norm="rmsnorm", mlps="experts", n_expert=2, n_expert_per_token=1,
-        d_expert=3,
-    )  # fmt: skip
-    run = Run(batch=2, length=4, attention="flash", dtype="bfloat16", dropout=True)
+SIZES = {"n_vocab": 11, "d_model": 8, "n_head": 2, "d_head": 8, "d_ff": 16, "n_ctx": 8}
+SIZES |= {"position": "rotary", "norm": "rmsnorm"}
+EXPERTS = {"mlps": "experts", "n_expert": 2, "n_expert_per_token": 1, "d_expert": 3}
+LATENTS = {"mixers": "latent", "kv_lora_rank": 4, "d_nope": 6, "d_rope": 2, "d_value": 6}
+PEAKS = {
+    "flash": (EXPERTS | {"n_layer": 2, "n_kv_head": 1}, {"attention": "flash"}),
+    "window": ({"n_layer": 5, "mixers": "local", "window": 3}, {"recompute": "selective"}),
+    "latents": (LATENTS | {"n_layer": 2, "q_lora_rank": 5}, {"attention": "efficient"}),
+}
+
+
+@pytest.mark.parametrize(("fields", "settings"), PEAKS.values(), ids=PEAKS)
+def test_a_peak_is_the_same_in_symbols(fields, settings):
+    a = Decoder(**SIZES | {"n_kv_head": 2} | fields)
+    run = Run(batch=2, length=4, dtype="bfloat16", dropout=True, **settings)
     peaks = {phase: term.total for phase, term in a.peak_training_bytes(a, run).items()}
     assert runs_in_symbols(a, run, [PEAK]) == {PEAK: peaks}

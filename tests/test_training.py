@@ -78,6 +78,23 @@ def test_the_smallest_language_models_at_difference_0(model):
         assert without_zeros(said) == without_zeros(found[quantity]), quantity
 
 
+WIDE = {"n_vocab": 1, "d_model": 40, "n_layer": 2, "n_head": 1, "n_kv_head": 1, "d_head": 4}
+WIDE |= {"d_ff": 1, "n_ctx": 16, "parallel": True, "final_norm": False}
+ONE_EXPERT = {"mlps": "experts", "n_expert": 3, "n_expert_per_token": 1, "d_expert": 1}
+AT_THE_END = {
+    "dropout of a CPU": ({}, {"kernels": "cpu", "dropout": True}),
+    "experts computed again": (ONE_EXPERT | {"shared_norm": False}, {"recompute": "full"}),
+}
+
+
+@pytest.mark.parametrize(("fields", "settings"), AT_THE_END.values(), ids=AT_THE_END)
+def test_a_wide_layer_with_little_inside_takes_most_at_its_end(fields, settings):
+    """There forward takes more than backward does."""
+    a, run = Decoder(**WIDE | fields), Run(batch=3, length=16, **settings)
+    peaks = {name: term.total for name, term in a.peak_training_bytes(a, run).items()}
+    assert peaks == measured(a, run)["peak_training_bytes"]
+
+
 NAMED = {
     "gpt-2-124m": Run(batch=2, dtype="bfloat16", attention="flash"),
     "llama-3-8b": Run(length=2048, dtype="bfloat16", attention="flash", master_weights=True),
