@@ -186,7 +186,7 @@ def forward(a, r, hides=0) -> list[Node]:
     """
     held = saved(a, r)
     size, n, math = bytes_of(r.dtype), tokens(r), int(r.attention == "math")
-    query, key = (size * n * heads * a.d_head for heads in (a.n_head, a.n_kv_head))
+    query, key = (size * n * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head))
     copied = core.result_apart(heads(a), r) * query
     turned = _turned(a) * (query + key)
     turning = a.d_head, _d_turned(a)
