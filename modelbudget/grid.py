@@ -29,6 +29,7 @@ from modelbudget.expand import (
 )
 from modelbudget.expressions import Expression
 from modelbudget.mistakes import describe
+from modelbudget.overflow import check_totals
 from modelbudget.predict import formula
 from modelbudget.readings import columns, intervals
 from modelbudget.record import MAX_COUNT, Record
@@ -356,7 +357,7 @@ class Grid:
             yield found | dict(zip(words, chosen, strict=True))
 
     def _asked(self) -> list[str]:
-        """The quantities that `expand.check_totals` holds against the largest integer."""
+        """The quantities that `overflow.check_totals` holds against the largest integer."""
         return list(dict.fromkeys(["parameter_bytes", *self.sweep.measure.quantities]))
 
     def _may_overflow(self) -> bool:
@@ -403,7 +404,8 @@ class Grid:
     def _refusal(self, row: int) -> list[str]:
         """What one combination is refused with when it is made a point."""
         try:
-            point_at(0, self.settings(row), self.sweep, {self.name: self.base})
+            point = point_at(0, self.settings(row), self.sweep, {self.name: self.base})
+            check_totals(point.architecture, point.run, self.sweep.measure.quantities)
         except ValueError as error:
             return str(error).splitlines()
         return []
