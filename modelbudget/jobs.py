@@ -30,6 +30,13 @@ def start_log(snakemake) -> None:
     logging.info("rule %s, wildcards %s", snakemake.rule, dict(snakemake.wildcards))
 
 
+def give_way() -> None:
+    """For a job that only the report waits for: where cores are few, measuring goes first. Said
+    before torch and the like are imported, which takes seconds.
+    """
+    os.nice(5)
+
+
 def _log_and_show(kind, error, traceback) -> None:
     """What the disk or the input refuses is told in a line; anything else with its traceback."""
     if isinstance(error, OSError | InputError) or "os error" in str(error):

@@ -6,7 +6,6 @@ are the formulas in their Vega reading; Vega's interpreter evaluates them, witho
 
 import itertools
 import re
-from functools import cache
 from typing import NamedTuple
 
 import sympy
@@ -263,7 +262,6 @@ def _runs() -> list[tuple[str, ...]]:
     return [words for words in choices if words[1] == "math" or words[0] in HALF]
 
 
-@cache  # no page of a process has another
 def explorer_section(catalogue: Catalogue) -> dict:
     """What the template shows as controls, and `data` for the script behind them."""
     named = {

@@ -9,6 +9,8 @@ rule report:
         modules="results/architecture/modules.json",
         trees="results/architecture/trees.json",
         swept="results/architecture/swept.json",
+        explorer="results/frame/explorer.json",
+        vega="results/frame/vega.js",
         provenance="results/provenance.json",
         summaries=expand("results/{sweep}/sweep.json", sweep=SWEEPS),
         points=expand("results/{sweep}/points.parquet", sweep=SWEEPS),
