@@ -2,6 +2,7 @@
 #
 #   configs/sweeps/*.yaml → points → predicted, measured → comparison → charts → report.html
 #                         → predictions alone → charts ↗
+#                                              all charts → pictures
 #
 # Every mistake in a sweep file is reported here, before any job starts.
 
@@ -44,6 +45,7 @@ include: "workflow/rules/architecture.smk"
 include: "workflow/rules/frame.smk"
 include: "workflow/rules/provenance.smk"
 include: "workflow/rules/charts.smk"
+include: "workflow/rules/pictures.smk"
 include: "workflow/rules/report.smk"
 
 
@@ -51,6 +53,8 @@ rule all:
     default_target: True
     input:
         "results/report.html",
+        "results/headline.charts",
+        expand("results/{sweep}/charts", sweep=[*SWEEPS, *PREDICTED]),
         expand(
             "results/{sweep}/witness.parquet",
             sweep=[name for name in SWEEPS if plan.has_witness(SWEEPS[name])],

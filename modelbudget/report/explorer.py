@@ -298,7 +298,7 @@ def explorer_section(catalogue: Catalogue) -> dict:
             "choices": [(name, choices) for name, (_, choices) in WORDS_OF_RUN.items()],
             "quantities": list(QUANTITIES.items()),
             "least": {name: field["least"] for name, field in (fields | of_run).items()},
-            "still": dict.fromkeys(set(Run.sizes()) - set(OF_RUN), 0),
+            "still": {name: 0 for name in Run.sizes() if name not in OF_RUN},
             "switches": [name for name, field in fields.items() if field["switch"]],
             "defaults": _defaults(),
             "free": {choice: _experts_of(choice) for choice in choices},
