@@ -17,19 +17,22 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from modelbudget.catalogue import Catalogue
 from modelbudget.expand import named_architecture
 from modelbudget.measure.build import build
-from modelbudget.measure.cuda import (
-    change,
-    context_bytes,
-    refuse_without_cuda,
-    statistics,
-    workspace_bytes,
-)
-from modelbudget.measure.train import two_steps
+from modelbudget.measure.cuda import change, refuse_without_cuda, statistics
+from modelbudget.measure.place import room
+from modelbudget.measure.pool import measure_one
 from modelbudget.run import Run
+from modelbudget.sweep import OF_ALLOCATOR, Measure
 
 GOLDEN = Path("tests/golden")
 MODELS = ("gpt-2-124m", "gpt-2-355m")
-RUN = {"batch": 2, "length": 256}
+RUNS = [
+    {"dtype": "float32", "attention": "math"},
+    {"dtype": "float32", "attention": "efficient"},
+    {"dtype": "float32", "attention": "math", "optimizer": "momentum", "dropout": True},
+    {"dtype": "bfloat16", "attention": "flash", "master_weights": True},
+    {"dtype": "bfloat16", "attention": "flash", "recompute": "full"},
+    {"dtype": "bfloat16", "attention": "flash", "foreach": True},
+]
 
 
 def main() -> None:
@@ -41,9 +44,7 @@ def main() -> None:
         "versions": {"torch": torch.__version__, "cuda": torch.version.cuda},
         # Before any product: its workspace would leave holes for tensors to fill.
         "parameters": [parameters(catalogue, name) for name in MODELS],
-        "workspace": workspace_bytes(),
-        "training": [training(catalogue, name) for name in MODELS],
-        "context": context_bytes(),
+        "training": [training(catalogue, name, run) for name in MODELS for run in RUNS],
     }
     name = re.sub(r"\W+", "-", f"cuda-{found['device']}-torch-{torch.__version__}").lower()
     GOLDEN.mkdir(exist_ok=True)
@@ -60,16 +61,17 @@ def parameters(catalogue: Catalogue, name: str) -> dict:
     for parameter in build(named_architecture(catalogue[name]), "meta", "float32").parameters():
         kept.append(torch.empty(parameter.shape, device="cuda"))
         sizes.append(parameter.numel() * parameter.itemsize)
-    return {"model": name, "sizes": sizes} | change(before, statistics())
+    now, _ = change(before, statistics())
+    return {"model": name, "sizes": sizes} | now._asdict()
 
 
-def training(catalogue: Catalogue, name: str) -> dict:
-    """What two steps of training take at most, the model included."""
-    torch.cuda.empty_cache()
-    before = statistics()
-    run = Run(**RUN)
-    two_steps(build(named_architecture(catalogue[name]), "cuda", run.dtype), run)
-    return {"model": name, "run": RUN} | change(before, statistics())
+def training(catalogue: Catalogue, name: str, settings: dict) -> dict:
+    """What two steps of training take, as a sweep measures it."""
+    run = Run(**(settings | {"batch": 2, "length": 256}))
+    asked = Measure(device="cuda", quantities=sorted(OF_ALLOCATOR))
+    measured = measure_one(named_architecture(catalogue[name]), run, asked, room(0.9, 1))
+    told = {quantity: measured.values[quantity] for quantity in asked.quantities}
+    return {"model": name, "run": run.model_dump(), "told": told}
 
 
 if __name__ == "__main__":

@@ -61,6 +61,11 @@ class Architecture(Record):
         phases = cls.peak_training_bytes(a, r).values()
         return part("", {"model": largest(*(phase.total for phase in phases))})
 
+    @classmethod
+    def peak_requested_bytes(cls, a: Any, r: Any) -> Terms:
+        """What is requested of an allocator at most, by phase: the tensors that live."""
+        return cls.peak_training_bytes(a, r)
+
     @staticmethod
     def covered(quantity: str, a: Any, r: Any):
         """1 where the formula of a run's quantity holds, else 0."""

@@ -25,7 +25,15 @@ from modelbudget.mistakes import describe, show
 from modelbudget.overflow import check_totals, may_overflow
 from modelbudget.record import Record
 from modelbudget.run import Run, cannot_remember, mistakes_together
-from modelbudget.sweep import MAX_POINTS, OF_INFERENCE, OF_TRAINING, Sweep, Value
+from modelbudget.sweep import (
+    MAX_POINTS,
+    OF_ALLOCATOR,
+    OF_INFERENCE,
+    OF_RUN,
+    OF_TRAINING,
+    Sweep,
+    Value,
+)
 from modelbudget.terms import total
 
 NAMES_OF_A_POINT = ("base", "label")
@@ -434,7 +442,7 @@ def predicted_peak(architecture: Architecture, run: Run, quantities: list[str]) 
     """What one model should take at most while it is measured; its parameters alone, where nothing
     runs or no formula knows.
     """
-    steps = OF_TRAINING & set(quantities)
+    steps = (OF_TRAINING | OF_ALLOCATOR) & set(quantities)
     if steps and architecture.covered("peak_training_bytes", architecture, run):
         phases = architecture.peak_training_bytes(architecture, run)
         return max(term.total for term in phases.values())
@@ -443,7 +451,7 @@ def predicted_peak(architecture: Architecture, run: Run, quantities: list[str]) 
 
 def check_run(architecture: Architecture, run: Run, sweep: Sweep) -> None:
     """No training, and no use, that cannot be. Raises ValueError."""
-    running = OF_TRAINING | OF_INFERENCE | {"resident_peak_bytes"}
+    running = OF_RUN | {"resident_peak_bytes"}
     asked = [q for q in sweep.measure.quantities if q in running]
     if not asked:
         return
@@ -460,3 +468,6 @@ def check_run(architecture: Architecture, run: Run, sweep: Sweep) -> None:
         raise ValueError(
             f"kernels = {run.kernels!r}: resident_peak_bytes is memory of a CPU; allowed: cpu"
         )
+    of_gpu = [q for q in asked if q in OF_ALLOCATOR - {"peak_requested_bytes"}]
+    if of_gpu and run.kernels != "gpu":
+        raise ValueError(f"kernels = {run.kernels!r}: {of_gpu[0]} is of a GPU; allowed: gpu")

@@ -8,7 +8,7 @@ from modelbudget.architecture import MAX_COUNT, Architecture
 from modelbudget.readings import intervals
 from modelbudget.record import Record
 from modelbudget.run import Run
-from modelbudget.sweep import OF_INFERENCE, OF_TRAINING
+from modelbudget.sweep import OF_RUN
 from modelbudget.terms import total
 
 Model = tuple[Architecture, Run]
@@ -65,5 +65,4 @@ def _bounds(records: tuple[Record, ...]) -> SimpleNamespace:
 
 
 def _of_run(family: type[Architecture], quantities: list[str]) -> Iterator[str]:
-    of_run = OF_TRAINING | OF_INFERENCE
-    return (name for name in quantities if name in of_run and hasattr(family, name))
+    return (name for name in quantities if name in OF_RUN and hasattr(family, name))

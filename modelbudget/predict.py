@@ -12,6 +12,8 @@ from modelbudget.run import Run
 from modelbudget.terms import Term, Terms
 
 KEYS = ["architecture", "run"]
+OF_PEAK = ("resident_peak_bytes", "peak_requested_bytes")
+"""Quantities whose formula is that of the peak of training."""
 
 
 def predict(points: pl.DataFrame, quantities: list[str]) -> pl.DataFrame:
@@ -58,7 +60,7 @@ def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, obj
         return family.parameters(a), int(family.has_formula)
     if quantity in ("parameter_bytes", "resident_bytes"):
         return getattr(family, quantity)(a, r), int(family.has_formula)
-    of = "peak_training_bytes" if quantity == "resident_peak_bytes" else quantity
+    of = "peak_training_bytes" if quantity in OF_PEAK else quantity
     holds = family.covered(of, a, r) if hasattr(family, of) else 0
     if isinstance(holds, int) and not holds:
         return {}, 0

@@ -25,7 +25,9 @@ OfTraining = Literal[
 ]
 OfInference = Literal["cache_bytes", "flops_decode", "peak_inference_bytes"]
 OfProcess = Literal["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
-Quantity = Literal[OfParameters, OfTraining, OfInference, OfProcess]
+OfAllocator = Literal["peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes"]
+OfDevice = Literal["workspace_bytes", "context_bytes"]
+Quantity = Literal[OfParameters, OfTraining, OfInference, OfProcess, OfAllocator, OfDevice]
 OF_PARAMETERS = frozenset(get_args(OfParameters))
 OF_TRAINING = frozenset(get_args(OfTraining))
 """Quantities that only a step of training shows."""
@@ -33,6 +35,12 @@ OF_INFERENCE = frozenset(get_args(OfInference))
 """Quantities that only use shows: a prompt, and a token after it."""
 OF_PROCESS = frozenset(get_args(OfProcess))
 """Quantities that the system tells of a process on a real CPU."""
+OF_DEVICE = frozenset(get_args(OfDevice))
+"""Quantities of a CUDA device itself."""
+OF_ALLOCATOR = frozenset(get_args(OfAllocator)) | OF_DEVICE
+"""Quantities that the allocator of a device tells of training; without storage, its arithmetic."""
+OF_RUN = OF_TRAINING | OF_INFERENCE | OF_ALLOCATOR
+"""Quantities of a model that runs."""
 FITS = {
     "training": frozenset({"peak_training_bytes"}),
     "use": frozenset({"peak_inference_bytes"}),
@@ -115,6 +123,15 @@ class Measure(_Strict):
         if of_process and self.device in ("meta", "cuda", "none"):
             raise ValueError(
                 f"device = {self.device!r}: {of_process[0]} is memory of a CPU; allowed: auto, cpu"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def has_a_device_to_ask(self) -> Self:
+        of_device = [q for q in self.quantities if q in OF_DEVICE]
+        if of_device and self.device != "cuda":
+            raise ValueError(
+                f"device = {self.device!r}: {of_device[0]} is of a CUDA device; allowed: cuda"
             )
         return self
 

@@ -15,7 +15,7 @@ from modelbudget.accelerators import accelerators
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expand import Asked, Expanded, expanded, predicted_peak, read
-from modelbudget.sweep import OF_INFERENCE, OF_TRAINING
+from modelbudget.sweep import OF_RUN
 from modelbudget.terms import total
 
 SWEEPS = Path("configs/sweeps")
@@ -117,7 +117,7 @@ def _out_of_reach(sweep: Expanded) -> list[str]:
     if device == "cuda" and not _has_cuda():
         return [f"{key}: torch finds no CUDA device here; allowed: auto, meta, cpu"]
     kernels = {point.run.kernels for point in sweep.points}
-    if (OF_TRAINING | OF_INFERENCE) & set(sweep.sweep.measure.quantities):
+    if OF_RUN & set(sweep.sweep.measure.quantities):
         if device == "cpu" and "gpu" in kernels:
             return [f"{key}: kernels: gpu; allowed: kernels: cpu, or device: auto, meta, cuda"]
         if device == "cuda" and "cpu" in kernels:

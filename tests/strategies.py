@@ -2,8 +2,10 @@
 
 from hypothesis import strategies as st
 
+from modelbudget.components.smallest import SmallestLM
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.hybrid import Hybrid
+from modelbudget.families.ladder import EmbeddingLM, FeedForwardLM
 from modelbudget.run import FULL, HALF, Run
 
 ATTENTION_BIASES = ["query_bias", "key_bias", "value_bias", "output_bias"]
@@ -179,3 +181,26 @@ def decoders_that_run(draw) -> tuple[Decoder, Run]:
     if "local" in a.mixers and (run.attention != "math" or run.recompute == "selective"):
         a = a.model_copy(update={"window": run.length + draw(st.integers(0, 2))})
     return a, run
+
+
+@st.composite
+def smallest_that_run(draw) -> tuple[SmallestLM, Run]:
+    """A language model of words and a head, or with an MLP between, and a run of it."""
+    flip = st.booleans()
+    ends = {
+        "n_vocab": draw(st.integers(1, 60)),
+        "vocab_multiple": draw(st.integers(1, 8)),
+        "d_model": draw(st.integers(1, 24)),
+        "tied": draw(flip),
+        "head_bias": draw(flip),
+    }
+    between = {
+        "d_ff": draw(st.integers(1, 60)),
+        "gated": draw(flip),
+        "up_bias": draw(flip),
+        "down_bias": draw(flip),
+        "activation": draw(st.sampled_from(["gelu", "relu", "silu"])),
+    }
+    model = FeedForwardLM(**ends, **between) if draw(flip) else EmbeddingLM(**ends)
+    run = draw(runs())
+    return model, run.model_copy(update={"dropout": False, "recompute": "none"})

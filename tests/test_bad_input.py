@@ -121,6 +121,15 @@ ONE_MISTAKE = {
         GOOD + "measure: {timeout_s: 0}",
         ["measure.timeout_s = 0", "must be at least 1"],
     ),
+    "workspace without a device": (
+        GOOD + "measure: {device: auto, quantities: [workspace_bytes]}",
+        ["device = 'auto'", "workspace_bytes is of a CUDA device", "allowed: cuda"],
+    ),
+    "blocks of a CPU": (
+        "base: gpt-2-124m\ngrid: {batch: [1]}\nfixed: {kernels: cpu}\n"
+        "measure: {quantities: [peak_reserved_bytes]}",
+        ["kernels = 'cpu'", "peak_reserved_bytes is of a GPU", "allowed: gpu"],
+    ),
     "resident on meta": (
         GOOD + "measure: {device: meta, quantities: [resident_bytes]}",
         ["device = 'meta'", "resident_bytes is memory of a CPU", "allowed: auto, cpu"],

@@ -259,6 +259,29 @@ def test_what_the_system_tells_is_drawn_beside_what_is_predicted():
     assert not {"resident", "residue"} & charts_of_all({}, untold, []).keys()
 
 
+def test_what_the_allocator_takes_is_drawn_above_what_tensors_request():
+    """The worst phase of each: 1,000 requested, 1,100 in blocks, 1,500 in segments."""
+    told = {
+        "peak_requested_bytes": (1000, 900),
+        "peak_allocated_bytes": (1050, 1100),
+        "peak_reserved_bytes": (1200, 1500),
+    }
+    rows = [
+        {"point": f"{i:06}", "label": f"model {i}", "method": "meta", "quantity": quantity,
+         "component": phase, "measured": value + i * more, "predicted": value, "percent": 0.0}
+        for i in range(2)
+        for quantity, values in told.items()
+        for more in [100 if quantity == "peak_reserved_bytes" else 0]
+        for phase, value in zip(("first", "second"), values, strict=True)
+    ]  # fmt: skip
+    chart = charts_of_all({}, pl.from_dicts(rows), [])["allocator-overhead"].to_dict()
+    assert "60.0 % at most (model 1), 50.0 % at least (model 0)" in chart["description"]
+    assert "Blocks are at most 10.0 % larger" in chart["description"]
+    assert "<path" in vl_convert.vegalite_to_svg(chart)
+    without = [row for row in rows if row["quantity"] != "peak_reserved_bytes"]
+    assert "allocator-overhead" not in charts_of_all({}, pl.from_dicts(without), [])
+
+
 def test_files_hold_one_chart_three_times(tmp_path):
     specs = tmp_path / "charts.json"
     save(charts(*grid(d_model=SIZES)), specs)

@@ -6,7 +6,7 @@ import polars as pl
 import sympy
 import vl_convert
 from hypothesis import given, settings
-from strategies import architectures, decoders_that_run
+from strategies import architectures, decoders_that_run, smallest_that_run
 
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import Decoder
@@ -171,8 +171,8 @@ def runs_in_symbols(a, run, quantities) -> dict[str, dict[str, int]]:
     }
 
 
-@given(decoders_that_run())
-@settings(max_examples=15, deadline=None)
+@given(decoders_that_run() | smallest_that_run())
+@settings(max_examples=20, deadline=None)
 def test_formulas_of_runs_are_the_same_in_all_readings(model):
     a, run = model
     expected = {

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
-from strategies import decoders_that_run, decoders_with_known_peaks
+from strategies import decoders_that_run, decoders_with_known_peaks, smallest_that_run
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
@@ -65,6 +65,17 @@ def test_predicted_peaks_are_measured_phase_by_phase(model):
     assert a.covered("peak_training_bytes", a, run)
     peaks = measured(a, run)["peak_training_bytes"]
     assert {n: t.total for n, t in a.peak_training_bytes(a, run).items()} == peaks
+
+
+@given(smallest_that_run())
+@settings(max_examples=60, deadline=None, database=None)
+def test_the_smallest_language_models_at_difference_0(model):
+    a, run = model
+    found = measured(a, run)
+    for quantity in (*PREDICTED, "peak_training_bytes"):
+        assert a.covered(quantity, a, run)
+        said = {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
+        assert without_zeros(said) == without_zeros(found[quantity]), quantity
 
 
 NAMED = {

@@ -6,7 +6,7 @@ import altair as alt
 import polars as pl
 
 from modelbudget.accelerators import Accelerator
-from modelbudget.charts import growth, peak, trade
+from modelbudget.charts import growth, overhead, peak, trade
 from modelbudget.charts.along import shares_along, totals_along
 from modelbudget.charts.bars import bars
 from modelbudget.charts.budget import budget, groups_in, spread, values
@@ -50,13 +50,16 @@ def _of_several(
     axes: dict[str, list], comparison: pl.DataFrame, devices: list[Accelerator], measured: set[str]
 ) -> dict[str, alt.TopLevelMixin]:
     """A whole step of models given one by one: its worst moments, and the accelerators that hold
-    it. Recomputation: bytes against operations. Length: what grows with it, and to what.
+    it. What a GPU's allocator takes beyond the tensors. Recomputation: bytes against operations.
+    Length: what grows with it, and to what.
     """
     found = {}
     few = axes.keys() <= {"base"} and comparison["point"].n_unique() <= MOST_BARS
     if few and not (moments := peak.moments(comparison)).is_empty():
         found["peak-parts"] = peak.stacks(moments)
         found["peak-accelerators"] = peak.against_accelerators(moments, devices)
+    if measured >= overhead.NEEDS and comparison["point"].n_unique() <= MOST_BARS:
+        found["allocator-overhead"] = overhead.overhead(comparison)
     kinds = axes.get("recompute", [])
     if len(kinds) > 1 and "none" in kinds and measured >= trade.NEEDS:
         found["recompute-trade"] = trade.trade(comparison, list(axes))

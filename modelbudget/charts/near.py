@@ -54,11 +54,11 @@ def _bytes(rows: pl.DataFrame) -> alt.LayerChart:
 
 
 def _residue(rows: pl.DataFrame) -> alt.LayerChart:
-    bound = 100 * min(TOLERANCE.values())
+    bound = 100 * TOLERANCE["resident_bytes"]
     band = alt.Chart(pl.DataFrame({"low": [-bound], "high": [bound]})).mark_rect(color=theme.LINE)
     points = alt.Chart(rows).mark_point(color=theme.INK, size=60, opacity=1)
     y = _y("percent:Q", "measured − predicted, % of predicted", alt.Scale(zero=True))
-    judged = rows.filter(pl.col("kind").is_in([KINDS[quantity] for quantity in TOLERANCE]))
+    judged = rows.filter(pl.col("kind").is_in([KINDS["resident_bytes"]]))
     judged = rows if judged.is_empty() else judged
     large = judged.filter(pl.col("parameters") >= 10**7)
     worst = (judged if large.is_empty() else large).sort(pl.col("percent").abs())

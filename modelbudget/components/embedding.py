@@ -12,11 +12,14 @@ INDEX = 8
 """Bytes of a token or of a place: torch's indices are 64-bit integers."""
 
 
-class TokenFields(Architecture):
+class WordFields(Architecture):
     n_vocab: Count = Field(description="words of the vocabulary")
     vocab_multiple: Count = Field(
         1, description="the vocabulary is padded to a multiple of this; padded rows are parameters"
     )
+
+
+class TokenFields(WordFields):
     d_model: Count = Field(description="width of the residual stream")
 
 
@@ -28,20 +31,11 @@ class FactorisedFields(TokenFields):
     )
 
 
-class PositionFields(Architecture):
+class LearnedPositionFields(Architecture):
+    """For families with a `position` of which one kind is learned."""
+
     n_ctx: Count = Field(1024, description="longest sequence, in tokens")
-    position: Literal["none", "learned", "sinusoidal", "rotary", "alibi", "buckets", "relative"] = (
-        Field(
-            "learned",
-            description="how a token knows its place; learned positions, T5's buckets of distances "
-            "and Transformer-XL's relative positions have parameters",
-        )
-    )
     position_offset: Size = Field(0, description="rows of learned positions beside the n_ctx")
-    n_bucket: Count = Field(32, description="position: buckets: distances told apart")
-    d_rotary: Size = Field(
-        0, description="position: rotary: channels of a head that are turned; 0: all"
-    )
 
     @model_validator(mode="after")
     def offsets_rows(self) -> Self:
@@ -51,6 +45,20 @@ class PositionFields(Architecture):
                 f"position: {self.position} has no rows"
             )
         return self
+
+
+class PositionFields(LearnedPositionFields):
+    position: Literal["none", "learned", "sinusoidal", "rotary", "alibi", "buckets", "relative"] = (
+        Field(
+            "learned",
+            description="how a token knows its place; learned positions, T5's buckets of distances "
+            "and Transformer-XL's relative positions have parameters",
+        )
+    )
+    n_bucket: Count = Field(32, description="position: buckets: distances told apart")
+    d_rotary: Size = Field(
+        0, description="position: rotary: channels of a head that are turned; 0: all"
+    )
 
 
 class HeadFields(Architecture):
@@ -87,14 +95,18 @@ def factorised(a) -> dict:
     }
 
 
-def position(a):
-    """One row of d_model for each position (Vaswani et al. 2017, §3.5: learned positions), or
-    one number for each head and bucket of distances (Raffel et al. 2020, §2.1).
+def learned(a, width):
+    """One row of `width` for each position (Vaswani et al. 2017, §3.5: learned positions), and for
+    those before the first, which RoBERTa and OPT leave unused.
     """
-    return (
-        int(a.position == "learned") * (a.n_ctx + a.position_offset) * a.d_model
-        + int(a.position == "buckets") * a.n_bucket * a.n_head
-    )
+    return int(a.position == "learned") * (a.n_ctx + a.position_offset) * width
+
+
+def position(a):
+    """Learned positions, or one number for each head and bucket of distances (Raffel et al. 2020,
+    §2.1).
+    """
+    return learned(a, a.d_model) + int(a.position == "buckets") * a.n_bucket * a.n_head
 
 
 def tensors(a) -> dict:
@@ -115,11 +127,18 @@ def saved(a, r) -> dict:
     """
     size, n = bytes_of(r.dtype), tokens(r)
     width = a.d_emb + (1 - positive(a.d_emb)) * a.d_model
-    return {
-        "embedding.token": INDEX * n,
+    return saved_by_ends(a, r, width) | {
         "embedding.position": int(a.position == "learned") * INDEX * r.length,
         "embedding.projection": size * n * a.d_emb,
         "head.projection": positive(a.d_emb) * size * n * a.d_model,
+    }
+
+
+def saved_by_ends(a, r, width) -> dict:
+    """Those of words and head of such a width, and of the loss."""
+    size, n = bytes_of(r.dtype), tokens(r)
+    return {
+        "embedding.token": INDEX * n,
         "head": size * n * width,
         "loss": size * n * rows(a) + INDEX * n + size,
     }

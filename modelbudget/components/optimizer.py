@@ -1,8 +1,9 @@
 """What an optimizer keeps beside the parameters."""
 
+from modelbudget.components.embedding import INDEX
 from modelbudget.operations import largest
-from modelbudget.run import bytes_of
-from modelbudget.terms import Term, Terms
+from modelbudget.run import bytes_of, exact_bytes, tokens
+from modelbudget.terms import Term, Terms, part
 
 SINGLE = 4
 """Bytes of a number in single precision."""
@@ -23,6 +24,25 @@ def states(r, trained: Terms, tensors: Terms) -> Terms:
         name: Term(each * term.each + count * tensors[name].each, term.instances)
         for name, term in trained.items()
     }
+
+
+def phases(r, trained, of_parameters, states, needed, forward_backward) -> Terms:
+    """The peak of each phase of two steps, of which the second finds the states in memory;
+    gradients are dropped after each.
+
+    `of_parameters`, `states`, `needed` (what a step needs beside all that it works on): bytes.
+    `forward_backward`: the peak of a pass, given the bytes that the optimizer holds already.
+    """
+    size = bytes_of(r.dtype)
+    copies = r.master_weights * exact_bytes(r.dtype) * trained
+    stepping = of_parameters + size * trained + copies + states + 2 * INDEX * tokens(r) + needed
+    peaks = {
+        "first.forward_backward": forward_backward(copies),
+        "first.optimizer": stepping,
+        "second.forward_backward": forward_backward(states),
+        "second.optimizer": stepping,
+    }
+    return part("", peaks)
 
 
 def root(r, trained, neighbours: list[tuple]):

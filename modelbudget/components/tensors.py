@@ -25,6 +25,13 @@ def neighbours(a) -> list[tuple]:
     return found
 
 
+def neighbours_of(tensors: Tensors) -> list[tuple]:
+    """The same of these alone."""
+    found: list[tuple] = []
+    _walk(tensors, 0, found)
+    return found
+
+
 def _walk(tensors: Tensors, before, found: list[tuple], together=1):
     """Note each tensor with the one before it; give the last one's numbers."""
     for size, is_there in tensors:
@@ -45,7 +52,7 @@ def _embedding(a) -> Tensors:
 def _layer(a, second: str) -> Tensors:
     two_norms = 1 - a.parallel * a.shared_norm
     n_after = 2 if a.norm_placement == "both" else 0
-    part = _experts(a) if second == "experts" else _mlp(a, a.d_ff)
+    part = _experts(a) if second == "experts" else of_mlp(a, a.d_ff)
     norms = [*_norm(a, 1), *_norm(a, two_norms), *n_after * _norm(a, 1)]
     return [*_attention(a), *_head_norms(a), *part, *norms]
 
@@ -68,7 +75,7 @@ def _head_norms(a) -> Tensors:
     return [(n * a.d_head, is_there) for n in (n_query, n_key) for is_there in switches]
 
 
-def _mlp(a, d_ff, n=1) -> Tensors:
+def of_mlp(a, d_ff, n=1) -> Tensors:
     """Of n experts together, if there are several."""
     up = _linear(a.d_model, n * d_ff, a.up_bias)
     (down, _), _ = _linear(n * d_ff, a.d_model, 0)
@@ -84,8 +91,8 @@ def _experts(a) -> Tensors:
     shared = positive(a.d_shared)
     return [
         *_linear(a.d_model, a.n_expert, int(a.router_bias == "logit")),
-        *_mlp(a, a.d_expert, a.n_expert),
-        *((size, shared * is_there) for size, is_there in _mlp(a, a.d_shared)),
+        *of_mlp(a, a.d_expert, a.n_expert),
+        *((size, shared * is_there) for size, is_there in of_mlp(a, a.d_shared)),
         (a.d_model, a.shared_gate),
     ]
 

@@ -31,7 +31,7 @@ from modelbudget.components.latent import LatentFields
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.pattern import instances, pattern
 from modelbudget.operations import positive
-from modelbudget.run import MASKS, bytes_of, exact_bytes, tokens
+from modelbudget.run import MASKS, bytes_of, tokens
 from modelbudget.terms import Terms, part, scaled, total
 
 NEEDS = {
@@ -228,23 +228,19 @@ class Decoder(
     @classmethod
     def peak_training_bytes(cls, a, r) -> Terms:
         """The largest number of bytes that live at once, in each phase of the first and of the
-        second step, which finds the optimizer's states in memory. Gradients are dropped after each.
+        second step.
         """
-        size, trained = bytes_of(r.dtype), total(parameters(a, experts.trained(a)))
-        of_parameters, states = total(cls.parameter_bytes(a, r)), total(cls.optimizer_bytes(a, r))
-        copies = r.master_weights * exact_bytes(r.dtype) * trained
-        loss = size
+        trained, states = total(parameters(a, experts.trained(a))), total(cls.optimizer_bytes(a, r))
+        of_parameters, loss = total(cls.parameter_bytes(a, r)), bytes_of(r.dtype)
         saved = of_parameters + total(cls.saved_bytes(a, r)) + loss
-        tokens_and_targets = 2 * embedding.INDEX * tokens(r)
-        stepping = of_parameters + size * trained + copies + states + tokens_and_targets
-        stepping += optimizer.root(r, trained, tensors_in_order.neighbours(a))
-        peaks = {
-            "first.forward_backward": step.forward_backward(a, r, saved + copies),
-            "first.optimizer": stepping,
-            "second.forward_backward": step.forward_backward(a, r, saved + states),
-            "second.optimizer": stepping,
-        }
-        return part("", peaks)
+        return optimizer.phases(
+            r,
+            trained,
+            of_parameters,
+            states,
+            optimizer.root(r, trained, tensors_in_order.neighbours(a)),
+            lambda held: step.forward_backward(a, r, saved + held),
+        )
 
     @staticmethod
     def cache_bytes(a, r) -> Terms:

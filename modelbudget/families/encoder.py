@@ -5,16 +5,17 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from modelbudget.architecture import Count, Depth, Size
-from modelbudget.components import mlp, multi_head, norm, offset_position, words
+from modelbudget.components import embedding, mlp, multi_head, norm
+from modelbudget.components.embedding import HeadFields, LearnedPositionFields, WordFields
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
-from modelbudget.components.offset_position import OffsetPositionFields
-from modelbudget.components.words import WordFields
 from modelbudget.terms import Terms, part
 
 
-class Encoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionFields, WordFields):
+class Encoder(
+    NormFields, MLPFields, MultiHeadFields, LearnedPositionFields, HeadFields, WordFields
+):
     """A masked language model: every token looks at all the others.
 
     The `transform` stands between the last layer and the head: a square matrix, the activation
@@ -98,14 +99,13 @@ class Encoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionFields, Word
         §3.1; ModernBERT: Warner et al. 2024, §2.1.
         """
         wide, narrow = norm.parameters(a), norm.parameters(a, a.d_embedding)
-        learned = int(a.position == "learned")
         dense = a.d_model * a.d_embedding + a.transform_bias * a.d_embedding
         return {
             **part(
                 "embedding",
                 {
-                    "token": words.token(a, a.d_embedding),
-                    "position": learned * offset_position.parameters(a, a.d_embedding),
+                    "token": embedding.token(a, a.d_embedding),
+                    "position": embedding.learned(a, a.d_embedding),
                     "segment": a.n_segment * a.d_embedding,
                     "norm": a.embedding_norm * narrow,
                     "projection": a.factorised * (a.d_embedding + 1) * a.d_model,
@@ -123,7 +123,7 @@ class Encoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionFields, Word
                     "next_sentence": a.next_sentence * 2 * (a.d_model + 1),
                     "transform.dense": a.transform * dense,
                     "transform.norm": a.transform * narrow,
-                    "head": words.head(a, a.d_embedding),
+                    "head": embedding.head(a, a.d_embedding),
                 },
             ),
         }

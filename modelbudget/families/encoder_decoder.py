@@ -5,16 +5,17 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from modelbudget.architecture import Count, Depth
-from modelbudget.components import mlp, multi_head, norm, offset_position, words
+from modelbudget.components import embedding, mlp, multi_head, norm
+from modelbudget.components.embedding import HeadFields, LearnedPositionFields, WordFields
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
-from modelbudget.components.offset_position import OffsetPositionFields
-from modelbudget.components.words import WordFields
 from modelbudget.terms import Terms, part
 
 
-class EncoderDecoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionFields, WordFields):
+class EncoderDecoder(
+    NormFields, MLPFields, MultiHeadFields, LearnedPositionFields, HeadFields, WordFields
+):
     """One stack reads the source, another writes the target and looks at what the first read.
 
     Source and target share one token embedding.
@@ -54,16 +55,13 @@ class EncoderDecoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionField
         one_norm = norm.parameters(a)
         attention = multi_head.parameters(a)
         n_encoder, n_decoder = a.n_encoder_layer, a.n_decoder_layer
-        learned = int(a.position == "learned") * offset_position.parameters(a, a.d_model)
-        # One table for all layers of a stack (Raffel et al. 2020, §2.1).
-        buckets = int(a.position == "buckets") * a.n_bucket * a.n_head
         stack = {
-            "position": learned + buckets,
+            "position": embedding.position(a),  # one table for all layers of a stack
             "norm.embedding": a.embedding_norm * one_norm,
             "norm.final": a.final_norm * one_norm,
         }
         return {
-            **part("embedding", {"token": words.token(a, a.d_model)}),
+            **part("embedding", {"token": embedding.token(a, a.d_model)}),
             **part("encoder", stack),
             **part("encoder.layer.attention", attention, n_encoder),
             **part("encoder.layer.mlp", mlp.parameters(a), n_encoder),
@@ -77,7 +75,7 @@ class EncoderDecoder(NormFields, MLPFields, MultiHeadFields, OffsetPositionField
                 dict.fromkeys(("attention", "cross", "mlp"), one_norm),
                 n_decoder,
             ),
-            **part("", {"head": words.head(a, a.d_model)}),
+            **part("", {"head": embedding.head(a, a.d_model)}),
         }
 
     def build(self):

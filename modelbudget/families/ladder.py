@@ -2,10 +2,11 @@
 
 from modelbudget.components import attention, embedding, layer, mlp, norm
 from modelbudget.components.attention import AttentionFields
-from modelbudget.components.embedding import HeadFields, TokenFields
+from modelbudget.components.embedding import TokenFields
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.norm import NormFields
+from modelbudget.components.smallest import SmallestLM
 from modelbudget.terms import Terms, part
 
 
@@ -22,12 +23,8 @@ class Embedding(TokenFields):
         return ladder.embedding(self)
 
 
-class EmbeddingLM(HeadFields, TokenFields):
+class EmbeddingLM(SmallestLM):
     """The smallest language model: look a word up, score every word against it."""
-
-    @staticmethod
-    def parameters(a) -> Terms:
-        return part("", {"embedding.token": embedding.token(a), "head": embedding.head(a)})
 
     def build(self):
         from modelbudget.modules import ladder
@@ -48,16 +45,10 @@ class MLP(MLPFields):
         return ladder.mlp(self)
 
 
-class FeedForwardLM(HeadFields, MLPFields, TokenFields):
+class FeedForwardLM(SmallestLM, MLPFields):
     """A language model that looks at one word: embedding, MLP, head."""
 
-    @staticmethod
-    def parameters(a) -> Terms:
-        return {
-            **part("embedding", {"token": embedding.token(a)}),
-            **part("mlp", mlp.parameters(a)),
-            **part("", {"head": embedding.head(a)}),
-        }
+    has_mlp = True
 
     def build(self):
         from modelbudget.modules import ladder

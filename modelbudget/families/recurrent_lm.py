@@ -5,14 +5,14 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 
 from modelbudget.architecture import Count
-from modelbudget.components import character_input, recurrent_layer, words
+from modelbudget.components import character_input, embedding, recurrent_layer
 from modelbudget.components.character_input import CharacterInputFields
+from modelbudget.components.embedding import HeadFields, WordFields
 from modelbudget.components.recurrent_layer import RecurrentLayerFields
-from modelbudget.components.words import WordFields
 from modelbudget.terms import Terms, part
 
 
-class RecurrentLM(RecurrentLayerFields, WordFields):
+class RecurrentLM(RecurrentLayerFields, HeadFields, WordFields):
     """Token embedding, recurrent layers, head."""
 
     remembers: ClassVar[bool] = True
@@ -31,9 +31,9 @@ class RecurrentLM(RecurrentLayerFields, WordFields):
     def parameters(a) -> Terms:
         """Zaremba et al. 2014, §3; tied: Press & Wolf 2017; unlike widths: Merity et al. 2018."""
         return {
-            **part("embedding", {"token": words.token(a, a.d_model)}),
+            **part("embedding", {"token": embedding.token(a, a.d_model)}),
             **part("layer", recurrent_layer.parameters(a)),
-            **part("", {"head": words.head(a, recurrent_layer.width(a))}),
+            **part("", {"head": embedding.head(a, recurrent_layer.width(a))}),
         }
 
     @staticmethod

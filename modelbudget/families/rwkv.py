@@ -5,14 +5,14 @@ from typing import ClassVar
 from pydantic import Field
 
 from modelbudget.architecture import Depth
-from modelbudget.components import norm, rwkv, words
+from modelbudget.components import embedding, norm, rwkv
+from modelbudget.components.embedding import HeadFields, WordFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.rwkv import RWKVFields
-from modelbudget.components.words import WordFields
 from modelbudget.terms import Terms, part
 
 
-class RWKV(NormFields, RWKVFields, WordFields):
+class RWKV(NormFields, RWKVFields, HeadFields, WordFields):
     """Every layer is a time mixer and a channel mixer, each behind a norm."""
 
     remembers: ClassVar[bool] = True
@@ -24,12 +24,12 @@ class RWKV(NormFields, RWKVFields, WordFields):
         """Peng et al. 2023, §3; with d_ff = 4D and untied, their 2VD + 13D²L + D(11L + 4)."""
         one_norm = norm.parameters(a)
         return {
-            **part("embedding", {"token": words.token(a, a.d_model), "norm": one_norm}),
+            **part("embedding", {"token": embedding.token(a, a.d_model), "norm": one_norm}),
             **part("layer.time", rwkv.time(a), a.n_layer),
             **part("layer.channel", rwkv.channel(a), a.n_layer),
             **part("layer.norm", {"time": one_norm, "channel": one_norm}, a.n_layer),
             **part("norm", {"final": one_norm}),
-            **part("", {"head": words.head(a, a.d_model)}),
+            **part("", {"head": embedding.head(a, a.d_model)}),
         }
 
     @staticmethod

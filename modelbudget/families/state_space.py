@@ -5,15 +5,15 @@ from typing import ClassVar
 from pydantic import Field
 
 from modelbudget.architecture import Depth
-from modelbudget.components import norm, selective_scan, state_space_dual, words
+from modelbudget.components import embedding, norm, selective_scan, state_space_dual
+from modelbudget.components.embedding import HeadFields, WordFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.selective_scan import SelectiveScanFields
 from modelbudget.components.state_space_dual import StateSpaceDualFields
-from modelbudget.components.words import WordFields
 from modelbudget.terms import Terms, part
 
 
-class SelectiveScan(NormFields, SelectiveScanFields, WordFields):
+class SelectiveScan(NormFields, SelectiveScanFields, HeadFields, WordFields):
     """Mamba: every layer is a norm and a selective scan; there is no attention and no MLP."""
 
     remembers: ClassVar[bool] = True
@@ -39,7 +39,7 @@ class SelectiveScan(NormFields, SelectiveScanFields, WordFields):
         return SelectiveScanModel(self)
 
 
-class StateSpaceDual(NormFields, StateSpaceDualFields, WordFields):
+class StateSpaceDual(NormFields, StateSpaceDualFields, HeadFields, WordFields):
     """Mamba-2: as Mamba, with heads."""
 
     remembers: ClassVar[bool] = True
@@ -68,9 +68,9 @@ class StateSpaceDual(NormFields, StateSpaceDualFields, WordFields):
 def _parameters(a, mixer: dict) -> Terms:
     one_norm = norm.parameters(a)
     return {
-        **part("embedding", {"token": words.token(a, a.d_model)}),
+        **part("embedding", {"token": embedding.token(a, a.d_model)}),
         **part("layer.mixer", mixer, a.n_layer),
         **part("layer", {"norm": one_norm}, a.n_layer),
         **part("norm", {"final": one_norm}),
-        **part("", {"head": words.head(a, a.d_model)}),
+        **part("", {"head": embedding.head(a, a.d_model)}),
     }

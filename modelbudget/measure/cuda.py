@@ -3,10 +3,14 @@
 Without CUDA torch answers with zeros and without an error, so all here refuse first.
 """
 
+from functools import cache
+
 import torch
 
-CURRENT = {name: f"{name}_bytes.all.current" for name in ("requested", "allocated", "reserved")}
-PEAK = {f"peak_{name}": f"{name}_bytes.all.peak" for name in ("requested", "allocated")}
+from modelbudget.caching_allocator import Layout
+
+CURRENT = {name: f"{name}_bytes.all.current" for name in Layout._fields}
+PEAK = {name: f"{name}_bytes.all.peak" for name in Layout._fields}
 """Keys of `torch.cuda.memory_stats()`, as its documentation lists them."""
 
 
@@ -25,13 +29,11 @@ def statistics() -> dict[str, int]:
     return found
 
 
-def change(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    """Bytes by name that came between two statistics; peaks above what was there before."""
-    now = {name: after[key] - before[key] for name, key in CURRENT.items()}
-    peaks = {
-        name: after[key] - before[CURRENT[name.removeprefix("peak_")]] for name, key in PEAK.items()
-    }
-    return now | peaks
+def change(before: dict[str, int], after: dict[str, int]) -> tuple[Layout, Layout]:
+    """What came between two statistics, and the most that there was meanwhile above the first."""
+    now = Layout(*(after[key] - before[key] for key in CURRENT.values()))
+    peak = Layout(*(after[PEAK[name]] - before[key] for name, key in CURRENT.items()))
+    return now, peak
 
 
 def context_bytes() -> int:
@@ -43,11 +45,15 @@ def context_bytes() -> int:
     return total - free - torch.cuda.memory_stats()[CURRENT["reserved"]]
 
 
+@cache
 def workspace_bytes() -> int:
-    """What a first matrix product leaves behind: the workspace of cuBLAS, inside the allocator."""
+    """What a process's first matrix product leaves behind: the workspace of cuBLAS, inside the
+    allocator.
+    """
     before = statistics()
     matrix = torch.ones(64, 64, device="cuda")
     product = matrix @ matrix
     torch.cuda.synchronize()
     del matrix, product
-    return change(before, statistics())["allocated"]
+    now, _ = change(before, statistics())
+    return now.allocated

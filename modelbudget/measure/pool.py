@@ -10,6 +10,7 @@ import torch
 from tqdm import tqdm
 
 from modelbudget.architecture import Architecture
+from modelbudget.measure import allocator
 from modelbudget.measure.build import build
 from modelbudget.measure.count import Count, count
 from modelbudget.measure.infer import infer
@@ -19,7 +20,14 @@ from modelbudget.measure.train import Values, train
 from modelbudget.measure.workers import Failure, spread
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.run import Run
-from modelbudget.sweep import OF_INFERENCE, OF_PARAMETERS, OF_PROCESS, OF_TRAINING, Measure
+from modelbudget.sweep import (
+    OF_ALLOCATOR,
+    OF_INFERENCE,
+    OF_PARAMETERS,
+    OF_PROCESS,
+    OF_TRAINING,
+    Measure,
+)
 
 log = logging.getLogger(__name__)
 ROOM_TIMEOUT_S = 120
@@ -65,7 +73,7 @@ def measure_all(
 
 def trains(quantities: set[str]) -> bool:
     """Whether a quantity asks for a step of training."""
-    return bool(OF_TRAINING & quantities)
+    return bool((OF_TRAINING | OF_ALLOCATOR) & quantities)
 
 
 def is_used(quantities: set[str]) -> bool:
@@ -109,6 +117,9 @@ def measure_one(architecture: Architecture, run: Run, measure: Measure, room: Ro
     method = choose(device, max(n_bytes, *peaks.values(), 0), room)
     if method != "meta":
         counts, values = _look(architecture, run, asked, method)
+        if asked & OF_ALLOCATOR:
+            ask = {"cpu": allocator.of_cpu, "cuda": allocator.of_cuda}[method]
+            values |= ask(architecture, run)
     told, missing = _of_process(architecture, run, measure, n_bytes, room)
     values |= told
     values |= {

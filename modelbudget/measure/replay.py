@@ -13,7 +13,7 @@ class Replay:
     """Runs an operation; on `meta`, where the very same was run before, replays its results."""
 
     def __init__(self):
-        self._known: dict[tuple, list | None] = {}
+        self._known: dict[tuple, tuple[type, list] | None] = {}
 
     def __call__(self, func, args: tuple, kwargs: dict):
         try:
@@ -22,13 +22,16 @@ class Replay:
             return func(*args, **kwargs)
         if key not in self._known:
             out = func(*args, **kwargs)
-            self._known[key] = None if func._schema.is_mutable else _recipe(args, out)
+            recipe = None if func._schema.is_mutable else _recipe(args, out)
+            self._known[key] = recipe and (type(out), recipe)
             return out
-        recipe = self._known[key]
-        if recipe is None:
+        known = self._known[key]
+        if known is None:
             return func(*args, **kwargs)
-        results = tuple(make() for make in recipe)
-        return results if len(results) > 1 else results[0]
+        kind, recipe = known
+        results = [make() for make in recipe]
+        # One tensor alone and a list of one are not the same to those who asked.
+        return kind(results) if issubclass(kind, tuple | list) else results[0]
 
 
 class _HasStorageError(Exception):

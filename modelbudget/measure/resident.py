@@ -121,7 +121,7 @@ def of_training(architecture: Architecture, run: Run) -> Values:
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")  # forgets the highest so far
         before = status("VmRSS")
-        two_steps(built(architecture, run, "cpu"), run)
+        list(two_steps(built(architecture, run, "cpu"), run))
         peak = status("VmHWM")
     return {"resident_peak_bytes": {"model": peak - before}}
 

@@ -37,12 +37,14 @@ class Trace(TorchDispatchMode):
 
     Give it the model before anything runs; its parameters count as live from the start.
     Attributes: `live` and `peak` (bytes), `flops` (by phase and component), `uncounted` (calls by
-    name of operations that have no FLOP formula, views left out).
+    name of operations that have no FLOP formula, views left out), `changes` (the key of each
+    storage that came, its own while it lives, with its bytes; and of each that went, with none).
     """
 
     def __init__(self, model: nn.Module):
         super().__init__()
         self.live = self.peak = 0
+        self.changes: list[tuple[int, int | None]] = []
         self.flops: dict[str, Counter[str]] = {}
         self.uncounted: Counter[str] = Counter()
         self._run = Replay()
@@ -120,11 +122,13 @@ class Trace(TorchDispatchMode):
         if key not in self._watched:
             n_bytes = storage.nbytes()
             self._watched[key] = weakref.ref(storage, partial(self._freed, key, n_bytes))
+            self.changes.append((key, n_bytes))
             self.live += n_bytes
             self.peak = max(self.peak, self.live)
 
     def _freed(self, key: int, n_bytes: int, _) -> None:
         del self._watched[key]
+        self.changes.append((key, None))
         self.live -= n_bytes
 
     def _enter(self, module: nn.Module, _) -> None:

@@ -1,11 +1,14 @@
 """Steps of training, watched."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from modelbudget import caching_allocator
+from modelbudget.caching_allocator import Layout
 from modelbudget.measure.count import component_of
 from modelbudget.measure.kernels import kernels
 from modelbudget.measure.optimizer import Optimizer
@@ -13,12 +16,14 @@ from modelbudget.measure.trace import Trace
 from modelbudget.modules.core import Core
 from modelbudget.modules.layer import Layer
 from modelbudget.run import Run
+from modelbudget.sweep import OF_ALLOCATOR
 
 Values = dict[str, dict[str, int]]
 """Quantity → component → value."""
 
 OF_OPTIMIZER = {"optimizer_bytes", "peak_training_bytes"}
-"""Quantities that an optimizer must step for; the others need one forward and backward pass."""
+"""Quantities that an optimizer must step for, as those of an allocator are; the others need one
+forward and backward pass."""
 
 
 def train(model: nn.Module, run: Run, quantities: set[str]) -> Values:
@@ -27,41 +32,59 @@ def train(model: nn.Module, run: Run, quantities: set[str]) -> Values:
 
     Which tokens does not matter: sizes are looked at and not values. Bytes and operations by
     component, peaks by phase, `uncounted_calls` by the name of an operation that has no FLOP
-    formula.
+    formula. Where a quantity asks for it, what a CUDA device's allocator would make of the tensors.
     """
     switch(model, run)
     model.train()
     trace = Trace(model)
-    device = next(model.parameters()).device
     with trace.watching("setup"):
-        tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
-        targets = torch.zeros_like(tokens)
+        tokens, targets = texts(model, run)
         optimizer = Optimizer(model, run)
-    values, peak = one_pass(trace, model, run, tokens, targets)
-    values["peak_training_bytes"] = peaks = {"first.forward_backward": peak}
-    if not quantities & OF_OPTIMIZER:
-        return values
-    peaks["first.optimizer"] = step(trace, optimizer)
-    _, peaks["second.forward_backward"] = one_pass(trace, model, run, tokens, targets)
-    peaks["second.optimizer"] = step(trace, optimizer)
+    values, peaks, ends = {}, {}, {}
+    for name in ("first", "second"):
+        found, peaks[f"{name}.forward_backward"] = one_pass(trace, model, run, tokens, targets)
+        ends[f"{name}.forward_backward"] = len(trace.changes)
+        values = values or found | {"peak_training_bytes": peaks}
+        if not quantities & (OF_OPTIMIZER | OF_ALLOCATOR):
+            return values
+        peaks[f"{name}.optimizer"] = step(trace, optimizer)
+        ends[f"{name}.optimizer"] = len(trace.changes)
     states = optimizer.states()
     values["optimizer_bytes"] = by_component(model, lambda p: states.get(p, []))
+    if quantities & OF_ALLOCATOR:
+        values |= of_layouts(caching_allocator.peaks(trace.changes, ends))
     return values
 
 
-def two_steps(model: nn.Module, run: Run) -> None:
-    """The same, unwatched, for those who look at the machine instead."""
+def of_layouts(peaks: dict[str, Layout]) -> Values:
+    """Peaks by phase as quantities."""
+    return {
+        f"peak_{name}_bytes": {phase: getattr(peak, name) for phase, peak in peaks.items()}
+        for name in Layout._fields
+    }
+
+
+def two_steps(model: nn.Module, run: Run) -> Iterator[str]:
+    """The same, unwatched, for those who look at the machine instead: the name of each phase, as
+    soon as it has run.
+    """
     switch(model, run)
     model.train()
     optimizer = Optimizer(model, run)
+    tokens, targets = texts(model, run)
+    for name in ("first", "second"):
+        with kernels(run.kernels, run.attention):
+            F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten()).backward()
+        yield f"{name}.forward_backward"
+        optimizer.step()
+        yield f"{name}.optimizer"
+
+
+def texts(model: nn.Module, run: Run) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is read, and what should come next."""
     device = next(model.parameters()).device
     tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
-    targets = torch.zeros_like(tokens)
-    for _ in range(2):
-        with kernels(run.kernels, run.attention):
-            loss = F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
-            loss.backward()
-        optimizer.step()
+    return tokens, torch.zeros_like(tokens)
 
 
 def switch(model: nn.Module, run: Run) -> None:

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from modelbudget.modules.embedding import padded
 from modelbudget.modules.mlp import ACTIVATIONS, MLP
 from modelbudget.modules.multi_head import MultiHead
 from modelbudget.modules.norm import make_norm
@@ -16,7 +17,7 @@ class EncoderEmbedding(nn.Module):
         super().__init__()
         width = a.d_embedding
         rows = a.n_ctx + a.position_offset
-        self.token = nn.Embedding(a.n_vocab, width)
+        self.token = nn.Embedding(padded(a), width)
         self.position = nn.Embedding(rows, width) if a.position == "learned" else None
         self.segment = nn.Embedding(a.n_segment, width) if a.n_segment else None
         self.norm = make_norm(a, width) if a.embedding_norm else None

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from modelbudget.modules.embedding import padded
 from modelbudget.modules.mlp import MLP
 from modelbudget.modules.multi_head import MultiHead
 from modelbudget.modules.norm import make_norm
@@ -84,7 +85,7 @@ class EncoderDecoderModel(nn.Module):
 
     def __init__(self, a):
         super().__init__()
-        self.embedding = nn.ModuleDict({"token": nn.Embedding(a.n_vocab, a.d_model)})
+        self.embedding = nn.ModuleDict({"token": nn.Embedding(padded(a), a.d_model)})
         self.encoder = Stack(a, a.n_encoder_layer, cross=False)
         self.decoder = Stack(a, a.n_decoder_layer, cross=True)
         self.head = make_head(a, self.embedding["token"], a.d_model)

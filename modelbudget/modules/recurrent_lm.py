@@ -3,6 +3,7 @@
 from torch import nn
 
 from modelbudget.modules.character_input import CharacterInput
+from modelbudget.modules.embedding import padded
 from modelbudget.modules.recurrent_layer import recurrent_layers
 from modelbudget.modules.words import make_head
 
@@ -12,7 +13,7 @@ class RecurrentLMModel(nn.Module):
 
     def __init__(self, a):
         super().__init__()
-        self.embedding = nn.ModuleDict({"token": nn.Embedding(a.n_vocab, a.d_model)})
+        self.embedding = nn.ModuleDict({"token": nn.Embedding(padded(a), a.d_model)})
         self.layer = recurrent_layers(a)
         self.head = make_head(a, self.embedding["token"], self.layer[-1].width)
 

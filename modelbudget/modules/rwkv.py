@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from modelbudget.modules.cache import State
+from modelbudget.modules.embedding import padded
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.words import make_head
 
@@ -136,7 +137,7 @@ class RWKVModel(nn.Module):
 
     def __init__(self, a):
         super().__init__()
-        token = nn.Embedding(a.n_vocab, a.d_model)
+        token = nn.Embedding(padded(a), a.d_model)
         self.embedding = nn.ModuleDict({"token": token, "norm": make_norm(a)})
         self.layer = nn.ModuleList(RWKVLayer(a) for _ in range(a.n_layer))
         self.norm = nn.ModuleDict({"final": make_norm(a)})

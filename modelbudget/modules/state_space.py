@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from modelbudget.modules.embedding import padded
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.selective_scan import SelectiveScanMixer
 from modelbudget.modules.state_space_dual import StateSpaceDualMixer
@@ -25,7 +26,7 @@ class StateSpaceModel(nn.Module):
 
     def __init__(self, a, mixer: type[nn.Module]):
         super().__init__()
-        self.embedding = nn.ModuleDict({"token": nn.Embedding(a.n_vocab, a.d_model)})
+        self.embedding = nn.ModuleDict({"token": nn.Embedding(padded(a), a.d_model)})
         self.layer = nn.ModuleList(StateSpaceLayer(a, mixer(a)) for _ in range(a.n_layer))
         self.norm = nn.ModuleDict({"final": make_norm(a)})
         self.head = make_head(a, self.embedding["token"], a.d_model)

@@ -4,6 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from modelbudget.modules.embedding import padded
+
 
 class Output(nn.Module):
     """States (batch, length, width) to logits (batch, length, n_vocab).
@@ -29,4 +31,4 @@ class Output(nn.Module):
 
 def make_head(a, token: nn.Embedding, width: int) -> Output:
     """The architecture's head over states of `width`, tied to `token` or not."""
-    return Output(a.n_vocab, width, a.head_bias, token if a.tied else None)
+    return Output(padded(a), width, a.head_bias, token if a.tied else None)

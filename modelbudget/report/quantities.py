@@ -6,18 +6,24 @@ from markupsafe import Markup, escape
 from modelbudget.charts.words import UNITS, count
 from modelbudget.compare import NOT_JUDGED
 from modelbudget.report import formulas, tables
+from modelbudget.report.numbers import is_peak
 from modelbudget.report.results import SweepResult
-from modelbudget.sweep import OF_INFERENCE, OF_TRAINING
+from modelbudget.sweep import OF_RUN
 
-TELLING = ("parameters", "saved_bytes", "cache_bytes")
+TELLING = ("parameters", "saved_bytes", "cache_bytes", "peak_requested_bytes")
 """What makes a point the largest of its sweep: the first of these that was measured."""
-PEAKS = ("peak_training_bytes", "peak_inference_bytes")
 HOW_PEAKS_ARE_MADE = (
     "The formula follows the operations in their order, adds what each allocates, takes away what "
     "is freed after it, and keeps the largest sum; written out it is pages long. The first step of "
     "training makes the optimizer's states, the second finds them in memory. Bold: what sets the "
     "peak."
 )
+FOLLOWED = ("peak_training_bytes", "peak_inference_bytes", "peak_requested_bytes")
+ALLOCATED = (
+    "Blocks of the caching allocator: multiples of 512 bytes, and large ones may keep up to 1 MiB "
+    "too much. Without a GPU: the tensors of the trace, laid out by its rules."
+)
+RESERVED = "Segments that it has asked of the device; what is freed stays reserved for later."
 UNCOUNTED = "No counter has a formula for these operations, so they are listed by name."
 
 
@@ -36,21 +42,24 @@ def largest(sweep: SweepResult) -> pl.DataFrame:
 def ledgers(sweep: SweepResult, point: dict) -> list[dict]:
     """One for each quantity of the run, and for the bytes of parameters beside them."""
     asked = sweep.summary["measure"]["quantities"]
-    of_run = OF_TRAINING | OF_INFERENCE
-    if not of_run & set(asked):
+    if not OF_RUN & set(asked):
         return []
     comparison = sweep.of_point(point).filter(pl.col("measured").is_not_null())
     return [
         _ledger(quantity, point, comparison.filter(pl.col("quantity") == quantity))
         for quantity in asked
-        if quantity in of_run | {"parameter_bytes"}
+        if quantity in OF_RUN | {"parameter_bytes"}
         and not comparison.filter(quantity=quantity).is_empty()
     ]
 
 
 def _ledger(quantity: str, point: dict, comparison: pl.DataFrame) -> dict:
     values = comparison["measured"].to_list()
-    notes = dict.fromkeys(PEAKS, HOW_PEAKS_ARE_MADE) | {"uncounted_calls": UNCOUNTED}
+    notes = dict.fromkeys(FOLLOWED, HOW_PEAKS_ARE_MADE) | {
+        "uncounted_calls": UNCOUNTED,
+        "peak_allocated_bytes": ALLOCATED,
+        "peak_reserved_bytes": RESERVED,
+    }
     has_formula = comparison["formula"].all()
     agree = int(comparison["agrees"].fill_null(False).sum())
     mark, verdict = "none", "no formula"
@@ -60,7 +69,7 @@ def _ledger(quantity: str, point: dict, comparison: pl.DataFrame) -> dict:
         mark = "agrees" if agree == comparison.height else "disagrees"
         verdict = f"{agree} of {comparison.height} agree"
     return {
-        "summary": f"{count(max(values) if quantity in PEAKS else sum(values))} {UNITS[quantity]}",
+        "summary": f"{count(max(values) if is_peak(quantity) else sum(values))} {UNITS[quantity]}",
         "mark": mark,
         "verdict": verdict,
         "note": notes.get(quantity),
@@ -69,7 +78,7 @@ def _ledger(quantity: str, point: dict, comparison: pl.DataFrame) -> dict:
 
 
 def _table(quantity: str, point: dict, comparison: pl.DataFrame, has_formula: bool) -> Markup:
-    if quantity in PEAKS:
+    if is_peak(quantity):
         first, rows = "phase", _phases(comparison)
     elif quantity == "uncounted_calls":
         first, rows = "operation", _operations(comparison)

@@ -7,7 +7,7 @@ import polars as pl
 from modelbudget.compare import is_compared, is_failed, is_near, is_roomless
 from modelbudget.report.results import Results, ordered
 
-BOUND = "1 % of what the system says of a process"
+BOUND = "1 % of what the system says of a process, or 0.1 % of what an allocator says"
 """In words, what TOLERANCE of the comparison admits."""
 _DEVICES = {
     "cpu": "on CPU, in real storages",

@@ -1,0 +1,82 @@
+"""What an allocator hands out in training, asked of a real one: that of the CPU."""
+
+import pytest
+
+from modelbudget.expand import named_architecture
+from modelbudget.measure.place import Room
+from modelbudget.measure.pool import measure_all, measure_one
+from modelbudget.run import Run
+from modelbudget.sweep import Measure
+
+ENOUGH = Room(cpu=2**33, cuda=0)
+SMALL = {"n_layer": 3, "d_model": 128, "n_vocab": 1000, "n_head": 4, "d_head": 32, "d_ff": 512}
+GPT_2 = SMALL | {"n_kv_head": 4, "n_ctx": 128}
+LLAMA = SMALL | {"n_kv_head": 2}
+SCALAR = 12
+"""Bytes of a number that an operation of a CPU takes, once as it comes and once in the dtype of
+the tensors (float32)."""
+GENERATOR = 5056
+"""Bytes of the CPU's generator of random numbers, kept wherever something is computed again."""
+
+
+def asked_of(device: str, architecture, run: Run) -> dict[str, int]:
+    quantities = Measure(device=device, quantities=["peak_requested_bytes", "peak_training_bytes"])
+    return measure_one(architecture, run, quantities, ENOUGH).values
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("gpt-2-124m", GPT_2),
+        ("llama-3-8b", LLAMA),
+        ("mixtral-8x7b", LLAMA | {"d_expert": 256}),
+        ("palm-8b", SMALL | {"n_kv_head": 1}),
+    ],
+)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"attention": "flash"},
+        {"optimizer": "sgd"},
+        {"optimizer": "momentum", "foreach": True},
+        {"dropout": True},
+        {"recompute": "selective"},
+        {"recompute": "full"},
+    ],
+    ids=str,
+)
+def test_a_real_allocator_hands_out_what_formula_and_trace_say(catalogue, name, sizes, settings):
+    """No mode of torch's dispatcher is on: autograd sums gradients up in place wherever it may."""
+    published = named_architecture(catalogue[name])
+    a = type(published)(**(published.model_dump() | sizes))
+    run = Run(batch=2, length=64, kernels="cpu", **settings)
+    told = asked_of("cpu", a, run)["peak_requested_bytes"]
+    assert told.keys() == asked_of("meta", a, run)["peak_requested_bytes"].keys()
+    generators = GENERATOR * a.n_layer if run.recompute != "none" else 0
+    for phase, term in a.peak_requested_bytes(a, run).items():
+        assert 0 <= told[phase] - term.total <= SCALAR + generators, phase
+        assert (told[phase] - term.total) % GENERATOR in (0, 4, 8, SCALAR), phase
+
+
+def test_without_storage_the_caching_allocator_is_worked_out(catalogue):
+    a, run = named_architecture(catalogue["gpt-2-124m"]), Run(batch=1, length=128)
+    names = [f"peak_{kind}_bytes" for kind in ("requested", "allocated", "reserved")]
+    asked = Measure(device="meta", quantities=["peak_training_bytes", *names])
+    values = measure_one(a, run, asked, Room(0, 0)).values
+    requested, allocated, reserved = (values[name] for name in names)
+    assert requested == values["peak_training_bytes"]
+    for phase in requested:
+        assert requested[phase] <= allocated[phase] <= reserved[phase]
+        assert allocated[phase] % 512 == reserved[phase] % 2**21 == 0
+        assert allocated[phase] < 1.01 * requested[phase]
+
+
+def test_without_cuda_each_point_says_so(sweep):
+    points = sweep(
+        "base: gpt-2-124m\ngrid: {batch: [1]}\n"
+        "measure: {device: cuda, quantities: [peak_reserved_bytes, context_bytes]}"
+    ).points
+    asked = Measure(device="cuda", quantities=["peak_reserved_bytes", "context_bytes"])
+    (failed,) = measure_all([(points[0].architecture, points[0].run)], asked, 1)
+    assert set(failed.missing) == set(asked.quantities)
