@@ -18,7 +18,6 @@ from modelbudget.charts.words import field_title
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import NEEDS, Decoder
 from modelbudget.readings import signals, symbols
-from modelbudget.report.carry import EXACT_BELOW
 from modelbudget.report.flow import flow
 from modelbudget.report.specs import variable_of_group
 from modelbudget.run import BYTES, FLASH_MULTIPLE, FLASH_WIDEST, HALF, MASKS, Run
@@ -158,7 +157,7 @@ def rules() -> list[Rule]:
     bounded = [
         Rule(f"{name} > {most}", f"{name} = {{{name}:,}}: must be at most {most:,}")
         for name in Decoder.sizes()
-        if (most := _most(name)) < EXACT_BELOW
+        if (most := _most(name)) < signals.EXACT_BELOW
     ]
     plain += bounded + of_flash + of_attention
     return plain + [rule for needs in NEEDS.items() for rule in _needs(*needs)]
@@ -167,7 +166,7 @@ def rules() -> list[Rule]:
 def _most(size: str) -> int:
     """The largest that a decoder may have of it."""
     bounds = [rule.le for rule in Decoder.model_fields[size].metadata if hasattr(rule, "le")]
-    return min(bounds, default=EXACT_BELOW)
+    return min(bounds, default=signals.EXACT_BELOW)
 
 
 def _needs(word: str, needs: tuple[str, tuple[str, ...]]) -> list[Rule]:
