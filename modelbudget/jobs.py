@@ -31,8 +31,8 @@ def start_log(snakemake) -> None:
 
 
 def give_way() -> None:
-    """For a job that only the report waits for: where cores are few, measuring goes first. Said
-    before torch and the like are imported, which takes seconds.
+    """For a job that nothing waits for, or only the report: where cores are few, the others go
+    first. Said before torch and the like are imported, which takes seconds.
     """
     os.nice(5)
 

@@ -1,15 +1,18 @@
 import json
 from pathlib import Path
 
+from modelbudget.jobs import give_way, start_log
+
+start_log(snakemake)
+give_way()
+
 import polars as pl
 
 from modelbudget.charts.files import draw
 from modelbudget.charts.headline import headline
 from modelbudget.files import replacing_folder
-from modelbudget.jobs import start_log
 from modelbudget.report.results import SweepResult, opening, ordered
 
-start_log(snakemake)
 sweeps = [
     SweepResult(
         summary=json.loads(Path(summary).read_text(encoding="utf-8")),
