@@ -4,8 +4,8 @@
 
 GPT-2, Llama and PaLM shapes of 2 to 118 layers, every one instantiated, counted and compared. Each
 run is from scratch in a copy of the project. `measuring` is the time of the pool, beside which
-jobs run that wait for no measurement; what is left of the wall's time is start-up, the plan, tables,
-charts, the page. `CPU` is what all processes together have used.
+jobs run that wait for no measurement; the rest is what is left of the wall's time: start-up, the
+plan, tables, charts, the page. `CPU` is what all processes together have used.
 """
 
 import json
@@ -69,7 +69,8 @@ def tell(results: Path, wall: float, used: float) -> None:
     size = (results / "report.html").stat().st_size / 1e6
     print(
         f"{models:6,} {wall:5.1f} s {inside:8.1f} s {wall - inside:5.1f} s "
-        f"({(wall - inside) / wall:.0%}) {used:5.1f} s {models / wall:5.0f}   {size:.2f} MB; {verdict}"
+        f"({(wall - inside) / wall:.0%}) {used:5.1f} s {models / wall:5.0f}   "
+        f"{size:.2f} MB; {verdict}"
     )
 
 
