@@ -12,12 +12,14 @@ from pathlib import Path
 
 from modelbudget import workflow as plan
 from modelbudget.errors import InputError
-from modelbudget.sources import code
+from modelbudget.sources import code, versions
 
 try:
     plan.check_results()
-    # Jobs that go to other machines (--jobs) find other devices there.
-    CHOSEN = plan.chosen_sweeps(config.get("sweeps"), here=workflow.nodes is None)
+    # Jobs that go to other machines (--jobs) find other devices there, and one of them that
+    # measures nothing needs none.
+    here = workflow.is_main_process and workflow.nodes is None
+    CHOSEN = plan.chosen_sweeps(config.get("sweeps"), here)
     SWEEPS = {one.name: one for one in CHOSEN if not one.sweep.predicts_alone}
     PREDICTED = {one.name: one for one in CHOSEN if one.sweep.predicts_alone}
     SHARDS = plan.shards(SWEEPS, config.get("shard"))

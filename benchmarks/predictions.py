@@ -2,11 +2,13 @@
 
     python benchmarks/predictions.py
 
-The total number of parameters over 10 million rows is computed beside two others in turn in one
+The total number of parameters over 10 million rows is computed beside others in turn in one
 process, so that a slow machine slows all: quote the ratios. One is a copy of the same columns, the
-least that reading and writing them can cost; the other a closed formula that is called model by
-model, as calculators do. Then one and ten million models from a sweep file to Parquet, each in a
-process of its own, with the largest memory that it has held.
+least that reading and writing them can cost; the others are closed formulas that are called model
+by model: our own, as lean as Python allows, and that of llm-analysis, a public calculator (Li 2023,
+https://github.com/cli99/llm-analysis; `make bench` installs it in an environment of its own). Then
+one and ten million models from a sweep file to Parquet, each in a process of its own, with the
+largest memory that it has held.
 """
 
 import statistics
@@ -24,6 +26,7 @@ import polars as pl
 from modelbudget.along import Along
 from modelbudget.catalogue import Catalogue
 from modelbudget.expand import named_architecture, read
+from modelbudget.families.decoder import Decoder
 from modelbudget.grid import ROWS as SLICE
 from modelbudget.predictions import frames, groups_of, predicted
 from modelbudget.readings import polynomials
@@ -84,6 +87,8 @@ def closed_form(config: Config) -> int:
 
 def over_columns() -> None:
     """Rows a second, side by side."""
+    import calculator  # brings transformers, whose memory is not that of the sweeps below
+
     gpt2 = named_architecture(Catalogue(MODELS)["gpt-2-124m"])
     random = np.random.default_rng(0)
     rows = pl.DataFrame({name: random.integers(*ends, ROWS) for name, ends in SIZES.items()})
@@ -91,12 +96,9 @@ def over_columns() -> None:
     copies = {name: np.zeros_like(values) for name, values in there.items()}
     starts = range(0, ROWS, SLICE)
 
-    # One head as wide as the model: how many there are does not change the count.
-    fields = gpt2.model_dump() | {"n_head": 1, "n_kv_head": 1} | dict.fromkeys(SIZES, (0, 0))
-    named = polynomials.namespace(type(gpt2), fields | {"d_head": (0, 0)})
-    scheme = Scheme(total(gpt2.parameters(named)))
+    scheme = scheme_of(gpt2)
 
-    def formula(start: int) -> pl.Series:
+    def formula(start: int, scheme: Scheme = scheme) -> pl.Series:
         part = polynomials.columns(rows.slice(start, SLICE).to_dict())
         return scheme(part | {"d_head": part["d_model"]}).values
 
@@ -111,22 +113,33 @@ def over_columns() -> None:
             closed_form(Config(*sizes))
 
     assert formula(0).to_list() == [closed_form(Config(*sizes)) for sizes in some[:SLICE]]
+    bare = formula(0, scheme_of(calculator.counted(gpt2))).to_list()
+    assert bare == calculator.formula_alone(some[:SLICE]) == calculator.as_documented(some[:SLICE])
     with ThreadPoolExecutor(THREADS) as pool:
-        rounds = [
-            (
-                ROWS / seconds(lambda: list(pool.map(copy, starts))),
-                ROWS / seconds(lambda: list(pool.map(formula, starts))),
-                CALLS / seconds(one_by_one),
-            )
-            for _ in range(ROUNDS)
-        ]
-    copied, ours, theirs = (statistics.median(rates) for rates in zip(*rounds, strict=True))
+        works = {
+            "formula over columns": (ROWS, lambda: list(pool.map(formula, starts))),
+            "copy of the columns": (ROWS, lambda: list(pool.map(copy, starts))),
+            "our closed form, one by one": (CALLS, one_by_one),
+            f"{calculator.NAME}, formula alone": (CALLS, lambda: calculator.formula_alone(some)),
+            f"{calculator.NAME}, as documented": (CALLS, lambda: calculator.as_documented(some)),
+        }
+        rounds = [[n / seconds(work) for n, work in works.values()] for _ in range(ROUNDS)]
     print(f"total parameters of {ROWS:,} decoders, {len(SIZES)} columns, {ROUNDS} rounds, medians")
-    of_copy = statistics.median(o / c for c, o, _ in rounds)
-    of_calls = statistics.median(o / t for _, o, t in rounds)
-    print(f"  copy of the columns  {copied / 1e6:8.1f} M rows/s")
-    print(f"  formula              {ours / 1e6:8.1f} M rows/s   {of_copy:.0%} of a copy")
-    print(f"  Python, one by one   {theirs / 1e6:8.3f} M rows/s   1 / {of_calls:,.0f} of that")
+    for name, rates in zip(works, zip(*rounds, strict=True), strict=True):
+        rate = statistics.median(rates) / 1e6
+        ratio = statistics.median(one[0] / of for one, of in zip(rounds, rates, strict=True))
+        print(f"  {name:33} {rate:8.3f} M rows/s   formula: {ratio:,.2f} x")
+    (theirs,) = calculator.as_documented([[getattr(gpt2, name) for name in SIZES]])
+    off = theirs / total(gpt2.parameters(gpt2)) - 1
+    print(f"  {calculator.NAME} counts no biases and no positions: GPT-2 {off:.2%}")
+
+
+def scheme_of(decoder: Decoder) -> Scheme:
+    """Its total, of the sizes that stand in columns."""
+    # One head as wide as the model: how many there are does not change the count.
+    fields = decoder.model_dump() | {"n_head": 1, "n_kv_head": 1} | dict.fromkeys(SIZES, (0, 0))
+    named = polynomials.namespace(type(decoder), fields | {"d_head": (0, 0)})
+    return Scheme(total(decoder.parameters(named)))
 
 
 def seconds(work) -> float:

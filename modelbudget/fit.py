@@ -130,6 +130,17 @@ def cells(expanded: Expanded, devices: list[Accelerator]) -> Iterator[Cell]:
                     yield Cell(point, purpose, device, field, solution)
 
 
+def totals(measured: pl.DataFrame, purpose: str) -> dict[tuple[str, str], int]:
+    """Bytes that a purpose takes by a table of what was measured for it, by the digests of
+    architecture and run.
+    """
+    models = measured.partition_by("architecture", "run", as_dict=True)
+    return {
+        digests: together((of["measured"] for of in rows.partition_by("quantity")), purpose)
+        for digests, rows in models.items()
+    }
+
+
 def fit_table(cells: list[Cell], measured: dict[tuple[str, Model], int]) -> pl.DataFrame:
     """One row for each cell. `measured` holds bytes by purpose and model, of those looked at.
 

@@ -35,7 +35,7 @@ from modelbudget.readings import columns, intervals
 from modelbudget.record import MAX_COUNT, Record
 from modelbudget.run import Run
 from modelbudget.sweep import MAX_POINTS, Sweep, Value
-from modelbudget.terms import total
+from modelbudget.terms import of_model
 
 ROWS = 2**17
 """Rows of a chunk: few enough that its columns stay in a processor's cache."""
@@ -356,16 +356,18 @@ class Grid:
         for chosen in itertools.product(*words.values()):
             yield found | dict(zip(words, chosen, strict=True))
 
-    def _asked(self) -> list[str]:
-        """The quantities that `overflow.check_totals` holds against the largest integer."""
-        return list(dict.fromkeys(["parameter_bytes", *self.sweep.measure.quantities]))
+    def _formulas_of_asked(self, namespace, values: dict) -> Iterator[tuple]:
+        """Each quantity that `overflow.check_totals` holds against the largest integer."""
+        asked = list(dict.fromkeys(["parameter_bytes", *self.sweep.measure.quantities]))
+        formulas = self.formulas(namespace, values, asked)
+        return ((quantity, *found) for quantity, found in zip(asked, formulas, strict=True))
 
     def _may_overflow(self) -> bool:
         """Whether bounds of all numbers together leave 64 bits, whichever the words."""
         return not all(
-            intervals.fits(total(terms))
+            intervals.fits(of_model(quantity, terms))
             for values in self.bounds()
-            for terms, _ in self.formulas(intervals.namespace, values, self._asked())
+            for quantity, terms, _ in self._formulas_of_asked(intervals.namespace, values)
         )
 
     def check_totals(self, mistakes: Mistakes) -> None:
@@ -384,8 +386,8 @@ class Grid:
                 for name, value in self.values(chunk).items()
             }
             surely, close = (pl.repeat(False, chunk.rows, eager=True) for _ in range(2))
-            for terms, holds in self.formulas(columns.namespace, values, self._asked()):
-                size = columns.series(1.0 * total(terms) * holds, chunk.rows)
+            for quantity, terms, holds in self._formulas_of_asked(columns.namespace, values):
+                size = columns.series(1.0 * of_model(quantity, terms) * holds, chunk.rows)
                 surely = surely | (size > MAX_COUNT * (1 + NEARLY))
                 close = close | (size > MAX_COUNT * (1 - NEARLY))
             kept = self.kept(chunk)

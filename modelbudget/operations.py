@@ -22,7 +22,7 @@ def positive(x):
 @singledispatch
 def largest_of(first, *others):
     """The largest of several, of which the first is an expression if any is."""
-    return max(first, *others)
+    return max((first, *others))
 
 
 def largest(*values):

@@ -9,14 +9,14 @@ from modelbudget.readings import intervals
 from modelbudget.record import Record
 from modelbudget.run import Run
 from modelbudget.sweep import OF_RUN
-from modelbudget.terms import total
+from modelbudget.terms import of_model
 
 Model = tuple[Architecture, Run]
 
 
 def check_totals(architecture: Architecture, run: Run, quantities: list[str]) -> None:
     """Raises ValueError for a model that has too much of one."""
-    n_bytes = total(architecture.parameter_bytes(architecture, run))
+    n_bytes = of_model("parameter_bytes", architecture.parameter_bytes(architecture, run))
     if n_bytes > MAX_COUNT:
         raise ValueError(
             f"{n_bytes:,} bytes of parameters in {run.dtype}: past {MAX_COUNT:,}, "
@@ -24,7 +24,7 @@ def check_totals(architecture: Architecture, run: Run, quantities: list[str]) ->
         )
     for quantity in _of_run(type(architecture), quantities):
         if architecture.covered(quantity, architecture, run):
-            value = total(getattr(architecture, quantity)(architecture, run))
+            value = of_model(quantity, getattr(architecture, quantity)(architecture, run))
             if value > MAX_COUNT:
                 raise ValueError(
                     f"{quantity} = {value:,}: past {MAX_COUNT:,}, the largest 64-bit integer; "
@@ -51,7 +51,7 @@ def _surely_fit(models: list[Model], quantities: list[str]) -> bool:
     a, r = map(_bounds, zip(*models, strict=True))
     covered = [q for q in _of_run(family, quantities) if intervals.most(family.covered(q, a, r))]
     asked = ["parameter_bytes", *covered]
-    return all(intervals.fits(total(getattr(family, name)(a, r))) for name in asked)
+    return all(intervals.fits(of_model(name, getattr(family, name)(a, r))) for name in asked)
 
 
 def _bounds(records: tuple[Record, ...]) -> SimpleNamespace:

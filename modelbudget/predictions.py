@@ -18,7 +18,7 @@ from modelbudget.points import said
 from modelbudget.readings import columns, intervals, polynomials
 from modelbudget.readings.polynomials import Scheme
 from modelbudget.sweep import MAX_PREDICTIONS, OF_PARAMETERS, Sweep
-from modelbudget.terms import Terms, total
+from modelbudget.terms import Terms, of_model, total
 
 CHUNKS = 8
 """Chunks that are held at a time, and written into one file."""
@@ -91,8 +91,8 @@ def _without_formula(sweep: Sweep, grids: list[Grid]) -> list[str]:
 def frames(predicted: Predicted, threads: int) -> Iterator[pl.DataFrame]:
     """All rows, some chunks at a time.
 
-    Columns: base and the swept fields, the total of each quantity (null where no formula holds),
-    and the parameters of each group that any row has.
+    Columns: base and the swept fields, what a whole model has of each quantity (null where no
+    formula holds), and the parameters of each group that any row has.
     """
     groups = groups_of(predicted)
     chunks = (
@@ -138,7 +138,7 @@ class Rows:
             found |= {"parameters": sum(of_groups.values())} | of_groups
         of_run = self.grid.formulas(columns.namespace, values, self.of_run)
         for quantity, (terms, holds) in zip(self.of_run, of_run, strict=True):
-            found[quantity] = _where(holds, columns.series(total(terms), chunk.rows))
+            found[quantity] = _where(holds, columns.series(of_model(quantity, terms), chunk.rows))
         order = [*self.grid.sweep.measure.quantities, *(OF_GROUP + group for group in self.groups)]
         rows = pl.DataFrame(
             self.grid.swept(chunk)

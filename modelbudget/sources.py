@@ -1,7 +1,8 @@
-"""Which of the library's files a thing is made of, so that a change makes only that anew."""
+"""What a thing is made of, so that a change makes only that anew: the library's files, packages."""
 
 import ast
 import hashlib
+import importlib.metadata
 import inspect
 import textwrap
 from functools import cache
@@ -16,6 +17,11 @@ def code(*parts: str) -> str:
     """Digest of the library's source under these files and folders."""
     files = [path for part in parts for path in _files(LIBRARY / part)]
     return _digest(sorted(set(files)))
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Installed versions of packages whose code is what is measured."""
+    return {name: importlib.metadata.version(name) for name in packages}
 
 
 @cache

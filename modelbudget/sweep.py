@@ -108,7 +108,11 @@ class Measure(_Strict):
         "instantiated, a grid of millions is predicted alone",
     )
     memory_share: float = Field(
-        0.4, gt=0, le=1, description="auto: the share of free memory that models may fill"
+        0.4,
+        gt=0,
+        le=1,
+        description="auto: the share of free memory that models may fill, where free is what the "
+        "tightest limit leaves: the machine, a container, a job, the shell (ulimit -v)",
     )
     timeout_s: int = Field(
         600,

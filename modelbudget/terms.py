@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from modelbudget.operations import largest
+
 
 class Term(NamedTuple):
     """One component: the value of one instance, and the number of instances in the model.
@@ -38,3 +40,14 @@ def scaled(terms: Terms, factor) -> Terms:
 def total(terms: Terms):
     """The sum over all components."""
     return sum(term.total for term in terms.values())
+
+
+def is_peak(quantity: str) -> bool:
+    """Whether its components are phases, of which the largest counts and not the sum."""
+    return quantity.startswith("peak_")
+
+
+def of_model(quantity: str, terms: Terms):
+    """What a whole model has of a quantity."""
+    values = [term.total for term in terms.values()]
+    return largest(0, *values) if is_peak(quantity) else sum(values)

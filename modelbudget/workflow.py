@@ -1,7 +1,6 @@
 """What the Snakefile asks of the library: which sweeps there are, and what a job depends on."""
 
 import hashlib
-import importlib.metadata
 import json
 import math
 import os
@@ -9,12 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from modelbudget.accelerators import accelerators
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expand import Asked, Expanded, expanded, predicted_peak, read
+from modelbudget.measure.limits import limits
 from modelbudget.sweep import OF_RUN
 from modelbudget.terms import total
 
@@ -124,13 +122,14 @@ def _out_of_reach(sweep: Expanded) -> list[str]:
             return [f"{key}: kernels: cpu; allowed: kernels: gpu, or device: auto, meta, cpu"]
     if device == "cpu":
         share = sweep.sweep.measure.memory_share
-        there = int(psutil.virtual_memory().total * share)
+        tightest = min(limits(), key=lambda limit: limit.total)
+        there = int(tightest.total * share)
         quantities = sweep.sweep.measure.quantities
         largest = max(predicted_peak(p.architecture, p.run, quantities) for p in sweep.points)
         if largest > there:
             return [
-                f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of this "
-                f"machine's memory is {there:,}; allowed: auto, meta, or fewer points"
+                f"{key}: the largest model needs {largest:,} bytes, and {share:.0%} of "
+                f"{tightest.name} is {there:,}; allowed: auto, meta, or fewer points"
             ]
     return []
 
@@ -170,11 +169,6 @@ def one_of(names: Iterable[str]) -> str:
 def gpus(expanded: Expanded) -> int | None:
     """How many GPUs an executor should ask for: one where the sweep names the device."""
     return 1 if expanded.sweep.measure.device == "cuda" else None
-
-
-def versions(*packages: str) -> dict[str, str]:
-    """Installed versions of packages whose code is what is measured."""
-    return {name: importlib.metadata.version(name) for name in packages}
 
 
 def content(expanded: Expanded) -> str:

@@ -5,11 +5,11 @@ from modelbudget.accelerators import accelerators
 from modelbudget.catalogue import Catalogue
 from modelbudget.expand import expand
 from modelbudget.files import replacing
-from modelbudget.fit import cells, fit_table, together
+from modelbudget.fit import cells, fit_table, totals
 from modelbudget.jobs import start_log
-from modelbudget.measure.pool import measure_all
+from modelbudget.measure.kept import measure_new
 from modelbudget.sweep import FITS
-from modelbudget.workflow import MODELS
+from modelbudget.workflow import MEASUREMENTS, MODELS
 
 MOST_LAYERS = 128
 """Of deeper models the formula alone speaks: a trace takes a second for each hundred layers."""
@@ -19,7 +19,7 @@ expanded = expand(Path(snakemake.input.sweep), Catalogue(MODELS))
 solved = list(cells(expanded, accelerators(Path(snakemake.input.accelerators))))
 measured = {}
 for purpose, needs in FITS.items():
-    # Dictionary: what is too large for one device and fits the next is measured once.
+    # Dictionary: what is too large for one device and fits the next is looked at once.
     models = dict.fromkeys(
         model
         for cell in solved
@@ -30,13 +30,12 @@ for purpose, needs in FITS.items():
     if models:
         where = {"quantities": sorted(needs), "device": "meta"}
         settings = expanded.sweep.measure.model_copy(update=where)
-        found = measure_all(list(models), settings, snakemake.threads)
-        for model, one in zip(models, found, strict=True):
-            if one.missing:
-                logging.error("not measured: %s", one.missing)
-            else:
-                values = (one.values[quantity].values() for quantity in needs)
-                measured[purpose, model] = together(values, purpose)
+        found = measure_new(models, settings, snakemake.threads, MEASUREMENTS)
+        of_digests = totals(found.table, purpose)
+        for model in models:
+            digests = tuple(record.digest() for record in model)
+            if digests in of_digests:
+                measured[purpose, model] = of_digests[digests]
 table = fit_table(solved, measured)
 with replacing(snakemake.output.parquet) as path:
     table.write_parquet(path)

@@ -9,8 +9,8 @@ from modelbudget.expand import expand
 from modelbudget.files import replacing
 from modelbudget.huggingface.table import witness_table
 from modelbudget.jobs import start_log
-from modelbudget.sources import code
-from modelbudget.workflow import MODELS, WITNESSES, failed_at, versions
+from modelbudget.sources import code, versions
+from modelbudget.workflow import MODELS, WITNESSES, failed_at
 
 start_log(snakemake)
 expanded = expand(Path(snakemake.input.sweep), Catalogue(MODELS))

@@ -54,7 +54,7 @@ class Project:
     def log(self, sweep: str, rule: str) -> str:
         return (self.folder / "results" / sweep / "logs" / f"{rule}.log").read_text()
 
-    def snakemake(self, *arguments: str) -> subprocess.CompletedProcess:
+    def snakemake(self, *arguments: str, **of_process) -> subprocess.CompletedProcess:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
         return subprocess.run(
             [sys.executable, "-m", "snakemake", "--cores", "2", *arguments],
@@ -63,6 +63,7 @@ class Project:
             capture_output=True,
             text=True,
             timeout=300,
+            **of_process,
         )
 
 

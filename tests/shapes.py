@@ -46,15 +46,12 @@ def architectures(draw, family: type[Architecture]) -> Architecture:
 
 
 def _encoder(f, draw):
-    if f["norm_first"] and not f["first_norm"]:
+    if f["norm_placement"] == "pre" and not f["first_norm"]:
         f["n_layer"] = f["n_distinct"]
     else:
         f["first_norm"] = True
         f["n_layer"] = f["n_distinct"] * draw(st.integers(1, 3))
-    if f["factorised"]:
-        f["transform"] = True
-    else:
-        f["d_embedding"] = f["d_model"]
+    f["transform"] |= f["d_emb"] > 0
     f["next_sentence"] &= f["pooler"]
     f["d_head"] *= 2
 
@@ -127,7 +124,7 @@ def input_for(a: Architecture) -> torch.Tensor:
 TINY = {"n_vocab": 11, "d_model": 8, "norm_bias": True}
 TINY_ENCODER = TINY | {
     "n_layer": 4, "n_distinct": 4, "n_head": 2, "d_head": 4, "d_value": 4, "d_ff": 12, "n_ctx": 10,
-    "d_embedding": 8, "up_bias": True, "down_bias": True, "head_bias": True,
+    "up_bias": True, "down_bias": True, "head_bias": True,
 }  # fmt: skip
 TINY_STACKS = TINY | {
     "n_encoder_layer": 2, "n_decoder_layer": 3, "n_head": 2, "d_head": 4, "d_value": 4, "d_ff": 12,
@@ -135,19 +132,19 @@ TINY_STACKS = TINY | {
 }  # fmt: skip
 T5_SWITCHES = {
     "position": "buckets", "n_bucket": 8, "max_distance": 6, "norm": "rmsnorm", "norm_bias": False,
-    "norm_first": True, "final_norm": True, "attention_bias": False, "activation": "relu",
+    "norm_placement": "pre", "final_norm": True, "attention_bias": False, "activation": "relu",
 }  # fmt: skip
 TINY_MAMBA = {"n_vocab": 11, "n_layer": 2, "d_model": 8, "d_inner": 16, "norm": "rmsnorm"}
 TINY_MODELS = {
     "BERT": Encoder(**TINY_ENCODER, n_segment=2, pooler=True, next_sentence=True),
     "RoBERTa": Encoder(**TINY_ENCODER, n_segment=1, position_offset=1),
     "ALBERT": Encoder(
-        **TINY_ENCODER | {"n_distinct": 2, "d_embedding": 4}, n_segment=2, factorised=True,
+        **TINY_ENCODER | {"n_distinct": 2, "d_emb": 4}, n_segment=2,
         pooler=True, next_sentence=True,
     ),
     "ModernBERT": Encoder(
         **TINY_ENCODER | {"norm_bias": False, "up_bias": False, "down_bias": False},
-        position="rotary", attention_bias=False, norm_first=True, first_norm=False,
+        position="rotary", attention_bias=False, norm_placement="pre", first_norm=False,
         final_norm=True, gated=True, transform_bias=False, window=4, global_every=3,
     ),
     "T5": EncoderDecoder(**TINY_STACKS | T5_SWITCHES),

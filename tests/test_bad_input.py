@@ -115,7 +115,7 @@ ONE_MISTAKE = {
     "cuda without CUDA": (GOOD + "measure: {device: cuda}", ["'cuda'", "no CUDA", "auto, meta"]),
     "no room on the CPU": (
         "base: palm\npoints: [{base: palm-540b}]\nmeasure: {device: cpu}",
-        ["measure.device = 'cpu'", "2,161,425,899,520 bytes", "machine's memory", "auto, meta"],
+        ["measure.device = 'cpu'", "2,161,425,899,520 bytes", "bytes, and 40% of", "auto, meta"],
     ),
     "no time at all": (
         GOOD + "measure: {timeout_s: 0}",
@@ -216,7 +216,7 @@ ONE_MISTAKE = {
     "no room on the CPU for training": (
         "base: gpt-2-1558m\nfixed: {kernels: cpu, batch: 4096}\ngrid: {n_layer: [48]}\n"
         "measure: {device: cpu, quantities: [saved_bytes]}",
-        ["measure.device = 'cpu'", "largest model needs", "machine's memory", "auto, meta"],
+        ["measure.device = 'cpu'", "largest model needs", "bytes, and 40% of", "auto, meta"],
     ),
     "points that are predicted alone": (
         "points: [{base: palm-8b}]\nmeasure: {device: none}",

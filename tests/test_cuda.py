@@ -6,10 +6,10 @@ import pytest
 import torch
 from conftest import ROOT
 
-from modelbudget.caching_allocator import Layout, layout
 from modelbudget.expand import named_architecture
 from modelbudget.measure import allocator, cuda
 from modelbudget.measure.build import build
+from modelbudget.measure.caching_allocator import Layout, layout
 from modelbudget.measure.place import Room
 from modelbudget.measure.pool import measure_one
 from modelbudget.run import Run

@@ -1,5 +1,6 @@
 """What accelerators hold: solved by formulas, and true of the models themselves."""
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -211,3 +212,40 @@ def test_the_pipeline_solves_measures_and_follows_the_file_of_accelerators(make_
     assert stopped.returncode != 0
     assert "accelerators[0].bytes = '16e9': must be a whole number" in stopped.stderr
     assert "Traceback" not in stopped.stderr
+
+
+FITTED = """
+base: gpt-2-124m
+fixed: {n_layer: 1, n_vocab: 64, n_ctx: 16, n_head: 2, d_head: 8}
+grid: {d_model: [16]}
+measure: {quantities: [parameter_bytes, cache_bytes, peak_training_bytes], device: meta}
+fit: [batch]
+"""
+
+
+def test_a_solution_is_measured_once(make_project):
+    """For five devices the last batch that fits and the first that does not, in training and in
+    use. A changed sweep measures what is new of them.
+    """
+    project = make_project()
+
+    def work(text: str) -> list[str]:
+        project.write_sweep("fitted.yaml", text)
+        run = project.snakemake("results/fitted/fit.parquet")
+        assert run.returncode == 0, run.stderr
+        return re.findall(
+            r"\d+ models measured before, \d+ to measure", project.log("fitted", "fit")
+        )
+
+    assert work(FITTED) == ["0 models measured before, 10 to measure"] * 2
+    table = pl.read_parquet(project.folder / "results/fitted/fit.parquet")
+    assert table["confirmed"].to_list() == [True] * 10
+    assert (table["measured"] <= table["memory"]).all()
+    assert (table["measured_beyond"] > table["memory"]).all()
+    assert (
+        work(FITTED.replace("[16]", "[16, 24]")) == ["10 models measured before, 10 to measure"] * 2
+    )
+    both = pl.read_parquet(project.folder / "results/fitted/fit.parquet")
+    assert both["confirmed"].to_list() == [True] * 20
+    same = ["purpose", "device", "value", "bytes", "measured", "measured_beyond"]
+    assert both.filter(point="000001").select(same).equals(table.select(same))

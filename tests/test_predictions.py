@@ -16,6 +16,7 @@ from modelbudget.charts.predicted import predicted_charts
 from modelbudget.errors import InputError
 from modelbudget.predict import formula
 from modelbudget.predictions import frames, groups_of, predicted
+from modelbudget.record import MAX_COUNT
 from modelbudget.sweep import MAX_POINTS
 from modelbudget.terms import total
 
@@ -101,13 +102,18 @@ def outcome(function, asked) -> tuple:
         return None, [line.partition(": ")[2] for line in error.mistakes]
 
 
+def max_of_phases(terms) -> int:
+    return max(term.total for term in terms.values())
+
+
 def in_integers(point, quantities: list[str]) -> dict:
     """A row of predictions as Python's integers give it, point by point."""
     a, r = point.architecture, point.run
     row = dict(point.axes)
     for quantity in quantities:
         terms, holds = formula(type(a), quantity, a, r)
-        row[quantity] = total(terms) if holds else None
+        whole = max_of_phases if quantity.startswith("peak_") else total
+        row[quantity] = whole(terms) if holds else None
         if quantity == "parameters":
             for component, term in terms.items():
                 group = f"parameters.{group_of(component)}"
@@ -271,3 +277,25 @@ def test_charts_are_of_predictions(many):
         assert spec["title"]["text"].startswith("Predicted ")
         assert len(spec["concat"]) == 5
         assert vl_convert.vegalite_to_svg(spec).count("<path") > 10
+
+
+def test_of_the_phases_of_a_peak_the_largest_counts(tmp_path, catalogue):
+    """Together these four are past 64 bits, and no machine ever holds them together."""
+    words, peak = [137 * 10**12], 2_525_184_000_126_013_656
+    said = {
+        "base": "gpt-2-124m",
+        "fixed": {"n_layer": 1, "length": 8},
+        "grid": {"n_vocab": words},
+        "measure": {"quantities": ["peak_training_bytes"]},
+    }
+    (point,) = expand.expand(written(tmp_path, said, "meta"), catalogue).points
+    phases = point.architecture.peak_training_bytes(point.architecture, point.run)
+    assert max(term.total for term in phases.values()) == peak
+    assert total(phases) > MAX_COUNT > peak
+    alone = predicted(expand.read(written(tmp_path, said, "none"), catalogue))
+    assert pl.concat(frames(alone, 1))["peak_training_bytes"].to_list() == [peak]
+    words[0] *= 4
+    for device, function in (("meta", expand.expanded), ("none", predicted)):
+        asked = expand.read(written(tmp_path, said, device), catalogue)
+        with pytest.raises(InputError, match=f"peak_training_bytes = .*past {MAX_COUNT:,}"):
+            function(asked)

@@ -86,7 +86,7 @@ def small(name: str):
     named = named_architecture(CATALOGUE[name])
     fields = named.model_dump()
     sizes = SIZES | {"n_distinct": 1 if fields.get("n_distinct") == 1 else 4}
-    sizes["d_embedding"] = 4 if fields.get("factorised") else 8
+    sizes["d_emb"] = 4
     sizes |= CLUSTERS if fields.get("projected") else dict.fromkeys(CLUSTERS, 8)
     return type(named)(**{k: sizes.get(k, v) if v else v for k, v in fields.items()})
 
@@ -110,9 +110,8 @@ def test_small_instances_use_every_parameter(name):
 
 REFUSED = [
     ("encoder", {"n_layer": 4, "n_distinct": 3}, "n_distinct = 3 does not divide n_layer = 4"),
-    ("encoder", {"d_embedding": 4}, "d_embedding = 4 differs from d_model = 8"),
-    ("encoder", {"factorised": True, "transform": False}, "transform = false"),
-    ("encoder", {"first_norm": False}, "first_norm = false needs norm_first: true"),
+    ("encoder", {"d_emb": 4, "transform": False}, "transform = false"),
+    ("encoder", {"first_norm": False}, "first_norm = false needs norm_placement: pre"),
     ("encoder", {"next_sentence": True}, "next_sentence = true needs pooler: true"),
     ("encoder", {"position": "rotary", "d_head": 3}, "d_head = 3 is odd"),
     ("encoder", {"position": "rotary", "position_offset": 2}, "position_offset = 2 needs"),

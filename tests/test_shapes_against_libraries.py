@@ -81,7 +81,7 @@ def albert(a):
         AlbertConfig(
             **encoder(a),
             hidden_act="gelu",
-            embedding_size=a.d_embedding,
+            embedding_size=a.d_emb,
             num_hidden_groups=a.n_distinct,
             type_vocab_size=a.n_segment,
         )

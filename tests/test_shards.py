@@ -2,6 +2,7 @@
 
 import polars as pl
 import pytest
+import yaml
 from conftest import ROOT
 
 from modelbudget import workflow
@@ -61,3 +62,15 @@ def test_a_device_is_asked_for_where_the_models_are_measured(tmp_path, monkeypat
     with pytest.raises(InputError, match="no CUDA device here"):
         workflow.chosen_sweeps(None)
     assert [one.name for one in workflow.chosen_sweeps(None, here=False)] == ["five"]
+
+
+def test_on_slurm_every_rule_is_a_job_by_itself_or_part_of_one(make_project):
+    """By itself with threads, memory and time of its own; a new rule must be put on one side."""
+    project = make_project()
+    project.write_sweep("five.yaml", SWEEP)
+    rules = set(project.snakemake("--list-rules").stdout.split()) - {"all"}
+    profile = yaml.safe_load((ROOT / "workflow/profiles/slurm/config.yaml").read_text())
+    alone, together = profile["set-threads"].keys(), profile["groups"].keys()
+    assert alone == profile["set-resources"].keys()
+    assert not alone & together
+    assert alone | together == rules

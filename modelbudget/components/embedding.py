@@ -81,16 +81,20 @@ def head(a, width=None):
     return (1 - a.tied) * token(a, width) + a.head_bias * rows(a)
 
 
+def width(a):
+    """Of the rows of a token embedding."""
+    return a.d_emb + (1 - positive(a.d_emb)) * a.d_model
+
+
 def factorised(a) -> dict:
     """Token embedding and head of width d_emb, and projections to d_model and back (Lan et al.
     2020, §3.1; both projections: OPT-350M). Not factorised, both are d_model wide.
     """
-    width = a.d_emb + (1 - positive(a.d_emb)) * a.d_model
     projection = a.d_emb * a.d_model
     return {
-        "embedding.token": token(a, width),
+        "embedding.token": token(a, width(a)),
         "embedding.projection": projection,
-        "head": head(a, width),
+        "head": head(a, width(a)),
         "head.projection": projection,
     }
 
@@ -126,8 +130,7 @@ def saved(a, r) -> dict:
     that their mean is divided by.
     """
     size, n = bytes_of(r.dtype), tokens(r)
-    width = a.d_emb + (1 - positive(a.d_emb)) * a.d_model
-    return saved_by_ends(a, r, width) | {
+    return saved_by_ends(a, r, width(a)) | {
         "embedding.position": int(a.position == "learned") * INDEX * r.length,
         "embedding.projection": size * n * a.d_emb,
         "head.projection": positive(a.d_emb) * size * n * a.d_model,
@@ -146,10 +149,9 @@ def saved_by_ends(a, r, width) -> dict:
 
 def flops(a, r) -> dict:
     """The head is a product even where its matrix is tied; looking a row up is none."""
-    width = a.d_emb + (1 - positive(a.d_emb)) * a.d_model
     projection = 2 * tokens(r) * a.d_emb * a.d_model
     return {
         "embedding.projection": projection,
         "head.projection": projection,
-        "head": 2 * tokens(r) * width * rows(a),
+        "head": 2 * tokens(r) * width(a) * rows(a),
     }

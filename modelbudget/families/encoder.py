@@ -6,15 +6,20 @@ from pydantic import Field, model_validator
 
 from modelbudget.architecture import Count, Depth, Size
 from modelbudget.components import embedding, mlp, multi_head, norm
-from modelbudget.components.embedding import HeadFields, LearnedPositionFields, WordFields
+from modelbudget.components.embedding import (
+    FactorisedFields,
+    HeadFields,
+    LearnedPositionFields,
+)
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
+from modelbudget.operations import positive
 from modelbudget.terms import Terms, part
 
 
 class Encoder(
-    NormFields, MLPFields, MultiHeadFields, LearnedPositionFields, HeadFields, WordFields
+    NormFields, MLPFields, MultiHeadFields, LearnedPositionFields, HeadFields, FactorisedFields
 ):
     """A masked language model: every token looks at all the others.
 
@@ -29,10 +34,8 @@ class Encoder(
     position: Literal["learned", "rotary"] = "learned"
     n_segment: Size = Field(0, description="kinds of segment, each with an embedding")
     embedding_norm: bool = Field(True, description="a norm of the summed embeddings")
-    d_embedding: Count = Field(description="width of the embeddings")
-    factorised: bool = Field(False, description="a matrix leads from d_embedding to d_model")
-    norm_first: bool = Field(
-        False, description="norms stand before attention and MLP, not after the residual sum"
+    norm_placement: Literal["pre", "post"] = Field(
+        "post", description="norms before attention and MLP, or after the residual sum"
     )
     first_norm: bool = Field(True, description="the first layer's attention has its norm")
     final_norm: bool = Field(False, description="a norm after the last layer")
@@ -45,7 +48,7 @@ class Encoder(
     transform: bool = Field(True, description="dense layer and norm before the head")
     transform_bias: bool = Field(True, description="the transform's dense layer adds a bias")
 
-    derived: ClassVar[dict[str, str]] = {"n_distinct": "n_layer", "d_embedding": "d_model"}
+    derived: ClassVar[dict[str, str]] = {"n_distinct": "n_layer"}
 
     @model_validator(mode="after")
     def layers_are_shared_evenly(self) -> Self:
@@ -58,23 +61,20 @@ class Encoder(
 
     @model_validator(mode="after")
     def embeddings_reach_the_stream(self) -> Self:
-        if not self.factorised and self.d_embedding != self.d_model:
+        if self.d_emb and not self.transform:
             raise ValueError(
-                f"d_embedding = {self.d_embedding} differs from d_model = {self.d_model}; "
-                "only factorised: true has a matrix between the two"
-            )
-        if self.factorised and not self.transform:
-            raise ValueError(
-                "transform = false with factorised = true; "
-                "the head is d_embedding wide, and only the transform leads there"
+                f"transform = false with d_emb = {self.d_emb}; "
+                "the head is d_emb wide, and only the transform leads there"
             )
         return self
 
     @model_validator(mode="after")
     def first_layer_is_its_own(self) -> Self:
-        if not self.first_norm and (not self.norm_first or self.n_distinct != self.n_layer):
+        if not self.first_norm and (
+            self.norm_placement != "pre" or self.n_distinct != self.n_layer
+        ):
             raise ValueError(
-                "first_norm = false needs norm_first: true and n_distinct = n_layer; "
+                "first_norm = false needs norm_placement: pre and n_distinct = n_layer; "
                 "the first layer then differs from the others"
             )
         return self
@@ -98,17 +98,18 @@ class Encoder(
         """BERT: Devlin et al. 2019, §3; shared layers and factorised embedding: Lan et al. 2020,
         §3.1; ModernBERT: Warner et al. 2024, §2.1.
         """
-        wide, narrow = norm.parameters(a), norm.parameters(a, a.d_embedding)
-        dense = a.d_model * a.d_embedding + a.transform_bias * a.d_embedding
+        width = embedding.width(a)
+        wide, narrow = norm.parameters(a), norm.parameters(a, width)
+        dense = a.d_model * width + a.transform_bias * width
         return {
             **part(
                 "embedding",
                 {
-                    "token": embedding.token(a, a.d_embedding),
-                    "position": embedding.learned(a, a.d_embedding),
-                    "segment": a.n_segment * a.d_embedding,
+                    "token": embedding.token(a, width),
+                    "position": embedding.learned(a, width),
+                    "segment": a.n_segment * width,
                     "norm": a.embedding_norm * narrow,
-                    "projection": a.factorised * (a.d_embedding + 1) * a.d_model,
+                    "projection": positive(a.d_emb) * (a.d_emb + 1) * a.d_model,
                 },
             ),
             **part("layer.attention", multi_head.parameters(a), a.n_distinct),
@@ -123,7 +124,7 @@ class Encoder(
                     "next_sentence": a.next_sentence * 2 * (a.d_model + 1),
                     "transform.dense": a.transform * dense,
                     "transform.norm": a.transform * narrow,
-                    "head": embedding.head(a, a.d_embedding),
+                    "head": embedding.head(a, width),
                 },
             ),
         }

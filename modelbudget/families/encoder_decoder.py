@@ -28,8 +28,8 @@ class EncoderDecoder(
     )
     n_bucket: Count = Field(32, description="ranges of distances")
     max_distance: Count = Field(128, description="distances from here on share a bucket")
-    norm_first: bool = Field(
-        False, description="norms stand before attention and MLP, not after the residual sum"
+    norm_placement: Literal["pre", "post"] = Field(
+        "post", description="norms before attention and MLP, or after the residual sum"
     )
     embedding_norm: bool = Field(False, description="each stack has a norm of its embeddings")
     final_norm: bool = Field(False, description="each stack has a norm after its last layer")

@@ -12,9 +12,9 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from modelbudget.architecture import Architecture
-from modelbudget.caching_allocator import Layout
 from modelbudget.measure import cuda
 from modelbudget.measure.build import build
+from modelbudget.measure.caching_allocator import Layout
 from modelbudget.measure.train import Values, of_layouts, two_steps
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.run import Run

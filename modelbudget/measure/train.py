@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget import caching_allocator
-from modelbudget.caching_allocator import Layout
+from modelbudget.measure import caching_allocator
+from modelbudget.measure.caching_allocator import Layout
 from modelbudget.measure.count import component_of
 from modelbudget.measure.kernels import kernels
 from modelbudget.measure.optimizer import Optimizer

@@ -15,13 +15,13 @@ class EncoderEmbedding(nn.Module):
 
     def __init__(self, a):
         super().__init__()
-        width = a.d_embedding
+        width = a.d_emb or a.d_model
         rows = a.n_ctx + a.position_offset
         self.token = nn.Embedding(padded(a), width)
         self.position = nn.Embedding(rows, width) if a.position == "learned" else None
         self.segment = nn.Embedding(a.n_segment, width) if a.n_segment else None
         self.norm = make_norm(a, width) if a.embedding_norm else None
-        self.projection = nn.Linear(width, a.d_model) if a.factorised else None
+        self.projection = nn.Linear(width, a.d_model) if a.d_emb else None
         self.offset = a.position_offset
 
     def forward(self, tokens, segments=None):
@@ -44,7 +44,7 @@ class EncoderLayer(nn.Module):
         self.mlp = MLP(a)
         self.norm = nn.ModuleDict({"attention": make_norm(a)} if attention_norm else {})
         self.norm["mlp"] = make_norm(a)
-        self.norm_first = a.norm_first
+        self.norm_first = a.norm_placement == "pre"
 
     def forward(self, x, mask):
         if not self.norm_first:
@@ -60,8 +60,9 @@ class Transform(nn.Module):
 
     def __init__(self, a):
         super().__init__()
-        self.dense = nn.Linear(a.d_model, a.d_embedding, bias=a.transform_bias)
-        self.norm = make_norm(a, a.d_embedding)
+        width = a.d_emb or a.d_model
+        self.dense = nn.Linear(a.d_model, width, bias=a.transform_bias)
+        self.norm = make_norm(a, width)
         self.activation = ACTIVATIONS[a.activation]
 
     def forward(self, x):
@@ -84,7 +85,7 @@ class EncoderModel(nn.Module):
         self.pooler = nn.Linear(a.d_model, a.d_model) if a.pooler else None
         self.next_sentence = nn.Linear(a.d_model, 2) if a.next_sentence else None
         self.transform = Transform(a) if a.transform else None
-        self.head = make_head(a, self.embedding.token, a.d_embedding)
+        self.head = make_head(a, self.embedding.token, a.d_emb or a.d_model)
         self.n_times = a.n_layer // a.n_distinct
         self.window, self.global_every = a.window, a.global_every
 

@@ -26,7 +26,7 @@ class StackLayer(nn.Module):
         self.mlp = MLP(a)
         names = ("attention", "cross", "mlp") if cross else ("attention", "mlp")
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
-        self.norm_first = a.norm_first
+        self.norm_first = a.norm_placement == "pre"
 
     def forward(self, x, mask, memory=None):
         causal = self.cross is not None and mask is None

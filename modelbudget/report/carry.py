@@ -10,8 +10,8 @@ from modelbudget.charts.budget import shared_out, spread
 from modelbudget.readings.signals import EXACT_BELOW
 from modelbudget.report.flow import flow
 from modelbudget.report.general import general_formulas
-from modelbudget.report.numbers import is_peak
 from modelbudget.report.results import SweepResult
+from modelbudget.terms import is_peak
 
 MOST_ROWS = 50_000
 """Rows that all tables of a page have together. What is more is only in the files beside it."""

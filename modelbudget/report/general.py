@@ -7,9 +7,8 @@ import sympy
 
 from modelbudget.families import families
 from modelbudget.readings import symbols
-from modelbudget.report.numbers import is_peak
 from modelbudget.run import Run
-from modelbudget.terms import Term
+from modelbudget.terms import Term, is_peak
 
 
 def general_formulas(points: pl.DataFrame, quantities: list[str]) -> list[dict]:

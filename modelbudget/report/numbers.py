@@ -5,11 +5,7 @@ import polars as pl
 from modelbudget.charts.words import count
 from modelbudget.report import tables
 from modelbudget.report.results import SweepResult
-
-
-def is_peak(quantity: str) -> bool:
-    """Whether its components are phases, of which the largest counts and not the sum."""
-    return quantity.startswith("peak_")
+from modelbudget.terms import is_peak
 
 
 def numbers_section(sweep: SweepResult, carried: dict) -> dict:
@@ -28,8 +24,9 @@ def numbers_section(sweep: SweepResult, carried: dict) -> dict:
 
 def _over_all_points(comparison: pl.DataFrame) -> list[tuple]:
     """Quantity, comparisons, how many agree, and the least and the most that a point holds."""
-    largest = pl.col("quantity").str.starts_with("peak_")
-    of_points = comparison.drop_nulls("quantity").group_by("quantity", "point").agg(
+    comparison = comparison.drop_nulls("quantity")
+    largest = pl.col("quantity").is_in([q for q in comparison["quantity"].unique() if is_peak(q)])
+    of_points = comparison.group_by("quantity", "point").agg(
         compared=pl.col("agrees").count(),
         agree=pl.col("agrees").sum(),
         value=pl.when(largest.first())

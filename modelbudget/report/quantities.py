@@ -6,9 +6,9 @@ from markupsafe import Markup, escape
 from modelbudget.charts.words import UNITS, count
 from modelbudget.compare import NOT_JUDGED
 from modelbudget.report import formulas, tables
-from modelbudget.report.numbers import is_peak
 from modelbudget.report.results import SweepResult
 from modelbudget.sweep import OF_RUN
+from modelbudget.terms import is_peak
 
 TELLING = ("parameters", "saved_bytes", "cache_bytes", "peak_requested_bytes")
 """What makes a point the largest of its sweep: the first of these that was measured."""

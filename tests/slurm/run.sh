@@ -59,31 +59,44 @@ for _ in $(seq 30); do
 done
 sinfo
 
-# The same files in two folders, so that neither run finds what the other has measured.
+# The same files in two folders, so that neither run finds what the other has measured. The models
+# are small enough for the CPU in both: how much memory there is decides where one is measured.
 for folder in here cluster; do
     git ls-files -z | xargs -0 cp --parents -t "$work/$folder"
 done
-sweeps=counting-ladder,named-models
-(cd "$work/here" && snakemake --cores "$cores" --config sweeps=$sweeps shard=6)
+chosen=(sweeps=counting-ladder,hybrid shard=40)
+(cd "$work/here" && snakemake --cores "$cores" --config "${chosen[@]}")
 on_slurm() {
     (cd "$work/cluster" && snakemake --profile workflow/profiles/slurm \
-        --set-threads measure=1 measure_shard=1 witness=1 fit=1 \
-        --default-resources mem_mb=1000 runtime=60 \
+        --set-threads measure="$cores" measure_shard="$cores" \
+        --set-resources measure:mem_mb=3000 measure_shard:mem_mb=3000 \
         --slurm-no-account --slurm-status-command squeue \
         --slurm-init-seconds-before-status-checks 2 --seconds-between-status-checks 2 "$@")
 }
-on_slurm --config sweeps=$sweeps shard=6
+on_slurm --config "${chosen[@]}"
 
-# Slurm ran it: every job ended well, the four shards among them.
-ended=$(squeue --states all --noheader --format "%T %k" | sort)
+# Slurm ran it: every job ended well, and there are five. What measures asks for what it measures
+# with, of both sweeps the rest is one job, and the report another; these ask for what one rule takes.
+asked="%T %C processors %m %k"
+ended=$(squeue --states all --noheader --format "$asked" | sort)
 echo "$ended"
-if grep -v ^COMPLETED <<< "$ended"; then exit 1; fi
-[ "$(grep -c measure_shard <<< "$ended")" = 4 ]
+[ "$(wc -l <<< "$ended")" = 5 ]
+for job in \
+    "$cores processors 3000M .*measure_wildcards_counting-ladder" \
+    "$cores processors 3000M .*measure_shard_wildcards_hybrid_1_2" \
+    "$cores processors 3000M .*measure_shard_wildcards_hybrid_2_2" \
+    "1 processors 4000M .*charts_compare_gather_points_predict" \
+    "1 processors 4000M .*architecture_gpt2_printed_modules_provenance_report"; do
+    grep "^COMPLETED $job" <<< "$ended"
+done
+
+# Models may take a share of what the job asked for, and not of the node.
+grep "what the Slurm job asked for" "$work/cluster/results/counting-ladder/logs/measure.log"
 
 # Times live in provenance.json and in logs; measurements are filed by the job that made them.
 diff -r -x provenance.json -x logs -x measurements "$work"/{here,cluster}/results
 
-# A sweep that names CUDA asks Slurm for a GPU, and this node has none.
+# A sweep that names CUDA asks Slurm for a GPU, and this node has none; what it predicts needs none.
 cat > "$work/cluster/configs/sweeps/gpu.yaml" << END
 title: One GPU
 question: Is it asked for?
@@ -91,6 +104,7 @@ base: gpt-2-124m
 grid: {n_layer: [1]}
 measure: {device: cuda}
 END
+on_slurm --config sweeps=gpu -- results/gpu/predicted.parquet
 if on_slurm --config sweeps=gpu -- results/gpu/measured.parquet > "$work/gpu.log" 2>&1; then
     exit 1
 fi

@@ -1,5 +1,6 @@
 # Needs: a sweep file that asks what fits, and the memory of accelerators. Makes: the largest
-# batch, length or depth that each holds, solved from the formulas and held against measurements.
+# batch, length or depth that each holds, solved from the formulas and held against measurements,
+# which are kept in results/measurements with all others.
 
 
 rule fit:
@@ -23,7 +24,7 @@ rule fit:
         content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
         fields=lambda wildcards: SWEEPS[wildcards.sweep].sweep.fit,
         code=code("fit.py", "components", "families", "measure", "modules"),
-        versions=plan.versions("torch"),
+        versions=versions("torch"),
     message:
         "{wildcards.sweep}: solve for what each accelerator holds, and measure it"
     script:

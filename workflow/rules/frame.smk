@@ -26,7 +26,7 @@ rule frame:
             "report",
             "run.py",
         ),
-        versions=plan.versions("vl-convert-python"),
+        versions=versions("vl-convert-python"),
     message:
         "Write the formulas of all named models for the report to compute"
     script:

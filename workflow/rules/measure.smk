@@ -30,7 +30,7 @@ rule measure:
         shards=1,
         content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
         code=code("measure", "modules"),
-        versions=plan.versions("torch", "transformers"),
+        versions=versions("torch", "transformers"),
         last_failure=lambda wildcards: plan.last_failure(wildcards.sweep),
     message:
         "{wildcards.sweep}: instantiate and count every model"

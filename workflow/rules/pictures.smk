@@ -21,7 +21,7 @@ rule pictures:
     threads: 1
     params:
         code=code("charts/files.py"),
-        versions=plan.versions("vl-convert-python"),
+        versions=versions("vl-convert-python"),
     message:
         "{wildcards.sweep}: draw its charts"
     script:
@@ -67,7 +67,7 @@ rule headline:
     threads: 1
     params:
         code=code("charts", "report/results.py"),
-        versions=plan.versions("vl-convert-python"),
+        versions=versions("vl-convert-python"),
     message:
         "Draw the model at the head of the report"
     script:

@@ -1,0 +1,102 @@
+"""How much memory there is to take, and whose word that is: the machine's, a container's or a
+job's, the shell's.
+"""
+
+import os
+import resource
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Bytes allowed in all, and those of them that nothing holds yet."""
+
+    name: str
+    total: int
+    free: int
+    shared: bool = True
+    """Whether all processes together stay within it, or each has its own."""
+
+    def for_each(self, n_processes: int) -> int:
+        """Bytes that so many processes at once may each take."""
+        return self.free // n_processes if self.shared else self.free
+
+
+def limits(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> list[Limit]:
+    """All that this process has to keep to. `root` holds `proc` and `sys`."""
+    memory = psutil.virtual_memory()
+    machine = Limit("this machine's memory", memory.total, memory.available)
+    return [machine, *control_groups(root), *address_space(), *slurm_job(environ)]
+
+
+def control_groups(root: Path) -> Iterator[Limit]:
+    """The limits of the control group that this process is in, and of those around it: of a
+    container, a service or a job (cgroups(7); https://docs.kernel.org/admin-guide/cgroup-v2.html,
+    "Memory Interface Files", and cgroup-v1/memory.html).
+
+    Files that were read and are not in use are given back when memory is short, so they count as
+    free.
+    """
+    ours = root / "proc/self/cgroup"
+    for line in ours.read_text().splitlines() if ours.exists() else ():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            folder, names = "", ("memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            folder = "memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        # A container sees its own group at the top, perhaps under a path that only its host has.
+        inside = root / "sys/fs/cgroup" / folder / path.strip("/")
+        yield from (_group(group, *names) for group in _with_limit(inside, root, names[0]))
+
+
+def _with_limit(inside: Path, root: Path, name: str) -> Iterator[Path]:
+    for group in (inside, *inside.parents):
+        if group == root:
+            return
+        if (group / name).exists() and (group / name).read_text().strip() != "max":
+            yield group
+
+
+def _group(group: Path, limit: str, usage: str, cached: str) -> Limit:
+    total, used = (int((group / name).read_text()) for name in (limit, usage))
+    told = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    free = max(0, total - used + int(told[cached]))
+    return Limit(f"the container's or job's limit (cgroup {limit})", total, free)
+
+
+def address_space() -> Iterator[Limit]:
+    """What the shell, or a queue that hands on its limits, allows each process (getrlimit(2))."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if allowed != resource.RLIM_INFINITY:
+        free = max(0, allowed - psutil.Process().memory_info().vms)
+        yield Limit("the address space of a process (ulimit -v)", allowed, free, shared=False)
+
+
+def slurm_job(environ: Mapping[str, str]) -> Iterator[Limit]:
+    """What a job of Slurm has asked for on this node (sbatch(1), "Output environment variables").
+    Where no control group holds it to that, Slurm ends it later or others run out of memory.
+    """
+    if job := environ.get("SLURM_JOB_ID"):
+        every = (one.info for one in psutil.process_iter(["environ", "memory_info"]))
+        ours = [one for one in every if (one["environ"] or {}).get("SLURM_JOB_ID") == job]
+        # Steps that Snakemake starts are not told; the script of the job, which started them, is.
+        of_others = max((_asked(one["environ"]) for one in ours), default=0)
+        if total := _asked(environ) or of_others:
+            held = sum(one["memory_info"].rss for one in ours)
+            yield Limit("what the Slurm job asked for (--mem)", total, max(0, total - held))
+
+
+def _asked(environ: Mapping[str, str]) -> int:
+    """Bytes; 0 for the whole node, and where it does not say."""
+    of_node, of_cpu, cpus = (
+        int(environ.get(name, 0))
+        for name in ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE")
+    )
+    return (of_node or of_cpu * cpus) * 2**20

@@ -1,0 +1,204 @@
+"""Memory is what the tightest limit leaves: the machine's, a container's, a job's, the shell's."""
+
+import os
+import resource
+import subprocess
+import sys
+
+import polars as pl
+import psutil
+import pytest
+
+from modelbudget.measure.limits import Limit, control_groups, limits, slurm_job
+from modelbudget.measure.place import room
+
+MB, GB = 10**6, 10**9
+NO_LIMIT = 9_223_372_036_854_771_712
+"""What version 1 of the control groups says where there is none."""
+
+
+def tree(root, mine: str, groups: dict[str, dict[str, int | str]]):
+    """A machine whose files tell of these groups."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(mine)
+    for folder, files in groups.items():
+        group = root / "sys/fs/cgroup" / folder
+        group.mkdir(parents=True, exist_ok=True)
+        for name, value in files.items():
+            (group / name).write_text(f"{value}\n")
+    return root
+
+
+def second(limit: int | str, used: int, cached: int = 0) -> dict[str, int | str]:
+    stat = f"anon 5\nfile 7\ninactive_file {cached}\nactive_file 11"
+    return {"memory.max": limit, "memory.current": used, "memory.stat": stat}
+
+
+def first(limit: int, used: int, cached: int = 0) -> dict[str, int | str]:
+    stat = f"cache 5\ninactive_file 3\ntotal_inactive_file {cached}"
+    return {
+        "memory.limit_in_bytes": limit, "memory.usage_in_bytes": used, "memory.stat": stat,
+    }  # fmt: skip
+
+
+OF_A_JOB = "0::/system.slice/slurmstepd.scope/job_7/step_0\n"
+OF_DOCKER = "12:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n0::/docker/abc\n"
+MACHINES = {
+    "second version, no limit anywhere": (
+        OF_A_JOB,
+        {"system.slice": second("max", 9), "system.slice/slurmstepd.scope/job_7": second("max", 5)},
+        None,
+    ),
+    "the job around the step is tighter": (
+        OF_A_JOB,
+        {
+            "system.slice": second(64 * GB, 8 * GB),
+            "system.slice/slurmstepd.scope/job_7": second(4 * GB, 1 * GB),
+            "system.slice/slurmstepd.scope/job_7/step_0": second("max", 1 * GB),
+        },
+        (4 * GB, 3 * GB),
+    ),
+    "others in the group around have taken more": (
+        OF_A_JOB,
+        {
+            "system.slice": second(64 * GB, 63 * GB),
+            "system.slice/slurmstepd.scope/job_7": second(4 * GB, 1 * GB),
+        },
+        (64 * GB, 1 * GB),
+    ),
+    "files that were read give way": (
+        "0::/\n", {"": second(4 * GB, 3 * GB, cached=2 * GB)}, (4 * GB, 3 * GB),
+    ),
+    "more is taken than allowed": ("0::/\n", {"": second(4 * GB, 5 * GB)}, (4 * GB, 0)),
+    "a container that sees its own group at the top": (
+        OF_DOCKER, {"memory": first(2 * GB, 1 * GB, cached=500 * MB)}, (2 * GB, 1500 * MB),
+    ),
+    "a container that sees its host's groups": (
+        OF_DOCKER,
+        {"memory": first(NO_LIMIT, 30 * GB), "memory/docker/abc": first(2 * GB, 1 * GB)},
+        (2 * GB, 1 * GB),
+    ),
+    "first version beside the second": (
+        "4:memory:/a\n0::/b\n",
+        {"unified/b": {"cgroup.procs": 1}, "memory/a": first(2 * GB, 1 * GB)},
+        (2 * GB, 1 * GB),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_the_tightest_of_the_control_groups(name, tmp_path):
+    mine, groups, expected = MACHINES[name]
+    found = list(control_groups(tree(tmp_path, mine, groups)))
+    if expected is None:
+        assert found == []
+    else:
+        tightest = min(found, key=lambda limit: limit.free)
+        assert (tightest.total, tightest.free) == expected
+        assert tightest.shared
+        assert tightest.name.startswith("the container's or job's limit (cgroup memory.")
+
+
+def test_a_system_without_control_groups(tmp_path):
+    assert list(control_groups(tmp_path)) == []
+
+
+def test_all_limits_are_looked_at(tmp_path):
+    container = tree(tmp_path, "0::/\n", {"": second(4 * GB, 1 * GB)})
+    machine, group, job = limits(container, {"SLURM_MEM_PER_NODE": "9", "SLURM_JOB_ID": "none"})
+    assert machine.total == psutil.virtual_memory().total
+    assert (group.total, job.total) == (4 * GB, 9 * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("given", "total"),
+    [
+        ({}, None),
+        ({"SLURM_MEM_PER_NODE": "0"}, None),  # all of the node
+        ({"SLURM_MEM_PER_NODE": "3000", "SLURM_CPUS_ON_NODE": "2"}, 3000 * 2**20),
+        ({"SLURM_MEM_PER_CPU": "1500", "SLURM_CPUS_ON_NODE": "4"}, 6000 * 2**20),
+    ],
+)
+def test_what_a_job_of_slurm_asked_for(given, total):
+    found = list(slurm_job(given | {"SLURM_JOB_ID": "no such job"}))
+    name = "what the Slurm job asked for (--mem)"
+    assert found == ([] if total is None else [Limit(name, total, total)])
+
+
+@pytest.fixture
+def job():
+    """A process of a job, which holds 200 MB and was told what the job has asked for."""
+    held = "held = bytearray(200_000_000); print(len(held), flush=True); input()"
+    of_job = {"SLURM_JOB_ID": "of this test", "SLURM_MEM_PER_NODE": "1000"}
+    child = subprocess.Popen(
+        [sys.executable, "-c", held],
+        env=os.environ | of_job,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout.readline() == b"200000000\n"
+    yield of_job["SLURM_JOB_ID"]
+    child.communicate(b"\n")
+
+
+def test_what_the_processes_of_a_job_hold_is_not_free(job):
+    (first,) = slurm_job({"SLURM_MEM_PER_NODE": "500", "SLURM_JOB_ID": job})
+    (full,) = slurm_job({"SLURM_MEM_PER_NODE": "100", "SLURM_JOB_ID": job})
+    assert 200 * MB < first.total - first.free < 300 * MB
+    assert (full.total, full.free) == (100 * 2**20, 0)
+
+
+def test_a_step_that_was_not_told_asks_its_job(job):
+    (found,) = slurm_job({"SLURM_JOB_ID": job})
+    assert found.total == 1000 * 2**20
+
+
+def test_all_processes_share_a_limit_or_each_has_its_own(monkeypatch):
+    shared = Limit("a job", 9 * GB, 8 * GB)
+    own = Limit("a process", 9 * GB, 6 * GB, shared=False)
+    monkeypatch.setattr("modelbudget.measure.place.limits", lambda: [shared, own])
+    alone, of_four = room(0.5, 1), room(0.5, 4)
+    assert (alone.cpu, alone.limit) == (3 * GB, "a process")
+    assert (of_four.cpu, of_four.limit) == (1 * GB, "a job")
+
+
+ALLOWED, SHARE = 6 * GB, 0.02
+"""Of all the addresses that a process may take 120 MB; less than 110 of those that are left when
+torch is there.
+"""
+WIDTHS = {"small": 8, "fits no longer": 2650, "could never fit": 2800}
+"""Models of 1 kB, 112 MB and 125 MB."""
+
+
+def run_with_few_addresses(project, device: str, *labels: str) -> subprocess.CompletedProcess:
+    points = "\n".join(f"  - {{label: {label}, d_model: {WIDTHS[label]}}}" for label in labels)
+    project.write_sweep(
+        "few.yaml",
+        "base: gpt-2-124m\nfixed: {n_vocab: 4, n_ctx: 4, n_head: 1, n_layer: 1, d_ff: 1}\n"
+        f"points:\n{points}\nmeasure: {{device: {device}, memory_share: {SHARE}}}\n",
+    )
+    return project.snakemake(
+        "results/few/comparison.parquet",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (ALLOWED, ALLOWED)),
+    )
+
+
+def test_auto_keeps_to_the_addresses_of_a_process(make_project):
+    project = make_project()
+    run = run_with_few_addresses(project, "auto", "small", "fits no longer")
+    assert run.returncode == 0, run.stderr
+    found = pl.read_parquet(project.folder / "results/few/comparison.parquet")
+    methods = dict(found.select("label", "method").unique().rows())
+    assert methods == {"small": "cpu", "fits no longer": "meta"}
+
+
+def test_what_needs_more_addresses_is_refused_and_told_why(make_project):
+    project = make_project()
+    run = run_with_few_addresses(project, "cpu", "small", "fits no longer")
+    assert run.returncode == 0, run.stderr
+    assert "may be used of the address space of a process (ulimit -v)" in project.log(
+        "few", "measure"
+    )
+    run = run_with_few_addresses(project, "cpu", "small", "could never fit")
+    assert run.returncode == 1
+    assert "2% of the address space of a process (ulimit -v) is 120,000,000" in run.stderr
