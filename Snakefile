@@ -6,6 +6,8 @@
 #
 # Every mistake in a sweep file is reported here, before any job starts.
 
+import atexit
+import gc
 import json
 import sys
 from pathlib import Path
@@ -25,6 +27,10 @@ try:
     SHARDS = plan.shards(SWEEPS, config.get("shard"))
 except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
+
+# Nobody needs to look for garbage among ten thousand points, least of all when everything is done.
+gc.freeze()
+atexit.register(gc.freeze)
 
 
 report: "workflow/report/workflow.rst"
