@@ -3,6 +3,7 @@
 import pytest
 import torch
 from built import module_trees
+from playwright.sync_api import expect
 from test_report import result
 from torch import nn
 
@@ -192,7 +193,7 @@ def test_a_row_of_the_table_leads_to_its_tree(swept):
     tab.wait_for_selector("table.numbers tbody tr")
     assert tab.locator("table.numbers th a").count() == 6
     tab.click("table.numbers tr:nth-child(6) th a")
-    tab.wait_for_function("document.querySelector('[name=point]').value === '000006'")
+    expect(tab.locator("[name=point]")).to_have_value("000006")
     assert tab.locator(SWEPT).is_visible()
     assert tab.said == []
 
