@@ -2,9 +2,12 @@
 #
 #   configs/sweeps/*.yaml → points → predicted, measured → comparison → charts → report.html
 #                         → predictions alone → charts ↗
+#                                              all charts → pictures
 #
 # Every mistake in a sweep file is reported here, before any job starts.
 
+import atexit
+import gc
 import json
 import sys
 from pathlib import Path
@@ -25,6 +28,10 @@ try:
 except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
 
+# Nobody needs to look for garbage among ten thousand points, least of all when everything is done.
+gc.freeze()
+atexit.register(gc.freeze)
+
 
 report: "workflow/report/workflow.rst"
 
@@ -43,8 +50,10 @@ include: "workflow/rules/fit.smk"
 include: "workflow/rules/zoo.smk"
 include: "workflow/rules/gpt2.smk"
 include: "workflow/rules/architecture.smk"
+include: "workflow/rules/frame.smk"
 include: "workflow/rules/provenance.smk"
 include: "workflow/rules/charts.smk"
+include: "workflow/rules/pictures.smk"
 include: "workflow/rules/report.smk"
 
 
@@ -52,6 +61,8 @@ rule all:
     default_target: True
     input:
         "results/report.html",
+        "results/headline.charts",
+        expand("results/{sweep}/charts", sweep=[*SWEEPS, *PREDICTED]),
         expand(
             "results/{sweep}/witness.parquet",
             sweep=[name for name in SWEEPS if plan.has_witness(SWEEPS[name])],

@@ -3,12 +3,14 @@
     python benchmarks/scale.py [cores] [points …]
 
 GPT-2, Llama and PaLM shapes of 2 to 118 layers, every one instantiated, counted and compared. Each
-run is from scratch in a copy of the project. `measuring` is the pool at work; everything else
-(start-up, the plan, files, charts, the page) is what is left of the wall's time.
+run is from scratch in a copy of the project. `measuring` is the time of the pool, beside which
+jobs run that wait for no measurement; the rest is what is left of the wall's time: start-up, the
+plan, tables, charts, the page. `CPU` is what all processes together have used.
 """
 
 import json
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -36,13 +38,13 @@ STEPS = {100: (3, 2), 1_000: (7, 8), 10_000: (31, 18)}
 
 
 def main(cores: str = "8", *sizes: str) -> None:
-    print("models   wall  measuring  the rest  models/s  report")
+    print("models   wall  measuring  the rest         CPU  models/s  report")
     for size in map(int, sizes or STEPS):
         n_layer, d_model = STEPS[size]
         text = SWEEP.format(n=18 * n_layer * d_model, n_layer=n_layer, d_model=d_model)
         with tempfile.TemporaryDirectory() as scratch:
             project = copy_of_project(Path(scratch), {"scale.yaml": text})
-            began = time.perf_counter()
+            began, used = time.perf_counter(), cpu()
             subprocess.run(
                 [sys.executable, "-m", "snakemake", "--cores", cores, "--quiet", "all"],
                 cwd=project,
@@ -51,17 +53,24 @@ def main(cores: str = "8", *sizes: str) -> None:
                 stderr=subprocess.DEVNULL,
             )
             wall = time.perf_counter() - began
-            tell(project / "results", wall)
+            tell(project / "results", wall, cpu() - used)
 
 
-def tell(results: Path, wall: float) -> None:
+def cpu() -> float:
+    """Seconds of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def tell(results: Path, wall: float, used: float) -> None:
     verdict = json.loads((results / "verdict.json").read_text())["line"]
     models = json.loads((results / "scale" / "sweep.json").read_text())["points"]
     inside = measuring((results / "scale" / "logs" / "measure.log").read_text())
     size = (results / "report.html").stat().st_size / 1e6
     print(
         f"{models:6,} {wall:5.1f} s {inside:8.1f} s {wall - inside:5.1f} s "
-        f"({(wall - inside) / wall:.0%}) {models / wall:5.0f}   {size:.2f} MB; {verdict}"
+        f"({(wall - inside) / wall:.0%}) {used:5.1f} s {models / wall:5.0f}   "
+        f"{size:.2f} MB; {verdict}"
     )
 
 

@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from modelbudget.architecture import MAX_COUNT, Architecture
+from modelbudget.architecture import Architecture
 from modelbudget.catalogue import Base, Catalogue, configured_base
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expressions import Expression
 from modelbudget.files import load_yaml
 from modelbudget.huggingface.translate import keys_by_field
 from modelbudget.mistakes import describe, show
+from modelbudget.overflow import check_totals, may_overflow
 from modelbudget.record import Record
 from modelbudget.run import Run, cannot_remember, mistakes_together
 from modelbudget.sweep import (
@@ -33,7 +34,7 @@ from modelbudget.sweep import (
     Sweep,
     Value,
 )
-from modelbudget.terms import of_model, total
+from modelbudget.terms import total
 
 NAMES_OF_A_POINT = ("base", "label")
 FIELDS_OF_RUN = Run.model_fields.keys()
@@ -299,7 +300,7 @@ def _points(
 ) -> tuple[list[Point], int]:
     grid = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
     chosen = itertools.chain(grid if axes else (), given)
-    points, dropped = [], 0
+    found, dropped = [], 0
     for number, settings in enumerate(chosen, start=1):
         try:
             point = point_at(number, settings, sweep, bases)
@@ -310,8 +311,21 @@ def _points(
         if point is None:
             dropped += 1
         else:
-            points.append(point)
-    return points, dropped
+            found.append((settings, point))
+    _check_all_totals(found, sweep.measure.quantities, mistakes)
+    return [point for _, point in found], dropped
+
+
+def _check_all_totals(
+    found: list[tuple[dict, Point]], quantities: list[str], mistakes: Mistakes
+) -> None:
+    """Each point by itself only where bounds do not tell that all are small enough."""
+    if may_overflow([(point.architecture, point.run) for _, point in found], quantities):
+        for settings, point in found:
+            try:
+                check_totals(point.architecture, point.run, quantities)
+            except ValueError as error:
+                mistakes.add(str(error), where(settings))
 
 
 def where(settings: dict[str, Value]) -> str:
@@ -333,7 +347,6 @@ def point_at(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) 
     of_model = {name: value for name, value in values.items() if name not in of_run}
     architecture, run = _record(base.family, of_model), _record(Run, of_run)
     check_run(architecture, run, sweep)
-    check_totals(architecture, run, sweep)
     return Point(f"{number:06}", str(label), base.name, axes, architecture, base.transformers, run)
 
 
@@ -378,13 +391,15 @@ def settled(
         for name, text in (family.derivations() | Run.derived | base.derive | derive).items()
         if name not in values
     }
-    defaults = {
-        name: field.default
-        for name, field in (family.model_fields | Run.model_fields).items()
-        if not field.is_required() and name not in rules
-    }
+    defaults = {name: value for name, value in _defaults(family).items() if name not in rules}
     order = _order(tuple(sorted(rules.items())))
     return defaults | values, {name: expression_of(rules[name]) for name in order}
+
+
+@cache
+def _defaults(family: type[Architecture]) -> dict[str, Value]:
+    fields = family.model_fields | Run.model_fields
+    return {name: field.default for name, field in fields.items() if not field.is_required()}
 
 
 @cache
@@ -399,7 +414,7 @@ def _order(rules: tuple[tuple[str, str], ...]) -> list[str]:
 
 def whole(name: str, value):
     """A derived value as a record holds it. Raises ValueError."""
-    if not isinstance(value, Fraction):
+    if type(value) is not Fraction:  # isinstance would ask its abstract base class, for all sizes
         return value
     if value.denominator != 1:
         raise ValueError(
@@ -423,11 +438,6 @@ def named_architecture(base: Base) -> Architecture:
     return _record(base.family, fields)
 
 
-def predicted_bytes(architecture: Architecture, run: Run) -> int:
-    """What the parameters of one model should take, to see beforehand whether it fits."""
-    return total(architecture.parameter_bytes(architecture, run))
-
-
 def predicted_peak(architecture: Architecture, run: Run, quantities: list[str]) -> int:
     """What one model should take at most while it is measured; its parameters alone, where nothing
     runs or no formula knows.
@@ -436,7 +446,7 @@ def predicted_peak(architecture: Architecture, run: Run, quantities: list[str]) 
     if steps and architecture.covered("peak_training_bytes", architecture, run):
         phases = architecture.peak_training_bytes(architecture, run)
         return max(term.total for term in phases.values())
-    return predicted_bytes(architecture, run)
+    return total(architecture.parameter_bytes(architecture, run))
 
 
 def check_run(architecture: Architecture, run: Run, sweep: Sweep) -> None:
@@ -461,22 +471,3 @@ def check_run(architecture: Architecture, run: Run, sweep: Sweep) -> None:
     of_gpu = [q for q in asked if q in OF_ALLOCATOR - {"peak_requested_bytes"}]
     if of_gpu and run.kernels != "gpu":
         raise ValueError(f"kernels = {run.kernels!r}: {of_gpu[0]} is of a GPU; allowed: gpu")
-
-
-def check_totals(architecture: Architecture, run: Run, sweep: Sweep) -> None:
-    """Nothing that a table could not hold. Raises ValueError."""
-    n_bytes = predicted_bytes(architecture, run)
-    if n_bytes > MAX_COUNT:
-        raise ValueError(
-            f"{n_bytes:,} bytes of parameters in {run.dtype}: past {MAX_COUNT:,}, "
-            "the largest 64-bit integer"
-        )
-    asked = [q for q in sweep.measure.quantities if q in OF_RUN]
-    for quantity in (q for q in asked if hasattr(architecture, q)):
-        if architecture.covered(quantity, architecture, run):
-            value = of_model(quantity, getattr(architecture, quantity)(architecture, run))
-            if value > MAX_COUNT:
-                raise ValueError(
-                    f"{quantity} = {value:,}: past {MAX_COUNT:,}, the largest 64-bit integer; "
-                    "choose a smaller batch or length"
-                )

@@ -29,6 +29,7 @@ from modelbudget.expand import (
 )
 from modelbudget.expressions import Expression
 from modelbudget.mistakes import describe
+from modelbudget.overflow import check_totals
 from modelbudget.predict import formula
 from modelbudget.readings import columns, intervals
 from modelbudget.record import MAX_COUNT, Record
@@ -356,7 +357,7 @@ class Grid:
             yield found | dict(zip(words, chosen, strict=True))
 
     def _formulas_of_asked(self, namespace, values: dict) -> Iterator[tuple]:
-        """Each quantity that `expand.check_totals` holds against the largest integer."""
+        """Each quantity that `overflow.check_totals` holds against the largest integer."""
         asked = list(dict.fromkeys(["parameter_bytes", *self.sweep.measure.quantities]))
         formulas = self.formulas(namespace, values, asked)
         return ((quantity, *found) for quantity, found in zip(asked, formulas, strict=True))
@@ -405,7 +406,8 @@ class Grid:
     def _refusal(self, row: int) -> list[str]:
         """What one combination is refused with when it is made a point."""
         try:
-            point_at(0, self.settings(row), self.sweep, {self.name: self.base})
+            point = point_at(0, self.settings(row), self.sweep, {self.name: self.base})
+            check_totals(point.architecture, point.run, self.sweep.measure.quantities)
         except ValueError as error:
             return str(error).splitlines()
         return []

@@ -1,5 +1,6 @@
 """What made these results: what may differ between two runs stands here and only here."""
 
+import ctypes
 import importlib.metadata
 import json
 import os
@@ -57,6 +58,10 @@ def _commit() -> str:
 
 
 def _cuda() -> str | None:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None  # without a driver torch finds none either, after a second of import
     import torch
 
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from functools import cache
 from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -39,16 +40,19 @@ class Record(BaseModel):
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
 
     @classmethod
+    @cache
     def sizes(cls) -> list[str]:
         """The fields that are numbers: sizes, and switches (yes is 1, no is 0)."""
         return [name for name, field in cls.model_fields.items() if field.annotation in (int, bool)]
 
     @classmethod
+    @cache
     def words(cls) -> list[str]:
         """The fields that hold a word, like `norm: rmsnorm`."""
         return [name for name in cls.model_fields if name not in cls.sizes()]
 
     @classmethod
+    @cache
     def derivations(cls) -> dict[str, str]:
         """`derived` of this record and of all the parts that it is made of."""
         return {
@@ -59,5 +63,10 @@ class Record(BaseModel):
 
     def digest(self) -> str:
         """Names the record by its content: equal records, equal digests."""
-        content = json.dumps([self.name(), self.model_dump()], sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
+        return _digest(self)
+
+
+@cache  # a sweep has one run for thousands of points, and asks for digests again and again
+def _digest(record: Record) -> str:
+    content = json.dumps([record.name(), record.model_dump()], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]

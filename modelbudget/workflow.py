@@ -25,7 +25,7 @@ ON_PAPER = 10_000
 """Parameters of the largest model that is still counted by hand."""
 
 TAKEN = {
-    "architecture", "gpt-2-ledger", "headline", "logs", "measurements", "provenance",
+    "architecture", "frame", "gpt-2-ledger", "headline", "logs", "measurements", "provenance",
     "tying-surgery", "verdict", "what-if", "witnesses",
 }  # fmt: skip
 """Folders of results/ and anchors of the report that are not sweeps."""

@@ -1,37 +1,39 @@
-import gc
 import json
 from pathlib import Path
+
+from modelbudget.jobs import give_way, start_log
+
+start_log(snakemake)
+give_way()
 
 import torch
 
 from modelbudget.catalogue import Catalogue
 from modelbudget.expand import expand, named_architecture
 from modelbudget.files import replacing
-from modelbudget.jobs import start_log
 from modelbudget.measure.tree import tree
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.report.inside import chosen
+from modelbudget.report.chosen import chosen
 from modelbudget.workflow import MODELS
 
-start_log(snakemake)
-gc.freeze()  # looking for garbage among all that is imported takes longer than building a model
 catalogue = Catalogue(MODELS)
 named = {name: named_architecture(catalogue[name]) for name in snakemake.params.models}
 expanded = [expand(Path(sweep), catalogue) for sweep in snakemake.input.sweeps]
-swept = chosen({sweep.name: [p.architecture for p in sweep.points] for sweep in expanded})
-
-
-def built(architecture) -> dict:
-    with torch.device("meta"), uninitialised():
-        return tree(architecture.build())
-
-
-trees = [
-    {"model": name, "label": catalogue[name].label, "tree": built(architecture)}
-    for name, architecture in named.items()
-]
+models = {sweep.name: [point.architecture for point in sweep.points] for sweep in expanded}
+with torch.device("meta"), uninitialised():
+    trees = [
+        {"model": name, "label": catalogue[name].label, "tree": tree(architecture.build())}
+        for name, architecture in named.items()
+    ]
+    swept = {digest: tree(architecture.build()) for digest, architecture in chosen(models).items()}
+    printed = {
+        architecture.digest(): repr(architecture.build())
+        for sweep in snakemake.params.printed
+        for architecture in models[sweep]
+    }
 with replacing(snakemake.output.trees) as path:
     path.write_text(json.dumps(trees, indent=1), encoding="utf-8")
 with replacing(snakemake.output.swept) as path:
-    found = {digest: built(architecture) for digest, architecture in swept.items()}
-    path.write_text(json.dumps(found), encoding="utf-8")
+    path.write_text(json.dumps(swept), encoding="utf-8")
+with replacing(snakemake.output.modules) as path:
+    path.write_text(json.dumps(printed, indent=1), encoding="utf-8")

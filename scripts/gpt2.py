@@ -1,3 +1,8 @@
+from modelbudget.jobs import give_way, start_log
+
+start_log(snakemake)
+give_way()
+
 import polars as pl
 
 from modelbudget.catalogue import Catalogue
@@ -5,10 +10,8 @@ from modelbudget.expand import named_architecture
 from modelbudget.files import replacing
 from modelbudget.huggingface.ledger import ledger
 from modelbudget.huggingface.surgery import surgery
-from modelbudget.jobs import start_log
 from modelbudget.workflow import MODELS
 
-start_log(snakemake)
 catalogue = Catalogue(MODELS)
 sizes = ("gpt-2-124m", "gpt-2-355m", "gpt-2-774m", "gpt-2-1558m")
 models = {catalogue[name].label: named_architecture(catalogue[name]) for name in sizes}

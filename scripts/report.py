@@ -5,12 +5,12 @@ from pathlib import Path
 import polars as pl
 
 from modelbudget.catalogue import Catalogue
-from modelbudget.charts.files import load, save
-from modelbudget.charts.headline import headline
-from modelbudget.files import replacing, replacing_folder
+from modelbudget.charts.files import load
+from modelbudget.files import replacing
 from modelbudget.jobs import start_log
+from modelbudget.report.frame import Frame
 from modelbudget.report.page import render
-from modelbudget.report.results import PredictedResult, Results, SweepResult, opening, ordered
+from modelbudget.report.results import PredictedResult, Results, SweepResult
 from modelbudget.report.verdict import line, verdicts
 from modelbudget.workflow import MODELS
 
@@ -49,12 +49,12 @@ results = Results(
         )
     ],
 )
-with replacing_folder(snakemake.output.headline) as folder:
-    chosen = opening(ordered(sweeps))
-    if chosen is not None:
-        save(headline(chosen[1]), folder / "headline")
+frame = Frame(
+    json.loads(Path(snakemake.input.explorer).read_text(encoding="utf-8")),
+    Path(snakemake.input.vega).read_text(encoding="utf-8"),
+)
 with replacing(snakemake.output.html) as path:
-    path.write_text(render(results, Catalogue(MODELS)), encoding="utf-8")
+    path.write_text(render(results, Catalogue(MODELS), frame), encoding="utf-8")
 found = verdicts(results)
 logging.info("verdict: %s", line(found))
 with replacing(snakemake.output.verdict) as path:

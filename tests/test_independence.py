@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from ctypes.util import find_library
 
 from conftest import ROOT
 
@@ -34,3 +35,8 @@ def test_modules_and_measurement_never_import_a_formula():
 def test_reading_a_sweep_needs_no_heavy_library():
     loaded = imported_by("import modelbudget.workflow")
     assert not loaded & {"torch", "polars", "pandas", "altair", "sympy", "transformers"}
+
+
+def test_noting_versions_asks_torch_only_where_a_driver_is():
+    loaded = imported_by("from modelbudget.provenance import provenance; provenance()")
+    assert ("torch" in loaded) == bool(find_library("cuda"))

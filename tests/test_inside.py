@@ -3,12 +3,13 @@
 import pytest
 import torch
 from built import module_trees
+from playwright.sync_api import expect
 from test_report import result
 from torch import nn
 
 from modelbudget.expand import named_architecture
 from modelbudget.measure.tree import tree
-from modelbudget.report import inside
+from modelbudget.report import chosen
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
 from modelbudget.terms import total
@@ -156,7 +157,7 @@ GRID = "base: gpt-2-124m\ngrid: {n_layer: [2, 3], tied: [true, false], length: [
 def swept(open_page, trees, catalogue, sweep, tmp_path):
     """A page that knows the trees of three of its sweep's four models."""
     architectures = [point.architecture for point in sweep(GRID).points]
-    models = list(inside.chosen({"sweep": architectures}).items())
+    models = list(chosen.chosen({"sweep": architectures}).items())
     assert len(models) == 4
     with torch.device("meta"):
         found = {digest: tree(architecture.build()) for digest, architecture in models[:3]}
@@ -192,23 +193,23 @@ def test_a_row_of_the_table_leads_to_its_tree(swept):
     tab.wait_for_selector("table.numbers tbody tr")
     assert tab.locator("table.numbers th a").count() == 6
     tab.click("table.numbers tr:nth-child(6) th a")
-    tab.wait_for_function("document.querySelector('[name=point]').value === '000006'")
+    expect(tab.locator("[name=point]")).to_have_value("000006")
     assert tab.locator(SWEPT).is_visible()
     assert tab.said == []
 
 
 def test_many_models_are_chosen_evenly(catalogue, monkeypatch):
-    monkeypatch.setattr(inside, "MOST_TREES", 7)
+    monkeypatch.setattr(chosen, "MOST_TREES", 7)
     gpt_2 = named_architecture(catalogue["gpt-2-124m"])
     deep = [gpt_2.model_copy(update={"n_layer": n}) for n in range(1, 101)]
-    found = inside.chosen({"small": [gpt_2] * 9, "large": deep})
+    found = chosen.chosen({"small": [gpt_2] * 9, "large": deep})
     assert [a.n_layer for a in found.values()] == [12, 1, 21, 41, 60, 80, 100]
 
 
 def test_of_a_large_sweep_only_a_few_models_are_built_again(catalogue, monkeypatch):
-    monkeypatch.setattr(inside, "LARGE", 4)
-    monkeypatch.setattr(inside, "FEW", 3)
+    monkeypatch.setattr(chosen, "LARGE", 4)
+    monkeypatch.setattr(chosen, "FEW", 3)
     gpt_2 = named_architecture(catalogue["gpt-2-124m"])
     deep = [gpt_2.model_copy(update={"n_layer": n}) for n in range(1, 10)]
-    found = inside.chosen({"whole": deep[:4], "large": deep[4:]})
+    found = chosen.chosen({"whole": deep[:4], "large": deep[4:]})
     assert [a.n_layer for a in found.values()] == [1, 2, 3, 4, 5, 7, 9]

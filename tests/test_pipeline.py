@@ -157,7 +157,8 @@ def test_predictions_alone_measure_nothing(project):
     assert run.returncode == 0, run.stderr
     made = {path.name for path in (project.folder / "results" / "alone").iterdir()}
     assert made == {
-        "charts", "logs", "predictions", "shares.parquet", "sweep.json", "totals.parquet"
+        "charts", "charts.json", "logs", "predictions", "shares.parquet", "sweep.json",
+        "totals.parquet",
     }  # fmt: skip
     rows = pl.read_parquet(project.folder / "results" / "alone" / "predictions" / "*.parquet")
     assert rows.height == 150_000

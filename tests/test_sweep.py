@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from modelbudget.errors import InputError
 from modelbudget.expressions import Expression
 from modelbudget.sweep import Range
 
@@ -68,6 +69,24 @@ def test_equal_architectures_have_equal_digests_and_others_do_not(sweep):
     ).points
     first, same, other = (point.architecture.digest() for point in points)
     assert first == same != other
+
+
+LARGE = """base: gpt-2-124m
+fixed: {n_head: 1}
+points:
+  - {n_vocab: 1125899906842624, d_model: 8}
+  - {n_vocab: 8, d_model: 33554432}
+"""
+
+
+def test_only_what_overflows_is_refused(sweep):
+    """The largest vocabulary with the largest width would, and no point has both."""
+    assert len(sweep(LARGE).points) == 2
+    both = "  - {n_vocab: 1125899906842624, d_model: 33554432}"
+    with pytest.raises(InputError) as error:
+        sweep(LARGE + both)
+    (line,) = error.value.mistakes
+    assert "64-bit integer (at n_vocab = 1125899906842624, d_model = 33554432)" in line
 
 
 @given(

@@ -1,35 +1,40 @@
-"""A chart as files: Vega-Lite for the report, SVG and PNG for everyone else."""
+"""Charts as files: their specs together for the report, which waits for no picture; each as
+Vega-Lite, SVG and PNG for everyone else.
+"""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import altair as alt
 import vl_convert
+
+if TYPE_CHECKING:
+    import altair as alt
 
 PIXELS_PER_POINT = 2
 
 
-def save_all(charts: dict[str, alt.TopLevelMixin], folder: Path) -> None:
-    """Write each chart under its name, and with it the place at which it is read."""
-    for place, (name, chart) in enumerate(charts.items()):
-        chart.usermeta["place"] = place
-        save(chart, folder / name)
+def save(charts: dict[str, alt.TopLevelMixin], path: Path) -> None:
+    """Write the specs by name, in the order in which they are read."""
+    path.write_text(_json([(name, chart.to_dict()) for name, chart in charts.items()]), "utf-8")
 
 
-def save(chart: alt.TopLevelMixin, path: Path) -> None:
-    """Write `path` with the endings .vl.json, .svg and .png."""
-    spec = chart.to_dict()
-    text = json.dumps(spec, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    path.with_suffix(".vl.json").write_text(text, encoding="utf-8")
-    svg = vl_convert.vegalite_to_svg(spec)
-    path.with_suffix(".svg").write_text(svg, encoding="utf-8")
-    path.with_suffix(".png").write_bytes(vl_convert.svg_to_png(svg, scale=PIXELS_PER_POINT))
+def load(path: Path) -> dict[str, dict]:
+    """What `save` has written."""
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-def load(folder: Path) -> dict[str, dict]:
-    """The specs of a folder by the names of their charts, in the order in which they are read."""
-    found = {
-        path.name.removesuffix(".vl.json"): json.loads(path.read_text(encoding="utf-8"))
-        for path in sorted(folder.glob("*.vl.json"))
-    }
-    return dict(sorted(found.items(), key=lambda item: item[1]["usermeta"]["place"]))
+def draw(specs: dict[str, dict], folder: Path) -> None:
+    """Write each spec under its name with the endings .vl.json, .svg and .png."""
+    for name, spec in specs.items():
+        svg = vl_convert.vegalite_to_svg(spec)
+        (folder / f"{name}.vl.json").write_text(_json(spec), encoding="utf-8")
+        (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
+        png = vl_convert.svg_to_png(svg, scale=PIXELS_PER_POINT)
+        (folder / f"{name}.png").write_bytes(png)
+
+
+def _json(data) -> str:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), sort_keys=True)

@@ -8,6 +8,7 @@ from torch import nn
 from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.gpt2 import build_gpt2
 from modelbudget.measure.count import count
+from modelbudget.modules.initialise import uninitialised
 from modelbudget.terms import total
 
 
@@ -30,7 +31,8 @@ def _operate(a: Decoder, device: str) -> Iterator[tuple[str, nn.Module]]:
     model = build_gpt2(a, device)
     yield "as built", model
 
-    fresh = nn.Linear(a.d_model, a.n_vocab, bias=False, device=device)
+    with uninitialised():
+        fresh = nn.Linear(a.d_model, a.n_vocab, bias=False, device=device)
     model.lm_head = fresh
     yield "head replaced by a fresh one", model
 

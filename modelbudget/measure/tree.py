@@ -19,7 +19,8 @@ def tree(model: nn.Module) -> dict:
 def _node(module: nn.Module, name: str, path: str, owners: dict[nn.Parameter, str]) -> dict:
     tensors = [
         _tensor(parameter, key, f"{path}{key}", owners)
-        for key, parameter in module.named_parameters(recurse=False, remove_duplicate=False)
+        for key, parameter in module._parameters.items()
+        if parameter is not None
     ]
     parts = _folded(
         [_node(part, key, f"{path}{key}.", owners) for key, part in module.named_children()]

@@ -12,6 +12,8 @@ from modelbudget.operations import ceil_div, largest_of, positive
 
 LONGEST = 60
 """Letters of an expression that is repeated where it is used; a longer one gets a name."""
+EXACT_BELOW = 2**53
+"""JavaScript reads larger whole numbers inexactly."""
 
 _ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 

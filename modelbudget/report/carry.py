@@ -7,6 +7,7 @@ import zlib
 import polars as pl
 
 from modelbudget.charts.budget import shared_out, spread
+from modelbudget.readings.signals import EXACT_BELOW
 from modelbudget.report.flow import flow
 from modelbudget.report.general import general_formulas
 from modelbudget.report.results import SweepResult
@@ -14,8 +15,6 @@ from modelbudget.terms import is_peak
 
 MOST_ROWS = 50_000
 """Rows that all tables of a page have together. What is more is only in the files beside it."""
-EXACT_BELOW = 2**53
-"""JavaScript reads larger numbers inexactly; as text they keep their digits."""
 SAME = "="
 """Stands for a prediction that is each × instances, and for a measurement that equals it."""
 

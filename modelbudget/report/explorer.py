@@ -6,7 +6,6 @@ are the formulas in their Vega reading; Vega's interpreter evaluates them, witho
 
 import itertools
 import re
-from functools import cache
 from typing import NamedTuple
 
 import sympy
@@ -19,7 +18,6 @@ from modelbudget.charts.words import field_title
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import NEEDS, Decoder
 from modelbudget.readings import signals, symbols
-from modelbudget.report.carry import EXACT_BELOW
 from modelbudget.report.flow import flow
 from modelbudget.report.specs import variable_of_group
 from modelbudget.run import BYTES, FLASH_MULTIPLE, FLASH_WIDEST, HALF, MASKS, Run
@@ -159,7 +157,7 @@ def rules() -> list[Rule]:
     bounded = [
         Rule(f"{name} > {most}", f"{name} = {{{name}:,}}: must be at most {most:,}")
         for name in Decoder.sizes()
-        if (most := _most(name)) < EXACT_BELOW
+        if (most := _most(name)) < signals.EXACT_BELOW
     ]
     plain += bounded + of_flash + of_attention
     return plain + [rule for needs in NEEDS.items() for rule in _needs(*needs)]
@@ -168,7 +166,7 @@ def rules() -> list[Rule]:
 def _most(size: str) -> int:
     """The largest that a decoder may have of it."""
     bounds = [rule.le for rule in Decoder.model_fields[size].metadata if hasattr(rule, "le")]
-    return min(bounds, default=EXACT_BELOW)
+    return min(bounds, default=signals.EXACT_BELOW)
 
 
 def _needs(word: str, needs: tuple[str, tuple[str, ...]]) -> list[Rule]:
@@ -263,7 +261,6 @@ def _runs() -> list[tuple[str, ...]]:
     return [words for words in choices if words[1] == "math" or words[0] in HALF]
 
 
-@cache  # no page of a process has another
 def explorer_section(catalogue: Catalogue) -> dict:
     """What the template shows as controls, and `data` for the script behind them."""
     named = {
@@ -300,7 +297,7 @@ def explorer_section(catalogue: Catalogue) -> dict:
             "choices": [(name, choices) for name, (_, choices) in WORDS_OF_RUN.items()],
             "quantities": list(QUANTITIES.items()),
             "least": {name: field["least"] for name, field in (fields | of_run).items()},
-            "still": dict.fromkeys(set(Run.sizes()) - set(OF_RUN), 0),
+            "still": {name: 0 for name in Run.sizes() if name not in OF_RUN},
             "switches": [name for name, field in fields.items() if field["switch"]],
             "defaults": _defaults(),
             "free": {choice: _experts_of(choice) for choice in choices},

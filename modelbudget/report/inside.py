@@ -2,34 +2,11 @@
 
 import re
 
-from modelbudget.architecture import Architecture
-from modelbudget.charts.budget import shared_out, spread
 from modelbudget.charts.groups import group_of
 from modelbudget.charts.words import count, percent
 from modelbudget.report import tables
 from modelbudget.report.results import SweepResult
 from modelbudget.report.specs import variable_of_group
-
-MOST_TREES = 1_500
-"""So many swept models are built once more to be looked into."""
-LARGE, FEW = 1_000, 240
-"""Of a sweep of more different models than the first, only so many as the second."""
-
-
-def chosen(swept: dict[str, list[Architecture]]) -> dict[str, Architecture]:
-    """By their digests the models of all sweeps; evenly chosen of a large one, and where all sweeps
-    together have too many.
-    """
-    distinct = {
-        name: {one.digest(): one for one in architectures} for name, architectures in swept.items()
-    }
-    wanted = {name: len(f) if len(f) <= LARGE else FEW for name, f in distinct.items()}
-    room = shared_out(wanted, MOST_TREES)
-    return {
-        digest: found[digest]
-        for name, found in distinct.items()
-        for digest in spread(list(found), max(2, room[name]))
-    }
 
 
 def swept_trees(sweeps: list[SweepResult], swept: dict[str, dict]) -> dict[str, dict]:

@@ -3,8 +3,6 @@
 import base64
 import hashlib
 
-import vl_convert
-
 from modelbudget.catalogue import Catalogue
 from modelbudget.report import specs, tables
 from modelbudget.report.beside import (
@@ -14,7 +12,7 @@ from modelbudget.report.beside import (
     surgery_section,
 )
 from modelbudget.report.carry import carried, packed
-from modelbudget.report.explorer import explorer_section
+from modelbudget.report.frame import Frame, frame
 from modelbudget.report.inside import inside_section, swept_section, swept_trees
 from modelbudget.report.predicted import predicted_section
 from modelbudget.report.results import PredictedResult, Results, known_models, ordered
@@ -26,15 +24,17 @@ STYLES = ("style.css", "explorer.css", "inside.css", "memory.css", "walk.css", "
 SCRIPTS = ("unpack.js", "charts.js", "finder.js", "explorer.js", "inside.js", "numbers.js")
 
 
-def render(results: Results, catalogue: Catalogue) -> str:
-    """The whole page. The same results give the same bytes."""
+def render(results: Results, catalogue: Catalogue, around: Frame | None = None) -> str:
+    """The whole page, within `around` if that is made already. The same results give the same
+    bytes.
+    """
+    around = around or frame(catalogue)
     sweeps = ordered(results.sweeps)
     found = verdicts(results)
     by_source = {one.source: one for one in found}
     known = known_models(catalogue)
     charts = specs.Charts()
     top = headline_section(sweeps, charts)
-    explorer = explorer_section(catalogue)
     trees = swept_trees(sweeps, results.swept or {})
     numbers = carried(sweeps, trees)
     printed = results.printed or {}
@@ -62,7 +62,7 @@ def render(results: Results, catalogue: Catalogue) -> str:
             "verdict": verdict_section(results, found),
             "inside": inside_section(results.trees),
             "swept": swept_section(sweeps, trees),
-            "explorer": explorer,
+            "explorer": around.explorer,
             "sweeps": sections,
             "ledger": ledger_section(results.ledger, by_source.get("gpt-2-ledger")),
             "surgery": surgery_section(results.surgery, by_source.get("tying-surgery")),
@@ -70,17 +70,18 @@ def render(results: Results, catalogue: Catalogue) -> str:
             "cite": citation(results.provenance),
             "packed": {
                 "charts": packed({"specs": charts.specs, "datasets": charts.datasets}),
-                "explorer": packed(explorer["data"]),
+                "explorer": packed(around.explorer["data"]),
                 **{f"table {name}": packed(table) for name, table in numbers.items()},
                 **{f"trees {name}": packed(one) for name, one in trees.items()},
             },
-        }
+        },
+        around.vega,
     )
 
 
-def _filled(context: dict) -> str:
+def _filled(context: dict, vega: str) -> str:
     style = specs.palette_css() + "".join(map(_read, STYLES))
-    scripts = [vl_convert.javascript_bundle(), *map(_read, SCRIPTS)]
+    scripts = [vega, *map(_read, SCRIPTS)]
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; "
         f"style-src {_hash(style)}; base-uri 'none'; form-action 'none'"

@@ -85,8 +85,8 @@ for job in \
     "$cores processors 3000M .*measure_wildcards_counting-ladder" \
     "$cores processors 3000M .*measure_shard_wildcards_hybrid_1_2" \
     "$cores processors 3000M .*measure_shard_wildcards_hybrid_2_2" \
-    "1 processors 4000M .*charts_compare_gather_points_predict" \
-    "1 processors 4000M .*architecture_gpt2_printed_modules_provenance_report"; do
+    "1 processors 4000M .*charts_compare_gather_pictures_points" \
+    "1 processors 4000M .*architecture_frame_gpt2_headline_provenance"; do
     grep "^COMPLETED $job" <<< "$ended"
 done
 

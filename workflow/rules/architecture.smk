@@ -1,4 +1,5 @@
-# Needs: named models, sweeps. Makes: module trees, and modules as torch prints them.
+# Needs: named models, sweeps. Makes: module trees, and modules as torch prints them where a sweep
+# can be counted on paper.
 
 
 rule architecture:
@@ -8,36 +9,17 @@ rule architecture:
     output:
         trees="results/architecture/trees.json",
         swept="results/architecture/swept.json",
+        modules="results/architecture/modules.json",
     log:
         "results/architecture/logs/trees.log",
     conda:
         "../../environment.yml"
     params:
         models=["gpt-2-124m", "llama-3-8b", "mixtral-8x7b", "palm-540b"],
+        printed=[name for name in SWEEPS if plan.counted_by_hand(SWEEPS[name])],
         content=[plan.content(expanded) for expanded in SWEEPS.values()],
-        code=code("measure/tree.py", "modules", "report/inside.py"),
+        code=code("measure/tree.py", "modules", "report/chosen.py"),
     message:
         "Walk the module trees of GPT-2, Llama, Mixtral, PaLM and the models of all sweeps"
     script:
         "../../scripts/architecture.py"
-
-
-WALKS = [name for name, expanded in SWEEPS.items() if plan.counted_by_hand(expanded)]
-
-
-rule printed_modules:
-    input:
-        sweeps=[ancient(plan.sweep_files()[name]) for name in WALKS],
-    output:
-        modules="results/architecture/modules.json",
-    log:
-        "results/architecture/logs/modules.log",
-    conda:
-        "../../environment.yml"
-    params:
-        content=[plan.content(SWEEPS[name]) for name in WALKS],
-        code=code("modules"),
-    message:
-        "Print the modules of sweeps that can be counted on paper"
-    script:
-        "../../scripts/printed_modules.py"

@@ -1,5 +1,5 @@
-# Needs: a sweep's comparison, and of all named models what others count. Makes: its charts, each
-# as Vega-Lite, SVG and PNG.
+# Needs: a sweep's comparison, and of all named models what others count. Makes: its charts, for
+# the report.
 
 
 rule charts:
@@ -9,14 +9,7 @@ rule charts:
         accelerators=plan.ACCELERATORS,
         zoo=lambda wildcards: plan.zoo_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
     output:
-        charts=report(
-            directory("results/{sweep}/charts"),
-            patterns=["{chart}.svg"],
-            category="Charts",
-            subcategory="{sweep}",
-            labels={"chart": "{chart}"},
-            caption="../report/charts.rst",
-        ),
+        charts="results/{sweep}/charts.json",
     log:
         "results/{sweep}/logs/charts.log",
     conda:

@@ -1,5 +1,5 @@
 # Needs: a sweep file that asks for predictions alone, and the named models. Makes: all of them as
-# Parquet in parts, what they say along each axis, and charts of that.
+# Parquet in parts, what they say along each axis, and charts of that, for the report.
 
 
 rule predictions:
@@ -45,14 +45,7 @@ rule predicted_charts:
         totals="results/{predicted}/totals.parquet",
         shares="results/{predicted}/shares.parquet",
     output:
-        charts=report(
-            directory("results/{predicted}/charts"),
-            patterns=["{chart}.svg"],
-            category="Charts",
-            subcategory="{predicted}",
-            labels={"chart": "{chart}"},
-            caption="../report/predicted.rst",
-        ),
+        charts="results/{predicted}/charts.json",
     log:
         "results/{predicted}/logs/charts.log",
     conda:

@@ -1,5 +1,4 @@
-# Needs: everything that was made. Makes: the report in one file, its verdict, and its headline
-# as a picture.
+# Needs: everything that was made but pictures. Makes: the report in one file, and its verdict.
 
 
 rule report:
@@ -9,13 +8,15 @@ rule report:
         modules="results/architecture/modules.json",
         trees="results/architecture/trees.json",
         swept="results/architecture/swept.json",
+        explorer="results/frame/explorer.json",
+        vega="results/frame/vega.js",
         provenance="results/provenance.json",
         summaries=expand("results/{sweep}/sweep.json", sweep=SWEEPS),
         points=expand("results/{sweep}/points.parquet", sweep=SWEEPS),
         comparisons=expand("results/{sweep}/comparison.parquet", sweep=SWEEPS),
-        charts=expand("results/{sweep}/charts", sweep=SWEEPS),
+        charts=expand("results/{sweep}/charts.json", sweep=SWEEPS),
         predicted=expand("results/{predicted}/sweep.json", predicted=PREDICTED),
-        predicted_charts=expand("results/{predicted}/charts", predicted=PREDICTED),
+        predicted_charts=expand("results/{predicted}/charts.json", predicted=PREDICTED),
         zoos=plan.zoo_tables(SWEEPS),
         fits=plan.fit_tables(SWEEPS),
         models=sorted(plan.MODELS.iterdir()),
@@ -27,14 +28,6 @@ rule report:
             caption="../report/page.rst",
         ),
         verdict="results/verdict.json",
-        headline=report(
-            directory("results/headline.charts"),
-            patterns=["{chart}.svg"],
-            category="Charts",
-            subcategory="headline",
-            labels={"chart": "{chart}"},
-            caption="../report/headline.rst",
-        ),
     log:
         "results/logs/report.log",
     conda:

@@ -1,0 +1,29 @@
+import json
+from pathlib import Path
+
+from modelbudget.jobs import give_way, start_log
+
+start_log(snakemake)
+give_way()
+
+import polars as pl
+
+from modelbudget.charts.files import draw
+from modelbudget.charts.headline import headline
+from modelbudget.files import replacing_folder
+from modelbudget.report.results import SweepResult, opening, ordered
+
+sweeps = [
+    SweepResult(
+        summary=json.loads(Path(summary).read_text(encoding="utf-8")),
+        points=pl.read_parquet(points),
+        comparison=pl.read_parquet(comparison),
+        charts={},
+    )
+    for summary, points, comparison in zip(
+        snakemake.input.summaries, snakemake.input.points, snakemake.input.comparisons, strict=True
+    )
+]
+chosen = opening(ordered(sweeps))
+with replacing_folder(snakemake.output.headline) as folder:
+    draw({"headline": headline(chosen[1]).to_dict()} if chosen else {}, folder)

@@ -1,0 +1,74 @@
+# Needs: charts, comparisons. Makes: every chart, and the report's headline, as Vega-Lite, SVG and
+# PNG. The report links to them and does not wait for them.
+
+
+rule pictures:
+    input:
+        charts="results/{sweep}/charts.json",
+    output:
+        pictures=report(
+            directory("results/{sweep}/charts"),
+            patterns=["{chart}.svg"],
+            category="Charts",
+            subcategory="{sweep}",
+            labels={"chart": "{chart}"},
+            caption="../report/charts.rst",
+        ),
+    log:
+        "results/{sweep}/logs/pictures.log",
+    conda:
+        "../../environment.yml"
+    threads: 1
+    params:
+        code=code("charts/files.py"),
+        versions=versions("vl-convert-python"),
+    message:
+        "{wildcards.sweep}: draw its charts"
+    script:
+        "../../scripts/pictures.py"
+
+
+use rule pictures as predicted_pictures with:
+    input:
+        charts="results/{predicted}/charts.json",
+    output:
+        pictures=report(
+            directory("results/{predicted}/charts"),
+            patterns=["{chart}.svg"],
+            category="Charts",
+            subcategory="{predicted}",
+            labels={"chart": "{chart}"},
+            caption="../report/predicted.rst",
+        ),
+    log:
+        "results/{predicted}/logs/pictures.log",
+    message:
+        "{wildcards.predicted}: draw its charts"
+
+
+rule headline:
+    input:
+        summaries=expand("results/{sweep}/sweep.json", sweep=SWEEPS),
+        points=expand("results/{sweep}/points.parquet", sweep=SWEEPS),
+        comparisons=expand("results/{sweep}/comparison.parquet", sweep=SWEEPS),
+    output:
+        headline=report(
+            directory("results/headline.charts"),
+            patterns=["{chart}.svg"],
+            category="Charts",
+            subcategory="headline",
+            labels={"chart": "{chart}"},
+            caption="../report/headline.rst",
+        ),
+    log:
+        "results/logs/headline.log",
+    conda:
+        "../../environment.yml"
+    threads: 1
+    params:
+        code=code("charts", "report/results.py"),
+        versions=versions("vl-convert-python"),
+    message:
+        "Draw the model at the head of the report"
+    script:
+        "../../scripts/headline.py"
