@@ -165,6 +165,7 @@ def decoders_with_known_peaks(draw) -> tuple[Decoder, Run]:
     )
     window = draw(small) if run.attention == "math" else run.length
     update = {"mixers": mixers, "window": window if "local" in mixers else 0, "mlps": mlps}
+    update["shared_gate"] = a.shared_gate and a.d_model > 1
     return a.model_copy(update=update), run
 
 

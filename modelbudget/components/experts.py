@@ -137,14 +137,15 @@ def backward(a, r, given, reads_alone=1, others=0) -> list[Node]:
     states, rows = size * n * a.d_model, size * pairs * a.d_model
     weights, indices = size * pairs, INDEX * pairs
     probabilities = size * n * a.n_expert
-    shared = positive(a.d_shared)
+    shared, wide = positive(a.d_shared), positive(a.d_model - 1)
     logit_bias, early = int(a.router_bias == "logit"), computed_again(r)
     router = size * a.n_expert * a.d_model, size * logit_bias * a.n_expert, states
     return [
         *times(shared, _shared_backward(a, r, states)),
         (rows, given + rows),  # to each pair its token's, and
         (2 * rows, early * (rows + weights)),  # weighed
-        (weights, 2 * rows + (1 - early) * (rows + weights)),  # the weights'
+        # The weights', summed over the channels, if there are several.
+        (wide * weights, (1 + wide) * rows + (1 - early) * (rows + weights)),
         (2 * weights, 2 * weights + indices),
         *_routed_backward(a, r, rows),
         (2 * states, states + rows + indices),
@@ -177,9 +178,10 @@ def _routed_backward(a, r, rows) -> list[Node]:
 def _shared_backward(a, r, states) -> list[Node]:
     """The gate's product, sigmoid and projection; and the MLP."""
     weight, early = bytes_of(r.dtype) * tokens(r), computed_again(r)
+    wide = positive(a.d_model - 1)
     gate = [
         (2 * states, early * states),
-        (weight, (2 - early) * states),
+        (wide * weight, (1 + wide - early) * states),  # summed over the channels
         (weight, 2 * weight),
         *linear(bytes_of(r.dtype) * a.d_model, 0, states, weight, 0, 0),
     ]

@@ -14,11 +14,13 @@ from modelbudget.run import bytes_of, tokens
 
 def covered(a, r):
     """Attention, of all tokens or of those in a window, or latent attention in all layers; and an
-    MLP or experts in every layer.
+    MLP or experts in every layer. Not a gate of shared experts over a single channel, where torch
+    has nothing to sum.
     """
     kinds = set(a.mixers.split())
     mixed = kinds <= {"attention", "local"} or kinds == {"latent"}
-    return int(mixed and "none" not in a.mlps.split())
+    gates_one_channel = a.shared_gate * (1 - positive(a.d_model - 1))
+    return int(mixed and "none" not in a.mlps.split()) * (1 - gates_one_channel)
 
 
 def forward_backward(a, r, before):
