@@ -239,6 +239,8 @@ def test_sweeps_stand_in_their_order(page):
     assert places == sorted(places)
     for anchor in re.findall(r'href="#([^"]+)"', page):
         assert f'id="{anchor}"' in page
+    anchors = re.findall(r'<\w+ [^>]*\bid="([^"]+)"', page)
+    assert sorted(set(anchors)) == sorted(anchors)
 
 
 def test_nothing_is_fetched(page):
