@@ -4,14 +4,17 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from modelbudget.sweep import LAID_OUT
+
 KEYS = ["architecture", "run", "component", "quantity"]
 TOLERANCE = {"resident_bytes": 0.01, "peak_requested_bytes": 0.001}
 """What the system tells counts pages, and what an allocator tells counts a few bytes beside the
 tensors: they agree within a share of the prediction. All other quantities must be equal.
 """
-NOT_JUDGED = ("resident_peak_bytes",)
+NOT_JUDGED = ("resident_peak_bytes", *sorted(LAID_OUT))
 """Shown beside a prediction of something less: of the memory that a process takes while it
-computes, the formula knows the tensors alone.
+computes, the formula knows the tensors alone; and what an allocator's rules make of a trace knows
+none of the scratch that kernels take.
 """
 OF_FAILURE = dict.fromkeys(("architecture", "run", "quantity", "failure"), pl.String)
 
@@ -33,13 +36,15 @@ def compare(
     predicted), agrees, method, shared_with, formula, failure. A component that only one side has
     does not agree. Where there is no formula (`formula` is false), there is neither prediction,
     difference nor agreement; where there is a `failure`, neither measurement, difference nor
-    agreement; what is not judged has no agreement.
+    agreement; what is not judged has no agreement. What an allocator's rules make of a trace stands
+    where a prediction does, alone where no device was asked.
     """
-    without = predicted.filter(pl.col("component").is_null()).select(
-        "architecture", "run", "quantity", formula=False
-    )
+    without = predicted.filter(
+        pl.col("component").is_null(), ~pl.col("quantity").is_in(LAID_OUT)
+    ).select("architecture", "run", "quantity", formula=False)
     predicted = predicted.filter(pl.col("component").is_not_null())
     both = predicted.join(measured, on=KEYS, how="full", coalesce=True)
+    both = both.with_columns(pl.coalesce("predicted", "laid_out"))
     missing_on_one_side = pl.col("predicted").is_null() ^ pl.col("measured").is_null()
     difference = pl.col("measured").fill_null(0) - pl.col("predicted").fill_null(0)
     # A tensor that another component owns is measured as 0, and formulas leave zeros out.
@@ -110,7 +115,8 @@ def is_compared() -> pl.Expr:
 
 
 def _is_heard() -> pl.Expr:
-    return pl.col("formula") & pl.col("failure").is_null()
+    is_alone = pl.col("quantity").is_in(LAID_OUT) & pl.col("measured").is_null()
+    return pl.col("formula") & pl.col("failure").is_null() & ~is_alone
 
 
 def verdict(comparison: pl.DataFrame) -> dict[str, int]:

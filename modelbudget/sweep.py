@@ -39,6 +39,8 @@ OF_DEVICE = frozenset(get_args(OfDevice))
 """Quantities of a CUDA device itself."""
 OF_ALLOCATOR = frozenset(get_args(OfAllocator)) | OF_DEVICE
 """Quantities that the allocator of a device tells of training; without storage, its arithmetic."""
+LAID_OUT = OF_ALLOCATOR - OF_DEVICE - {"peak_requested_bytes"}
+"""Those that the allocator's rules predict from a trace, where formulas have nothing to say."""
 OF_RUN = OF_TRAINING | OF_INFERENCE | OF_ALLOCATOR
 """Quantities of a model that runs."""
 FITS = {

@@ -63,9 +63,12 @@ def test_without_storage_the_caching_allocator_is_worked_out(catalogue):
     a, run = named_architecture(catalogue["gpt-2-124m"]), Run(batch=1, length=128)
     names = [f"peak_{kind}_bytes" for kind in ("requested", "allocated", "reserved")]
     asked = Measure(device="meta", quantities=["peak_training_bytes", *names])
-    values = measure_one(a, run, asked, Room(0, 0)).values
-    requested, allocated, reserved = (values[name] for name in names)
-    assert requested == values["peak_training_bytes"]
+    found = measure_one(a, run, asked, Room(0, 0))
+    requested = found.values["peak_requested_bytes"]
+    assert requested == found.values["peak_training_bytes"]
+    # No device was asked: what the rules say is no measurement.
+    assert not {*names[1:]} & found.values.keys()
+    allocated, reserved = (found.laid_out[name] for name in names[1:])
     for phase in requested:
         assert requested[phase] <= allocated[phase] <= reserved[phase]
         assert allocated[phase] % 512 == reserved[phase] % 2**21 == 0

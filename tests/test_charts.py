@@ -268,7 +268,8 @@ def test_what_the_allocator_takes_is_drawn_above_what_tensors_request():
     }
     rows = [
         {"point": f"{i:06}", "label": f"model {i}", "method": "meta", "quantity": quantity,
-         "component": phase, "measured": value + i * more, "predicted": value, "percent": 0.0}
+         "component": phase, "predicted": value + i * more, "percent": 0.0,
+         "measured": value if quantity == "peak_requested_bytes" else None}
         for i in range(2)
         for quantity, values in told.items()
         for more in [100 if quantity == "peak_reserved_bytes" else 0]

@@ -127,7 +127,9 @@ def test_only_what_the_system_tells_agrees_within_a_bound(
     table = compare(
         pl.DataFrame({"point": "1", "label": "one", "architecture": "a", "run": "r"}),
         pl.DataFrame(key | {"each": predicted, "instances": 1, "predicted": predicted}),
-        pl.DataFrame(key | {"measured": measured, "method": "cpu", "shared_with": None}),
+        pl.DataFrame(
+            key | {"measured": measured, "method": "cpu", "shared_with": None, "laid_out": None}
+        ),
         [],
     )
     assert table["agrees"].to_list() == [agrees]
@@ -142,7 +144,9 @@ def test_a_model_of_two_shards_fails_once_or_not_at_all():
         [key | {"component": name, "each": 7, "instances": 1, "predicted": 7} for name in "xy"]
     )
     measured = terms.select(*key, "component", measured="predicted").with_columns(
-        method=pl.lit("cpu"), shared_with=pl.lit(None, pl.String)
+        method=pl.lit("cpu"),
+        shared_with=pl.lit(None, pl.String),
+        laid_out=pl.lit(None, pl.Int64),
     )
     twice = [key | {"failure": "killed"}, key | {"failure": "no answer"}]
     lost = compare(points, terms, measured.clear(), [], twice)
@@ -167,3 +171,19 @@ def test_a_model_at_two_runs_is_two_points(compared):
     assert values["000003", "layer.mlp.up"] == 4 * values["000001", "layer.mlp.up"]
     states = table.filter(pl.col("quantity") == "optimizer_bytes", component="layer.mlp.up")
     assert states.sort("point")["measured"].to_list() == [0, 2 * 4 * (12 * 48 + 48) + 8] * 2
+
+
+def test_what_an_allocator_is_predicted_to_take_is_not_held_against_nothing(compared):
+    """Without a device blocks and segments are predictions, and no measurements."""
+    table = compared(
+        "base: gpt-2-124m\nfixed: {d_model: 12, n_head: 2, n_layer: 1, length: 8}\n"
+        "grid: {batch: [1]}\n"
+        "measure: {device: meta, quantities: [peak_requested_bytes, peak_reserved_bytes]}"
+    )
+    reserved = table.filter(pl.col("quantity") == "peak_reserved_bytes")
+    assert reserved.height == 4
+    assert reserved["predicted"].min() >= 2**21
+    for column in ("measured", "difference", "agrees"):
+        assert reserved[column].null_count() == 4
+    assert verdict(table) | {"compared": 4, "agreed": 4} == verdict(table)
+    assert verdict(table)["points_without_formula"] == 0

@@ -39,7 +39,7 @@ def result(path: Path, catalogue) -> SweepResult:
     predicted = predict(points, measure.quantities)
     measured = predicted.select(
         "architecture", "run", "component", "quantity", measured="predicted",
-        method=pl.lit("cpu"), shared_with=pl.lit(None, pl.String),
+        method=pl.lit("cpu"), shared_with=pl.lit(None, pl.String), laid_out=pl.lit(None, pl.Int64),
     )  # fmt: skip
     comparison = compare(points, predicted, measured, swept_fields(expanded))
     about = summary(expanded)

@@ -58,7 +58,8 @@ def _of_several(
     if few and not (moments := peak.moments(comparison)).is_empty():
         found["peak-parts"] = peak.stacks(moments)
         found["peak-accelerators"] = peak.against_accelerators(moments, devices)
-    if measured >= overhead.NEEDS and comparison["point"].n_unique() <= MOST_BARS:
+    told = set(comparison.filter(pl.coalesce("measured", "predicted").is_not_null())["quantity"])
+    if told >= overhead.NEEDS and comparison["point"].n_unique() <= MOST_BARS:
         found["allocator-overhead"] = overhead.overhead(comparison)
     kinds = axes.get("recompute", [])
     if len(kinds) > 1 and "none" in kinds and measured >= trade.NEEDS:

@@ -18,7 +18,7 @@ DIGITS = 70
 
 def overhead(comparison: pl.DataFrame) -> alt.LayerChart:
     """The worst moment of blocks and that of segments, as shares above the worst of what was
-    requested; measured on a CUDA device or worked out without one, as the tooltip says.
+    requested; measured on a CUDA device or predicted without one.
     """
     table = _table(comparison)
     points = table["point"].unique(maintain_order=True).to_list()
@@ -55,19 +55,24 @@ def overhead(comparison: pl.DataFrame) -> alt.LayerChart:
             align="right", baseline="bottom", yOffset=-2, color=theme.SOFT
         ).encode(x=alt.value("width"), text="said:N"),
     ).properties(width=theme.WIDTH, height=ROW * len(points))  # fmt: skip
-    title = "What the allocator takes beyond the tensors"
+    alone = table["who"].unique().to_list() == ["predicted"]
+    title = "What the allocator takes beyond the tensors" + (", predicted" if alone else "")
     return theme.framed(chart, title, _extremes(table), 0)
 
 
 def _table(comparison: pl.DataFrame) -> pl.DataFrame:
-    """One row for each point × kind. Columns: point, label, method, requested, bytes, kind, share.
-    Points of which not all was measured are left out.
+    """One row for each point × kind. Columns: point, label, who (said it), requested, bytes, kind,
+    share. Points of which not all is known are left out.
     """
     worst = (
         comparison.filter(pl.col("quantity").is_in(list(NEEDS)))
-        .drop_nulls("measured")
-        .group_by("point", "label", "method", "quantity", maintain_order=True)
-        .agg(bytes=pl.col("measured").max())
+        .with_columns(
+            bytes=pl.coalesce("measured", "predicted"),
+            who=pl.when(pl.col("measured").is_null()).then(pl.lit("predicted")).otherwise("method"),
+        )
+        .drop_nulls("bytes")
+        .group_by("point", "label", "quantity", maintain_order=True)
+        .agg(pl.col("bytes").max(), pl.col("who").first())
     )
     requested = worst.filter(pl.col("quantity") == REQUESTED).select("point", requested="bytes")
     return (
@@ -100,5 +105,5 @@ def _tooltip() -> list[alt.Tooltip]:
         alt.Tooltip("bytes:Q", format=","),
         alt.Tooltip("requested:Q", format=","),
         alt.Tooltip("share:Q", title="above requested", format=".2%"),
-        alt.Tooltip("method:N", title="measured on"),
+        alt.Tooltip("who:N", title="predicted, or measured on"),
     ]

@@ -21,6 +21,7 @@ from modelbudget.measure.workers import Failure, spread
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.run import Run
 from modelbudget.sweep import (
+    LAID_OUT,
     OF_ALLOCATOR,
     OF_INFERENCE,
     OF_PARAMETERS,
@@ -38,6 +39,7 @@ class Measured(NamedTuple):
     """One architecture and run, by digest: on which device, and by quantity and component what
     was found; `shared_with` names the owner of what a component only uses; `missing` says why a
     quantity was not measured: there was no room, or, without a device, all of it failed.
+    `laid_out` is no measurement but what the allocator's rules make of the trace.
     """
 
     architecture: str
@@ -46,6 +48,7 @@ class Measured(NamedTuple):
     values: Values
     shared_with: dict[str, str]
     missing: dict[str, str]
+    laid_out: Values
 
 
 def measure_all(
@@ -93,7 +96,7 @@ def _measured(
         return outcome
     architecture, run = model
     missing = dict.fromkeys(measure.quantities, outcome.reason)
-    return Measured(architecture.digest(), run.digest(), None, {}, {}, missing)
+    return Measured(architecture.digest(), run.digest(), None, {}, {}, missing, {})
 
 
 def measure_one(architecture: Architecture, run: Run, measure: Measure, room: Room) -> Measured:
@@ -108,6 +111,7 @@ def measure_one(architecture: Architecture, run: Run, measure: Measure, room: Ro
         device = "meta"  # other people's classes would draw all of their initial values
     asked = set(measure.quantities)
     counts, values = _look(architecture, run, asked, "meta")
+    laid_out = {quantity: values.pop(quantity) for quantity in LAID_OUT & values.keys()}
     n_bytes = sum(c.parameter_bytes for c in counts.values())
     peaks = values.get("peak_training_bytes", {}) | values.get("peak_inference_bytes", {})
     if peaks and run.kernels == "gpu":
@@ -116,7 +120,7 @@ def measure_one(architecture: Architecture, run: Run, measure: Measure, room: Ro
         room = replace(room, cuda=0)
     method = choose(device, max(n_bytes, *peaks.values(), 0), room)
     if method != "meta":
-        counts, values = _look(architecture, run, asked, method)
+        counts, values = _look(architecture, run, asked - LAID_OUT, method)
         if asked & OF_ALLOCATOR:
             ask = {"cpu": allocator.of_cpu, "cuda": allocator.of_cuda}[method]
             values |= ask(architecture, run)
@@ -127,7 +131,8 @@ def measure_one(architecture: Architecture, run: Run, measure: Measure, room: Ro
         for quantity in OF_PARAMETERS
     }
     shared = {name: c.shared_with for name, c in counts.items() if c.shared_with}
-    return Measured(architecture.digest(), run.digest(), method, values, shared, missing)
+    digests = architecture.digest(), run.digest()
+    return Measured(*digests, method, values, shared, missing, laid_out)
 
 
 def _of_process(

@@ -19,24 +19,26 @@ SCHEMA = {
     "measured": pl.Int64,
     "shared_with": pl.String,
     "method": pl.String,
+    "laid_out": pl.Int64,
 }
 
 
 def measured_table(results: list[Measured], quantities: list[str]) -> pl.DataFrame:
-    """One row for each architecture × run × component × quantity that was measured."""
+    """One row for each architecture × run × component × quantity that was measured, or laid out."""
     rows = [
         (
             result.architecture,
             result.run,
             component,
             quantity,
-            value,
+            result.values.get(quantity, {}).get(component),
             result.shared_with.get(component) if quantity in OF_PARAMETERS else None,
             result.method,
+            result.laid_out.get(quantity, {}).get(component),
         )
         for result in results
         for quantity in quantities
-        for component, value in result.values.get(quantity, {}).items()
+        for component in result.values.get(quantity) or result.laid_out.get(quantity, {})
     ]
     table = pl.DataFrame(rows, SCHEMA, orient="row")
     return table.sort("architecture", "run", "component", "quantity")

@@ -5,6 +5,7 @@ import polars as pl
 from modelbudget.charts.words import count
 from modelbudget.report import tables
 from modelbudget.report.results import SweepResult
+from modelbudget.sweep import LAID_OUT
 from modelbudget.terms import is_peak
 
 
@@ -24,7 +25,10 @@ def numbers_section(sweep: SweepResult, carried: dict) -> dict:
 
 def _over_all_points(comparison: pl.DataFrame) -> list[tuple]:
     """Quantity, comparisons, how many agree, and the least and the most that a point holds."""
-    comparison = comparison.drop_nulls("quantity")
+    laid_out = pl.col("quantity").is_in(LAID_OUT)
+    comparison = comparison.drop_nulls("quantity").with_columns(
+        pl.when(laid_out).then(pl.coalesce("measured", "predicted")).otherwise("measured")
+    )
     largest = pl.col("quantity").is_in([q for q in comparison["quantity"].unique() if is_peak(q)])
     of_points = comparison.group_by("quantity", "point").agg(
         compared=pl.col("agrees").count(),

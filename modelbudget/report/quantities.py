@@ -7,7 +7,7 @@ from modelbudget.charts.words import UNITS, count
 from modelbudget.compare import NOT_JUDGED
 from modelbudget.report import formulas, tables
 from modelbudget.report.results import SweepResult
-from modelbudget.sweep import OF_RUN
+from modelbudget.sweep import LAID_OUT, OF_RUN
 from modelbudget.terms import is_peak
 
 TELLING = ("parameters", "saved_bytes", "cache_bytes", "peak_requested_bytes")
@@ -21,7 +21,7 @@ HOW_PEAKS_ARE_MADE = (
 FOLLOWED = ("peak_training_bytes", "peak_inference_bytes", "peak_requested_bytes")
 ALLOCATED = (
     "Blocks of the caching allocator: multiples of 512 bytes, and large ones may keep up to 1 MiB "
-    "too much. Without a GPU: the tensors of the trace, laid out by its rules."
+    "too much. Predicted: the tensors of the trace, laid out by its rules."
 )
 RESERVED = "Segments that it has asked of the device; what is freed stays reserved for later."
 UNCOUNTED = "No counter has a formula for these operations, so they are listed by name."
@@ -44,7 +44,8 @@ def ledgers(sweep: SweepResult, point: dict) -> list[dict]:
     asked = sweep.summary["measure"]["quantities"]
     if not OF_RUN & set(asked):
         return []
-    comparison = sweep.of_point(point).filter(pl.col("measured").is_not_null())
+    said = pl.col("measured").is_not_null() | pl.col("quantity").is_in(LAID_OUT)
+    comparison = sweep.of_point(point).filter(said)
     return [
         _ledger(quantity, point, comparison.filter(pl.col("quantity") == quantity))
         for quantity in asked
@@ -54,7 +55,8 @@ def ledgers(sweep: SweepResult, point: dict) -> list[dict]:
 
 
 def _ledger(quantity: str, point: dict, comparison: pl.DataFrame) -> dict:
-    values = comparison["measured"].to_list()
+    told = pl.coalesce("measured", "predicted")
+    values = comparison.select(told).to_series().to_list()
     notes = dict.fromkeys(FOLLOWED, HOW_PEAKS_ARE_MADE) | {
         "uncounted_calls": UNCOUNTED,
         "peak_allocated_bytes": ALLOCATED,
@@ -64,7 +66,7 @@ def _ledger(quantity: str, point: dict, comparison: pl.DataFrame) -> dict:
     agree = int(comparison["agrees"].fill_null(False).sum())
     mark, verdict = "none", "no formula"
     if quantity in NOT_JUDGED:
-        verdict = "not judged"
+        verdict = "not judged" if comparison["measured"].count() else "predicted"
     elif has_formula:
         mark = "agrees" if agree == comparison.height else "disagrees"
         verdict = f"{agree} of {comparison.height} agree"
@@ -101,10 +103,11 @@ def _table(quantity: str, point: dict, comparison: pl.DataFrame, has_formula: bo
 
 def _phases(comparison: pl.DataFrame) -> list[dict]:
     """`second.forward_backward` as words; the largest is what sets the peak."""
-    peak = comparison["measured"].max()
+    comparison = comparison.with_columns(told=pl.coalesce("measured", "predicted"))
+    peak = comparison["told"].max()
     return [
         _line(row, row["component"].replace(".", " step: ").replace("_", " and "))
-        | {"whole": row["measured"] == peak}
+        | {"whole": row["told"] == peak}
         for row in comparison.iter_rows(named=True)
     ]
 
@@ -123,5 +126,5 @@ def _line(row: dict, name: str) -> dict:
         "predicted": row["predicted"],
         "counted": row["measured"],
         "difference": row["difference"],
-        "agrees": bool(row["agrees"]) or not row["formula"],
+        "agrees": bool(row["agrees"]) or not row["formula"] or row["quantity"] in LAID_OUT,
     }
