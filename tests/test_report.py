@@ -303,7 +303,7 @@ def test_what_could_not_be_measured_is_told_with_its_reason(sweep, catalogue, tm
     predicted = predict(points, ["parameters", "parameter_bytes"])
     measured = predicted.filter(pl.col("architecture") != lost.architecture.digest()).select(
         "architecture", "run", "component", "quantity", measured="predicted",
-        method=pl.lit("meta"), shared_with=pl.lit(None, pl.String),
+        method=pl.lit("meta"), shared_with=pl.lit(None, pl.String), laid_out=pl.lit(None, pl.Int64),
     )  # fmt: skip
     failures = [
         {"architecture": lost.architecture.digest(), "run": lost.run.digest(),
