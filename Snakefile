@@ -10,6 +10,7 @@ import atexit
 import gc
 import json
 import sys
+import threading
 from pathlib import Path
 
 from modelbudget import workflow as plan
@@ -70,6 +71,9 @@ rule all:
 
 
 onsuccess:
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.cancel()  # Snakemake's own, for which it would wait a second with all done
     if Path("results/verdict.json").exists():  # a run may have asked for less than the report
         print(
             json.loads(Path("results/verdict.json").read_text())["line"],
