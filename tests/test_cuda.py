@@ -7,7 +7,7 @@ import torch
 from conftest import ROOT
 
 from modelbudget.expand import named_architecture
-from modelbudget.measure import allocator, cuda
+from modelbudget.measure import allocator, cuda, pool
 from modelbudget.measure.build import build
 from modelbudget.measure.caching_allocator import Layout, layout
 from modelbudget.measure.place import Room
@@ -74,6 +74,25 @@ def test_a_device_is_asked_phase_by_phase(monkeypatch, catalogue):
         "context_bytes": {"device": 500_000_000},
     }
     assert told.keys() == OF_ALLOCATOR
+
+
+def test_the_allocator_is_asked_before_anything_computes_there(monkeypatch, catalogue):
+    """A trace on the device would have taken the workspace of products already."""
+    order = []
+
+    def look(architecture, run, asked, device):
+        order.append(f"trace on {device}")
+        return {}, {}
+
+    monkeypatch.setattr(pool, "_look", look)
+    told = {"workspace_bytes": {"device": 8_519_680}}
+    monkeypatch.setattr(allocator, "of_cuda", lambda *_: order.append("allocator") or told)
+    asked = Measure(device="cuda", quantities=["peak_training_bytes", "workspace_bytes"])
+    found = measure_one(
+        named_architecture(catalogue["gpt-2-124m"]), Run(length=16), asked, Room(0, 2**40)
+    )
+    assert order == ["trace on meta", "allocator", "trace on cuda"]
+    assert found.values["workspace_bytes"] == told["workspace_bytes"]
 
 
 @pytest.fixture(params=RECORDED or [None], ids=lambda path: path.stem if path else "none")

@@ -120,10 +120,11 @@ def measure_one(architecture: Architecture, run: Run, measure: Measure, room: Ro
         room = replace(room, cuda=0)
     method = choose(device, max(n_bytes, *peaks.values(), 0), room)
     if method != "meta":
+        ask = {"cpu": allocator.of_cpu, "cuda": allocator.of_cuda}[method]
+        # First: the workspace of products is what the first of a process takes.
+        handed_out = ask(architecture, run) if asked & OF_ALLOCATOR else {}
         counts, values = _look(architecture, run, asked - LAID_OUT, method)
-        if asked & OF_ALLOCATOR:
-            ask = {"cpu": allocator.of_cpu, "cuda": allocator.of_cuda}[method]
-            values |= ask(architecture, run)
+        values |= handed_out
     told, missing = _of_process(architecture, run, measure, n_bytes, room)
     values |= told
     values |= {
