@@ -11,11 +11,14 @@ import gc
 import json
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
+from modelbudget import checksums
 from modelbudget import workflow as plan
 from modelbudget.errors import InputError
-from modelbudget.sources import code, versions
+from modelbudget.sources import code, digest
+from modelbudget.summary import content
 
 try:
     plan.check_results()
@@ -58,16 +61,27 @@ include: "workflow/rules/pictures.smk"
 include: "workflow/rules/report.smk"
 
 
+RESULTS = plan.results(SWEEPS, PREDICTED)
+
+
+def state(rule, wildcards):
+    """What has become of a job's results since they were made."""
+    results, _ = rule.expand_output(wildcards)
+    for path in checksums.changed_results(results):
+        logger.warning(f"{path}: was changed after it was made, and is made again")
+    return checksums.state(results)
+
+
+# Parameters of every rule, so that its results are made again when its code, or they themselves,
+# have changed.
+for each in workflow.rules:
+    each.set_params(code=code(Path(each.script).stem), state=partial(state, each))
+
+
 rule all:
     default_target: True
     input:
-        "results/report.html",
-        "results/headline.charts",
-        expand("results/{sweep}/charts", sweep=[*SWEEPS, *PREDICTED]),
-        expand(
-            "results/{sweep}/witness.parquet",
-            sweep=[name for name in SWEEPS if plan.has_witness(SWEEPS[name])],
-        ),
+        RESULTS,
 
 
 onsuccess:

@@ -2,6 +2,7 @@
 half-written.
 """
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,6 +71,11 @@ def load_yaml(path: Path) -> dict:
     if not isinstance(data, dict):
         raise InputError([f"{path}: holds {type(data).__name__}, allowed: keys with values"])
     return data
+
+
+def read_json(path: str | Path):
+    """What a result of the pipeline holds as JSON."""
+    return json.loads(Path(path).read_text(encoding="utf-8"))
 
 
 def read_text(path: Path) -> str:

@@ -6,11 +6,13 @@ import logging
 import os
 import sys
 
+from modelbudget import checksums
 from modelbudget.errors import InputError
 
 
 def start_log(snakemake) -> None:
-    """Send this job's log records to the rule's log file, with warnings and what ends the job.
+    """Send this job's log records to the rule's log file, with warnings and what ends the job. When
+    it ends, write the checksums of its results.
 
     A job ends within minutes: looking for garbage among all that it imports and makes, again and
     again and once more at its end, takes up to two fifths of its time and frees next to nothing.
@@ -18,6 +20,7 @@ def start_log(snakemake) -> None:
     gc.freeze()
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
+    atexit.register(checksums.save, snakemake.output, snakemake.params.state)
     logging.basicConfig(
         filename=snakemake.log[0],
         filemode="w",

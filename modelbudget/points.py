@@ -1,9 +1,18 @@
-"""A sweep written out: the table of its points, and what the report says about it."""
+"""The points of a sweep as a table, written once and read by every job after that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from modelbudget.expand import Expanded
-from modelbudget.sweep import Sweep
+from modelbudget.families import families
+from modelbudget.run import Run
+
+if TYPE_CHECKING:
+    from modelbudget.architecture import Architecture
+    from modelbudget.expand import Expanded
+    from modelbudget.record import Record
 
 
 def points_table(expanded: Expanded) -> pl.DataFrame:
@@ -29,24 +38,11 @@ def points_table(expanded: Expanded) -> pl.DataFrame:
     return pl.from_dicts(rows, infer_schema_length=None)
 
 
-def summary(expanded: Expanded) -> dict:
-    """What the sweep file said, resolved: for the report, and for whoever reads the results."""
-    counts = {"points": len(expanded.points), "dropped": expanded.dropped}
-    return said(expanded.name, expanded.sweep) | counts
+def models(points: pl.DataFrame) -> list[tuple[Architecture, Run]]:
+    """The architecture and the run of each row, as they were checked when the table was made."""
+    kinds = families()
+    return [(_record(kinds[row["family"]], row), _record(Run, row)) for row in points.to_dicts()]
 
 
-def said(name: str, sweep: Sweep) -> dict:
-    """What a sweep file says, with ranges written out."""
-    return {
-        "name": name,
-        "title": sweep.title,
-        "question": sweep.question,
-        "order": sweep.order,
-        "headline": sweep.headline,
-        "base": sweep.base,
-        "fixed": sweep.fixed,
-        "axes": sweep.axes(),
-        "derive": sweep.derive,
-        "constraints": sweep.constraints,
-        "measure": sweep.measure.model_dump(),
-    }
+def _record(kind: type[Record], row: dict[str, Any]):
+    return kind.model_construct(**{name: row[name] for name in kind.model_fields})

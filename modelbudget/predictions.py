@@ -14,9 +14,9 @@ import polars as pl
 from modelbudget.charts.groups import GROUPS, group_of
 from modelbudget.expand import Asked, Mistakes
 from modelbudget.grid import Chunk, Grid
-from modelbudget.points import said
 from modelbudget.readings import columns, intervals, polynomials
 from modelbudget.readings.polynomials import Scheme
+from modelbudget.summary import resolved
 from modelbudget.sweep import MAX_PREDICTIONS, OF_PARAMETERS, Sweep
 from modelbudget.terms import Terms, of_model, total
 
@@ -185,7 +185,7 @@ def summary(predicted: Predicted, rows: int) -> dict:
     """What the sweep file said, how many predictions it gave, and for each base what one of its
     models is and which of its fields vary.
     """
-    return said(predicted.name, predicted.sweep) | {
+    return resolved(predicted.name, predicted.sweep) | {
         "points": rows,
         "dropped": predicted.combinations - rows,
         "models": [

@@ -1,26 +1,25 @@
 """What the Snakefile asks of the library: which sweeps there are, and what a job depends on."""
 
-import hashlib
-import json
+from __future__ import annotations
+
 import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelbudget.accelerators import accelerators
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expand import Asked, Expanded, expanded, predicted_peak, read
 from modelbudget.measure.limits import limits
+from modelbudget.paths import ACCELERATORS, MODELS, RESULTS, SHARDS, SWEEPS, failed_at, files_in
 from modelbudget.sweep import OF_RUN
 from modelbudget.terms import total
 
-SWEEPS = Path("configs/sweeps")
-MODELS = Path("configs/models")
-ACCELERATORS = Path("configs/accelerators.yaml")
-MEASUREMENTS = Path("results/measurements")
-WITNESSES = Path("results/witnesses")
+if TYPE_CHECKING:
+    from modelbudget.predictions import Predicted
+
 ON_PAPER = 10_000
 """Parameters of the largest model that is still counted by hand."""
 
@@ -31,7 +30,24 @@ TAKEN = {
 """Folders of results/ and anchors of the report that are not sweeps."""
 
 
-def check_results(folder: Path = Path("results")) -> None:
+OF_REPORT = (
+    "report.html", "verdict.json", "provenance.json", "headline.charts",
+    "architecture/trees.json", "architecture/swept.json", "architecture/modules.json",
+    "frame/explorer.json", "frame/vega.js",
+    "gpt-2-ledger/ledger.parquet", "tying-surgery/surgery.parquet",
+)  # fmt: skip
+OF_SWEEP = (
+    "sweep.json", "points.parquet", "predicted.parquet", "measured.parquet", "failures.json",
+    "comparison.parquet", "comparison.csv", "charts.json", "charts",
+)  # fmt: skip
+OF_PREDICTED = (
+    "sweep.json", "predictions", "totals.parquet", "shares.parquet", "charts.json", "charts",
+)  # fmt: skip
+TABLES = ("parquet", "csv")
+"""Results of one run of the pipeline, of each sweep, and of each sweep that is predicted alone."""
+
+
+def check_results(folder: Path = RESULTS) -> None:
     """Raises InputError where results cannot be written."""
     if not os.access(folder if folder.exists() else folder.parent, os.W_OK):
         raise InputError([f"{folder}: cannot be written; run in a folder that can"])
@@ -158,7 +174,7 @@ def shards(sweeps: dict[str, Expanded], n_points: Any) -> dict[str, int]:
 def shards_of(sweep: str, shards: dict[str, int], kind: str) -> list[str]:
     """The files of one kind that the jobs of a sweep leave."""
     n = shards[sweep]
-    return [f"results/{sweep}/shards/{i}-of-{n}.{kind}" for i in range(1, n + 1)]
+    return [f"{SHARDS}/{sweep}/{i}-of-{n}.{kind}" for i in range(1, n + 1)]
 
 
 def one_of(names: Iterable[str]) -> str:
@@ -171,17 +187,14 @@ def gpus(expanded: Expanded) -> int | None:
     return 1 if expanded.sweep.measure.device == "cuda" else None
 
 
-def content(expanded: Expanded) -> str:
-    """Digest of what is measured: architectures, runs, settings; not the words around them."""
-    digest = hashlib.sha256(json.dumps(expanded.sweep.measure.decisive()).encode())
-    for point in expanded.points:
-        digest.update(f"{point.architecture.digest()} {point.run.digest()}".encode())
-    return digest.hexdigest()[:16]
+def model_files() -> list[Path]:
+    """The files of all named models, and the config.json files that these name."""
+    return files_in(MODELS)
 
 
-def failed_at(sweep: str) -> Path:
-    """Touched when a model of the sweep could not be measured, or its class not be counted."""
-    return Path(f"results/{sweep}/.failed")
+def source_files(predicted: Predicted) -> list[Path]:
+    """Every file that decides what a sweep without measurements predicts."""
+    return [predicted.path, *model_files(), *predicted.files]
 
 
 def last_failure(sweep: str) -> int | None:
@@ -211,11 +224,6 @@ def has_witness(expanded: Expanded) -> bool:
     return known and (is_zoo(expanded) or bool(expanded.files))
 
 
-def classes(expanded: Expanded) -> list[str]:
-    """Which class each point's witness is, for the rule that counts them."""
-    return [point.transformers or "" for point in expanded.points]
-
-
 def is_zoo(expanded: Expanded) -> bool:
     """Whether the sweep holds every named model."""
     return expanded.sweep.models == "all"
@@ -231,6 +239,13 @@ def fit_tables(sweeps: dict[str, Expanded]) -> list[str]:
     return [f"results/{name}/fit.parquet" for name, sweep in sweeps.items() if sweep.sweep.fit]
 
 
-def swept_fields(expanded: Expanded) -> list[str]:
-    """The fields that the sweep file varies, in the order in which it names them."""
-    return list(dict.fromkeys(name for point in expanded.points for name in point.axes))
+def results(sweeps: dict[str, Expanded], predicted: Iterable[str]) -> list[str]:
+    """Everything that the pipeline leaves, so that what was deleted is made again."""
+    of_sweeps = [f"{name}/{file}" for name in sweeps for file in OF_SWEEP]
+    of_predicted = [f"{name}/{file}" for name in predicted for file in OF_PREDICTED]
+    tables = [*zoo_tables(sweeps), *fit_tables(sweeps)]
+    witnesses = [f"{name}/witness.parquet" for name in sweeps if has_witness(sweeps[name])]
+    return [
+        *(f"results/{file}" for file in (*OF_REPORT, *of_sweeps, *of_predicted, *witnesses)),
+        *(f"{path.removesuffix('.parquet')}.{kind}" for path in tables for kind in TABLES),
+    ]

@@ -1,11 +1,9 @@
-import json
 import logging
-from pathlib import Path
 
 import polars as pl
 
 from modelbudget.compare import compare, is_compared, verdict
-from modelbudget.files import replacing
+from modelbudget.files import read_json, replacing
 from modelbudget.jobs import start_log
 from modelbudget.spreadsheet import csv
 
@@ -14,8 +12,8 @@ comparison = compare(
     pl.read_parquet(snakemake.input.points),
     pl.read_parquet(snakemake.input.predicted),
     pl.read_parquet(snakemake.input.measured),
-    snakemake.params.axes,
-    json.loads(Path(snakemake.input.failures).read_text(encoding="utf-8")),
+    read_json(snakemake.input.summary)["swept_fields"],
+    read_json(snakemake.input.failures),
 )
 with replacing(snakemake.output.parquet) as path:
     comparison.write_parquet(path)

@@ -7,8 +7,8 @@ give_way()
 
 from modelbudget.catalogue import Catalogue
 from modelbudget.files import replacing
+from modelbudget.paths import MODELS
 from modelbudget.report.frame import frame
-from modelbudget.workflow import MODELS
 
 made = frame(Catalogue(MODELS))
 with replacing(snakemake.output.explorer) as path:

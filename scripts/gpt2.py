@@ -10,7 +10,7 @@ from modelbudget.expand import named_architecture
 from modelbudget.files import replacing
 from modelbudget.huggingface.ledger import ledger
 from modelbudget.huggingface.surgery import surgery
-from modelbudget.workflow import MODELS
+from modelbudget.paths import MODELS
 
 catalogue = Catalogue(MODELS)
 sizes = ("gpt-2-124m", "gpt-2-355m", "gpt-2-774m", "gpt-2-1558m")

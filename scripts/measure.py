@@ -1,18 +1,20 @@
 import json
 from pathlib import Path
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import expand
-from modelbudget.files import replacing
+import polars as pl
+
+from modelbudget.files import read_json, replacing
 from modelbudget.jobs import start_log
 from modelbudget.measure.kept import measure_new
-from modelbudget.workflow import MEASUREMENTS, MODELS, failed_at
+from modelbudget.paths import MEASUREMENTS, failed_at
+from modelbudget.points import models
+from modelbudget.sweep import Measure
 
 start_log(snakemake)
-expanded = expand(Path(snakemake.input.sweep), Catalogue(MODELS))
-points = expanded.points[snakemake.params.shard - 1 :: snakemake.params.shards]
-models = ((point.architecture, point.run) for point in points)
-found = measure_new(models, expanded.sweep.measure, snakemake.threads, MEASUREMENTS)
+points = pl.read_parquet(snakemake.input.points)
+measure = Measure.model_validate(read_json(snakemake.input.summary)["measure"])
+shard = points[snakemake.params.shard - 1 :: snakemake.params.shards]
+found = measure_new(models(shard), measure, snakemake.threads, MEASUREMENTS)
 with replacing(snakemake.output.measured) as path:
     found.table.write_parquet(path)
 with replacing(snakemake.output.failures) as path:

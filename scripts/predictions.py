@@ -7,11 +7,14 @@ from modelbudget.catalogue import Catalogue
 from modelbudget.expand import read
 from modelbudget.files import replacing, replacing_folder
 from modelbudget.jobs import start_log
+from modelbudget.paths import MODELS
 from modelbudget.predictions import frames, groups_of, predicted, summary
-from modelbudget.workflow import MODELS
+from modelbudget.sources import check_unchanged
 
 start_log(snakemake)
-found = predicted(read(Path(snakemake.input.sweep), Catalogue(MODELS)))
+asked = read(Path(snakemake.input.sweep), Catalogue(MODELS))
+check_unchanged(snakemake.input, snakemake.params.content)
+found = predicted(asked)
 along = Along(found.sweep.axes(), found.sweep.measure.quantities, groups_of(found))
 with replacing_folder(snakemake.output.predictions) as folder:
     for number, rows in enumerate(frames(found, snakemake.threads)):

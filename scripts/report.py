@@ -8,11 +8,11 @@ from modelbudget.catalogue import Catalogue
 from modelbudget.charts.files import load
 from modelbudget.files import replacing
 from modelbudget.jobs import start_log
+from modelbudget.paths import MODELS
 from modelbudget.report.frame import Frame
 from modelbudget.report.page import render
 from modelbudget.report.results import PredictedResult, Results, SweepResult
 from modelbudget.report.verdict import line, verdicts
-from modelbudget.workflow import MODELS
 
 start_log(snakemake)
 zoos = {Path(zoo).parent: pl.read_parquet(zoo) for zoo in snakemake.input.zoos}

@@ -1,28 +1,22 @@
 import logging
-from pathlib import Path
 
 import polars as pl
 
 from modelbudget import store
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import expand
 from modelbudget.files import replacing
 from modelbudget.huggingface.table import witness_table
 from modelbudget.jobs import start_log
-from modelbudget.sources import code, versions
-from modelbudget.workflow import MODELS, WITNESSES, failed_at
+from modelbudget.paths import WITNESSES, failed_at
+from modelbudget.points import models
+from modelbudget.sources import code_of, versions
 
 start_log(snakemake)
-expanded = expand(Path(snakemake.input.sweep), Catalogue(MODELS))
-depends_on = (code("huggingface", "measure"), versions("torch", "transformers"))
+points = pl.read_parquet(snakemake.input.points).drop_nulls("transformers")
+depends_on = (code_of("modelbudget.huggingface.witness"), versions("torch", "transformers"))
 # Dictionary: a model that stands at two points is counted once.
 wanted = {
-    store.key(point.architecture.digest(), point.transformers, *depends_on): (
-        point.architecture,
-        point.transformers,
-    )
-    for point in expanded.points
-    if point.transformers
+    store.key(architecture.digest(), kind, *depends_on): (architecture, kind)
+    for (architecture, _), kind in zip(models(points), points["transformers"], strict=True)
 }
 known = store.known(WITNESSES, list(wanted))
 missing = {key: pair for key, pair in wanted.items() if key not in known}

@@ -5,8 +5,8 @@ import polars as pl
 from modelbudget.catalogue import Catalogue
 from modelbudget.files import replacing
 from modelbudget.jobs import start_log
+from modelbudget.paths import MODELS
 from modelbudget.spreadsheet import csv
-from modelbudget.workflow import MODELS
 from modelbudget.zoo import zoo
 
 start_log(snakemake)

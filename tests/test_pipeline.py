@@ -68,7 +68,9 @@ def test_a_dry_run_reads_like_a_plan(project):
 
 
 def test_only_what_changed_is_made_again(project):
-    """Other words: nothing is measured. Another value: that sweep is. A new sweep: only that."""
+    """A comment: nothing. Another title: nothing is measured, since all of it is in the cache.
+    Another value: that sweep is measured. A new sweep: only that.
+    """
 
     def planned() -> str:
         targets = [
@@ -77,9 +79,12 @@ def test_only_what_changed_is_made_again(project):
         ]
         return project.snakemake("-n", *targets).stdout
 
-    project.write_sweep("small.yaml", f"# other words\n{SMALL}")
-    assert "small: write out the points" in planned()
-    assert "instantiate and count" not in planned()
+    project.write_sweep("small.yaml", f"# a comment\n{SMALL}")
+    assert "Nothing to be done" in planned()
+    path = project.write_sweep("small.yaml", SMALL)
+    path.write_text(path.read_text().replace("A test", "Another title"))
+    assert project.snakemake("results/small/comparison.parquet").returncode == 0
+    assert "4 models measured before, 0 to measure" in project.log("small", "measure")
     project.write_sweep("small.yaml", SMALL.replace("[8, 16]", "[8, 16, 24]"))
     assert "small: instantiate and count" in planned()
     project.write_sweep("small.yaml", SMALL)
@@ -204,7 +209,7 @@ def test_two_runs_from_scratch_are_the_same_to_the_byte(project, make_project):
     made = [
         path.relative_to(again.folder)
         for path in (again.folder / "results").rglob("*")
-        if path.is_file() and "logs" not in path.parts and path.name != "provenance.json"
+        if path.is_file() and "logs" not in path.parts and "provenance" not in path.name
     ]
     assert {"report.html", "comparison.parquet", "headline.png"} <= {path.name for path in made}
     for path in made:

@@ -2,6 +2,7 @@
 
 import polars as pl
 import pytest
+from conftest import ROOT
 
 from modelbudget import sources, store
 from modelbudget.families import families
@@ -57,11 +58,9 @@ def test_a_changed_module_concerns_the_families_that_are_made_of_it(monkeypatch,
         return {name: sources.code_of_model(family) for name, family in families().items()}
 
     before = digests()
-    changed = sources.LIBRARY / "modules" / "rwkv.py"
-    read = type(changed).read_bytes
-    monkeypatch.setattr(
-        type(changed), "read_bytes", lambda path: read(path) + b"#" * (path == changed)
-    )
+    changed = ROOT / "modelbudget" / "modules" / "rwkv.py"
+    content = sources._content
+    monkeypatch.setattr(sources, "_content", lambda p: content(p) + b"#" * (p == changed))
     after = digests()
     sources.code_of_model.cache_clear()
     assert {name for name in before if before[name] != after[name]} == {"rwkv"}

@@ -11,7 +11,7 @@ from modelbudget import store
 from modelbudget.architecture import Architecture
 from modelbudget.measure.table import failures, measured_table
 from modelbudget.run import Run
-from modelbudget.sources import code, code_of_model, versions
+from modelbudget.sources import code_of, code_of_model, versions
 from modelbudget.sweep import Measure
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def measure_new(
     """All models, each once. What is measured is kept in `folder`, and taken from there as long as
     all that it depends on is the same; what fails is kept nowhere, so that it is tried again.
     """
-    depends_on = settings.decisive(), code("measure"), versions(*MADE_WITH)
+    depends_on = settings.decisive(), code_of("modelbudget.measure.pool"), versions(*MADE_WITH)
     # Dictionary: what stands at two points is measured once.
     wanted = {
         store.key(a.digest(), r.digest(), code_of_model(type(a)), *depends_on): (a, r)

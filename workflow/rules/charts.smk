@@ -6,7 +6,7 @@ rule charts:
     input:
         summary="results/{sweep}/sweep.json",
         comparison="results/{sweep}/comparison.parquet",
-        accelerators=plan.ACCELERATORS,
+        accelerators=ancient(plan.ACCELERATORS),
         zoo=lambda wildcards: plan.zoo_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
     output:
         charts="results/{sweep}/charts.json",
@@ -16,15 +16,7 @@ rule charts:
         "../../environment.yml"
     threads: 1
     params:
-        code=code(
-            "charts",
-            "accelerators.py",
-            "architecture.py",
-            "compare.py",
-            "components",
-            "families",
-            "zoo.py",
-        ),
+        accelerators=digest([plan.ACCELERATORS]),
     message:
         "{wildcards.sweep}: draw the charts that its axes ask for"
     script:

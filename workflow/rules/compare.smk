@@ -4,6 +4,7 @@
 rule compare:
     input:
         points="results/{sweep}/points.parquet",
+        summary="results/{sweep}/sweep.json",
         predicted="results/{sweep}/predicted.parquet",
         measured="results/{sweep}/measured.parquet",
         failures="results/{sweep}/failures.json",
@@ -19,9 +20,6 @@ rule compare:
         "results/{sweep}/logs/compare.log",
     conda:
         "../../environment.yml"
-    params:
-        axes=lambda wildcards: plan.swept_fields(SWEEPS[wildcards.sweep]),
-        code=code("compare.py", "spreadsheet.py"),
     message:
         "{wildcards.sweep}: hold predictions against measurements"
     script:

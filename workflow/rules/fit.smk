@@ -1,12 +1,13 @@
-# Needs: a sweep file that asks what fits, and the memory of accelerators. Makes: the largest
-# batch, length or depth that each holds, solved from the formulas and held against measurements,
-# which are kept in results/measurements with all others.
+# Needs: the points of a sweep that asks what fits, and the memory of accelerators. Makes: the
+# largest batch, length or depth that each holds, solved from the formulas and compared with
+# measurements, which are kept in results/measurements with all others.
 
 
 rule fit:
     input:
-        sweep=lambda wildcards: ancient(plan.sweep_files()[wildcards.sweep]),
-        accelerators=plan.ACCELERATORS,
+        points="results/{sweep}/points.parquet",
+        summary="results/{sweep}/sweep.json",
+        accelerators=ancient(plan.ACCELERATORS),
     output:
         parquet="results/{sweep}/fit.parquet",
         csv=report(
@@ -21,10 +22,7 @@ rule fit:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
-        content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
-        fields=lambda wildcards: SWEEPS[wildcards.sweep].sweep.fit,
-        code=code("fit.py", "components", "families", "measure", "modules"),
-        versions=versions("torch"),
+        accelerators=digest([plan.ACCELERATORS]),
     message:
         "{wildcards.sweep}: solve for what each accelerator holds, and measure it"
     script:

@@ -4,7 +4,7 @@
 
 rule frame:
     input:
-        models=sorted(plan.MODELS.iterdir()),
+        models=ancient(plan.model_files()),
     output:
         explorer="results/frame/explorer.json",
         vega="results/frame/vega.js",
@@ -13,20 +13,7 @@ rule frame:
     conda:
         "../../environment.yml"
     params:
-        code=code(
-            "architecture.py",
-            "catalogue.py",
-            "charts",
-            "components",
-            "expand.py",
-            "families",
-            "operations.py",
-            "readings",
-            "record.py",
-            "report",
-            "run.py",
-        ),
-        versions=versions("vl-convert-python"),
+        models=digest(plan.model_files()),
     message:
         "Write the formulas of all named models for the report to compute"
     script:

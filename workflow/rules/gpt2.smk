@@ -3,7 +3,7 @@
 
 rule gpt2:
     input:
-        models="configs/models/gpt-2.yaml",
+        models=ancient(plan.model_files()),
     output:
         ledger="results/gpt-2-ledger/ledger.parquet",
         surgery="results/tying-surgery/surgery.parquet",
@@ -12,7 +12,7 @@ rule gpt2:
     conda:
         "../../environment.yml"
     params:
-        code=code("components", "families", "huggingface", "measure", "readings"),
+        models=digest(plan.model_files()),
     message:
         "GPT-2: Hugging Face's model module by module, and its tie cut and sewn again"
     script:

@@ -1,17 +1,17 @@
-# Needs: a sweep file. Makes: what torch counts in each instantiated model, and what could not be
-# measured, which the next run tries again.
+# Needs: the points of a sweep. Makes: what torch counts in each instantiated model, and what could
+# not be measured, which the next run tries again.
 #
 # One job measures a whole sweep with a pool of processes: a job costs more than a model. Where the
 # configuration says how many points make a shard, a larger sweep is measured in several jobs, for
-# a cluster to run side by side. The words of a sweep may change without measuring again, so the
-# file is `ancient` and what is measured stands in `params`. What any sweep has measured before is
-# taken from results/measurements. Half of the cores each, so that another job can start while this
-# one loads torch; elsewhere than here a profile says how many.
+# a cluster to run side by side. What any sweep has measured before is taken from
+# results/measurements. Half of the cores each, so that another job can start while this one loads
+# torch; elsewhere than here a profile says how many.
 
 
 rule measure:
     input:
-        sweep=lambda wildcards: ancient(plan.sweep_files()[wildcards.sweep]),
+        points="results/{sweep}/points.parquet",
+        summary="results/{sweep}/sweep.json",
     output:
         measured="results/{sweep}/measured.parquet",
         failures="results/{sweep}/failures.json",
@@ -28,9 +28,6 @@ rule measure:
     params:
         shard=1,
         shards=1,
-        content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
-        code=code("measure", "modules"),
-        versions=versions("torch", "transformers"),
         last_failure=lambda wildcards: plan.last_failure(wildcards.sweep),
     message:
         "{wildcards.sweep}: instantiate and count every model"
@@ -40,8 +37,8 @@ rule measure:
 
 use rule measure as measure_shard with:
     output:
-        measured=temp("results/{sweep}/shards/{shard}-of-{shards}.parquet"),
-        failures=temp("results/{sweep}/shards/{shard}-of-{shards}.json"),
+        measured=temp("results/.shards/{sweep}/{shard}-of-{shards}.parquet"),
+        failures=temp("results/.shards/{sweep}/{shard}-of-{shards}.json"),
     log:
         "results/{sweep}/logs/measure-{shard}-of-{shards}.log",
         work="results/{sweep}/logs/measure-{shard}-of-{shards}.json",

@@ -19,9 +19,6 @@ rule pictures:
     conda:
         "../../environment.yml"
     threads: 1
-    params:
-        code=code("charts/files.py"),
-        versions=versions("vl-convert-python"),
     message:
         "{wildcards.sweep}: draw its charts"
     script:
@@ -65,9 +62,6 @@ rule headline:
     conda:
         "../../environment.yml"
     threads: 1
-    params:
-        code=code("charts", "report/results.py"),
-        versions=versions("vl-convert-python"),
     message:
         "Draw the model at the head of the report"
     script:

@@ -3,9 +3,9 @@
 
 rule points:
     input:
-        sweep=lambda wildcards: plan.sweep_files()[wildcards.sweep],
-        models=sorted(plan.MODELS.iterdir()),
-        configs=lambda wildcards: SWEEPS[wildcards.sweep].files,
+        sweep=lambda wildcards: ancient(SWEEPS[wildcards.sweep].path),
+        models=ancient(plan.model_files()),
+        configs=lambda wildcards: ancient(SWEEPS[wildcards.sweep].files),
     output:
         points="results/{sweep}/points.parquet",
         summary="results/{sweep}/sweep.json",
@@ -14,16 +14,7 @@ rule points:
     conda:
         "../../environment.yml"
     params:
-        code=code(
-            "architecture.py",
-            "catalogue.py",
-            "components",
-            "expand.py",
-            "families",
-            "huggingface",
-            "record.py",
-            "run.py",
-        ),
+        content=lambda wildcards: content(SWEEPS[wildcards.sweep]),
     message:
         "{wildcards.sweep}: write out the points"
     script:

@@ -4,9 +4,9 @@
 
 rule predictions:
     input:
-        sweep=lambda wildcards: plan.sweep_files()[wildcards.predicted],
-        models=sorted(plan.MODELS.iterdir()),
-        configs=lambda wildcards: PREDICTED[wildcards.predicted].files,
+        sweep=lambda wildcards: ancient(PREDICTED[wildcards.predicted].path),
+        models=ancient(plan.model_files()),
+        configs=lambda wildcards: ancient(PREDICTED[wildcards.predicted].files),
     output:
         predictions=directory("results/{predicted}/predictions"),
         totals="results/{predicted}/totals.parquet",
@@ -18,22 +18,7 @@ rule predictions:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
-        code=code(
-            "along.py",
-            "architecture.py",
-            "catalogue.py",
-            "charts/groups.py",
-            "components",
-            "expand.py",
-            "families",
-            "grid.py",
-            "huggingface",
-            "predict.py",
-            "predictions.py",
-            "readings",
-            "record.py",
-            "run.py",
-        ),
+        content=lambda wildcards: digest(plan.source_files(PREDICTED[wildcards.predicted])),
     message:
         "{wildcards.predicted}: predict every point of the grid"
     script:
@@ -51,8 +36,6 @@ rule predicted_charts:
     conda:
         "../../environment.yml"
     threads: 1
-    params:
-        code=code("charts", "architecture.py", "components", "families"),
     message:
         "{wildcards.predicted}: draw totals and shares along its axes"
     script:

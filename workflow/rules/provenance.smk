@@ -12,7 +12,6 @@ rule provenance:
         "../../environment.yml"
     params:
         sweeps=SHARDS,
-        code=code("provenance.py"),
     message:
         "Note versions, commit, machine, time, and what was measured anew"
     script:

@@ -19,7 +19,7 @@ rule report:
         predicted_charts=expand("results/{predicted}/charts.json", predicted=PREDICTED),
         zoos=plan.zoo_tables(SWEEPS),
         fits=plan.fit_tables(SWEEPS),
-        models=sorted(plan.MODELS.iterdir()),
+        models=ancient(plan.model_files()),
     output:
         html=report(
             "results/report.html",
@@ -34,18 +34,7 @@ rule report:
         "../../environment.yml"
     threads: 1
     params:
-        code=code(
-            "report",
-            "charts",
-            "compare.py",
-            "components",
-            "families",
-            "fit.py",
-            "readings",
-            "rule_of_thumb.py",
-            "spreadsheet.py",
-            "zoo.py",
-        ),
+        models=digest(plan.model_files()),
     message:
         "write the report"
     script:

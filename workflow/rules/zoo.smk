@@ -4,7 +4,7 @@
 
 rule witness:
     input:
-        sweep=lambda wildcards: ancient(plan.sweep_files()[wildcards.sweep]),
+        points="results/{sweep}/points.parquet",
     output:
         witness="results/{sweep}/witness.parquet",
     log:
@@ -13,9 +13,6 @@ rule witness:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
-        content=lambda wildcards: plan.content(SWEEPS[wildcards.sweep]),
-        classes=lambda wildcards: plan.classes(SWEEPS[wildcards.sweep]),
-        code=code("huggingface", "measure"),
         last_failure=lambda wildcards: plan.last_failure(wildcards.sweep),
     message:
         "{wildcards.sweep}: count the classes of transformers that are the same models"
@@ -28,7 +25,7 @@ rule zoo:
         points="results/{sweep}/points.parquet",
         comparison="results/{sweep}/comparison.parquet",
         witness="results/{sweep}/witness.parquet",
-        models=sorted(plan.MODELS.iterdir()),
+        models=ancient(plan.model_files()),
     output:
         parquet="results/{sweep}/zoo.parquet",
         csv=report(
@@ -42,9 +39,7 @@ rule zoo:
     conda:
         "../../environment.yml"
     params:
-        code=code(
-            "zoo.py", "spreadsheet.py", "catalogue.py", "huggingface", "components", "families"
-        ),
+        models=digest(plan.model_files()),
     message:
         "{wildcards.sweep}: hold every model against what others count and print"
     script:

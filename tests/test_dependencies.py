@@ -1,0 +1,133 @@
+"""A result depends on all code that its script can load, derived and not listed."""
+
+import ast
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from modelbudget import sources
+
+LIBRARY = ROOT / "modelbudget"
+SCRIPTS = sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
+FILES = sorted(
+    path
+    for path in LIBRARY.rglob("*")
+    if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
+)
+
+
+def of_module(name: str) -> set[Path]:
+    """The files that Python loads for `import name`, where it is a module of the library."""
+    parts = name.split(".")
+    places = [ROOT.joinpath(*parts[: i + 1]) for i in range(len(parts))]
+    files = {f for p in places for f in (p / "__init__.py", p.with_suffix(".py")) if f.exists()}
+    return files if parts[0] == "modelbudget" else set()
+
+
+@cache
+def imports(path: Path) -> set[str]:
+    """Every name that a file imports, by Python's own parser, but for type checkers alone."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names
+
+
+def loadable(path: Path) -> set[Path]:
+    """What can be loaded when a file is, found without the code under test."""
+    found, waiting = set(), {path}
+    while waiting:
+        here = waiting.pop()
+        found.add(here)
+        if here.suffix != ".py":
+            continue
+        text = here.read_text(encoding="utf-8")
+        waiting |= {file for name in imports(here) for file in of_module(name)} - found
+        if here == LIBRARY / "families" / "__init__.py":
+            waiting |= set(here.parent.glob("*.py")) - found
+        if here == LIBRARY / "report" / "tables.py":
+            waiting |= set((here.parent / "templates").iterdir()) - found
+        for name in re.findall(r'"-m", "(modelbudget[.a-z]+)"', text):
+            waiting |= of_module(name) - found
+    return found
+
+
+def test_imports_are_found_as_python_finds_them():
+    for path in (file for file in FILES if file.suffix == ".py"):
+        found = sources._names_imported(path.read_text(encoding="utf-8"))
+        assert imports(path) <= found, path
+        others = {name for name in found - imports(path) if of_module(name)}
+        assert others <= {"modelbudget.measure.resident"}, path
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_depends_on_what_it_can_load_and_on_nothing_else(script):
+    path = ROOT / "scripts" / f"{script}.py"
+    assert sources.reached([path]) == loadable(path)
+
+
+def test_a_changed_file_concerns_the_scripts_that_reach_it(monkeypatch):
+    """Files of all folders of the library, templates among them."""
+
+    def digests() -> dict[str, str]:
+        sources._made_of.cache_clear()
+        return {script: sources.code(script)["code"] for script in SCRIPTS}
+
+    before, content = digests(), sources._content
+    reached = {script: loadable(ROOT / "scripts" / f"{script}.py") for script in SCRIPTS}
+    for changed in FILES[::20]:
+        edited = lambda path, changed=changed: content(path) + b"#" * (path == changed)  # noqa: E731
+        monkeypatch.setattr(sources, "_content", edited)
+        after = digests()
+        concerned = {script for script in SCRIPTS if before[script] != after[script]}
+        assert concerned == {script for script in SCRIPTS if changed in reached[script]}, changed
+    sources._made_of.cache_clear()
+    assert "modelbudget/operations.py" in {
+        str(path.relative_to(ROOT)) for path in reached["predict"]
+    }
+    of_components = set((LIBRARY / "components").glob("[a-z]*.py"))
+    assert of_components <= reached["predict"]
+    assert LIBRARY / "report" / "templates" / "style.css" in reached["report"]
+
+
+@pytest.mark.parametrize("script", ["predict", "measure", "compare", "charts", "report"])
+def test_nothing_is_loaded_that_is_no_dependency(script):
+    path = ROOT / "scripts" / f"{script}.py"
+    statements = "\n".join(re.findall(r"^(?:from|import) .*", path.read_text(), re.MULTILINE))
+    code = (
+        f"import sys\n{statements}\nfrom modelbudget.families import families\nfamilies()\n"
+        "print(*(m.__file__ for n, m in sys.modules.items() if n.startswith('modelbudget')))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = set(map(Path, run.stdout.split()))
+    families = sources.reached([LIBRARY / "families" / "__init__.py"])
+    assert loaded <= sources.reached([path]) | families
+
+
+def test_the_key_of_a_measurement_depends_on_what_measures():
+    reached = {path.relative_to(LIBRARY).as_posix() for path in
+               sources.reached([LIBRARY / "measure" / "pool.py"])}  # fmt: skip
+    assert {"run.py", "terms.py", "sweep.py", "record.py", "measure/trace.py"} <= reached
+    assert not {name for name in reached if name.startswith(("components/", "charts/"))}
+
+
+def test_packages_that_code_imports_are_part_of_it():
+    assert sources.code("measure").keys() >= {"torch", "transformers", "polars"}
+    assert "torch" not in sources.code("pictures")
+    assert sources.code("pictures")["vl-convert-python"]
+    for script in SCRIPTS:
+        assert None not in sources.code(script).values()
