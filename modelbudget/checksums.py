@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from modelbudget.files import replacing
-from modelbudget.paths import CHECKSUMS, SHARDS, files_in
+from modelbudget.paths import CHECKSUMS, RESULTS, SHARDS, files_in
 
 MADE = "made"
 """The state of results that nobody has changed since they were made for the first time."""
@@ -50,7 +50,7 @@ def _saved(path: Path) -> tuple[str, str]:
 
 
 def _place(path: Path) -> Path:
-    return CHECKSUMS / path.with_name(f"{path.name}.sha256")
+    return CHECKSUMS / f"{path.relative_to(RESULTS)}.sha256"
 
 
 def _content(path: Path) -> str:

@@ -1,5 +1,6 @@
 """Where the pipeline reads and writes, relative to the folder of the Snakefile."""
 
+import re
 from pathlib import Path
 
 SWEEPS = Path("configs/sweeps")
@@ -22,5 +23,6 @@ def files_in(folder: Path) -> list[Path]:
     """Every file in a folder and the folders below it that is not hidden, in one order on every
     machine.
     """
-    inside = (path for path in folder.rglob("[!.]*") if path.is_file())
-    return sorted(path for path in inside if "__pycache__" not in path.parts)
+    hidden = re.compile(r"(^|/)(\.|__pycache__)")
+    inside = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(p for p in inside if not hidden.search(p.relative_to(folder).as_posix()))

@@ -2,15 +2,16 @@
 
 import ctypes
 import importlib.metadata
-import json
 import os
 import platform
 import subprocess
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from modelbudget import __version__
+from modelbudget.files import read_json
 
 PACKAGES = ("torch", "transformers", "polars", "pandas", "altair", "vl-convert-python", "snakemake")
 
@@ -38,8 +39,9 @@ def measuring(results: Path, shards: dict[str, int]) -> dict[str, dict[str, int]
     for sweep, n in shards.items():
         logs = [results / sweep / "logs" / f"measure-{i}-of-{n}.json" for i in range(1, n + 1)]
         found[sweep] = Counter()
-        for log in filter(Path.exists, logs):  # logs may be thrown away
-            found[sweep].update(json.loads(log.read_text(encoding="utf-8")))
+        for log in logs:
+            with suppress(OSError, ValueError):  # logs may be deleted, or damaged
+                found[sweep].update(read_json(log))
     return found
 
 

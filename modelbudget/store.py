@@ -2,8 +2,8 @@
 
 A folder of plain Parquet files. Each holds what one job measured, every row under a `key`: the
 digest of all that the measurement depends on. Files are only ever added. Each bears the digest of
-its own bytes as its name: one that was cut short, changed, or put there by somebody else is as
-good as none, and its measurements are made again.
+its own bytes as its name: one that was cut short, changed, or put there by somebody else is
+removed, and its measurements are made again.
 """
 
 import hashlib
@@ -60,4 +60,5 @@ def _tables(folder: Path) -> Iterator[pl.DataFrame]:
         if path.name == _name(content):
             yield pl.read_parquet(io.BytesIO(content))
         else:
-            log.warning("%s is not what was saved there, left aside", path)
+            log.warning("%s is not what was saved there, removed", path)
+            path.unlink()

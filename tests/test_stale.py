@@ -1,0 +1,198 @@
+"""After any change of sources or results, the next run leaves what a run from scratch leaves."""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+from test_faults import start
+
+SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
+TARGETS = ("results/small/comparison.parquet", "results/small/comparison.csv")
+
+
+def contents(project, folder: str = "results") -> dict[str, bytes]:
+    """All results by path, but logs and what may differ between two runs."""
+    return {
+        str(path.relative_to(project.folder)): path.read_bytes()
+        for path in (project.folder / folder).rglob("[!.]*")
+        if path.is_file() and not {"logs", "measurements", ".checksums"} & {*path.parts}
+        and path.name != "provenance.json"
+    }  # fmt: skip
+
+
+def run(project, *arguments: str) -> str:
+    done = project.snakemake(*arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def whole(make_project):
+    """A project whose report was made, and its results."""
+    project = make_project()
+    project.write_sweep("small.yaml", SMALL)
+    run(project)
+    return project, contents(project)
+
+
+def damage(path: Path, kind: str) -> None:
+    """Delete, cut or overwrite a file, or change numbers in it so that it can still be read."""
+    if kind == "deleted":
+        path.unlink()
+    elif kind == "truncated":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    elif kind == "garbage":
+        path.write_bytes(b"\0garbage\xff" * 10)
+    elif path.suffix == ".parquet":
+        table = pl.read_parquet(path)
+        table.with_columns(pl.col(pl.Int64) + 1).write_parquet(path)
+    else:
+        path.write_bytes(path.read_bytes().replace(b"1", b"2"))
+    if path.exists():
+        os.utime(path, (time.time() - 10**6,) * 2)  # as old as an archive's
+
+
+KINDS = ("deleted", "truncated", "garbage", "edited")
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_damaged_results_are_made_again(whole, first):
+    """Every file under results/, each with one kind of damage, the next with the next kind."""
+    project, before = whole
+    results = project.folder / "results"
+    files = sorted(path for path in results.rglob("*") if path.is_file())
+    for i, path in enumerate(files):
+        damage(path, KINDS[(i + first) % len(KINDS)])
+    said = run(project)
+    assert "was changed after it was made, and is made again" in said
+    assert contents(project) == before
+    assert "Nothing to be done" in run(project)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("points.parquet", "truncated"), ("comparison.parquet", "deleted"),
+     ("comparison.csv", "edited")],
+)  # fmt: skip
+def test_one_damaged_result_is_noticed_though_all_that_follows_is_there(whole, name, kind):
+    project, before = whole
+    path = project.folder / "results" / "small" / name
+    damage(path, kind)
+    planned = run(project, "-n")
+    path.write_bytes(before[f"results/small/{name}"])
+    assert "small: write out the points" in planned or name != "points.parquet"
+    assert "write the report" in planned
+    assert "Nothing to be done" in run(project, "-n")
+
+
+def test_a_sweep_replaced_by_an_older_file(make_project):
+    project = make_project()
+    path = project.write_sweep("small.yaml", SMALL)
+    run(project, *TARGETS)
+    project.write_sweep("small.yaml", SMALL.replace("[8, 16]", "[8, 24]"))
+    os.utime(path, (time.time() - 10**7,) * 2)
+    run(project, *TARGETS)
+    assert contents(project) == from_scratch(project)
+    os.utime(path)  # newer, and the same
+    assert "Nothing to be done" in run(project, *TARGETS)
+
+
+def from_scratch(project) -> dict[str, bytes]:
+    """What a run without any results leaves."""
+    shutil.rmtree(project.folder / "results")
+    run(project, *TARGETS)
+    return contents(project)
+
+
+LLAMA = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 100,
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+    "rms_norm_eps": 1e-5, "bos_token_id": 1,
+}  # fmt: skip
+MODELS = """title: Mine
+family: decoder
+source: made up
+models: {own-llama: {label: Own, config: mine.json}}
+"""
+
+
+def test_a_config_edited_in_place(make_project):
+    """Of a model of the catalogue, and of a sweep."""
+    project = make_project()
+    models = project.folder / "configs" / "models"
+    shutil.rmtree(models)
+    models.mkdir()
+    (models / "mine.yaml").write_text(MODELS)
+    beside = project.folder / "configs" / "sweeps" / "own.json"
+    configs = (models / "mine.json", beside)
+    for path in configs:
+        path.write_text(json.dumps(LLAMA))
+    project.write_sweep("small.yaml", "points: [{base: own-llama}, {base: own.json}]\n")
+    run(project, *TARGETS)
+    assert "Nothing to be done" in run(project, *TARGETS)
+    for path in configs:
+        stamp = path.stat()
+        path.write_text(json.dumps(LLAMA | {"num_hidden_layers": 3}))
+        os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+        run(project, *TARGETS)
+        table = pl.read_parquet(project.folder / "results/small/points.parquet")
+        assert 3 in table["n_layer"]
+    assert table["n_layer"].to_list() == [3, 3]
+    assert contents(project) == from_scratch(project)
+
+
+def test_a_sweep_edited_while_a_run_is_going_on(make_project):
+    """The run that was planned with the old file either ends with it or refuses the new one."""
+    project = make_project()
+    project.write_sweep("small.yaml", SMALL)
+    going_on = start(project, *TARGETS)
+    locks = project.folder / ".snakemake" / "locks"
+    while not (locks.exists() and any(locks.iterdir())):
+        time.sleep(0.02)
+        assert going_on.poll() is None
+    project.write_sweep("small.yaml", SMALL.replace("[8, 16]", "[8, 24, 32]"))
+    said, _ = going_on.communicate(timeout=300)
+    assert going_on.returncode == 0 or "changed after the run had started; run again" in said
+    assert "Traceback" not in said
+    run(project, *TARGETS)
+    table = pl.read_parquet(project.folder / TARGETS[0])
+    assert table["d_model"].unique().sort().to_list() == [8, 24, 32]
+    assert contents(project) == from_scratch(project)
+
+
+def test_a_broken_formula_is_noticed_by_the_next_run(make_project):
+    """It reaches predictions, and with them the verdict."""
+    project = make_project()
+    project.write_sweep("small.yaml", SMALL.replace("fixed: {", "fixed: {vocab_multiple: 100, "))
+    run(project, *TARGETS)
+    operations = project.folder / "modelbudget" / "operations.py"
+    operations.write_text(operations.read_text().replace("-(-x // y)", "-(-x // y) + 1"))
+    run(project, *TARGETS)
+    table = pl.read_parquet(project.folder / TARGETS[0])
+    wrong = table.filter(~pl.col("agrees"))["component"].unique().to_list()
+    assert "embedding.token" in wrong
+
+
+@pytest.mark.parametrize(
+    ("file", "starts", "spares"),
+    [
+        ("charts/theme.py", "draw the charts", "predict every point"),
+        ("report/templates/style.css", "write the report", "draw the charts"),
+        ("measure/trace.py", "instantiate and count", "predict every point"),
+        ("spreadsheet.py", "hold predictions against", "instantiate and count"),
+    ],
+)
+def test_a_change_of_code_makes_again_what_reaches_it(whole, file, starts, spares):
+    project, _ = whole
+    path = project.folder / "modelbudget" / file
+    before = path.read_bytes()
+    path.write_bytes(before + b"\n")
+    planned = run(project, "-n")
+    path.write_bytes(before)
+    assert f"small: {starts}" in planned or starts in planned
+    assert spares not in planned
