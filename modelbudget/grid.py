@@ -325,7 +325,7 @@ class Grid:
         rows = self._index(chunk.place, tuple(self.axes))
         table = pl.DataFrame({"number": number}).with_columns(row=rows).filter(left)
         told = table.filter(pl.col("number") > 0).group_by("number")
-        return told.agg(first=pl.col("row").min(), times=pl.len()).rows()
+        return told.agg(first=pl.col("row").min(), times=pl.len()).sort("number").rows()
 
     def settings(self, row: int) -> dict[str, Value]:
         """What stands in the sweep file for a combination, by its number in the file's order."""

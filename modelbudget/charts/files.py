@@ -5,6 +5,7 @@ Vega-Lite, SVG and PNG for everyone else.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     import altair as alt
 
 PIXELS_PER_POINT = 2
+FONT = "Liberation Sans"
+"""The font of pictures, the same on every machine. The page uses that of its reader's system."""
+
+# Read when vl-convert draws its first picture (https://www.freedesktop.org/wiki/Software/fontconfig).
+os.environ["FONTCONFIG_FILE"] = str(Path(__file__).with_name("fonts.conf"))
 
 
 def save(charts: dict[str, alt.TopLevelMixin], path: Path) -> None:
@@ -29,7 +35,7 @@ def load(path: Path) -> dict[str, dict]:
 def draw(specs: dict[str, dict], folder: Path) -> None:
     """Write each spec under its name with the endings .vl.json, .svg and .png."""
     for name, spec in specs.items():
-        svg = vl_convert.vegalite_to_svg(spec)
+        svg = vl_convert.vegalite_to_svg(spec | {"config": spec.get("config", {}) | {"font": FONT}})
         (folder / f"{name}.vl.json").write_text(_json(spec), encoding="utf-8")
         (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
         png = vl_convert.svg_to_png(svg, scale=PIXELS_PER_POINT)

@@ -136,7 +136,9 @@ def one_of_each_series(shares: pl.DataFrame) -> alt.LayerChart:
     order = []
     for (family,), models in largest.group_by("family", maintain_order=True):
         order += [family, *models["model"]]
-    heading = f"indexof({largest['family'].unique().to_list()}, datum.value) >= 0"
+    heading = (
+        f"indexof({largest['family'].unique(maintain_order=True).to_list()}, datum.value) >= 0"
+    )
     groups = groups_in(shares)
     chart = (
         alt.Chart(rows.select("model", "series", "group", "rank", "value", "share"))
@@ -162,7 +164,12 @@ def one_of_each_series(shares: pl.DataFrame) -> alt.LayerChart:
         )
         .properties(width=theme.panel_width(1, NAMES), height=ROW * len(order))
     )  # fmt: skip
-    most = rows.sort("share").unique("point", keep="last").group_by("group").len()
+    most = (
+        rows.sort("share", "rank")
+        .unique("point", keep="last", maintain_order=True)
+        .group_by("group")
+        .len()
+    )
     leads = [f"{group} in {n}" for group, n in most.sort("len", "group", descending=True).rows()]
     finding = (
         f"Of the largest model of each of {largest.height} series, what holds most: "
@@ -181,8 +188,9 @@ def words_by_size(shares: pl.DataFrame) -> alt.LayerChart:
     )
     low, high = _ends(rows, "total")
     # On a telephone names would lie on each other.
-    ends = [rows.sort("share").unique("power", keep=end) for end in ("first", "last")]
-    named = pl.concat(ends).unique("point")
+    by_share = rows.sort("share", "model")
+    ends = [by_share.unique("power", keep=end, maintain_order=True) for end in ("first", "last")]
+    named = pl.concat(ends).unique("point", keep="first", maintain_order=True)
     base = alt.Chart(rows.select("model", "total", "share")).encode(
         x=_size("total", "parameters", low, high),
         y=alt.Y(
