@@ -8,7 +8,6 @@
 
 import atexit
 import gc
-import json
 import sys
 import threading
 from functools import partial
@@ -19,9 +18,14 @@ from modelbudget import workflow as plan
 from modelbudget.errors import InputError
 from modelbudget.sources import code, digest
 from modelbudget.summary import content
+from modelbudget.terminal.handler import attach
+
+if workflow.is_main_process:
+    terminal = attach(workflow)
 
 try:
     plan.check_results()
+    plan.check_config(config)
     # Jobs that go to other machines (--jobs) find other devices there, and one of them that
     # measures nothing needs none.
     here = workflow.is_main_process and workflow.nodes is None
@@ -88,8 +92,8 @@ onsuccess:
     for thread in threading.enumerate():
         if isinstance(thread, threading.Timer):
             thread.cancel()  # Snakemake's own, for which it would wait a second with all done
-    if Path("results/verdict.json").exists():  # a run may have asked for less than the report
-        print(
-            json.loads(Path("results/verdict.json").read_text())["line"],
-            "(results/report.html)",
-        )
+    terminal.end(success=True)
+
+
+onerror:
+    terminal.end(success=False)

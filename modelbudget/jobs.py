@@ -5,14 +5,22 @@ import gc
 import logging
 import os
 import sys
+from functools import partial
+from pathlib import Path
 
 from modelbudget import checksums
 from modelbudget.errors import InputError
+from modelbudget.progress import progress_file, write_progress_to
+
+FAILED = "the job failed: "
+"""Stands in the log before the error that ended the job."""
 
 
 def start_log(snakemake) -> None:
-    """Send this job's log records to the rule's log file, with warnings and what ends the job. When
-    it ends, write the checksums of its results.
+    """Send all that this job writes to the rule's log file: records, warnings, standard output
+    and standard error of this process and of those that it starts, and the error that ends it.
+    The terminal belongs to the process that shows all jobs. When the job ends, write the checksums
+    of its results.
 
     A job ends within minutes: looking for garbage among all that it imports and makes, again and
     again and once more at its end, takes up to two fifths of its time and frees next to nothing.
@@ -21,15 +29,21 @@ def start_log(snakemake) -> None:
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
     atexit.register(checksums.save, snakemake.output, snakemake.params.state)
+    terminal = os.dup(2)
+    log = Path(snakemake.log[0])
+    handler = logging.FileHandler(log, mode="w", encoding="utf-8")
     logging.basicConfig(
-        filename=snakemake.log[0],
-        filemode="w",
+        handlers=[handler],
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         force=True,
     )
     logging.captureWarnings(True)
-    sys.excepthook = _log_and_show
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        os.dup2(handler.stream.fileno(), stream.fileno())
+    sys.excepthook = partial(_log_failure, log, terminal)
+    write_progress_to(progress_file(log))
     logging.info("rule %s, wildcards %s", snakemake.rule, dict(snakemake.wildcards))
 
 
@@ -40,12 +54,22 @@ def give_way() -> None:
     os.nice(5)
 
 
-def _log_and_show(kind, error, traceback) -> None:
-    """What the disk or the input refuses is told in a line; anything else with its traceback."""
+def _log_failure(log: Path, terminal: int, kind, error, trace) -> None:
+    """One line for what the disk or the input refuses; for anything else also the traceback."""
     if isinstance(error, OSError | InputError) or "os error" in str(error):
-        line = f"the job failed: {error}. Nothing half-written was left; mend that and run again."
+        line = f"{FAILED}{error}. Nothing half-written was left; mend that and run again."
         logging.critical(line)
-        print(line, file=sys.stderr)
     else:
-        logging.critical("the job failed", exc_info=(kind, error, traceback))
-        sys.__excepthook__(kind, error, traceback)
+        line = f"{FAILED}{kind.__name__}: {error}"
+        logging.critical(line, exc_info=(kind, error, trace))
+    if reason_in(log) is None:  # the disk is full
+        os.write(terminal, f"{line}\n".encode())
+
+
+def reason_in(log: Path) -> str | None:
+    """The error that ended the job, from its log; None where the log holds none."""
+    try:
+        _, found, rest = log.read_text(encoding="utf-8", errors="replace").rpartition(FAILED)
+    except OSError:
+        return None
+    return FAILED + rest.partition("\nTraceback ")[0].strip() if found else None

@@ -20,6 +20,8 @@ from modelbudget.terms import total
 if TYPE_CHECKING:
     from modelbudget.predictions import Predicted
 
+CONFIG = {"sweeps": "names of sweeps, as sweeps=a,b", "shard": "a number of points"}
+"""What --config may set."""
 ON_PAPER = 10_000
 """Parameters of the largest model that is still counted by hand."""
 
@@ -80,19 +82,35 @@ def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
     return found
 
 
-def chosen_sweeps(wanted: str | list[str] | None, here: bool = True) -> list:
-    """The sweeps that were asked for, or all, checked: each `Expanded`, or `Predicted` where
+def check_config(config: dict[str, Any]) -> None:
+    """Raises InputError for keys of --config that nothing reads, and for keys without a value."""
+    mistakes = [
+        f"--config {key}: unknown key{did_you_mean(key, CONFIG)} (allowed: {', '.join(CONFIG)})"
+        for key in config
+        if key not in CONFIG
+    ]
+    mistakes += [
+        f"--config {key}=: empty; leave it out, or give {CONFIG[key]}"
+        for key, value in config.items()
+        if key in CONFIG and (value is None or value in ("", [], {}))
+    ]
+    if mistakes:
+        raise InputError(mistakes)
+
+
+def chosen_sweeps(wanted: Any, here: bool = True) -> list:
+    """The sweeps that were asked for, or all (None), checked: each `Expanded`, or `Predicted` where
     nothing is to be measured. Where models will be measured on this machine, also against its
     devices.
 
     Raises InputError with the mistakes of all files together.
     """
     files = sweep_files()
-    names = wanted.replace(",", " ").split() if isinstance(wanted, str) else wanted or list(files)
+    names = list(files) if wanted is None else _names(wanted, files)
     mistakes = [
         f"--config sweeps={name}: unknown sweep{did_you_mean(name, files)} "
         f"(allowed: {', '.join(files)})"
-        for name in map(str, names)
+        for name in names
         if name not in files
     ]
     catalogue = Catalogue(MODELS)
@@ -114,6 +132,26 @@ def chosen_sweeps(wanted: str | list[str] | None, here: bool = True) -> list:
     if mistakes:
         raise InputError(mistakes)
     return sweeps
+
+
+def _names(wanted: Any, files: Iterable[str]) -> list[str]:
+    """Names of sweeps, from a list or from text with commas. Snakemake reads 123 and 1e3 as
+    numbers: they stand for the sweep whose name it reads as that number.
+    """
+    if isinstance(wanted, str):
+        names = wanted.replace(",", " ").split()
+        if not names:
+            raise InputError([f"--config sweeps={wanted}: empty; give {CONFIG['sweeps']}"])
+        return names
+    if isinstance(wanted, list):
+        return [name for one in wanted for name in _names(one, files)]
+    return [next((name for name in files if _as_snakemake_reads(name) == wanted), str(wanted))]
+
+
+def _as_snakemake_reads(name: str) -> Any:
+    from snakemake.cli import parse_config  # a second, where it is not yet imported
+
+    return parse_config([f"sweeps={name}"])["sweeps"]
 
 
 def _predicted(asked: Asked):

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from tqdm import tqdm
 
 from modelbudget.architecture import Architecture
 from modelbudget.catalogue import Base
@@ -22,6 +21,7 @@ from modelbudget.huggingface.translate import config_of, fields_of
 from modelbudget.measure.count import count
 from modelbudget.measure.workers import Failure, spread
 from modelbudget.mistakes import show
+from modelbudget.progress import progress
 
 log = logging.getLogger(__name__)
 TIMEOUT_S = 600
@@ -51,7 +51,7 @@ def witnesses(wanted: Iterable[tuple[Architecture, str]], n_workers: int) -> lis
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(distinct) // 8))
     log.info("%d classes, %d processes", len(distinct), n_workers)
     outcomes = spread(_witness_of_pair, distinct, n_workers, TIMEOUT_S)
-    found = dict(tqdm(outcomes, total=len(distinct), unit="model", disable=None))
+    found = dict(progress(outcomes, len(distinct)))
     return [
         Witness(a.digest(), kind, None, None, f"not counted: {outcome.reason}", failed=True)
         if isinstance(outcome := found[i], Failure)

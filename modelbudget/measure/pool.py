@@ -7,7 +7,6 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from tqdm import tqdm
 
 from modelbudget.architecture import Architecture
 from modelbudget.measure import allocator
@@ -19,6 +18,7 @@ from modelbudget.measure.resident import copies, resident
 from modelbudget.measure.train import Values, train
 from modelbudget.measure.workers import Failure, spread
 from modelbudget.modules.initialise import initialise, uninitialised
+from modelbudget.progress import progress
 from modelbudget.run import Run
 from modelbudget.sweep import (
     LAID_OUT,
@@ -69,8 +69,7 @@ def measure_all(
     log.info("%d models, %d processes, room %s", len(models), n_workers, free)
     work = partial(_measure, measure=measure, room=free)
     outcomes = spread(work, models, n_workers, measure.timeout_s)
-    # disable=None: a bar on a terminal, nothing in a file.
-    found = dict(tqdm(outcomes, total=len(models), unit="model", disable=None))
+    found = dict(progress(outcomes, len(models)))
     return [_measured(model, found[i], measure) for i, model in enumerate(models)]
 
 

@@ -1,0 +1,151 @@
+"""From Snakemake's log records to lines."""
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+from snakemake.common import NOTHING_TO_BE_DONE_MSG
+from snakemake.logging import get_event
+from snakemake.logging import logger as snakemake_logger
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from modelbudget.terminal.summary import Job, Run, duration
+
+OF_FAILED_JOBS = (
+    "Exiting because a job execution failed",
+    "WorkflowError:\nAt least one job did not complete successfully",
+)
+"""How errors begin that Snakemake adds when a failed job has been reported."""
+BEFORE_A_RUN = "Assuming unrestricted shared filesystem usage"
+"""How the one note begins that Snakemake prints before a run starts."""
+
+
+def attach(workflow) -> "Terminal | Summary":
+    """Print this run in place of Snakemake. Where options ask for more, for less or for another
+    printer (--verbose, --quiet, --dry-run, --logger), Snakemake prints, and only the summary is
+    added.
+    """
+    run, options = Run(workflow), workflow.output_settings
+    own = next((h for h in snakemake_logger.handlers if h.name == "DefaultStreamHandler"), None)
+    if own is None or options.verbose or options.quiet or options.debug_dag or options.dryrun:
+        handler = Summary(run, options.dryrun)
+    else:
+        snakemake_logger.removeHandler(own)
+        handler = Terminal(run, options.nocolor)
+        handler.setFormatter(own.formatter)
+    snakemake_logger.addHandler(handler)
+    return handler
+
+
+class Summary(logging.Handler):
+    """Prints what came of a run, to standard output."""
+
+    def __init__(self, run: Run, dryrun: bool = False):
+        super().__init__()
+        self.run = run
+        self.dryrun = dryrun
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Snakemake calls no hook where nothing is to be done."""
+        if record.msg == NOTHING_TO_BE_DONE_MSG and not self.dryrun:
+            self.end(success=True)
+
+    def end(self, success: bool) -> None:
+        """For Snakemake's hooks."""
+        print(*self.run.summary(success), sep="\n", flush=True)
+
+
+class Terminal(Summary):
+    """Prints a line for each job that has ended, to standard error; bars, too, if that is a
+    terminal.
+    """
+
+    def __init__(self, run: Run, nocolor: bool):
+        super().__init__(run)
+        self.nocolor = nocolor
+        self.in_run = False
+        self.bars = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._show(record)
+        except Exception:
+            self.handleError(record)
+
+    def end(self, success: bool) -> None:
+        self._stop_bars()
+        super().end(success)
+
+    def close(self) -> None:
+        self._stop_bars()
+        super().close()
+
+    def _show(self, record: logging.LogRecord) -> None:
+        run = self.run
+        match get_event(record):
+            case LogEvent.WORKFLOW_STARTED:
+                self.in_run = True
+            case LogEvent.RUN_INFO:
+                run.total = record.stats["total"] - record.stats.get("all", 0)
+                self._start_bars()
+            case LogEvent.JOB_INFO if record.rule_name != "all":
+                log = Path(record.log[0]) if record.log else None
+                message = record.rule_msg or record.rule_name
+                run.jobs[record.jobid] = Job(record.rule_name, message, log, record.created)
+            case LogEvent.JOB_FINISHED if job := run.jobs.pop(record.job_id, None):
+                self._finished(job, record.created - job.started)
+            case LogEvent.JOB_ERROR if not record.indent:  # indented: of a group
+                self._failed([record.jobid], record.log, record.created)
+            case LogEvent.GROUP_ERROR:
+                # All jobs of the group, of which those that failed have left a reason.
+                jobs = [info["jobid"] for info in record.job_error_info]
+                left = [jobid for jobid in jobs if jobid in run.jobs and run.jobs[jobid].reason()]
+                self._failed(left or jobs, record.aux_logs, record.created)
+            case LogEvent.ERROR | None:
+                self._message(record)
+
+    def _finished(self, job: Job, seconds: float) -> None:
+        self.run.done += 1
+        done = f"{self.run.done:>{len(str(self.run.total))}}/{self.run.total}"
+        self._print(f"{done} {duration(seconds):>10}  {job.message}")
+
+    def _failed(self, jobids: list[int], logs: list[str], now: float) -> None:
+        for job in filter(None, [self.run.jobs.pop(jobid, None) for jobid in jobids]):
+            self.run.failed += 1
+            logs = dict.fromkeys(map(str, [job.log, *logs]))
+            self._print(
+                f"FAILED after {duration(now - job.started)}: rule {job.rule}, {job.message}\n"
+                f"{job.reason() or 'It left no reason: was it killed, or out of memory?'}\n"
+                f"log: {', '.join(logs)}",
+                "red",
+            )
+
+    def _message(self, record: logging.LogRecord) -> None:
+        """Warnings and errors; of notes, what is printed instead of a run, as by --unlock."""
+        text = self.format(record)
+        if record.msg == NOTHING_TO_BE_DONE_MSG:
+            self._print(text)
+            self.end(success=True)
+        elif record.levelno >= logging.WARNING:
+            if "CalledProcessError" not in text and not text.startswith(OF_FAILED_JOBS):
+                self._print(text, "red" if record.levelno >= logging.ERROR else "yellow")
+        elif not self.in_run and not text.startswith(BEFORE_A_RUN):
+            self._print(text)
+
+    def _print(self, text: str, color: str = "") -> None:
+        if self.bars:
+            self.bars.print(text, color)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def _start_bars(self) -> None:
+        if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            from modelbudget.terminal.bars import Bars  # brings rich, for those who see it
+
+            self.bars = Bars(self.run, self.nocolor)
+
+    def _stop_bars(self) -> None:
+        if self.bars:
+            self.bars.stop()
+            self.bars = None
