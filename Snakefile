@@ -92,8 +92,8 @@ onsuccess:
     for thread in threading.enumerate():
         if isinstance(thread, threading.Timer):
             thread.cancel()  # Snakemake's own, for which it would wait a second with all done
-    terminal.end(success=True)
+    terminal.succeed()
 
 
 onerror:
-    terminal.end(success=False)
+    terminal.fail()

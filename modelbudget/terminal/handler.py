@@ -39,7 +39,7 @@ def attach(workflow) -> "Terminal | Summary":
 
 
 class Summary(logging.Handler):
-    """Prints what came of a run, to standard output."""
+    """Prints what a run has made, to standard output."""
 
     def __init__(self, run: Run, dryrun: bool = False):
         super().__init__()
@@ -49,11 +49,13 @@ class Summary(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Snakemake calls no hook where nothing is to be done."""
         if record.msg == NOTHING_TO_BE_DONE_MSG and not self.dryrun:
-            self.end(success=True)
+            self.succeed()
 
-    def end(self, success: bool) -> None:
-        """For Snakemake's hooks."""
-        print(*self.run.summary(success), sep="\n", flush=True)
+    def succeed(self) -> None:
+        print(*self.run.results(), sep="\n", flush=True)
+
+    def fail(self) -> None:
+        """Snakemake has printed the errors."""
 
 
 class Terminal(Summary):
@@ -73,9 +75,16 @@ class Terminal(Summary):
         except Exception:
             self.handleError(record)
 
-    def end(self, success: bool) -> None:
+    def succeed(self) -> None:
         self._stop_bars()
-        super().end(success)
+        super().succeed()
+        if self.run.total:
+            print(self.run.work(), flush=True)
+
+    def fail(self) -> None:
+        self._stop_bars()
+        ended = f"FAILED: {self.run.failed:,} jobs" if self.run.failed else "STOPPED"
+        print(f"{ended}; {self.run.work()}. Run again to continue.", flush=True)
 
     def close(self) -> None:
         self._stop_bars()
@@ -126,7 +135,7 @@ class Terminal(Summary):
         text = self.format(record)
         if record.msg == NOTHING_TO_BE_DONE_MSG:
             self._print(text)
-            self.end(success=True)
+            self.succeed()
         elif record.levelno >= logging.WARNING:
             if "CalledProcessError" not in text and not text.startswith(OF_FAILED_JOBS):
                 self._print(text, "red" if record.levelno >= logging.ERROR else "yellow")

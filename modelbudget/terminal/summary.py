@@ -40,21 +40,19 @@ class Run:
         self.total = self.done = self.failed = 0
         self.jobs: dict[int, Job] = {}
 
-    def summary(self, success: bool) -> list[str]:
-        """Lines: the verdict, what could not be measured, the page and the time. The page and its
-        verdict are of the chosen sweeps, since a run that asks for the page makes it for those;
-        one that does not gets the files that it asked for.
+    def results(self) -> list[str]:
+        """Lines on what it made: the verdict, what could not be measured and the page. These are
+        of the chosen sweeps, since a run that asks for the page makes it of those; one that does
+        not gets the files that it asked for.
         """
-        jobs = f"{self.done} of {self.total} jobs in {duration(time.time() - self.started)}"
-        if not success:
-            ended = f"FAILED: {self.failed} jobs" if self.failed else "STOPPED"
-            return [f"{ended} ({jobs}). What was done is kept; run again to continue."]
-        if not self.total:
-            jobs = "up to date"
         if any(job.rule.name == "report" for job in self.workflow.dag.jobs):
-            return [*verdict(VERDICT), f"{PAGE} ({jobs})"]
-        files = sorted({str(file) for job in self.workflow.dag.targetjobs for file in job.output})
-        return [*_first(files, FILES_SHOWN, ""), f"({jobs})"]
+            return [*verdict(VERDICT), str(PAGE)]
+        files = {str(file) for job in self.workflow.dag.targetjobs for file in job.output}
+        return _first(sorted(files), FILES_SHOWN, "")
+
+    def work(self) -> str:
+        """How many jobs in which time."""
+        return f"{self.done:,} of {self.total:,} jobs in {duration(time.time() - self.started)}"
 
 
 def verdict(path: Path) -> list[str]:

@@ -19,6 +19,6 @@ rule architecture:
         printed=[name for name in SWEEPS if plan.counted_by_hand(SWEEPS[name])],
         models=digest(plan.model_files()),
     message:
-        "Walk the module trees of GPT-2, Llama, Mixtral, PaLM and the models of all sweeps"
+        "Build the module trees that the report shows"
     script:
         "../../scripts/architecture.py"

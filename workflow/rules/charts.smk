@@ -18,6 +18,6 @@ rule charts:
     params:
         accelerators=digest([plan.ACCELERATORS]),
     message:
-        "{wildcards.sweep}: draw the charts that its axes ask for"
+        "{wildcards.sweep}: draw the charts that the report shows"
     script:
         "../../scripts/charts.py"

@@ -21,6 +21,6 @@ rule compare:
     conda:
         "../../environment.yml"
     message:
-        "{wildcards.sweep}: hold predictions against measurements"
+        "{wildcards.sweep}: compare predictions and measurements"
     script:
         "../../scripts/compare.py"

@@ -24,6 +24,6 @@ rule fit:
     params:
         accelerators=digest([plan.ACCELERATORS]),
     message:
-        "{wildcards.sweep}: solve for what each accelerator holds, and measure it"
+        "{wildcards.sweep}: solve for what each accelerator holds"
     script:
         "../../scripts/fit.py"

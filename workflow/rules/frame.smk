@@ -15,6 +15,6 @@ rule frame:
     params:
         models=digest(plan.model_files()),
     message:
-        "Write the formulas of all named models for the report to compute"
+        "Write the formulas for the explorer of the report"
     script:
         "../../scripts/frame.py"

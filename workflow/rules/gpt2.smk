@@ -14,6 +14,6 @@ rule gpt2:
     params:
         models=digest(plan.model_files()),
     message:
-        "GPT-2: Hugging Face's model module by module, and its tie cut and sewn again"
+        "Count Hugging Face's GPT-2, tied and untied"
     script:
         "../../scripts/gpt2.py"

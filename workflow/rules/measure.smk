@@ -65,6 +65,6 @@ rule gather:
     conda:
         "../../environment.yml"
     message:
-        "{wildcards.sweep}: put the shards together"
+        "{wildcards.sweep}: merge the shards"
     script:
         "../../scripts/gather.py"

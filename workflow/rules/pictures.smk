@@ -20,7 +20,7 @@ rule pictures:
         "../../environment.yml"
     threads: 1
     message:
-        "{wildcards.sweep}: draw its charts"
+        "{wildcards.sweep}: save its charts as SVG and PNG"
     script:
         "../../scripts/pictures.py"
 
@@ -40,7 +40,7 @@ use rule pictures as predicted_pictures with:
     log:
         "results/{predicted}/logs/pictures.log",
     message:
-        "{wildcards.predicted}: draw its charts"
+        "{wildcards.predicted}: save its charts as SVG and PNG"
 
 
 rule headline:
@@ -63,6 +63,6 @@ rule headline:
         "../../environment.yml"
     threads: 1
     message:
-        "Draw the model at the head of the report"
+        "Save the first chart of the report as SVG and PNG"
     script:
         "../../scripts/headline.py"

@@ -12,6 +12,6 @@ rule predict:
     conda:
         "../../environment.yml"
     message:
-        "{wildcards.sweep}: predict every point from the formulas"
+        "{wildcards.sweep}: predict every point by formula"
     script:
         "../../scripts/predict.py"

@@ -13,6 +13,6 @@ rule provenance:
     params:
         sweeps=SHARDS,
     message:
-        "Note versions, commit, machine, time, and what was measured anew"
+        "Record versions, commit, machine and time"
     script:
         "../../scripts/provenance.py"

@@ -36,6 +36,6 @@ rule report:
     params:
         models=digest(plan.model_files()),
     message:
-        "write the report"
+        "Write the report"
     script:
         "../../scripts/report.py"

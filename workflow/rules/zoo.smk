@@ -15,7 +15,7 @@ rule witness:
     params:
         last_failure=lambda wildcards: plan.last_failure(wildcards.sweep),
     message:
-        "{wildcards.sweep}: count the classes of transformers that are the same models"
+        "{wildcards.sweep}: count the same models in transformers"
     script:
         "../../scripts/witness.py"
 
@@ -41,6 +41,6 @@ rule zoo:
     params:
         models=digest(plan.model_files()),
     message:
-        "{wildcards.sweep}: hold every model against what others count and print"
+        "{wildcards.sweep}: compare every model with public counts"
     script:
         "../../scripts/zoo.py"
