@@ -96,4 +96,4 @@ onsuccess:
 
 
 onerror:
-    terminal.fail()
+    terminal.fail(log)

@@ -56,6 +56,9 @@ def give_way() -> None:
 
 def _log_failure(log: Path, terminal: int, kind, error, trace) -> None:
     """One line for what the disk or the input refuses; for anything else also the traceback."""
+    if kind is KeyboardInterrupt:
+        logging.critical("stopped by Ctrl-C")
+        return
     if isinstance(error, OSError | InputError) or "os error" in str(error):
         line = f"{FAILED}{error}. Nothing half-written was left; mend that and run again."
         logging.critical(line)

@@ -59,15 +59,17 @@ class Bars:
             elif lasted >= SECONDS_BEFORE_A_BAR:
                 table.add_row(job.message, "", "", duration(lasted))
         parts = sum(each.done / each.total for each in inside if each)
-        overall = Progress(self.run.done, self.run.total, now - self.started)
-        table.add_row(*_row("all jobs", overall, parts))
+        run, lasted = self.run, self.run.last - self.started
+        waited = now - run.last
+        table.add_row(*_row("all jobs", Progress(run.done, run.total, lasted), parts, waited))
         return table
 
 
-def _row(label: str, progress: Progress, parts: float = 0) -> tuple:
-    """Label, bar, counts and the time that is left if it goes on as fast as before; `parts` of
-    items are done besides.
+def _row(label: str, progress: Progress, parts: float = 0, waited: float = 0) -> tuple:
+    """Label, bar, counts and the time that is left if it goes on as fast as before. The bar counts
+    `parts` of items, too; `waited` is how many seconds ago the last item was done.
     """
     done, total, seconds = progress
-    left = f"{duration(seconds * (total - done - parts) / (done + parts))} left" if done else ""
-    return label, ProgressBar(total=total, completed=done + parts), f"{done:,}/{total:,}", left
+    left = seconds / done * (total - done) - waited if done else 0
+    bar = ProgressBar(total=total, completed=done + parts)
+    return label, bar, f"{done:,}/{total:,}", f"{duration(left)} left" if left > 0 else ""

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import textwrap
 from pathlib import Path
 
 from snakemake.common import NOTHING_TO_BE_DONE_MSG
@@ -17,8 +18,15 @@ OF_FAILED_JOBS = (
     "WorkflowError:\nAt least one job did not complete successfully",
 )
 """How errors begin that Snakemake adds when a failed job has been reported."""
+STOPS = (
+    "Terminating processes on user request",
+    "Will exit after finishing currently running jobs",
+)
+"""How the notes begin that Snakemake prints when a user stops a run."""
+REASON = 200
+"""Characters of the reason for a job that a dry run prints; some are of thousands."""
 BEFORE_A_RUN = "Assuming unrestricted shared filesystem usage"
-"""How the one note begins that Snakemake prints before a run starts."""
+"""How the note begins that Snakemake prints before a run starts."""
 
 
 def attach(workflow) -> "Terminal | Summary":
@@ -30,12 +38,21 @@ def attach(workflow) -> "Terminal | Summary":
     own = next((h for h in snakemake_logger.handlers if h.name == "DefaultStreamHandler"), None)
     if own is None or options.verbose or options.quiet or options.debug_dag or options.dryrun:
         handler = Summary(run, options.dryrun)
+        if own and options.dryrun and not options.verbose:
+            own.addFilter(_shortened)
     else:
         snakemake_logger.removeHandler(own)
         handler = Terminal(run, options.nocolor)
         handler.setFormatter(own.formatter)
     snakemake_logger.addHandler(handler)
     return handler
+
+
+def _shortened(record: logging.LogRecord) -> bool:
+    """Of a plan: not the machine, and of each reason the beginning."""
+    if get_event(record) == LogEvent.JOB_INFO:
+        record.reason = textwrap.shorten(record.reason, REASON, placeholder=" …")
+    return get_event(record) != LogEvent.WORKFLOW_STARTED
 
 
 class Summary(logging.Handler):
@@ -54,8 +71,8 @@ class Summary(logging.Handler):
     def succeed(self) -> None:
         print(*self.run.results(), sep="\n", flush=True)
 
-    def fail(self) -> None:
-        """Snakemake has printed the errors."""
+    def fail(self, logs: list[str]) -> None:
+        """Snakemake has printed the errors, and names its log."""
 
 
 class Terminal(Summary):
@@ -66,7 +83,7 @@ class Terminal(Summary):
     def __init__(self, run: Run, nocolor: bool):
         super().__init__(run)
         self.nocolor = nocolor
-        self.in_run = False
+        self.in_run = self.stopped = False
         self.bars = None
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -81,10 +98,11 @@ class Terminal(Summary):
         if self.run.total:
             print(self.run.work(), flush=True)
 
-    def fail(self) -> None:
+    def fail(self, logs: list[str]) -> None:
         self._stop_bars()
-        ended = f"FAILED: {self.run.failed:,} jobs" if self.run.failed else "STOPPED"
-        print(f"{ended}; {self.run.work()}. Run again to continue.", flush=True)
+        ended = f"FAILED: {self.run.failed:,} job(s)" if self.run.failed else "STOPPED"
+        print(f"{ended}; done: {self.run.work()}. Run again to continue.", flush=True)
+        print(f"Snakemake's log: {', '.join(map(os.path.relpath, logs))}", flush=True)
 
     def close(self) -> None:
         self._stop_bars()
@@ -103,7 +121,7 @@ class Terminal(Summary):
                 message = record.rule_msg or record.rule_name
                 run.jobs[record.jobid] = Job(record.rule_name, message, log, record.created)
             case LogEvent.JOB_FINISHED if job := run.jobs.pop(record.job_id, None):
-                self._finished(job, record.created - job.started)
+                self._finished(job, record.created)
             case LogEvent.JOB_ERROR if not record.indent:  # indented: of a group
                 self._failed([record.jobid], record.log, record.created)
             case LogEvent.GROUP_ERROR:
@@ -114,19 +132,21 @@ class Terminal(Summary):
             case LogEvent.ERROR | None:
                 self._message(record)
 
-    def _finished(self, job: Job, seconds: float) -> None:
+    def _finished(self, job: Job, now: float) -> None:
         self.run.done += 1
+        self.run.last = now
         done = f"{self.run.done:>{len(str(self.run.total))}}/{self.run.total}"
-        self._print(f"{done} {duration(seconds):>10}  {job.message}")
+        self._print(f"{done} {duration(now - job.started):>10}  {job.message}")
 
     def _failed(self, jobids: list[int], logs: list[str], now: float) -> None:
-        for job in filter(None, [self.run.jobs.pop(jobid, None) for jobid in jobids]):
+        jobs = [self.run.jobs.pop(jobid, None) for jobid in jobids]
+        for job in filter(None, [] if self.stopped else jobs):
             self.run.failed += 1
-            logs = dict.fromkeys(map(str, [job.log, *logs]))
+            there = [log for log in dict.fromkeys([str(job.log), *logs]) if os.path.exists(log)]
             self._print(
                 f"FAILED after {duration(now - job.started)}: rule {job.rule}, {job.message}\n"
                 f"{job.reason() or 'It left no reason: was it killed, or out of memory?'}\n"
-                f"log: {', '.join(logs)}",
+                f"log: {', '.join(there) or 'none'}",
                 "red",
             )
 
@@ -139,6 +159,9 @@ class Terminal(Summary):
         elif record.levelno >= logging.WARNING:
             if "CalledProcessError" not in text and not text.startswith(OF_FAILED_JOBS):
                 self._print(text, "red" if record.levelno >= logging.ERROR else "yellow")
+        elif text.startswith(STOPS):
+            self.stopped = True
+            self._print(text)
         elif not self.in_run and not text.startswith(BEFORE_A_RUN):
             self._print(text)
 

@@ -32,11 +32,13 @@ class Job:
 
 
 class Run:
-    """A run of Snakemake: how many jobs it has and had, and by number those that are running."""
+    """A run of Snakemake: how many jobs it has, how many are done, when the last of these ended,
+    and by number those that are running.
+    """
 
     def __init__(self, workflow):
         self.workflow = workflow
-        self.started = time.time()
+        self.started = self.last = time.time()
         self.total = self.done = self.failed = 0
         self.jobs: dict[int, Job] = {}
 
