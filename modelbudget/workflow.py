@@ -115,11 +115,10 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
     ]
     catalogue = Catalogue(MODELS)
     sweeps = []
-    for name in dict.fromkeys(names):
+    for path in [files[name] for name in files if name in names]:
         try:
-            if name in files:
-                asked = read(files[name], catalogue)
-                sweeps.append(_predicted(asked) if asked.sweep.predicts_alone else expanded(asked))
+            asked = read(path, catalogue)
+            sweeps.append(_predicted(asked) if asked.sweep.predicts_alone else expanded(asked))
         except InputError as error:
             mistakes += error.mistakes
     try:

@@ -174,7 +174,7 @@ def test_predictions_alone_measure_nothing(project):
 def test_one_command_leaves_a_report_and_says_what_is_in_it(project):
     run = project.snakemake()
     assert run.returncode == 0, run.stderr
-    assert re.search(r"([\d,]+) of \1 comparisons agree \(results/report.html\)\n", run.stdout)
+    assert re.search(r"([\d,]+) of \1 comparisons agree\nresults/report.html\n", run.stdout)
     report = project.folder / "results" / "report.html"
     page = report.read_text(encoding="utf-8")
     for section in ("small", "alone", "gpt-2-ledger", "tying-surgery", "provenance"):

@@ -23,6 +23,7 @@ STOPS = (
     "Will exit after finishing currently running jobs",
 )
 """How the notes begin that Snakemake prints when a user stops a run."""
+NO_REASON = "no reason is in its log: was it killed, or out of memory?"
 REASON = 200
 """Characters of the reason for a job that a dry run prints; some are of thousands."""
 BEFORE_A_RUN = "Assuming unrestricted shared filesystem usage"
@@ -123,7 +124,7 @@ class Terminal(Summary):
             case LogEvent.JOB_FINISHED if job := run.jobs.pop(record.job_id, None):
                 self._finished(job, record.created)
             case LogEvent.JOB_ERROR if not record.indent:  # indented: of a group
-                self._failed([record.jobid], record.log, record.created)
+                self._failed([record.jobid], record.log, record.created, record.rule_msg)
             case LogEvent.GROUP_ERROR:
                 # All jobs of the group, of which those that failed have left a reason.
                 jobs = [info["jobid"] for info in record.job_error_info]
@@ -138,14 +139,16 @@ class Terminal(Summary):
         done = f"{self.run.done:>{len(str(self.run.total))}}/{self.run.total}"
         self._print(f"{done} {duration(now - job.started):>10}  {job.message}")
 
-    def _failed(self, jobids: list[int], logs: list[str], now: float) -> None:
+    def _failed(
+        self, jobids: list[int], logs: list[str], now: float, from_executor: str | None = None
+    ) -> None:
         jobs = [self.run.jobs.pop(jobid, None) for jobid in jobids]
         for job in filter(None, [] if self.stopped else jobs):
             self.run.failed += 1
             there = [log for log in dict.fromkeys([str(job.log), *logs]) if os.path.exists(log)]
             self._print(
                 f"FAILED after {duration(now - job.started)}: rule {job.rule}, {job.message}\n"
-                f"{job.reason() or 'It left no reason: was it killed, or out of memory?'}\n"
+                f"{job.reason() or from_executor or NO_REASON}\n"
                 f"log: {', '.join(there) or 'none'}",
                 "red",
             )
@@ -157,7 +160,7 @@ class Terminal(Summary):
             self._print(text)
             self.succeed()
         elif record.levelno >= logging.WARNING:
-            if "CalledProcessError" not in text and not text.startswith(OF_FAILED_JOBS):
+            if "CalledProcessError in file" not in text and not text.startswith(OF_FAILED_JOBS):
                 self._print(text, "red" if record.levelno >= logging.ERROR else "yellow")
         elif text.startswith(STOPS):
             self.stopped = True
