@@ -9,7 +9,6 @@ CORES ?= 8
 
 report: $(VENV)/.installed
 	@$(BIN)/snakemake --cores $(CORES)
-	@echo "The report: file://$(CURDIR)/results/report.html"
 
 test: lint
 	$(BIN)/pytest

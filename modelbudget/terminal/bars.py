@@ -8,7 +8,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from modelbudget.progress import Progress, progress_file, read_progress
+from modelbudget.progress import progress_file, read_progress
 from modelbudget.terminal.summary import Run, duration
 
 SECONDS_BEFORE_A_BAR = 1
@@ -52,24 +52,29 @@ class Bars:
             pad_edge=False,
             expand=True,
         )
+        longest = parts = 0
         for job, progress in zip(jobs, inside, strict=True):
             lasted = now - job.started
             if progress:
-                table.add_row(*_row(job.message, progress))
+                left = _left(*progress)
+                table.add_row(job.message, *_bar(progress.done, progress.total, left))
+                longest, parts = max(longest, left), parts + progress.done / progress.total
             elif lasted >= SECONDS_BEFORE_A_BAR:
                 table.add_row(job.message, "", "", duration(lasted))
-        parts = sum(each.done / each.total for each in inside if each)
-        run, lasted = self.run, self.run.last - self.started
-        waited = now - run.last
-        table.add_row(*_row("all jobs", Progress(run.done, run.total, lasted), parts, waited))
+        run = self.run
+        left = _left(run.done, run.total, run.last - self.started) - (now - run.last)
+        table.add_row("all jobs", *_bar(run.done, run.total, max(left, longest), parts))
         return table
 
 
-def _row(label: str, progress: Progress, parts: float = 0, waited: float = 0) -> tuple:
-    """Label, bar, counts and the time that is left if it goes on as fast as before. The bar counts
-    `parts` of items, too; `waited` is how many seconds ago the last item was done.
+def _left(done: int, total: int, seconds: float) -> float:
+    """Seconds that are left if the other items take as long as those that are done; 0 where
+    nothing is known.
     """
-    done, total, seconds = progress
-    left = seconds / done * (total - done) - waited if done else 0
+    return seconds / done * (total - done) if done else 0
+
+
+def _bar(done: int, total: int, left: float, parts: float = 0) -> tuple:
+    """A bar, counts and the time that is left; `parts` of items are done, too."""
     bar = ProgressBar(total=total, completed=done + parts)
-    return label, bar, f"{done:,}/{total:,}", f"{duration(left)} left" if left > 0 else ""
+    return bar, f"{done:,}/{total:,}", f"{duration(left)} left" if left > 0 else ""
