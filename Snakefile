@@ -16,6 +16,7 @@ from pathlib import Path
 from modelbudget import checksums
 from modelbudget import workflow as plan
 from modelbudget.errors import InputError
+from modelbudget.interrupt import end_jobs_when_interrupted
 from modelbudget.sources import code, digest
 from modelbudget.summary import content
 from modelbudget.terminal.handler import attach
@@ -86,6 +87,10 @@ rule all:
     default_target: True
     input:
         RESULTS,
+
+
+onstart:
+    end_jobs_when_interrupted()
 
 
 onsuccess:

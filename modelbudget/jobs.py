@@ -10,6 +10,7 @@ from pathlib import Path
 
 from modelbudget import checksums
 from modelbudget.errors import InputError
+from modelbudget.interrupt import end_in_order_when_interrupted
 from modelbudget.progress import progress_file, write_progress_to
 
 FAILED = "the job failed: "
@@ -44,6 +45,7 @@ def start_log(snakemake) -> None:
         os.dup2(handler.stream.fileno(), stream.fileno())
     sys.excepthook = partial(_log_failure, log, terminal)
     write_progress_to(progress_file(log))
+    end_in_order_when_interrupted()
     logging.info("rule %s, wildcards %s", snakemake.rule, dict(snakemake.wildcards))
 
 

@@ -3,11 +3,16 @@
 import faulthandler
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Literal
 
 import polars as pl
+import psutil
 import pytest
+from conftest import ROOT
 from torch import nn
 
 from modelbudget.architecture import Architecture, Count
@@ -143,6 +148,92 @@ def test_an_interrupted_run_leaves_no_process_behind(tmp_path):
         wait_until(lambda process=process: has_ended(process))
 
 
+SPREADING = """
+import os, subprocess, time
+from modelbudget.measure.workers import spread
+
+def work(_):
+    child = subprocess.Popen(["sleep", "600"])
+    grandchild = os.fork()
+    os.write(1, f"{os.getpid()} {child.pid} {grandchild}\\n".encode())
+    time.sleep(600)
+
+list(spread(work, range(3), 3, 600))
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_workers_and_all_that_they_started_end_with_their_parent(end):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", SPREADING],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    # Each worker writes a line, and so does the process that it forks.
+    lines = [parent.stdout.readline() for _ in range(6)]
+    os.kill(parent.pid, end)
+    parent.communicate(timeout=10)  # until nobody can write to the pipe
+    processes = {int(word) for line in lines for word in line.split()} - {0}
+    assert len(processes) == 9
+    for process in processes:
+        wait_until(lambda process=process: has_ended(process))
+
+
+LONG = """
+
+import time
+
+def __init__(self, a, allocate=Embedding.__init__):
+    allocate(self, a)
+    time.sleep(600)
+
+Embedding.__init__ = __init__
+"""
+
+
+@pytest.mark.parametrize("end", ["SIGTERM", "Ctrl-C"])
+def test_an_interrupted_run_ends_within_seconds_and_leaves_nothing(make_project, end):
+    """SIGTERM reaches Snakemake alone, Ctrl-C every process that is not in a group of its own."""
+    project = make_project()
+    project.write_sweep("small.yaml", SMALL)
+    with (project.folder / "modelbudget" / "modules" / "embedding.py").open("a") as modules:
+        modules.write(LONG)
+    run = subprocess.Popen(
+        [sys.executable, "-m", "snakemake", "--cores", "2", "results/small/comparison.parquet"],
+        cwd=project.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    log = project.folder / "results/small/logs/measure.log"
+    wait_until(lambda: log.exists() and "models, " in log.read_text(), 60)
+    time.sleep(1)
+    started = processes_in(project.folder)
+    assert len(started) > 3  # Snakemake, the job, its guard and its workers
+    if end == "SIGTERM":
+        os.kill(run.pid, signal.SIGTERM)
+    else:
+        os.killpg(run.pid, signal.SIGINT)
+    said = run.communicate(timeout=5)[0]
+    assert run.returncode != 0
+    assert "Traceback" not in said
+    wait_until(lambda: not processes_in(project.folder))
+    assert not list((project.folder / "results").rglob("*.part"))
+
+
+def processes_in(folder: Path) -> list[psutil.Process]:
+    """All that run there."""
+    found = psutil.process_iter(["cwd", "status"])
+    return [
+        one
+        for one in found
+        if one.info["cwd"] == str(folder) and one.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
 def has_ended(process: int) -> bool:
     """Whether it is gone, or a zombie that nobody asks for."""
     try:
@@ -152,8 +243,8 @@ def has_ended(process: int) -> bool:
         return True
 
 
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 10
+def wait_until(condition, seconds: int = 10) -> None:
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

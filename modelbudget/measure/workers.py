@@ -1,18 +1,25 @@
 """Work spread over processes, each piece at its own risk.
 
-A piece that raises an error, kills its process or hangs costs itself and nothing else.
+A piece that raises an error, kills its process, fills its memory or hangs is lost, and no other.
+No worker outlives the process that started it, however that one ends.
 """
 
 import gc
 import logging
 import multiprocessing
 import os
+import resource
 import signal
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
+
+import psutil
 
 log = logging.getLogger(__name__)
 # Fork after torch is imported: a worker is ready at once instead of importing it again.
@@ -26,8 +33,19 @@ class Failure(NamedTuple):
     reason: str
 
 
+class Bound(NamedTuple):
+    """Bytes that a worker may take beyond what it starts with, and what sets this limit."""
+
+    n_bytes: int
+    name: str
+
+
 def spread(
-    work: Callable[[Any], Any], items: Sequence, n_workers: int, timeout_s: float
+    work: Callable[[Any], Any],
+    items: Sequence,
+    n_workers: int,
+    timeout_s: float,
+    bound: Bound | None = None,
 ) -> Iterator[tuple[int, Any]]:
     """The number of each item with `work(item)`, or with a Failure, as they come.
 
@@ -44,7 +62,7 @@ def spread(
             if worker:
                 worker.end()
             return
-        worker = worker or _Worker(work, items)
+        worker = worker or _Worker(lambda number: work(items[number]), bound)
         busy[worker.connection] = worker
         worker.begin(number, timeout_s)
 
@@ -57,9 +75,10 @@ def spread(
             now = time.monotonic()
             late = [c for c, w in busy.items() if w.deadline <= now and c not in answered]
             for connection in (*answered, *late):
-                worker = busy.pop(connection)
-                number = worker.number
+                worker = busy[connection]
+                number = worker.item
                 outcome, alive = worker.outcome(f"no answer within {timeout_s} s")
+                del busy[connection]
                 give(worker if alive else None)
                 yield number, outcome
     finally:
@@ -67,64 +86,165 @@ def spread(
             worker.kill()
 
 
-class _Worker:
-    """A process that is told numbers of items, and answers each with what came of it."""
+class Helper:
+    """One worker that answers one question after another, and is replaced when it dies."""
 
-    def __init__(self, work: Callable, items: Sequence):
+    def __init__(self, work: Callable[[Any], Any], timeout_s: float, bound: Bound):
+        self._start = lambda: _Worker(work, bound)
+        self._timeout_s = timeout_s
+        self._worker: _Worker | None = None
+
+    def __call__(self, item: Any) -> Any:
+        """`work(item)`, or a Failure."""
+        worker = self._worker = self._worker or self._start()
+        worker.begin(item, self._timeout_s)
+        outcome, alive = worker.outcome(f"no answer within {self._timeout_s} s")
+        if not alive:
+            self._worker = None
+        return outcome
+
+    def end(self) -> None:
+        """End the worker; the next question starts another."""
+        if self._worker:
+            self._worker.end()
+            self._worker = None
+
+
+class _Worker:
+    """A process that gets one item at a time, and answers with what came of it."""
+
+    def __init__(self, work: Callable[[Any], Any], bound: Bound | None):
+        self._guard = _guard(os.getpid())
         self.connection, there = _FORK.Pipe()
-        self.process = _FORK.Process(target=_serve, args=(there, work, items), daemon=True)
+        arguments = (there, self.connection, work, bound)
+        self.process = _FORK.Process(target=_serve, args=arguments, daemon=True)
         self.process.start()
         # Only the worker holds its end, so that this one reads an end when the worker dies.
         there.close()
         # A group of its own: what the worker starts dies with it.
         os.setpgid(self.process.pid, self.process.pid)
+        self._announce()
 
-    def begin(self, number: int, timeout_s: float) -> None:
-        self.number, self.deadline = number, time.monotonic() + timeout_s
-        self._tell(number)
+    def begin(self, item: Any, timeout_s: float) -> None:
+        self.item, self.deadline = item, time.monotonic() + timeout_s
+        self._send(item)
 
     def outcome(self, if_late: str) -> tuple[Any, bool]:
         """What came of the item, and whether the worker lives on."""
-        if not self.connection.poll():
+        if not self.connection.poll(max(0, self.deadline - time.monotonic())):
             self.kill()
             return Failure(if_late), False
         try:
-            return self.connection.recv(), True
+            outcome, alive = self.connection.recv()
         except (EOFError, OSError):
             self.kill()
             return Failure(death(self.process.exitcode)), False
+        if not alive:
+            self.kill()
+        return outcome, alive
 
     def end(self) -> None:
-        # Said, since a worker forked later holds this end, too: closing it tells nothing.
-        self._tell(None)
+        # A message, since a worker forked later holds this end too: closing it has no effect.
+        self._send(None)
         self.process.join()
+        self._announce()
 
     def kill(self) -> None:
         # What died by itself keeps its own exit code, and may have left nothing to kill.
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.join()
+        self._announce()
 
-    def _tell(self, number: int | None) -> None:
-        with suppress(BrokenPipeError):  # it is dead, which reading its answer tells
-            self.connection.send(number)
+    def _send(self, item: Any) -> None:
+        with suppress(BrokenPipeError):  # it is dead, which reading its answer shows
+            self.connection.send(item)
+
+    def _announce(self) -> None:
+        with suppress(BrokenPipeError):  # somebody killed the guard
+            self._guard.send(self.process.pid)
 
 
-def _serve(connection: Connection, work: Callable, items: Sequence) -> None:
+@cache
+def _guard(process: int) -> Connection:
+    """Start the guard of this process, whose id is `process`: when this process ends, by SIGKILL
+    too, the guard kills every group of processes whose id was sent once, and not twice.
+
+    The guard reads the end of a pipe, of which only this process holds the other end. (A worker
+    could wait for that end itself, but not while it computes; and prctl's PR_SET_PDEATHSIG exists
+    on Linux alone and leaves what a worker has started.)
+    """
+    there, here = _FORK.Pipe(duplex=False)
+    os.register_at_fork(after_in_child=here.close)
+    _FORK.Process(target=_guarding, args=(there,), daemon=True).start()
+    there.close()
+    return here
+
+
+def _guarding(connection: Connection) -> None:
+    os.setpgid(0, 0)  # what ends the group of the guarded process does not end the guard
+    _default_signals()
+    groups: set[int] = set()
+    with suppress(EOFError):
+        while True:
+            groups ^= {connection.recv()}
+    for group in groups:
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+
+
+def _default_signals() -> None:
+    """Forget what the parent does when it is asked to end."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _serve(
+    connection: Connection,
+    of_parent: Connection,
+    work: Callable[[Any], Any],
+    bound: Bound | None,
+) -> None:
+    of_parent.close()
+    _default_signals()
     # All that was there before lives as long as the worker: looking through it again and again for
     # garbage takes longer than counting a model. Nor is a model looked through while it is built.
     gc.freeze()
     gc.set_threshold(100_000)
-    while (number := connection.recv()) is not None:
-        try:
-            outcome = work(items[number])
-        except Exception as error:
-            log.warning("item %d failed", number, exc_info=True)
-            outcome = Failure(_in_one_line(error))
-        connection.send(outcome)
+    if bound:
+        _keep_to(bound.n_bytes)
+    with suppress(EOFError):  # the parent ended
+        while (item := connection.recv()) is not None:
+            try:
+                answer = work(item), True
+            except MemoryError as error:
+                # Nobody knows what is still held: a fresh worker takes the next item.
+                traceback.clear_frames(error.__traceback__)
+                answer = Failure(_out_of_memory(error, bound)), False
+            except Exception as error:
+                log.warning("an item failed", exc_info=True)
+                answer = Failure(in_one_line(error)), True
+            connection.send(answer)
 
 
-def _in_one_line(error: Exception) -> str:
+def _keep_to(n_bytes: int) -> None:
+    """Let this process allocate at most so many bytes more (getrlimit(2), RLIMIT_DATA, which Linux
+    alone applies to all private memory).
+    """
+    if sys.platform == "linux":
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        most = psutil.Process().memory_info().data + n_bytes
+        if soft == resource.RLIM_INFINITY or most < soft:
+            resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+def _out_of_memory(error: MemoryError, bound: Bound | None) -> str:
+    limit = f"more than {bound.n_bytes:,} bytes needed, the limit of {bound.name}" if bound else ""
+    return ": ".join(filter(None, (in_one_line(error), limit)))
+
+
+def in_one_line(error: Exception) -> str:
+    """The class of an error and its text, on one line of bounded length."""
     name, text = type(error).__name__, " ".join(str(error).split())
     return f"{name}: {text}"[:_LONGEST_REASON] if text else name
 
