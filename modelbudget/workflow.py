@@ -12,6 +12,7 @@ from modelbudget.accelerators import accelerators
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expand import Asked, Expanded, expanded, predicted_peak, read
+from modelbudget.huggingface import bounded
 from modelbudget.measure.limits import limits
 from modelbudget.paths import ACCELERATORS, MODELS, RESULTS, SHARDS, SWEEPS, failed_at, files_in
 from modelbudget.sweep import OF_RUN
@@ -128,6 +129,7 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
     if here:
         measured = [sweep for sweep in sweeps if isinstance(sweep, Expanded)]
         mistakes += [line for sweep in measured for line in _out_of_reach(sweep)]
+    bounded.end()
     if mistakes:
         raise InputError(mistakes)
     return sweeps

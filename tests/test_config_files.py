@@ -3,8 +3,10 @@
 import dataclasses
 import json
 import socket
+import time
 
 import polars as pl
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,13 +14,16 @@ from hypothesis import strategies as st
 from modelbudget.compare import compare, verdict
 from modelbudget.errors import InputError
 from modelbudget.families import families
+from modelbudget.huggingface import bounded
 from modelbudget.huggingface.classes import MEANING, TRANSLATIONS
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import config_of, fields_of
 from modelbudget.huggingface.witness import build, witness
+from modelbudget.measure import pool, workers
 from modelbudget.measure.count import count
 from modelbudget.measure.pool import measure_all
 from modelbudget.measure.table import measured_table
+from modelbudget.measure.workers import Helper
 from modelbudget.points import points_table
 from modelbudget.predict import predict
 from modelbudget.sweep import Measure
@@ -356,6 +361,55 @@ def test_a_bad_file_is_refused_in_one_line(from_config, config, fragments):
     (line,) = refusal.value.mistakes
     for fragment in ["sweep.yaml", "config.json", *fragments]:
         assert fragment in line
+
+
+GREEDY = XLNET | {"num_labels": 10**9}
+"""The class makes a name for each label."""
+
+
+def test_a_config_that_fills_the_memory_is_refused_elsewhere(from_config):
+    """The process that reads it stays as it is, and the next file is checked as usual."""
+    before = psutil.Process().memory_info().data
+    with pytest.raises(InputError) as refusal:
+        from_config(GREEDY)
+    (line,) = refusal.value.mistakes
+    assert "config.json: its config cannot be built" in line
+    assert "needs more than 1,073,741,824 bytes, the limit for the check of a config.json" in line
+    assert psutil.Process().memory_info().data - before < 2**25
+    assert len(from_config(XLNET).points) == 1
+
+
+def test_a_config_that_takes_for_ever_is_refused(from_config, monkeypatch):
+    helper = Helper(lambda _: time.sleep(600), 0.5, bounded.BOUND)
+    monkeypatch.setattr(bounded, "_helper", lambda _: helper)
+    with pytest.raises(InputError, match=r"config.json: .*no answer within 0.5 s"):
+        from_config(XLNET)
+
+
+def test_one_process_checks_all_points(from_config, monkeypatch):
+    """Each starts with an import that takes seconds."""
+    started = []
+    start = workers._Worker.__init__
+    monkeypatch.setattr(
+        workers._Worker, "__init__", lambda *args: (started.append(1), start(*args))[1]
+    )
+    bounded.end()
+    sizes = "{from: 11, to: 110, steps: 100}"
+    assert len(from_config(XLNET, f"base: config.json\ngrid: {{n_layer: {sizes}}}").points) == 100
+    assert len(started) == 1
+
+
+def test_a_model_that_fills_the_memory_of_a_worker_is_lost_alone(from_config, monkeypatch):
+    """Jobs rebuild records without checking them."""
+    points = from_config(XLNET).points
+    greedy = points[0].architecture.model_copy(update={"config": json.dumps(GREEDY)})
+    monkeypatch.setattr(pool, "OBJECTS_BYTES", 2**28)
+    scarce = ON_META.model_copy(update={"memory_share": 1e-9})
+    models = [(greedy, points[0].run), (points[0].architecture, points[0].run)]
+    lost, there = measure_all(models, scarce, 1)
+    assert lost.missing["parameters"].startswith("MemoryError: needs more than 268,435,4")
+    assert "measure.memory_share" in lost.missing["parameters"]
+    assert there.values["parameters"]
 
 
 def test_all_mistakes_of_a_file_at_once(from_config):

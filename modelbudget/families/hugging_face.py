@@ -30,9 +30,9 @@ class HuggingFace(Architecture):
 
     @model_validator(mode="after")
     def its_class_accepts_it(self) -> Self:
-        from modelbudget.huggingface.unknown import configuration
+        from modelbudget.huggingface.bounded import check
 
-        configuration(self)
+        check(self)
         return self
 
     @staticmethod

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from modelbudget.errors import InputError
 from modelbudget.files import read_text
-from modelbudget.huggingface import translate
+from modelbudget.huggingface import bounded, translate
 from modelbudget.huggingface.classes import TRANSLATIONS
 from modelbudget.mistakes import show
 
@@ -26,9 +26,7 @@ def read(path: Path) -> Configured:
         kind = translate.known_class(config)
         if kind:
             return Configured(TRANSLATIONS[kind].family, translate.fields_of(kind, config), kind)
-        from modelbudget.huggingface import unknown  # seconds, paid only by such a file
-
-        return Configured("hugging-face", unknown.fields_of(config), None)
+        return Configured("hugging-face", bounded.fields_of(config), None)
     except ValueError as error:
         raise InputError([f"{path}: {line}" for line in str(error).splitlines()]) from None
     except RecursionError:

@@ -1,8 +1,10 @@
 """Classes without a formula: what a config.json asks for, built by the installed transformers.
 
 Nothing is fetched and no code of a model page is run: what names code is taken out before the
-package sees the config. Importing this module imports transformers, which takes seconds; only
-files that need it do.
+package sees the config. Importing this module imports transformers, which takes seconds.
+
+What a class does with a config is not bounded: `bounded.py` asks these questions in a process that
+is, and workers that measure are bounded too.
 """
 
 import json
@@ -64,9 +66,16 @@ def configuration(a):
         _stretch(place, before, a.n_layer)
     try:
         return _config_class(config)(**{k: v for k, v in config.items() if k != "model_type"})
+    except MemoryError:
+        raise
     except Exception as error:  # each class has its own checks, and its own errors
         reason = " ".join(str(error.__cause__ or error).split())
         raise ValueError(f"{a.kind} does not accept its config: {reason}") from None
+
+
+def check(a) -> None:
+    """Raises ValueError where the class does not accept the config of a record."""
+    configuration(a)
 
 
 def build(a):

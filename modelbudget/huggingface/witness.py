@@ -19,13 +19,16 @@ from modelbudget.huggingface.classes import TRANSLATIONS
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import config_of, fields_of
 from modelbudget.measure.count import count
-from modelbudget.measure.workers import Failure, spread
+from modelbudget.measure.workers import Bound, Failure, spread
 from modelbudget.mistakes import show
 from modelbudget.progress import progress
 
 log = logging.getLogger(__name__)
 TIMEOUT_S = 600
 """A class that is not built in this time is given up."""
+
+
+BOUND = Bound(2**32, "counting a class of transformers")
 
 
 class Witness(NamedTuple):
@@ -50,7 +53,7 @@ def witnesses(wanted: Iterable[tuple[Architecture, str]], n_workers: int) -> lis
     distinct = list({(a.digest(), kind): (a, kind) for a, kind in wanted}.values())
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(distinct) // 8))
     log.info("%d classes, %d processes", len(distinct), n_workers)
-    outcomes = spread(_witness_of_pair, distinct, n_workers, TIMEOUT_S)
+    outcomes = spread(_witness_of_pair, distinct, n_workers, TIMEOUT_S, BOUND)
     found = dict(progress(outcomes, len(distinct)))
     return [
         Witness(a.digest(), kind, None, None, f"not counted: {outcome.reason}", failed=True)
@@ -102,6 +105,8 @@ def build(kind: str, config: dict[str, Any]) -> nn.Module:
     try:
         with torch.device("meta"):
             return made(made.config_class(**config))
+    except MemoryError:
+        raise
     except Exception as error:  # each class has its own checks, and its own errors
         reason = " ".join(str(error.__cause__ or error).split())
         raise ValueError(f"{kind} does not accept its config: {reason}") from None

@@ -16,7 +16,7 @@ from modelbudget.measure.infer import infer
 from modelbudget.measure.place import Room, choose, room
 from modelbudget.measure.resident import copies, resident
 from modelbudget.measure.train import Values, train
-from modelbudget.measure.workers import Failure, spread
+from modelbudget.measure.workers import Bound, Failure, spread
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.progress import progress
 from modelbudget.run import Run
@@ -33,6 +33,10 @@ from modelbudget.sweep import (
 log = logging.getLogger(__name__)
 ROOM_TIMEOUT_S = 120
 """A device that does not say in this time how much memory it has is broken."""
+
+
+OBJECTS_BYTES = 2**31
+"""What one model may take beside its tensors: Python's objects of a class that needs many."""
 
 
 class Measured(NamedTuple):
@@ -68,7 +72,11 @@ def measure_all(
     free = _room_in_own_process(measure.memory_share, sharing)
     log.info("%d models, %d processes, room %s", len(models), n_workers, free)
     work = partial(_measure, measure=measure, room=free)
-    outcomes = spread(work, models, n_workers, measure.timeout_s)
+    bound = Bound(
+        free.cpu + OBJECTS_BYTES,
+        f"one model: measure.memory_share of {free.limit} and {OBJECTS_BYTES:,} bytes for objects",
+    )
+    outcomes = spread(work, models, n_workers, measure.timeout_s, bound)
     found = dict(progress(outcomes, len(models)))
     return [_measured(model, found[i], measure) for i, model in enumerate(models)]
 

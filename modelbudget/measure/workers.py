@@ -34,7 +34,7 @@ class Failure(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """Bytes that a worker may take beyond what it starts with, and what sets this limit."""
+    """Bytes that a worker may take beyond what it starts with, and for what."""
 
     n_bytes: int
     name: str
@@ -239,8 +239,9 @@ def _keep_to(n_bytes: int) -> None:
 
 
 def _out_of_memory(error: MemoryError, bound: Bound | None) -> str:
-    limit = f"more than {bound.n_bytes:,} bytes needed, the limit of {bound.name}" if bound else ""
-    return ": ".join(filter(None, (in_one_line(error), limit)))
+    if bound is None:
+        return in_one_line(error)
+    return f"MemoryError: needs more than {bound.n_bytes:,} bytes, the limit for {bound.name}"
 
 
 def in_one_line(error: Exception) -> str:
