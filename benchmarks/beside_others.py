@@ -29,7 +29,7 @@ from modelbudget.catalogue import Base, Catalogue
 from modelbudget.expand import named_architecture
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import config_of
-from modelbudget.measure import pool
+from modelbudget.measure.build import build
 from modelbudget.measure.count import count
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.terms import total
@@ -93,7 +93,7 @@ def by_mem_tracker(base: Base) -> int:
 def measured(base: Base) -> int:
     """By component, which none of the others does, without drawing initial values."""
     with uninitialised():
-        model = pool.build(named_architecture(base), "meta", "float32")
+        model = build(named_architecture(base), "meta", "float32")
     return sum(part.parameters for part in count(model).values())
 
 

@@ -15,8 +15,8 @@ from torch import nn
 from modelbudget.catalogue import Catalogue
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import Decoder
+from modelbudget.measure.build import build
 from modelbudget.measure.count import count
-from modelbudget.measure.pool import build
 from modelbudget.modules.initialise import uninitialised
 
 ROUNDS = 30

@@ -18,8 +18,8 @@ from modelbudget.catalogue import Catalogue
 from modelbudget.expand import named_architecture
 from modelbudget.measure.build import build
 from modelbudget.measure.cuda import change, refuse_without_cuda, statistics
+from modelbudget.measure.one_model import measure_one
 from modelbudget.measure.place import room
-from modelbudget.measure.pool import measure_one
 from modelbudget.run import Run
 from modelbudget.sweep import OF_ALLOCATOR, Measure
 

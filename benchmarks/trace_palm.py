@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 from modelbudget.catalogue import Catalogue
 from modelbudget.expand import named_architecture
+from modelbudget.measure.build import build
 from modelbudget.measure.kernels import kernels
-from modelbudget.measure.pool import build
 from modelbudget.measure.train import train
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.run import Run

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from modelbudget.measure.table import NO_ROOM
 from modelbudget.sweep import LAID_OUT
 
 KEYS = ["architecture", "run", "component", "quantity"]
@@ -100,13 +101,17 @@ def is_near() -> pl.Expr:
 
 
 def is_failed() -> pl.Expr:
-    """Of a row: whether measuring its model failed; what only found no room has a method."""
-    return pl.col("failure").is_not_null() & pl.col("method").is_null()
+    """Of a row: whether its measurement failed; what only found no room did not."""
+    return pl.col("failure").is_not_null() & ~_found_no_room()
 
 
 def is_roomless() -> pl.Expr:
     """Of a row: whether its prediction stands alone, since there was no room to measure."""
-    return pl.col("formula") & pl.col("failure").is_not_null() & ~is_failed()
+    return pl.col("formula") & _found_no_room()
+
+
+def _found_no_room() -> pl.Expr:
+    return pl.col("failure").str.starts_with(NO_ROOM).fill_null(False)
 
 
 def is_compared() -> pl.Expr:

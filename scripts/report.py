@@ -12,7 +12,7 @@ from modelbudget.paths import MODELS
 from modelbudget.report.frame import Frame
 from modelbudget.report.page import render
 from modelbudget.report.results import PredictedResult, Results, SweepResult
-from modelbudget.report.verdict import line, verdicts
+from modelbudget.report.verdict import failure_lines, line, verdicts
 
 start_log(snakemake)
 zoos = {Path(zoo).parent: pl.read_parquet(zoo) for zoo in snakemake.input.zoos}
@@ -58,4 +58,5 @@ with replacing(snakemake.output.html) as path:
 found = verdicts(results)
 logging.info("verdict: %s", line(found))
 with replacing(snakemake.output.verdict) as path:
-    path.write_text(json.dumps({"line": line(found), "sections": [v._asdict() for v in found]}))
+    told = {"line": line(found), "failures": failure_lines(results)}
+    path.write_text(json.dumps(told | {"sections": [v._asdict() for v in found]}))

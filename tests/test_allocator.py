@@ -3,8 +3,9 @@
 import pytest
 
 from modelbudget.expand import named_architecture
+from modelbudget.measure.one_model import measure_one
 from modelbudget.measure.place import Room
-from modelbudget.measure.pool import measure_all, measure_one
+from modelbudget.measure.pool import measure_all
 from modelbudget.run import Run
 from modelbudget.sweep import Measure
 

@@ -7,11 +7,11 @@ import torch
 from conftest import ROOT
 
 from modelbudget.expand import named_architecture
-from modelbudget.measure import allocator, cuda, pool
+from modelbudget.measure import allocator, cuda, one_model
 from modelbudget.measure.build import build
 from modelbudget.measure.caching_allocator import Layout, layout
+from modelbudget.measure.one_model import measure_one
 from modelbudget.measure.place import Room
-from modelbudget.measure.pool import measure_one
 from modelbudget.run import Run
 from modelbudget.sweep import OF_ALLOCATOR, OF_DEVICE, Measure
 
@@ -80,11 +80,11 @@ def test_the_allocator_is_asked_before_anything_computes_there(monkeypatch, cata
     """A trace on the device would have taken the workspace of products already."""
     order = []
 
-    def look(architecture, run, asked, device):
+    def look(architecture, run, asked, device, missing):
         order.append(f"trace on {device}")
         return {}, {}
 
-    monkeypatch.setattr(pool, "_look", look)
+    monkeypatch.setattr(one_model, "_look", look)
     told = {"workspace_bytes": {"device": 8_519_680}}
     monkeypatch.setattr(allocator, "of_cuda", lambda *_: order.append("allocator") or told)
     asked = Measure(device="cuda", quantities=["peak_training_bytes", "workspace_bytes"])

@@ -12,8 +12,8 @@ from modelbudget.errors import InputError
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import Decoder
 from modelbudget.fit import ENDLESS, Solution, at, cells, fit_table, needed, solve
+from modelbudget.measure.build import build
 from modelbudget.measure.infer import infer
-from modelbudget.measure.pool import build
 from modelbudget.measure.train import train
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.rule_of_thumb import error, over, six_n_d, without_embeddings

@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.hybrid import Hybrid
-from modelbudget.measure.pool import build
+from modelbudget.measure.build import build
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.modules.recurrent import ChannelRNN
 

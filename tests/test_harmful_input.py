@@ -24,7 +24,7 @@ from test_report import result
 from modelbudget import workflow
 from modelbudget.catalogue import Catalogue
 from modelbudget.huggingface import unknown
-from modelbudget.measure.pool import build
+from modelbudget.measure.build import build
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
 from modelbudget.spreadsheet import csv as as_csv

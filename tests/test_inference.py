@@ -15,8 +15,8 @@ from transformers import (
 
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import Decoder
+from modelbudget.measure.build import build
 from modelbudget.measure.infer import infer
-from modelbudget.measure.pool import build
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.run import Run, cannot_remember

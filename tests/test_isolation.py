@@ -17,8 +17,11 @@ from torch import nn
 
 from modelbudget.architecture import Architecture, Count
 from modelbudget.expand import named_architecture
+from modelbudget.failures import by_reason, lines
 from modelbudget.huggingface import witness
 from modelbudget.huggingface.table import witness_table
+from modelbudget.measure import pool
+from modelbudget.measure.kept import measure_new
 from modelbudget.measure.pool import measure_all
 from modelbudget.measure.table import failures, measured_table
 from modelbudget.measure.workers import spread
@@ -26,30 +29,51 @@ from modelbudget.run import Run
 from modelbudget.sweep import Measure
 
 
+def do(deed: str) -> None:
+    match deed:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "crash":
+            faulthandler.disable()  # which would print where the tests were
+            os.kill(os.getpid(), signal.SIGSEGV)
+        case "exit":
+            os._exit(3)
+        case "raise":
+            raise RuntimeError("not\n   enough memory")
+        case "hang":
+            time.sleep(600)
+        case "fill":
+            list(range(10**12))
+
+
 class Risky(Architecture):
-    """A linear layer that does something else first."""
+    """A linear layer that does something else first: while it is built, trained or used."""
 
     width: Count
-    deed: Literal["nothing", "kill", "crash", "exit", "raise", "hang"]
+    deed: Literal["nothing", "kill", "crash", "exit", "raise", "hang", "fill"]
+    when: Literal["build", "training", "use"] = "build"
 
     @staticmethod
     def parameters(a):
         return {}
 
     def build(self):
-        match self.deed:
-            case "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "crash":
-                faulthandler.disable()  # which would print where the tests were
-                os.kill(os.getpid(), signal.SIGSEGV)
-            case "exit":
-                os._exit(3)
-            case "raise":
-                raise RuntimeError("not\n   enough memory")
-            case "hang":
-                time.sleep(600)
-        return nn.ModuleDict({"only": nn.Linear(self.width, 1, bias=False)})
+        if self.when == "build":
+            do(self.deed)
+            return nn.ModuleDict({"only": nn.Linear(self.width, 1, bias=False)})
+        return RiskyModule(self.width, self.deed, self.when)
+
+
+class RiskyModule(nn.Module):
+    def __init__(self, width: int, deed: str, when: str):
+        super().__init__()
+        self.deed, self.when = deed, when
+        self.embedding, self.head = nn.Embedding(8, width), nn.Linear(width, 8, bias=False)
+
+    def forward(self, tokens):
+        if self.when == ("training" if self.training else "use"):
+            do(self.deed)
+        return self.head(self.embedding(tokens))
 
 
 REASONS = {
@@ -96,6 +120,66 @@ def test_a_class_that_ends_its_process_costs_itself(catalogue, monkeypatch):
     assert alive.parameters == 354_823_168
     assert not alive.failed
     assert witness_table([dead, alive])["parameters"].to_list() == [None, 354_823_168]
+
+
+GROUPS = {
+    "parameters": {"parameters"},
+    "training": {"flops_forward", "peak_training_bytes"},
+    "use": {"flops_decode"},
+}
+FAILS = REASONS | {"hang": "no answer within 8 s", "fill": "MemoryError: needs more than "}
+
+
+@pytest.mark.parametrize("when", ["training", "use"])
+@pytest.mark.parametrize("deed", FAILS)
+def test_where_one_quantity_fails_the_others_of_that_model_are_kept(deed, when, monkeypatch):
+    monkeypatch.setattr(pool, "OBJECTS_BYTES", 2**28)
+    quantities = sorted(set().union(*GROUPS.values()))
+    measure = Measure(
+        quantities=quantities, timeout_s=8 if deed == "hang" else 60, memory_share=0.01
+    )
+    models = [(Risky(width=4, deed=deed, when=when), Run(length=2, kernels="cpu"))]
+    (found,) = measure_all(models, measure, 1)
+    lost = GROUPS[when]
+    assert found.missing.keys() == lost
+    assert all(reason.startswith(FAILS[deed]) for reason in found.missing.values())
+    assert found.method in ("cpu", "meta")
+    for quantity in set(quantities) - lost:
+        assert found.values[quantity], quantity
+    assert {row["quantity"] for row in failures([found])} == lost
+    table = measured_table([found], quantities)
+    assert set(table["quantity"]) == set(quantities) - lost
+
+
+def test_a_model_that_is_not_measured_whole_is_tried_again(tmp_path):
+    measure = Measure(device="meta", quantities=["parameters", "flops_forward"])
+    models = [
+        (Risky(width=width, deed=deed, when="training"), Run(length=2))
+        for width, deed in ((4, "raise"), (5, "nothing"))
+    ]
+    for reused in (0, 1):
+        found = measure_new(models, measure, 1, tmp_path)
+        assert found.models == {"measured": 1 - reused, "reused": reused, "failed": 1}
+        assert found.table.filter(quantity="parameters")["measured"].sum() == 2 * 8 * (4 + 5)
+        assert [one["failure"] for one in found.failures] == [REASONS["raise"]]
+
+
+def test_reasons_are_told_once_for_all_their_models():
+    rows = [
+        {"point": str(i), "label": f"n = {i}", "quantity": quantity, "failure": reason}
+        for i in range(6)
+        for quantity, reason in (
+            ("flops_forward", "RuntimeError: no" if i < 5 else None),
+            ("parameters", "killed" if i == 5 else None),
+            ("resident_bytes", "needs 9 bytes on cpu, where 1 may be used"),
+        )
+    ]
+    table = pl.DataFrame(rows)
+    assert lines("mine", table) == [
+        "mine: n = 0, n = 1, n = 2 and 2 more: flops_forward: RuntimeError: no",
+        "mine: n = 5: parameters: killed",
+    ]
+    assert [len(one.labels) for one in by_reason(table)] == [6, 5, 1]
 
 
 def test_what_failed_is_no_measurement():

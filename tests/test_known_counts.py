@@ -7,8 +7,9 @@ import pytest
 
 from modelbudget.compare import compare
 from modelbudget.expand import expand, named_architecture
+from modelbudget.measure.one_model import measure_one
 from modelbudget.measure.place import Room
-from modelbudget.measure.pool import measure_all, measure_one
+from modelbudget.measure.pool import measure_all
 from modelbudget.measure.table import measured_table
 from modelbudget.points import points_table
 from modelbudget.predict import predict

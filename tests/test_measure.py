@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from strategies import architectures, decoders
 from torch import nn
 
+from modelbudget.measure.build import build
 from modelbudget.measure.count import component_of, count
+from modelbudget.measure.one_model import measure_one
 from modelbudget.measure.place import Room, choose
-from modelbudget.measure.pool import build, measure_all, measure_one
+from modelbudget.measure.pool import measure_all
 from modelbudget.sweep import Measure
 
 AMPLE = Room(cpu=10**9, cuda=0)

@@ -17,8 +17,8 @@ from conftest import ROOT
 
 from modelbudget import workflow
 from modelbudget.errors import InputError
+from modelbudget.measure.one_model import measure_one
 from modelbudget.measure.place import Room
-from modelbudget.measure.pool import measure_one
 from modelbudget.points import points_table, summary
 from modelbudget.predict import predict
 from modelbudget.sweep import Measure

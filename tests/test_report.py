@@ -24,7 +24,7 @@ from modelbudget.predictions import frames, groups_of, predicted
 from modelbudget.predictions import summary as summary_of
 from modelbudget.report.page import render
 from modelbudget.report.results import PredictedResult, Results, SweepResult
-from modelbudget.report.verdict import line, verdicts
+from modelbudget.report.verdict import failure_lines, line, verdicts
 from modelbudget.workflow import SWEEPS, is_zoo, swept_fields
 from modelbudget.zoo import zoo
 
@@ -315,10 +315,13 @@ def test_what_could_not_be_measured_is_told_with_its_reason(sweep, catalogue, tm
     assert line(verdicts(results)) == (
         "2 of 2 comparisons agree; COULD NOT BE MEASURED: 1 in sweep"
     )
+    reason = "d_model = 7: parameter_bytes, parameters: <killed> by signal 9"
+    assert failure_lines(results) == [f"sweep: {reason}"]
     page = render(results, catalogue)
     top, section = page.split('<section id="sweep">')
     assert '<p class="banner"><a class="disagrees"' in top
     assert '<a href="#sweep">1 of A test</a>' in top
+    assert f"<li>sweep: {reason.replace('<', '&lt;').replace('>', '&gt;')}</li>" in top
     assert "Where prediction and count differ" not in top
     assert "d_model = 7" in section
     assert "parameter_bytes, parameters" in section

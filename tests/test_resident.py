@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from modelbudget.measure import resident as module
-from modelbudget.measure.pool import build, measure_all
+from modelbudget.measure.build import build
+from modelbudget.measure.pool import measure_all
 from modelbudget.measure.table import failures
 from modelbudget.sweep import Measure
 

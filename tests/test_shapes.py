@@ -12,8 +12,8 @@ from test_readings import as_columns, as_integers, as_signals, as_symbols
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError
 from modelbudget.expand import named_architecture
+from modelbudget.measure.build import build
 from modelbudget.measure.count import count
-from modelbudget.measure.pool import build
 from modelbudget.modules.initialise import initialise, uninitialised
 
 CATALOGUE = Catalogue(ROOT / "configs" / "models")

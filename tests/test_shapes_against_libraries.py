@@ -40,7 +40,7 @@ from modelbudget.expand import named_architecture
 from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.families.recurrent_lm import RecurrentLM
 from modelbudget.families.transformer_xl import TransformerXL
-from modelbudget.measure.pool import build
+from modelbudget.measure.build import build
 from modelbudget.modules.initialise import initialise
 from modelbudget.modules.recurrent_layer import RecurrentLayer
 from modelbudget.modules.relative_buckets import bucket

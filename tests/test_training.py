@@ -14,8 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import Decoder
+from modelbudget.measure.build import build
 from modelbudget.measure.kernels import kernels
-from modelbudget.measure.pool import build
 from modelbudget.measure.train import switch, train
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.run import Run

@@ -9,7 +9,7 @@ import polars as pl
 
 from modelbudget import store
 from modelbudget.architecture import Architecture
-from modelbudget.measure.table import failures, measured_table
+from modelbudget.measure.table import failures, is_failure, measured_table
 from modelbudget.run import Run
 from modelbudget.sources import code_of, code_of_model, versions
 from modelbudget.sweep import Measure
@@ -21,7 +21,7 @@ MADE_WITH = ("torch", "transformers")
 
 class Found(NamedTuple):
     """The table of measurements, what could not be measured and why, and how many models were
-    measured, reused and failed.
+    measured, reused and failed, if only in one quantity.
     """
 
     table: pl.DataFrame
@@ -33,7 +33,8 @@ def measure_new(
     models: Iterable[tuple[Architecture, Run]], settings: Measure, n_workers: int, folder: Path
 ) -> Found:
     """All models, each once. What is measured is kept in `folder`, and taken from there as long as
-    all that it depends on is the same; what fails is kept nowhere, so that it is tried again.
+    all that it depends on is the same. A model of which a quantity is missing is in the table, but
+    kept nowhere, so that it is tried again.
     """
     depends_on = settings.decisive(), code_of("modelbudget.measure.pool"), versions(*MADE_WITH)
     # Dictionary: what stands at two points is measured once.
@@ -68,7 +69,7 @@ def measure_new(
     failed = failures(results)
     for failure in failed:
         log.error("not measured: %s", failure)
-    lost = sum(result.method is None for result in results)
+    lost = sum(any(map(is_failure, result.missing.values())) for result in results)
     counts = {"measured": len(missing) - lost, "reused": len(known), "failed": lost}
     log.info("models: %s", counts)
     return Found(table.sort("architecture", "run", "component", "quantity"), failed, counts)

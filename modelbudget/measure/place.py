@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from modelbudget.measure.limits import limits
+from modelbudget.measure.table import NO_ROOM
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def choose(device: str, n_bytes: int, room: Room) -> str:
     if n_bytes > fits[device]:
         of = {"cuda": "the device's memory", "cpu": room.limit}[device]
         raise MemoryError(
-            f"needs {n_bytes:,} bytes on {device}, where {fits[device]:,} may be used of {of}; "
+            f"{NO_ROOM}{n_bytes:,} bytes on {device}, where {fits[device]:,} may be used of {of}; "
             "free more, or raise measure.memory_share"
         )
     return device

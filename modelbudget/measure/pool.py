@@ -2,26 +2,19 @@
 
 import logging
 import os
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 import torch
 
 from modelbudget.architecture import Architecture
-from modelbudget.measure import allocator
-from modelbudget.measure.build import build
-from modelbudget.measure.count import Count, count
-from modelbudget.measure.infer import infer
-from modelbudget.measure.place import Room, choose, room
-from modelbudget.measure.resident import copies, resident
-from modelbudget.measure.train import Values, train
+from modelbudget.measure.one_model import Measured, is_used, measure_one, nothing, trains
+from modelbudget.measure.place import Room, room
 from modelbudget.measure.workers import Bound, Failure, spread
-from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.progress import progress
 from modelbudget.run import Run
 from modelbudget.sweep import (
-    LAID_OUT,
     OF_ALLOCATOR,
     OF_INFERENCE,
     OF_PARAMETERS,
@@ -33,34 +26,28 @@ from modelbudget.sweep import (
 log = logging.getLogger(__name__)
 ROOM_TIMEOUT_S = 120
 """A device that does not say in this time how much memory it has is broken."""
-
-
 OBJECTS_BYTES = 2**31
-"""What one model may take beside its tensors: Python's objects of a class that needs many."""
+"""What one model may take besides its tensors: Python's objects, of which a class may need many."""
+GROUPS = (OF_PARAMETERS, OF_INFERENCE, OF_TRAINING, OF_ALLOCATOR, OF_PROCESS)
+"""Quantities that are lost together where measuring them ends the process."""
+
+Outcomes = Iterator[tuple[int, Measured | Failure]]
 
 
-class Measured(NamedTuple):
-    """One architecture and run, by digest: on which device, and by quantity and component what
-    was found; `shared_with` names the owner of what a component only uses; `missing` says why a
-    quantity was not measured: there was no room, or, without a device, all of it failed.
-    `laid_out` is no measurement but what the allocator's rules make of the trace.
-    """
+class _Task(NamedTuple):
+    """What a worker does at a time: quantities of one model."""
 
-    architecture: str
-    run: str
-    method: str | None
-    values: Values
-    shared_with: dict[str, str]
-    missing: dict[str, str]
-    laid_out: Values
+    architecture: Architecture
+    run: Run
+    measure: Measure
 
 
 def measure_all(
     models: list[tuple[Architecture, Run]], measure: Measure, n_workers: int
 ) -> list[Measured]:
     """Instantiate and count each model, in the order given; use and train it where a quantity asks
-    for that. One that fails, dies or takes longer than `measure.timeout_s` comes back without
-    values and with the reason, and the others are measured.
+    for that. Quantities that fail come back with the reason, also where the process ends or takes
+    longer than `measure.timeout_s`; all others are measured.
     """
     asked = set(measure.quantities)
     traced = trains(asked) or is_used(asked)  # seconds a model, where counting takes none
@@ -71,118 +58,87 @@ def measure_all(
     sharing = n_workers if measure.device == "auto" else 1
     free = _room_in_own_process(measure.memory_share, sharing)
     log.info("%d models, %d processes, room %s", len(models), n_workers, free)
-    work = partial(_measure, measure=measure, room=free)
-    bound = Bound(
-        free.cpu + OBJECTS_BYTES,
-        f"one model: measure.memory_share of {free.limit} and {OBJECTS_BYTES:,} bytes for objects",
-    )
-    outcomes = spread(work, models, n_workers, measure.timeout_s, bound)
-    found = dict(progress(outcomes, len(models)))
-    return [_measured(model, found[i], measure) for i, model in enumerate(models)]
+    run_tasks = partial(_run_tasks, n_workers=n_workers, room=free)
+    tasks = [_Task(*model, measure) for model in models]
+    found = dict(progress(run_tasks(tasks), len(models)))
+    if sum(bool(group & asked) for group in GROUPS) > 1:
+        found |= _group_by_group(
+            {i: tasks[i] for i, outcome in found.items() if isinstance(outcome, Failure)}, run_tasks
+        )
+    return [_measured(task, found[i]) for i, task in enumerate(tasks)]
 
 
-def trains(quantities: set[str]) -> bool:
-    """Whether a quantity asks for a step of training."""
-    return bool((OF_TRAINING | OF_ALLOCATOR) & quantities)
+def _run_tasks(tasks: list[_Task], n_workers: int, room: Room) -> Outcomes:
+    if not tasks:
+        return iter(())
+    measure = tasks[0].measure
+    share = f"measure.memory_share of {room.limit}"
+    bound = Bound(room.cpu + OBJECTS_BYTES, f"one model ({share}, and {OBJECTS_BYTES:,} bytes)")
+    if room.cuda and measure.device in ("auto", "cuda"):
+        bound = None  # the driver of a GPU maps much more memory than it takes
+    work = partial(_measure, room=room)
+    return spread(work, tasks, min(n_workers, len(tasks)), measure.timeout_s, bound)
 
 
-def is_used(quantities: set[str]) -> bool:
-    """Whether a quantity asks for a prompt and a token after it."""
-    return bool(OF_INFERENCE & quantities)
+def _group_by_group(
+    ended: dict[int, _Task], run_tasks: Callable[[list[_Task]], Outcomes]
+) -> dict[int, Measured]:
+    """Models that ended their process, once more: their parameters, then each other group of
+    quantities by itself, so that only what ends the process is lost. What cannot even be counted
+    is given up. Under `auto` all is done on `meta`, since a model has one method.
+    """
+    counting = {i: _of_group(task, OF_PARAMETERS) for i, task in ended.items()}
+    counted = _outcomes(counting, run_tasks)
+    others = {
+        (i, group): _of_group(task, group)
+        for i, task in ended.items()
+        for group in GROUPS[1:]
+        if group & set(task.measure.quantities) and isinstance(counted[i], Measured)
+    }
+    measured = _outcomes(others, run_tasks)
+    parts = {i: [outcome] for i, outcome in counted.items() if isinstance(outcome, Measured)}
+    for (i, group), outcome in measured.items():
+        parts[i].append(_measured(others[i, group], outcome))
+    found = {i: _measured(task, counted[i]) for i, task in ended.items() if i not in parts}
+    return found | {i: _together(ended[i], of_model) for i, of_model in parts.items()}
 
 
-def _measure(model: tuple[Architecture, Run], measure: Measure, room: Room) -> Measured:
+def _of_group(task: _Task, group: frozenset[str]) -> _Task:
+    """The quantities of one group that a task asks for; the parameters whether it does or not."""
+    asked = group if group == OF_PARAMETERS else group & set(task.measure.quantities)
+    device = "meta" if task.measure.device == "auto" else task.measure.device
+    wanted = {"quantities": sorted(asked), "device": device}
+    return task._replace(measure=task.measure.model_copy(update=wanted))
+
+
+def _outcomes(tasks: dict, run_tasks: Callable[[list[_Task]], Outcomes]) -> dict:
+    """Of each task under its key."""
+    keys = list(tasks)
+    return {keys[i]: outcome for i, outcome in run_tasks(list(tasks.values()))}
+
+
+def _together(task: _Task, parts: list[Measured]) -> Measured:
+    """One result of those of its groups; the first says how it was measured."""
+    values, missing, laid_out = {}, {}, {}
+    for part in parts:
+        values |= part.values
+        missing |= part.missing
+        laid_out |= part.laid_out
+    asked = {name: reason for name, reason in missing.items() if name in task.measure.quantities}
+    return parts[0]._replace(values=values, missing=asked, laid_out=laid_out)
+
+
+def _measure(task: _Task, room: Room) -> Measured:
     torch.set_num_threads(1)
-    return measure_one(*model, measure, room)
+    return measure_one(*task, room)
 
 
-def _measured(
-    model: tuple[Architecture, Run], outcome: Measured | Failure, measure: Measure
-) -> Measured:
+def _measured(task: _Task, outcome: Measured | Failure) -> Measured:
+    """What came back, or that nothing did, and why."""
     if isinstance(outcome, Measured):
         return outcome
-    architecture, run = model
-    missing = dict.fromkeys(measure.quantities, outcome.reason)
-    return Measured(architecture.digest(), run.digest(), None, {}, {}, missing, {})
-
-
-def measure_one(architecture: Architecture, run: Run, measure: Measure, room: Room) -> Measured:
-    """Instantiate one architecture and count it; use and train it where a quantity asks for that.
-
-    All that is first done on `meta`, which costs milliseconds, to learn how many bytes it needs.
-
-    Raises MemoryError, before anything is allocated, when a device asked for by name has no room.
-    """
-    device = measure.device
-    if not architecture.has_formula:
-        device = "meta"  # other people's classes would draw all of their initial values
-    asked = set(measure.quantities)
-    counts, values = _look(architecture, run, asked, "meta")
-    laid_out = {quantity: values.pop(quantity) for quantity in LAID_OUT & values.keys()}
-    n_bytes = sum(c.parameter_bytes for c in counts.values())
-    peaks = values.get("peak_training_bytes", {}) | values.get("peak_inference_bytes", {})
-    if peaks and run.kernels == "gpu":
-        room = replace(room, cpu=0)
-    if asked & OF_PROCESS:
-        room = replace(room, cuda=0)
-    method = choose(device, max(n_bytes, *peaks.values(), 0), room)
-    if method != "meta":
-        ask = {"cpu": allocator.of_cpu, "cuda": allocator.of_cuda}[method]
-        # First: the workspace of products is what the first of a process takes.
-        handed_out = ask(architecture, run) if asked & OF_ALLOCATOR else {}
-        counts, values = _look(architecture, run, asked - LAID_OUT, method)
-        values |= handed_out
-    told, missing = _of_process(architecture, run, measure, n_bytes, room)
-    values |= told
-    values |= {
-        quantity: {name: getattr(c, quantity) for name, c in counts.items()}
-        for quantity in OF_PARAMETERS
-    }
-    shared = {name: c.shared_with for name, c in counts.items() if c.shared_with}
-    digests = architecture.digest(), run.digest()
-    return Measured(*digests, method, values, shared, missing, laid_out)
-
-
-def _of_process(
-    architecture: Architecture, run: Run, measure: Measure, n_bytes: int, room: Room
-) -> tuple[Values, dict[str, str]]:
-    """What the system tells of a model of `n_bytes` on a CPU; by quantity, what there is no room
-    for under `auto`, and why.
-    """
-    asked = OF_PROCESS & set(measure.quantities)
-    wanted = []
-    if asked - {"resident_peak_bytes"}:
-        wanted.append((asked - {"resident_peak_bytes"}, n_bytes))
-    if "resident_peak_bytes" in asked:
-        _, traced = _look(architecture, run, {"peak_training_bytes"}, "meta")
-        wanted.append(({"resident_peak_bytes"}, max(traced["peak_training_bytes"].values())))
-    values, missing = {}, {}
-    for quantities, needed in wanted:
-        try:
-            choose("cpu", needed, room)
-        except MemoryError as error:
-            if measure.device != "auto":
-                raise
-            missing |= dict.fromkeys(quantities, str(error))
-            continue
-        n_copies = min(copies(n_bytes), room.cpu // n_bytes)
-        trained = "resident_peak_bytes" in quantities
-        values |= resident(architecture, run, n_copies, trained)
-    return values, missing
-
-
-def _look(
-    architecture: Architecture, run: Run, asked: set[str], device: str
-) -> tuple[dict[str, Count], Values]:
-    """What one model on one device owns, and what using and training it takes."""
-    with uninitialised():
-        model = build(architecture, device, run.dtype)
-    counts = count(model)
-    if device != "meta" and (trains(asked) or is_used(asked)):
-        initialise(model)
-    used = infer(model, run, asked) if is_used(asked) else {}
-    trained = train(model, run, asked) if trains(asked) else {}
-    return counts, used | trained
+    missing = dict.fromkeys(task.measure.quantities, outcome.reason)
+    return nothing(task.architecture, task.run, missing)
 
 
 def _room_in_own_process(memory_share: float, n_workers: int) -> Room:

@@ -9,7 +9,7 @@ import polars as pl
 from modelbudget.sweep import OF_PARAMETERS
 
 if TYPE_CHECKING:
-    from modelbudget.measure.pool import Measured
+    from modelbudget.measure.one_model import Measured
 
 SCHEMA = {
     "architecture": pl.String,
@@ -21,6 +21,14 @@ SCHEMA = {
     "method": pl.String,
     "laid_out": pl.Int64,
 }
+
+NO_ROOM = "needs "
+"""How a reason begins that is no failure: this machine has no memory for the measurement."""
+
+
+def is_failure(reason: str) -> bool:
+    """Whether a measurement failed, and was not left out for want of memory."""
+    return not reason.startswith(NO_ROOM)
 
 
 def measured_table(results: list[Measured], quantities: list[str]) -> pl.DataFrame:

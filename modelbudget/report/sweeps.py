@@ -5,6 +5,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from modelbudget.charts.words import count
+from modelbudget.failures import by_reason
 from modelbudget.report import formulas, quantities, tables
 from modelbudget.report.fits import fits_section
 from modelbudget.report.numbers import numbers_section
@@ -98,21 +99,23 @@ def _shown(value) -> str:
 
 
 def _failed(comparison: pl.DataFrame) -> Markup | None:
-    """Models of which something could not be measured, each with its reason."""
-    failed = (
-        comparison.filter(pl.col("failure").is_not_null())
-        .group_by("point", "label", "failure", maintain_order=True)
-        .agg(pl.col("quantity").unique(maintain_order=True).str.join(", "))
-    )
-    if failed.is_empty():
+    """What could not be measured, by reason."""
+    failed = by_reason(comparison)
+    if not failed:
         return None
-    more = f", the first {MOST_FAILED} of {count(failed.height)}"
+    more = f", the first {MOST_FAILED} of {count(len(failed))} reasons"
     return tables.table(
         [
-            {"model": label, "predicted only": missing, "reason": reason}
-            for label, reason, missing in failed.head(MOST_FAILED).drop("point").rows()
+            {
+                "models": len(one.labels),
+                "which": one.models,
+                "not measured": ", ".join(one.quantities),
+                "reason": one.reason,
+            }
+            for one in failed[:MOST_FAILED]
         ],
-        f"What could not be measured{more if failed.height > MOST_FAILED else ''}",
+        f"What could not be measured{more if len(failed) > MOST_FAILED else ''}",
+        numbers=("models",),
     )
 
 

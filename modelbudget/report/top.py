@@ -11,6 +11,7 @@ from modelbudget.report.specs import Charts, variable_of_group
 from modelbudget.zoo import AGREES, EXPLAINED, UNEXPLAINED
 
 MOST_DISAGREEMENTS = 50
+MOST_FAILURES = 20
 
 
 def headline_section(sweeps: list[SweepResult], charts: Charts) -> dict | None:
@@ -69,6 +70,8 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
         else None,
         "whole": all(v.whole for v in found),
         "failed": [(v.source, f"{count(v.failed)} of {v.title}") for v in found if v.failed],
+        "failures": (lines := verdict.failure_lines(results))[:MOST_FAILURES],
+        "more_failures": count(len(lines) - MOST_FAILURES) if lines[MOST_FAILURES:] else None,
         "roomless": [(v.source, f"{count(v.roomless)} of {v.title}") for v in found if v.roomless],
         "zoos": [_zoo(sweep) for sweep in ordered(results.sweeps) if sweep.zoo is not None],
         "devices": f"Counted: {', '.join(where)}.",

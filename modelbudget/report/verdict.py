@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from modelbudget import failures
 from modelbudget.compare import is_compared, is_failed, is_near, is_roomless
 from modelbudget.report.results import Results, ordered
 
@@ -19,8 +20,8 @@ _DEVICES = {
 
 class Verdict(NamedTuple):
     """What one table of results says: comparisons, those that agree, models by device; of those
-    that agree how many do so within a tolerance; models that could not be measured, and models of
-    which something was not, for want of memory.
+    that agree how many do so within a tolerance; models of which a measurement failed, and models
+    of which one was left out for want of memory.
     """
 
     source: str
@@ -133,6 +134,15 @@ def models_by_device(verdicts: list[Verdict]) -> dict[str, int]:
         for device, n in verdict.models.items():
             found[device] = found.get(device, 0) + n
     return dict(sorted(found.items()))
+
+
+def failure_lines(results: Results) -> list[str]:
+    """Every reason why something could not be measured, for a terminal."""
+    return [
+        line
+        for sweep in ordered(results.sweeps)
+        for line in failures.lines(sweep.name, sweep.comparison)
+    ]
 
 
 def line(verdicts: list[Verdict]) -> str:
