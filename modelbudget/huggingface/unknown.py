@@ -80,7 +80,27 @@ def check(a) -> None:
 
 def build(a):
     """The model, on the current default device."""
-    return getattr(transformers, a.kind)(configuration(a))
+    model = getattr(transformers, a.kind)(configuration(a))
+    _move_to_default_device(model)
+    return model
+
+
+def _move_to_default_device(model) -> None:
+    """Some classes (XLNet) make parameters by `torch.FloatTensor`, which ignores the default device
+    and the default dtype. Tied parameters stay tied.
+    """
+    import torch  # a second, paid only where a model is built
+
+    device, moved = torch.get_default_device(), {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and parameter.device != device:
+                if parameter not in moved:
+                    empty = torch.empty_like(
+                        parameter, device=device, dtype=torch.get_default_dtype()
+                    )
+                    moved[parameter] = torch.nn.Parameter(empty, parameter.requires_grad)
+                module._parameters[name] = moved[parameter]
 
 
 def _without_code(config: dict[str, Any]) -> dict[str, Any]:

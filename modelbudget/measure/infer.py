@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from modelbudget.measure.count import component_of
+from modelbudget.measure.foreign import is_foreign, use
 from modelbudget.measure.kernels import kernels
 from modelbudget.measure.trace import Trace
 from modelbudget.measure.train import Values
@@ -29,6 +30,9 @@ def infer(model: nn.Module, run: Run, quantities: set[str]) -> Values:
     trace = Trace(model)
     device = next(model.parameters()).device
     model.eval()
+    if is_foreign(model):
+        tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
+        return use(model, run, tokens, trace)
     with ExitStack() as stack:
         stack.enter_context(kernels(run.kernels, run.attention))
         stack.callback(model.head.register_forward_pre_hook(last).remove)

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from modelbudget.measure import caching_allocator
 from modelbudget.measure.caching_allocator import Layout
 from modelbudget.measure.count import component_of
+from modelbudget.measure.foreign import logits_of
 from modelbudget.measure.kernels import kernels
 from modelbudget.measure.optimizer import Optimizer
 from modelbudget.measure.trace import Trace
@@ -74,7 +75,9 @@ def two_steps(model: nn.Module, run: Run) -> Iterator[str]:
     tokens, targets = texts(model, run)
     for name in ("first", "second"):
         with kernels(run.kernels, run.attention):
-            F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten()).backward()
+            logits = logits_of(model, tokens)
+            F.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()
+            del logits
         yield f"{name}.forward_backward"
         optimizer.step()
         yield f"{name}.optimizer"
@@ -103,7 +106,7 @@ def switch(model: nn.Module, run: Run) -> None:
 def one_pass(trace: Trace, model: nn.Module, run: Run, tokens, targets) -> tuple[Values, int]:
     """Forward, loss and backward: what they held and computed, and their peak."""
     with kernels(run.kernels, run.attention), trace.watching("forward"):
-        logits = model(tokens)
+        logits = logits_of(model, tokens)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         del logits
     saved, peak = trace.saved(), trace.peak

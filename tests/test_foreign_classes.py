@@ -1,0 +1,120 @@
+"""Classes of transformers without a formula, in training and in inference: measured, or the class's
+own error is the reason.
+"""
+
+import json
+
+import pytest
+
+from modelbudget.compare import compare, verdict
+from modelbudget.measure.pool import measure_all
+from modelbudget.measure.table import failures, measured_table
+from modelbudget.points import points_table
+from modelbudget.predict import predict
+
+JAMBA = {
+    "model_type": "jamba", "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 8,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "num_experts": 2,
+    "use_mamba_kernels": False, "mamba_d_state": 4, "mamba_dt_rank": 4,
+}  # fmt: skip
+XLNET = {
+    "model_type": "xlnet", "architectures": ["XLNetLMHeadModel"], "vocab_size": 100, "d_model": 32,
+    "n_layer": 2, "n_head": 4, "d_inner": 48,
+}  # fmt: skip
+BIG_CODE = {"model_type": "gpt_bigcode", "vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4}
+T5 = {
+    "model_type": "t5", "architectures": ["T5Model"], "vocab_size": 100, "d_model": 32, "d_kv": 8,
+    "d_ff": 48, "num_layers": 2, "num_heads": 4,
+}  # fmt: skip
+BERT = {
+    "model_type": "bert", "architectures": ["BertModel"], "vocab_size": 100, "hidden_size": 32,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+}  # fmt: skip
+CLASSIFIER = BERT | {"architectures": ["BertForSequenceClassification"]}
+TRAINING = {"flops_forward", "gradient_bytes", "optimizer_bytes", "peak_training_bytes"}
+INFERENCE = {"cache_bytes", "flops_decode", "peak_inference_bytes"}
+SWEEP = """
+base: config.json
+fixed: {{batch: 2, length: 16, dtype: {dtype}}}
+points: [{{}}]
+measure: {{device: meta, quantities: [parameters, parameter_bytes, {quantities}]}}
+"""
+
+
+@pytest.fixture
+def measured(tmp_path, sweep):
+    """The comparison's rows with a value, by quantity and component; reasons by quantity."""
+
+    def of(config: dict, dtype: str) -> tuple[dict, dict]:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        names = ", ".join(sorted(TRAINING | INFERENCE))
+        expanded = sweep(SWEEP.format(dtype=dtype, quantities=names))
+        measure, points = expanded.sweep.measure, points_table(expanded)
+        found = measure_all([(p.architecture, p.run) for p in expanded.points], measure, 1)
+        predicted = predict(points, measure.quantities)
+        table = measured_table(found, measure.quantities)
+        compared = compare(points, predicted, table, [], failures(found))
+        assert verdict(compared)["compared"] == 0
+        assert verdict(compared)["points_without_formula"] == 1
+        assert compared["agrees"].null_count() == compared.height
+        return found[0].values, found[0].missing
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("config", "dtype"),
+    [
+        (JAMBA, "bfloat16"),
+        (XLNET, "float32"),
+        (XLNET, "bfloat16"),
+        (BIG_CODE, "float32"),
+        (BIG_CODE, "bfloat16"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value["model_type"],
+)
+def test_a_class_trains_and_is_used(measured, config, dtype):
+    values, missing = measured(config, dtype)
+    assert missing == {}
+    n_parameters = sum(values["parameters"].values())
+    n_bytes = sum(values["parameter_bytes"].values())
+    assert n_bytes == n_parameters * {"float32": 4, "bfloat16": 2}[dtype]
+    assert 0 < sum(values["gradient_bytes"].values()) <= n_bytes
+    assert max(values["peak_training_bytes"].values()) > 4 * n_bytes * 0.9
+    # XLNet computes the keys of all tokens again.
+    assert sum(values["flops_decode"].values()) < sum(values["flops_forward"].values()) / 3
+    assert values["peak_inference_bytes"].keys() == {"setup", "prefill", "decode"}
+
+
+def test_sizes_by_hand(measured):
+    """One head of 8 for keys and values in two layers, of which two sequences of 16 tokens; five
+    matrices a token, and attention.
+    """
+    values, _ = measured(BIG_CODE, "float32")
+    assert values["cache_bytes"] == {"cache": 2 * 2 * 2 * 16 * 8 * 4}
+    layer = 32 * (32 + 2 * 8) + 32 * 32 + 2 * 32 * 4 * 32
+    decoded = 2 * 2 * (2 * layer + 32 * 100) + 2 * 4 * 2 * 16 * 32
+    assert sum(values["flops_decode"].values()) == decoded
+    forward = 2 * 32 * (2 * layer + 32 * 100) + 2 * 4 * 2 * 16 * 16 * 32
+    assert sum(values["flops_forward"].values()) == forward
+
+
+def test_mems_are_a_cache_too(measured):
+    values, _ = measured(XLNET, "bfloat16")
+    assert values["cache_bytes"] == {"cache": 2 * 2 * 16 * 32 * 2}
+
+
+REFUSED = [
+    (T5, TRAINING | INFERENCE, "ValueError: You must specify exactly one of input_ids"),
+    (BERT, TRAINING, "has no logits; a language model has (batch, length, n_vocab)"),
+    (BERT, INFERENCE, "ValueError: BertModel returns no cache: none of past_key_values"),
+    (CLASSIFIER, TRAINING, "has logits of shape (2, 2)"),
+]
+
+
+@pytest.mark.parametrize(("config", "quantities", "reason"), REFUSED)
+def test_a_class_that_cannot_gives_its_reason_and_is_counted(measured, config, quantities, reason):
+    values, missing = measured(config, "float32")
+    assert all(reason in missing[quantity] for quantity in quantities)
+    assert missing.keys() == TRAINING | INFERENCE
+    assert sum(values["parameters"].values()) > 0
