@@ -19,9 +19,9 @@ class Failures(NamedTuple):
 
     @property
     def models(self) -> str:
-        """The first labels, and how many more there are."""
+        """The first labels, which may hold commas, and how many more there are."""
         more = f" and {len(self.labels) - FEW:,} more" if len(self.labels) > FEW else ""
-        return ", ".join(self.labels[:FEW]) + more
+        return "; ".join(self.labels[:FEW]) + more
 
 
 def by_reason(comparison: pl.DataFrame) -> list[Failures]:

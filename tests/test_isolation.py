@@ -176,7 +176,7 @@ def test_reasons_are_told_once_for_all_their_models():
     ]
     table = pl.DataFrame(rows)
     assert lines("mine", table) == [
-        "mine: n = 0, n = 1, n = 2 and 2 more: flops_forward: RuntimeError: no",
+        "mine: n = 0; n = 1; n = 2 and 2 more: flops_forward: RuntimeError: no",
         "mine: n = 5: parameters: killed",
     ]
     assert [len(one.labels) for one in by_reason(table)] == [6, 5, 1]
