@@ -1,5 +1,6 @@
 """A module as it is built: its parts within parts, down to the shape of every tensor."""
 
+import math
 from itertools import groupby
 
 from torch import nn
@@ -22,9 +23,8 @@ def _node(module: nn.Module, name: str, path: str, owners: dict[nn.Parameter, st
         for key, parameter in module._parameters.items()
         if parameter is not None
     ]
-    parts = _folded(
-        [_node(part, key, f"{path}{key}.", owners) for key, part in module.named_children()]
-    )
+    children = module.named_children() if module._modules else ()
+    parts = _folded([_node(part, key, f"{path}{key}.", owners) for key, part in children])
     own = sum(tensor["parameters"] for tensor in tensors)
     return {
         "name": name,
@@ -39,10 +39,11 @@ def _node(module: nn.Module, name: str, path: str, owners: dict[nn.Parameter, st
 def _tensor(parameter: nn.Parameter, name: str, path: str, owners: dict) -> dict:
     """A Parameter is one tensor wherever it is registered; its first place owns it."""
     owner = owners.setdefault(parameter, path)
+    shape = list(parameter.shape)
     return {
         "name": name,
-        "shape": list(parameter.shape),
-        "parameters": parameter.numel() if owner == path else 0,
+        "shape": shape,
+        "parameters": math.prod(shape) if owner == path else 0,
         "shared_with": None if owner == path else owner,
     }
 

@@ -1,4 +1,7 @@
-"""Inside a model: its module tree as built, for the page to draw and to read out."""
+"""Inside a model: its module tree as built, for the page to draw and to read out.
+
+A model that could not be built has a reason in place of its tree: {"failure": …}.
+"""
 
 import re
 
@@ -21,7 +24,7 @@ def _of_sweep(sweep: SweepResult, swept: dict[str, dict]) -> dict:
     rows = points.select("point", "label", "architecture").rows()
     return {
         "points": [
-            [point, f"{label}: {count(swept[digest]['parameters'])}", digests.index(digest)]
+            [point, f"{label}: {_size(swept[digest])}", digests.index(digest)]
             for point, label, digest in rows
         ],
         "trees": [_html(_root(swept[digest], "model")) for digest in digests],
@@ -56,14 +59,25 @@ def inside_section(trees: list[dict] | None) -> list[dict] | None:
         {
             "id": f"architecture-{one['model']}",
             "label": one["label"],
-            "count": count(one["tree"]["parameters"]),
+            "size": _size(one["tree"], " parameters"),
             "root": _root(one["tree"], one["label"]),
         }
         for one in trees
     ]
 
 
+def could_not_be_built(built: dict) -> str:
+    """What the page shows in place of a model that failed."""
+    return f"could not be built: {built['failure']}"
+
+
+def _size(tree: dict, unit: str = "") -> str:
+    return "could not be built" if "failure" in tree else f"{count(tree['parameters'])}{unit}"
+
+
 def _root(tree: dict, name: str) -> dict:
+    if "failure" in tree:
+        return {"name": name, "failure": could_not_be_built(tree)}
     return _part(tree | {"name": name}, "", 1, tree["parameters"])
 
 

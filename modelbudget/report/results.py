@@ -47,7 +47,7 @@ class Results(NamedTuple):
     """All that a page can show; what is None was not made and is left out.
 
     `printed` has modules as torch prints them, `swept` module trees, by the digest of their
-    architecture.
+    architecture. A model that could not be built is {"failure": the reason} in these and `trees`.
     """
 
     sweeps: list[SweepResult]
@@ -55,7 +55,7 @@ class Results(NamedTuple):
     surgery: pl.DataFrame | None = None
     provenance: dict | None = None
     trees: list[dict] | None = None
-    printed: dict[str, str] | None = None
+    printed: dict[str, str | dict] | None = None
     swept: dict[str, dict] | None = None
     predicted: list[PredictedResult] | None = None
 

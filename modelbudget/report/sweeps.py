@@ -27,7 +27,7 @@ def sweep_section(
     its_verdict: Verdict,
     known: dict[str, str],
     charts: Charts,
-    printed: dict[str, str],
+    printed: dict[str, str | dict],
     carried: dict,
 ) -> dict:
     """`printed` has modules as torch prints them. Where every point of the sweep is among them,

@@ -7,24 +7,28 @@ import polars as pl
 from modelbudget.charts.words import count
 from modelbudget.families import families
 from modelbudget.report import formulas
+from modelbudget.report.inside import could_not_be_built
 from modelbudget.report.results import SweepResult
 
 
-def steps(sweep: SweepResult, points: pl.DataFrame, printed: dict[str, str]) -> list[dict]:
-    """One step for each point: what it is, its module, its components with the numbers put in."""
+def steps(sweep: SweepResult, points: pl.DataFrame, printed: dict[str, str | dict]) -> list[dict]:
+    """One step for each point: what it is, its module as text or {"failure": the reason}, its
+    components with the numbers put in.
+    """
     rows = points.iter_rows(named=True)
     return [_step(sweep, number, point, printed) for number, point in enumerate(rows, start=1)]
 
 
-def _step(sweep: SweepResult, number: int, point: dict, printed: dict[str, str]) -> dict:
+def _step(sweep: SweepResult, number: int, point: dict, printed: dict[str, str | dict]) -> dict:
     label = point["label"]
     rows = formulas.component_rows(point, sweep.of_point(point), with_numbers=True)
+    module = printed[point["architecture"]]
     table = [*rows, formulas.whole("all", rows)] if len(rows) > 1 else rows
     return {
         "id": f"{sweep.name}-{number}",
         "label": label,
         "count": count(point["total"]),
         "says": inspect.getdoc(families()[point["family"]]).splitlines()[0],
-        "module": printed[point["architecture"]],
+        "module": module if isinstance(module, str) else could_not_be_built(module),
         "table": formulas.component_table(table, f"Components of {label}"),
     }

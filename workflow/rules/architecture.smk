@@ -14,9 +14,11 @@ rule architecture:
         "results/architecture/logs/trees.log",
     conda:
         "../../environment.yml"
+    threads: workflow.cores
     params:
         named=["gpt-2-124m", "llama-3-8b", "mixtral-8x7b", "palm-540b"],
         printed=[name for name in SWEEPS if plan.counted_by_hand(SWEEPS[name])],
+        timeouts={name: SWEEPS[name].sweep.measure.timeout_s for name in SWEEPS},
         models=digest(plan.model_files()),
     message:
         "Build the module trees that the report shows"

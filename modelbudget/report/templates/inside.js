@@ -13,7 +13,8 @@ function drawTree(figure) {
 
   for (const part of parts) {
     part.style.flexGrow = part.dataset.parameters;
-    part.classList.toggle("empty", part.dataset.parameters === "0" && !part.classList.contains("shared"));
+    const holds = part.dataset.parameters !== "0" || part.classList.contains("shared");
+    part.classList.toggle("empty", !holds && part !== root);
     button(part).tabIndex = -1;
     button(part).ariaLabel = words(part);
   }

@@ -1,0 +1,41 @@
+"""Inspecting the modules of many models on `meta`; a model that cannot be built fails alone."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from modelbudget.architecture import Architecture
+from modelbudget.measure.build import build
+from modelbudget.measure.workers import Failure, spread
+from modelbudget.modules.initialise import uninitialised
+
+
+def inspect(
+    look: Callable[[nn.Module], Any], models: dict[str, tuple[Architecture, int]], n_workers: int
+) -> dict[str, Any]:
+    """`look(module)` of each model, by the names in `models`, where each architecture has the
+    seconds that it may take. Where that raises an error, ends its process or takes longer:
+    {"failure": the reason}.
+    """
+    n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(models) // 8))
+    found = {}
+    with uninitialised():
+        for timeout_s in {timeout_s for _, timeout_s in models.values()}:
+            names = [name for name, (_, allowed) in models.items() if allowed == timeout_s]
+            architectures = [models[name][0] for name in names]
+            outcomes = spread(partial(_inspect, look), architectures, n_workers, timeout_s)
+            found |= {names[number]: outcome for number, outcome in outcomes}
+    return {name: _as_data(found[name]) for name in models}
+
+
+def _inspect(look: Callable[[nn.Module], Any], architecture: Architecture) -> Any:
+    torch.set_num_threads(1)
+    return look(build(architecture, "meta", "float32"))
+
+
+def _as_data(outcome: Any) -> Any:
+    return {"failure": outcome.reason} if isinstance(outcome, Failure) else outcome
