@@ -13,7 +13,7 @@ from modelbudget.charts.choose import charts, charts_of_all
 from modelbudget.charts.files import draw, load, save
 from modelbudget.charts.groups import GROUPS, MEMORY, group_of
 from modelbudget.charts.headline import headline, largest
-from modelbudget.charts.theme import PALETTE
+from modelbudget.charts.palette import PALETTE
 from modelbudget.charts.words import percent
 from modelbudget.expand import named_architecture
 

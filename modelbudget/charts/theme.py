@@ -5,6 +5,7 @@ import textwrap
 import altair as alt
 
 from modelbudget.charts.groups import GROUPS
+from modelbudget.charts.palette import PALETTE
 
 WIDTH = 720
 """Pixels from the left edge of the first panel to the right edge of the last."""
@@ -13,17 +14,6 @@ GAP = 28
 
 SHORT_TITLE = 24
 """Letters of a line's title, of which two stand side by side on a narrow screen."""
-
-PALETTE = {
-    "ink": ("#1d2329", "#e9e6df"),
-    "soft": ("#5a626b", "#a8adb3"),
-    "line": ("#d9dade", "#3a4047"),
-    "paper": ("#ffffff", "#15181c"),
-    "differs": ("#8a5a00", "#e3b04b"),
-    "bad": ("#b3261e", "#ff8a80"),
-} | {f"group-{i}": (g.light, g.dark) for i, g in enumerate(GROUPS.values())}
-"""Every colour of a chart by name, on light and on dark paper. Charts are drawn in the light
-ones; a page that knows the names may exchange them."""
 
 INK, SOFT, LINE, PAPER, DIFFERS, BAD = (
     PALETTE[name][0] for name in ("ink", "soft", "line", "paper", "differs", "bad")

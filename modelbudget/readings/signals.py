@@ -2,11 +2,8 @@
 
 import operator
 import re
+from functools import cache
 from types import SimpleNamespace
-
-import altair as alt
-from altair.expr import core
-from altair.expr.core import OperatorMixin
 
 from modelbudget.operations import ceil_div, largest_of, positive
 
@@ -20,8 +17,43 @@ _ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 def namespace(family, words: dict[str, str]) -> SimpleNamespace:
     """One Vega signal for each size and switch of a family (yes is 1, no is 0); words as given."""
-    sizes = {name: alt.param(name=name) for name in family.sizes()}
-    return SimpleNamespace(**sizes, **words)
+    return SimpleNamespace(**{name: _expression(name) for name in family.sizes()}, **words)
+
+
+class Expression:
+    """A signal by its name, an operation on expressions and numbers, or a function of some."""
+
+    __slots__ = ("operands", "operation")
+
+    def __init__(self, operation: str, operands: tuple):
+        self.operation, self.operands = operation, operands
+
+    def __add__(self, other):
+        return _expression("+", self, other)
+
+    def __radd__(self, other):
+        return _expression("+", other, self)
+
+    def __sub__(self, other):
+        return _expression("-", self, other)
+
+    def __rsub__(self, other):
+        return _expression("-", other, self)
+
+    def __mul__(self, other):
+        return _expression("*", self, other)
+
+    def __rmul__(self, other):
+        return _expression("*", other, self)
+
+    def __neg__(self):
+        return _expression("-", self)
+
+
+@cache
+def _expression(operation: str, *operands) -> Expression:
+    """Equal expressions are one object: each is written out once, however many formulas use it."""
+    return Expression(operation, operands)
 
 
 class Dataflow:
@@ -32,7 +64,8 @@ class Dataflow:
 
     def __init__(self):
         self.expressions: dict[str, int] = {}
-        self._texts: dict[int, tuple[object, str]] = {}
+        self._texts: dict[Expression, str] = {}
+        self._sizes: dict[str, set[str]] = {}
 
     def signal(self, value) -> str:
         """The name of the signal that holds a value, an expression or a number."""
@@ -41,26 +74,36 @@ class Dataflow:
 
     def text(self, value) -> str:
         """The value as Vega's parser takes it, in terms of other signals where it is long."""
-        if isinstance(value, alt.ParameterExpression):
-            value = value.expr
-        if isinstance(value, alt.Parameter):
-            return value.name
-        if not isinstance(value, core.Expression):
+        if not isinstance(value, Expression):
             return str(int(value))
-        if id(value) not in self._texts:  # kept, or another could come to its place in memory
+        if value not in self._texts:
             text = self._text(value)
-            self._texts[id(value)] = value, self._name(text) if len(text) > LONGEST else text
-        return self._texts[id(value)][1]
+            self._texts[value] = self._name(text) if len(text) > LONGEST else text
+        return self._texts[value]
+
+    def sizes(self, value) -> set[str]:
+        """The sizes and switches that a value depends on."""
+        return self._sizes_in(self.text(value))
 
     def _name(self, text: str) -> str:
-        return f"e{self.expressions.setdefault(text, len(self.expressions))}"
+        name = f"e{self.expressions.setdefault(text, len(self.expressions))}"
+        if name not in self._sizes:
+            self._sizes[name] = self._sizes_in(text)
+        return name
 
-    def _text(self, value: core.Expression) -> str:
-        if isinstance(value, core.FunctionExpression):
-            return f"{value.name}({','.join(map(self.text, value.args))})"
-        if isinstance(value, core.UnaryExpression):
-            return f"({value.op}{self.text(value.val)})"
-        return _simplest(self.text(value.lhs), value.op, self.text(value.rhs))
+    def _sizes_in(self, text: str) -> set[str]:
+        names = re.findall(r"\b[a-z]\w*\b(?!\()", text)  # without functions, which a ( follows
+        return set().union(*(self._sizes.get(name, {name}) for name in names))
+
+    def _text(self, value: Expression) -> str:
+        operation, operands = value.operation, [self.text(one) for one in value.operands]
+        if not operands:
+            return operation
+        if operation.isalpha():
+            return f"{operation}({','.join(operands)})"
+        if len(operands) == 1:
+            return f"({operation}{operands[0]})"
+        return _simplest(operands[0], operation, operands[1])
 
 
 def _simplest(left: str, op: str, right: str) -> str:
@@ -76,16 +119,16 @@ def _simplest(left: str, op: str, right: str) -> str:
     return f"({left}{op}{right})"
 
 
-@ceil_div.register(OperatorMixin)
-def _(x, y):
-    return alt.expr.ceil(x / y)
+@ceil_div.register
+def _(x: Expression, y):
+    return _expression("ceil", _expression("/", x, y))
 
 
-@positive.register(OperatorMixin)
-def _(x):
-    return alt.expr.if_(x > 0, 1, 0)
+@positive.register
+def _(x: Expression):
+    return _expression("if", _expression(">", x, 0), 1, 0)
 
 
-@largest_of.register(OperatorMixin)
-def _(*values):
-    return alt.expr.max(*values)
+@largest_of.register
+def _(*values: Expression):
+    return _expression("max", *values)

@@ -8,16 +8,13 @@ import itertools
 import re
 from typing import NamedTuple
 
-import sympy
-from altair.utils.schemapi import debug_mode
-
 from modelbudget.architecture import Architecture
 from modelbudget.catalogue import Base, Catalogue
 from modelbudget.charts.groups import ORDER, group_of
 from modelbudget.charts.words import field_title
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import NEEDS, Decoder
-from modelbudget.readings import signals, symbols
+from modelbudget.readings import signals
 from modelbudget.report.flow import flow
 from modelbudget.report.specs import variable_of_group
 from modelbudget.run import BYTES, FLASH_MULTIPLE, FLASH_WIDEST, HALF, MASKS, Run
@@ -198,18 +195,17 @@ class _Dataflow(signals.Dataflow):
     def kind(self, words: dict[str, str]) -> dict:
         """Signals of the decoders with these words: components, and their sums."""
         a = signals.namespace(Decoder, words)
-        components = {name: self._product(term) for name, term in Decoder.parameters(a).items()}
-        of_symbols = symbols.namespace(Decoder, words)
-        for count in (Decoder.parameters, Decoder.active_parameters):
-            for name, term in count(of_symbols).items():
-                self._note(components[name][0], term)
-        return {
+        all_of, active = Decoder.parameters(a), Decoder.active_parameters(a)
+        found = {
             "words": words,
-            "components": components,
-            "total": self.signal(total(Decoder.parameters(a))),
-            "active": self.signal(total(Decoder.active_parameters(a))),
+            "components": {name: self._product(term) for name, term in all_of.items()},
+            "total": self.signal(total(all_of)),
+            "active": self.signal(total(active)),
             "runs": self._runs(a),
         }
+        for name, term in (*all_of.items(), *active.items()):
+            self._note(found["components"][name][0], term)
+        return found
 
     def _runs(self, a) -> dict[str, dict]:
         """By the words of each run; elements of as many bytes are alike in every formula."""
@@ -245,10 +241,9 @@ class _Dataflow(signals.Dataflow):
         return self.budgets.setdefault(budget, len(self.budgets))
 
     def _note(self, signal: str, term: Term) -> None:
-        """The fields of a component, from its symbols: what cancels out is not among them."""
-        free = sympy.Tuple(*term).free_symbols
-        names = {symbol.name for symbol in free}.union(self.fields.get(signal, ()))
-        self.fields[signal] = sorted(names)
+        """The fields of a component: of one instance, and of their number."""
+        names = self.sizes(term.each) | self.sizes(term.instances)
+        self.fields[signal] = sorted(names.union(self.fields.get(signal, ())))
 
     def _product(self, term: Term) -> list[str]:
         """Signals of one instance, of the number of instances, and of both multiplied."""
@@ -270,8 +265,7 @@ def explorer_section(catalogue: Catalogue) -> dict:
     }
     kinds = _kinds([architecture for _, architecture in named.values()])
     dataflow = _Dataflow()
-    with debug_mode(False):  # which writes each expression out when it is made, to validate it
-        forms = [dataflow.kind(words) for words in kinds]
+    forms = [dataflow.kind(words) for words in kinds]
     named_parts = [name for form in forms for name in form["components"]]
     named_parts += [name for _, *parts in dataflow.budgets for name, _ in parts]
     components = sorted(dict.fromkeys(named_parts), key=flow)
