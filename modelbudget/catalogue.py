@@ -93,7 +93,9 @@ class Series(Provenance):
 
 
 class Base(NamedTuple):
-    """Where a sweep starts: a family, the fields already set, and how others follow."""
+    """Where a sweep starts: a family, the fields already set, and how others follow; `path` is the
+    file of a named model.
+    """
 
     name: str
     label: str
@@ -103,18 +105,27 @@ class Base(NamedTuple):
     model: Model | None = None
     transformers: str | None = None
     series: str | None = None
+    path: Path | None = None
 
 
 class Catalogue:
-    """Every base by name. Raises InputError when a file is wrong or two share a name."""
+    """Every base by name. Raises InputError with the mistakes of all files."""
 
     def __init__(self, folder: Path):
         self.bases = {name: Base(name, name, kind, {}, {}) for name, kind in families().items()}
+        mistakes = []
         for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
-            for base in _read(path):
+            try:
+                found = _read(path)
+            except InputError as error:
+                mistakes += error.mistakes
+                continue
+            for base in found:
                 if base.name in self.bases:
-                    raise InputError([f"{path}: the name {base.name!r} is already taken"])
+                    mistakes.append(f"{path}: the name {base.name!r} is already taken")
                 self.bases[base.name] = base
+        if mistakes:
+            raise InputError(mistakes)
 
     def __getitem__(self, name: str) -> Base:
         """Raises ValueError with the nearest known name."""
@@ -171,7 +182,9 @@ def _named(path: Path, shared: Base, name: str, model: Model) -> Base:
             )
         configured, kind = base.fields, kind or base.transformers
     fields = shared.fields | configured | model.fields
-    return Base(name, model.label, shared.family, fields, shared.derive, model, kind, shared.label)
+    return Base(
+        name, model.label, shared.family, fields, shared.derive, model, kind, shared.label, path
+    )
 
 
 def configured_base(folder: Path, name: str) -> Base:

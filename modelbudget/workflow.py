@@ -14,6 +14,7 @@ from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expand import Asked, Expanded, expanded, predicted_peak, read
 from modelbudget.huggingface import bounded
 from modelbudget.measure.limits import limits
+from modelbudget.named_models import check_models
 from modelbudget.paths import ACCELERATORS, MODELS, RESULTS, SHARDS, SWEEPS, failed_at, files_in
 from modelbudget.sweep import OF_RUN
 from modelbudget.terms import total
@@ -115,6 +116,7 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
         if name not in files
     ]
     catalogue = Catalogue(MODELS)
+    check_models(catalogue)
     sweeps = []
     for path in [files[name] for name in files if name in names]:
         try:

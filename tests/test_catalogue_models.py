@@ -10,6 +10,7 @@ from modelbudget.errors import InputError
 from modelbudget.expand import named_architecture
 from modelbudget.measure.count import count
 from modelbudget.modules.initialise import uninitialised
+from modelbudget.named_models import check_models
 from modelbudget.terms import total
 
 BASES = [base for base in Catalogue(Path("configs/models")).bases.values() if base.model]
@@ -84,3 +85,55 @@ def test_a_series_speaks_for_its_models(tmp_path):
     assert catalogue["mine-1b"].model.source == "a notebook"
     assert catalogue["mine-1b"].model.published_tolerance == 7
     assert catalogue["mine-2b"].model.source == "a letter"
+
+
+MINE = """title: Mine
+family: decoder
+source: a notebook
+fields: {n_vocab: 50, n_ctx: 8, d_model: 8, n_layer: 1, n_head: 2, d_ff: 16}
+models:
+  mine-1b: {label: Mine 1B, fields: {n_kv_head: 3}}
+  mine-2b: {label: Mine 2B, fields: {d_ff: -4}}
+  mine-3b: {label: Mine 3B, fields: {d_ff: -4, positoin: rotary}}
+"""
+
+
+def test_every_named_model_is_checked(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(MINE)
+    with pytest.raises(InputError) as refusal:
+        check_models(Catalogue(tmp_path))
+    divides, negative, unknown = refusal.value.mistakes
+    assert divides.startswith(f"{path}: models.mine-1b: n_kv_head = 3 does not divide n_head = 2")
+    assert negative == f"{path}: models.mine-2b and 1 more: d_ff = -4: must be at least 1"
+    assert unknown.startswith(f"{path}: models.mine-3b: positoin: unknown key; did you mean posit")
+
+
+def test_a_mistake_in_a_model_that_no_sweep_uses_is_reported_before_any_work(make_project):
+    project = make_project()
+    project.write_sweep("small.yaml", "base: mlp\ngrid: {d_model: [5]}\n")
+    models = project.folder / "configs" / "models"
+    (models / "mine.yaml").write_text(MINE)
+    (models / "other.yaml").write_text("title: Other\nfamily: decodr\n")
+    run = project.snakemake("-n")
+    said = run.stdout + run.stderr
+    assert run.returncode == 1
+    assert "configs/models/other.yaml: family = 'decodr': unknown family" in said
+    (models / "other.yaml").unlink()
+    run = project.snakemake("-n")
+    said = run.stdout + run.stderr
+    assert run.returncode == 1
+    assert "Nothing was started. 3 mistake(s):" in said
+    assert "configs/models/mine.yaml: models.mine-2b and 1 more: d_ff = -4" in said
+    assert "Traceback" not in said
+    assert not (project.folder / "results").exists()
+
+
+def test_the_mistakes_of_all_model_files_are_reported_together(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(f"title: {name}\nfamily: decodr\n")
+    with pytest.raises(InputError) as refusal:
+        Catalogue(tmp_path)
+    first, second = refusal.value.mistakes
+    assert first.startswith(str(tmp_path / "one.yaml"))
+    assert second.startswith(str(tmp_path / "two.yaml"))
