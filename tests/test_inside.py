@@ -213,3 +213,30 @@ def test_of_a_large_sweep_only_a_few_models_are_built_again(catalogue, monkeypat
     deep = [gpt_2.model_copy(update={"n_layer": n}) for n in range(1, 10)]
     found = chosen.chosen({"whole": deep[:4], "large": deep[4:]})
     assert [a.n_layer for a in found.values()] == [1, 2, 3, 4, 5, 7, 9]
+
+
+REASON = "ValueError: <i>8</i> heads"
+
+
+def test_what_could_not_be_built_has_its_reason_in_its_place(
+    open_page, trees, catalogue, sweep, tmp_path
+):
+    failed = {"failure": REASON}
+    architectures = [point.architecture for point in sweep(GRID).points]
+    digests = list(chosen.chosen({"sweep": architectures}))
+    found = dict.fromkeys(digests, trees[0]["tree"]) | {digests[0]: failed}
+    shown = [trees[0], trees[1] | {"tree": failed}]
+    path = tmp_path / "report.html"
+    results = Results([result(tmp_path / "sweep.yaml", catalogue)], trees=shown, swept=found)
+    path.write_text(render(results, catalogue), encoding="utf-8")
+    tab = open_page(path.as_uri())
+    tab.wait_for_selector(f"{SWEPT} .icicle")
+    for figure in (PALM, SWEPT):
+        assert tab.locator(f"{figure} li").is_visible()
+        assert tab.inner_text(f"{figure} .told").endswith(f"could not be built: {REASON}")
+    assert tab.inner_text(f"{PALM} h3") == "PaLM 540B: could not be built"
+    options = tab.eval_on_selector_all(f"{SWEPT} [name=point] option", "o => o.map(x => x.text)")
+    assert options[0] == "n_layer = 2, tied = true, length = 64: could not be built"
+    tab.select_option(f"{SWEPT} [name=point]", "000003")
+    assert tab.locator(f"{SWEPT} li").count() > 10
+    assert tab.said == []

@@ -1,11 +1,13 @@
 """A model that cannot be measured costs itself, is reported with its reason, and is tried again."""
 
 import faulthandler
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Literal
 
@@ -380,3 +382,77 @@ def test_a_run_goes_on_without_what_failed_and_the_next_tries_it_again(make_proj
     assert table["point"].n_unique() == 4
     done = project.snakemake("results/small/comparison.parquet")
     assert "Nothing to be done" in done.stdout + done.stderr
+
+
+UNBUILDABLE = """
+
+import os
+import time
+
+
+def __init__(self, a, allocate=Embedding.__init__):
+    allocate(self, a)
+    if a.d_model == 16:
+        os.kill(os.getpid(), 9)
+    if a.d_model == 24:
+        raise RuntimeError("no <b>room</b> for it")
+    if a.d_model == 40:
+        time.sleep(600)
+
+Embedding.__init__ = __init__
+"""
+BIG_CODE = {
+    "model_type": "gpt_bigcode", "architectures": ["GPTBigCodeForCausalLM"], "n_embd": 96,
+    "n_head": 4, "n_layer": 2, "n_positions": 64, "vocab_size": 100,
+}  # fmt: skip
+SMALLEST = "{base: gpt-2-124m, n_vocab: 10, n_ctx: 4, n_layer: 1, n_head: 1, "
+RISKY_SWEEPS = {
+    "some": SMALL.replace("[8, 16]", "[8, 16, 24, 40]") + "measure: {timeout_s: 2}\n",
+    "all-fail": SMALL.replace("[8, 16]", "[16, 24]"),
+    "big-code": "base: big-code.json\ngrid: {n_head: [32, 48, 40], n_layer: [2]}\n",
+    "dbrx": "base: dbrx.json\ngrid: {n_layer: [2]}\n",
+    "on-paper": f"points:\n  - {SMALLEST}d_model: 16, label: dies}}\n"
+    f"  - {SMALLEST}d_model: 8, label: lives}}\n  - {{base: mlp, d_model: 5, label: ladder}}\n",
+    "mixed": "points:\n  - {base: mlp, d_model: 5}\n  - {base: gpt-2-124m, d_model: 24}\n"
+    "  - {base: bert-base}\n  - {base: dbrx.json, n_layer: 1}\n",
+}
+
+
+def test_a_model_that_cannot_be_built_ends_no_rule(make_project):
+    """All rules up to the page; every other model is kept, and each reason is given."""
+    project = make_project()
+    for name, text in RISKY_SWEEPS.items():
+        project.write_sweep(f"{name}.yaml", text)
+    sweeps = project.folder / "configs" / "sweeps"
+    (sweeps / "big-code.json").write_text(json.dumps(BIG_CODE))
+    (sweeps / "dbrx.json").write_text('{"model_type": "dbrx"}')
+    with (project.folder / "modelbudget" / "modules" / "embedding.py").open("a") as modules:
+        modules.write(UNBUILDABLE)
+    pictures = (f"results/{name}/charts" for name in ("some", "all-fail"))
+    run = project.snakemake("results/report.html", "results/headline.charts", *pictures)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Traceback" not in run.stdout + run.stderr
+    results = project.folder / "results"
+    measured, failed = {}, {}
+    for name in RISKY_SWEEPS:
+        table = pl.read_parquet(results / name / "comparison.parquet")
+        measured[name] = table.drop_nulls("measured")["point"].n_unique()
+        failed[name] = table.drop_nulls("failure")["point"].n_unique()
+    assert measured == {
+        "some": 2, "all-fail": 0, "big-code": 2, "dbrx": 0, "on-paper": 2,
+        "mixed": 2,
+    }  # fmt: skip
+    assert failed == {
+        "some": 6, "all-fail": 4, "big-code": 1, "dbrx": 1, "on-paper": 1,
+        "mixed": 2,
+    }  # fmt: skip
+    trees = json.loads((results / "architecture" / "swept.json").read_text())
+    reasons = Counter(tree["failure"].split(":")[0] for tree in trees.values() if "failure" in tree)
+    assert reasons == {
+        "killed by signal 9, probably out of memory": 3, "RuntimeError": 3, "ValueError": 1,
+        "AttributeError": 2, "no answer within 2 s": 2,
+    }  # fmt: skip
+    page = (results / "report.html").read_text(encoding="utf-8")
+    assert "could not be built: killed by signal 9, probably out of memory" in page  # on paper
+    assert "`embed_dim` must be divisible by num_heads" in page
+    assert "no &lt;b&gt;room&lt;/b&gt; for it" in page

@@ -35,7 +35,7 @@ def sweep_section(
     the sweep's table as far as the page holds it.
     """
     totals = quantities.largest(sweep)
-    walked = not totals.is_empty() and set(totals["architecture"]) <= printed.keys()
+    walked = not totals.is_empty() and set(sweep.points["architecture"]) <= printed.keys()
     return {
         "name": sweep.name,
         "title": sweep.summary["title"],
