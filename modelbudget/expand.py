@@ -6,7 +6,9 @@ All mistakes of a file are found here, before any work starts.
 import itertools
 import math
 import re
+import sys
 from collections import Counter
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -41,6 +43,8 @@ FIELDS_OF_RUN = Run.model_fields.keys()
 MAX_SHOWN = 20
 MAX_FOUND = 100
 """Mistakes after which the search for more ends: each takes milliseconds to explain."""
+PROGRESS_AFTER_S = 1.5
+"""Seconds after which a terminal shows how many points are made."""
 
 
 class Point(NamedTuple):
@@ -143,14 +147,14 @@ def read(path: Path, catalogue: Catalogue) -> Asked:
 
 def expanded(asked: Asked) -> Expanded:
     """Every point. Raises InputError with all that is wrong with some."""
-    path, sweep, bases, catalogue = asked
+    path, sweep, _, catalogue = asked
     mistakes = Mistakes(path)
     axes, given = sweep.axes(), _given(sweep, catalogue)
     n_points = math.prod(len(values) for values in axes.values()) * bool(axes) + len(given)
     if n_points > MAX_POINTS:
         mistakes.add(f"grid: {n_points:,} points; at most {MAX_POINTS:,} are allowed")
         mistakes.raise_if_any()
-    points, dropped = _points(sweep, axes, given, bases, mistakes)
+    points, dropped = _points(asked, axes, given, n_points, mistakes)
     mistakes.raise_if_any()
     if not points:
         mistakes.add(f"constraints: drop all {dropped:,} points; nothing is left to measure")
@@ -292,18 +296,18 @@ def expression_of(text: str) -> Expression:
 
 
 def _points(
-    sweep: Sweep,
+    asked: Asked,
     axes: dict[str, list[Value]],
     given: list[dict[str, Value]],
-    bases: dict[str, Base],
+    n_points: int,
     mistakes: Mistakes,
 ) -> tuple[list[Point], int]:
     grid = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
     chosen = itertools.chain(grid if axes else (), given)
     found, dropped = [], 0
-    for number, settings in enumerate(chosen, start=1):
+    for number, settings in enumerate(_with_progress(chosen, n_points, asked.path), start=1):
         try:
-            point = point_at(number, settings, sweep, bases)
+            point = point_at(number, settings, asked.sweep, asked.bases)
         except ValueError as error:
             for line in str(error).splitlines():
                 mistakes.add(line, where(settings))
@@ -312,8 +316,23 @@ def _points(
             dropped += 1
         else:
             found.append((settings, point))
-    _check_all_totals(found, sweep.measure.quantities, mistakes)
+    _check_all_totals(found, asked.sweep.measure.quantities, mistakes)
     return [point for _, point in found], dropped
+
+
+def _with_progress(chosen: Iterable[dict], n_points: int, path: Path) -> Iterable[dict]:
+    """Progress on stderr, where that is a terminal and it takes longer than a moment."""
+    if not sys.stderr.isatty():
+        return chosen
+    from tqdm import tqdm  # 30 ms, which only a terminal pays for
+
+    return tqdm(
+        chosen,
+        desc=f"{path.name}: checking points",
+        total=n_points,
+        delay=PROGRESS_AFTER_S,
+        leave=False,
+    )
 
 
 def _check_all_totals(

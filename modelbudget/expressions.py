@@ -1,7 +1,8 @@
 """Expressions in sweep files: `d_ff: 4 * d_model`, `d_model % n_head = 0`.
 
-Evaluated by simpleeval, never by Python's eval, in exact arithmetic: `d_model / n_head` is a
-fraction, so whether it is a whole number is not a matter of rounding.
+Each is parsed and checked once, and becomes nested functions, never code for Python's eval. The
+arithmetic is exact: `d_model / n_head` is a fraction, so whether it is a whole number is not a
+matter of rounding.
 """
 
 import ast
@@ -10,17 +11,26 @@ import operator
 import re
 from collections.abc import Callable
 from fractions import Fraction
-
-import simpleeval
+from functools import reduce
+from typing import Any
 
 _MAX_BITS = 1000
 """Numbers of sweeps have 64. Beyond this, products of products could fill the memory."""
+_MAX_DEPTH = 300
+"""Levels of nesting, each a call of a function within a call; Python allows about 1,000."""
+
+_Evaluate = Callable[[dict[str, Any]], Any]
+"""From the values of all names to the value of a part of an expression."""
 
 
 def _bounded(operation: Callable) -> Callable:
     """The operation on numbers alone, as long as they stay within bounds: 'a' * 10**9 is text."""
 
     def on_numbers(x, y):
+        if type(x) is int is type(y):  # nearly always, and several times faster than what follows
+            result = operation(x, y)
+            if type(result) is int and result.bit_length() <= _MAX_BITS:
+                return result
         for number in (x, y):
             if not isinstance(number, int | Fraction):
                 raise TypeError(f"{number!r} is not a number")
@@ -72,33 +82,36 @@ class Expression:
             raise ValueError(f"{len(text)} characters long; at most {_MAX_LENGTH} are allowed")
         self.text = text
         try:
-            self._tree = ast.parse(_SINGLE_EQUALS.sub("==", text).strip(), mode="eval")
+            tree = ast.parse(_SINGLE_EQUALS.sub("==", text).strip(), mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise ValueError(f"{text!r} is not an expression; allowed: {_ALLOWED}") from None
-        for node in ast.walk(self._tree):
+        for node in ast.walk(tree):
             if not isinstance(node, _NODES):
                 raise ValueError(
                     f"{text!r} uses {type(node).__name__.lower()}; allowed: {_ALLOWED}"
                 )
             if isinstance(node, ast.Constant):
                 node.value = _exact(node.value)
-        called = {ast.unparse(n.func) for n in ast.walk(self._tree) if isinstance(n, ast.Call)}
+        called = {ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
         for name in sorted(called - _FUNCTIONS.keys()):
             raise ValueError(f"{text!r} calls {name!r}; allowed: {_ALLOWED}")
-        self.names = {n.id for n in ast.walk(self._tree) if isinstance(n, ast.Name)} - called
-        self._evaluator = simpleeval.SimpleEval(_OPERATORS, _FUNCTIONS)
+        self.names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - called
+        try:
+            self._evaluate = _compiled(tree.body)
+        except RecursionError:
+            raise ValueError(f"{text!r} is nested too deep") from None
 
     def __call__(self, values: dict):
         """The value, exact. Raises ValueError naming the numbers put in when there is none."""
-        self._evaluator.names = values
         try:
-            return self._evaluator.eval(self.text, previously_parsed=self._tree.body)
+            return self._evaluate(values)
         except ZeroDivisionError:
             raise ValueError(f"{self.text!r} divides by zero{self._with(values)}") from None
-        except RecursionError:
-            raise ValueError(f"{self.text!r} is nested too deep") from None
-        except (simpleeval.InvalidExpression, TypeError, ArithmeticError) as error:
-            raise ValueError(f"{self.text!r} has no value{self._with(values)}: {error}") from None
+        except KeyError as error:
+            reason = f"{error.args[0]} is not set"
+        except (TypeError, ArithmeticError) as error:
+            reason = str(error)
+        raise ValueError(f"{self.text!r} has no value{self._with(values)}: {reason}")
 
     def _with(self, values: dict) -> str:
         used = ", ".join(f"{name} = {values[name]}" for name in sorted(self.names & values.keys()))
@@ -114,3 +127,51 @@ def _exact(value):
     ):
         return value
     raise ValueError(f"{value!r}: not a number that is allowed here")
+
+
+def _compiled(node: ast.AST, depth: int = 0) -> _Evaluate:
+    """A checked part of an expression as a function. Raises RecursionError where it is nested too
+    deep.
+    """
+    if depth > _MAX_DEPTH:
+        raise RecursionError
+    depth += 1
+    match node:
+        case ast.Constant(value=value):
+            return lambda values: value
+        case ast.Name(id=name):
+            return operator.itemgetter(name)
+        case ast.UnaryOp(op=op, operand=operand):
+            return _of_one(_OPERATORS[type(op)], _compiled(operand, depth))
+        case ast.BinOp(op=op, left=x, right=y):
+            return _of_two(_OPERATORS[type(op)], _compiled(x, depth), _compiled(y, depth))
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            parts = [_compiled(part, depth) for part in (left, *others)]
+            tests = map(_of_two, (_OPERATORS[type(op)] for op in ops), parts, parts[1:])
+            return reduce(_and, tests)
+        case ast.BoolOp(op=op, values=parts):
+            join = _and if isinstance(op, ast.And) else _or
+            return reduce(join, (_compiled(part, depth) for part in parts))
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return _of_many(_FUNCTIONS[name], [_compiled(part, depth) for part in arguments])
+    raise AssertionError(f"{type(node).__name__} is not among the nodes that were checked")
+
+
+def _of_one(operation: Callable, x: _Evaluate) -> _Evaluate:
+    return lambda values: operation(x(values))
+
+
+def _of_two(operation: Callable, x: _Evaluate, y: _Evaluate) -> _Evaluate:
+    return lambda values: operation(x(values), y(values))
+
+
+def _of_many(operation: Callable, parts: list[_Evaluate]) -> _Evaluate:
+    return lambda values: operation(*[part(values) for part in parts])
+
+
+def _and(x: _Evaluate, y: _Evaluate) -> _Evaluate:
+    return lambda values: x(values) and y(values)
+
+
+def _or(x: _Evaluate, y: _Evaluate) -> _Evaluate:
+    return lambda values: x(values) or y(values)

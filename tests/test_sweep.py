@@ -1,11 +1,16 @@
 """What sweep files mean: axes, derived fields, constraints, points."""
 
+import io
+import operator
+import sys
+import time
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from modelbudget import expand
 from modelbudget.errors import InputError
 from modelbudget.expressions import Expression
 from modelbudget.sweep import Range
@@ -130,6 +135,99 @@ def test_a_logarithmic_range_has_equal_ratios():
 )
 def test_expressions_are_exact(text, value):
     assert Expression(text)({"d_model": 768, "n_head": 12}) == value
+
+
+TREES = st.recursive(
+    st.sampled_from(["a", "b", "c", "2", "7"]),
+    lambda part: st.one_of(
+        st.tuples(part, st.sampled_from(["+", "-", "*", "//", "%", "/"]), part),
+        st.tuples(st.sampled_from(["max", "min"]), part, part),
+    ),
+    max_leaves=8,
+)
+OPERATIONS = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv,
+    "%": operator.mod, "/": lambda x, y: Fraction(x) / Fraction(y), "max": max, "min": min,
+}  # fmt: skip
+
+
+def written(tree) -> str:
+    if isinstance(tree, str):
+        return tree
+    if tree[0] in ("max", "min"):
+        return f"{tree[0]}({written(tree[1])}, {written(tree[2])})"
+    return f"({written(tree[0])} {tree[1]} {written(tree[2])})"
+
+
+def worked_out(tree, values: dict):
+    if isinstance(tree, str):
+        return values[tree] if tree in values else int(tree)
+    name, x, y = tree if tree[0] in ("max", "min") else (tree[1], tree[0], tree[2])
+    return OPERATIONS[name](worked_out(x, values), worked_out(y, values))
+
+
+@given(tree=TREES, a=st.integers(-5, 99), b=st.integers(1, 2**63), c=st.booleans())
+def test_an_expression_is_what_its_operators_are(tree, a, b, c):
+    values = {"a": a, "b": b, "c": c}
+    try:
+        expected = worked_out(tree, values)
+    except ZeroDivisionError:
+        with pytest.raises(ValueError, match="divides by zero"):
+            Expression(written(tree))(values)
+    else:
+        assert Expression(written(tree))(values) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1 < d < 3", True),
+        ("1 < d < 2", False),
+        ("3 > d >= d_min and norm = 'rmsnorm'", True),
+        ("not d > 1 or norm != 'rmsnorm'", False),
+        ("none = None", True),
+    ],
+)
+def test_comparisons_are_chained_and_take_words(text, value):
+    values = {"d": 2, "d_min": 2, "norm": "rmsnorm", "none": None}
+    assert Expression(text)(values) is value
+
+
+def grid_of(n_vocab: int, n_constraints: int) -> str:
+    constraints = "".join(f"  - d_model * n_layer + {i} >= {i}\n" for i in range(n_constraints))
+    return (
+        "base: gpt-2-124m\ngrid:\n  d_model: [768, 1536]\n  n_layer: [1, 2, 3, 4, 5]\n"
+        f"  n_vocab: {{from: 1, to: {n_vocab}, steps: {n_vocab}}}\n"
+        f"constraints:\n{constraints}"
+    )
+
+
+def test_constraints_take_time_in_proportion_to_the_points(sweep):
+    """Eight times as many points: no more than twice eight times as long."""
+
+    def seconds(n_vocab: int) -> float:
+        start = time.process_time()
+        assert len(sweep(grid_of(n_vocab, n_constraints=100)).points) == 10 * n_vocab
+        return time.process_time() - start
+
+    seconds(10)  # what is read once
+    assert seconds(800) < 16 * seconds(100)
+
+
+def test_a_terminal_shows_progress_and_nothing_else_does(sweep, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(expand, "PROGRESS_AFTER_S", 0)
+    shown = {}
+    for kind in (Terminal, io.StringIO):
+        monkeypatch.setattr(sys, "stderr", kind())
+        sweep(grid_of(10, n_constraints=1))
+        shown[kind] = sys.stderr.getvalue()
+    assert "sweep.yaml: checking points" in shown[Terminal]
+    assert "/100 " in shown[Terminal]
+    assert shown[io.StringIO] == ""
 
 
 @pytest.mark.parametrize(
