@@ -10,13 +10,15 @@ from typing import Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from modelbudget.architecture import Architecture, Count, Size
-from modelbudget.errors import InputError, did_you_mean
+from modelbudget.errors import InputError, offered
 from modelbudget.families import families
 from modelbudget.files import load_yaml
 from modelbudget.huggingface import config_file
 from modelbudget.huggingface.classes import TRANSLATIONS
-from modelbudget.mistakes import describe
+from modelbudget.mistakes import describe, show
 
+KEYS = "modelbudget/catalogue.py"
+FAMILIES, CLASSES = "modelbudget/families", "modelbudget/huggingface/classes.py"
 Value = bool | int | str
 Fields = dict[str, Value]
 
@@ -112,6 +114,7 @@ class Catalogue:
     """Every base by name. Raises InputError with the mistakes of all files."""
 
     def __init__(self, folder: Path):
+        self.folder = folder
         self.bases = {name: Base(name, name, kind, {}, {}) for name, kind in families().items()}
         mistakes = []
         for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
@@ -131,8 +134,7 @@ class Catalogue:
         """Raises ValueError with the nearest known name."""
         if name not in self.bases:
             raise ValueError(
-                f"unknown base {name!r}{did_you_mean(name, self.bases)} "
-                f"(allowed: {', '.join(sorted(self.bases))})"
+                f"unknown base {show(name)}{offered(name, self.bases, str(self.folder))}"
             )
         return self.bases[name]
 
@@ -143,13 +145,13 @@ def _read(path: Path) -> list[Base]:
     except ValidationError as error:
         keys = [*Series.model_fields, *Model.model_fields]
         raise InputError(
-            [f"{path}: {line}" for line in describe(error, keys, hidden=("bool", "int", "str"))]
+            [f"{path}: {line}" for line in describe(error, keys, ("bool", "int", "str"), "", KEYS)]
         ) from None
     if series.family not in families():
         raise InputError(
             [
-                f"{path}: family = {series.family!r}: unknown family"
-                f"{did_you_mean(series.family, families())} (allowed: {', '.join(families())})"
+                f"{path}: family = {show(series.family)}: unknown family"
+                f"{offered(series.family, families(), FAMILIES)}"
             ]
         )
     shared = Base(
@@ -204,6 +206,6 @@ def _wrong_class(path: Path, base: Base) -> list[str]:
     if name is None or name in known:
         return []
     return [
-        f"{path}: {base.name}: transformers = {name!r}: no class that is a "
-        f"{base.family.name()}{did_you_mean(name, known)} (allowed: {', '.join(sorted(known))})"
+        f"{path}: {show(base.name)}: transformers = {show(name)}: no class that is a "
+        f"{base.family.name()}{offered(name, sorted(known), CLASSES)}"
     ]

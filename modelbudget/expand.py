@@ -19,11 +19,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from modelbudget.architecture import Architecture
 from modelbudget.catalogue import Base, Catalogue, configured_base
-from modelbudget.errors import InputError, did_you_mean
+from modelbudget.errors import InputError, did_you_mean, offered
 from modelbudget.expressions import Expression
 from modelbudget.files import load_yaml
 from modelbudget.huggingface.translate import keys_by_field
-from modelbudget.mistakes import describe, show
+from modelbudget.mistakes import SCHEMA, describe, show
 from modelbudget.overflow import check_totals, may_overflow
 from modelbudget.record import Record
 from modelbudget.run import Run, cannot_remember, mistakes_together
@@ -262,8 +262,7 @@ def _check_names_and_values(sweep: Sweep, bases: list[Base], mistakes: Mistakes)
 
 
 def _unknown_field(key: str, name: str, fields: set[str]) -> str:
-    allowed = ", ".join(sorted(fields))
-    return f"{key}: unknown field{did_you_mean(name, fields)} (allowed: {allowed})"
+    return f"{key}: unknown field{offered(name, sorted(fields), SCHEMA)}"
 
 
 @cache

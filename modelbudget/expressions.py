@@ -14,6 +14,8 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
+from modelbudget.mistakes import show
+
 _MAX_BITS = 1000
 """Numbers of sweeps have 64. Beyond this, products of products could fill the memory."""
 _MAX_DEPTH = 300
@@ -33,7 +35,7 @@ def _bounded(operation: Callable) -> Callable:
                 return result
         for number in (x, y):
             if not isinstance(number, int | Fraction):
-                raise TypeError(f"{number!r} is not a number")
+                raise TypeError(f"{show(number)} is not a number")
         result = operation(x, y)
         if max(result.numerator.bit_length(), result.denominator.bit_length()) > _MAX_BITS:
             raise OverflowError(f"a number of more than {_MAX_BITS} bits")
@@ -81,41 +83,46 @@ class Expression:
         if len(text) > _MAX_LENGTH:
             raise ValueError(f"{len(text)} characters long; at most {_MAX_LENGTH} are allowed")
         self.text = text
+        shown = show(text)
         try:
             tree = ast.parse(_SINGLE_EQUALS.sub("==", text).strip(), mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise ValueError(f"{text!r} is not an expression; allowed: {_ALLOWED}") from None
+            raise ValueError(f"{shown} is not an expression; allowed: {_ALLOWED}") from None
         for node in ast.walk(tree):
             if not isinstance(node, _NODES):
-                raise ValueError(
-                    f"{text!r} uses {type(node).__name__.lower()}; allowed: {_ALLOWED}"
-                )
+                raise ValueError(f"{shown} uses {type(node).__name__.lower()}; allowed: {_ALLOWED}")
             if isinstance(node, ast.Constant):
                 node.value = _exact(node.value)
         called = {ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
         for name in sorted(called - _FUNCTIONS.keys()):
-            raise ValueError(f"{text!r} calls {name!r}; allowed: {_ALLOWED}")
+            raise ValueError(f"{shown} calls {show(name)}; allowed: {_ALLOWED}")
         self.names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - called
         try:
             self._evaluate = _compiled(tree.body)
         except RecursionError:
-            raise ValueError(f"{text!r} is nested too deep") from None
+            raise ValueError(f"{shown} is nested too deep") from None
 
     def __call__(self, values: dict):
         """The value, exact. Raises ValueError naming the numbers put in when there is none."""
         try:
             return self._evaluate(values)
         except ZeroDivisionError:
-            raise ValueError(f"{self.text!r} divides by zero{self._with(values)}") from None
+            raise ValueError(f"{show(self.text)} divides by zero{self._with(values)}") from None
         except KeyError as error:
             reason = f"{error.args[0]} is not set"
         except (TypeError, ArithmeticError) as error:
             reason = str(error)
-        raise ValueError(f"{self.text!r} has no value{self._with(values)}: {reason}")
+        raise ValueError(f"{show(self.text)} has no value{self._with(values)}: {reason}")
 
     def _with(self, values: dict) -> str:
-        used = ", ".join(f"{name} = {values[name]}" for name in sorted(self.names & values.keys()))
+        known = sorted(self.names & values.keys())
+        used = ", ".join(f"{name} = {_number(values[name])}" for name in known)
         return f" with {used}" if used else ""
+
+
+def _number(value) -> str:
+    """A value as people write it: a fraction as 3/4."""
+    return show(str(value)).strip("'")
 
 
 def _exact(value):
@@ -126,7 +133,7 @@ def _exact(value):
         isinstance(value, int) and value.bit_length() <= _MAX_BITS
     ):
         return value
-    raise ValueError(f"{value!r}: not a number that is allowed here")
+    raise ValueError(f"{show(value)}: not a number that is allowed here")
 
 
 def _compiled(node: ast.AST, depth: int = 0) -> _Evaluate:

@@ -2,12 +2,15 @@
 
 import re
 import reprlib
+from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from modelbudget.errors import did_you_mean
+from modelbudget.errors import MAX_LISTED, offered
 
 MAX_DESCRIBED = 100
+SCHEMA = "workflow/schemas/sweep.schema.json"
+"""Where every key of a sweep and every field stands, with what it means."""
 _PLAIN = ("bool", "int", "str")
 _KINDS = {
     "missing": "missing; it must be given",
@@ -23,24 +26,32 @@ _KINDS = {
 }
 
 
-def describe(error: ValidationError, allowed_keys=(), hidden=(), within: str = "") -> list[str]:
+def describe(
+    error: ValidationError,
+    allowed_keys=(),
+    hidden=(),
+    within: str = "",
+    rest: str = SCHEMA,
+    keep: Callable[[dict], bool] = lambda one: True,
+) -> list[str]:
     """One line for each mistake: `grid.n_vocab[2] = -5: must be at least 1`.
 
-    `allowed_keys` are offered when a key is unknown; parts of the path in `hidden` are left out;
-    `within` stands before it.
+    `allowed_keys` are offered when a key is unknown, all of which stand in `rest`; parts of the
+    path in `hidden` are left out; `within` stands before it. Pydantic's errors that are not to
+    `keep` are left out.
     """
-    errors = error.errors(include_url=False)[:MAX_DESCRIBED]
+    errors = filter(keep, error.errors(include_url=False)[:MAX_DESCRIBED])
     # Once each: of a value that may be of several kinds, each kind complains.
-    return list(dict.fromkeys(_line(one, allowed_keys, hidden, within) for one in errors))
+    return list(dict.fromkeys(_line(one, allowed_keys, hidden, within, rest) for one in errors))
 
 
-def _line(one: dict, allowed_keys, hidden, within: str) -> str:
+def _line(one: dict, allowed_keys, hidden, within: str, rest: str) -> str:
     path = within + "".join(_step(part) for part in one["loc"] if part not in hidden)
     path = path.removeprefix(".")
     if one["type"] == "extra_forbidden":
         name = str(one["loc"][-1])
-        allowed = f" (allowed: {', '.join(allowed_keys)})" if allowed_keys else ""
-        return f"{path}: unknown key{did_you_mean(name, allowed_keys)}{allowed}"
+        allowed = offered(name, dict.fromkeys(allowed_keys), rest) if allowed_keys else ""
+        return f"{path}: unknown key{allowed}"
     if one["type"] == "missing":
         return f"{path}: {_KINDS['missing']}"
     if one["type"] == "value_error" and not path:
@@ -55,7 +66,7 @@ def _step(part: int | str) -> str:
     """`.n_vocab`, `[2]`; what is no plain word is quoted, so that a space in it is seen."""
     if isinstance(part, int):
         return f"[{part}]"
-    return f".{part}" if re.fullmatch(r"[\w-]+", part) else f".{part!r}"
+    return f".{part}" if re.fullmatch(r"[\w-]{1,60}", part) else f".{show(part)}"
 
 
 def _allowed(one: dict) -> str:
@@ -73,7 +84,11 @@ def _bound(one: dict) -> str | None:
         case "less_than_equal":
             return f"must be at most {context['le']:,}"
         case "literal_error":
-            return f"must be {context['expected']}"
+            expected = context["expected"]
+            if len(expected) <= MAX_LISTED:
+                return f"must be {expected}"
+            known = re.findall(r"'([^']+)'", expected)
+            return f"unknown{offered(str(one['input']), known, SCHEMA)}"
     return None
 
 

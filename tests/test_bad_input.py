@@ -1,5 +1,7 @@
 """Every mistake gets one clear message: file, key, value, what is allowed. Nothing is started."""
 
+import re
+
 import pytest
 from conftest import ROOT
 
@@ -283,6 +285,58 @@ def test_all_mistakes_of_all_files_at_once(mistakes):
 def test_a_mistake_at_many_points_is_told_once(mistakes):
     (line,) = mistakes(a__yaml="base: gpt-2-124m\nfixed: {n_head: 5}\ngrid: {n_layer: [1, 2, 3]}")
     assert line.endswith("(at n_layer = 1 and 2 more points)")
+
+
+NEAREST = {
+    "hidden_size": "d_model", "num_hidden_layers": "n_layer", "num_layers": "n_layer",
+    "n_layers": "n_layer", "num_attention_heads": "n_head", "num_key_value_heads": "n_kv_head",
+    "num_query_groups": "n_kv_head", "vocab_size": "n_vocab", "padded_vocab_size": "n_vocab",
+    "intermediate_size": "d_ff", "ffn_dim": "d_ff", "ffn_hidden_size": "d_ff",
+    "max_position_embeddings": "n_ctx", "seq_len": "n_ctx", "block_size": "n_ctx",
+    "tie_word_embeddings": "tied", "batch_size": "batch", "micro_batch_size": "batch",
+    "sequence_length": "length", "attention_dropout": "dropout", "D_Model": "d_model",
+    "n-layer": "n_layer", "d_modell": "d_model", "N KV head": "n_kv_head",
+    "gradient_checkpointing": "recompute", "torch_dtype": "dtype",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEAREST)
+def test_a_field_is_found_by_its_other_names(mistakes, name):
+    (line,) = mistakes(a__yaml=f"base: llama-3-8b\ngrid: {{{name}: [1]}}")
+    assert f"unknown field; did you mean {NEAREST[name]}? (allowed: {NEAREST[name]}" in line
+    assert line.endswith(" stand in workflow/schemas/sweep.schema.json)")
+    assert len(line) < 300
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("GPT-2", "gpt-2"),
+        ("gpt-2-small", "gpt-2"),
+        ("GPT2_124M", "gpt-2-124m"),
+        ("Llama 3 8B", "llama-3-8b"),
+        ("palm540b", "palm-540b"),
+        ("t5small", "t5-small"),
+        ("decodr", "decoder"),
+    ],
+)
+def test_a_base_is_found_whatever_its_case_and_punctuation(mistakes, name, base):
+    (line,) = mistakes(a__yaml=f"base: {name}\ngrid: {{n_layer: [1]}}")
+    assert f"unknown base '{name}'; did you mean {base}? (allowed: {base}" in line
+    assert line.endswith(" stand in configs/models)")
+    assert len(line) < 300
+
+
+def test_where_nothing_is_near_the_message_says_where_all_stand(mistakes):
+    (line,) = mistakes(a__yaml="base: xyzzy\ngrid: {n_layer: [1]}")
+    assert "did you mean" not in line
+    assert re.search(r"unknown base 'xyzzy' \(allowed: all \d{3} stand in configs/models\)$", line)
+
+
+def test_an_unknown_quantity(mistakes):
+    (line,) = mistakes(a__yaml=GOOD + "measure: {quantities: [parameters, kv_cache]}")
+    assert "measure.quantities[1] = 'kv_cache': unknown; did you mean cache_bytes?" in line
+    assert "all 20 stand in workflow/schemas/sweep.schema.json" in line
 
 
 @pytest.mark.parametrize("name", ["a b.yaml", "ä.yaml", "a.b.yaml", ".yaml", "a;b.yaml"])

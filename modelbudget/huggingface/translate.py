@@ -8,12 +8,13 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from modelbudget.errors import did_you_mean
+from modelbudget.errors import offered
 from modelbudget.expressions import Expression
 from modelbudget.huggingface.classes import IGNORED, MEANING, TRANSLATIONS, Translation
 from modelbudget.mistakes import show
 
 ABSENT = object()
+CLASSES = "modelbudget/huggingface/classes.py"
 LAYER_TYPES = {"full_attention": "attention", "sliding_attention": "local"}
 """What a config calls a layer's attention, in our words."""
 PADDED = "vocab_multiple * ceil(n_vocab / vocab_multiple)"
@@ -98,8 +99,7 @@ def _unknown_keys(translation: Translation, config: dict) -> list[str]:
     ignored = [re.compile(pattern) for pattern in (*IGNORED, *translation.ignored)]
     return [
         f"{key} = {show(value)}: unknown key of model_type {translation.model_type!r}, which "
-        f"might change the count{did_you_mean(key, translation.defaults)} "
-        f"(allowed: {', '.join(translation.defaults)}, and keys that change no count)"
+        f"might change the count{offered(key, translation.defaults, CLASSES)}"
         for key, value in config.items()
         if key not in known and not any(pattern.fullmatch(key) for pattern in ignored)
     ]

@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from modelbudget.errors import did_you_mean
+from modelbudget.errors import offered
 from modelbudget.huggingface.classes import IGNORED
 from modelbudget.huggingface.offline import transformers
 from modelbudget.mistakes import show
@@ -27,6 +27,9 @@ SPELLINGS = {
     "n_ctx": "max_position_embeddings",
 }
 """Field → the name that transformers gives it in every config, whatever the key in the file."""
+
+MODEL_TYPES = "python -c 'from transformers import CONFIG_MAPPING as m; print(*m.keys())'"
+"""Prints every model type: `len(CONFIG_MAPPING)` is 0, since its entries are loaded by need."""
 
 MOST = 2**24
 MOST_LAYERS = 10_000
@@ -121,8 +124,8 @@ def _class_of(config: dict[str, Any]) -> str:
         code = "; the code that auto_map names is never run" if "auto_map" in config else ""
         raise ValueError(
             f"model_type = {show(model_type)}: not one of transformers "
-            f"{transformers.__version__}{did_you_mean(model_type, transformers.CONFIG_MAPPING)}"
-            f"{code} (allowed: its {len(transformers.CONFIG_MAPPING)} model types)"
+            f"{transformers.__version__}{code}"
+            f"{offered(model_type, transformers.CONFIG_MAPPING.keys(), MODEL_TYPES)}"
         )
     config_class = _config_class(config)
     if config.get("architectures"):
