@@ -8,7 +8,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fractions import Fraction
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -21,6 +21,7 @@ from modelbudget.architecture import Architecture
 from modelbudget.catalogue import Base, Catalogue, configured_base
 from modelbudget.errors import InputError, did_you_mean, offered
 from modelbudget.expressions import Expression
+from modelbudget.families import families
 from modelbudget.files import load_yaml
 from modelbudget.huggingface.translate import keys_by_field
 from modelbudget.mistakes import SCHEMA, describe, show
@@ -29,6 +30,7 @@ from modelbudget.record import Record
 from modelbudget.run import Run, cannot_remember, mistakes_together
 from modelbudget.sweep import (
     MAX_POINTS,
+    MAX_PREDICTIONS,
     OF_ALLOCATOR,
     OF_INFERENCE,
     OF_RUN,
@@ -43,6 +45,10 @@ FIELDS_OF_RUN = Run.model_fields.keys()
 MAX_SHOWN = 20
 MAX_FOUND = 100
 """Mistakes after which the search for more ends: each takes milliseconds to explain."""
+MAX_ROUNDS = 3
+"""How often mistakes are taken out of a sweep to see what else is wrong."""
+COSMETIC = {"title", "question", "headline", "order", "fit"}
+"""Keys that no point depends on."""
 PROGRESS_AFTER_S = 1.5
 """Seconds after which a terminal shows how many points are made."""
 
@@ -70,20 +76,6 @@ class Expanded(NamedTuple):
     files: list[Path]
 
 
-class Asked(NamedTuple):
-    """A sweep whose names and values are right one by one; its points are not made yet."""
-
-    path: Path
-    sweep: Sweep
-    bases: dict[str, Base]
-    catalogue: Catalogue
-
-    @property
-    def files(self) -> list[Path]:
-        """The config.json files that are bases."""
-        return [self.path.parent / name for name in self.bases if _is_file(name)]
-
-
 class Mistakes:
     """Collects what is wrong with one file; what is wrong at many points is told once."""
 
@@ -107,25 +99,60 @@ class Mistakes:
             raise InputError([f"{self.path}: {line}" for line in lines])
 
 
+class Asked(NamedTuple):
+    """A sweep whose names and values are right one by one; its points are not made yet."""
+
+    path: Path
+    sweep: Sweep
+    bases: dict[str, Base]
+    catalogue: Catalogue
+    mistakes: Mistakes
+
+    @property
+    def files(self) -> list[Path]:
+        """The config.json files that are bases."""
+        return [self.path.parent / name for name in self.bases if _is_file(name)]
+
+
 def _at(first: str, times: int) -> str:
     more = f" and {times - 1:,} more points" if times > 1 else ""
     return f" (at {first}{more})" if first else ""
 
 
-def _read(path: Path, mistakes: Mistakes) -> Sweep | None:
-    """The sweep, without the top keys that hold mistakes, so that the others are checked too."""
+def _read(path: Path, mistakes: Mistakes) -> tuple[Sweep | None, set[str]]:
+    """The sweep without what is wrong in it, so that the rest is checked too, and the top keys that
+    hold mistakes.
+    """
     data = load_yaml(path)
     try:
-        return Sweep.model_validate(data)
+        return Sweep.model_validate(data), set()
     except ValidationError as error:
         for line in describe(error, _keys_of_sweep(), ("range", "list", "bool", "int", "str")):
             mistakes.add(line)
-        wrong = {one["loc"][0] for one in error.errors() if one["loc"]}
-    usable = {key: value for key, value in data.items() if key not in wrong}
-    try:
-        return Sweep.model_validate({"title": "-", "question": "-"} | usable)
-    except ValidationError:
-        return None
+        errors = error.errors(include_url=False)
+    wrong = {one["loc"][0] for one in errors}
+    for _ in range(MAX_ROUNDS):
+        places = [_innermost(data, one["loc"]) for one in errors]
+        for holder, key in filter(None, places):
+            holder.pop(key, None)
+        try:
+            return Sweep.model_validate({"title": "-", "question": "-"} | data), wrong
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+    return None, wrong
+
+
+def _innermost(data: dict, path: tuple) -> tuple[dict, str] | None:
+    """The innermost key on the way to a mistake and what holds it; never a place in a list, so that
+    those after it keep their numbers. Steps that only name a kind of value are passed over.
+    """
+    found, at = None, data
+    for step in path:
+        if isinstance(at, dict) and step in at:
+            found, at = (at, step), at[step]
+        elif isinstance(at, list) and isinstance(step, int) and step < len(at):
+            at = at[step]
+    return found
 
 
 def expand(path: Path, catalogue: Catalogue) -> Expanded:
@@ -134,35 +161,49 @@ def expand(path: Path, catalogue: Catalogue) -> Expanded:
 
 
 def read(path: Path, catalogue: Catalogue) -> Asked:
-    """The sweep in `path`. Raises InputError with all that is wrong before points are made."""
+    """The sweep in `path`. Raises InputError with all that is wrong before points are made, unless
+    no point depends on that: then making them raises it, with what else is wrong.
+    """
     mistakes = Mistakes(path)
-    sweep = _read(path, mistakes)
+    sweep, wrong = _read(path, mistakes)
+    before = len(mistakes.points)
+    bases = {}
     if sweep is not None:
+        if reason := sweep.too_many_values():
+            mistakes.add(reason)
+            mistakes.raise_if_any()
+        unknown = wrong - Sweep.model_fields.keys()
+        for keys, line in [*sweep.contradictions(), *(() if unknown else sweep.gaps())]:
+            if not keys & wrong:
+                mistakes.add(line)
         bases = _bases(sweep, catalogue, mistakes)
-        if bases:
-            _check_names_and_values(sweep, list(bases.values()), mistakes)
-    mistakes.raise_if_any()
-    return Asked(path, sweep, bases, catalogue)
+        _check_names_and_values(sweep, bases, mistakes)
+    if wrong - COSMETIC or len(mistakes.points) > before:
+        mistakes.raise_if_any()
+    return Asked(path, sweep, bases, catalogue, mistakes)
 
 
 def expanded(asked: Asked) -> Expanded:
     """Every point. Raises InputError with all that is wrong with some."""
-    path, sweep, _, catalogue = asked
-    mistakes = Mistakes(path)
+    path, sweep, _, catalogue, mistakes = asked
     axes, given = sweep.axes(), _given(sweep, catalogue)
     n_points = math.prod(len(values) for values in axes.values()) * bool(axes) + len(given)
     if n_points > MAX_POINTS:
-        mistakes.add(f"grid: {n_points:,} points; at most {MAX_POINTS:,} are allowed")
+        mistakes.add(
+            f"grid: {n_points:,} points; at most {MAX_POINTS:,} are allowed, or up to "
+            f"{MAX_PREDICTIONS:,} that are predicted and not measured (measure.device: none)"
+        )
         mistakes.raise_if_any()
+    before = len(mistakes.points)
     points, dropped = _points(asked, axes, given, n_points, mistakes)
-    mistakes.raise_if_any()
+    if len(mistakes.points) > before:
+        mistakes.raise_if_any()
     if not points:
         mistakes.add(f"constraints: drop all {dropped:,} points; nothing is left to measure")
-        mistakes.raise_if_any()
-    if sweep.headline not in {None, *(point.label for point in points)}:
+    elif sweep.headline not in {None, *(point.label for point in points)}:
         hint = did_you_mean(sweep.headline, [point.label for point in points])
         mistakes.add(f"headline = {show(sweep.headline)}: no point has this label{hint}")
-        mistakes.raise_if_any()
+    mistakes.raise_if_any()
     return Expanded(path, path.stem, sweep, points, dropped, asked.files)
 
 
@@ -200,9 +241,6 @@ def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: Mistakes) -> dict[str, 
                 mistakes.add(f"{key}: {line}")
         except ValueError as error:
             mistakes.add(f"{key} = {show(name)}: {error}")
-    for i, point in enumerate(sweep.points):
-        if sweep.base is None and "base" not in point:
-            mistakes.add(f"points[{i}].base: missing; the sweep has no base of its own")
     return bases
 
 
@@ -228,10 +266,18 @@ def _with_keys(line: str, keys: dict[str, str]) -> str:
     return f"{line} ({told})" if told else line
 
 
-def _check_names_and_values(sweep: Sweep, bases: list[Base], mistakes: Mistakes) -> None:
-    """Each key must be a field of a base or of the run, each value one that the field allows."""
-    kinds = [*{base.family.name(): base.family for base in bases}.values(), Run]
-    fields = {name for kind in kinds for name in kind.model_fields}
+def _check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mistakes) -> None:
+    """Each key must be a field of a base or of the run, each value one that the field allows. Where
+    a base is not known, the key may be a field of any.
+    """
+    kinds = [*{base.family.name(): base.family for base in bases.values()}.values(), Run]
+    named = {sweep.base, *sweep.axes().get("base", ()), *(p.get("base") for p in sweep.points)}
+    certain = bases and named - {None} <= bases.keys()
+    fields = {
+        name
+        for kind in (kinds if certain else [*families().values(), Run])
+        for name in kind.model_fields
+    }
     given = [(f"fixed.{name}", name, value) for name, value in sweep.fixed.items()]
     for name, values in sweep.axes().items():
         if name != "base":
@@ -363,7 +409,8 @@ def point_at(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) 
     label = settings.get("label") or _label(base, axes)
     of_run = {name: value for name, value in values.items() if name in FIELDS_OF_RUN}
     of_model = {name: value for name, value in values.items() if name not in of_run}
-    architecture, run = _record(base.family, of_model), _record(Run, of_run)
+    follow = with_expression(base, sweep.derive)
+    architecture, run = _record(base.family, of_model, follow), _record(Run, of_run, follow)
     check_run(architecture, run, sweep)
     return Point(f"{number:06}", str(label), base.name, axes, architecture, base.transformers, run)
 
@@ -442,18 +489,44 @@ def whole(name: str, value):
     return int(value)
 
 
-def _record(kind: type[Record], values: dict):
+def _record(kind: type[Record], values: dict, follow: Collection[str]):
     try:
         return kind.model_validate({name: whole(name, value) for name, value in values.items()})
     except ValidationError as error:
-        raise ValueError("\n".join(describe(error, kind.model_fields))) from None
+        raise ValueError("\n".join(wrong_fields(error, kind, follow))) from None
+
+
+def wrong_fields(
+    error: ValidationError,
+    kind: type[Record],
+    follow: Collection[str],
+    types: Collection[str] | None = None,
+) -> list[str]:
+    """A line for each mistake in a record, of pydantic's `types` of mistakes alone if given.
+
+    Fields that `follow` from others by an expression are not called missing where one of those is.
+    """
+
+    def asked(one: dict) -> bool:
+        return types is None or one["type"] in types
+
+    def first(one: dict) -> bool:
+        return asked(one) and not (one["type"] == "missing" and one["loc"][0] in follow)
+
+    found = describe(error, kind.model_fields, keep=first)
+    return found or describe(error, kind.model_fields, keep=asked)
+
+
+def with_expression(base: Base, derive: dict[str, str]) -> Collection[str]:
+    """The fields that an expression gives where nobody sets them."""
+    return (base.family.derivations() | Run.derived | base.derive | derive).keys()
 
 
 def named_architecture(base: Base) -> Architecture:
     """The architecture of a named model as published. Raises ValueError when fields are missing."""
     values = resolve(base, {}, {})
     fields = {name: value for name, value in values.items() if name not in FIELDS_OF_RUN}
-    return _record(base.family, fields)
+    return _record(base.family, fields, with_expression(base, {}))
 
 
 def predicted_peak(architecture: Architecture, run: Run, quantities: list[str]) -> int:

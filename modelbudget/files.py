@@ -20,6 +20,7 @@ MAX_TWICE = 500
 """Characters of a text that an alias may stand for."""
 
 
+_KINDS = {type(None): "nothing", list: "a list", str: "text without keys"}
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -65,12 +66,21 @@ def load_yaml(path: Path) -> dict:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f"line {mark.line + 1}: " if mark else ""
-        raise InputError([f"{path}: {line}{error.problem or error.context}"]) from None
+        problem = error.problem or error.context
+        if mark and _begins_with_tab(text, mark.line):
+            problem = "indented with a tab; YAML allows spaces alone"
+        raise InputError([f"{path}: {line}{problem}"]) from None
     except yaml.YAMLError as error:
         raise InputError([f"{path}: not readable as UTF-8 YAML: {error}"]) from None
     if not isinstance(data, dict):
-        raise InputError([f"{path}: holds {type(data).__name__}, allowed: keys with values"])
+        held = _KINDS.get(type(data), type(data).__name__)
+        raise InputError([f"{path}: holds {held}, allowed: keys with values"])
     return data
+
+
+def _begins_with_tab(text: str, line: int) -> bool:
+    lines = text.splitlines()
+    return line < len(lines) and lines[line].lstrip(" ").startswith("\t")
 
 
 def read_json(path: str | Path):

@@ -26,9 +26,10 @@ from modelbudget.expand import (
     settled,
     where,
     whole,
+    with_expression,
+    wrong_fields,
 )
 from modelbudget.expressions import Expression
-from modelbudget.mistakes import describe
 from modelbudget.overflow import check_totals
 from modelbudget.predict import formula
 from modelbudget.readings import columns, intervals
@@ -158,8 +159,8 @@ class Grid:
         try:
             kind.model_validate({name: self.fields[name].values[0] for name in names})
         except ValidationError as error:
-            lines = zip(error.errors(), describe(error, kind.model_fields), strict=True)
-            return _check((), [tuple(line for one, line in lines if one["type"] in _ABSENT)])
+            follow = with_expression(self.base, self.sweep.derive)
+            return _check((), [tuple(wrong_fields(error, kind, follow, _ABSENT))])
         return _check((), [()])
 
     def _stage(self, name: str, function: Callable) -> Cells:

@@ -39,7 +39,7 @@ class Predicted(NamedTuple):
 
 def predicted(asked: Asked) -> Predicted:
     """The grids of a sweep. Raises InputError with all that is wrong with some combination."""
-    mistakes = Mistakes(asked.path)
+    mistakes = asked.mistakes
     grids = list(_grids(asked, mistakes))
     mistakes.raise_if_any()
     combinations = sum(grid.combinations for grid in grids)

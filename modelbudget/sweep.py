@@ -1,11 +1,14 @@
 """What a sweep file may say. `workflow/schemas/sweep.schema.json` is generated from here."""
 
 import math
+from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from modelbudget.architecture import Count
+from modelbudget.mistakes import show
 
 MAX_POINTS = 100_000
 MAX_PREDICTIONS = 100_000_000
@@ -74,16 +77,30 @@ class Range(_Strict):
 
     def values(self) -> list[int]:
         """The sizes, rising; values that rounding makes equal appear once."""
-        rounded = (self._between(i / (self.steps - 1)) for i in range(self.steps))
-        unit = self.multiple_of
-        return sorted({max(unit, round(value / unit) * unit) for value in rounded})
+        return list(_values(self.start, self.stop, self.steps, self.scale, self.multiple_of))
 
-    def _between(self, share: float) -> float:
-        if share in (0, 1):  # the ends are exact, whatever the logarithm rounds to
-            return self.stop if share else self.start
-        if self.scale == "linear":
-            return self.start + share * (self.stop - self.start)
-        return math.exp(math.log(self.start) + share * math.log(self.stop / self.start))
+
+@cache
+def _values(start: int, stop: int, steps: int, scale: str, unit: int) -> tuple[int, ...]:
+    """Exact at the ends and on a linear scale: floats round what is past 2^53."""
+
+    def between(i: int) -> tuple[int, int]:
+        """Numerator and denominator."""
+        if i in (0, steps - 1):
+            return (stop if i else start), 1
+        if scale == "linear":
+            return start * (steps - 1) + i * (stop - start), steps - 1
+        share = i / (steps - 1)
+        return math.exp(math.log(start) + share * math.log(stop / start)).as_integer_ratio()
+
+    multiples = (_rounded(n, d * unit) for n, d in map(between, range(steps)))
+    return tuple(sorted({max(1, multiple) * unit for multiple in multiples}))
+
+
+def _rounded(numerator: int, denominator: int) -> int:
+    """The nearest whole number, of two the even one, as `round` has it."""
+    nearest, left = divmod(2 * numerator + denominator, 2 * denominator)
+    return nearest - 1 if left == 0 and nearest % 2 else nearest
 
 
 def _axis_kind(value) -> str:
@@ -190,56 +207,6 @@ class Sweep(_Strict):
     )
     order: int = Field(100, description="the report shows sweeps by rising order, then by name")
 
-    @model_validator(mode="after")
-    def has_points(self) -> Self:
-        if not self.grid and not self.points and not self.models:
-            raise ValueError("grid and points are both empty: give one of them, or models: all")
-        if self.grid and self.base is None and "base" not in self.grid:
-            raise ValueError("base: missing; a grid needs one")
-        return self
-
-    @model_validator(mode="after")
-    def measures_what_it_lists(self) -> Self:
-        given = [n for n in ("points", "models", "headline", "fit") if getattr(self, n)]
-        if self.predicts_alone and given:
-            raise ValueError(
-                f"{given[0]}: nothing is made a model of its own with measure.device: none; "
-                "allowed then: a grid"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def fits_what_is_measured(self) -> Self:
-        measured = set(self.measure.quantities)
-        if self.fit and not any(needs <= measured for needs in FITS.values()):
-            raise ValueError(
-                "fit: needs peak_training_bytes, peak_inference_bytes, or parameter_bytes and "
-                "cache_bytes, in measure.quantities"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def names_one_base(self) -> Self:
-        if "base" in self.grid and self.base is not None:
-            raise ValueError(f"base = {self.base!r}: is a grid axis too; keep one")
-        return self
-
-    @model_validator(mode="after")
-    def sets_each_field_once(self) -> Self:
-        in_points = {name for point in self.points for name in point}
-        for name in sorted(self.derive.keys() & (self.fixed.keys() | self.grid.keys() | in_points)):
-            raise ValueError(f"derive.{name}: is set by fixed, grid or points too; keep one")
-        for name in sorted(self.fixed.keys() & self.grid.keys()):
-            raise ValueError(f"fixed.{name}: is a grid axis too; keep one")
-        return self
-
-    @model_validator(mode="after")
-    def has_few_values(self) -> Self:
-        n = sum(axis.steps if isinstance(axis, Range) else len(axis) for axis in self.grid.values())
-        if n > MAX_POINTS:
-            raise ValueError(f"grid: {n:,} values in all; at most {MAX_POINTS:,} are allowed")
-        return self
-
     @property
     def predicts_alone(self) -> bool:
         """Whether nothing is instantiated."""
@@ -251,3 +218,46 @@ class Sweep(_Strict):
             name: axis.values() if isinstance(axis, Range) else axis
             for name, axis in self.grid.items()
         }
+
+    def too_many_values(self) -> str | None:
+        """Why the grid's axes must not be written out, if so."""
+        n = sum(axis.steps if isinstance(axis, Range) else len(axis) for axis in self.grid.values())
+        too_many = f"grid: {n:,} values in all; at most {MAX_POINTS:,} are allowed"
+        return too_many if n > MAX_POINTS else None
+
+    def gaps(self) -> Iterator[tuple[set[str], str]]:
+        """What is missing: the keys that it is about, and the mistake."""
+        if not self.grid and not self.points and not self.models:
+            what = "grid and points are both empty: give one of them, or models: all"
+            yield {"grid", "points", "models"}, what
+        if self.grid and self.base is None and "base" not in self.grid:
+            yield {"grid", "base"}, "base: missing; a grid needs one"
+        for i, point in enumerate(self.points):
+            if self.base is None and "base" not in point:
+                what = f"points[{i}].base: missing; the sweep has no base of its own"
+                yield {"base", "points"}, what
+        measured = set(self.measure.quantities)
+        if self.fit and not any(needs <= measured for needs in FITS.values()):
+            yield (
+                {"measure", "fit"},
+                "fit: needs peak_training_bytes, peak_inference_bytes, or parameter_bytes and "
+                "cache_bytes, in measure.quantities",
+            )
+
+    def contradictions(self) -> Iterator[tuple[set[str], str]]:
+        """What cannot stand together: the keys that it is about, and the mistake."""
+        given = [n for n in ("points", "models", "headline", "fit") if getattr(self, n)]
+        if self.predicts_alone and given:
+            yield (
+                {"measure", given[0]},
+                f"{given[0]}: nothing is made a model of its own with measure.device: none; "
+                "allowed then: a grid",
+            )
+        if "base" in self.grid and self.base is not None:
+            yield {"grid", "base"}, f"base = {show(self.base)}: is a grid axis too; keep one"
+        in_points = {name for point in self.points for name in point}
+        for name in sorted(self.derive.keys() & (self.fixed.keys() | self.grid.keys() | in_points)):
+            what = f"derive.{name}: is set by fixed, grid or points too; keep one"
+            yield {"derive"}, what
+        for name in sorted(self.fixed.keys() & self.grid.keys()):
+            yield {"fixed", "grid"}, f"fixed.{name}: is a grid axis too; keep one"

@@ -1,6 +1,7 @@
 """A config.json as downloaded from a model page: which family it is, and its fields."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,4 +58,8 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
         raise ValueError(f"key {next(k for k in keys if keys.count(k) > 1)!r} stands twice")
+    for key, value in pairs:
+        values = value if isinstance(value, list) else [value]
+        if any(isinstance(one, float) and math.isnan(one) for one in values):
+            raise ValueError(f"{key} = NaN: must be a number")
     return found
