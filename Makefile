@@ -5,13 +5,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report test test-slurm lint advisories bench schema picture lock clean
+.PHONY: report test test-all cache test-slurm lint advisories bench schema picture lock clean
 
-report: $(VENV)/.installed
+report: cache $(VENV)/.installed
 	@$(BIN)/snakemake --cores $(CORES)
+
+# Snakemake keeps a cache in the user's home, or where XDG_CACHE_HOME says, and needs to write it.
+CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)
+
+cache:
+	@mkdir -p "$(CACHE)/snakemake" 2>/dev/null && test -w "$(CACHE)/snakemake" || { \
+		echo "$(CACHE)/snakemake: cannot be written, and Snakemake keeps its cache there;" \
+		"set XDG_CACHE_HOME to a folder that can" >&2; exit 1; }
 
 test: lint
 	$(BIN)/pytest
+
+# With the tests that take minutes.
+test-all: lint
+	$(BIN)/pytest -m "slow or not slow"
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

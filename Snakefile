@@ -93,6 +93,13 @@ onstart:
     end_jobs_when_interrupted()
 
 
+onstart:
+    try:
+        plan.check_renderer(workflow.dag_settings.targets)
+    except InputError as error:
+        sys.exit(f"Nothing was started. 1 mistake(s):\n{error}")
+
+
 onsuccess:
     for thread in threading.enumerate():
         if isinstance(thread, threading.Timer):

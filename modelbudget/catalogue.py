@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from modelbudget.architecture import Architecture, Count, Size
 from modelbudget.errors import InputError, offered
 from modelbudget.families import families
-from modelbudget.files import load_yaml
+from modelbudget.files import load_yaml, yaml_files
 from modelbudget.huggingface import config_file
 from modelbudget.huggingface.classes import TRANSLATIONS
 from modelbudget.mistakes import describe, show
@@ -117,7 +117,7 @@ class Catalogue:
         self.folder = folder
         self.bases = {name: Base(name, name, kind, {}, {}) for name, kind in families().items()}
         mistakes = []
-        for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
+        for path in yaml_files(folder):
             try:
                 found = _read(path)
             except InputError as error:

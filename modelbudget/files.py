@@ -57,6 +57,18 @@ def _mistake(problem: str, node) -> yaml.MarkedYAMLError:
     return yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
 
 
+def yaml_files(folder: Path) -> list[Path]:
+    """The YAML files of a folder, without what editors and systems leave there: `.#x.yaml`,
+    `._x.yaml`, `#x.yaml#`, `x.yaml~`.
+    """
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(
+        path
+        for path in found
+        if path.suffix.lower() in (".yaml", ".yml") and path.name[0] not in ".#"
+    )
+
+
 def load_yaml(path: Path) -> dict:
     """The mapping in a YAML file. Raises InputError naming file and line for anything else."""
     try:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +17,7 @@ from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expand import Asked, Expanded, expanded, predicted_peak, read
 from modelbudget.huggingface import bounded
+from modelbudget.files import yaml_files
 from modelbudget.measure.limits import limits
 from modelbudget.named_models import check_models
 from modelbudget.paths import ACCELERATORS, MODELS, RESULTS, SHARDS, SWEEPS, failed_at, files_in
@@ -27,11 +32,15 @@ CONFIG = {"sweeps": "names of sweeps, as sweeps=a,b", "shard": "a number of poin
 ON_PAPER = 10_000
 """Parameters of the largest model that is still counted by hand."""
 
-TAKEN = {
+TEMPLATES = Path(__file__).parent / "report" / "templates"
+FOLDERS = {
     "architecture", "frame", "gpt-2-ledger", "headline", "logs", "measurements", "provenance",
-    "tying-surgery", "verdict", "what-if", "witnesses",
+    "tying-surgery", "witnesses",
 }  # fmt: skip
-"""Folders of results/ and anchors of the report that are not sweeps."""
+"""Folders of results/ that are not of a sweep."""
+PARTS_OF_SWEEP = ("fit", "models", "numbers", "shares", "total", "vocabulary")
+"""Of a sweep the page has parts of these names: `width-fit`, `width-numbers`."""
+RENDERER = "import vl_convert; vl_convert.vegalite_to_svg({'mark': 'bar', 'data': {'values': []}})"
 
 
 OF_REPORT = (
@@ -53,35 +62,79 @@ TABLES = ("parquet", "csv")
 
 def check_results(folder: Path = RESULTS) -> None:
     """Raises InputError where results cannot be written."""
+    if folder.is_symlink() and not folder.exists():
+        raise InputError([f"{folder}: a link to {folder.readlink()}, which is not there"])
+    if folder.exists() and not folder.is_dir():
+        raise InputError([f"{folder}: a file, and results need a folder; rename or delete it"])
     if not os.access(folder if folder.exists() else folder.parent, os.W_OK):
         raise InputError([f"{folder}: cannot be written; run in a folder that can"])
+
+
+def check_renderer(targets: Collection[str]) -> None:
+    """Raises InputError where charts are wanted and cannot be drawn.
+
+    The renderer's JavaScript engine reserves tens of GB of addresses, most of which it never uses,
+    and ends its process where it does not get them. Where addresses are limited, it is tried.
+    """
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    tables_alone = targets and all(target.endswith((".parquet", ".csv")) for target in targets)
+    if allowed == resource.RLIM_INFINITY or tables_alone:
+        return
+    tried = subprocess.run([sys.executable, "-c", RENDERER], capture_output=True, check=False)
+    if tried.returncode:
+        raise InputError(
+            [
+                f"ulimit -v = {allowed // 1024:,} kB: too few addresses for the renderer of "
+                "charts; allowed: ulimit -v unlimited, or targets without charts"
+            ]
+        )
+
+
+def reserved_names() -> set[str]:
+    """Names that no sweep may have: folders of results/, and the ids of the report's page."""
+    pages = (path.read_text(encoding="utf-8") for path in TEMPLATES.glob("*.html.j2"))
+    ids = {name for page in pages for name in re.findall(r'id="([\w-]+)"', page)}
+    return FOLDERS | ids | {"all"}
 
 
 def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
     """Every sweep file by name. Raises InputError for names that no result could be stored by."""
     found: dict[str, Path] = {}
     mistakes = []
-    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
+    reserved = reserved_names()
+    for path in yaml_files(folder):
         name = path.stem
         if not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
             mistakes.append(
                 f"{path}: the name of a sweep becomes a folder; "
                 "allowed: letters, digits, hyphens and underscores"
             )
-        elif name.lower() in TAKEN:
+        elif name.lower() in reserved:
             mistakes.append(
                 f"{path}: the report has a part of its own by this name; "
-                f"allowed: any name but {', '.join(sorted(TAKEN))}"
+                f"allowed: any name but {', '.join(sorted(reserved))}"
             )
         elif name.lower() in (known := {other.lower(): found[other] for other in found}):
             mistakes.append(f"{path}: {known[name.lower()]} has the same name; rename one")
         else:
             found[name] = path
+    mistakes += _names_of_parts(found)
     if not found and not mistakes:
         mistakes.append(f"{folder}: holds no sweep; add a YAML file")
     if mistakes:
         raise InputError(mistakes)
     return found
+
+
+def _names_of_parts(found: dict[str, Path]) -> Iterator[str]:
+    """Sweeps that have the name of another one's part of the page."""
+    for name, path in found.items():
+        sweep, _, part = name.rpartition("-")
+        if sweep in found and part in PARTS_OF_SWEEP:
+            yield (
+                f"{path}: the report names a part of {found[sweep]} so; allowed: any name but "
+                f"{sweep}-{part}"
+            )
 
 
 def check_config(config: dict[str, Any]) -> None:

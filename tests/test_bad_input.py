@@ -1,6 +1,10 @@
 """Every mistake gets one clear message: file, key, value, what is allowed. Nothing is started."""
 
+import os
 import re
+import resource
+import subprocess
+import sys
 
 import pytest
 from conftest import ROOT
@@ -339,16 +343,68 @@ def test_an_unknown_quantity(mistakes):
     assert "all 20 stand in workflow/schemas/sweep.schema.json" in line
 
 
-@pytest.mark.parametrize("name", ["a b.yaml", "ä.yaml", "a.b.yaml", ".yaml", "a;b.yaml"])
+@pytest.mark.parametrize("name", ["a b.yaml", "ä.yaml", "a.b.yaml", "a;b.yaml"])
 def test_names_that_would_break_a_path(mistakes, name):
     (line,) = mistakes(**{name: GOOD})
     assert "allowed: letters, digits, hyphens and underscores" in line
 
 
-@pytest.mark.parametrize("name", ["logs", "Provenance", "gpt-2-ledger"])
+@pytest.mark.parametrize(
+    "name",
+    ["logs", "Provenance", "gpt-2-ledger", "explorer", "content", "Cite", "all", "all-numbers"],
+)
 def test_names_that_the_report_needs(mistakes, name):
     (line,) = mistakes(**{f"{name}.yaml": GOOD})
     assert "allowed: any name but" in line
+
+
+IGNORED = (
+    ".#a.yaml",
+    "._a.yaml",
+    ".a.yaml",
+    ".a.yaml.swp",
+    "a.yaml~",
+    "#a.yaml#",
+    "#a.yaml",
+    "a.txt",
+)
+
+
+def test_files_of_editors_and_systems_are_ignored(mistakes, tmp_path):
+    for folder in ("sweeps", "models"):
+        if folder == "models":
+            (tmp_path / "configs/models").unlink()
+            (tmp_path / "configs/models").mkdir()
+            for path in (ROOT / "configs/models").iterdir():
+                (tmp_path / "configs/models" / path.name).symlink_to(path)
+        for name in IGNORED:
+            (tmp_path / "configs" / folder / name).write_bytes(b"\x00\xff{")
+        (tmp_path / "configs" / folder / ".#lock.yaml").symlink_to("user@host.123:456")
+    (tmp_path / "configs/sweeps/good.yaml").write_text(f"title: t\nquestion: q\n{GOOD}")
+    assert [sweep.name for sweep in workflow.chosen_sweeps(None)] == ["good"]
+
+
+def test_endings_may_be_written_in_capitals(mistakes, tmp_path):
+    series = "title: t\nfamily: mlp\nsource: s\nmodels: {tiny: {label: l, fields: {d_model: 2}}}\n"
+    models = tmp_path / "configs/models"
+    models.unlink()
+    models.mkdir()
+    (models / "M.YML").write_text(series)
+    (tmp_path / "configs/sweeps/A.YAML").write_text("title: t\nquestion: q\npoints: [{base: tiny}]")
+    assert [sweep.name for sweep in workflow.chosen_sweeps(None)] == ["A"]
+
+
+@pytest.mark.parametrize("part", workflow.PARTS_OF_SWEEP)
+def test_a_sweep_has_not_the_name_of_a_part_of_another(mistakes, part):
+    (line,) = mistakes(**{"width.yaml": GOOD, f"width-{part}.yaml": GOOD})
+    assert line.startswith(f"configs/sweeps/width-{part}.yaml: the report names a part of")
+
+
+def test_no_id_of_the_page_is_free_for_a_sweep():
+    """Every id that a page without sweeps has, written out or computed, is reserved."""
+    written = "".join(path.read_text() for path in workflow.TEMPLATES.glob("*.j2"))
+    for name in re.findall(r"""\bid=["']?([^"'\s>{]+)["'\s>]""", written):
+        assert name in workflow.reserved_names()
 
 
 def test_two_sweeps_of_one_name(mistakes):
@@ -383,3 +439,129 @@ def test_model_files(tmp_path, text, fragment):
     with pytest.raises(InputError, match=fragment.replace("?", r"\?")) as refusal:
         workflow.Catalogue(tmp_path)
     assert all(line.startswith(str(tmp_path / "m.yaml")) for line in refusal.value.mistakes)
+
+
+def test_all_mistakes_in_one_round(mistakes):
+    lines = mistakes(
+        a__yaml="!title: t\nbase: gpt-2-124m\ngrid: {n_head: [5], n_lyer: [1], n_layer: [2.5]}\n"
+        "fixed: {tied: 3}\nconstraints: [d_modle > 1]\nmeasure: {device: x, timeout_s: 0}\n"
+    )
+    for fragment in (
+        "question: missing", "grid.n_layer[0] = 2.5", "grid.n_lyer: unknown", "fixed.tied = 3",
+        "d_modle: unknown", "measure.device", "measure.timeout_s = 0",
+    ):  # fmt: skip
+        assert sum(fragment in line for line in lines) == 1, fragment
+    assert len(lines) == 7
+
+
+@pytest.mark.parametrize("key", ["title", "question"])
+def test_what_is_wrong_with_points_is_said_where_a_heading_is_missing(mistakes, key):
+    headings = {"title": "t", "question": "q"}
+    del headings[key]
+    ((name, text),) = headings.items()
+    lines = mistakes(
+        a__yaml=f"!{name}: {text}\nbase: gpt-2-124m\nheadline: x\ngrid: {{n_head: [5, 6]}}\n"
+    )
+    assert [line.split(": ")[1].split(" = ")[0] for line in lines] == [key, "d_head"]
+
+
+def test_a_headline_is_checked_where_a_title_is_missing(mistakes):
+    lines = mistakes(a__yaml=f"!question: q\nheadline: x\n{GOOD}")
+    assert [line.split(": ")[1] for line in lines] == ["title", "headline = 'x'"]
+
+
+@pytest.mark.parametrize("device", ["auto", "none"])
+def test_what_follows_from_a_missing_field_is_not_missing_too(mistakes, device):
+    (line,) = mistakes(
+        a__yaml="base: decoder\nfixed: {d_model: 8, n_vocab: 3, n_ctx: 3}\ngrid: {n_layer: [1]}\n"
+        f"measure: {{device: {device}}}"
+    )
+    assert "n_head: missing" in line
+
+
+def test_too_many_points_are_offered_to_be_predicted(mistakes):
+    (line,) = mistakes(a__yaml=ONE_MISTAKE["too many points"][0])
+    assert "up to 100,000,000 that are predicted and not measured (measure.device: none)" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("base: palm-8b\ngrid: {n_layer: [.nan]}", "grid.n_layer[0] = nan"),
+        (GOOD + "fixed: {tied: .NaN}", "fixed.tied = nan"),
+        (GOOD + "order: .nan", "order = nan"),
+        (GOOD + "measure: {memory_share: .nan}", "measure.memory_share = nan"),
+        (
+            "base: palm-8b\ngrid: {n_layer: {from: .nan, to: 3, steps: 2}}",
+            "grid.n_layer.from = nan",
+        ),
+    ],
+)
+def test_a_nan_is_named_with_its_key(mistakes, text, key):
+    (line,) = mistakes(a__yaml=text)
+    assert f"{key}: must be" in line
+
+
+@pytest.mark.parametrize("model_type", ["llama", "xlnet"])
+@pytest.mark.parametrize(
+    ("value", "key"), [("NaN", "hidden_size"), ("[1, NaN]", "hidden_size"), ('{"a": NaN}', "a")]
+)
+def test_a_nan_in_a_config_is_named_with_its_key(mistakes, tmp_path, model_type, value, key):
+    (tmp_path / "configs/sweeps/config.json").write_text(
+        f'{{"model_type": "{model_type}", "hidden_size": {value}}}'
+    )
+    (line,) = mistakes(a__yaml="points: [{base: config.json}]")
+    assert f": {key} = NaN: must be a number" in line
+
+
+@pytest.mark.parametrize(
+    ("model_type", "near"), [("GPT-2", "gpt2"), ("llamma", "llama"), ("Qwen2.5", "qwen2")]
+)
+def test_an_unknown_model_type(mistakes, tmp_path, model_type, near):
+    config = f'{{"model_type": "{model_type}"}}'
+    (tmp_path / "configs/sweeps/config.json").write_text(config)
+    (line,) = mistakes(a__yaml="points: [{base: config.json}]")
+    assert f"did you mean {near}? (allowed: {near}, " in line
+    (number,) = re.findall(r"all (\d+) stand in python -c ", line)
+    assert int(number) > 800
+
+
+def test_results_that_are_a_file(tmp_path):
+    (tmp_path / "results").touch()
+    with pytest.raises(InputError, match="results: a file, and results need a folder"):
+        workflow.check_results(tmp_path / "results")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"link: a link to .*nowhere, which is not there"):
+        workflow.check_results(tmp_path / "link")
+
+
+def with_few_addresses(*arguments) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32)),
+    )
+
+
+def test_too_few_addresses_for_the_renderer():
+    check = "from modelbudget import workflow; workflow.check_renderer({})"
+    run = with_few_addresses(check.format([]))
+    *_, last = run.stderr.splitlines()
+    assert last.endswith(
+        "ulimit -v = 4,194,304 kB: too few addresses for the renderer of charts; allowed: "
+        "ulimit -v unlimited, or targets without charts"
+    )
+    assert with_few_addresses(check.format(["results/s/comparison.parquet"])).returncode == 0
+
+
+@pytest.mark.parametrize("given", [{"HOME": "/dev/null"}, {"XDG_CACHE_HOME": "/dev/null/x"}])
+def test_no_home_for_the_cache(given):
+    environment = {k: v for k, v in os.environ.items() if k != "XDG_CACHE_HOME"} | given
+    run = subprocess.run(
+        ["make", "cache"], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert run.returncode != 0
+    line, _ = run.stderr.splitlines()
+    assert re.match(r"/dev/null/\S+: cannot be written, .*; set XDG_CACHE_HOME to a folder", line)

@@ -3,6 +3,7 @@
 Remote code is never run: `auto_map` in a file is not even read.
 """
 
+import math
 import re
 from fractions import Fraction
 from functools import cache
@@ -172,7 +173,7 @@ def _as_json(value) -> str:
 
 
 def _computed(translation: Translation, values: dict, mistakes: list[str]) -> dict:
-    exact = {k: Fraction(repr(v)) if isinstance(v, float) else v for k, v in values.items()}
+    exact = {k: Fraction(repr(v)) if _is_finite(v) else v for k, v in values.items()}
     exact = {"head_dim": None} | exact  # not all classes have it
     for text in translation.requires:
         if not _expression(text)(exact):
@@ -185,6 +186,10 @@ def _computed(translation: Translation, values: dict, mistakes: list[str]) -> di
         except ValueError as error:
             mistakes.append(f"{field}: {error}")
     return fields
+
+
+def _is_finite(value) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _names(text: str, values: dict) -> list[str]:
