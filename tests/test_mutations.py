@@ -16,11 +16,13 @@ from bounded import bounded
 from conftest import ROOT
 
 from modelbudget import workflow
-from modelbudget.errors import InputError
+from modelbudget.errors import MAX_LINE, InputError
+from modelbudget.expand import Expanded
 from modelbudget.measure.one_model import measure_one
 from modelbudget.measure.place import Room
-from modelbudget.points import points_table, summary
+from modelbudget.points import points_table
 from modelbudget.predict import predict
+from modelbudget.summary import summary
 from modelbudget.sweep import Measure
 
 SWEEPS = [
@@ -99,6 +101,46 @@ KEYS = [
 ]  # fmt: skip
 
 
+TRICKS = [
+    "---\n",
+    "...\n",
+    "? [a, b]\n: c\n",
+    "? complex\n",
+    "<<: {a: 1}\n",
+    "&a a: *a\n",
+    "a: &a 1\nb: *a\n",
+    "!!set {a}\n",
+    "!!python/name:os.system\n",
+    "%YAML 1.1\n",
+    "0o17: 1\n",
+    "1: 2\n",
+    "null: 1\n",
+    "? \n",
+    "- a\n",
+    "a: 1:30:00\n",
+    "a: |2\n  b\n",
+    "a: >-\n",
+    "a: 'b\n",
+    'a: "\\q"\n',
+    "[a]: b\n",
+    "{a: b}: c\n",
+    "order: 0b1\n",
+    "order: 1_0\n",
+    "order: 010\n",
+    "order: .inf\n",
+    "order: 2001-01-01\n",
+    "@a\n",
+    "`a`\n",
+    "\ta: 1\n",
+    "a:b\n",
+    "a: b: c\n",
+    "# \x85\n",
+    "\u2028",
+    "\x07",
+]
+"""Lines of YAML that mean something else than they seem to, or nothing."""
+
+
 def places(tree, path=()) -> list[tuple]:
     """The path of every value in a tree."""
     found = [path] if path else []
@@ -111,17 +153,110 @@ def places(tree, path=()) -> list[tuple]:
     return found
 
 
-def mutated(document: dict, chance: random.Random) -> str:
-    """YAML that is the document but for one to three changes."""
+def mutated(document: dict, chance: random.Random) -> bytes:
+    """A file that is the document but for one to three changes."""
     tree = copy.deepcopy(document)
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
-        *above, last = chance.choice(places(tree) or [("title",)])
-        holder = tree
-        for key in above:
-            holder = holder[key]
-        _change(holder, last, chance)
-    text = yaml.safe_dump(tree, allow_unicode=chance.random() < 0.5, sort_keys=False)
-    return _scratched(text, chance) if chance.random() < 0.2 else text
+        if "question" in tree and chance.random() < 0.4:
+            _recombine(tree, chance)
+        else:
+            *above, last = chance.choice(places(tree) or [("title",)])
+            holder = tree
+            for key in above:
+                holder = holder[key]
+            _change(holder, last, chance)
+    if document.get("model_type"):
+        text = json.dumps(tree, ensure_ascii=chance.random() < 0.5, indent=1)
+    else:
+        text = yaml.safe_dump(tree, allow_unicode=chance.random() < 0.5, sort_keys=False)
+    text = _scratched(text, chance) if chance.random() < 0.2 else text
+    content = text.encode("utf-8", "surrogatepass")
+    return _damaged(content, chance) if chance.random() < 0.1 else content
+
+
+LEGAL = {
+    "batch": [1, 64, 4096], "length": [1, 4, 4096], "attention": ["math", "flash", "efficient"],
+    "kernels": ["gpu", "cpu"], "dtype": ["float64", "float32", "bfloat16", "float16"],
+    "master_weights": [True, False], "optimizer": ["sgd", "momentum", "adamw"],
+    "foreach": [True, False], "dropout": [True, False], "recompute": ["none", "selective", "full"],
+    "n_layer": [1, 2, 10_000], "d_model": [1, 7, 64, 2**40], "n_head": [1, 3, 8, 10**6],
+    "n_kv_head": [1, 2, 5], "d_head": [1, 3, 264], "d_ff": [1, 2**62], "n_vocab": [1, 2**62],
+    "n_ctx": [1, 2**63 - 1], "tied": [True, False], "vocab_multiple": [1, 64, 2**50],
+    "position": ["learned", "rope", "alibi", "none", "buckets"], "window": [0, 1, 2**40],
+    "mixers": ["attention", "attention local", "mamba"], "mlps": ["mlp", "experts"],
+    "norm": ["layernorm", "rmsnorm"], "n_expert": [1, 8, 10**6], "n_expert_per_token": [1, 9],
+}  # fmt: skip
+"""Fields with values that each is allowed to have; together they need not be."""
+BASES = [
+    "gpt-2", "gpt-2-124m", "mixtral-8x7b", "decoder", "mlp", "encoder", "rwkv", "hybrid", "GPT-2",
+    "gpt-2-small", "config.json", "../config.json", "none.json", "/", "", "hugging-face", "x" * 99,
+]  # fmt: skip
+EXPRESSIONS = [
+    "d_model / 8", "d_model / (n_layer - 1)", "d_model % n_head = 0", "n_layer > 99", "not tied",
+    "1 < n_layer <= 2", "norm = 'rmsnorm'", "norm > 3", "max()", "min(1)", "min(norm, 2)", "'a'",
+    "d_model ** 2", "d_modle", "(((1)))", "1 if tied else 2", "d_model // 0", "tied + tied",
+    "ceil(norm)", "9" * 200, "d_model * d_model * d_model * d_model", "round(d_model / 7, 1)",
+    "d_model == d_model == d_model", "d_ff", "-d_model", "1e309", "lambda: 1", "a.b", "a[0]", "é",
+]  # fmt: skip
+QUANTITIES = [
+    "parameters", "parameter_bytes", "gradient_bytes", "saved_bytes", "flops_forward", "flops",
+    "cache_bytes", "flops_decode", "peak_training_bytes", "resident_bytes", "workspace_bytes",
+    "peak_reserved_bytes", "uncounted_calls",
+]  # fmt: skip
+
+
+def _recombine(tree: dict, chance: random.Random) -> None:
+    """Something that is allowed by itself, where it may not fit the rest."""
+    name = chance.choice(list(LEGAL))
+    value = chance.choice(LEGAL[name])
+    match chance.randrange(8):
+        case 0:
+            _inside(tree, "fixed")[name] = value
+        case 1:
+            _inside(tree, "grid")[name] = chance.sample(LEGAL[name], chance.randint(1, 2))
+        case 2:
+            ends = sorted(chance.sample([1, 2, 3, 64, 10**6, 2**53 + 1, 2**63 - 2, 2**63 - 1], 2))
+            _inside(tree, "grid")[name] = {
+                "from": ends[0], "to": ends[1], "steps": chance.choice([2, 3, 50]),
+                "scale": chance.choice(["linear", "logarithmic"]),
+                "multiple_of": chance.choice([1, 8, 2**40]),
+            }  # fmt: skip
+        case 3:
+            tree["base"] = chance.choice(BASES)
+        case 4:
+            _inside(tree, "derive")[name] = chance.choice(EXPRESSIONS)
+        case 5:
+            tree["constraints"] = chance.sample(EXPRESSIONS, chance.randint(1, 3))
+        case 6:
+            quantities = chance.sample(QUANTITIES, chance.randint(1, 3))
+            devices = ["auto", "meta", "cpu", "none", "cuda"]
+            tree["measure"] = {"quantities": quantities, "device": chance.choice(devices)}
+            if chance.random() < 0.3:
+                tree["fit"] = [chance.choice(["batch", "length", "n_layer"])]
+        case 7:
+            points = [{"base": chance.choice(BASES), name: value}, {name: value}]
+            tree["points"] = chance.choice([points, [{"base": "gpt-2-124m", "label": "é"}]])
+
+
+def _inside(tree: dict, key: str) -> dict:
+    if not isinstance(tree.get(key), dict):
+        tree[key] = {}
+    return tree[key]
+
+
+def _damaged(content: bytes, chance: random.Random) -> bytes:
+    """Cut, with a wrong byte, or as another system writes it."""
+    at = chance.randrange(len(content) + 1)
+    return chance.choice([
+        content[:at],
+        content[:at] + bytes([chance.randrange(256)]) + content[at + 1 :],
+        content.replace(b"\n", b"\r\n"),
+        b"\xef\xbb\xbf" + content,
+        content.decode("utf-8", "replace").encode("utf-16"),
+        content.replace(b"  ", b"\t"),
+        content + content,
+        b"",
+    ])  # fmt: skip
 
 
 def _change(holder, key, chance: random.Random) -> None:
@@ -151,18 +286,23 @@ def _scratched(text: str, chance: random.Random) -> str:
     i = chance.randrange(len(lines))
     line = lines[i]
     cut, wrong = line[: len(line) // 2], f"{line[:-1]}: &*!\n"
-    lines[i] = chance.choice(["", line * 2, f"  {line}", cut, wrong])
+    lines[i] = chance.choice(["", line * 2, f"  {line}", cut, wrong, chance.choice(TRICKS) + line])
     return "".join(lines)
 
 
-def outcome(kind: str, text: str) -> str | list[str]:
+FILES = {"accelerators": "configs/accelerators.yaml", "config": "configs/sweeps/config.json"}
+
+
+def outcome(kind: str, content: bytes) -> str | list[str]:
     """What becomes of one file: 'runs', or why it is refused."""
-    Path(f"configs/{kind}/m.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
+    Path(FILES.get(kind, f"configs/{kind}/m.yaml")).write_bytes(content)
     try:
         sweeps = workflow.chosen_sweeps(None)
     except InputError as error:
         return error.mistakes
     for expanded in sweeps:
+        if not isinstance(expanded, Expanded):
+            continue
         json.dumps(summary(expanded)).encode()
         points = points_table(expanded)
         predicted = predict(points, ["parameters"])
@@ -183,14 +323,14 @@ def depth(architecture) -> int:
     return max((sizes[name] for name in sizes if name.endswith("_layer")), default=1)
 
 
-def outcomes(kind: str, texts: list[str]) -> list:
+def outcomes(kind: str, contents: list[bytes]) -> list:
     """Of each file in turn; one that takes more than seconds is broken."""
     found = []
     signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError()))
-    for text in texts:
+    for content in contents:
         signal.setitimer(signal.ITIMER_REAL, 20)  # of a machine that does other things too
         try:
-            found.append(outcome(kind, text))
+            found.append(outcome(kind, content))
         except Exception as error:
             found.append(error)
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -212,26 +352,56 @@ def project(tmp_path, monkeypatch) -> Path:
 
 REASON = re.compile(r"configs/\S+?\.(yaml|json): (configs/\S+: )?\S.*?(:| =) ?\S", re.DOTALL)
 """A file; then a key or a line, and after it what is wrong."""
+MORE = re.compile(r"configs/\S+?\.yaml: and (at least )?\d+ more mistakes")
 
 
 @pytest.mark.parametrize("document", SWEEPS, ids=lambda document: document["title"])
 def test_what_is_not_mutated_runs(project, document):
-    assert outcome("sweeps", yaml.safe_dump(document)) == "runs"
+    assert outcome("sweeps", yaml.safe_dump(document).encode()) == "runs"
 
 
-def hold(kind: str, documents: list[dict], number: int, seed: int) -> None:
+def hold(kind: str, documents: list[dict], number: int, seed: int, few: float = 0.3) -> None:
+    """Of so many mutations each runs or is refused for a reason; at least a `few` are refused."""
     chance = random.Random(seed)
-    texts = [mutated(chance.choice(documents), chance) for _ in range(number)]
-    assert len(set(texts)) > 0.9 * number
-    answer, found = bounded(outcomes, kind, texts, seconds=60, method="spawn")
+    contents = [mutated(chance.choice(documents), chance) for _ in range(number)]
+    assert len(set(contents)) > 0.9 * number
+    answer, found = bounded(outcomes, kind, contents, seconds=max(60, number), method="spawn")
     assert answer == "accepted", found
-    broken = [(t, o) for t, o in zip(texts, found, strict=True) if isinstance(o, Exception)]
-    assert not broken, f"{len(broken)}: {broken[0][1]!r}\n{broken[0][0]}"
+    broken = [(t, o) for t, o in zip(contents, found, strict=True) if isinstance(o, Exception)]
+    assert not broken, f"{len(broken)}: {broken[0][1]!r}\n{broken[0][0].decode(errors='replace')}"
     refused = [o for o in found if o != "runs"]
-    assert 0.3 * number < len(refused) < 0.95 * number
+    assert few * number < len(refused) < 0.98 * number
     for line in (line for lines in refused for line in lines):
-        assert REASON.match(line), line
+        assert REASON.match(line) or MORE.fullmatch(line), line
         assert line.isprintable()
+        assert len(line) <= MAX_LINE + 1
+
+
+def of_every_model() -> None:
+    Path("configs/sweeps/every.yaml").write_text("title: t\nquestion: q\nmodels: all\n")
+
+
+def of_config() -> None:
+    text = "title: t\nquestion: q\nbase: config.json\ngrid: {n_layer: [1, 2]}\n"
+    Path("configs/sweeps/of-config.yaml").write_text(text)
+
+
+ACCELERATORS = yaml.safe_load((ROOT / "configs/accelerators.yaml").read_text(encoding="utf-8"))
+SHIPPED = {
+    kind: [
+        yaml.safe_load(path.read_text(encoding="utf-8"))
+        for path in sorted((ROOT / "configs" / kind).glob("*.yaml"))
+        if path.stem not in ("zoo", "named-models")
+    ]
+    for kind in ("sweeps", "models")
+}
+UNKNOWN = [
+    {"model_type": "xlnet", "d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 8,
+     "vocab_size": 30, "architectures": ["XLNetLMHeadModel"]},
+    {"model_type": "gpt_bigcode", "n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 30},
+    {"model_type": "jamba", "hidden_size": 16, "num_hidden_layers": 8, "vocab_size": 30},
+    {"model_type": "qwen2_vl", "text_config": {"hidden_size": 16, "num_hidden_layers": 1}},
+]  # fmt: skip
 
 
 def test_mutated_sweeps_run_or_are_refused(project):
@@ -239,8 +409,49 @@ def test_mutated_sweeps_run_or_are_refused(project):
 
 
 def test_mutated_models_run_or_are_refused(project):
-    Path("configs/sweeps/all.yaml").write_text("title: t\nquestion: q\nmodels: all\n")
+    of_every_model()
     hold("models", MODELS, 150, seed=2)
+
+
+def test_mutated_accelerators_run_or_are_refused(project):
+    of_config()
+    hold("accelerators", [ACCELERATORS], 60, seed=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 14))
+def test_many_more_mutated_sweeps(project, seed):
+    hold("sweeps", SWEEPS, 300, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20, 24))
+def test_mutations_of_the_shipped_sweeps(project, seed):
+    for path in (ROOT / "configs" / "models").iterdir():
+        (project / "configs/models" / path.name).write_bytes(path.read_bytes())
+    hold("sweeps", SHIPPED["sweeps"], 75, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30, 34))
+def test_mutations_of_the_shipped_models(project, seed):
+    for path in (project / "configs/models").iterdir():
+        path.unlink()
+    of_every_model()
+    hold("models", SHIPPED["models"], 150, seed, few=0.2)
+
+
+@pytest.mark.slow
+def test_many_more_mutated_accelerators(project):
+    of_config()
+    hold("accelerators", [ACCELERATORS], 200, seed=40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", [CONFIG, *UNKNOWN], ids=lambda one: one["model_type"])
+def test_many_more_mutated_configs(project, document):
+    of_config()
+    hold("config", [document], 60, seed=50, few=0.1)
 
 
 def test_mutated_configs_run_or_are_refused(project):
@@ -262,7 +473,7 @@ def outcomes_of_configs(sweep: str, configs: list[dict]) -> list:
     found = []
     for config in configs:
         Path("configs/sweeps/config.json").write_text(json.dumps(config))
-        found += outcomes("sweeps", [sweep])
+        found += outcomes("sweeps", [sweep.encode()])
     return found
 
 
@@ -273,7 +484,7 @@ def test_through_snakemake_itself(make_project):
     sweeps = project.folder / "configs" / "sweeps"
     (sweeps / "config.json").write_text(json.dumps(CONFIG))
     for i, text in enumerate(texts):
-        (sweeps / f"m{i}.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
+        (sweeps / f"m{i}.yaml").write_bytes(text)
     run = project.snakemake()
     assert run.returncode != 0
     assert "Traceback" not in run.stdout + run.stderr, run.stdout + run.stderr
