@@ -91,9 +91,6 @@ rule all:
 
 onstart:
     end_jobs_when_interrupted()
-
-
-onstart:
     try:
         plan.check_renderer(workflow.dag_settings.targets)
     except InputError as error:

@@ -16,8 +16,8 @@ from modelbudget.accelerators import accelerators
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expand import Asked, Expanded, expanded, predicted_peak, read
-from modelbudget.huggingface import bounded
 from modelbudget.files import yaml_files
+from modelbudget.huggingface import bounded
 from modelbudget.measure.limits import limits
 from modelbudget.named_models import check_models
 from modelbudget.paths import ACCELERATORS, MODELS, RESULTS, SHARDS, SWEEPS, failed_at, files_in
