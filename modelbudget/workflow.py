@@ -283,7 +283,7 @@ def gpus(expanded: Expanded) -> int | None:
 
 def model_files() -> list[Path]:
     """The files of all named models, and the config.json files that these name."""
-    return files_in(MODELS)
+    return [*yaml_files(MODELS), *(path for path in files_in(MODELS) if path.suffix == ".json")]
 
 
 def source_files(predicted: Predicted) -> list[Path]:

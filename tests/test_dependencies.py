@@ -59,6 +59,8 @@ def loadable(path: Path) -> set[Path]:
             waiting |= set(here.parent.glob("*.py")) - found
         if here == LIBRARY / "report" / "tables.py":
             waiting |= set((here.parent / "templates").iterdir()) - found
+        if here == LIBRARY / "charts" / "files.py":
+            waiting |= {here.with_name("fonts.conf")} - found
         for name in re.findall(r'"-m", "(modelbudget[.a-z]+)"', text):
             waiting |= of_module(name) - found
     return found
