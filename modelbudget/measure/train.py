@@ -75,9 +75,8 @@ def two_steps(model: nn.Module, run: Run) -> Iterator[str]:
     tokens, targets = texts(model, run)
     for name in ("first", "second"):
         with kernels(run.kernels, run.attention):
-            logits = logits_of(model, tokens)
-            F.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()
-            del logits
+            # No name for the logits: they are freed before the backward pass.
+            F.cross_entropy(logits_of(model, tokens).flatten(0, 1), targets.flatten()).backward()
         yield f"{name}.forward_backward"
         optimizer.step()
         yield f"{name}.optimizer"
