@@ -122,16 +122,23 @@ class Measure(_Strict):
     quantities: list[Quantity] = Field(["parameters", "parameter_bytes"], min_length=1)
     device: Literal["auto", "meta", "cpu", "cuda", "none"] = Field(
         "auto",
-        description="auto: CUDA where there is one and the model fits, else CPU where its bytes "
-        "fit memory_share of the free memory, else meta (no storage); none: nothing is "
+        description="auto: a model that needs at most memory_gb is put on a CUDA device where "
+        "there is one, else on the CPU, a larger one on meta (no storage); none: nothing is "
         "instantiated, a grid of millions is predicted alone",
+    )
+    memory_gb: float = Field(
+        4,
+        gt=0,
+        le=1_000_000,
+        description="auto: GB (10^9 bytes) that one model may take on a device",
     )
     memory_share: float = Field(
         0.4,
         gt=0,
         le=1,
-        description="auto: the share of free memory that models may fill, where free is what the "
-        "tightest limit leaves: the machine, a container, a job, the shell (ulimit -v)",
+        description="the share of memory that one model may fill: under auto of all memory of the "
+        "tightest limit (machine, container, job, ulimit -v), on a device asked for by name of "
+        "what is free",
     )
     timeout_s: int = Field(
         600,

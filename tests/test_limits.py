@@ -11,6 +11,7 @@ import pytest
 
 from modelbudget.measure.limits import Limit, control_groups, limits, slurm_job
 from modelbudget.measure.place import room
+from modelbudget.sweep import Measure
 
 MB, GB = 10**6, 10**9
 NO_LIMIT = 9_223_372_036_854_771_712
@@ -95,7 +96,6 @@ def test_the_tightest_of_the_control_groups(name, tmp_path):
     else:
         tightest = min(found, key=lambda limit: limit.free)
         assert (tightest.total, tightest.free) == expected
-        assert tightest.shared
         assert tightest.name.startswith("the container's or job's limit (cgroup memory.")
 
 
@@ -153,13 +153,18 @@ def test_a_step_that_was_not_told_asks_its_job(job):
     assert found.total == 1000 * 2**20
 
 
-def test_all_processes_share_a_limit_or_each_has_its_own(monkeypatch):
-    shared = Limit("a job", 9 * GB, 8 * GB)
-    own = Limit("a process", 9 * GB, 6 * GB, shared=False)
-    monkeypatch.setattr("modelbudget.measure.place.limits", lambda: [shared, own])
-    alone, of_four = room(0.5, 1), room(0.5, 4)
-    assert (alone.cpu, alone.limit) == (3 * GB, "a process")
-    assert (of_four.cpu, of_four.limit) == (1 * GB, "a job")
+def test_under_auto_what_is_free_decides_nothing(monkeypatch):
+    """The stated limit does, or a share of all memory; what is free where a device is named."""
+    job, process = Limit("a job", 100 * GB, 8 * GB), Limit("a process", 90 * GB, 60 * GB)
+    monkeypatch.setattr("modelbudget.measure.place.limits", lambda: [job, process])
+    by_default, small, share = (
+        room(Measure(**settings)) for settings in ({}, {"memory_gb": 1.5}, {"memory_share": 0.01})
+    )
+    assert (by_default.cpu, by_default.at_once) == (4 * 10**9, 90 * GB * 4 // 10 // (4 * 10**9))
+    assert small.cpu == 1_500_000_000
+    assert (share.cpu, share.limit, share.at_once) == (90 * GB // 100, "a process", 1)
+    named = room(Measure(device="cpu"))
+    assert (named.cpu, named.limit) == (8 * GB * 4 // 10, "a job")
 
 
 ALLOWED, SHARE = 6 * GB, 0.02
@@ -185,11 +190,11 @@ def run_with_few_addresses(project, device: str, *labels: str) -> subprocess.Com
 
 def test_auto_keeps_to_the_addresses_of_a_process(make_project):
     project = make_project()
-    run = run_with_few_addresses(project, "auto", "small", "fits no longer")
+    run = run_with_few_addresses(project, "auto", "small", "could never fit")
     assert run.returncode == 0, run.stderr
     found = pl.read_parquet(project.folder / "results/few/comparison.parquet")
     methods = dict(found.select("label", "method").unique().rows())
-    assert methods == {"small": "cpu", "fits no longer": "meta"}
+    assert methods == {"small": "cpu", "could never fit": "meta"}
 
 
 def test_what_needs_more_addresses_is_refused_and_told_why(make_project):

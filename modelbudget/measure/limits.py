@@ -18,12 +18,6 @@ class Limit:
     name: str
     total: int
     free: int
-    shared: bool = True
-    """Whether all processes together stay within it, or each has its own."""
-
-    def for_each(self, n_processes: int) -> int:
-        """Bytes that so many processes at once may each take."""
-        return self.free // n_processes if self.shared else self.free
 
 
 def limits(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> list[Limit]:
@@ -76,7 +70,7 @@ def address_space() -> Iterator[Limit]:
     allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
     if allowed != resource.RLIM_INFINITY:
         free = max(0, allowed - psutil.Process().memory_info().vms)
-        yield Limit("the address space of a process (ulimit -v)", allowed, free, shared=False)
+        yield Limit("the address space of a process (ulimit -v)", allowed, free)
 
 
 def slurm_job(environ: Mapping[str, str]) -> Iterator[Limit]:

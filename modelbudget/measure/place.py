@@ -6,25 +6,36 @@ import torch
 
 from modelbudget.measure.limits import limits
 from modelbudget.measure.table import NO_ROOM
+from modelbudget.sweep import Measure
+
+GB = 10**9
 
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes that one model may take on each device, and what it is that limits those of the CPU."""
+    """Bytes that one model may take on each device, what it is that limits those of the CPU, and
+    how many models of this size the CPU's memory holds at once.
+    """
 
     cpu: int
     cuda: int
     limit: str = "this machine's memory"
+    at_once: int = 1
 
 
-def room(memory_share: float, n_workers: int) -> Room:
-    """A share of the memory free now, divided among the processes that measure at once."""
-    free_cuda = torch.cuda.mem_get_info()[0] if torch.cuda.is_available() else 0
-    tightest = min(limits(), key=lambda limit: limit.for_each(n_workers))
+def room(measure: Measure) -> Room:
+    """Under `auto` the size that the sweep states, within a share of all memory, so that what
+    happens to be free decides nothing; for a device asked for by name a share of what is free.
+    """
+    auto, share = measure.device == "auto", measure.memory_share
+    free_cuda, all_cuda = torch.cuda.mem_get_info() if torch.cuda.is_available() else (0, 0)
+    tightest = min(limits(), key=lambda limit: limit.total if auto else limit.free)
+    if not auto:
+        return Room(int(tightest.free * share), int(free_cuda * share), tightest.name)
+    stated, there = int(measure.memory_gb * GB), int(tightest.total * share)
+    cpu = min(stated, there)
     return Room(
-        cpu=int(tightest.for_each(n_workers) * memory_share),
-        cuda=int(free_cuda * memory_share / n_workers),
-        limit=tightest.name,
+        cpu, min(stated, int(all_cuda * share)), tightest.name, max(1, there // max(1, cpu))
     )
 
 

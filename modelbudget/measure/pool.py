@@ -52,13 +52,12 @@ def measure_all(
     asked = set(measure.quantities)
     traced = trains(asked) or is_used(asked)  # seconds a model, where counting takes none
     most = 1 if asked & OF_PROCESS else len(models) // (1 if traced else 8)
+    there = _room_in_own_process(measure)
+    if traced and any(run.kernels == "cpu" for _, run in models):
+        most = min(most, there.at_once)  # memory that is written to, not only allocated
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, most))
-    # Under `auto` all workers together stay within the share; a device asked for by name was
-    # chosen by someone who knows what fits.
-    sharing = n_workers if measure.device == "auto" else 1
-    free = _room_in_own_process(measure.memory_share, sharing)
-    log.info("%d models, %d processes, room %s", len(models), n_workers, free)
-    run_tasks = partial(_run_tasks, n_workers=n_workers, room=free)
+    log.info("%d models, %d processes, room %s", len(models), n_workers, there)
+    run_tasks = partial(_run_tasks, n_workers=n_workers, room=there)
     tasks = [_Task(*model, measure) for model in models]
     found = dict(progress(run_tasks(tasks), len(models)))
     if sum(bool(group & asked) for group in GROUPS) > 1:
@@ -141,9 +140,9 @@ def _measured(task: _Task, outcome: Measured | Failure) -> Measured:
     return nothing(task.architecture, task.run, missing)
 
 
-def _room_in_own_process(memory_share: float, n_workers: int) -> Room:
-    """Asked in a child: a process that has touched CUDA cannot fork workers that use it."""
-    ((_, free),) = spread(lambda share: room(share, n_workers), [memory_share], 1, ROOM_TIMEOUT_S)
-    if isinstance(free, Failure):
-        raise OSError(f"the memory of this machine cannot be read: {free.reason}")
-    return free
+def _room_in_own_process(measure: Measure) -> Room:
+    """Read in a child: a process that has touched CUDA cannot fork workers that use it."""
+    ((_, found),) = spread(room, [measure], 1, ROOM_TIMEOUT_S)
+    if isinstance(found, Failure):
+        raise OSError(f"the memory of this machine cannot be read: {found.reason}")
+    return found
