@@ -6,14 +6,8 @@ is really there, `VmHWM` the most that ever was. A tensor is there when it has b
 
 import ctypes
 import gc
-import json
-import logging
 import math
-import os
-import pickle
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,17 +16,17 @@ from torch import nn
 
 from modelbudget.architecture import Architecture
 from modelbudget.measure.build import build
+from modelbudget.measure.fresh import fresh
 from modelbudget.measure.train import Values, two_steps
-from modelbudget.measure.workers import death
+from modelbudget.measure.workers import Failure
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.run import Run
 
-log = logging.getLogger(__name__)
 STATUS = Path("/proc/self/status")
 ENOUGH_BYTES, MOST_COPIES = 2**28, 256
 """So many bytes in copies of one model, or so many copies, drown what pages round up to."""
 WARM_UP = 8
-OWN_PAGES = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+M_MMAP_THRESHOLD, OWN_PAGES_BYTES = -3, 2**16
 """The C library gives what is larger than this pages of its own, and gives them back when it is
 freed (mallopt(3)); else it keeps some, as many as it likes.
 """
@@ -47,23 +41,22 @@ def resident(architecture: Architecture, run: Run, n_copies: int, trained: bool)
     """Bytes that the parameters of one model take, with the standard error where there are enough
     copies to know; or, where it is `trained`, the most that two steps take at once.
 
-    Raises RuntimeError where the system does not tell, and where the process that asks it dies.
+    Raises RuntimeError where the system does not tell, and where the process that asks it fails.
     """
     if not STATUS.exists():
         raise RuntimeError(f"resident memory is read in {STATUS}, which this system has not")
-    done = subprocess.run(
-        [sys.executable, "-m", "modelbudget.measure.resident"],
-        input=pickle.dumps((architecture, run, n_copies, trained)),
-        capture_output=True,
-        env=os.environ
-        | {"PYTHONPATH": str(Path(__file__).parents[2])}
-        | (OWN_PAGES if trained else {}),
-        check=False,
-    )
-    if done.returncode:
-        log.warning("resident memory: %s", done.stderr.decode(errors="replace"))
-        raise RuntimeError(death(done.returncode))
-    return json.loads(done.stdout)
+    found = fresh(_measured, (architecture, run, n_copies, trained))
+    if isinstance(found, Failure):
+        raise RuntimeError(found.reason)
+    return found
+
+
+def _measured(model: tuple[Architecture, Run, int, bool]) -> Values:
+    architecture, run, n_copies, trained = model
+    torch.set_num_threads(1)
+    if trained:
+        return of_training(architecture, run)
+    return of_parameters(architecture, run, n_copies)
 
 
 def of_parameters(architecture: Architecture, run: Run, n_copies: int) -> Values:
@@ -112,29 +105,35 @@ def built(architecture: Architecture, run: Run, device: str) -> nn.Module:
 
 
 def of_training(architecture: Architecture, run: Run) -> Values:
-    """The most that building a model and two steps of training it add to the process.
-
-    It is done twice, and the second time counts: the first one loads what torch needs for it.
+    """The most that building a model and two steps of training it add to the process, once what
+    torch loads for them is there.
     """
-    for _ in range(2):
-        gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")  # forgets the highest so far
-        before = status("VmRSS")
-        list(two_steps(built(architecture, run, "cpu"), run))
-        peak = status("VmHWM")
-    return {"resident_peak_bytes": {"model": peak - before}}
+    libc = ctypes.CDLL(None)
+    libc.mallopt(M_MMAP_THRESHOLD, OWN_PAGES_BYTES)
+    _warm_up(architecture, run)
+    gc.collect()
+    libc.malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the highest so far
+    before = status("VmRSS")
+    list(two_steps(built(architecture, run, "cpu"), run))
+    return {"resident_peak_bytes": {"model": status("VmHWM") - before}}
+
+
+def _warm_up(architecture: Architecture, run: Run) -> None:
+    """Run every operation of a step in its size; those of the optimizer, which has the same ones
+    for each parameter and the largest memory, for the smallest parameter alone.
+    """
+    model = built(architecture, run, "cpu")
+    steps = two_steps(model, run)
+    next(steps)
+    smallest = min(model.parameters(), key=nn.Parameter.numel)
+    for parameter in model.parameters():
+        if parameter is not smallest:
+            parameter.grad = None
+    next(steps)
 
 
 def status(name: str) -> int:
     """A line of the process's status, in bytes."""
     return int(re.search(rf"{name}:\s+(\d+) kB", STATUS.read_text())[1]) * 1024
 
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    architecture, run, n_copies, trained = pickle.load(sys.stdin.buffer)
-    measured = (
-        of_training(architecture, run) if trained else of_parameters(architecture, run, n_copies)
-    )
-    json.dump(measured, sys.stdout)
