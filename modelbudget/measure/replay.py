@@ -4,7 +4,10 @@ An operation on `meta` only works out the sizes of its results, which for many t
 way through Python. Layers are alike, so the first one is run and the others replay its sizes.
 """
 
+from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
+from typing import Any
 
 import torch
 
@@ -13,7 +16,7 @@ class Replay:
     """Runs an operation; on `meta`, where the very same was run before, replays its results."""
 
     def __init__(self):
-        self._known: dict[tuple, tuple[type, list] | None] = {}
+        self._known: dict[tuple, Callable[[tuple], Any] | None] = {}
 
     def __call__(self, func, args: tuple, kwargs: dict):
         try:
@@ -21,17 +24,17 @@ class Replay:
         except _HasStorageError:
             return func(*args, **kwargs)
         if key not in self._known:
+            before = _key(args), _storages(args)
             out = func(*args, **kwargs)
-            recipe = None if func._schema.is_mutable else _recipe(args, out)
-            self._known[key] = recipe and (type(out), recipe)
+            if not func._schema.is_mutable:
+                self._known[key] = _maker(args, out)
+            elif out is args[0] and before == (_key(args), _storages(args)):
+                self._known[key] = itemgetter(0)  # in place: it changed values, which meta has not
+            else:
+                self._known[key] = None
             return out
         known = self._known[key]
-        if known is None:
-            return func(*args, **kwargs)
-        kind, recipe = known
-        results = [make() for make in recipe]
-        # One tensor alone and a list of one are not the same to those who asked.
-        return kind(results) if issubclass(kind, tuple | list) else results[0]
+        return func(*args, **kwargs) if known is None else known(args)
 
 
 class _HasStorageError(Exception):
@@ -49,24 +52,41 @@ def _key(value):
     return type(value), value
 
 
-def _recipe(args: tuple, out) -> list | None:
-    """How to make each result anew; None where one shares a storage, or is not a plain tensor."""
+def _maker(args: tuple, out) -> Callable[[tuple], Any] | None:
+    """Makes the same results again; None where one shares a storage, or is not a plain tensor."""
     results = out if isinstance(out, tuple | list) else (out,)
-    if not all(isinstance(result, torch.Tensor) and result.is_meta for result in results):
+    tensors = [result for result in results if result is not None]
+    if not all(isinstance(tensor, torch.Tensor) and tensor.is_meta for tensor in tensors):
         return None
-    storages = [tensor.untyped_storage() for tensor in (*results, *_tensors(args))]
-    if len({storage._cdata for storage in storages[: len(results)]}) < len(results):
+    storages = _storages(tensors)
+    if len({*storages, *_storages(args)}) < len(storages) + len(set(_storages(args))):
         return None
-    taken = {storage._cdata for storage in storages[len(results) :]}
-    recipe = []
-    for result, storage in zip(results, storages, strict=False):
-        make = partial(
-            torch.empty_strided, result.shape, result.stride(), dtype=result.dtype, device="meta"
-        )
-        if storage._cdata in taken or make().untyped_storage().nbytes() != storage.nbytes():
-            return None
-        recipe.append(make)
-    return recipe
+    makers = [_maker_of_one(result) for result in results]
+    if None in makers:
+        return None
+    # One tensor and a list of one are different results. Nothing here may keep `out` alive.
+    kind = type(out) if isinstance(out, tuple | list) else itemgetter(0)
+    return partial(_made, kind, makers)
+
+
+def _made(kind: Callable[[list], Any], makers: list, _):
+    return kind([make() for make in makers])
+
+
+def _maker_of_one(result: torch.Tensor | None) -> Callable[[], torch.Tensor | None] | None:
+    """None where its storage holds more than it shows."""
+    if result is None:
+        return type(None)
+    make = partial(
+        torch.empty_strided, result.shape, result.stride(), dtype=result.dtype, device="meta"
+    )
+    same = make().untyped_storage().nbytes() == result.untyped_storage().nbytes()
+    return make if same else None
+
+
+def _storages(value) -> list[int]:
+    """The storage of each tensor in a value."""
+    return [tensor.untyped_storage()._cdata for tensor in _tensors(value)]
 
 
 def _tensors(value):

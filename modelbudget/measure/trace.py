@@ -41,6 +41,11 @@ class Trace(TorchDispatchMode):
     storage that came, its own while it lives, with its bytes; and of each that went, with none).
     """
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch would wrap each operation in a check for its compiler, which never runs here."""
+        return False
+
     def __init__(self, model: nn.Module):
         super().__init__()
         self.live = self.peak = 0
