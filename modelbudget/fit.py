@@ -14,6 +14,8 @@ from modelbudget.sweep import FITS
 ENDLESS = 2**40
 """What still fits below this fits at any number."""
 
+NO_FORMULA = "no formula"
+
 Model = tuple[Architecture, Run]
 
 
@@ -71,6 +73,12 @@ def at(model: Model, field: str, value: int) -> Model:
     return a, r.model_copy(update=of_one | {field: value})
 
 
+def depth(model: Model) -> int:
+    """How many layers a model has, of whatever kind."""
+    fields = ("n_layer", "n_encoder_layer", "n_decoder_layer")
+    return sum(getattr(model[0], field, 0) for field in fields)
+
+
 def needed(model: Model, purpose: str) -> int | None:
     """Bytes that a purpose takes by the formulas; None where none covers the model."""
     a, r = model
@@ -87,6 +95,8 @@ def solve(model: Model, field: str, purpose: str, room: int) -> Solution | None:
 
     Memory grows with each of these sizes, so doubling and then halving finds it.
     """
+    if field == "n_layer" and not hasattr(model[0], field):
+        return None
     least = max(1, getattr(model[0], "n_dense_layer", 0)) if field == "n_layer" else 1
     if needed(at(model, field, least), purpose) is None:
         return None
@@ -141,23 +151,48 @@ def totals(measured: pl.DataFrame, purpose: str) -> dict[tuple[str, str], int]:
     }
 
 
-def fit_table(cells: list[Cell], measured: dict[tuple[str, Model], int]) -> pl.DataFrame:
-    """One row for each cell. `measured` holds bytes by purpose and model, of those looked at.
+SCHEMA = {
+    "point": pl.String,
+    "label": pl.String,
+    "purpose": pl.String,
+    "device": pl.String,
+    "memory": pl.Int64,
+    "field": pl.String,
+    "value": pl.Int64,
+    "bound": pl.String,
+    "bytes": pl.Int64,
+    "bytes_beyond": pl.Int64,
+    "measured": pl.Int64,
+    "measured_beyond": pl.Int64,
+    "confirmed": pl.Boolean,
+    "failure": pl.String,
+}
+
+
+def fit_table(
+    cells: list[Cell],
+    measured: dict[tuple[str, Model], int],
+    missing: dict[tuple[str, Model], str],
+) -> pl.DataFrame:
+    """One row for each cell. By purpose and model, `measured` holds bytes, and `missing` why there
+    are none.
 
     Columns: point, label, purpose, device, memory (bytes), field, value (0: none fits; null: no
     formula), bound (what ends at the value before the memory does, if so: the model or the
     formula), bytes and bytes_beyond (predicted, at the value and at the next one), measured and
-    measured_beyond, confirmed (whether what was measured says the same; null where nothing was).
+    measured_beyond, confirmed (whether what was measured says the same; null where nothing was),
+    failure (why there is no formula or no measurement).
     """
-    return pl.DataFrame([_row(cell, measured) for cell in cells], infer_schema_length=None)
+    return pl.DataFrame([_row(cell, measured, missing) for cell in cells], SCHEMA)
 
 
-def _row(cell: Cell, measured: dict[tuple[str, Model], int]) -> dict:
+def _row(cell: Cell, measured: dict, missing: dict) -> dict:
     held, beyond = cell.held, cell.beyond
     found = measured.get((cell.purpose, held)) if held else None
     found_beyond = measured.get((cell.purpose, beyond)) if beyond else None
     fits = [found <= cell.device.bytes] if found is not None else []
     fits += [found_beyond > cell.device.bytes] if found_beyond is not None else []
+    reasons = [missing.get((cell.purpose, model)) for model in (held, beyond) if model]
     return {
         "point": cell.point.point,
         "label": cell.point.label,
@@ -172,4 +207,5 @@ def _row(cell: Cell, measured: dict[tuple[str, Model], int]) -> dict:
         "measured": found,
         "measured_beyond": found_beyond,
         "confirmed": all(fits) if fits else None,
+        "failure": next(filter(None, reasons), None) if cell.solution else NO_FORMULA,
     }

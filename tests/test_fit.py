@@ -1,18 +1,22 @@
 """What accelerators hold: solved by formulas, and true of the models themselves."""
 
+import os
 import re
+import signal
 from pathlib import Path
 
 import polars as pl
 import pytest
+import torch
 from conftest import ROOT
 
 from modelbudget.accelerators import Accelerator, accelerators
 from modelbudget.errors import InputError
 from modelbudget.expand import named_architecture
 from modelbudget.families.decoder import Decoder
-from modelbudget.fit import ENDLESS, Solution, at, cells, fit_table, needed, solve
+from modelbudget.fit import ENDLESS, SCHEMA, Solution, at, cells, fit_table, needed, solve
 from modelbudget.measure.build import build
+from modelbudget.measure.fitted import measure_solutions
 from modelbudget.measure.infer import infer
 from modelbudget.measure.train import train
 from modelbudget.modules.initialise import uninitialised
@@ -111,9 +115,9 @@ def test_a_sweep_asks_each_model_once(sweep):
     ]
     spoken = {("memory", found[0].held): 24 * GB, ("memory", found[0].beyond): 24 * GB + 1}
     wrong = {("memory", found[1].held): 24 * GB + 1}
-    table = fit_table(found, spoken | wrong)
+    table = fit_table(found, spoken | wrong, {})
     assert table["confirmed"].to_list() == [True, False]
-    assert fit_table(found, {})["confirmed"].to_list() == [None, None]
+    assert fit_table(found, {}, {})["confirmed"].to_list() == [None, None]
     # A key and a value of 128 numbers in 2 bytes, in 32 layers of 8 heads, for 1,024 tokens.
     cache = 2 * 128 * 2 * 32 * 8 * 1024
     assert table["value"][0] == (24 * GB - 2 * 8_030_261_248) // cache
@@ -249,3 +253,64 @@ def test_a_solution_is_measured_once(make_project):
     assert both["confirmed"].to_list() == [True] * 20
     same = ["purpose", "device", "value", "bytes", "measured", "measured_beyond"]
     assert both.filter(point="000001").select(same).equals(table.select(same))
+
+
+def untraceable(base: str, fixed: str, quantities: str) -> str:
+    return (
+        f"base: {base}\npoints: [{{}}]\nfixed: {fixed}\nfit: [batch]\n"
+        f"measure: {{device: meta, quantities: [{quantities}]}}\n"
+    )
+
+
+NOTHING_TRACED = {
+    "hybrid": untraceable("hybrid-368", "{length: 8}", "peak_training_bytes"),
+    "rwkv": untraceable("rwkv-4-169m", "{length: 8}", "peak_training_bytes"),
+    "t5": untraceable("t5-small", "{length: 8}", "peak_training_bytes"),
+    "bert": untraceable("bert-base", "{length: 8}", "peak_training_bytes"),
+    "deep": untraceable("palm-8b", "{n_layer: 129, length: 8}", "parameter_bytes, cache_bytes"),
+}
+
+
+def test_a_report_where_nothing_is_traced_gives_the_reasons(make_project):
+    """No formula of training, or more layers than are traced: rows with reasons, and a page."""
+    project = make_project()
+    for name, text in NOTHING_TRACED.items():
+        project.write_sweep(f"{name}.yaml", text)
+    run = project.snakemake("results/report.html")
+    assert run.returncode == 0, run.stdout + run.stderr
+    page = (project.folder / "results/report.html").read_text()
+    for name in NOTHING_TRACED:
+        table = pl.read_parquet(project.folder / f"results/{name}/fit.parquet")
+        assert table.schema == SCHEMA
+        assert table["confirmed"].to_list() == [None] * 5
+        reason = "not traced (more than 128 layers)" if name == "deep" else "no formula"
+        assert table["failure"].to_list() == [reason] * 5
+        assert reason in page[page.index(f'id="{name}-fit"') :]
+
+
+def test_a_trace_that_fails_loses_its_own_cells_alone(sweep, tmp_path, monkeypatch):
+    """The smallest device's largest batch raises an error, and the next device's crashes."""
+    expanded = sweep(FITTED.replace(", cache_bytes", ""))
+    devices = [Accelerator(name=str(n), bytes=n * GB, source="a test") for n in (1, 2, 3)]
+    solved = list(cells(expanded, devices))
+    raising, crashing, _ = (cell.held[1].batch * cell.held[1].length for cell in solved)
+    cross_entropy = torch.nn.functional.cross_entropy
+
+    def failing(logits, *arguments):
+        if len(logits) == raising:
+            raise ValueError("such a batch")
+        if len(logits) == crashing:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return cross_entropy(logits, *arguments)
+
+    monkeypatch.setattr(torch.nn.functional, "cross_entropy", failing)
+    found = measure_solutions(solved, expanded.sweep.measure, 1, tmp_path)
+    table = fit_table(solved, *found)
+    assert table["measured"].is_null().to_list() == [True, True, False]
+    assert table["measured_beyond"].is_not_null().all()
+    assert table["confirmed"].to_list() == [True] * 3
+    assert table["failure"].to_list() == [
+        "not traced (ValueError: such a batch)",
+        "not traced (killed by signal 9, probably out of memory)",
+        None,
+    ]

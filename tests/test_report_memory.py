@@ -34,7 +34,7 @@ def results(catalogue) -> Results:
             (c.purpose, c.beyond): 10**15 for c in solved[:1]
         }
         specs = {key: chart.to_dict() for key, chart in drawn.items()}
-        fit = fit_table(solved, seen) if solved else None
+        fit = fit_table(solved, seen, {}) if solved else None
         sweeps.append(one._replace(charts=specs, fit=fit))
     return Results(sweeps)
 

@@ -54,7 +54,7 @@ class _Server(NamedTuple):
 def _server(process: int) -> _Server:
     """The server of this process, whose id is `process`: after a fork, each has its own."""
     here, there = multiprocessing.Pipe()
-    errors = tempfile.TemporaryFile("a+b")
+    errors = tempfile.TemporaryFile("a+b")  # noqa: SIM115 (open as long as the server is)
     with there:
         server = subprocess.Popen(
             [sys.executable, "-m", __name__, str(there.fileno())],

@@ -18,10 +18,9 @@ class Replay:
     def __init__(self):
         self._known: dict[tuple, Callable[[tuple], Any] | None] = {}
 
-    def __call__(self, func, args: tuple, kwargs: dict):
-        try:
-            key = (func, _key(args), _key(tuple(kwargs.items())))
-        except _HasStorageError:
+    def __call__(self, key: tuple | None, func, args: tuple, kwargs: dict):
+        """Results of the operation, whose key is that of `key_of`."""
+        if key is None:
             return func(*args, **kwargs)
         if key not in self._known:
             before = _key(args), _storages(args)
@@ -35,6 +34,14 @@ class Replay:
             return out
         known = self._known[key]
         return func(*args, **kwargs) if known is None else known(args)
+
+
+def key_of(func, args: tuple, kwargs: dict) -> tuple | None:
+    """What the sizes of an operation's results follow from; None where a tensor has storage."""
+    try:
+        return func, _key(args), _key(tuple(kwargs.items()))
+    except _HasStorageError:
+        return None
 
 
 class _HasStorageError(Exception):

@@ -136,4 +136,3 @@ def _warm_up(architecture: Architecture, run: Run) -> None:
 def status(name: str) -> int:
     """A line of the process's status, in bytes."""
     return int(re.search(rf"{name}:\s+(\d+) kB", STATUS.read_text())[1]) * 1024
-

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
 from modelbudget.measure.count import component_of
-from modelbudget.measure.replay import Replay
+from modelbudget.measure.replay import Replay, key_of
 
 OUTSIDE = "loss"
 """The component of what runs outside the model: the loss."""
@@ -53,6 +53,7 @@ class Trace(TorchDispatchMode):
         self.flops: dict[str, Counter[str]] = {}
         self.uncounted: Counter[str] = Counter()
         self._run = Replay()
+        self._counted: dict[tuple, int] = {}
         self._watched: dict[int, weakref.ref] = {}
         self._saved: list[weakref.ref[_Saved]] = []
         self._component = [OUTSIDE]
@@ -96,7 +97,9 @@ class Trace(TorchDispatchMode):
         component = self._running()
         if func.is_view and func is not aten.lift_fresh.default:  # which is how a number comes in
             return func(*args, **(kwargs or {}))
-        out = self._run(func, args, kwargs or {})
+        kwargs = kwargs or {}
+        key = key_of(func, args, kwargs)
+        out = self._run(key, func, args, kwargs)
         for tensor in out if isinstance(out, tuple | list) else (out,):
             if isinstance(tensor, torch.Tensor):
                 self._watch(tensor)
@@ -104,7 +107,12 @@ class Trace(TorchDispatchMode):
         if formula is None:
             self.uncounted[str(func._overloadpacket)] += 1
         else:
-            self._flops[component] += formula(*args, **(kwargs or {}), out_val=out)
+            n_flops = self._counted.get(key)
+            if n_flops is None:
+                n_flops = formula(*args, **kwargs, out_val=out)
+                if key is not None:
+                    self._counted[key] = n_flops
+            self._flops[component] += n_flops
         return out
 
     def _running(self) -> str:

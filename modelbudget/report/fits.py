@@ -8,6 +8,7 @@ from modelbudget.fit import ENDLESS
 from modelbudget.report import tables
 from modelbudget.report.results import SweepResult
 
+MOST_MISSING = 20
 NO_BREAK = "\N{NO-BREAK SPACE}"
 PURPOSES = {
     "training": "at the worst moment of a training step",
@@ -39,7 +40,28 @@ def fits_section(sweep: SweepResult) -> dict | None:
         ],
         "checked": f"{count(looked_at - wrong)} of {count(looked_at)} that were looked at",
         "agrees": not wrong,
+        "missing": _missing(fit),
     }
+
+
+def _missing(fit: pl.DataFrame) -> Markup | None:
+    """Cells without a formula or a measurement: by model and reason, which devices and fields."""
+    cells = fit.filter(pl.col("failure").is_not_null())
+    if cells.is_empty():
+        return None
+    rows = cells.group_by("point", "label", "purpose", "failure", maintain_order=True).agg(
+        pl.col("field").unique(maintain_order=True).str.join(", "), pl.len()
+    )
+    return tables.table(
+        [
+            {"model": row["label"], "for": row["purpose"], "largest": row["field"]}
+            | {"cells": row["len"], "reason": row["failure"]}
+            for row in rows.head(MOST_MISSING).iter_rows(named=True)
+        ],
+        "What was not solved or not measured"
+        + (f", the first {MOST_MISSING} of {count(rows.height)}" * (rows.height > MOST_MISSING)),
+        numbers=("cells",),
+    )
 
 
 def _table(cells: pl.DataFrame, purpose: str, field: str) -> Markup:
@@ -67,7 +89,7 @@ def _cell(cell: dict) -> Markup:
     memory the least would take.
     """
     if cell["value"] is None:
-        return Markup("<small>no formula</small>")
+        return Markup("<small>{}</small>").format(cell["failure"])
     if not cell["value"]:
         text = Markup("– <small>{} ×</small>").format(_times(cell))
     elif cell["value"] == ENDLESS - 1:

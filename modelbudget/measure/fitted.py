@@ -1,0 +1,52 @@
+"""Measuring the solutions of a sweep's `fit`: the models that just fit and those just too large."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from modelbudget.fit import Cell, Model, depth, totals
+from modelbudget.measure.kept import measure_new
+from modelbudget.sweep import FITS, Measure
+
+MOST_LAYERS = 128
+"""A deeper model is not traced: that takes a second for each hundred layers."""
+
+
+class Solutions(NamedTuple):
+    """By purpose and model: bytes measured, or why there are none."""
+
+    n_bytes: dict[tuple[str, Model], int]
+    missing: dict[tuple[str, Model], str]
+
+
+def measure_solutions(
+    cells: Iterable[Cell], settings: Measure, n_workers: int, folder: Path
+) -> Solutions:
+    """Trace the model at each solution, and the next larger one, on meta."""
+    n_bytes, missing = {}, {}
+    cells = list(cells)
+    for purpose, needs in FITS.items():
+        # Dictionary: what is too large for one device and fits the next is measured once.
+        wanted = dict.fromkeys(
+            model
+            for cell in cells
+            if cell.purpose == purpose
+            for model in (cell.held, cell.beyond)
+            if model
+        )
+        models = [model for model in wanted if depth(model) <= MOST_LAYERS]
+        too_deep = f"not traced (more than {MOST_LAYERS} layers)"
+        missing |= {(purpose, model): too_deep for model in wanted if depth(model) > MOST_LAYERS}
+        if not models:
+            continue
+        where = settings.model_copy(update={"quantities": sorted(needs), "device": "meta"})
+        found = measure_new(models, where, n_workers, folder)
+        reasons = {(row["architecture"], row["run"]): row["failure"] for row in found.failures}
+        of_digests = totals(found.table, purpose)
+        for model in models:
+            digests = tuple(record.digest() for record in model)
+            if digests in reasons:  # whatever else of it was measured is not all that it needs
+                missing[purpose, model] = f"not traced ({reasons[digests]})"
+            else:
+                n_bytes[purpose, model] = of_digests[digests]
+    return Solutions(n_bytes, missing)
