@@ -1,12 +1,20 @@
 """What the system tells of a model on a real CPU, in a process of its own."""
 
+import os
+import signal
+import sys
+import time
+
+import psutil
 import pytest
 import torch
 
 from modelbudget.measure import resident as module
 from modelbudget.measure.build import build
+from modelbudget.measure.fresh import fresh
 from modelbudget.measure.pool import measure_all
 from modelbudget.measure.table import failures
+from modelbudget.measure.workers import Failure, spread
 from modelbudget.sweep import Measure
 
 TELLING = ["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
@@ -67,7 +75,7 @@ def test_without_room_auto_leaves_it_out_and_a_device_by_name_fails(models):
 
 
 def test_a_process_that_dies_while_it_is_asked_costs_that_model(models, monkeypatch):
-    monkeypatch.setattr(module.sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     (failed,) = measure_all(models(SMALL), Measure(quantities=["resident_bytes"]), 1)
     assert failed.missing == {
         "resident_bytes": "RuntimeError: its process ended with exit status 1"
@@ -81,3 +89,33 @@ def test_the_status_is_read_in_bytes():
     assert module.status("RssAnon") - before < 2**22
     tensor.fill_(1)
     assert module.status("RssAnon") - before == pytest.approx(2**26, rel=0.02)
+
+
+def test_each_call_has_a_fresh_process_and_one_import_of_torch():
+    """Forks of one server: what one call leaves in memory, no other finds."""
+    pids = [fresh(eval, "__import__('os').getpid()") for _ in range(2)]
+    parents = [fresh(eval, "__import__('os').getppid()") for _ in range(2)]
+    assert len({os.getpid(), *pids, *parents}) == 4
+    assert parents[0] == parents[1]
+    fresh(exec, "import torch; torch.left = 1")
+    assert fresh(eval, "hasattr(__import__('torch'), 'left')") is False
+
+
+def test_a_call_that_fails_or_crashes_leaves_the_others():
+    assert fresh(eval, "1 / 0") == Failure("ZeroDivisionError: division by zero")
+    crashed = fresh(exec, "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    assert crashed == Failure("crashed with signal 11 (Segmentation fault)")
+    server = fresh(eval, "__import__('os').getppid()")
+    os.kill(server, signal.SIGKILL)
+    assert fresh(eval, "2 + 2") == Failure("killed by signal 9, probably out of memory")
+    assert fresh(eval, "2 + 2") == 4
+
+
+def test_the_server_ends_with_the_process_that_started_it():
+    server_of_worker = "__import__('modelbudget.measure.fresh', fromlist=['fresh']).fresh(eval, q)"
+    question = {"q": "__import__('os').getppid()"}
+    ((_, server),) = spread(lambda text: eval(text, question), [server_of_worker], 1, 60)
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(server) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(server)

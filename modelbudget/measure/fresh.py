@@ -35,11 +35,15 @@ def fresh(work: Callable[[Any], Any], item: Any) -> Any:
         server.connection.send((work, item))
         outcome = server.connection.recv()
     except (EOFError, OSError):
-        _server.cache_clear()
         outcome = Failure(death(server.process.wait()))
     if isinstance(outcome, Failure):
         server.errors.seek(0)
         log.warning("fresh process: %s", server.errors.read().decode(errors="replace"))
+        server.errors.truncate(0)
+    if server.process.poll() is not None:  # the next call starts another
+        _server.cache_clear()
+        server.connection.close()
+        server.errors.close()
     return outcome
 
 
