@@ -22,18 +22,21 @@ class Replay:
         """Results of the operation, whose key is that of `key_of`."""
         if key is None:
             return func(*args, **kwargs)
+        inputs = (*args, *kwargs.values())
         if key not in self._known:
-            before = _key(args), _storages(args)
+            before = _key(inputs), _storages(inputs)
             out = func(*args, **kwargs)
             if not func._schema.is_mutable:
-                self._known[key] = _maker(args, out)
-            elif out is args[0] and before == (_key(args), _storages(args)):
-                self._known[key] = itemgetter(0)  # in place: it changed values, which meta has not
+                self._known[key] = _maker(inputs, out)
+            elif before == (_key(inputs), _storages(inputs)):
+                # It changed values, of which meta has none.
+                place = next((i for i, value in enumerate(inputs) if value is out), None)
+                self._known[key] = None if place is None else itemgetter(place)
             else:
                 self._known[key] = None
             return out
         known = self._known[key]
-        return func(*args, **kwargs) if known is None else known(args)
+        return func(*args, **kwargs) if known is None else known(inputs)
 
 
 def key_of(func, args: tuple, kwargs: dict) -> tuple | None:
@@ -59,14 +62,14 @@ def _key(value):
     return type(value), value
 
 
-def _maker(args: tuple, out) -> Callable[[tuple], Any] | None:
+def _maker(inputs: tuple, out) -> Callable[[tuple], Any] | None:
     """Makes the same results again; None where one shares a storage, or is not a plain tensor."""
     results = out if isinstance(out, tuple | list) else (out,)
     tensors = [result for result in results if result is not None]
     if not all(isinstance(tensor, torch.Tensor) and tensor.is_meta for tensor in tensors):
         return None
     storages = _storages(tensors)
-    if len({*storages, *_storages(args)}) < len(storages) + len(set(_storages(args))):
+    if len({*storages, *_storages(inputs)}) < len(storages) + len(set(_storages(inputs))):
         return None
     makers = [_maker_of_one(result) for result in results]
     if None in makers:
