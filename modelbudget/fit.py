@@ -7,7 +7,7 @@ import polars as pl
 
 from modelbudget.accelerators import Accelerator
 from modelbudget.architecture import Architecture
-from modelbudget.expand import Expanded, Point
+from modelbudget.points import Row
 from modelbudget.run import Run, mistakes_together, tokens
 from modelbudget.sweep import FITS
 
@@ -41,7 +41,7 @@ class Solution(NamedTuple):
 class Cell(NamedTuple):
     """One question: a point of a sweep, on one device, and the field that is solved for."""
 
-    point: Point
+    point: Row
     purpose: str
     device: Accelerator
     field: str
@@ -122,18 +122,20 @@ def solve(model: Model, field: str, purpose: str, room: int) -> Solution | None:
     return Solution(low, None if stopped else high, stopped)
 
 
-def cells(expanded: Expanded, devices: list[Accelerator]) -> Iterator[Cell]:
-    """Every question that a sweep's `fit` asks, solved. Points that differ in batch and length
-    alone ask once, as the one with most tokens.
+def cells(
+    points: Iterable[Row], quantities: list[str], fields: list[str], devices: list[Accelerator]
+) -> Iterator[Cell]:
+    """Every question that a sweep's `fit` asks, solved: for each of its points, purposes (as far as
+    it measures their quantities), fields and devices. Points that differ in batch and length alone
+    ask once, as the one with most tokens.
     """
-    distinct: dict[Model, Point] = {}
-    for point in sorted(expanded.points, key=lambda point: tokens(point.run)):
+    distinct: dict[Model, Row] = {}
+    for point in sorted(points, key=lambda point: tokens(point.run)):
         distinct[at((point.architecture, point.run), "length", 1)] = point
-    measured = set(expanded.sweep.measure.quantities)
-    asked = [purpose for purpose, needs in FITS.items() if needs <= measured]
+    asked = [purpose for purpose, needs in FITS.items() if needs <= set(quantities)]
     for point in sorted(distinct.values(), key=lambda point: point.point):
         for purpose in asked:
-            for field in expanded.sweep.fit:
+            for field in fields:
                 for device in devices:
                     model = point.architecture, point.run
                     solution = solve(model, field, purpose, device.bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -38,10 +38,26 @@ def points_table(expanded: Expanded) -> pl.DataFrame:
     return pl.from_dicts(rows, infer_schema_length=None)
 
 
-def models(points: pl.DataFrame) -> list[tuple[Architecture, Run]]:
-    """The architecture and the run of each row, as they were checked when the table was made."""
+class Row(NamedTuple):
+    """One point, as it was checked when the table was made."""
+
+    point: str
+    label: str
+    architecture: Architecture
+    run: Run
+
+    @property
+    def model(self) -> tuple[Architecture, Run]:
+        return self.architecture, self.run
+
+
+def rows(points: pl.DataFrame) -> list[Row]:
+    """All rows of the table."""
     kinds = families()
-    return [(_record(kinds[row["family"]], row), _record(Run, row)) for row in points.to_dicts()]
+    return [
+        Row(row["point"], row["label"], _record(kinds[row["family"]], row), _record(Run, row))
+        for row in points.to_dicts()
+    ]
 
 
 def _record(kind: type[Record], row: dict[str, Any]):

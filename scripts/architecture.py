@@ -14,13 +14,13 @@ from modelbudget.files import replacing
 from modelbudget.measure.inspect import inspect
 from modelbudget.measure.tree import tree
 from modelbudget.paths import MODELS
-from modelbudget.points import models
+from modelbudget.points import rows
 from modelbudget.report.chosen import chosen
 from modelbudget.sweep import Measure
 
 catalogue = Catalogue(MODELS)
 points = {Path(path).parent.name: pl.read_parquet(path) for path in snakemake.input.points}
-architectures = {name: [a for a, _ in models(table)] for name, table in points.items()}
+architectures = {name: [row.architecture for row in rows(table)] for name, table in points.items()}
 seconds = {
     architecture.digest(): snakemake.params.timeouts[sweep]
     for sweep, of_sweep in architectures.items()

@@ -1,21 +1,25 @@
 import logging
 from pathlib import Path
 
+import polars as pl
+
 from modelbudget.accelerators import accelerators
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import expand
-from modelbudget.files import replacing
+from modelbudget.files import read_json, replacing
 from modelbudget.fit import cells, fit_table
 from modelbudget.jobs import start_log
 from modelbudget.measure.fitted import measure_solutions
+from modelbudget.paths import MEASUREMENTS
+from modelbudget.points import rows
 from modelbudget.spreadsheet import csv
-from modelbudget.workflow import MEASUREMENTS, MODELS
+from modelbudget.sweep import Measure
 
 start_log(snakemake)
-expanded = expand(Path(snakemake.input.sweep), Catalogue(MODELS))
-solved = list(cells(expanded, accelerators(Path(snakemake.input.accelerators))))
-settings = expanded.sweep.measure
-table = fit_table(solved, *measure_solutions(solved, settings, snakemake.threads, MEASUREMENTS))
+points = rows(pl.read_parquet(snakemake.input.points))
+summary = read_json(snakemake.input.summary)
+measure = Measure.model_validate(summary["measure"])
+devices = accelerators(Path(snakemake.input.accelerators))
+solved = list(cells(points, measure.quantities, summary["fit"], devices))
+table = fit_table(solved, *measure_solutions(solved, measure, snakemake.threads, MEASUREMENTS))
 with replacing(snakemake.output.parquet) as path:
     table.write_parquet(path)
 with replacing(snakemake.output.csv) as path:

@@ -7,14 +7,14 @@ from modelbudget.files import read_json, replacing
 from modelbudget.jobs import start_log
 from modelbudget.measure.kept import measure_new
 from modelbudget.paths import MEASUREMENTS, failed_at
-from modelbudget.points import models
+from modelbudget.points import rows
 from modelbudget.sweep import Measure
 
 start_log(snakemake)
 points = pl.read_parquet(snakemake.input.points)
 measure = Measure.model_validate(read_json(snakemake.input.summary)["measure"])
 shard = points[snakemake.params.shard - 1 :: snakemake.params.shards]
-found = measure_new(models(shard), measure, snakemake.threads, MEASUREMENTS)
+found = measure_new([row.model for row in rows(shard)], measure, snakemake.threads, MEASUREMENTS)
 with replacing(snakemake.output.measured) as path:
     found.table.write_parquet(path)
 with replacing(snakemake.output.failures) as path:

@@ -7,7 +7,7 @@ from modelbudget.files import replacing
 from modelbudget.huggingface.table import witness_table
 from modelbudget.jobs import start_log
 from modelbudget.paths import WITNESSES, failed_at
-from modelbudget.points import models
+from modelbudget.points import rows
 from modelbudget.sources import code_of, versions
 
 start_log(snakemake)
@@ -15,8 +15,8 @@ points = pl.read_parquet(snakemake.input.points).drop_nulls("transformers")
 depends_on = (code_of("modelbudget.huggingface.witness"), versions("torch", "transformers"))
 # Dictionary: a model that stands at two points is counted once.
 wanted = {
-    store.key(architecture.digest(), kind, *depends_on): (architecture, kind)
-    for (architecture, _), kind in zip(models(points), points["transformers"], strict=True)
+    store.key(row.architecture.digest(), kind, *depends_on): (row.architecture, kind)
+    for row, kind in zip(rows(points), points["transformers"], strict=True)
 }
 known = store.known(WITNESSES, list(wanted))
 missing = {key: pair for key, pair in wanted.items() if key not in known}

@@ -28,6 +28,11 @@ GB = 10**9
 FLASH = {"dtype": "bfloat16", "attention": "flash"}
 
 
+def asked(expanded) -> tuple:
+    """What `cells` takes of a sweep."""
+    return expanded.points, expanded.sweep.measure.quantities, expanded.sweep.fit
+
+
 def measured(model, purpose: str) -> int:
     """Bytes that the torch model itself needs, traced without storage."""
     a, run = model
@@ -108,7 +113,7 @@ def test_a_sweep_asks_each_model_once(sweep):
         "measure: {quantities: [parameter_bytes, cache_bytes]}\n"
     )
     device = Accelerator(name="a device", bytes=24 * GB, source="a test")
-    found = list(cells(expanded, [device]))
+    found = list(cells(*asked(expanded), [device]))
     assert [cell.point.label for cell in found] == [
         "length = 1024, n_kv_head = 8",
         "length = 1024, n_kv_head = 1",
@@ -292,7 +297,7 @@ def test_a_trace_that_fails_loses_its_own_cells_alone(sweep, tmp_path, monkeypat
     """The smallest device's largest batch raises an error, and the next device's crashes."""
     expanded = sweep(FITTED.replace(", cache_bytes", ""))
     devices = [Accelerator(name=str(n), bytes=n * GB, source="a test") for n in (1, 2, 3)]
-    solved = list(cells(expanded, devices))
+    solved = list(cells(*asked(expanded), devices))
     raising, crashing, _ = (cell.held[1].batch * cell.held[1].length for cell in solved)
     cross_entropy = torch.nn.functional.cross_entropy
 

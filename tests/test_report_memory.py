@@ -29,7 +29,9 @@ def results(catalogue) -> Results:
     for name in NAMES:
         one = result(SWEEPS / f"{name}.yaml", catalogue)
         drawn = charts_of_all(one.summary["axes"], one.comparison, DEVICES)
-        solved = list(cells(expand(SWEEPS / f"{name}.yaml", catalogue), DEVICES))
+        asked = expand(SWEEPS / f"{name}.yaml", catalogue)
+        quantities = asked.sweep.measure.quantities
+        solved = list(cells(asked.points, quantities, asked.sweep.fit, DEVICES))
         seen = {(c.purpose, c.held): 1 for c in solved[:1]} | {
             (c.purpose, c.beyond): 10**15 for c in solved[:1]
         }
