@@ -5,6 +5,7 @@ model. What a fork server forks has the same memory without that. (The fork serv
 multiprocessing imports the main module too, which in a job is its script.)
 """
 
+import atexit
 import logging
 import multiprocessing
 import os
@@ -42,8 +43,7 @@ def fresh(work: Callable[[Any], Any], item: Any) -> Any:
         server.errors.truncate(0)
     if server.process.poll() is not None:  # the next call starts another
         _server.cache_clear()
-        server.connection.close()
-        server.errors.close()
+        server.end()
     return outcome
 
 
@@ -52,6 +52,11 @@ class _Server(NamedTuple):
     connection: Connection
     errors: BinaryIO
     """What it and its forks write to standard error."""
+
+    def end(self) -> None:
+        self.connection.close()
+        self.process.wait()
+        self.errors.close()
 
 
 @cache
@@ -66,7 +71,9 @@ def _server(process: int) -> _Server:
             env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
             stderr=errors,
         )
-    return _Server(server, here, errors)
+    found = _Server(server, here, errors)
+    atexit.register(found.end)
+    return found
 
 
 def _serve(connection: Connection) -> None:
