@@ -18,13 +18,14 @@ from modelbudget.charts.predicted import predicted_charts
 from modelbudget.charts.zoo import zoo_charts
 from modelbudget.compare import compare
 from modelbudget.expand import expand, read
-from modelbudget.points import points_table, summary
+from modelbudget.points import points_table
 from modelbudget.predict import predict
 from modelbudget.predictions import frames, groups_of, predicted
 from modelbudget.predictions import summary as summary_of
 from modelbudget.report.page import render
 from modelbudget.report.results import PredictedResult, Results, SweepResult
 from modelbudget.report.verdict import failure_lines, line, verdicts
+from modelbudget.summary import summary
 from modelbudget.workflow import SWEEPS, is_zoo, swept_fields
 from modelbudget.zoo import zoo
 
