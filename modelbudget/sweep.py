@@ -213,6 +213,9 @@ class Sweep(_Strict):
         None, description="label of the point that the report opens with; else it is the largest"
     )
     order: int = Field(100, description="the report shows sweeps by rising order, then by name")
+    default: bool = Field(
+        True, description="false: the sweep runs only when it is named (--config sweeps=NAME)"
+    )
 
     @property
     def predicts_alone(self) -> bool:

@@ -16,7 +16,7 @@ from modelbudget.accelerators import accelerators
 from modelbudget.catalogue import Catalogue
 from modelbudget.errors import InputError, did_you_mean
 from modelbudget.expand import Asked, Expanded, expanded, predicted_peak, read
-from modelbudget.files import yaml_files
+from modelbudget.files import load_yaml, yaml_files
 from modelbudget.huggingface import bounded
 from modelbudget.measure.limits import limits
 from modelbudget.named_models import check_models
@@ -154,9 +154,9 @@ def check_config(config: dict[str, Any]) -> None:
 
 
 def chosen_sweeps(wanted: Any, here: bool = True) -> list:
-    """The sweeps that were asked for, or all (None), checked: each `Expanded`, or `Predicted` where
-    nothing is to be measured. Where models will be measured on this machine, also against its
-    devices.
+    """The sweeps that were asked for, or all but those that run on request (None), checked: each
+    `Expanded`, or `Predicted` where nothing is to be measured. Where models will be measured on
+    this machine, also against its devices.
 
     Raises InputError with the mistakes of all files together.
     """
@@ -174,9 +174,12 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
     for path in [files[name] for name in files if name in names]:
         try:
             asked = read(path, catalogue)
-            sweeps.append(_predicted(asked) if asked.sweep.predicts_alone else expanded(asked))
+            if asked.sweep.default or wanted is not None:
+                sweeps.append(_predicted(asked) if asked.sweep.predicts_alone else expanded(asked))
         except InputError as error:
             mistakes += error.mistakes
+    if not sweeps and not mistakes:
+        mistakes.append(f"{SWEEPS}: every sweep says default: false; name one: --config sweeps=…")
     try:
         accelerators(ACCELERATORS)
     except InputError as error:
@@ -208,6 +211,12 @@ def _as_snakemake_reads(name: str) -> Any:
     from snakemake.cli import parse_config  # a second, where it is not yet imported
 
     return parse_config([f"sweeps={name}"])["sweeps"]
+
+
+def on_request() -> list[tuple[str, str]]:
+    """Name and title of the sweeps that run only when they are named."""
+    found = {name: load_yaml(path) for name, path in sweep_files().items()}
+    return [(name, one["title"]) for name, one in found.items() if one.get("default") is False]
 
 
 def _predicted(asked: Asked):

@@ -42,6 +42,7 @@ results = Results(
     trees=json.loads(Path(snakemake.input.trees).read_text(encoding="utf-8")),
     swept=json.loads(Path(snakemake.input.swept).read_text(encoding="utf-8")),
     provenance=json.loads(Path(snakemake.input.provenance).read_text(encoding="utf-8")),
+    on_request=snakemake.params.on_request,
     predicted=[
         PredictedResult(json.loads(Path(summary).read_text(encoding="utf-8")), load(Path(charts)))
         for summary, charts in zip(

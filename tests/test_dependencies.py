@@ -120,6 +120,13 @@ def test_nothing_is_loaded_that_is_no_dependency(script):
     assert loaded <= sources.reached([path]) | families
 
 
+def test_one_function_writes_every_csv():
+    """The one in which no text is a formula of a spreadsheet."""
+    files = [*FILES, *(ROOT / "scripts").glob("*.py")]
+    writers = {f.name for f in files if f.suffix == ".py" and ".write_csv(" in f.read_text()}
+    assert writers == {"spreadsheet.py", "carry.py"}  # carry writes numbers into the page's data
+
+
 def test_the_key_of_a_measurement_depends_on_what_measures():
     reached = {path.relative_to(LIBRARY).as_posix() for path in
                sources.reached([LIBRARY / "measure" / "pool.py"])}  # fmt: skip

@@ -64,6 +64,26 @@ def test_a_device_is_asked_for_where_the_models_are_measured(tmp_path, monkeypat
     assert [one.name for one in workflow.chosen_sweeps(None, here=False)] == ["five"]
 
 
+def test_a_sweep_that_says_so_runs_only_when_it_is_named(tmp_path, monkeypatch):
+    (tmp_path / "configs" / "sweeps").mkdir(parents=True)
+    for name in ("models", "accelerators.yaml"):
+        (tmp_path / "configs" / name).symlink_to(ROOT / "configs" / name)
+    for name, more in (("usual", ""), ("large", "default: false\n")):
+        text = f"title: {name.title()}\nquestion: q\n{more}{SWEEP}"
+        (tmp_path / "configs" / "sweeps" / f"{name}.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert [one.name for one in workflow.chosen_sweeps(None)] == ["usual"]
+    assert [one.name for one in workflow.chosen_sweeps("large")] == ["large"]
+    assert workflow.on_request() == [("large", "Large")]
+    (tmp_path / "configs" / "sweeps" / "usual.yaml").unlink()
+    with pytest.raises(InputError, match="every sweep says default: false; name one"):
+        workflow.chosen_sweeps(None)
+    broken = "title: t\nquestion: q\ndefault: false\nbase: gpt-2\ngrid: {n_hed: [1]}\n"
+    (tmp_path / "configs" / "sweeps" / "large.yaml").write_text(broken)
+    with pytest.raises(InputError, match="n_hed: unknown field"):
+        workflow.chosen_sweeps(None)
+
+
 def test_on_slurm_every_rule_is_a_job_by_itself_or_part_of_one(make_project):
     """By itself with threads, memory and time of its own; a new rule must be put on one side."""
     project = make_project()

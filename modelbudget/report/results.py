@@ -46,8 +46,9 @@ class PredictedResult(NamedTuple):
 class Results(NamedTuple):
     """All that a page can show; what is None was not made and is left out.
 
-    `printed` has modules as torch prints them, `swept` module trees, by the digest of their
-    architecture. A model that could not be built is {"failure": the reason} in these and `trees`.
+    `on_request` has name and title of the sweeps that run only when they are named. `printed` has
+    modules as torch prints them, `swept` module trees, by the digest of their architecture. A model
+    that could not be built is {"failure": the reason} in these and `trees`.
     """
 
     sweeps: list[SweepResult]
@@ -58,6 +59,7 @@ class Results(NamedTuple):
     printed: dict[str, str | dict] | None = None
     swept: dict[str, dict] | None = None
     predicted: list[PredictedResult] | None = None
+    on_request: list[tuple[str, str]] | None = None
 
 
 def ordered(sweeps: list) -> list:

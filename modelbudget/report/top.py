@@ -85,8 +85,15 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
         if found
         else None,
         "disagreements": _disagreements(wrong[:MOST_DISAGREEMENTS]) if wrong else None,
+        "on_request": _not_shown(results),
         "more": count(len(wrong) - MOST_DISAGREEMENTS) if wrong[MOST_DISAGREEMENTS:] else None,
     }
+
+
+def _not_shown(results: Results) -> list[tuple[str, str]]:
+    """Name and title of the sweeps that run on request, and did not run."""
+    shown = {sweep.name for sweep in (*results.sweeps, *(results.predicted or ()))}
+    return [(name, title) for name, title in results.on_request or () if name not in shown]
 
 
 def _zoo(sweep: SweepResult) -> dict:

@@ -59,33 +59,38 @@ for _ in $(seq 30); do
 done
 sinfo
 
-# The same files in two folders, so that neither run finds what the other has measured. The models
-# are small enough for the CPU in both: how much memory there is decides where one is measured.
+# The same files in two folders, so that neither run finds what the other has measured. The job has
+# memory for the largest model that the sweeps put on a CPU (memory_gb is at most memory_share of it).
 for folder in here cluster; do
     git ls-files -z | xargs -0 cp --parents -t "$work/$folder"
 done
-chosen=(sweeps=counting-ladder,hybrid shard=40)
+chosen=(sweeps=counting-ladder,hybrid,zoo shard=40)
 (cd "$work/here" && snakemake --cores "$cores" --config "${chosen[@]}")
 on_slurm() {
     (cd "$work/cluster" && snakemake --profile workflow/profiles/slurm \
-        --set-threads measure="$cores" measure_shard="$cores" \
-        --set-resources measure:mem_mb=3000 measure_shard:mem_mb=3000 \
+        --set-threads measure="$cores" measure_shard="$cores" witness="$cores" \
+        --set-resources measure:mem_mb=12000 measure_shard:mem_mb=12000 \
         --slurm-no-account --slurm-status-command squeue \
         --slurm-init-seconds-before-status-checks 2 --seconds-between-status-checks 2 "$@")
 }
 on_slurm --config "${chosen[@]}"
 
-# Slurm ran it: every job ended well, and there are five. What measures asks for what it measures
-# with, of both sweeps the rest is one job, and the report another; these ask for what one rule takes.
+# Slurm ran it: every job ended well, and there are thirteen. What measures asks for what it measures
+# with: one sweep in one job, two in shards of 40 points, and one that counts other people's classes.
+# The points of all sweeps are one job, what follows the measuring of all sweeps is another, and the
+# report a third; these ask for what one rule takes.
 asked="%T %C processors %m %k"
 ended=$(squeue --states all --noheader --format "$asked" | sort)
 echo "$ended"
-[ "$(wc -l <<< "$ended")" = 5 ]
+[ "$(wc -l <<< "$ended")" = 13 ]
 for job in \
-    "$cores processors 3000M .*measure_wildcards_counting-ladder" \
-    "$cores processors 3000M .*measure_shard_wildcards_hybrid_1_2" \
-    "$cores processors 3000M .*measure_shard_wildcards_hybrid_2_2" \
-    "1 processors 4000M .*charts_compare_gather_pictures_points" \
+    "$cores processors 12000M .*measure_wildcards_counting-ladder" \
+    "$cores processors 12000M .*measure_shard_wildcards_hybrid_1_2" \
+    "$cores processors 12000M .*measure_shard_wildcards_hybrid_2_2" \
+    "$cores processors 12000M .*measure_shard_wildcards_zoo_6_6" \
+    "$cores processors 16000M .*witness_wildcards_zoo" \
+    "1 processors 4000M .*points" \
+    "1 processors 4000M .*charts_compare_gather_pictures_predict" \
     "1 processors 4000M .*architecture_frame_gpt2_headline_provenance"; do
     grep "^COMPLETED $job" <<< "$ended"
 done
@@ -94,7 +99,7 @@ done
 grep "what the Slurm job asked for" "$work/cluster/results/counting-ladder/logs/measure.log"
 
 # Times live in provenance.json and in logs; measurements are filed by the job that made them.
-diff -r -x provenance.json -x logs -x measurements "$work"/{here,cluster}/results
+diff -r -x 'provenance.json*' -x logs -x measurements "$work"/{here,cluster}/results
 
 # A sweep that names CUDA asks Slurm for a GPU, and this node has none; what it predicts needs none.
 cat > "$work/cluster/configs/sweeps/gpu.yaml" << END

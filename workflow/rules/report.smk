@@ -34,6 +34,7 @@ rule report:
         "../../environment.yml"
     threads: 1
     params:
+        on_request=[list(one) for one in plan.on_request()],
         models=digest(plan.model_files()),
     message:
         "Write the report"
