@@ -203,7 +203,9 @@ def _names(wanted: Any, files: Iterable[str]) -> list[str]:
             raise InputError([f"--config sweeps={wanted}: empty; give {CONFIG['sweeps']}"])
         return names
     if isinstance(wanted, list):
-        return [name for one in wanted for name in _names(one, files)]
+        return [
+            n for one in wanted for n in ([one] if isinstance(one, str) else _names(one, files))
+        ]
     return [next((name for name in files if _as_snakemake_reads(name) == wanted), str(wanted))]
 
 

@@ -172,6 +172,7 @@ def test_predictions_alone_measure_nothing(project):
 
 
 def test_one_command_leaves_a_report_and_says_what_is_in_it(project):
+    project.write_sweep("alone.yaml", ALONE)
     run = project.snakemake()
     assert run.returncode == 0, run.stderr
     assert re.search(r"([\d,]+) of \1 comparisons agree\nresults/report.html\n", run.stdout)

@@ -25,8 +25,8 @@ from modelbudget.predictions import summary as summary_of
 from modelbudget.report.page import render
 from modelbudget.report.results import PredictedResult, Results, SweepResult
 from modelbudget.report.verdict import failure_lines, line, verdicts
-from modelbudget.summary import summary
-from modelbudget.workflow import SWEEPS, is_zoo, swept_fields
+from modelbudget.summary import summary, swept_fields
+from modelbudget.workflow import SWEEPS, is_zoo
 from modelbudget.zoo import zoo
 
 EVIL = "<script>alert('title')</script>"
@@ -479,6 +479,7 @@ WHEN_DRAWN = """addEventListener("DOMContentLoaded", () => {
 })"""
 
 
+@pytest.mark.slow  # a time, which another process of the machine can spoil
 @pytest.mark.parametrize("anchor", ["", "#hybrid-shares"])
 def test_charts_in_view_are_drawn_within_a_second(opened, anchor):
     """The best of three loads: others use the machine too."""
