@@ -50,6 +50,7 @@ wildcard_constraints:
     predicted=plan.one_of(PREDICTED),
 
 
+include: "workflow/rules/common.smk"
 include: "workflow/rules/points.smk"
 include: "workflow/rules/predict.smk"
 include: "workflow/rules/predictions.smk"
@@ -67,14 +68,6 @@ include: "workflow/rules/report.smk"
 
 
 RESULTS = plan.results(SWEEPS, PREDICTED)
-
-
-def state(rule, wildcards):
-    """What has become of a job's results since they were made."""
-    results, _ = rule.expand_output(wildcards)
-    for path in checksums.changed_results(results):
-        logger.warning(f"{path}: was changed after it was made, and is made again")
-    return checksums.state(results)
 
 
 # Parameters of every rule, so that its results are made again when its code, or they themselves,
