@@ -3,11 +3,15 @@
 import hashlib
 import itertools
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import polars as pl
 import pytest
 import vl_convert
+from conftest import ROOT
 
 from modelbudget.charts.budget import budget, spread
 from modelbudget.charts.choose import charts, charts_of_all
@@ -379,7 +383,13 @@ def test_a_picture_does_not_depend_on_the_fonts_of_the_machine(tmp_path):
         "mark": text,
         "encoding": {"text": {"field": "t"}},
     }
-    draw({"picture": spec}, tmp_path)
+    # In a process of its own: the fonts are those of its first picture.
+    code = (
+        "from pathlib import Path; from modelbudget.charts.files import draw; "
+        f"draw({{'picture': {spec!r}}}, Path({str(tmp_path)!r}))"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    assert "FONTCONFIG_FILE" not in os.environ
     svg, png = (tmp_path / f"picture.{kind}" for kind in ("svg", "png"))
     assert 'font-family="Liberation Sans"' in svg.read_text(encoding="utf-8")
     assert hashlib.sha256(png.read_bytes()).hexdigest()[:16] == "01ebd2c045bd4fe4"

@@ -8,6 +8,7 @@ import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import vl_convert
 
@@ -18,8 +19,10 @@ PIXELS_PER_POINT = 2
 FONT = "Liberation Sans"
 """The font of pictures, the same on every machine. The page uses that of its reader's system."""
 
-# Read when vl-convert draws its first picture (https://www.freedesktop.org/wiki/Software/fontconfig).
-os.environ["FONTCONFIG_FILE"] = str(Path(__file__).with_name("fonts.conf"))
+FONTS = {"FONTCONFIG_FILE": str(Path(__file__).with_name("fonts.conf"))}
+"""A variable of fontconfig, which vl-convert reads when it draws the first picture of a process.
+It is set only meanwhile: a browser that is started with it finds no font.
+"""
 
 
 def save(charts: dict[str, alt.TopLevelMixin], path: Path) -> None:
@@ -32,6 +35,7 @@ def load(path: Path) -> dict[str, dict]:
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
+@patch.dict(os.environ, FONTS)
 def draw(specs: dict[str, dict], folder: Path) -> None:
     """Write each spec under its name with the endings .vl.json, .svg and .png."""
     for name, spec in specs.items():
