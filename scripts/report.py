@@ -59,5 +59,5 @@ with replacing(snakemake.output.html) as path:
 found = verdicts(results)
 logging.info("verdict: %s", line(found))
 with replacing(snakemake.output.verdict) as path:
-    told = {"line": line(found), "failures": failure_lines(results)}
-    path.write_text(json.dumps(told | {"sections": [v._asdict() for v in found]}))
+    found_lines = {"line": line(found), "failures": failure_lines(results)}
+    path.write_text(json.dumps(found_lines | {"sections": [v._asdict() for v in found]}))

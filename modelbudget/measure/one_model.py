@@ -168,7 +168,7 @@ def _of_process(
     room: Room,
     missing: dict[str, str],
 ) -> Values:
-    """What the system tells of a model of `n_bytes` on a CPU. What there is no room for is
+    """What the system reports of a model of `n_bytes` on a CPU. What there is no room for is
     `missing`: a failure where the device was asked for by name.
     """
     asked, values = OF_PROCESS & set(measure.quantities), {}
