@@ -69,7 +69,7 @@ bench: $(VENV)/.installed .bench-venv/.installed
 
 # The sweep schema that editors complete with, from the code.
 schema: $(VENV)/.installed
-	$(BIN)/python -m modelbudget.schema
+	$(BIN)/python -m modelbudget.sweep.json_schema
 
 # The README's picture, from the real report.
 picture: report

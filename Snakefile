@@ -13,13 +13,12 @@ import threading
 from functools import partial
 from pathlib import Path
 
-from modelbudget import checksums
-from modelbudget import workflow as plan
-from modelbudget.errors import InputError
-from modelbudget.interrupt import end_jobs_when_interrupted
-from modelbudget.sources import code, digest
-from modelbudget.summary import content
-from modelbudget.terminal.handler import attach
+from modelbudget.common.errors import InputError
+from modelbudget.common.fingerprint import code, digest
+from modelbudget.plan import checksums, plan
+from modelbudget.plan.interrupt import end_jobs_when_interrupted
+from modelbudget.plan.terminal.handler import attach
+from modelbudget.sweep.summary import content
 
 if workflow.is_main_process:
     terminal = attach(workflow)

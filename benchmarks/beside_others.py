@@ -25,14 +25,14 @@ from fvcore.nn import parameter_count
 from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker, _MemRefType
 
-from modelbudget.catalogue import Base, Catalogue
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.terms import total
+from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import config_of
 from modelbudget.measure.build import build
 from modelbudget.measure.count import count
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.terms import total
+from modelbudget.sweep.expand import named_architecture
 
 MODELS = Path(__file__).parent.parent / "configs" / "models"
 NAMES = ("gpt-2-124m", "llama-3-8b", "mixtral-8x7b", "palm-540b")

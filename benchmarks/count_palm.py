@@ -12,12 +12,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import named_architecture
+from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.decoder import Decoder
 from modelbudget.measure.build import build
 from modelbudget.measure.count import count
 from modelbudget.modules.initialise import uninitialised
+from modelbudget.sweep.expand import named_architecture
 
 ROUNDS = 30
 MODELS = Path(__file__).parent.parent / "configs" / "models"

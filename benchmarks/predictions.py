@@ -23,15 +23,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from modelbudget.along import Along
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import named_architecture, read
+from modelbudget.architecture.readings import polynomials
+from modelbudget.architecture.readings.polynomials import Scheme
+from modelbudget.architecture.terms import total
+from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.decoder import Decoder
-from modelbudget.grid import ROWS as SLICE
-from modelbudget.predictions import frames, groups_of, predicted
-from modelbudget.readings import polynomials
-from modelbudget.readings.polynomials import Scheme
-from modelbudget.terms import total
+from modelbudget.predict.axis_summary import Along
+from modelbudget.predict.grid import ROWS as SLICE
+from modelbudget.predict.streamed import frames, groups_of, predicted
+from modelbudget.sweep.expand import named_architecture, read
 
 ROWS = 10_000_000
 CALLS = 200_000

@@ -1,7 +1,7 @@
 """Record what torch's allocator says on a CUDA device: `python benchmarks/record_cuda.py`.
 
 Writes tests/golden/cuda-DEVICE-torch-VERSION.json, which tests/test_cuda.py holds against the
-arithmetic of modelbudget/measure/caching_allocator.py and against traces on meta. Needs a GPU, some
+arithmetic of modelbudget/memory/caching_allocator.py and against traces on meta. Needs a GPU, some
 8 GB of it free, and the repository's folder as the working directory.
 """
 
@@ -14,14 +14,14 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.run_config import Run
+from modelbudget.catalogue.models import Catalogue
 from modelbudget.measure.build import build
 from modelbudget.measure.cuda import change, refuse_without_cuda, statistics
+from modelbudget.measure.device import room
 from modelbudget.measure.one_model import measure_one
-from modelbudget.measure.place import room
-from modelbudget.run import Run
-from modelbudget.sweep import OF_ALLOCATOR, Measure
+from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.sweep_file import OF_ALLOCATOR, Measure
 
 GOLDEN = Path("tests/golden")
 MODELS = ("gpt-2-124m", "gpt-2-355m")

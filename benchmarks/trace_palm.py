@@ -14,13 +14,13 @@ import torch
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.run_config import Run
+from modelbudget.catalogue.models import Catalogue
 from modelbudget.measure.build import build
 from modelbudget.measure.kernels import kernels
 from modelbudget.measure.train import train
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.run import Run
+from modelbudget.sweep.expand import named_architecture
 
 ROUNDS = 5
 MODELS = Path(__file__).parent.parent / "configs" / "models"

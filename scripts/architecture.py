@@ -1,22 +1,22 @@
 import json
 from pathlib import Path
 
-from modelbudget.jobs import give_way, start_log
+from modelbudget.plan.job_setup import give_way, start_log
 
 start_log(snakemake)
 give_way()
 
 import polars as pl
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import named_architecture
-from modelbudget.files import replacing
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.files import replacing
+from modelbudget.common.paths import MODELS
 from modelbudget.measure.inspect import inspect
 from modelbudget.measure.tree import tree
-from modelbudget.paths import MODELS
-from modelbudget.points import rows
-from modelbudget.report.chosen import chosen
-from modelbudget.sweep import Measure
+from modelbudget.report.sample import chosen
+from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.points_table import rows
+from modelbudget.sweep.sweep_file import Measure
 
 catalogue = Catalogue(MODELS)
 points = {Path(path).parent.name: pl.read_parquet(path) for path in snakemake.input.points}

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import polars as pl
 
-from modelbudget.accelerators import accelerators
-from modelbudget.charts.choose import charts_of_all
-from modelbudget.charts.files import save
-from modelbudget.charts.zoo import zoo_charts
-from modelbudget.files import replacing
-from modelbudget.jobs import start_log
+from modelbudget.catalogue.accelerators import accelerators
+from modelbudget.common.files import replacing
+from modelbudget.plan.job_setup import start_log
+from modelbudget.report.charts.files import save
+from modelbudget.report.charts.select import charts_of_all
+from modelbudget.report.charts.zoo import zoo_charts
 
 start_log(snakemake)
 summary = json.loads(Path(snakemake.input.summary).read_text(encoding="utf-8"))

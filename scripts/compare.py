@@ -2,10 +2,10 @@ import logging
 
 import polars as pl
 
-from modelbudget.compare import compare, is_compared, verdict
-from modelbudget.files import read_json, replacing
-from modelbudget.jobs import start_log
-from modelbudget.spreadsheet import csv
+from modelbudget.common.files import read_json, replacing
+from modelbudget.common.spreadsheet import csv
+from modelbudget.compare.comparison import compare, is_compared, verdict
+from modelbudget.plan.job_setup import start_log
 
 start_log(snakemake)
 comparison = compare(

@@ -3,15 +3,15 @@ from pathlib import Path
 
 import polars as pl
 
-from modelbudget.accelerators import accelerators
-from modelbudget.files import read_json, replacing
-from modelbudget.fit import cells, fit_table
-from modelbudget.jobs import start_log
+from modelbudget.catalogue.accelerators import accelerators
+from modelbudget.common.files import read_json, replacing
+from modelbudget.common.paths import MEASUREMENTS
+from modelbudget.common.spreadsheet import csv
 from modelbudget.measure.fitted import measure_solutions
-from modelbudget.paths import MEASUREMENTS
-from modelbudget.points import rows
-from modelbudget.spreadsheet import csv
-from modelbudget.sweep import Measure
+from modelbudget.plan.job_setup import start_log
+from modelbudget.predict.fit import cells, fit_table
+from modelbudget.sweep.points_table import rows
+from modelbudget.sweep.sweep_file import Measure
 
 start_log(snakemake)
 points = rows(pl.read_parquet(snakemake.input.points))

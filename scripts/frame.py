@@ -1,14 +1,14 @@
 import json
 
-from modelbudget.jobs import give_way, start_log
+from modelbudget.plan.job_setup import give_way, start_log
 
 start_log(snakemake)
 give_way()
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.files import replacing
-from modelbudget.paths import MODELS
-from modelbudget.report.frame import frame
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.files import replacing
+from modelbudget.common.paths import MODELS
+from modelbudget.report.assets import frame
 
 made = frame(Catalogue(MODELS))
 with replacing(snakemake.output.explorer) as path:

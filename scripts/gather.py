@@ -3,8 +3,8 @@ from pathlib import Path
 
 import polars as pl
 
-from modelbudget.files import replacing
-from modelbudget.jobs import start_log
+from modelbudget.common.files import replacing
+from modelbudget.plan.job_setup import start_log
 
 start_log(snakemake)
 # Unique: a model that stands at points of two shards was measured in both.

@@ -1,16 +1,16 @@
-from modelbudget.jobs import give_way, start_log
+from modelbudget.plan.job_setup import give_way, start_log
 
 start_log(snakemake)
 give_way()
 
 import polars as pl
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import named_architecture
-from modelbudget.files import replacing
-from modelbudget.huggingface.ledger import ledger
-from modelbudget.huggingface.surgery import surgery
-from modelbudget.paths import MODELS
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.files import replacing
+from modelbudget.common.paths import MODELS
+from modelbudget.measure.reference.ledger import ledger
+from modelbudget.measure.reference.surgery import surgery
+from modelbudget.sweep.expand import named_architecture
 
 catalogue = Catalogue(MODELS)
 sizes = ("gpt-2-124m", "gpt-2-355m", "gpt-2-774m", "gpt-2-1558m")

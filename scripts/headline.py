@@ -1,16 +1,16 @@
 import json
 from pathlib import Path
 
-from modelbudget.jobs import give_way, start_log
+from modelbudget.plan.job_setup import give_way, start_log
 
 start_log(snakemake)
 give_way()
 
 import polars as pl
 
-from modelbudget.charts.files import draw
-from modelbudget.charts.headline import headline
-from modelbudget.files import replacing_folder
+from modelbudget.common.files import replacing_folder
+from modelbudget.report.charts.files import draw
+from modelbudget.report.charts.headline import headline
 from modelbudget.report.results import SweepResult, opening, ordered
 
 sweeps = [

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import polars as pl
 
-from modelbudget.files import read_json, replacing
-from modelbudget.jobs import start_log
-from modelbudget.measure.kept import measure_new
-from modelbudget.paths import MEASUREMENTS, failed_at
-from modelbudget.points import rows
-from modelbudget.sweep import Measure
+from modelbudget.common.files import read_json, replacing
+from modelbudget.common.paths import MEASUREMENTS, failed_at
+from modelbudget.measure.cached import measure_new
+from modelbudget.plan.job_setup import start_log
+from modelbudget.sweep.points_table import rows
+from modelbudget.sweep.sweep_file import Measure
 
 start_log(snakemake)
 points = pl.read_parquet(snakemake.input.points)

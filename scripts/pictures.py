@@ -1,8 +1,8 @@
 from pathlib import Path
 
-from modelbudget.charts.files import draw, load
-from modelbudget.files import replacing_folder
-from modelbudget.jobs import give_way, start_log
+from modelbudget.common.files import replacing_folder
+from modelbudget.plan.job_setup import give_way, start_log
+from modelbudget.report.charts.files import draw, load
 
 start_log(snakemake)
 give_way()

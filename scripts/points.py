@@ -1,13 +1,13 @@
 import json
 from pathlib import Path
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import expand
-from modelbudget.files import replacing
-from modelbudget.jobs import start_log
-from modelbudget.paths import MODELS
-from modelbudget.points import points_table
-from modelbudget.summary import check_planned, summary
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.files import replacing
+from modelbudget.common.paths import MODELS
+from modelbudget.plan.job_setup import start_log
+from modelbudget.sweep.expand import expand
+from modelbudget.sweep.points_table import points_table
+from modelbudget.sweep.summary import check_planned, summary
 
 start_log(snakemake)
 expanded = expand(Path(snakemake.input.sweep), Catalogue(MODELS))

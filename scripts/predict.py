@@ -1,8 +1,8 @@
 import polars as pl
 
-from modelbudget.files import read_json, replacing
-from modelbudget.jobs import start_log
-from modelbudget.predict import predict
+from modelbudget.common.files import read_json, replacing
+from modelbudget.plan.job_setup import start_log
+from modelbudget.predict.predict import predict
 
 start_log(snakemake)
 points = pl.read_parquet(snakemake.input.points)

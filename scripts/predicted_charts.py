@@ -1,9 +1,9 @@
 import polars as pl
 
-from modelbudget.charts.files import save
-from modelbudget.charts.predicted import predicted_charts
-from modelbudget.files import replacing
-from modelbudget.jobs import start_log
+from modelbudget.common.files import replacing
+from modelbudget.plan.job_setup import start_log
+from modelbudget.report.charts.files import save
+from modelbudget.report.charts.predicted import predicted_charts
 
 start_log(snakemake)
 totals, shares = (

@@ -2,14 +2,14 @@ import json
 import logging
 from pathlib import Path
 
-from modelbudget.along import Along
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import read
-from modelbudget.files import replacing, replacing_folder
-from modelbudget.jobs import start_log
-from modelbudget.paths import MODELS
-from modelbudget.predictions import frames, groups_of, predicted, summary
-from modelbudget.sources import check_unchanged
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.files import replacing, replacing_folder
+from modelbudget.common.fingerprint import check_unchanged
+from modelbudget.common.paths import MODELS
+from modelbudget.plan.job_setup import start_log
+from modelbudget.predict.axis_summary import Along
+from modelbudget.predict.streamed import frames, groups_of, predicted, summary
+from modelbudget.sweep.expand import read
 
 start_log(snakemake)
 asked = read(Path(snakemake.input.sweep), Catalogue(MODELS))

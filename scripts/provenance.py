@@ -1,9 +1,9 @@
 import json
 from pathlib import Path
 
-from modelbudget.files import replacing
-from modelbudget.jobs import start_log
-from modelbudget.provenance import measuring, provenance
+from modelbudget.common.files import replacing
+from modelbudget.common.provenance import measuring, provenance
+from modelbudget.plan.job_setup import start_log
 
 start_log(snakemake)
 found = provenance() | {"models": measuring(Path("results"), snakemake.params.sweeps)}

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import polars as pl
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.charts.files import load
-from modelbudget.files import replacing
-from modelbudget.jobs import start_log
-from modelbudget.paths import MODELS
-from modelbudget.report.frame import Frame
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.files import replacing
+from modelbudget.common.paths import MODELS
+from modelbudget.plan.job_setup import start_log
+from modelbudget.report.assets import Frame
+from modelbudget.report.charts.files import load
 from modelbudget.report.page import render
 from modelbudget.report.results import PredictedResult, Results, SweepResult
 from modelbudget.report.verdict import failure_lines, line, verdicts

@@ -2,17 +2,17 @@ import logging
 
 import polars as pl
 
-from modelbudget import store
-from modelbudget.files import replacing
-from modelbudget.huggingface.table import witness_table
-from modelbudget.jobs import start_log
-from modelbudget.paths import WITNESSES, failed_at
-from modelbudget.points import rows
-from modelbudget.sources import code_of, versions
+from modelbudget.common import store
+from modelbudget.common.files import replacing
+from modelbudget.common.fingerprint import code_of, versions
+from modelbudget.common.paths import WITNESSES, failed_at
+from modelbudget.measure.reference.table import witness_table
+from modelbudget.plan.job_setup import start_log
+from modelbudget.sweep.points_table import rows
 
 start_log(snakemake)
 points = pl.read_parquet(snakemake.input.points).drop_nulls("transformers")
-depends_on = (code_of("modelbudget.huggingface.witness"), versions("torch", "transformers"))
+depends_on = (code_of("modelbudget.measure.reference.witness"), versions("torch", "transformers"))
 # Dictionary: a model that stands at two points is counted once.
 wanted = {
     store.key(row.architecture.digest(), kind, *depends_on): (row.architecture, kind)
@@ -24,7 +24,7 @@ logging.info("%d classes counted before, %d to count", len(known), len(missing))
 found = []
 if missing:
     # Imports torch and transformers: seconds, for those who count.
-    from modelbudget.huggingface.witness import witnesses
+    from modelbudget.measure.reference.witness import witnesses
 
     found = witnesses(missing.values(), snakemake.threads)
 

@@ -2,12 +2,12 @@ import logging
 
 import polars as pl
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.files import replacing
-from modelbudget.jobs import start_log
-from modelbudget.paths import MODELS
-from modelbudget.spreadsheet import csv
-from modelbudget.zoo import zoo
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.files import replacing
+from modelbudget.common.paths import MODELS
+from modelbudget.common.spreadsheet import csv
+from modelbudget.compare.zoo import zoo
+from modelbudget.plan.job_setup import start_log
 
 start_log(snakemake)
 table = zoo(

@@ -6,7 +6,7 @@ import traceback
 import warnings
 from pathlib import Path
 
-from modelbudget.errors import InputError
+from modelbudget.common.errors import InputError
 
 MOST_BYTES = 2**30
 

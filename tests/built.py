@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import expand, named_architecture
+from modelbudget.catalogue.models import Catalogue
 from modelbudget.measure.tree import tree
+from modelbudget.sweep.expand import expand, named_architecture
 
 
 def printed_modules(path: Path, catalogue: Catalogue) -> dict[str, str]:

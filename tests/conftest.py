@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import Expanded, expand
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.sweep.expand import Expanded, expand
 
 ROOT = Path(__file__).parent.parent
 CHROMIUM = Path("/usr/bin/chromium")

@@ -6,7 +6,7 @@ import math
 import torch
 from hypothesis import strategies as st
 
-from modelbudget.architecture import Architecture
+from modelbudget.architecture.base import Architecture
 from modelbudget.families import families
 from modelbudget.families.encoder import Encoder
 from modelbudget.families.encoder_decoder import EncoderDecoder

@@ -2,11 +2,11 @@
 
 from hypothesis import strategies as st
 
-from modelbudget.components.smallest import SmallestLM
+from modelbudget.architecture.run_config import FULL, HALF, Run
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.hybrid import Hybrid
 from modelbudget.families.ladder import EmbeddingLM, FeedForwardLM
-from modelbudget.run import FULL, HALF, Run
+from modelbudget.families.smallest import SmallestLM
 
 ATTENTION_BIASES = ["query_bias", "key_bias", "value_bias", "output_bias"]
 SWITCHES = ["gated", "head_bias", "tied", "up_bias", "down_bias", *ATTENTION_BIASES]

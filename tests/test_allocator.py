@@ -2,12 +2,12 @@
 
 import pytest
 
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.run_config import Run
+from modelbudget.measure.device import Room
 from modelbudget.measure.one_model import measure_one
-from modelbudget.measure.place import Room
 from modelbudget.measure.pool import measure_all
-from modelbudget.run import Run
-from modelbudget.sweep import Measure
+from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.sweep_file import Measure
 
 ENOUGH = Room(cpu=2**33, cuda=0)
 SMALL = {"n_layer": 3, "d_model": 128, "n_vocab": 1000, "n_head": 4, "d_head": 32, "d_ff": 512}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelbudget.measure.caching_allocator import (
+from modelbudget.memory.caching_allocator import (
     BLOCK,
     MIB,
     SEGMENT,

@@ -10,12 +10,12 @@ from axe_playwright_python.sync_playwright import Axe
 from test_report import PROVENANCE, Text, result, scroll_and_wait
 
 from modelbudget import __version__
-from modelbudget.provenance import provenance
-from modelbudget.report import carry
-from modelbudget.report.general import general_formulas
+from modelbudget.common.provenance import provenance
+from modelbudget.common.spreadsheet import csv
+from modelbudget.report import payload
 from modelbudget.report.page import render
 from modelbudget.report.results import Results, SweepResult
-from modelbudget.spreadsheet import csv
+from modelbudget.report.symbolic_formulas import general_formulas
 
 
 @pytest.fixture
@@ -207,12 +207,12 @@ def test_a_hundred_thousand_points_stay_small(grid, opened):
     assert points == 12 * n
     large = grid._replace(comparison=many, charts={})
     small = grid._replace(summary=grid.summary | {"name": "small"})
-    found = carry.carried([large, small], {})
-    assert sum(len(one["of"]) for one in found.values()) <= carry.MOST_ROWS
+    found = payload.carried([large, small], {})
+    assert sum(len(one["of"]) for one in found.values()) <= payload.MOST_ROWS
     assert len(found["small"]["of"]) == small.comparison.height
     held = found["sweep"]["points"]["point"]
     assert (held[0], held[-1]) == ("000001", f"{points:06}")
-    assert len(found["sweep"]["of"]) > 0.9 * (carry.MOST_ROWS - small.comparison.height)
+    assert len(found["sweep"]["of"]) > 0.9 * (payload.MOST_ROWS - small.comparison.height)
     tab = unfolded(opened(large, small))
     assert f"{len(held):,} of {points:,} points" in tab.inner_text("#sweep")
     assert f"{many.height:,}" in tab.inner_text("#sweep .captioned")

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from modelbudget.catalogue import Base, Catalogue
-from modelbudget.errors import InputError
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.terms import total
+from modelbudget.catalogue.models import Base, Catalogue
+from modelbudget.common.errors import InputError
 from modelbudget.measure.count import count
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.named_models import check_models
-from modelbudget.terms import total
+from modelbudget.sweep.check_models import check_models
+from modelbudget.sweep.expand import named_architecture
 
 BASES = [base for base in Catalogue(Path("configs/models")).bases.values() if base.model]
 

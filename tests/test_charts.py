@@ -13,14 +13,14 @@ import pytest
 import vl_convert
 from conftest import ROOT
 
-from modelbudget.charts.budget import budget, spread
-from modelbudget.charts.choose import charts, charts_of_all
-from modelbudget.charts.files import draw, load, save
-from modelbudget.charts.groups import GROUPS, MEMORY, group_of
-from modelbudget.charts.headline import headline, largest
-from modelbudget.charts.palette import PALETTE
-from modelbudget.charts.words import percent
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.component_groups import GROUPS, MEMORY, group_of
+from modelbudget.report.charts.budget import budget, spread
+from modelbudget.report.charts.files import draw, load, save
+from modelbudget.report.charts.format import percent
+from modelbudget.report.charts.headline import headline, largest
+from modelbudget.report.charts.palette import PALETTE
+from modelbudget.report.charts.select import charts, charts_of_all
+from modelbudget.sweep.expand import named_architecture
 
 MOST_ROWS = 5_000
 
@@ -385,7 +385,7 @@ def test_a_picture_does_not_depend_on_the_fonts_of_the_machine(tmp_path):
     }
     # In a process of its own: the fonts are those of its first picture.
     code = (
-        "from pathlib import Path; from modelbudget.charts.files import draw; "
+        "from pathlib import Path; from modelbudget.report.charts.files import draw; "
         f"draw({{'picture': {spec!r}}}, Path({str(tmp_path)!r}))"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

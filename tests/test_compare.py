@@ -3,12 +3,12 @@
 import polars as pl
 import pytest
 
-from modelbudget.compare import compare, verdict
+from modelbudget.compare.comparison import compare, verdict
 from modelbudget.components import mlp
 from modelbudget.measure.pool import measure_all
 from modelbudget.measure.table import measured_table
-from modelbudget.points import points_table
-from modelbudget.predict import predict
+from modelbudget.predict.predict import predict
+from modelbudget.sweep.points_table import points_table
 
 
 @pytest.fixture

@@ -11,23 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modelbudget.compare import compare, verdict
-from modelbudget.errors import InputError
+from modelbudget.architecture.terms import total
+from modelbudget.common import workers
+from modelbudget.common.errors import InputError
+from modelbudget.common.workers import Helper
+from modelbudget.compare.comparison import compare, verdict
 from modelbudget.families import families
 from modelbudget.huggingface import bounded
 from modelbudget.huggingface.classes import MEANING, TRANSLATIONS
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import config_of, fields_of
-from modelbudget.huggingface.witness import build, witness
-from modelbudget.measure import pool, workers
+from modelbudget.measure import pool
 from modelbudget.measure.count import count
 from modelbudget.measure.pool import measure_all
+from modelbudget.measure.reference.witness import build, witness
 from modelbudget.measure.table import measured_table
-from modelbudget.measure.workers import Helper
-from modelbudget.points import points_table
-from modelbudget.predict import predict
-from modelbudget.sweep import Measure
-from modelbudget.terms import total
+from modelbudget.predict.predict import predict
+from modelbudget.sweep.points_table import points_table
+from modelbudget.sweep.sweep_file import Measure
 
 LLAMA = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 100,
@@ -187,8 +188,8 @@ def test_there_and_back(case):
 
 
 def resolved(family, fields: dict):
-    from modelbudget.catalogue import Base
-    from modelbudget.expand import named_architecture
+    from modelbudget.catalogue.models import Base
+    from modelbudget.sweep.expand import named_architecture
 
     return named_architecture(Base("", "", family, fields, {}))
 

@@ -6,14 +6,14 @@ import pytest
 import torch
 from conftest import ROOT
 
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.run_config import Run
 from modelbudget.measure import allocator, cuda, one_model
 from modelbudget.measure.build import build
-from modelbudget.measure.caching_allocator import Layout, layout
+from modelbudget.measure.device import Room
 from modelbudget.measure.one_model import measure_one
-from modelbudget.measure.place import Room
-from modelbudget.run import Run
-from modelbudget.sweep import OF_ALLOCATOR, OF_DEVICE, Measure
+from modelbudget.memory.caching_allocator import Layout, layout
+from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.sweep_file import OF_ALLOCATOR, OF_DEVICE, Measure
 
 RECORDED = sorted((ROOT / "tests" / "golden").glob("cuda-*.json"))
 

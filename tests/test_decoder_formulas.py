@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from strategies import decoders
 
+from modelbudget.architecture.terms import total
 from modelbudget.families.decoder import Decoder
 from modelbudget.measure.count import count
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.terms import total
 
 
 @given(decoders())

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from modelbudget.architecture.terms import total
 from modelbudget.families.decoder import Decoder
 from modelbudget.modules.attention import Attention
 from modelbudget.modules.initialise import initialise
 from modelbudget.modules.position import DistanceBuckets, alibi, shift
-from modelbudget.terms import total
 
 BASE = {
     "n_vocab": 29, "d_model": 12, "n_layer": 2, "n_head": 4, "n_kv_head": 2, "d_head": 4,

@@ -6,9 +6,9 @@ import pytest
 import torch
 import transformers
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import named_architecture
-from modelbudget.terms import total
+from modelbudget.architecture.terms import total
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.sweep.expand import named_architecture
 
 BASES = [
     base

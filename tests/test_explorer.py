@@ -7,8 +7,9 @@ import pytest
 from pydantic import ValidationError
 from test_report import result
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.run_config import HALF, Run, mistakes_together
+from modelbudget.architecture.terms import total
+from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.decoder import Decoder
 from modelbudget.report.explorer import (
     NEW_EXPERTS,
@@ -20,8 +21,7 @@ from modelbudget.report.explorer import (
 )
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
-from modelbudget.run import HALF, Run, mistakes_together
-from modelbudget.terms import total
+from modelbudget.sweep.expand import named_architecture
 
 EXACT_BELOW = 2**53
 

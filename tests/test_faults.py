@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 from conftest import Project
 
-from modelbudget import workflow
-from modelbudget.errors import InputError
+from modelbudget.common.errors import InputError
+from modelbudget.plan import plan
 
 SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
 TARGET = "results/small/comparison.parquet"
@@ -89,11 +89,11 @@ def test_a_disk_that_takes_no_more_is_told_in_a_line_and_nothing_is_lost(project
 
 
 def test_results_that_cannot_be_written_are_told_before_any_work(tmp_path, monkeypatch):
-    workflow.check_results(tmp_path)
-    workflow.check_results(tmp_path / "made by the first job")
+    plan.check_results(tmp_path)
+    plan.check_results(tmp_path / "made by the first job")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
     with pytest.raises(InputError, match="cannot be written"):
-        workflow.check_results(tmp_path)
+        plan.check_results(tmp_path)
 
 
 def test_the_second_of_two_runs_at_once_is_refused(project):

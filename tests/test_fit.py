@@ -10,19 +10,19 @@ import pytest
 import torch
 from conftest import ROOT
 
-from modelbudget.accelerators import Accelerator, accelerators
-from modelbudget.errors import InputError
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.terms import total
+from modelbudget.catalogue.accelerators import Accelerator, accelerators
+from modelbudget.common.errors import InputError
 from modelbudget.families.decoder import Decoder
-from modelbudget.fit import ENDLESS, SCHEMA, Solution, at, cells, fit_table, needed, solve
 from modelbudget.measure.build import build
 from modelbudget.measure.fitted import measure_solutions
 from modelbudget.measure.infer import infer
 from modelbudget.measure.train import train
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.rule_of_thumb import error, over, six_n_d, without_embeddings
-from modelbudget.run import Run
-from modelbudget.terms import total
+from modelbudget.predict.fit import ENDLESS, SCHEMA, Solution, at, cells, fit_table, needed, solve
+from modelbudget.predict.six_nd import error, over, six_n_d, without_embeddings
+from modelbudget.sweep.expand import named_architecture
 
 GB = 10**9
 FLASH = {"dtype": "bfloat16", "attention": "flash"}

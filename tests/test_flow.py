@@ -2,8 +2,8 @@
 
 import pytest
 
-from modelbudget.expand import named_architecture
-from modelbudget.report.flow import flow
+from modelbudget.report.component_order import flow
+from modelbudget.sweep.expand import named_architecture
 
 MODELS = {
     "gpt-2-124m": [

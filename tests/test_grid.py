@@ -7,9 +7,9 @@ from itertools import product
 import pytest
 from test_training import PREDICTED, measured, predicted, without_zeros
 
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.run_config import Run
 from modelbudget.families.decoder import Decoder
-from modelbudget.run import Run
+from modelbudget.sweep.expand import named_architecture
 
 N_LAYER = 2
 """Of models that are deeper: in `test_training.py` they run with all their layers."""

@@ -3,9 +3,9 @@
 import polars as pl
 import pytest
 
-from modelbudget.expand import named_architecture
-from modelbudget.huggingface.ledger import ledger
-from modelbudget.huggingface.surgery import surgery
+from modelbudget.measure.reference.ledger import ledger
+from modelbudget.measure.reference.surgery import surgery
+from modelbudget.sweep.expand import named_architecture
 
 
 @pytest.fixture(scope="module")

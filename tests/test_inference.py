@@ -13,14 +13,14 @@ from transformers import (
     StaticCache,
 )
 
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.run_config import Run, cannot_remember
 from modelbudget.families.decoder import Decoder
 from modelbudget.measure.build import build
 from modelbudget.measure.infer import infer
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise, uninitialised
-from modelbudget.run import Run, cannot_remember
-from modelbudget.sweep import OF_INFERENCE
+from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.sweep_file import OF_INFERENCE
 
 SIZES = {"n_vocab": 97, "d_model": 32, "n_layer": 2, "n_head": 4, "n_kv_head": 4, "d_head": 8}
 SIZES |= {"d_ff": 48, "n_ctx": 24}

@@ -7,12 +7,12 @@ from playwright.sync_api import expect
 from test_report import result
 from torch import nn
 
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.terms import total
 from modelbudget.measure.tree import tree
-from modelbudget.report import chosen
+from modelbudget.report import sample
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
-from modelbudget.terms import total
+from modelbudget.sweep.expand import named_architecture
 
 NAMES = ("gpt-2-124m", "palm-540b")
 
@@ -157,7 +157,7 @@ GRID = "base: gpt-2-124m\ngrid: {n_layer: [2, 3], tied: [true, false], length: [
 def swept(open_page, trees, catalogue, sweep, tmp_path):
     """A page that knows the trees of three of its sweep's four models."""
     architectures = [point.architecture for point in sweep(GRID).points]
-    models = list(chosen.chosen({"sweep": architectures}).items())
+    models = list(sample.chosen({"sweep": architectures}).items())
     assert len(models) == 4
     with torch.device("meta"):
         found = {digest: tree(architecture.build()) for digest, architecture in models[:3]}
@@ -199,19 +199,19 @@ def test_a_row_of_the_table_leads_to_its_tree(swept):
 
 
 def test_many_models_are_chosen_evenly(catalogue, monkeypatch):
-    monkeypatch.setattr(chosen, "MOST_TREES", 7)
+    monkeypatch.setattr(sample, "MOST_TREES", 7)
     gpt_2 = named_architecture(catalogue["gpt-2-124m"])
     deep = [gpt_2.model_copy(update={"n_layer": n}) for n in range(1, 101)]
-    found = chosen.chosen({"small": [gpt_2] * 9, "large": deep})
+    found = sample.chosen({"small": [gpt_2] * 9, "large": deep})
     assert [a.n_layer for a in found.values()] == [12, 1, 21, 41, 60, 80, 100]
 
 
 def test_of_a_large_sweep_only_a_few_models_are_built_again(catalogue, monkeypatch):
-    monkeypatch.setattr(chosen, "LARGE", 4)
-    monkeypatch.setattr(chosen, "FEW", 3)
+    monkeypatch.setattr(sample, "LARGE", 4)
+    monkeypatch.setattr(sample, "FEW", 3)
     gpt_2 = named_architecture(catalogue["gpt-2-124m"])
     deep = [gpt_2.model_copy(update={"n_layer": n}) for n in range(1, 10)]
-    found = chosen.chosen({"whole": deep[:4], "large": deep[4:]})
+    found = sample.chosen({"whole": deep[:4], "large": deep[4:]})
     assert [a.n_layer for a in found.values()] == [1, 2, 3, 4, 5, 7, 9]
 
 
@@ -223,7 +223,7 @@ def test_what_could_not_be_built_has_its_reason_in_its_place(
 ):
     failed = {"failure": REASON}
     architectures = [point.architecture for point in sweep(GRID).points]
-    digests = list(chosen.chosen({"sweep": architectures}))
+    digests = list(sample.chosen({"sweep": architectures}))
     found = dict.fromkeys(digests, trees[0]["tree"]) | {digests[0]: failed}
     shown = [trees[0], trees[1] | {"tree": failed}]
     path = tmp_path / "report.html"

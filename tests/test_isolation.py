@@ -17,18 +17,18 @@ import pytest
 from conftest import ROOT
 from torch import nn
 
-from modelbudget.architecture import Architecture, Count
-from modelbudget.expand import named_architecture
-from modelbudget.failures import by_reason, lines
-from modelbudget.huggingface import witness
-from modelbudget.huggingface.table import witness_table
+from modelbudget.architecture.base import Architecture, Count
+from modelbudget.architecture.run_config import Run
+from modelbudget.common.workers import spread
+from modelbudget.compare.failures import by_reason, lines
 from modelbudget.measure import pool
-from modelbudget.measure.kept import measure_new
+from modelbudget.measure.cached import measure_new
 from modelbudget.measure.pool import measure_all
+from modelbudget.measure.reference import witness
+from modelbudget.measure.reference.table import witness_table
 from modelbudget.measure.table import failures, measured_table
-from modelbudget.measure.workers import spread
-from modelbudget.run import Run
-from modelbudget.sweep import Measure
+from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.sweep_file import Measure
 
 
 def do(deed: str) -> None:

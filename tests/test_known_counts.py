@@ -5,17 +5,17 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from modelbudget.compare import compare
-from modelbudget.expand import expand, named_architecture
+from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.terms import total
+from modelbudget.compare.comparison import compare
+from modelbudget.measure.device import Room
 from modelbudget.measure.one_model import measure_one
-from modelbudget.measure.place import Room
 from modelbudget.measure.pool import measure_all
 from modelbudget.measure.table import measured_table
-from modelbudget.points import points_table
-from modelbudget.predict import predict
-from modelbudget.run import Run
-from modelbudget.sweep import OF_PROCESS, Measure
-from modelbudget.terms import total
+from modelbudget.predict.predict import predict
+from modelbudget.sweep.expand import expand, named_architecture
+from modelbudget.sweep.points_table import points_table
+from modelbudget.sweep.sweep_file import OF_PROCESS, Measure
 
 NO_ROOM = Room(cpu=0, cuda=0)
 

@@ -3,10 +3,10 @@
 import pytest
 from conftest import ROOT
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.terms import total
+from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.encoder_decoder import EncoderDecoder
-from modelbudget.terms import total
+from modelbudget.sweep.expand import named_architecture
 
 CATALOGUE = Catalogue(ROOT / "configs" / "models")
 

@@ -8,10 +8,10 @@ from torch import nn
 
 from modelbudget.measure.build import build
 from modelbudget.measure.count import component_of, count
+from modelbudget.measure.device import Room, choose
 from modelbudget.measure.one_model import measure_one
-from modelbudget.measure.place import Room, choose
 from modelbudget.measure.pool import measure_all
-from modelbudget.sweep import Measure
+from modelbudget.sweep.sweep_file import Measure
 
 AMPLE = Room(cpu=10**9, cuda=0)
 CPU = Measure(device="cpu")

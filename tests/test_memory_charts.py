@@ -7,11 +7,11 @@ import polars as pl
 import pytest
 import vl_convert
 
-from modelbudget.accelerators import Accelerator
-from modelbudget.charts.choose import charts_of_all
-from modelbudget.charts.growth import growth
-from modelbudget.charts.peak import moments
-from modelbudget.charts.trade import trade
+from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.report.charts.checkpointing import trade
+from modelbudget.report.charts.peak import moments
+from modelbudget.report.charts.select import charts_of_all
+from modelbudget.report.charts.vs_length import growth
 
 DEVICES = [
     Accelerator(name="small", bytes=3_000, source="a test"),

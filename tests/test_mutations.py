@@ -15,15 +15,15 @@ import yaml
 from bounded import bounded
 from conftest import ROOT
 
-from modelbudget import workflow
-from modelbudget.errors import MAX_LINE, InputError
-from modelbudget.expand import Expanded
+from modelbudget.common.errors import MAX_LINE, InputError
+from modelbudget.measure.device import Room
 from modelbudget.measure.one_model import measure_one
-from modelbudget.measure.place import Room
-from modelbudget.points import points_table
-from modelbudget.predict import predict
-from modelbudget.summary import summary
-from modelbudget.sweep import Measure
+from modelbudget.plan import plan
+from modelbudget.predict.predict import predict
+from modelbudget.sweep.expand import Expanded
+from modelbudget.sweep.points_table import points_table
+from modelbudget.sweep.summary import summary
+from modelbudget.sweep.sweep_file import Measure
 
 SWEEPS = [
     {
@@ -297,7 +297,7 @@ def outcome(kind: str, content: bytes) -> str | list[str]:
     """What becomes of one file: 'runs', or why it is refused."""
     Path(FILES.get(kind, f"configs/{kind}/m.yaml")).write_bytes(content)
     try:
-        sweeps = workflow.chosen_sweeps(None)
+        sweeps = plan.chosen_sweeps(None)
     except InputError as error:
         return error.mistakes
     for expanded in sweeps:

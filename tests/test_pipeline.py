@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from conftest import ROOT
 
-from modelbudget.provenance import measuring
+from modelbudget.common.provenance import measuring
 
 SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
 ALONE = """base: gpt-2-124m

@@ -8,17 +8,17 @@ import vl_convert
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from modelbudget import expand
-from modelbudget import grid as grids
-from modelbudget.along import Along
-from modelbudget.charts.groups import group_of
-from modelbudget.charts.predicted import predicted_charts
-from modelbudget.errors import InputError
-from modelbudget.predict import formula
-from modelbudget.predictions import frames, groups_of, predicted
-from modelbudget.record import MAX_COUNT
-from modelbudget.sweep import MAX_POINTS
-from modelbudget.terms import total
+from modelbudget.architecture.component_groups import group_of
+from modelbudget.architecture.record import MAX_COUNT
+from modelbudget.architecture.terms import total
+from modelbudget.common.errors import InputError
+from modelbudget.predict import grid as grids
+from modelbudget.predict.axis_summary import Along
+from modelbudget.predict.predict import formula
+from modelbudget.predict.streamed import frames, groups_of, predicted
+from modelbudget.report.charts.predicted import predicted_charts
+from modelbudget.sweep import expand
+from modelbudget.sweep.sweep_file import MAX_POINTS
 
 AXES = {
     "n_vocab": [1, 7, 50_257],

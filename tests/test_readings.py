@@ -9,12 +9,12 @@ import vl_convert
 from hypothesis import given, settings
 from strategies import architectures, decoders_that_run, smallest_that_run
 
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.readings import intervals, polynomials, symbols, vega
+from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.terms import Term, total
 from modelbudget.families.decoder import Decoder
-from modelbudget.predict import predict
-from modelbudget.readings import intervals, polynomials, signals, symbols
-from modelbudget.run import Run
-from modelbudget.terms import Term, total
+from modelbudget.predict.predict import predict
+from modelbudget.sweep.expand import named_architecture
 
 
 def words(architecture) -> dict[str, str]:
@@ -70,13 +70,13 @@ def as_symbols(architecture) -> dict[str, int]:
 
 def as_signals(architecture) -> int:
     family = type(architecture)
-    terms = family.parameters(signals.namespace(family, words(architecture)))
+    terms = family.parameters(vega.namespace(family, words(architecture)))
     return in_vega(total(terms), sizes(architecture))
 
 
 def in_vega(expression, numbers: dict[str, int]) -> int:
     """Computed by Vega itself: drawn as text into a picture, and read from there."""
-    dataflow = signals.Dataflow()
+    dataflow = vega.Dataflow()
     whole = dataflow.signal(expression)
     given = [{"name": name, "value": number} for name, number in numbers.items()]
     spec = {
@@ -193,7 +193,7 @@ def test_formulas_of_runs_are_the_same_in_all_readings(model):
             values.values(), as_bounds(getattr(a, quantity), a, run), strict=True
         ):
             assert -intervals.most(-bounds) <= value <= intervals.most(bounds), quantity
-    namespaces = [signals.namespace(type(record), words(record)) for record in (a, run)]
+    namespaces = [vega.namespace(type(record), words(record)) for record in (a, run)]
     for quantity in drawn:
         formula = total(getattr(a, quantity)(*namespaces))
         if not isinstance(formula, int):

@@ -12,22 +12,22 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from built import module_trees, printed_modules
 
-from modelbudget.along import Along
-from modelbudget.charts.choose import charts
-from modelbudget.charts.predicted import predicted_charts
-from modelbudget.charts.zoo import zoo_charts
-from modelbudget.compare import compare
-from modelbudget.expand import expand, read
-from modelbudget.points import points_table
-from modelbudget.predict import predict
-from modelbudget.predictions import frames, groups_of, predicted
-from modelbudget.predictions import summary as summary_of
+from modelbudget.compare.comparison import compare
+from modelbudget.compare.zoo import zoo
+from modelbudget.plan.plan import SWEEPS, is_zoo
+from modelbudget.predict.axis_summary import Along
+from modelbudget.predict.predict import predict
+from modelbudget.predict.streamed import frames, groups_of, predicted
+from modelbudget.predict.streamed import summary as summary_of
+from modelbudget.report.charts.predicted import predicted_charts
+from modelbudget.report.charts.select import charts
+from modelbudget.report.charts.zoo import zoo_charts
 from modelbudget.report.page import render
 from modelbudget.report.results import PredictedResult, Results, SweepResult
 from modelbudget.report.verdict import failure_lines, line, verdicts
-from modelbudget.summary import summary, swept_fields
-from modelbudget.workflow import SWEEPS, is_zoo
-from modelbudget.zoo import zoo
+from modelbudget.sweep.expand import expand, read
+from modelbudget.sweep.points_table import points_table
+from modelbudget.sweep.summary import summary, swept_fields
 
 EVIL = "<script>alert('title')</script>"
 

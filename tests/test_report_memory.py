@@ -9,14 +9,14 @@ from axe_playwright_python.sync_playwright import Axe
 from conftest import ROOT
 from test_report import DRAWN, Text, result, scroll_and_wait
 
-from modelbudget.accelerators import accelerators
-from modelbudget.charts.choose import charts_of_all
-from modelbudget.expand import expand
-from modelbudget.fit import cells, fit_table
+from modelbudget.catalogue.accelerators import accelerators
+from modelbudget.plan.plan import SWEEPS
+from modelbudget.predict.fit import cells, fit_table
+from modelbudget.report.charts.select import charts_of_all
 from modelbudget.report.formulas import formulas
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
-from modelbudget.workflow import SWEEPS
+from modelbudget.sweep.expand import expand
 
 NAMES = ("training-budget", "kv-cache", "recomputation")
 DEVICES = accelerators(ROOT / "configs" / "accelerators.yaml")

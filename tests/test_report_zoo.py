@@ -4,9 +4,9 @@ import polars as pl
 import polars.selectors as cs
 import pytest
 
-from modelbudget.charts.zoo import zoo_charts
+from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, UNEXPLAINED
+from modelbudget.report.charts.zoo import zoo_charts
 from modelbudget.report.zoo import zoo_section
-from modelbudget.zoo import AGREES, COUNTS, EXPLAINED, UNEXPLAINED
 
 SOURCES = {"class": None, "exact_source": None, "published_source": None}
 

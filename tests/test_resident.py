@@ -9,13 +9,13 @@ import psutil
 import pytest
 import torch
 
-from modelbudget.measure import resident as module
+from modelbudget.common.workers import Failure, spread
+from modelbudget.measure import rss as module
 from modelbudget.measure.build import build
 from modelbudget.measure.fresh import fresh
 from modelbudget.measure.pool import measure_all
 from modelbudget.measure.table import failures
-from modelbudget.measure.workers import Failure, spread
-from modelbudget.sweep import Measure
+from modelbudget.sweep.sweep_file import Measure
 
 TELLING = ["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
 SETTINGS = "base: gpt-2-124m\nfixed: {kernels: cpu, n_vocab: 1024, n_ctx: 64, length: 16}\n"

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from modelbudget import schema
-from modelbudget.files import yaml_files
+from modelbudget.common.files import yaml_files
+from modelbudget.sweep import json_schema
 
 NAMED = re.compile(r"# yaml-language-server: \$schema=(\S+)")
 SWEEPS = {
@@ -17,17 +17,17 @@ SWEEPS = {
     if (named := NAMED.match(path.read_text(encoding="utf-8")))
 }
 """Those that name the schema: the shipped ones do, and nobody's own has to."""
-VALIDATOR = jsonschema.Draft202012Validator(schema.sweep_schema())
+VALIDATOR = jsonschema.Draft202012Validator(json_schema.sweep_schema())
 
 
 def test_file_is_in_step_with_the_code():
-    written = schema.PATH.read_text(encoding="utf-8")
-    assert written == schema.text(), "run `python -m modelbudget.schema`"
+    written = json_schema.PATH.read_text(encoding="utf-8")
+    assert written == json_schema.text(), "run `python -m modelbudget.sweep.json_schema`"
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_sweeps_that_name_the_schema_are_valid(path):
-    assert (path.parent / SWEEPS[path]).resolve() == schema.PATH.resolve()
+    assert (path.parent / SWEEPS[path]).resolve() == json_schema.PATH.resolve()
     VALIDATOR.validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from shapes import LENGTH, SHAPES, architectures, input_for
 from test_readings import as_columns, as_integers, as_signals, as_symbols
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.errors import InputError
-from modelbudget.expand import named_architecture
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.errors import InputError
 from modelbudget.measure.build import build
 from modelbudget.measure.count import count
 from modelbudget.modules.initialise import initialise, uninitialised
+from modelbudget.sweep.expand import named_architecture
 
 CATALOGUE = Catalogue(ROOT / "configs" / "models")
 NAMED = [name for name, base in CATALOGUE.bases.items() if base.model and base.family in SHAPES]

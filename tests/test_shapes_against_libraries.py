@@ -35,8 +35,8 @@ from transformers import (
 )
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.terms import total
+from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.families.recurrent_lm import RecurrentLM
 from modelbudget.families.transformer_xl import TransformerXL
@@ -44,7 +44,7 @@ from modelbudget.measure.build import build
 from modelbudget.modules.initialise import initialise
 from modelbudget.modules.recurrent_layer import RecurrentLayer
 from modelbudget.modules.relative_buckets import bucket
-from modelbudget.terms import total
+from modelbudget.sweep.expand import named_architecture
 
 CATALOGUE = Catalogue(ROOT / "configs" / "models")
 TARGETS = torch.tensor([[2, 7, 1, 8, 2], [8, 1, 8, 2, 8]])

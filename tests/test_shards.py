@@ -5,8 +5,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from modelbudget import workflow
-from modelbudget.errors import InputError
+from modelbudget.common.errors import InputError
+from modelbudget.plan import plan
 
 # Two points are the same model, and fall into two shards.
 SWEEP = """
@@ -34,7 +34,7 @@ def test_shards_together_are_the_whole(make_project):
 
 def test_how_many_shards(sweep):
     five = sweep(SWEEP)
-    assert [workflow.shards({"s": five}, n)["s"] for n in (None, 99, 5, 4, 2, 1)] == [
+    assert [plan.shards({"s": five}, n)["s"] for n in (None, 99, 5, 4, 2, 1)] == [
         1, 1, 1, 2, 3, 5,
     ]  # fmt: skip
 
@@ -42,12 +42,12 @@ def test_how_many_shards(sweep):
 @pytest.mark.parametrize("wrong", [0, -1, "many", 2.5, True])
 def test_what_is_no_number_of_points(wrong, sweep):
     with pytest.raises(InputError, match=f"--config shard={wrong}: must be a whole number"):
-        workflow.shards({"s": sweep(SWEEP)}, wrong)
+        plan.shards({"s": sweep(SWEEP)}, wrong)
 
 
 @pytest.mark.parametrize(("device", "gpus"), [("cuda", 1), ("auto", None), ("cpu", None)])
 def test_only_a_sweep_that_names_cuda_asks_for_a_gpu(device, gpus, sweep):
-    assert workflow.gpus(sweep(f"{SWEEP}measure: {{device: {device}}}")) == gpus
+    assert plan.gpus(sweep(f"{SWEEP}measure: {{device: {device}}}")) == gpus
 
 
 def test_a_device_is_asked_for_where_the_models_are_measured(tmp_path, monkeypatch):
@@ -58,10 +58,10 @@ def test_a_device_is_asked_for_where_the_models_are_measured(tmp_path, monkeypat
     text = f"title: t\nquestion: q{SWEEP}measure: {{device: cuda}}\n"
     (tmp_path / "configs" / "sweeps" / "five.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(workflow, "_has_cuda", lambda: False)
+    monkeypatch.setattr(plan, "_has_cuda", lambda: False)
     with pytest.raises(InputError, match="no CUDA device here"):
-        workflow.chosen_sweeps(None)
-    assert [one.name for one in workflow.chosen_sweeps(None, here=False)] == ["five"]
+        plan.chosen_sweeps(None)
+    assert [one.name for one in plan.chosen_sweeps(None, here=False)] == ["five"]
 
 
 def test_a_sweep_that_says_so_runs_only_when_it_is_named(tmp_path, monkeypatch):
@@ -72,16 +72,16 @@ def test_a_sweep_that_says_so_runs_only_when_it_is_named(tmp_path, monkeypatch):
         text = f"title: {name.title()}\nquestion: q\n{more}{SWEEP}"
         (tmp_path / "configs" / "sweeps" / f"{name}.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
-    assert [one.name for one in workflow.chosen_sweeps(None)] == ["usual"]
-    assert [one.name for one in workflow.chosen_sweeps("large")] == ["large"]
-    assert workflow.on_request() == [("large", "Large")]
+    assert [one.name for one in plan.chosen_sweeps(None)] == ["usual"]
+    assert [one.name for one in plan.chosen_sweeps("large")] == ["large"]
+    assert plan.on_request() == [("large", "Large")]
     (tmp_path / "configs" / "sweeps" / "usual.yaml").unlink()
     with pytest.raises(InputError, match="every sweep says default: false; name one"):
-        workflow.chosen_sweeps(None)
+        plan.chosen_sweeps(None)
     broken = "title: t\nquestion: q\ndefault: false\nbase: gpt-2\ngrid: {n_hed: [1]}\n"
     (tmp_path / "configs" / "sweeps" / "large.yaml").write_text(broken)
     with pytest.raises(InputError, match="n_hed: unknown field"):
-        workflow.chosen_sweeps(None)
+        plan.chosen_sweeps(None)
 
 
 def test_on_slurm_every_rule_is_a_job_by_itself_or_part_of_one(make_project):

@@ -14,6 +14,7 @@ from test_inference import said, used
 from test_shapes_against_libraries import mamba, mamba2, rwkv
 from transformers import DynamicCache
 
+from modelbudget.architecture.run_config import Run, cannot_remember
 from modelbudget.families.hybrid import Hybrid
 from modelbudget.families.recurrent_lm import RecurrentLM
 from modelbudget.families.rwkv import RWKV
@@ -21,7 +22,6 @@ from modelbudget.families.state_space import SelectiveScan, StateSpaceDual
 from modelbudget.measure.build import build
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise
-from modelbudget.run import Run, cannot_remember
 
 CELLS = {"n_vocab": 11, "d_model": 6, "n_layer": 2, "d_hidden": 7, "d_last": 5, "tied": False}
 MODELS = {name: TINY_MODELS[name] for name in ("Mamba", "Falcon Mamba", "Mamba-2", "RWKV-4")}

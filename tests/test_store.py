@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from conftest import ROOT
 
-from modelbudget import sources, store
+from modelbudget.common import fingerprint, store
 from modelbudget.families import families
 
 
@@ -54,13 +54,13 @@ def test_a_changed_module_concerns_the_families_that_are_made_of_it(monkeypatch,
     """With another recurrent cell only what has that cell is measured again."""
 
     def digests() -> dict[str, str]:
-        sources.code_of_model.cache_clear()
-        return {name: sources.code_of_model(family) for name, family in families().items()}
+        fingerprint.code_of_model.cache_clear()
+        return {name: fingerprint.code_of_model(family) for name, family in families().items()}
 
     before = digests()
     changed = ROOT / "modelbudget" / "modules" / "rwkv.py"
-    content = sources._content
-    monkeypatch.setattr(sources, "_content", lambda p: content(p) + b"#" * (p == changed))
+    content = fingerprint._content
+    monkeypatch.setattr(fingerprint, "_content", lambda p: content(p) + b"#" * (p == changed))
     after = digests()
-    sources.code_of_model.cache_clear()
+    fingerprint.code_of_model.cache_clear()
     assert {name for name in before if before[name] != after[name]} == {"rwkv"}

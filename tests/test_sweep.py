@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelbudget import expand
-from modelbudget.errors import InputError
-from modelbudget.expressions import Expression
-from modelbudget.sweep import Range
+from modelbudget.common.errors import InputError
+from modelbudget.common.expressions import Expression
+from modelbudget.sweep import expand
+from modelbudget.sweep.sweep_file import Range
 
 
 def test_grid_is_every_combination_in_the_order_of_the_file(sweep):

@@ -14,11 +14,11 @@ import pytest
 from conftest import Project
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from modelbudget import workflow
-from modelbudget.errors import InputError
-from modelbudget.progress import progress, read_progress, write_progress_to
-from modelbudget.terminal.handler import Terminal
-from modelbudget.terminal.summary import Run, duration, verdict
+from modelbudget.common.errors import InputError
+from modelbudget.common.progress import progress, read_progress, write_progress_to
+from modelbudget.plan import plan
+from modelbudget.plan.terminal.handler import Terminal
+from modelbudget.plan.terminal.summary import Run, duration, verdict
 
 SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
 TARGET = "results/small/comparison.parquet"
@@ -211,8 +211,8 @@ def test_a_terminal_shows_bars_of_the_run_and_of_long_jobs(project):
 
 
 def test_progress_is_in_a_file_while_items_come(tmp_path, monkeypatch):
-    monkeypatch.setattr("modelbudget.progress.SECONDS_BETWEEN_WRITES", 0)
-    monkeypatch.setattr("modelbudget.progress._file", None)
+    monkeypatch.setattr("modelbudget.common.progress.SECONDS_BETWEEN_WRITES", 0)
+    monkeypatch.setattr("modelbudget.common.progress._file", None)
     file = tmp_path / "measure.progress"
     file.write_text("[3, 4")
     assert read_progress(file) is None
@@ -306,10 +306,10 @@ def test_names_that_read_as_numbers_are_names(project):
 )
 def test_values_of_every_type_are_names(wanted, name):
     with pytest.raises(InputError, match=re.escape(f"--config sweeps={name}: unknown sweep")):
-        workflow.chosen_sweeps(wanted)
+        plan.chosen_sweeps(wanted)
 
 
 @pytest.mark.parametrize("wanted", ["", " , ", [""]])
 def test_no_name_is_no_choice(wanted):
     with pytest.raises(InputError, match="sweeps="):
-        workflow.chosen_sweeps(wanted)
+        plan.chosen_sweeps(wanted)

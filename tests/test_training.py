@@ -12,13 +12,13 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.run_config import Run
 from modelbudget.families.decoder import Decoder
 from modelbudget.measure.build import build
 from modelbudget.measure.kernels import kernels
 from modelbudget.measure.train import switch, train
 from modelbudget.modules.initialise import initialise, uninitialised
-from modelbudget.run import Run
+from modelbudget.sweep.expand import named_architecture
 
 PREDICTED = (
     "gradient_bytes", "optimizer_bytes", "saved_bytes", "flops_forward", "flops_backward",

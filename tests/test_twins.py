@@ -7,7 +7,7 @@ from strategies import decoders
 from modelbudget.families.decoder import Decoder
 from modelbudget.modules.initialise import initialise
 from modelbudget.modules.layer import Layer
-from modelbudget.modules.twins import twin_of, twins
+from modelbudget.modules.replicate import twin_of, twins
 
 
 def described(module):

@@ -8,10 +8,10 @@ import pytest
 from built import printed_modules
 from test_report import LEDGER, SURGERY, Text, result
 
-from modelbudget.expand import expand
+from modelbudget.plan.plan import SWEEPS, counted_by_hand
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
-from modelbudget.workflow import SWEEPS, counted_by_hand
+from modelbudget.sweep.expand import expand
 
 LADDER = SWEEPS / "counting-ladder.yaml"
 

@@ -4,18 +4,18 @@ import polars as pl
 import pytest
 from conftest import ROOT
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.compare import compare
-from modelbudget.errors import InputError
-from modelbudget.expand import expand, named_architecture
-from modelbudget.huggingface.table import witness_table
-from modelbudget.huggingface.witness import witnesses
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.errors import InputError
+from modelbudget.compare.comparison import compare
+from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED, zoo
 from modelbudget.measure.pool import measure_all
+from modelbudget.measure.reference.table import witness_table
+from modelbudget.measure.reference.witness import witnesses
 from modelbudget.measure.table import measured_table
-from modelbudget.points import points_table
-from modelbudget.predict import predict
-from modelbudget.sweep import Measure
-from modelbudget.zoo import AGREES, EXPLAINED, UNEXPLAINED, zoo
+from modelbudget.predict.predict import predict
+from modelbudget.sweep.expand import expand, named_architecture
+from modelbudget.sweep.points_table import points_table
+from modelbudget.sweep.sweep_file import Measure
 
 WITH_A_REASON = {
     "deepseek-v3": -14_848,

@@ -4,12 +4,12 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Count, Parts
-from modelbudget.components import core, norm, rotation
-from modelbudget.components.nodes import Node, added, linear, times
+from modelbudget.architecture.base import Count, Parts
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_config import bytes_of, computed_again, exact_bytes, tokens
+from modelbudget.components import attention_core, norm, rope
 from modelbudget.components.norm import NormFields
-from modelbudget.operations import positive
-from modelbudget.run import bytes_of, computed_again, exact_bytes, tokens
+from modelbudget.memory.timeline import Node, added, linear, times
 
 DISTANCE = 8 + 1
 """Bytes of how far a key lies behind a query, and of whether that is out of sight."""
@@ -99,14 +99,14 @@ def saved(a, r) -> dict:
         "query": bytes_of(r.dtype) * tokens(r) * a.d_model,
         "query_norm": _norm_of_heads(a, r, a.n_head),
         "key_norm": _norm_of_heads(a, r, a.n_kv_head),
-        "": 2 * _turned(a) * rotation.tables(r, _d_turned(a)),
-        "core": core.saved(heads(a), r),
-        "output": core.copied_result(heads(a), r),
+        "": 2 * _turned(a) * rope.tables(r, _d_turned(a)),
+        "core": attention_core.saved(heads(a), r),
+        "output": attention_core.copied_result(heads(a), r),
     }
 
 
-def heads(a) -> core.Heads:
-    return core.Heads(a.n_head, a.n_kv_head, a.d_head, a.d_head, a.d_head, _turned(a))
+def heads(a) -> attention_core.Heads:
+    return attention_core.Heads(a.n_head, a.n_kv_head, a.d_head, a.d_head, a.d_head, _turned(a))
 
 
 def _turned(a) -> int:
@@ -187,20 +187,20 @@ def forward(a, r, hides=0) -> list[Node]:
     held = saved(a, r)
     size, n, math = bytes_of(r.dtype), tokens(r), int(r.attention == "math")
     query, key = (size * n * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head))
-    copied = core.result_apart(heads(a), r) * query
+    copied = attention_core.result_apart(heads(a), r) * query
     turned = _turned(a) * (query + key)
     turning = a.d_head, _d_turned(a)
-    of_query, of_key, of_value = core.kept_of_given(heads(a), r)
+    of_query, of_key, of_value = attention_core.kept_of_given(heads(a), r)
     dropped = (1 - of_query) * query + (2 - of_key - of_value) * key + math * copied
-    mask, distances = core.owned_mask(r, hides), hides * DISTANCE * r.length * r.length
+    mask, distances = attention_core.owned_mask(r, hides), hides * DISTANCE * r.length * r.length
     dropped += int(r.recompute != "selective") * mask
     return [
         (query + 2 * key + held["query_norm"] + held["key_norm"], 0),
-        *times(_turned(a), rotation.forward(r, a.n_head, *turning)),
-        *times(_turned(a), rotation.forward(r, a.n_kv_head, *turning)),
+        *times(_turned(a), rope.forward(r, a.n_head, *turning)),
+        *times(_turned(a), rope.forward(r, a.n_kv_head, *turning)),
         (0, turned),
         (2 * mask + distances, mask + distances),
-        *core.forward(heads(a), r, hides),
+        *attention_core.forward(heads(a), r, hides),
         (copied, 0),
         (size * n * a.d_model, dropped),
     ]
@@ -222,9 +222,9 @@ def backward(a, r, given, others=0, is_first=0, hides=0) -> list[Node]:
     turning = a.d_head, _d_turned(a)
     return [
         *linear(*output, given, held["output"], early),
-        *core.backward(heads(a), r, hides),
-        *times(_turned(a), rotation.backward(r, a.n_kv_head, *turning)),
-        *times(_turned(a), rotation.backward(r, a.n_head, *turning)),
+        *attention_core.backward(heads(a), r, hides),
+        *times(_turned(a), rope.backward(r, a.n_kv_head, *turning)),
+        *times(_turned(a), rope.backward(r, a.n_head, *turning)),
         *_projection(a, r, a.n_kv_head, a.value_bias),
         *times(others, added(states)),
         *_head_norm(a, r, a.n_kv_head),

@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Architecture, Count, Depth
+from modelbudget.architecture.base import Architecture, Count, Depth
 
 
 class CharacterInputFields(Architecture):

@@ -1,6 +1,6 @@
 """Dropout of the embedding, and of what each attention and MLP adds."""
 
-from modelbudget.run import bytes_of, mask_bytes, tokens
+from modelbudget.architecture.run_config import bytes_of, mask_bytes, tokens
 
 
 def saved(a, r):

@@ -4,9 +4,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Architecture, Count, Size
-from modelbudget.operations import ceil_div, positive
-from modelbudget.run import bytes_of, tokens
+from modelbudget.architecture.base import Architecture, Count, Size
+from modelbudget.architecture.operations import ceil_div, positive
+from modelbudget.architecture.run_config import bytes_of, tokens
 
 INDEX = 8
 """Bytes of a token or of a place: torch's indices are 64-bit integers."""

@@ -4,12 +4,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.components import attention, core, dropout, experts, latent, mlp, norm
+from modelbudget.architecture.run_config import bytes_of, computed_again, tokens
+from modelbudget.architecture.terms import join
+from modelbudget.components import attention, attention_core, dropout, mla, mlp, moe, norm
 from modelbudget.components.attention import AttentionFields
 from modelbudget.components.mlp import MLPFields
-from modelbudget.components.nodes import Node, change, times
-from modelbudget.run import bytes_of, computed_again, tokens
-from modelbudget.terms import join
+from modelbudget.memory.timeline import Node, change, times
 
 BEFORE, AFTER = ("pre", "both"), ("post", "output", "both")
 """Where norms are placed before a part, and where after it."""
@@ -67,7 +67,7 @@ def saved_of_second_norm(a, r):
 
 def saved_mask(r, hides):
     """Bytes of the mask of a window, which a core that is computed again is given once more."""
-    return int(r.recompute == "selective") * core.owned_mask(r, hides)
+    return int(r.recompute == "selective") * attention_core.owned_mask(r, hides)
 
 
 def saved(a, r, second: str, hides=0):
@@ -75,8 +75,8 @@ def saved(a, r, second: str, hides=0):
     attention, whose window `hides` some scores (1) or none.
     """
     read_alone = 1 - a.parallel * a.shared_norm
-    mixer = latent if "latent" in a.mixers else attention
-    part_of = {"mlp": mlp.saved, "experts": experts.saved}[second]
+    mixer = mla if "latent" in a.mixers else attention
+    part_of = {"mlp": mlp.saved, "experts": moe.saved}[second]
     parts = [
         sublayer(a, "", mixer.saved(a, r), norm.saved(a, r)),
         sublayer(a, "", part_of(a, r, read_alone), saved_of_second_norm(a, r)),
@@ -107,7 +107,7 @@ def forward(a, r, second: str, hides=0) -> list[Node]:
     stops = again * (1 - after) * (1 - r.dropout)
     of_end = masks + after * norm.saved(a, r)
     rest = saved(a, r, second, hides) - states - change(nodes)
-    beside = experts.summed(a, r, stops) if second == "experts" else 0
+    beside = moe.summed(a, r, stops) if second == "experts" else 0
     output = (1 - stops) * states + a.parallel * states
     dropped = r.dropout * (1 - again * int(r.kernels == "cpu") * (1 - after))
     ended = (1 - again * (1 - dropped)) * states + masks
@@ -121,12 +121,12 @@ def forward(a, r, second: str, hides=0) -> list[Node]:
 
 def _mix(a, r, hides) -> list[Node]:
     """What mixes the positions: in all layers latent attention, or in none."""
-    return latent.forward(a, r) if "latent" in a.mixers else attention.forward(a, r, hides)
+    return mla.forward(a, r) if "latent" in a.mixers else attention.forward(a, r, hides)
 
 
 def _mix_backward(a, r, *given, hides) -> list[Node]:
     if "latent" in a.mixers:
-        return latent.backward(a, r, *given)
+        return mla.backward(a, r, *given)
     return attention.backward(a, r, *given, hides)
 
 
@@ -137,7 +137,7 @@ def backward(a, r, second: str, hides=0) -> list[Node]:
     # Without a norm before it, a part reads the residual stream itself, whose gradient is there.
     straight = int(a.norm_placement in ("post", "output"))
     of_output, given = _output(a, r)
-    part_of = {"mlp": mlp.backward, "experts": experts.backward}[second]
+    part_of = {"mlp": mlp.backward, "experts": moe.backward}[second]
     return [
         *of_output,
         *part_of(a, r, given, 1 - shared, straight),

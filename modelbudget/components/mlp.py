@@ -4,9 +4,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from modelbudget.architecture import Architecture, Count
-from modelbudget.components.nodes import Node, added, linear, times
-from modelbudget.run import bytes_of, computed_again, tokens
+from modelbudget.architecture.base import Architecture, Count
+from modelbudget.architecture.run_config import bytes_of, computed_again, tokens
+from modelbudget.memory.timeline import Node, added, linear, times
 
 
 class MLPFields(Architecture):

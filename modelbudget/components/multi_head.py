@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from modelbudget.architecture import Architecture, Count, Parts
+from modelbudget.architecture.base import Architecture, Count, Parts
 
 
 class MultiHeadFields(Architecture):

@@ -4,9 +4,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Architecture, Count
-from modelbudget.components.nodes import Node, added, times
-from modelbudget.run import bytes_of, computed_again, exact_bytes, tokens
+from modelbudget.architecture.base import Architecture, Count
+from modelbudget.architecture.run_config import bytes_of, computed_again, exact_bytes, tokens
+from modelbudget.memory.timeline import Node, added, times
 
 
 class NormFields(Architecture):

@@ -4,8 +4,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Architecture, Count, Depth
-from modelbudget.run import bytes_of
+from modelbudget.architecture.base import Architecture, Count, Depth
+from modelbudget.architecture.run_config import bytes_of
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 

@@ -4,8 +4,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from modelbudget.architecture import Architecture, Count
-from modelbudget.run import bytes_of, exact_bytes
+from modelbudget.architecture.base import Architecture, Count
+from modelbudget.architecture.run_config import bytes_of, exact_bytes
 
 
 class RWKVFields(Architecture):

@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 from functools import cache
 
-from modelbudget.architecture import Architecture
+from modelbudget.architecture.base import Architecture
 
 
 @cache

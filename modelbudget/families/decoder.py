@@ -8,31 +8,28 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Depth, Size
+from modelbudget.architecture.base import Depth, Size
+from modelbudget.architecture.layer_pattern import instances, pattern
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_config import MASKS, bytes_of, tokens
+from modelbudget.architecture.terms import Term, Terms, part, scaled, total
 from modelbudget.components import (
     attention,
+    channel_rnn,
     dropout,
     embedding,
-    experts,
-    latent,
     layer,
+    mla,
     mlp,
+    moe,
     norm,
-    optimizer,
-    recompute,
-    recurrent,
-    step,
-    use,
 )
-from modelbudget.components import tensors as tensors_in_order
 from modelbudget.components.embedding import FactorisedFields, HeadFields, PositionFields
-from modelbudget.components.experts import ExpertsFields
-from modelbudget.components.latent import LatentFields
 from modelbudget.components.layer import LayerFields
-from modelbudget.components.pattern import instances, pattern
-from modelbudget.operations import positive
-from modelbudget.run import MASKS, bytes_of, tokens
-from modelbudget.terms import Term, Terms, part, scaled, total
+from modelbudget.components.mla import LatentFields
+from modelbudget.components.moe import ExpertsFields
+from modelbudget.memory import activation_checkpointing, inference, optimizer, training
+from modelbudget.memory import adamw_temporaries as tensors_in_order
 
 NEEDS = {
     "local": ("mixers", ("window",)),
@@ -130,7 +127,7 @@ class Decoder(
     @staticmethod
     def parameters(a) -> Terms:
         """All parameters: those of every expert."""
-        return parameters(a, experts.parameters(a, a.n_expert))
+        return parameters(a, moe.parameters(a, a.n_expert))
 
     @staticmethod
     def active_parameters(a) -> Terms:
@@ -139,7 +136,7 @@ class Decoder(
         The input embedding counts in full, as in Mixtral's and Qwen 3's figures; DeepSeek's and
         gpt-oss's leave it out.
         """
-        return parameters(a, experts.parameters(a, a.n_expert_per_token))
+        return parameters(a, moe.parameters(a, a.n_expert_per_token))
 
     @staticmethod
     def covered(quantity, a, r):
@@ -154,7 +151,7 @@ class Decoder(
         if "local" in a.mixers.split():
             sees_all = positive(a.window - r.length + 1)
         if quantity == "peak_inference_bytes":
-            return use.covered(a, r) * sees_all * (1 - a.sinks)
+            return inference.covered(a, r) * sees_all * (1 - a.sinks)
         kinds = set(a.mixers.split())
         if not kinds <= {*ATTENTION, "latent", "none"}:
             return 0
@@ -167,16 +164,16 @@ class Decoder(
         known = 1 - a.sinks
         if quantity == "flops_decode":
             return known * sees_all
-        return known * step.covered(a, r) if quantity == "peak_training_bytes" else known
+        return known * training.covered(a, r) if quantity == "peak_training_bytes" else known
 
     @staticmethod
     def gradient_bytes(a, r) -> Terms:
         """One number in the run's dtype for each parameter that gets a gradient."""
-        return scaled(parameters(a, experts.trained(a)), bytes_of(r.dtype))
+        return scaled(parameters(a, moe.trained(a)), bytes_of(r.dtype))
 
     @staticmethod
     def optimizer_bytes(a, r) -> Terms:
-        return optimizer.states(r, parameters(a, experts.trained(a)), tensors(a))
+        return optimizer.states(r, parameters(a, moe.trained(a)), tensors(a))
 
     @staticmethod
     def saved_bytes(a, r) -> Terms:
@@ -189,9 +186,9 @@ class Decoder(
         reads_alone = 1 - a.parallel * a.shared_norm
         parts = {
             "attention": attention.saved(a, r),
-            "latent": latent.saved(a, r),
+            "latent": mla.saved(a, r),
             "mlp": mlp.saved(a, r, reads_alone),
-            "experts": experts.saved(a, r, reads_alone),
+            "experts": moe.saved(a, r, reads_alone),
         }
         second = layer.saved_of_second_norm(a, r)
         norms = {"mlp": second, "experts": second}
@@ -208,9 +205,9 @@ class Decoder(
         """Operations of matrix products, two for a product and a sum."""
         parts = {
             "attention": attention.flops(a, r),
-            "latent": latent.flops(a, r),
+            "latent": mla.flops(a, r),
             "mlp": mlp.flops(a, r),
-            "experts": experts.flops(a, r),
+            "experts": moe.flops(a, r),
         }
         return assemble(a, embedding.flops(a, r), parts, 0)
 
@@ -223,11 +220,11 @@ class Decoder(
         products = {"math": 4, "flash": 5, "efficient": 5}[r.attention]
         parts = {
             "attention": attention.flops(a, r, products),
-            "latent": latent.flops(a, r, products - 2),
+            "latent": mla.flops(a, r, products - 2),
             "mlp": mlp.flops(a, r),
-            "experts": experts.flops(a, r),
+            "experts": moe.flops(a, r),
         }
-        again = recompute.flops(a, r)
+        again = activation_checkpointing.flops(a, r)
         parts = {
             name: {leaf: 2 * n + again.get(name, {}).get(leaf, 0) for leaf, n in values.items()}
             for name, values in parts.items()
@@ -240,7 +237,7 @@ class Decoder(
         """The largest number of bytes that live at once, in each phase of the first and of the
         second step.
         """
-        trained, states = total(parameters(a, experts.trained(a))), total(cls.optimizer_bytes(a, r))
+        trained, states = total(parameters(a, moe.trained(a))), total(cls.optimizer_bytes(a, r))
         of_parameters, loss = total(cls.parameter_bytes(a, r)), bytes_of(r.dtype)
         saved = of_parameters + total(cls.saved_bytes(a, r)) + loss
         return optimizer.phases(
@@ -249,7 +246,7 @@ class Decoder(
             of_parameters,
             states,
             optimizer.root(r, trained, tensors_in_order.neighbours(a)),
-            lambda held: step.forward_backward(a, r, saved + held),
+            lambda held: training.forward_backward(a, r, saved + held),
         )
 
     @staticmethod
@@ -259,8 +256,8 @@ class Decoder(
         held = {
             "attention": {"attention": attention.cached(a, r)},
             "local": {"attention.window": attention.cached_locally(a, r)},
-            "latent": {"latent": latent.cached(a, r)},
-            "recurrent": {"recurrent": recurrent.cached(a, r)},
+            "latent": {"latent": mla.cached(a, r)},
+            "recurrent": {"recurrent": channel_rnn.cached(a, r)},
         }
         parts = [part("layer", held[name], layers[name]) for name in held if name in layers]
         return {component: term for terms in parts for component, term in terms.items()}
@@ -271,7 +268,7 @@ class Decoder(
         next token is computed.
         """
         held = total(cls.parameter_bytes(a, r)) + total(cls.cache_bytes(a, r))
-        return part("", use.peaks(a, r, held + embedding.INDEX * tokens(r)))
+        return part("", inference.peaks(a, r, held + embedding.INDEX * tokens(r)))
 
     @staticmethod
     def flops_decode(a, r) -> Terms:
@@ -279,13 +276,13 @@ class Decoder(
         one = SimpleNamespace(batch=r.batch, length=1)
         of_attention = attention.flops(a, one)
         of_attention["core"] *= r.length
-        of_latent = latent.flops(a, one)
+        of_latent = mla.flops(a, one)
         of_latent |= {name: r.length * of_latent[name] for name in ("kv_up", "core")}
         parts = {
             "attention": of_attention,
             "latent": of_latent,
             "mlp": mlp.flops(a, one),
-            "experts": experts.flops(a, one),
+            "experts": moe.flops(a, one),
         }
         return assemble(a, embedding.flops(a, one), parts, 0)
 
@@ -299,8 +296,8 @@ def parameters(a, of_experts: dict) -> Terms:
     """The whole model, with what `of_experts` says of a layer that has any."""
     parts = {
         "attention": attention.parameters(a),
-        "latent": latent.parameters(a),
-        "recurrent": recurrent.parameters(a),
+        "latent": mla.parameters(a),
+        "recurrent": channel_rnn.parameters(a),
         "mlp": mlp.parameters(a),
         "experts": of_experts,
     }
@@ -314,9 +311,9 @@ def tensors(a) -> Terms:
     """Tensors that get a gradient, where `covered`."""
     parts = {
         "attention": attention.tensors(a),
-        "latent": latent.tensors(a),
+        "latent": mla.tensors(a),
         "mlp": mlp.tensors(a),
-        "experts": experts.tensors(a),
+        "experts": moe.tensors(a),
     }
     return assemble(a, embedding.tensors(a), parts, norm.tensors(a))
 

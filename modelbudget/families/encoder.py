@@ -4,18 +4,14 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Count, Depth, Size
+from modelbudget.architecture.base import Count, Depth, Size
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, mlp, multi_head, norm
-from modelbudget.components.embedding import (
-    FactorisedFields,
-    HeadFields,
-    LearnedPositionFields,
-)
+from modelbudget.components.embedding import FactorisedFields, HeadFields, LearnedPositionFields
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
-from modelbudget.operations import positive
-from modelbudget.terms import Terms, part
 
 
 class Encoder(

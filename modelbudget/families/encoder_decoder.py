@@ -4,13 +4,13 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Count, Depth
+from modelbudget.architecture.base import Count, Depth
+from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, mlp, multi_head, norm
 from modelbudget.components.embedding import HeadFields, LearnedPositionFields, WordFields
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
-from modelbudget.terms import Terms, part
 
 
 class EncoderDecoder(

@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Architecture, Size
-from modelbudget.terms import Terms
+from modelbudget.architecture.base import Architecture, Size
+from modelbudget.architecture.terms import Terms
 
 
 class HuggingFace(Architecture):

@@ -4,13 +4,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from modelbudget.architecture import Depth
-from modelbudget.components import attention, embedding, mlp, norm, recurrent
+from modelbudget.architecture.base import Depth
+from modelbudget.architecture.terms import Terms, part
+from modelbudget.components import attention, channel_rnn, embedding, mlp, norm
 from modelbudget.components.attention import AttentionFields
+from modelbudget.components.channel_rnn import RecurrentFields
 from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.mlp import MLPFields
-from modelbudget.components.recurrent import RecurrentFields
-from modelbudget.terms import Terms, part
 
 
 class Hybrid(HeadFields, MLPFields, RecurrentFields, AttentionFields, TokenFields):
@@ -29,7 +29,7 @@ class Hybrid(HeadFields, MLPFields, RecurrentFields, AttentionFields, TokenField
         norms = ("recurrent", "attention", "mlp")
         return {
             **part("embedding", {"token": embedding.token(a)}),
-            **part("layer.recurrent", recurrent.parameters(a), a.n_layer),
+            **part("layer.recurrent", channel_rnn.parameters(a), a.n_layer),
             **part("layer.attention", attention.parameters(a), a.n_layer),
             **part("layer.mlp", mlp.parameters(a), a.n_layer),
             **part("layer.norm", dict.fromkeys(norms, norm.parameters(a)), a.n_layer),
@@ -43,7 +43,7 @@ class Hybrid(HeadFields, MLPFields, RecurrentFields, AttentionFields, TokenField
     @staticmethod
     def cache_bytes(a, r) -> Terms:
         """States of the cells, and keys and values of all tokens."""
-        held = {"recurrent": recurrent.cached(a, r), "attention": attention.cached(a, r)}
+        held = {"recurrent": channel_rnn.cached(a, r), "attention": attention.cached(a, r)}
         return part("layer", held, a.n_layer)
 
     def build(self):

@@ -1,13 +1,13 @@
 """The counting ladder: the parts of a transformer as models of their own, smallest first."""
 
+from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import attention, embedding, layer, mlp, norm
 from modelbudget.components.attention import AttentionFields
 from modelbudget.components.embedding import TokenFields
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.norm import NormFields
-from modelbudget.components.smallest import SmallestLM
-from modelbudget.terms import Terms, part
+from modelbudget.families.smallest import SmallestLM
 
 
 class Embedding(TokenFields):

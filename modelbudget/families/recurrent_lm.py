@@ -4,12 +4,12 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture import Count
+from modelbudget.architecture.base import Count
+from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import character_input, embedding, recurrent_layer
 from modelbudget.components.character_input import CharacterInputFields
 from modelbudget.components.embedding import HeadFields, WordFields
 from modelbudget.components.recurrent_layer import RecurrentLayerFields
-from modelbudget.terms import Terms, part
 
 
 class RecurrentLM(RecurrentLayerFields, HeadFields, WordFields):

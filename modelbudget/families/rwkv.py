@@ -4,12 +4,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from modelbudget.architecture import Depth
+from modelbudget.architecture.base import Depth
+from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, norm, rwkv
 from modelbudget.components.embedding import HeadFields, WordFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.rwkv import RWKVFields
-from modelbudget.terms import Terms, part
 
 
 class RWKV(NormFields, RWKVFields, HeadFields, WordFields):

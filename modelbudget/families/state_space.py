@@ -4,13 +4,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from modelbudget.architecture import Depth
-from modelbudget.components import embedding, norm, selective_scan, state_space_dual
+from modelbudget.architecture.base import Depth
+from modelbudget.architecture.terms import Terms, part
+from modelbudget.components import embedding, mamba, mamba2, norm
 from modelbudget.components.embedding import HeadFields, WordFields
+from modelbudget.components.mamba import SelectiveScanFields
+from modelbudget.components.mamba2 import StateSpaceDualFields
 from modelbudget.components.norm import NormFields
-from modelbudget.components.selective_scan import SelectiveScanFields
-from modelbudget.components.state_space_dual import StateSpaceDualFields
-from modelbudget.terms import Terms, part
 
 
 class SelectiveScan(NormFields, SelectiveScanFields, HeadFields, WordFields):
@@ -23,7 +23,7 @@ class SelectiveScan(NormFields, SelectiveScanFields, HeadFields, WordFields):
     @staticmethod
     def parameters(a) -> Terms:
         """Gu & Dao 2023, §3.4."""
-        return _parameters(a, selective_scan.parameters(a))
+        return _parameters(a, mamba.parameters(a))
 
     @staticmethod
     def covered(quantity, a, r):
@@ -31,7 +31,7 @@ class SelectiveScan(NormFields, SelectiveScanFields, HeadFields, WordFields):
 
     @staticmethod
     def cache_bytes(a, r) -> Terms:
-        return part("layer.mixer", selective_scan.cached(a, r), a.n_layer)
+        return part("layer.mixer", mamba.cached(a, r), a.n_layer)
 
     def build(self):
         from modelbudget.modules.state_space import SelectiveScanModel
@@ -49,7 +49,7 @@ class StateSpaceDual(NormFields, StateSpaceDualFields, HeadFields, WordFields):
     @staticmethod
     def parameters(a) -> Terms:
         """Dao & Gu 2024, §7."""
-        return _parameters(a, state_space_dual.parameters(a))
+        return _parameters(a, mamba2.parameters(a))
 
     @staticmethod
     def covered(quantity, a, r):
@@ -57,7 +57,7 @@ class StateSpaceDual(NormFields, StateSpaceDualFields, HeadFields, WordFields):
 
     @staticmethod
     def cache_bytes(a, r) -> Terms:
-        return part("layer.mixer", state_space_dual.cached(a, r), a.n_layer)
+        return part("layer.mixer", mamba2.cached(a, r), a.n_layer)
 
     def build(self):
         from modelbudget.modules.state_space import StateSpaceDualModel

@@ -2,13 +2,13 @@
 
 from pydantic import Field
 
-from modelbudget.architecture import Depth
-from modelbudget.components import adaptive, mlp, norm, relative_attention
-from modelbudget.components.adaptive import AdaptiveFields
+from modelbudget.architecture.base import Depth
+from modelbudget.architecture.terms import Terms, part
+from modelbudget.components import adaptive_softmax, mlp, norm, relative_attention
+from modelbudget.components.adaptive_softmax import AdaptiveFields
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.relative_attention import RelativeAttentionFields
-from modelbudget.terms import Terms, part
 
 
 class TransformerXL(NormFields, MLPFields, RelativeAttentionFields, AdaptiveFields):
@@ -21,12 +21,12 @@ class TransformerXL(NormFields, MLPFields, RelativeAttentionFields, AdaptiveFiel
         """Dai et al. 2019, §3.3, with the sizes of the authors' code."""
         one_norm = norm.parameters(a)
         return {
-            **part("embedding", adaptive.embedding(a)),
+            **part("embedding", adaptive_softmax.embedding(a)),
             **part("bias", relative_attention.biases(a)),
             **part("layer.attention", relative_attention.parameters(a), a.n_layer),
             **part("layer.mlp", mlp.parameters(a), a.n_layer),
             **part("layer.norm", {"attention": one_norm, "mlp": one_norm}, a.n_layer),
-            **part("head", adaptive.head(a)),
+            **part("head", adaptive_softmax.head(a)),
         }
 
     def build(self):

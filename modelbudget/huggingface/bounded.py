@@ -9,8 +9,8 @@ import os
 from functools import cache
 from typing import Any
 
-from modelbudget.architecture import Architecture
-from modelbudget.measure.workers import Bound, Failure, Helper
+from modelbudget.architecture.base import Architecture
+from modelbudget.common.workers import Bound, Failure, Helper
 
 TIMEOUT_S = 60
 """Of one answer; the first one includes the import."""

@@ -5,11 +5,11 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from modelbudget.errors import InputError
-from modelbudget.files import read_text
+from modelbudget.common.errors import InputError
+from modelbudget.common.files import read_text
+from modelbudget.common.mistakes import show
 from modelbudget.huggingface import bounded, translate
 from modelbudget.huggingface.classes import TRANSLATIONS
-from modelbudget.mistakes import show
 
 
 class Configured(NamedTuple):

@@ -9,10 +9,10 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from modelbudget.errors import offered
-from modelbudget.expressions import Expression
+from modelbudget.common.errors import offered
+from modelbudget.common.expressions import Expression
+from modelbudget.common.mistakes import show
 from modelbudget.huggingface.classes import IGNORED, MEANING, TRANSLATIONS, Translation
-from modelbudget.mistakes import show
 
 ABSENT = object()
 CLASSES = "modelbudget/huggingface/classes.py"

@@ -11,10 +11,10 @@ import json
 import re
 from typing import Any
 
-from modelbudget.errors import offered
+from modelbudget.common.errors import offered
+from modelbudget.common.mistakes import show
 from modelbudget.huggingface.classes import IGNORED
 from modelbudget.huggingface.offline import transformers
-from modelbudget.mistakes import show
 
 SPELLINGS = {
     "n_vocab": "vocab_size",

@@ -11,13 +11,13 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from modelbudget.architecture import Architecture
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import Run
 from modelbudget.measure import cuda
 from modelbudget.measure.build import build
-from modelbudget.measure.caching_allocator import Layout
 from modelbudget.measure.train import Values, of_layouts, two_steps
+from modelbudget.memory.caching_allocator import Layout
 from modelbudget.modules.initialise import initialise, uninitialised
-from modelbudget.run import Run
 
 # Else the profiler says when it starts and stops, in the midst of a bar of progress.
 os.environ.setdefault("KINETO_LOG_LEVEL", "9")

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from modelbudget.architecture import Architecture
+from modelbudget.architecture.base import Architecture
 
 
 def build(architecture: Architecture, device: str, dtype: str) -> nn.Module:

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from torch import nn
 
-from modelbudget.terms import join
+from modelbudget.architecture.terms import join
 
 
 @dataclass

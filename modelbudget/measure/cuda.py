@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from modelbudget.measure.caching_allocator import Layout
+from modelbudget.memory.caching_allocator import Layout
 
 CURRENT = {name: f"{name}_bytes.all.current" for name in Layout._fields}
 PEAK = {name: f"{name}_bytes.all.peak" for name in Layout._fields}

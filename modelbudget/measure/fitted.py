@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from modelbudget.fit import Cell, Model, depth, totals
-from modelbudget.measure.kept import measure_new
-from modelbudget.sweep import FITS, Measure
+from modelbudget.measure.cached import measure_new
+from modelbudget.predict.fit import Cell, Model, depth, totals
+from modelbudget.sweep.sweep_file import FITS, Measure
 
 MOST_LAYERS = 128
 """A deeper model is not traced: that takes a second for each hundred layers."""

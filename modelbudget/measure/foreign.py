@@ -11,9 +11,9 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
+from modelbudget.architecture.run_config import Run
 from modelbudget.measure.kernels import kernels
 from modelbudget.measure.trace import Trace
-from modelbudget.run import Run
 
 CACHES = ("past_key_values", "cache_params", "state", "mems")
 """Names under which classes return what the next token is computed from, and accept it."""

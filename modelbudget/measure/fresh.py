@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from modelbudget.measure.workers import Failure, death, spread
+from modelbudget.common.workers import Failure, death, spread
 
 log = logging.getLogger(__name__)
 IMPORTED = ("numpy", "torch", "torch._dynamo")

@@ -6,14 +6,14 @@ from contextlib import ExitStack
 import torch
 from torch import nn
 
+from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.terms import join
 from modelbudget.measure.count import component_of
 from modelbudget.measure.foreign import is_foreign, use
 from modelbudget.measure.kernels import kernels
 from modelbudget.measure.trace import Trace
 from modelbudget.measure.train import Values
 from modelbudget.modules.cache import Cache, caching
-from modelbudget.run import Run
-from modelbudget.terms import join
 
 OF_TOKENS = {"flops_decode", "peak_inference_bytes"}
 """Quantities that tokens must be read for; caches are there before the first."""

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelbudget.architecture import Architecture
+from modelbudget.architecture.base import Architecture
+from modelbudget.common.workers import Failure, spread
 from modelbudget.measure.build import build
-from modelbudget.measure.workers import Failure, spread
 from modelbudget.modules.initialise import uninitialised
 
 

@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 from torch import nn
 
-from modelbudget.architecture import Architecture
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import Run
+from modelbudget.common.workers import in_one_line
 from modelbudget.measure import allocator
 from modelbudget.measure.build import build
 from modelbudget.measure.count import Count, count
+from modelbudget.measure.device import Room, choose
 from modelbudget.measure.infer import infer
-from modelbudget.measure.place import Room, choose
-from modelbudget.measure.resident import copies, resident
+from modelbudget.measure.rss import copies, resident
 from modelbudget.measure.train import Values, train
-from modelbudget.measure.workers import in_one_line
 from modelbudget.modules.initialise import initialise, uninitialised
-from modelbudget.run import Run
-from modelbudget.sweep import (
+from modelbudget.sweep.sweep_file import (
     LAID_OUT,
     OF_ALLOCATOR,
     OF_INFERENCE,

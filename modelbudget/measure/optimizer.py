@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from modelbudget.run import Run
+from modelbudget.architecture.run_config import Run
 
 
 class Optimizer:

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import torch
 
-from modelbudget.architecture import Architecture
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import Run
+from modelbudget.common.progress import progress
+from modelbudget.common.workers import Bound, Failure, spread
+from modelbudget.measure.device import Room, room
 from modelbudget.measure.one_model import Measured, is_used, measure_one, nothing, trains
-from modelbudget.measure.place import Room, room
-from modelbudget.measure.workers import Bound, Failure, spread
-from modelbudget.progress import progress
-from modelbudget.run import Run
-from modelbudget.sweep import (
+from modelbudget.sweep.sweep_file import (
     OF_ALLOCATOR,
     OF_INFERENCE,
     OF_PARAMETERS,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from modelbudget.sweep import OF_PARAMETERS
+from modelbudget.sweep.sweep_file import OF_PARAMETERS
 
 if TYPE_CHECKING:
     from modelbudget.measure.one_model import Measured

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
 from modelbudget.measure.count import component_of
-from modelbudget.measure.replay import Replay, key_of
+from modelbudget.measure.meta_cache import Replay, key_of
 
 OUTSIDE = "loss"
 """The component of what runs outside the model: the loss."""

@@ -7,17 +7,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.measure import caching_allocator
-from modelbudget.measure.caching_allocator import Layout
+from modelbudget.architecture.run_config import Run
 from modelbudget.measure.count import component_of
 from modelbudget.measure.foreign import logits_of
 from modelbudget.measure.kernels import kernels
 from modelbudget.measure.optimizer import Optimizer
 from modelbudget.measure.trace import Trace
-from modelbudget.modules.core import Core
+from modelbudget.memory import caching_allocator
+from modelbudget.memory.caching_allocator import Layout
+from modelbudget.modules.attention_core import Core
 from modelbudget.modules.layer import Layer
-from modelbudget.run import Run
-from modelbudget.sweep import OF_ALLOCATOR
+from modelbudget.sweep.sweep_file import OF_ALLOCATOR
 
 Values = dict[str, dict[str, int]]
 """Quantity → component → value."""

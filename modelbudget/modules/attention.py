@@ -4,8 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from modelbudget.modules.attention_core import Core
 from modelbudget.modules.cache import Cache, Window
-from modelbudget.modules.core import Core
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import causal, rotate, shift, sinusoids
 

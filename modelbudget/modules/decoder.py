@@ -7,7 +7,7 @@ from torch import nn
 from modelbudget.modules.embedding import Embedding, Head
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.norm import make_norm
-from modelbudget.modules.twins import twins
+from modelbudget.modules.replicate import twins
 
 
 class DecoderModel(nn.Module):

@@ -4,10 +4,10 @@ import torch
 from torch import nn
 
 from modelbudget.modules.embedding import padded
+from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.mlp import ACTIVATIONS, MLP
 from modelbudget.modules.multi_head import MultiHead
 from modelbudget.modules.norm import make_norm
-from modelbudget.modules.words import make_head
 
 
 class EncoderEmbedding(nn.Module):

@@ -3,10 +3,10 @@
 from torch import nn
 
 from modelbudget.modules.attention import Attention
+from modelbudget.modules.channel_rnn import ChannelRNN
 from modelbudget.modules.embedding import Head, TokenEmbedding
 from modelbudget.modules.mlp import MLP
 from modelbudget.modules.norm import make_norm
-from modelbudget.modules.recurrent import ChannelRNN
 
 
 class HybridLayer(nn.Module):

@@ -4,11 +4,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from modelbudget.modules.attention import Attention
-from modelbudget.modules.experts import Experts
-from modelbudget.modules.latent import LatentAttention
+from modelbudget.modules.channel_rnn import ChannelRNN
+from modelbudget.modules.mla import LatentAttention
 from modelbudget.modules.mlp import MLP
+from modelbudget.modules.moe import Experts
 from modelbudget.modules.norm import make_norm
-from modelbudget.modules.recurrent import ChannelRNN
 
 PARTS = {
     "latent": LatentAttention,

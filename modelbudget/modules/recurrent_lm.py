@@ -4,8 +4,8 @@ from torch import nn
 
 from modelbudget.modules.character_input import CharacterInput
 from modelbudget.modules.embedding import padded
+from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.recurrent_layer import recurrent_layers
-from modelbudget.modules.words import make_head
 
 
 class RecurrentLMModel(nn.Module):

@@ -6,8 +6,8 @@ from torch.nn import functional as F
 
 from modelbudget.modules.cache import State
 from modelbudget.modules.embedding import padded
+from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.norm import make_norm
-from modelbudget.modules.words import make_head
 
 
 class Mixer(nn.Module):

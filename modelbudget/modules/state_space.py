@@ -3,10 +3,10 @@
 from torch import nn
 
 from modelbudget.modules.embedding import padded
+from modelbudget.modules.lm_head import make_head
+from modelbudget.modules.mamba import SelectiveScanMixer
+from modelbudget.modules.mamba2 import StateSpaceDualMixer
 from modelbudget.modules.norm import make_norm
-from modelbudget.modules.selective_scan import SelectiveScanMixer
-from modelbudget.modules.state_space_dual import StateSpaceDualMixer
-from modelbudget.modules.words import make_head
 
 
 class StateSpaceLayer(nn.Module):

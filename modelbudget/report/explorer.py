@@ -8,17 +8,24 @@ import itertools
 import re
 from typing import NamedTuple
 
-from modelbudget.architecture import Architecture
-from modelbudget.catalogue import Base, Catalogue
-from modelbudget.charts.groups import ORDER, group_of
-from modelbudget.charts.words import field_title
-from modelbudget.expand import named_architecture
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.component_groups import ORDER, group_of
+from modelbudget.architecture.readings import vega
+from modelbudget.architecture.run_config import (
+    BYTES,
+    FLASH_MULTIPLE,
+    FLASH_WIDEST,
+    HALF,
+    MASKS,
+    Run,
+)
+from modelbudget.architecture.terms import Term, Terms, total
+from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.families.decoder import NEEDS, Decoder
-from modelbudget.readings import signals
-from modelbudget.report.flow import flow
+from modelbudget.report.charts.format import field_title
+from modelbudget.report.component_order import flow
 from modelbudget.report.specs import variable_of_group
-from modelbudget.run import BYTES, FLASH_MULTIPLE, FLASH_WIDEST, HALF, MASKS, Run
-from modelbudget.terms import Term, Terms, total
+from modelbudget.sweep.expand import named_architecture
 
 START = "palm-540b"
 MAIN = (
@@ -154,7 +161,7 @@ def rules() -> list[Rule]:
     bounded = [
         Rule(f"{name} > {most}", f"{name} = {{{name}:,}}: must be at most {most:,}")
         for name in Decoder.sizes()
-        if (most := _most(name)) < signals.EXACT_BELOW
+        if (most := _most(name)) < vega.EXACT_BELOW
     ]
     plain += bounded + of_flash + of_attention
     return plain + [rule for needs in NEEDS.items() for rule in _needs(*needs)]
@@ -163,7 +170,7 @@ def rules() -> list[Rule]:
 def _most(size: str) -> int:
     """The largest that a decoder may have of it."""
     bounds = [rule.le for rule in Decoder.model_fields[size].metadata if hasattr(rule, "le")]
-    return min(bounds, default=signals.EXACT_BELOW)
+    return min(bounds, default=vega.EXACT_BELOW)
 
 
 def _needs(word: str, needs: tuple[str, tuple[str, ...]]) -> list[Rule]:
@@ -180,7 +187,7 @@ def _needs(word: str, needs: tuple[str, tuple[str, ...]]) -> list[Rule]:
     ]
 
 
-class _Dataflow(signals.Dataflow):
+class _Dataflow(vega.Dataflow):
     """What all kinds of model compute; what is alike in two of them is computed once.
 
     `fields` holds the fields that a component depends on, by the signal of its one instance;
@@ -194,7 +201,7 @@ class _Dataflow(signals.Dataflow):
 
     def kind(self, words: dict[str, str]) -> dict:
         """Signals of the decoders with these words: components, and their sums."""
-        a = signals.namespace(Decoder, words)
+        a = vega.namespace(Decoder, words)
         all_of, active = Decoder.parameters(a), Decoder.active_parameters(a)
         found = {
             "words": words,
@@ -222,7 +229,7 @@ class _Dataflow(signals.Dataflow):
         """
         words = {name: Run.model_fields[name].default for name in Run.words()}
         words |= zip(WORDS_OF_RUN, words_of_run, strict=True)
-        r = signals.namespace(Run, words)
+        r = vega.namespace(Run, words)
         found, sums = {}, {}
         for quantity in [name for name in QUANTITIES if name != STATES]:
             holds = quantity == "parameter_bytes" or Decoder.covered(quantity, a, r)

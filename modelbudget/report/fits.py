@@ -3,9 +3,9 @@
 import polars as pl
 from markupsafe import Markup
 
-from modelbudget.charts.words import count, si_bytes
-from modelbudget.fit import ENDLESS
+from modelbudget.predict.fit import ENDLESS
 from modelbudget.report import tables
+from modelbudget.report.charts.format import count, si_bytes
 from modelbudget.report.results import SweepResult
 
 MOST_MISSING = 20

@@ -3,15 +3,15 @@
 import polars as pl
 from markupsafe import Markup, escape
 
-from modelbudget.charts.groups import group_of
-from modelbudget.charts.words import percent
+from modelbudget.architecture.component_groups import group_of
+from modelbudget.architecture.readings import symbols
+from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.terms import Term, Terms
 from modelbudget.families import families
-from modelbudget.readings import symbols
 from modelbudget.report import tables
-from modelbudget.report.flow import flow
+from modelbudget.report.charts.format import percent
+from modelbudget.report.component_order import flow
 from modelbudget.report.specs import variable_of_group
-from modelbudget.run import Run
-from modelbudget.terms import Term, Terms
 
 _COLUMNS = ("component", "formula", "predicted", "counted", "share")
 

@@ -5,9 +5,9 @@ A model that could not be built has a reason in place of its tree: {"failure": â
 
 import re
 
-from modelbudget.charts.groups import group_of
-from modelbudget.charts.words import count, percent
+from modelbudget.architecture.component_groups import group_of
 from modelbudget.report import tables
+from modelbudget.report.charts.format import count, percent
 from modelbudget.report.results import SweepResult
 from modelbudget.report.specs import variable_of_group
 

@@ -2,11 +2,11 @@
 
 import polars as pl
 
-from modelbudget.charts.words import count
+from modelbudget.architecture.terms import is_peak
 from modelbudget.report import tables
+from modelbudget.report.charts.format import count
 from modelbudget.report.results import SweepResult
-from modelbudget.sweep import LAID_OUT
-from modelbudget.terms import is_peak
+from modelbudget.sweep.sweep_file import LAID_OUT
 
 
 def numbers_section(sweep: SweepResult, carried: dict) -> dict:

@@ -3,21 +3,21 @@
 import base64
 import hashlib
 
-from modelbudget.catalogue import Catalogue
+from modelbudget.catalogue.models import Catalogue
 from modelbudget.report import specs, tables
-from modelbudget.report.beside import (
+from modelbudget.report.appendix import (
     citation,
     ledger_section,
     provenance_section,
     surgery_section,
 )
-from modelbudget.report.carry import carried, packed
-from modelbudget.report.frame import Frame, frame
+from modelbudget.report.assets import Frame, frame
 from modelbudget.report.inside import inside_section, swept_section, swept_trees
+from modelbudget.report.payload import carried, packed
 from modelbudget.report.predicted import predicted_section
 from modelbudget.report.results import PredictedResult, Results, known_models, ordered
+from modelbudget.report.summary import headline_section, verdict_section
 from modelbudget.report.sweeps import sweep_section
-from modelbudget.report.top import headline_section, verdict_section
 from modelbudget.report.verdict import verdicts
 
 STYLES = ("style.css", "explorer.css", "inside.css", "memory.css", "walk.css", "numbers.css")

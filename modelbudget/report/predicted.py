@@ -2,9 +2,9 @@
 
 from markupsafe import Markup
 
-from modelbudget.charts.words import count
-from modelbudget.readings import symbols
+from modelbudget.architecture.readings import symbols
 from modelbudget.report import formulas, tables
+from modelbudget.report.charts.format import count
 from modelbudget.report.results import PredictedResult
 from modelbudget.report.specs import Charts
 from modelbudget.report.sweeps import facts, question

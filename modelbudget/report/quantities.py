@@ -3,12 +3,12 @@
 import polars as pl
 from markupsafe import Markup, escape
 
-from modelbudget.charts.words import UNITS, count
-from modelbudget.compare import NOT_JUDGED
+from modelbudget.architecture.terms import is_peak
+from modelbudget.compare.comparison import NOT_JUDGED
 from modelbudget.report import formulas, tables
+from modelbudget.report.charts.format import UNITS, count
 from modelbudget.report.results import SweepResult
-from modelbudget.sweep import LAID_OUT, OF_RUN
-from modelbudget.terms import is_peak
+from modelbudget.sweep.sweep_file import LAID_OUT, OF_RUN
 
 TELLING = ("parameters", "saved_bytes", "cache_bytes", "peak_requested_bytes")
 """What makes a point the largest of its sweep: the first of these that was measured."""

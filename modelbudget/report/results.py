@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import polars as pl
 
-from modelbudget.catalogue import Catalogue
-from modelbudget.charts.budget import budget
-from modelbudget.charts.headline import largest
-from modelbudget.expand import named_architecture
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.report.charts.budget import budget
+from modelbudget.report.charts.headline import largest
+from modelbudget.sweep.expand import named_architecture
 
 
 class SweepResult(NamedTuple):

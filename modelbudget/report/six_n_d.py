@@ -4,13 +4,13 @@ from types import SimpleNamespace
 
 import polars as pl
 
-from modelbudget.charts.words import scientific, signed_percent
+from modelbudget.architecture.run_config import tokens
+from modelbudget.architecture.terms import total
 from modelbudget.families import families
+from modelbudget.predict.six_nd import error, over, six_n_d, without_embeddings
 from modelbudget.report import tables
+from modelbudget.report.charts.format import scientific, signed_percent
 from modelbudget.report.results import SweepResult
-from modelbudget.rule_of_thumb import error, over, six_n_d, without_embeddings
-from modelbudget.run import tokens
-from modelbudget.terms import total
 
 STEP = ("flops_forward", "flops_backward")
 TRILLION = 10**12

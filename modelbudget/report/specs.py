@@ -1,7 +1,7 @@
 """Chart specs as the page holds them: data once, colours by name, titles as the page's own text."""
 
-from modelbudget.charts.groups import GROUPS
-from modelbudget.charts.palette import PALETTE
+from modelbudget.architecture.component_groups import GROUPS
+from modelbudget.report.charts.palette import PALETTE
 
 _PADDING = {"left": 0, "right": 1, "top": 4, "bottom": 4}
 _VARIABLES = {light: f"var(--{name})" for name, (light, _) in PALETTE.items()}

@@ -4,16 +4,16 @@ import polars as pl
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from modelbudget.charts.words import count
-from modelbudget.failures import by_reason
+from modelbudget.compare.failures import by_reason
 from modelbudget.report import formulas, quantities, tables
+from modelbudget.report.charts.format import count
 from modelbudget.report.fits import fits_section
 from modelbudget.report.numbers import numbers_section
 from modelbudget.report.results import SweepResult
 from modelbudget.report.six_n_d import six_n_d_section
 from modelbudget.report.specs import Charts
+from modelbudget.report.step_by_step import steps
 from modelbudget.report.verdict import Verdict, device_words
-from modelbudget.report.walk import steps
 from modelbudget.report.zoo import zoo_section
 
 MOST_FAILED = 50

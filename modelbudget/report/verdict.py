@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from modelbudget import failures
-from modelbudget.compare import is_compared, is_failed, is_near, is_roomless
+from modelbudget.compare import failures
+from modelbudget.compare.comparison import is_compared, is_failed, is_near, is_roomless
 from modelbudget.report.results import Results, ordered
 
 BOUND = "1 % of what the system says of a process, or 0.1 % of what an allocator says"

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from modelbudget.charts.words import count, short, signed_percent
-from modelbudget.zoo import AGREES, COUNTS, EXPLAINED, NO_REASON, UNEXPLAINED, agreement
+from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, NO_REASON, UNEXPLAINED, agreement
+from modelbudget.report.charts.format import count, short, signed_percent
 
 WITNESSES = {
     "measured": ("our module", "our own torch module, counted"),
@@ -17,7 +17,7 @@ _SIGNS = {"agrees": "=", "differs": "≠", "unexplained": "≠", None: "–"}
 
 
 def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
-    """What the page says of the table of `modelbudget.zoo`, which lies beside it in `name`."""
+    """The page's part on the table of `compare/zoo.py`, whose file is next to it in `name`."""
     if zoo is None:
         return None
     zoo = zoo.with_columns(agreement(witness).alias(_stands(witness)) for witness in COUNTS)

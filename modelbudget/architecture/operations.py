@@ -1,0 +1,31 @@
+"""What formulas need beyond + - * //: named operations with one implementation for each reading.
+
+The implementations here are for integers; those for columns, symbols and signals stand with their
+readings (`modelbudget/architecture/readings/`).
+"""
+
+from functools import singledispatch
+
+
+@singledispatch
+def ceil_div(x, y):
+    """x divided by y, rounded up."""
+    return -(-x // y)
+
+
+@singledispatch
+def positive(x):
+    """1 where x is greater than 0, else 0: whether a size that may be 0 stands for a part."""
+    return int(x > 0)
+
+
+@singledispatch
+def largest_of(first, *others):
+    """The largest of several, of which the first is an expression if any is."""
+    return max((first, *others))
+
+
+def largest(*values):
+    """The largest of several, of which numbers may be some and expressions others."""
+    # Which implementation is taken, the first decides: so an expression goes first.
+    return largest_of(*sorted(values, key=lambda value: isinstance(value, int)))

@@ -1,0 +1,92 @@
+"""Formulas over Polars columns: a whole grid at once."""
+
+from types import SimpleNamespace
+
+import polars as pl
+
+from modelbudget.architecture.operations import ceil_div, largest_of, positive
+
+
+def namespace(kind, fields: dict) -> SimpleNamespace:
+    """A record's fields: sizes and switches as columns or, where all rows have the same, as one
+    number (yes is 1, no is 0); words as they are.
+    """
+    given = {name: fields[name] for name in kind.model_fields}
+    return SimpleNamespace(
+        **{n: Column(v) if isinstance(v, pl.Series) else v for n, v in given.items()}
+    )
+
+
+def series(value, height: int) -> pl.Series:
+    """What a formula gives as a column; one that names no column gives the same in all rows."""
+    if isinstance(value, Column):
+        return value.values
+    dtype = pl.Float64 if isinstance(value, float) else pl.Int64
+    return pl.repeat(value, height, dtype=dtype, eager=True)
+
+
+class Column:
+    """A column in a formula. A part that a model lacks is multiplied by the number 0, and what is
+    multiplied by a number 0 or 1, or has a 0 added, is not computed row by row.
+
+    Columns and not lazy expressions: in a long formula a value that is used often is computed once.
+    """
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: pl.Series):
+        self.values = values
+
+    def __add__(self, other):
+        return self if _is(0, other) else Column(self.values + _bare(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other):
+        return self if _is(0, other) else Column(self.values - _bare(other))
+
+    def __rsub__(self, other):
+        return Column(other - self.values)
+
+    def __mul__(self, other):
+        if _is(0, other):
+            return 0
+        return self if _is(1, other) else Column(self.values * _bare(other))
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other):
+        return self if _is(1, other) else Column(self.values // _bare(other))
+
+    def __rfloordiv__(self, other):
+        return Column(other // self.values)
+
+    def __neg__(self):
+        return Column(-self.values)
+
+
+def _is(number: int, other) -> bool:
+    return isinstance(other, int | float) and other == number
+
+
+def _bare(other):
+    return other.values if isinstance(other, Column) else other
+
+
+@ceil_div.register(Column)
+def _(x, y):
+    return -(-x // y)
+
+
+@positive.register(Column)
+def _(x):
+    return Column((x.values > 0).cast(pl.Int64))
+
+
+@largest_of.register(Column)
+def _(first, *others):
+    values = first.values
+    for other in others:
+        column = series(other, len(values))
+        values = values.zip_with(values > column, column)
+    return Column(values)

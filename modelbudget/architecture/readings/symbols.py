@@ -1,0 +1,105 @@
+"""Formulas as mathematics: SymPy expressions, shown as MathML."""
+
+from types import SimpleNamespace
+
+import sympy
+from sympy.printing.mathml import MathMLPresentationPrinter
+
+from modelbudget.architecture.operations import ceil_div, largest_of, positive
+from modelbudget.architecture.terms import Term
+
+
+def namespace(family, words: dict[str, str], fixed: dict | None = None) -> SimpleNamespace:
+    """One symbol for each size and switch of a family, except those `fixed` to a value.
+
+    Fixing switches (tied, gated, …) leaves the formula of one kind of model.
+    """
+    sizes = {name: sympy.Symbol(name, integer=True) for name in family.sizes()}
+    sizes |= {name: int(value) for name, value in (fixed or {}).items()}
+    return SimpleNamespace(**sizes, **words)
+
+
+def answered(expression, values: dict[str, int]):
+    """The expression with its questions whether a size is there (`positive`) answered for a model
+    of these sizes.
+    """
+    return sympy.sympify(expression).replace(
+        lambda part: isinstance(part, sympy.Piecewise),
+        lambda part: part.subs({symbol: values[symbol.name] for symbol in part.free_symbols}),
+    )
+
+
+def settled(family, values: dict[str, int]) -> dict[str, int]:
+    """Of a model's numbers, those that say which parts it has, for `fixed`: switches, and sizes
+    left at a default of 0 (no such part) or 1 (no such effect).
+    """
+    fields = family.model_fields
+    return {
+        name: values[name]
+        for name in family.sizes()
+        if fields[name].annotation is bool
+        or (values[name] in (0, 1) and values[name] == fields[name].default)
+    }
+
+
+def to_mathml(term: Term, values: dict[str, int] | None = None) -> str:
+    """Presentation MathML of a term, instances × each; browsers draw it without a script.
+
+    With `values`, each symbol is drawn as its number: the same formula with the numbers put in.
+    """
+    printer = _Printer(values or {})
+    each, instances = sympy.sympify(term.each), sympy.sympify(term.instances)
+    if instances == 1:
+        return f"<math>{printer.doprint(each)}</math>"
+    factors = (_factor(printer, part) for part in (instances, each))
+    return f"<math><mrow>{'<mo>×</mo>'.join(factors)}</mrow></math>"
+
+
+def _factor(printer: MathMLPresentationPrinter, part: sympy.Expr) -> str:
+    body = printer.doprint(part)
+    return f"<mrow><mo>(</mo>{body}<mo>)</mo></mrow>" if part.is_Add else body
+
+
+class _Printer(MathMLPresentationPrinter):
+    """`n_kv_head` as one identifier, n with the subscript kv head; products with a dot."""
+
+    def __init__(self, values: dict[str, int]):
+        super().__init__({"mul_symbol": "dot"})
+        self.values = values
+
+    def _print_Symbol(self, symbol, style="plain"):  # noqa: N802  SymPy finds it by this name
+        if symbol.name in self.values:
+            return self._leaf("mn", f"{self.values[symbol.name]:,}")
+        letter, _, rest = symbol.name.partition("_")
+        if not rest:
+            return self._leaf("mi", letter)
+        both = self.dom.createElement("msub")
+        both.appendChild(self._leaf("mi", letter))
+        both.appendChild(self._leaf("mi", rest.replace("_", " ")))
+        return both
+
+    def _as_ordered_terms(self, expr, order=None):
+        """What is added before what is taken away."""
+        terms = super()._as_ordered_terms(expr, order)
+        return sorted(terms, key=lambda term: term.could_extract_minus_sign())
+
+    def _leaf(self, tag: str, text: str):
+        element = self.dom.createElement(tag)
+        element.appendChild(self.dom.createTextNode(text))
+        return element
+
+
+@ceil_div.register(sympy.Basic)
+def _(x, y):
+    return x if y == 1 else sympy.ceiling(x / sympy.sympify(y))  # sizes are whole numbers
+
+
+@positive.register(sympy.Basic)
+def _(x):
+    return sympy.Piecewise((1, x > 0), (0, True))
+
+
+@largest_of.register(sympy.Basic)
+def _(*values):
+    # To compare hundreds of long sums in pairs, as evaluation would, takes minutes.
+    return sympy.Max(*values, evaluate=False)

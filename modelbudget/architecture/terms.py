@@ -1,0 +1,53 @@
+"""What a formula returns: named terms, each with how often the model holds it."""
+
+from typing import Any, NamedTuple
+
+from modelbudget.architecture.operations import largest
+
+
+class Term(NamedTuple):
+    """One component: the value of one instance, and the number of instances in the model.
+
+    Both are whatever the reading supplies: integers, Polars columns, SymPy or Vega expressions.
+    """
+
+    each: Any
+    instances: Any = 1
+
+    @property
+    def total(self):
+        return self.each * self.instances
+
+
+Terms = dict[str, Term]
+
+
+def join(*names: str) -> str:
+    """A dotted component name; the empty name is the component itself."""
+    return ".".join(filter(None, names))
+
+
+def part(name: str, values: dict[str, Any], instances: Any = 1) -> Terms:
+    """Place a component's values in a model: `layer.attention` + `query` → one term."""
+    return {join(name, leaf): Term(value, instances) for leaf, value in values.items()}
+
+
+def scaled(terms: Terms, factor) -> Terms:
+    """Each term so many times."""
+    return {name: Term(factor * term.each, term.instances) for name, term in terms.items()}
+
+
+def total(terms: Terms):
+    """The sum over all components."""
+    return sum(term.total for term in terms.values())
+
+
+def is_peak(quantity: str) -> bool:
+    """Whether its components are phases, of which the largest counts and not the sum."""
+    return quantity.startswith("peak_")
+
+
+def of_model(quantity: str, terms: Terms):
+    """What a whole model has of a quantity."""
+    values = [term.total for term in terms.values()]
+    return largest(0, *values) if is_peak(quantity) else sum(values)

@@ -1,0 +1,1 @@
+"""Named models and accelerators, from the YAML files in configs/."""

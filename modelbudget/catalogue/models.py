@@ -1,0 +1,211 @@
+"""Named models: `configs/models/*.yaml`, one file for each series of models with shared switches.
+
+A sweep's base is a family (code), a series (a file), a model (an entry of a file) or the
+config.json of a model page.
+"""
+
+from pathlib import Path
+from typing import Literal, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from modelbudget.architecture.base import Architecture, Count, Size
+from modelbudget.common.errors import InputError, offered
+from modelbudget.common.files import load_yaml, yaml_files
+from modelbudget.common.mistakes import describe, show
+from modelbudget.families import families
+from modelbudget.huggingface import config_file
+from modelbudget.huggingface.classes import TRANSLATIONS
+
+KEYS = "modelbudget/catalogue/models.py"
+FAMILIES, CLASSES = "modelbudget/families", "modelbudget/huggingface/classes.py"
+Value = bool | int | str
+Fields = dict[str, Value]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Provenance(_Strict):
+    """Where numbers come from. A series may say it once for all of its models."""
+
+    source: str | None = Field(None, description="where the fields were published")
+    published_source: str | None = Field(None, description="where the size was printed")
+    published_checked: Literal["read", "partly", "recalled"] | None = Field(
+        None, description="whether the printed size was read in its source or is from memory"
+    )
+    published_tolerance: Size | None = Field(
+        None,
+        description="a count this far from published_value agrees; none: the print was not checked",
+    )
+    exact_source: str | None = Field(None, description="who counted `exact`")
+    transformers: str | None = Field(
+        None, description="the class of Hugging Face transformers that is this model"
+    )
+    stand_in: str | None = Field(
+        None, description="a class of the same shape, where the model's own code is not public"
+    )
+    remark: str | None = Field(None, description="what a reader should know about the numbers")
+
+
+class Model(Provenance):
+    """One published model: its numbers and where they were read."""
+
+    label: str
+    fields: Fields = {}
+    config: str | None = Field(
+        None,
+        description="a config.json beside this file, as downloaded from a model page, that sets "
+        "the fields; those given here come before it",
+    )
+    published: str | None = Field(None, description="the size as printed, e.g. 540.35B")
+    published_value: Count | None = Field(None, description="the printed size as a number")
+    published_active: Count | None = Field(
+        None, description="the printed size of what one token uses, as a number"
+    )
+    exact: Count | None = Field(None, description="a parameter count that others have counted")
+    independent: Count | None = Field(
+        None, description="where nobody published a count: another closed form, from the sizes"
+    )
+    reason: str | None = Field(
+        None, description="why the printed size differs from the count by more than its tolerance"
+    )
+
+
+class Series(Provenance):
+    """Models that share their switches."""
+
+    title: str
+    family: str
+    fields: Fields = Field({}, description="what all models of the series have in common")
+    derive: dict[str, str] = Field({}, description="fields that follow from others")
+    models: dict[str, Model] = {}
+
+    @model_validator(mode="after")
+    def says_where_from(self) -> Self:
+        """What the series says of all models holds for each that says nothing else."""
+        said = {name: getattr(self, name) for name in Provenance.model_fields}
+        for name, model in self.models.items():
+            own = model.model_dump(exclude_none=True)
+            self.models[name] = model.model_copy(update=said | own)
+            if self.models[name].source is None:
+                raise ValueError(f"models.{name}.source: missing; give it here or to the series")
+        return self
+
+
+class Base(NamedTuple):
+    """Where a sweep starts: a family, the fields already set, and how others follow; `path` is the
+    file of a named model.
+    """
+
+    name: str
+    label: str
+    family: type[Architecture]
+    fields: Fields
+    derive: dict[str, str]
+    model: Model | None = None
+    transformers: str | None = None
+    series: str | None = None
+    path: Path | None = None
+
+
+class Catalogue:
+    """Every base by name. Raises InputError with the mistakes of all files."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.bases = {name: Base(name, name, kind, {}, {}) for name, kind in families().items()}
+        mistakes = []
+        for path in yaml_files(folder):
+            try:
+                found = _read(path)
+            except InputError as error:
+                mistakes += error.mistakes
+                continue
+            for base in found:
+                if base.name in self.bases:
+                    mistakes.append(f"{path}: the name {base.name!r} is already taken")
+                self.bases[base.name] = base
+        if mistakes:
+            raise InputError(mistakes)
+
+    def __getitem__(self, name: str) -> Base:
+        """Raises ValueError with the nearest known name."""
+        if name not in self.bases:
+            raise ValueError(
+                f"unknown base {show(name)}{offered(name, self.bases, str(self.folder))}"
+            )
+        return self.bases[name]
+
+
+def _read(path: Path) -> list[Base]:
+    try:
+        series = Series.model_validate(load_yaml(path))
+    except ValidationError as error:
+        keys = [*Series.model_fields, *Model.model_fields]
+        raise InputError(
+            [f"{path}: {line}" for line in describe(error, keys, ("bool", "int", "str"), "", KEYS)]
+        ) from None
+    if series.family not in families():
+        raise InputError(
+            [
+                f"{path}: family = {show(series.family)}: unknown family"
+                f"{offered(series.family, families(), FAMILIES)}"
+            ]
+        )
+    shared = Base(
+        path.stem,
+        series.title,
+        families()[series.family],
+        series.fields,
+        series.derive,
+        transformers=series.transformers,
+    )
+    bases = [shared, *(_named(path, shared, name, model) for name, model in series.models.items())]
+    mistakes = [line for base in bases for line in _wrong_class(path, base)]
+    if mistakes:
+        raise InputError(mistakes)
+    return bases
+
+
+def _named(path: Path, shared: Base, name: str, model: Model) -> Base:
+    """An entry of a series: what all have in common, then its config.json, then its own fields."""
+    configured = {}
+    kind = model.transformers
+    if model.config:
+        base = configured_base(path.parent, model.config)
+        if base.family is not shared.family:
+            raise InputError(
+                [
+                    f"{path}: models.{name}.config = {model.config!r}: is of family "
+                    f"{base.family.name()!r}, and the series is of family {shared.family.name()!r}"
+                ]
+            )
+        configured, kind = base.fields, kind or base.transformers
+    fields = shared.fields | configured | model.fields
+    return Base(
+        name, model.label, shared.family, fields, shared.derive, model, kind, shared.label, path
+    )
+
+
+def configured_base(folder: Path, name: str) -> Base:
+    """A config.json in a folder or below it as a base. Raises InputError."""
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise InputError([f"{path}: lies outside of {folder}; put a copy into that folder"])
+    family, fields, kind = config_file.read(path)
+    label = path.parent.name if path.stem == "config" else path.stem
+    return Base(str(path), label, families()[family], fields, {}, transformers=kind)
+
+
+def _wrong_class(path: Path, base: Base) -> list[str]:
+    """The class named as a witness must be one that we can write a config for."""
+    name = base.transformers
+    known = {n for n, t in TRANSLATIONS.items() if t.family == base.family.name()}
+    if name is None or name in known:
+        return []
+    return [
+        f"{path}: {show(base.name)}: transformers = {show(name)}: no class that is a "
+        f"{base.family.name()}{offered(name, sorted(known), CLASSES)}"
+    ]

@@ -1,0 +1,1 @@
+"""What several folders need and none owns: files, errors, expressions, processes."""

@@ -1,0 +1,184 @@
+"""Expressions in sweep files: `d_ff: 4 * d_model`, `d_model % n_head = 0`.
+
+Each is parsed and checked once, and becomes nested functions, never code for Python's eval. The
+arithmetic is exact: `d_model / n_head` is a fraction, so whether it is a whole number is not a
+matter of rounding.
+"""
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+from modelbudget.common.mistakes import show
+
+_MAX_BITS = 1000
+"""Numbers of sweeps have 64. Beyond this, products of products could fill the memory."""
+_MAX_DEPTH = 300
+"""Levels of nesting, each a call of a function within a call; Python allows about 1,000."""
+
+_Evaluate = Callable[[dict[str, Any]], Any]
+"""From the values of all names to the value of a part of an expression."""
+
+
+def _bounded(operation: Callable) -> Callable:
+    """The operation on numbers alone, as long as they stay within bounds: 'a' * 10**9 is text."""
+
+    def on_numbers(x, y):
+        if type(x) is int is type(y):  # nearly always, and several times faster than what follows
+            result = operation(x, y)
+            if type(result) is int and result.bit_length() <= _MAX_BITS:
+                return result
+        for number in (x, y):
+            if not isinstance(number, int | Fraction):
+                raise TypeError(f"{show(number)} is not a number")
+        result = operation(x, y)
+        if max(result.numerator.bit_length(), result.denominator.bit_length()) > _MAX_BITS:
+            raise OverflowError(f"a number of more than {_MAX_BITS} bits")
+        return result
+
+    return on_numbers
+
+
+_OPERATORS = {
+    ast.Add: _bounded(operator.add),
+    ast.Sub: _bounded(operator.sub),
+    ast.Mult: _bounded(operator.mul),
+    ast.Div: _bounded(lambda x, y: Fraction(x) / Fraction(y)),
+    ast.FloorDiv: _bounded(operator.floordiv),
+    ast.Mod: _bounded(operator.mod),
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_FUNCTIONS = {
+    "ceil": math.ceil,
+    "floor": math.floor,
+    "round": lambda x: round(x),  # to whole numbers: to 10**9 digits would take all memory
+    "min": min,
+    "max": max,
+}
+_NODES = (
+    ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.And, ast.Or, ast.Compare, ast.Call,
+    ast.Name, ast.Load, ast.Constant, *_OPERATORS,
+)  # fmt: skip
+_ALLOWED = f"+ - * / // % ( ), comparisons, and or not, {', '.join(_FUNCTIONS)}"
+_SINGLE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
+_MAX_LENGTH = 500
+
+
+class Expression:
+    """A checked expression over named numbers. Raises ValueError when it is not one."""
+
+    def __init__(self, text: str):
+        if len(text) > _MAX_LENGTH:
+            raise ValueError(f"{len(text)} characters long; at most {_MAX_LENGTH} are allowed")
+        self.text = text
+        shown = show(text)
+        try:
+            tree = ast.parse(_SINGLE_EQUALS.sub("==", text).strip(), mode="eval")
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise ValueError(f"{shown} is not an expression; allowed: {_ALLOWED}") from None
+        for node in ast.walk(tree):
+            if not isinstance(node, _NODES):
+                raise ValueError(f"{shown} uses {type(node).__name__.lower()}; allowed: {_ALLOWED}")
+            if isinstance(node, ast.Constant):
+                node.value = _exact(node.value)
+        called = {ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
+        for name in sorted(called - _FUNCTIONS.keys()):
+            raise ValueError(f"{shown} calls {show(name)}; allowed: {_ALLOWED}")
+        self.names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - called
+        try:
+            self._evaluate = _compiled(tree.body)
+        except RecursionError:
+            raise ValueError(f"{shown} is nested too deep") from None
+
+    def __call__(self, values: dict):
+        """The value, exact. Raises ValueError naming the numbers put in when there is none."""
+        try:
+            return self._evaluate(values)
+        except ZeroDivisionError:
+            raise ValueError(f"{show(self.text)} divides by zero{self._with(values)}") from None
+        except KeyError as error:
+            reason = f"{error.args[0]} is not set"
+        except (TypeError, ArithmeticError) as error:
+            reason = str(error)
+        raise ValueError(f"{show(self.text)} has no value{self._with(values)}: {reason}")
+
+    def _with(self, values: dict) -> str:
+        known = sorted(self.names & values.keys())
+        used = ", ".join(f"{name} = {_number(values[name])}" for name in known)
+        return f" with {used}" if used else ""
+
+
+def _number(value) -> str:
+    """A value as people write it: a fraction as 3/4."""
+    return show(str(value)).strip("'")
+
+
+def _exact(value):
+    """A constant of an expression, floats as the fractions that they are written as."""
+    if isinstance(value, float) and math.isfinite(value):
+        return Fraction(repr(value))
+    if isinstance(value, str | None) or (
+        isinstance(value, int) and value.bit_length() <= _MAX_BITS
+    ):
+        return value
+    raise ValueError(f"{show(value)}: not a number that is allowed here")
+
+
+def _compiled(node: ast.AST, depth: int = 0) -> _Evaluate:
+    """A checked part of an expression as a function. Raises RecursionError where it is nested too
+    deep.
+    """
+    if depth > _MAX_DEPTH:
+        raise RecursionError
+    depth += 1
+    match node:
+        case ast.Constant(value=value):
+            return lambda values: value
+        case ast.Name(id=name):
+            return operator.itemgetter(name)
+        case ast.UnaryOp(op=op, operand=operand):
+            return _of_one(_OPERATORS[type(op)], _compiled(operand, depth))
+        case ast.BinOp(op=op, left=x, right=y):
+            return _of_two(_OPERATORS[type(op)], _compiled(x, depth), _compiled(y, depth))
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            parts = [_compiled(part, depth) for part in (left, *others)]
+            tests = map(_of_two, (_OPERATORS[type(op)] for op in ops), parts, parts[1:])
+            return reduce(_and, tests)
+        case ast.BoolOp(op=op, values=parts):
+            join = _and if isinstance(op, ast.And) else _or
+            return reduce(join, (_compiled(part, depth) for part in parts))
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return _of_many(_FUNCTIONS[name], [_compiled(part, depth) for part in arguments])
+    raise AssertionError(f"{type(node).__name__} is not among the nodes that were checked")
+
+
+def _of_one(operation: Callable, x: _Evaluate) -> _Evaluate:
+    return lambda values: operation(x(values))
+
+
+def _of_two(operation: Callable, x: _Evaluate, y: _Evaluate) -> _Evaluate:
+    return lambda values: operation(x(values), y(values))
+
+
+def _of_many(operation: Callable, parts: list[_Evaluate]) -> _Evaluate:
+    return lambda values: operation(*[part(values) for part in parts])
+
+
+def _and(x: _Evaluate, y: _Evaluate) -> _Evaluate:
+    return lambda values: x(values) and y(values)
+
+
+def _or(x: _Evaluate, y: _Evaluate) -> _Evaluate:
+    return lambda values: x(values) or y(values)

@@ -1,0 +1,116 @@
+"""Turning pydantic's errors into lines that name the key, the value and what is allowed."""
+
+import re
+import reprlib
+from collections.abc import Callable
+
+from pydantic import ValidationError
+
+from modelbudget.common.errors import MAX_LISTED, offered
+
+MAX_DESCRIBED = 100
+SCHEMA = "workflow/schemas/sweep.schema.json"
+"""Where every key of a sweep and every field stands, with what it means."""
+_PLAIN = ("bool", "int", "str")
+_KINDS = {
+    "missing": "missing; it must be given",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "list_type": "must be a list",
+    "dict_type": "must be keys with values",
+    "model_type": "must be keys with values",
+    "model_attributes_type": "must be keys with values",
+    "float_type": "must be a number",
+}
+
+
+def describe(
+    error: ValidationError,
+    allowed_keys=(),
+    hidden=(),
+    within: str = "",
+    rest: str = SCHEMA,
+    keep: Callable[[dict], bool] = lambda one: True,
+) -> list[str]:
+    """One line for each mistake: `grid.n_vocab[2] = -5: must be at least 1`.
+
+    `allowed_keys` are offered when a key is unknown, all of which stand in `rest`; parts of the
+    path in `hidden` are left out; `within` stands before it. Pydantic's errors that are not to
+    `keep` are left out.
+    """
+    errors = filter(keep, error.errors(include_url=False)[:MAX_DESCRIBED])
+    # Once each: of a value that may be of several kinds, each kind complains.
+    return list(dict.fromkeys(_line(one, allowed_keys, hidden, within, rest) for one in errors))
+
+
+def _line(one: dict, allowed_keys, hidden, within: str, rest: str) -> str:
+    path = within + "".join(_step(part) for part in one["loc"] if part not in hidden)
+    path = path.removeprefix(".")
+    if one["type"] == "extra_forbidden":
+        name = str(one["loc"][-1])
+        allowed = offered(name, dict.fromkeys(allowed_keys), rest) if allowed_keys else ""
+        return f"{path}: unknown key{allowed}"
+    if one["type"] == "missing":
+        return f"{path}: {_KINDS['missing']}"
+    if one["type"] == "value_error" and not path:
+        return str(one["ctx"]["error"])
+    value = show(one["input"])
+    if one["loc"] and one["loc"][-1] in hidden and one["loc"][-1] in _PLAIN:
+        return f"{path} = {value}: must be a whole number, true or false, or text"
+    return f"{path} = {value}: {_allowed(one)}"
+
+
+def _step(part: int | str) -> str:
+    """`.n_vocab`, `[2]`; what is no plain word is quoted, so that a space in it is seen."""
+    if isinstance(part, int):
+        return f"[{part}]"
+    return f".{part}" if re.fullmatch(r"[\w-]{1,60}", part) else f".{show(part)}"
+
+
+def _allowed(one: dict) -> str:
+    if one["type"] == "value_error":
+        return str(one["ctx"]["error"])
+    text = _KINDS.get(one["type"]) or _bound(one) or one["msg"][0].lower() + one["msg"][1:]
+    return text + _hint(one["input"])
+
+
+def _bound(one: dict) -> str | None:
+    context = one.get("ctx", {})
+    match one["type"]:
+        case "greater_than_equal":
+            return f"must be at least {context['ge']:,}"
+        case "less_than_equal":
+            return f"must be at most {context['le']:,}"
+        case "literal_error":
+            expected = context["expected"]
+            if len(expected) <= MAX_LISTED:
+                return f"must be {expected}"
+            known = re.findall(r"'([^']+)'", expected)
+            return f"unknown{offered(str(one['input']), known, SCHEMA)}"
+    return None
+
+
+def _hint(value) -> str:
+    """YAML reads 1e5 as text; say what to write instead."""
+    if isinstance(value, str):
+        try:
+            number = float(value.replace("_", "").replace(",", ""))
+        except ValueError:
+            return ""
+        if number.is_integer():
+            return f", not text; write {int(number)}"
+    return ""
+
+
+def show(value) -> str:
+    """A value as a sweep file would hold it, shortened."""
+    text = str(value).lower() if isinstance(value, bool) else _short.repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+_short = reprlib.Repr()
+"""Of a long list, what is shown; the rest is not even looked at."""
+_short.maxstring = _short.maxother = _short.maxlong = 1000
+_short.maxlist = _short.maxdict = 20

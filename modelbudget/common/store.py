@@ -1,0 +1,64 @@
+"""Measurements kept by content: what was measured once is not measured again, in any sweep.
+
+A folder of plain Parquet files. Each holds what one job measured, every row under a `key`: the
+digest of all that the measurement depends on. Files are only ever added. Each bears the digest of
+its own bytes as its name: one that was cut short, changed, or put there by somebody else is
+removed, and its measurements are made again.
+"""
+
+import hashlib
+import io
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from modelbudget.common.files import replacing
+
+log = logging.getLogger(__name__)
+
+
+def key(*parts) -> str:
+    """Names a measurement by everything that it depends on."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def known(folder: Path, keys: list[str]) -> set[str]:
+    """Which of the keys have been measured."""
+    there = {key for table in _tables(folder) for key in table["key"].unique()}
+    return there & set(keys)
+
+
+def load(folder: Path, keys: list[str]) -> pl.DataFrame | None:
+    """The rows under these keys, without the key; None where there are none."""
+    wanted = pl.Series(keys, dtype=pl.String).implode()
+    parts = [
+        table.filter(pl.col("key").is_in(wanted)).drop("key")
+        for table in _tables(folder)
+        if table["key"].is_in(wanted).any()
+    ]
+    return pl.concat(parts).unique(maintain_order=True) if parts else None
+
+
+def save(folder: Path, table: pl.DataFrame) -> None:
+    """Add a table with a `key` column. Equal tables make the same file."""
+    content = io.BytesIO()
+    table.write_parquet(content)
+    with replacing(folder / _name(content.getvalue())) as path:
+        path.write_bytes(content.getvalue())
+
+
+def _name(content: bytes) -> str:
+    return f"{hashlib.sha256(content).hexdigest()[:24]}.parquet"
+
+
+def _tables(folder: Path) -> Iterator[pl.DataFrame]:
+    for path in sorted(folder.glob("*.parquet")):
+        content = path.read_bytes()
+        if path.name == _name(content):
+            yield pl.read_parquet(io.BytesIO(content))
+        else:
+            log.warning("%s is not what was saved there, removed", path)
+            path.unlink()

@@ -1,0 +1,168 @@
+"""The zoo: what formula, own module, transformers' class, the public and the press say of a model.
+
+The last three are the outside witnesses. A difference has a reason, in words, or is unexplained.
+"""
+
+import polars as pl
+
+from modelbudget.architecture.terms import total
+from modelbudget.catalogue.models import Base, Catalogue
+from modelbudget.common.expressions import Expression
+from modelbudget.huggingface.classes import TRANSLATIONS
+from modelbudget.sweep.expand import named_architecture
+
+AGREES, EXPLAINED, UNEXPLAINED = "agrees", "differs, explained", "differs, unexplained"
+NO_REASON = "unexplained"
+"""What a reason begins with that is none."""
+
+COUNTS = ("measured", "witness", "exact", "published_value")
+"""What is held against `predicted`; each has a column of differences and one of reasons."""
+
+
+def zoo(
+    catalogue: Catalogue, points: pl.DataFrame, comparison: pl.DataFrame, witness: pl.DataFrame
+) -> pl.DataFrame:
+    """One row for each named model among the points as it stands in its file.
+
+    Columns: point, model, label, series, family, predicted, measured, witness (unique parameters
+    of the class in transformers), class, buffers (elements that the class keeps beside its
+    parameters), exact and exact_source, published (as printed), published_value,
+    published_tolerance, published_source and published_checked; for each of `COUNTS` its
+    difference from predicted and, where it does not agree, the reason, which begins with
+    `unexplained` if none is known; active, active_without_input_embedding and published_active
+    (parameters that one token uses);
+    status, and all reasons together where something differs. Units: counts.
+    """
+    sums = (
+        comparison.filter(pl.col("quantity") == "parameters")
+        .group_by("point")
+        .agg(
+            pl.when(pl.col("formula").all()).then(pl.col("predicted").sum()).alias("predicted"),
+            pl.col("measured").sum(),
+        )
+    )
+    named = [base for base in catalogue.bases.values() if base.model]
+    facts = pl.from_dicts([_facts(base) for base in named], schema=FACTS)
+    table = (
+        points.select("point", "architecture", "family", model="base")
+        .join(facts, on=["model", "architecture"], maintain_order="left")
+        .join(sums, on="point", maintain_order="left")
+        .join(
+            witness.rename({"parameters": "witness"}),
+            on=["architecture", "class"],
+            how="left",
+            maintain_order="left",
+        )
+    )
+    table = table.with_columns(
+        (pl.col(name) - pl.col("predicted")).alias(f"{name}_difference") for name in COUNTS
+    )
+    judged = pl.from_dicts(
+        [_judged(row) for row in table.iter_rows(named=True)],
+        schema=dict.fromkeys(JUDGED, pl.String),
+    )
+    return pl.concat([table, judged], how="horizontal").select(*COLUMNS)
+
+
+FACTS = {
+    "model": pl.String,
+    "label": pl.String,
+    "series": pl.String,
+    "architecture": pl.String,
+    "class": pl.String,
+    "left_out": pl.Int64,
+    "left_out_reason": pl.String,
+    "active": pl.Int64,
+    "active_without_input_embedding": pl.Int64,
+    "published_active": pl.Int64,
+    "exact": pl.Int64,
+    "exact_source": pl.String,
+    "published": pl.String,
+    "published_value": pl.Int64,
+    "published_tolerance": pl.Int64,
+    "published_source": pl.String,
+    "published_checked": pl.String,
+    "printed_reason": pl.String,
+    "remark": pl.String,
+}
+JUDGED = (*(f"{name}_reason" for name in COUNTS), "status", "reason")
+COLUMNS = (
+    "point", "model", "label", "series", "family", "predicted", *COUNTS,
+    *(f"{name}_difference" for name in COUNTS), "class", "buffers", "exact_source", "published",
+    "published_tolerance", "published_source", "published_checked", "active",
+    "active_without_input_embedding", "published_active", *JUDGED, "remark",
+)  # fmt: skip
+
+
+def _facts(base: Base) -> dict:
+    """What the model's file says, and what its class is known to leave out."""
+    a, model = named_architecture(base), base.model
+    expression, reason = ("0", None)
+    if base.transformers and TRANSLATIONS[base.transformers].left_out:
+        expression, reason = TRANSLATIONS[base.transformers].left_out
+    copied = ("exact", "exact_source", "published", "published_value", "published_tolerance",
+              "published_source", "published_checked", "published_active", "remark")  # fmt: skip
+    return {
+        "model": base.name,
+        "label": base.label,
+        "series": base.series,
+        "architecture": a.digest(),
+        "class": base.transformers,
+        "left_out": int(Expression(expression)(a.model_dump())),
+        "left_out_reason": reason,
+        "printed_reason": model.reason,
+        **_active(a),
+        **{name: getattr(model, name) for name in copied},
+    }
+
+
+def _active(a) -> dict[str, int | None]:
+    """With the input embedding, as Mixtral and Qwen count, and without, as DeepSeek does."""
+    if not getattr(a, "n_expert", 0):
+        return {"active": None, "active_without_input_embedding": None}
+    terms = a.active_parameters(a)
+    words = terms["embedding.token"].total * (1 - a.tied)
+    return {"active": total(terms), "active_without_input_embedding": total(terms) - words}
+
+
+def _judged(row: dict) -> dict[str, str | None]:
+    """Why each witness does not agree, and the status of the model: no difference is let pass."""
+    reasons = _reasons(row)
+    who = {"measured": "own module", "witness": row["class"], "exact": "public count",
+           "published_value": "printed"}  # fmt: skip
+    said = [f"{who[name]}: {reason}" for name, reason in reasons.items() if reason]
+    unexplained = any((reason or "").startswith(NO_REASON) for reason in reasons.values())
+    return {
+        **{f"{name}_reason": reason for name, reason in reasons.items()},
+        "status": UNEXPLAINED if unexplained else EXPLAINED if said else AGREES,
+        "reason": "; ".join(said) or None,
+    }
+
+
+def _reasons(row: dict) -> dict[str, str | None]:
+    """For each of `COUNTS`, None where it agrees or says nothing."""
+    reasons = dict.fromkeys(COUNTS)
+    if row["measured_difference"]:
+        reasons["measured"] = f"{NO_REASON}: our own module differs from the formula"
+    if row["witness_difference"]:
+        explained = row["witness_difference"] == -row["left_out"]
+        reasons["witness"] = row["left_out_reason"] if explained else NO_REASON
+    elif row["refusal"]:
+        reasons["witness"] = f"{NO_REASON}: {row['refusal']}"
+    if row["exact_difference"]:
+        reasons["exact"] = f"{NO_REASON}: the public count differs"
+    if abs(row["published_value_difference"] or 0) > (row["published_tolerance"] or 0):
+        reasons["published_value"] = row["printed_reason"] or NO_REASON
+    return reasons
+
+
+def agreement(name: str) -> pl.Expr:
+    """How one of `COUNTS` stands to the prediction: one of the three words of a status, null where
+    nothing is compared.
+    """
+    reason = pl.col(f"{name}_reason")
+    return (
+        pl.when(reason.str.starts_with(NO_REASON)).then(pl.lit(UNEXPLAINED))
+        .when(reason.is_not_null()).then(pl.lit(EXPLAINED))
+        .when(pl.col(f"{name}_difference").is_not_null()).then(pl.lit(AGREES))
+    )  # fmt: skip

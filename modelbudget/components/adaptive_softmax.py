@@ -1,0 +1,85 @@
+"""A vocabulary in clusters: rare words are narrower, and are scored only where they may occur."""
+
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from modelbudget.architecture.base import Architecture, Count, Size
+
+Cutoff = Annotated[Size, Field(description="words before the next cluster; 0 when not adaptive")]
+
+
+class AdaptiveFields(Architecture):
+    n_vocab: Count = Field(description="words, by falling frequency")
+    d_model: Count = Field(description="width of the residual stream and of the first cluster")
+    tied: bool = Field(True, description="each cluster of the head uses its embedding's matrix")
+    adaptive: bool = Field(False, description="four clusters of words, divided at three cutoffs")
+    cutoff_1: Cutoff = 0
+    cutoff_2: Cutoff = 0
+    cutoff_3: Cutoff = 0
+    projected: bool = Field(
+        False, description="each cluster has a matrix between its width and d_model, in and out"
+    )
+    tied_projections: bool = Field(
+        False, description="the head's matrices are the embedding's, but for the first cluster"
+    )
+    d_cluster_2: Count = Field(description="width of the second cluster's words")
+    d_cluster_3: Count = Field(description="width of the third cluster's words")
+    d_cluster_4: Count = Field(description="width of the fourth cluster's words")
+
+    derived: ClassVar[dict[str, str]] = {f"d_cluster_{number}": "d_model" for number in (2, 3, 4)}
+
+    @model_validator(mode="after")
+    def cutoffs_rise(self) -> Self:
+        cutoffs = (self.cutoff_1, self.cutoff_2, self.cutoff_3)
+        ends = (0, *cutoffs, self.n_vocab)
+        if self.adaptive and list(ends) != sorted(set(ends)):
+            raise ValueError(
+                f"cutoff_1, cutoff_2, cutoff_3 = {cutoffs} do not rise from 0 to n_vocab = "
+                f"{self.n_vocab}; each cluster needs a word"
+            )
+        if not self.adaptive and any(cutoffs):
+            raise ValueError(f"cutoffs = {cutoffs} need adaptive: true")
+        return self
+
+    @model_validator(mode="after")
+    def projections_lead_to_the_stream(self) -> Self:
+        widths = (self.d_cluster_2, self.d_cluster_3, self.d_cluster_4)
+        if self.projected and not self.adaptive:
+            raise ValueError("projected = true needs adaptive: true; one cluster has no need of it")
+        if not self.projected and any(width != self.d_model for width in widths):
+            raise ValueError(
+                f"d_cluster_2, d_cluster_3, d_cluster_4 = {widths} differ from d_model = "
+                f"{self.d_model}; only projected: true has matrices between them"
+            )
+        if self.tied_projections and not self.projected:
+            raise ValueError("tied_projections = true needs projected: true")
+        return self
+
+
+def _words(a):
+    """Numbers in the tables of all clusters; without cutoffs, all words are in the last."""
+    return (
+        a.cutoff_1 * a.d_model
+        + (a.cutoff_2 - a.cutoff_1) * a.d_cluster_2
+        + (a.cutoff_3 - a.cutoff_2) * a.d_cluster_3
+        + (a.n_vocab - a.cutoff_3) * a.d_cluster_4
+    )
+
+
+def embedding(a) -> dict:
+    """Adaptive input: Baevski & Auli 2019, §3."""
+    widths = a.d_model + a.d_cluster_2 + a.d_cluster_3 + a.d_cluster_4
+    return {"token": _words(a), "projection": a.projected * widths * a.d_model}
+
+
+def head(a) -> dict:
+    """Adaptive softmax: Grave et al. 2017, §4. `cluster` scores the three clusters beside the
+    words of the first; every word has a bias."""
+    rare = a.d_cluster_2 + a.d_cluster_3 + a.d_cluster_4
+    own = a.d_model + (1 - a.tied_projections) * rare
+    return {
+        "word": (1 - a.tied) * _words(a) + a.n_vocab,
+        "projection": a.projected * own * a.d_model,
+        "cluster": a.adaptive * 3 * (a.d_model + 1),
+    }

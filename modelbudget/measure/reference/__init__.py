@@ -1,0 +1,1 @@
+"""Classes of transformers, measured: parameter counts by component."""

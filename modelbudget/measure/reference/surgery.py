@@ -1,0 +1,62 @@
+"""Weight tying as surgery on Hugging Face's GPT-2: cut the tie, and sew it again."""
+
+from collections.abc import Iterator
+
+import polars as pl
+from torch import nn
+
+from modelbudget.architecture.terms import total
+from modelbudget.families.decoder import Decoder
+from modelbudget.measure.count import count
+from modelbudget.measure.reference.gpt2 import build_gpt2
+from modelbudget.modules.initialise import uninitialised
+
+
+def surgery(a: Decoder, devices: tuple[str, ...] = ("cpu", "meta")) -> pl.DataFrame:
+    """Each step on each device: parameters, and in which storage embedding and head live.
+
+    Columns: device, step, operation, expected (the formula's count), parameters (measured),
+    embedding_storage and head_storage (letters: equal letters are one storage), tied,
+    data_ptr_says_tied (the obvious test, which on `meta` says yes to everything), agrees.
+    """
+    rows = [
+        {"device": device, "step": step, **_examine(model, a, operation)}
+        for device in devices
+        for step, (operation, model) in enumerate(_operate(a, device), start=1)
+    ]
+    return pl.DataFrame(rows)
+
+
+def _operate(a: Decoder, device: str) -> Iterator[tuple[str, nn.Module]]:
+    model = build_gpt2(a, device)
+    yield "as built", model
+
+    with uninitialised():
+        fresh = nn.Linear(a.d_model, a.n_vocab, bias=False, device=device)
+    model.lm_head = fresh
+    yield "head replaced by a fresh one", model
+
+    fresh.weight = model.transformer.wte.weight
+    model.lm_head = nn.Sequential(fresh)
+    yield "re-tied through a wrapping Sequential", model
+
+
+def _examine(model: nn.Module, a: Decoder, operation: str) -> dict:
+    words = model.transformer.wte.weight
+    head = next(model.lm_head.parameters())
+    # Two storages are one when they live at one address; data_ptr() is that of the values, which
+    # a meta tensor does not have: it is 0 for all of them.
+    tied = words.untyped_storage()._cdata == head.untyped_storage()._cdata
+    parameters = sum(c.parameters for c in count(model).values())
+    intended = a.model_copy(update={"tied": operation != "head replaced by a fresh one"})
+    expected = total(a.parameters(intended))
+    return {
+        "operation": operation,
+        "expected": expected,
+        "parameters": parameters,
+        "embedding_storage": "A",
+        "head_storage": "A" if tied else "B",
+        "tied": tied,
+        "data_ptr_says_tied": words.data_ptr() == head.data_ptr(),
+        "agrees": parameters == expected and tied == intended.tied,
+    }

@@ -1,0 +1,1 @@
+"""Memory over time: allocations of training and inference, optimizer states, the allocator."""

@@ -1,0 +1,64 @@
+"""Causal self-attention through latents."""
+
+import torch
+from torch import nn
+
+from modelbudget.modules.attention_core import Core
+from modelbudget.modules.cache import Cache
+from modelbudget.modules.norm import make_norm
+from modelbudget.modules.position import rotate
+
+
+class LatentAttention(nn.Module):
+    """States (batch, length, d_model) to states of the same shape.
+
+    A query or key has d_nope channels from its latent and d_rope that rotary positions turn; the
+    rotary channels of the keys are the same for all heads.
+    """
+
+    def __init__(self, a):
+        super().__init__()
+        self.n_head, self.d_nope, self.d_rope, self.d_value = (
+            a.n_head,
+            a.d_nope,
+            a.d_rope,
+            a.d_value,
+        )
+        self.kv_lora_rank = a.kv_lora_rank
+        d_query = a.n_head * (a.d_nope + a.d_rope)
+        self.compressed = a.q_lora_rank > 0
+        if self.compressed:
+            self.query_down = nn.Linear(a.d_model, a.q_lora_rank, bias=False)
+            self.query_norm = make_norm(a, a.q_lora_rank)
+            self.query_up = nn.Linear(a.q_lora_rank, d_query, bias=False)
+        else:
+            self.query = nn.Linear(a.d_model, d_query, bias=False)
+        self.kv_down = nn.Linear(a.d_model, a.kv_lora_rank + a.d_rope, bias=False)
+        self.kv_norm = make_norm(a, a.kv_lora_rank)
+        self.kv_up = nn.Linear(a.kv_lora_rank, a.n_head * (a.d_nope + a.d_value), bias=False)
+        self.core = Core()
+        self.cache = None
+        self.output = nn.Linear(a.n_head * a.d_value, a.d_model, bias=False)
+
+    def forward(self, x):
+        q = self.query_up(self.query_norm(self.query_down(x))) if self.compressed else self.query(x)
+        q_nope, q_rope = self.split(q, (self.d_nope, self.d_rope))
+        latent, k_rope = self.kv_down(x).split((self.kv_lora_rank, self.d_rope), dim=-1)
+        start = self.cache.length if self.cache else 0
+        k_rope = rotate(k_rope.unsqueeze(1), self.d_rope, start)
+        if self.cache:
+            latent, k_rope = self.cache.append(latent.unsqueeze(1), k_rope)
+            latent = latent.squeeze(1)
+        k_nope, v = self.split(self.kv_up(self.kv_norm(latent)), (self.d_nope, self.d_value))
+        q = torch.cat((q_nope, rotate(q_rope, self.d_rope, start)), dim=-1)
+        k = torch.cat((k_nope, k_rope.expand(-1, self.n_head, -1, -1)), dim=-1)
+        y = self.core(q, k, v)
+        return self.output(y.transpose(1, 2).flatten(2))
+
+    def remember(self, batch: int, length: int, like) -> Cache:
+        """Latents and rotary keys."""
+        return Cache([(1, self.kv_lora_rank), (1, self.d_rope)], batch, length, like)
+
+    def split(self, x, widths: tuple[int, int]):
+        """(batch, length, n_head · sum) to two of (batch, n_head, length, width)."""
+        return x.unflatten(2, (self.n_head, -1)).transpose(1, 2).split(widths, dim=-1)

@@ -1,0 +1,1 @@
+"""What the Snakefile needs: which sweeps run, which files they leave, and how jobs report."""

@@ -1,0 +1,186 @@
+"""From Snakemake's log records to lines."""
+
+import logging
+import os
+import sys
+import textwrap
+from pathlib import Path
+
+from snakemake.common import NOTHING_TO_BE_DONE_MSG
+from snakemake.logging import get_event
+from snakemake.logging import logger as snakemake_logger
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from modelbudget.plan.terminal.summary import Job, Run, duration
+
+OF_FAILED_JOBS = (
+    "Exiting because a job execution failed",
+    "WorkflowError:\nAt least one job did not complete successfully",
+)
+"""How errors begin that Snakemake adds when a failed job has been reported."""
+STOPS = (
+    "Terminating processes on user request",
+    "Will exit after finishing currently running jobs",
+)
+"""How the notes begin that Snakemake prints when a user stops a run."""
+NO_REASON = "no reason is in its log: was it killed, or out of memory?"
+REASON = 200
+"""Characters of the reason for a job that a dry run prints; some are of thousands."""
+BEFORE_A_RUN = "Assuming unrestricted shared filesystem usage"
+"""How the note begins that Snakemake prints before a run starts."""
+
+
+def attach(workflow) -> "Terminal | Summary":
+    """Print this run in place of Snakemake. Where options ask for more, for less or for another
+    printer (--verbose, --quiet, --dry-run, --logger), Snakemake prints, and only the summary is
+    added.
+    """
+    run, options = Run(workflow), workflow.output_settings
+    own = next((h for h in snakemake_logger.handlers if h.name == "DefaultStreamHandler"), None)
+    if own is None or options.verbose or options.quiet or options.debug_dag or options.dryrun:
+        handler = Summary(run, options.dryrun)
+        if own and options.dryrun and not options.verbose:
+            own.addFilter(_shortened)
+    else:
+        snakemake_logger.removeHandler(own)
+        handler = Terminal(run, options.nocolor)
+        handler.setFormatter(own.formatter)
+    snakemake_logger.addHandler(handler)
+    return handler
+
+
+def _shortened(record: logging.LogRecord) -> bool:
+    """Of a plan: not the machine, and of each reason the beginning."""
+    if get_event(record) == LogEvent.JOB_INFO:
+        record.reason = textwrap.shorten(record.reason, REASON, placeholder=" …")
+    return get_event(record) != LogEvent.WORKFLOW_STARTED
+
+
+class Summary(logging.Handler):
+    """Prints what a run has made, to standard output."""
+
+    def __init__(self, run: Run, dryrun: bool = False):
+        super().__init__()
+        self.run = run
+        self.dryrun = dryrun
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Snakemake calls no hook where nothing is to be done."""
+        if record.msg == NOTHING_TO_BE_DONE_MSG and not self.dryrun:
+            self.succeed()
+
+    def succeed(self) -> None:
+        print(*self.run.results(), sep="\n", flush=True)
+
+    def fail(self, logs: list[str]) -> None:
+        """Snakemake has printed the errors, and names its log."""
+
+
+class Terminal(Summary):
+    """Prints a line for each job that has ended, to standard error; bars, too, if that is a
+    terminal.
+    """
+
+    def __init__(self, run: Run, nocolor: bool):
+        super().__init__(run)
+        self.nocolor = nocolor
+        self.in_run = self.stopped = False
+        self.bars = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._show(record)
+        except Exception:
+            self.handleError(record)
+
+    def succeed(self) -> None:
+        self._stop_bars()
+        super().succeed()
+        if self.run.total:
+            print(self.run.work(), flush=True)
+
+    def fail(self, logs: list[str]) -> None:
+        self._stop_bars()
+        ended = f"FAILED: {self.run.failed:,} job(s)" if self.run.failed else "STOPPED"
+        print(f"{ended}; done: {self.run.work()}. Run again to continue.", flush=True)
+        print(f"Snakemake's log: {', '.join(map(os.path.relpath, logs))}", flush=True)
+
+    def close(self) -> None:
+        self._stop_bars()
+        super().close()
+
+    def _show(self, record: logging.LogRecord) -> None:
+        run = self.run
+        match get_event(record):
+            case LogEvent.WORKFLOW_STARTED:
+                self.in_run = True
+            case LogEvent.RUN_INFO:
+                run.total = record.stats["total"] - record.stats.get("all", 0)
+                self._start_bars()
+            case LogEvent.JOB_INFO if record.rule_name != "all":
+                log = Path(record.log[0]) if record.log else None
+                message = record.rule_msg or record.rule_name
+                run.jobs[record.jobid] = Job(record.rule_name, message, log, record.created)
+            case LogEvent.JOB_FINISHED if job := run.jobs.pop(record.job_id, None):
+                self._finished(job, record.created)
+            case LogEvent.JOB_ERROR if not record.indent:  # indented: of a group
+                self._failed([record.jobid], record.log, record.created, record.rule_msg)
+            case LogEvent.GROUP_ERROR:
+                # All jobs of the group, of which those that failed have left a reason.
+                jobs = [info["jobid"] for info in record.job_error_info]
+                left = [jobid for jobid in jobs if jobid in run.jobs and run.jobs[jobid].reason()]
+                self._failed(left or jobs, record.aux_logs, record.created)
+            case LogEvent.ERROR | None:
+                self._message(record)
+
+    def _finished(self, job: Job, now: float) -> None:
+        self.run.done += 1
+        self.run.last = now
+        done = f"{self.run.done:>{len(str(self.run.total))}}/{self.run.total}"
+        self._print(f"{done} {duration(now - job.started):>10}  {job.message}")
+
+    def _failed(
+        self, jobids: list[int], logs: list[str], now: float, from_executor: str | None = None
+    ) -> None:
+        jobs = [self.run.jobs.pop(jobid, None) for jobid in jobids]
+        for job in filter(None, [] if self.stopped else jobs):
+            self.run.failed += 1
+            there = [log for log in dict.fromkeys([str(job.log), *logs]) if os.path.exists(log)]
+            self._print(
+                f"FAILED after {duration(now - job.started)}: rule {job.rule}, {job.message}\n"
+                f"{job.reason() or from_executor or NO_REASON}\n"
+                f"log: {', '.join(there) or 'none'}",
+                "red",
+            )
+
+    def _message(self, record: logging.LogRecord) -> None:
+        """Warnings and errors; of notes, what is printed instead of a run, as by --unlock."""
+        text = self.format(record)
+        if record.msg == NOTHING_TO_BE_DONE_MSG:
+            self._print(text)
+            self.succeed()
+        elif record.levelno >= logging.WARNING:
+            if "CalledProcessError in file" not in text and not text.startswith(OF_FAILED_JOBS):
+                self._print(text, "red" if record.levelno >= logging.ERROR else "yellow")
+        elif text.startswith(STOPS):
+            self.stopped = True
+            self._print(text)
+        elif not self.in_run and not text.startswith(BEFORE_A_RUN):
+            self._print(text)
+
+    def _print(self, text: str, color: str = "") -> None:
+        if self.bars:
+            self.bars.print(text, color)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def _start_bars(self) -> None:
+        if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            from modelbudget.plan.terminal.bars import Bars  # brings rich, for those who see it
+
+            self.bars = Bars(self.run, self.nocolor)
+
+    def _stop_bars(self) -> None:
+        if self.bars:
+            self.bars.stop()
+            self.bars = None

@@ -1,0 +1,82 @@
+"""The jobs of a run, and what is printed at its end."""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from modelbudget.plan.job_setup import reason_in
+
+PAGE = Path("results/report.html")
+VERDICT = Path("results/verdict.json")
+FAILURES_SHOWN = 10
+FILES_SHOWN = 5
+
+
+@dataclass
+class Job:
+    """A job that was started, at `started` seconds since the epoch. Slurm may let it wait."""
+
+    rule: str
+    message: str
+    log: Path | None
+    started: float
+
+    def reason(self) -> str | None:
+        """Why it failed. A log from before it was started is of another run."""
+        try:
+            of_this_run = self.log is not None and self.log.stat().st_mtime >= self.started
+        except OSError:
+            return None
+        return reason_in(self.log) if of_this_run else None
+
+
+class Run:
+    """A run of Snakemake: how many jobs it has, how many are done, when the last of these ended,
+    and by number those that are running.
+    """
+
+    def __init__(self, workflow):
+        self.workflow = workflow
+        self.started = self.last = time.time()
+        self.total = self.done = self.failed = 0
+        self.jobs: dict[int, Job] = {}
+
+    def results(self) -> list[str]:
+        """Lines on what it made: the verdict, what could not be measured and the page. These are
+        of the chosen sweeps, since a run that asks for the page makes it of those; one that does
+        not gets the files that it asked for.
+        """
+        if any(job.rule.name == "report" for job in self.workflow.dag.jobs):
+            return [*verdict(VERDICT), str(PAGE)]
+        files = {str(file) for job in self.workflow.dag.targetjobs for file in job.output}
+        return _first(sorted(files), FILES_SHOWN, "")
+
+    def work(self) -> str:
+        """How many jobs in which time."""
+        return f"{self.done:,} of {self.total:,} jobs in {duration(time.time() - self.started)}"
+
+
+def verdict(path: Path) -> list[str]:
+    """The verdict in a line, and a line for each of what could not be measured."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        line, failures = found["line"], found.get("failures", [])
+    except (OSError, ValueError, KeyError, TypeError):
+        return [f"{path}: cannot be read; delete it and run again"]
+    return [line, *(f"  {one}" for one in _first(failures, FAILURES_SHOWN, ", in the report"))]
+
+
+def _first(lines: list[str], n: int, where: str) -> list[str]:
+    return lines[:n] + ([f"and {len(lines) - n:,} more{where}"] if len(lines) > n else [])
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people read them: 1.3 s, 32 s, 3 min 12 s, 1 h 4 min."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, left = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {left} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,213 @@
+"""The largest batch, length or depth that a device's memory holds, solved from the formulas."""
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+import polars as pl
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import Run, mistakes_together, tokens
+from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.sweep.points_table import Row
+from modelbudget.sweep.sweep_file import FITS
+
+ENDLESS = 2**40
+"""What still fits below this fits at any number."""
+
+NO_FORMULA = "no formula"
+
+Model = tuple[Architecture, Run]
+
+
+def together(quantities: Iterable[Iterable[int]], purpose: str) -> int:
+    """The values of all that a purpose needs, as one number: of several phases only the worst is
+    there at a time.
+    """
+    one = sum if purpose == "memory" else max
+    return sum(one(values) for values in quantities)
+
+
+class Solution(NamedTuple):
+    """The largest value of a field with which a device holds a model, 0 where it holds it with
+    none; and the next one, None where there is none to ask about: the `model` admits no more, or
+    no `formula` knows it.
+    """
+
+    value: int
+    beyond: int | None
+    bound: Literal["model", "formula"] | None = None
+
+
+class Cell(NamedTuple):
+    """One question: a point of a sweep, on one device, and the field that is solved for."""
+
+    point: Row
+    purpose: str
+    device: Accelerator
+    field: str
+    solution: Solution | None
+
+    @property
+    def model(self) -> Model:
+        return self.point.architecture, self.point.run
+
+    @property
+    def held(self) -> Model | None:
+        """The model at the solution; None where there is none."""
+        value = self.solution and self.solution.value
+        return at(self.model, self.field, value) if value and value < ENDLESS - 1 else None
+
+    @property
+    def beyond(self) -> Model | None:
+        """The model that is just too large; None where there is none."""
+        value = self.solution and self.solution.beyond
+        return at(self.model, self.field, value) if value else None
+
+
+def at(model: Model, field: str, value: int) -> Model:
+    """The model with another batch, length or depth; another length is asked of one sequence."""
+    a, r = model
+    if field == "n_layer":
+        return a.model_copy(update={field: value}), r
+    of_one = {"batch": 1} if field == "length" else {}
+    return a, r.model_copy(update=of_one | {field: value})
+
+
+def depth(model: Model) -> int:
+    """How many layers a model has, of whatever kind."""
+    fields = ("n_layer", "n_encoder_layer", "n_decoder_layer")
+    return sum(getattr(model[0], field, 0) for field in fields)
+
+
+def needed(model: Model, purpose: str) -> int | None:
+    """Bytes that a purpose takes by the formulas; None where none covers the model."""
+    a, r = model
+    values = []
+    for quantity in FITS[purpose]:
+        if quantity != "parameter_bytes" and not a.covered(quantity, a, r):
+            return None
+        values.append([term.total for term in getattr(a, quantity)(a, r).values()])
+    return together(values, purpose)
+
+
+def solve(model: Model, field: str, purpose: str, room: int) -> Solution | None:
+    """The largest value of `field` that fits into `room` bytes; None where no formula covers it.
+
+    Memory grows with each of these sizes, so doubling and then halving finds it.
+    """
+    if field == "n_layer" and not hasattr(model[0], field):
+        return None
+    least = max(1, getattr(model[0], "n_dense_layer", 0)) if field == "n_layer" else 1
+    if needed(at(model, field, least), purpose) is None:
+        return None
+
+    def bound(value: int) -> Literal["model", "formula"] | None:
+        there = at(model, field, value)
+        if value >= ENDLESS or mistakes_together(*there):
+            return "model"
+        return "formula" if needed(there, purpose) is None else None
+
+    def holds(value: int) -> bool:
+        return bound(value) is None and needed(at(model, field, value), purpose) <= room
+
+    if not holds(least):
+        return Solution(0, least)
+    low, high = least, 2 * least
+    while holds(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    stopped = bound(high)
+    return Solution(low, None if stopped else high, stopped)
+
+
+def cells(
+    points: Iterable[Row], quantities: list[str], fields: list[str], devices: list[Accelerator]
+) -> Iterator[Cell]:
+    """Every question that a sweep's `fit` asks, solved: for each of its points, purposes (as far as
+    it measures their quantities), fields and devices. Points that differ in batch and length alone
+    ask once, as the one with most tokens.
+    """
+    distinct: dict[Model, Row] = {}
+    for point in sorted(points, key=lambda point: tokens(point.run)):
+        distinct[at((point.architecture, point.run), "length", 1)] = point
+    asked = [purpose for purpose, needs in FITS.items() if needs <= set(quantities)]
+    for point in sorted(distinct.values(), key=lambda point: point.point):
+        for purpose in asked:
+            for field in fields:
+                for device in devices:
+                    model = point.architecture, point.run
+                    solution = solve(model, field, purpose, device.bytes)
+                    yield Cell(point, purpose, device, field, solution)
+
+
+def totals(measured: pl.DataFrame, purpose: str) -> dict[tuple[str, str], int]:
+    """Bytes that a purpose takes by a table of what was measured for it, by the digests of
+    architecture and run.
+    """
+    models = measured.partition_by("architecture", "run", as_dict=True)
+    return {
+        digests: together((of["measured"] for of in rows.partition_by("quantity")), purpose)
+        for digests, rows in models.items()
+    }
+
+
+SCHEMA = {
+    "point": pl.String,
+    "label": pl.String,
+    "purpose": pl.String,
+    "device": pl.String,
+    "memory": pl.Int64,
+    "field": pl.String,
+    "value": pl.Int64,
+    "bound": pl.String,
+    "bytes": pl.Int64,
+    "bytes_beyond": pl.Int64,
+    "measured": pl.Int64,
+    "measured_beyond": pl.Int64,
+    "confirmed": pl.Boolean,
+    "failure": pl.String,
+}
+
+
+def fit_table(
+    cells: list[Cell],
+    measured: dict[tuple[str, Model], int],
+    missing: dict[tuple[str, Model], str],
+) -> pl.DataFrame:
+    """One row for each cell. By purpose and model, `measured` holds bytes, and `missing` why there
+    are none.
+
+    Columns: point, label, purpose, device, memory (bytes), field, value (0: none fits; null: no
+    formula), bound (what ends at the value before the memory does, if so: the model or the
+    formula), bytes and bytes_beyond (predicted, at the value and at the next one), measured and
+    measured_beyond, confirmed (whether what was measured says the same; null where nothing was),
+    failure (why there is no formula or no measurement).
+    """
+    return pl.DataFrame([_row(cell, measured, missing) for cell in cells], SCHEMA)
+
+
+def _row(cell: Cell, measured: dict, missing: dict) -> dict:
+    held, beyond = cell.held, cell.beyond
+    found = measured.get((cell.purpose, held)) if held else None
+    found_beyond = measured.get((cell.purpose, beyond)) if beyond else None
+    fits = [found <= cell.device.bytes] if found is not None else []
+    fits += [found_beyond > cell.device.bytes] if found_beyond is not None else []
+    reasons = [missing.get((cell.purpose, model)) for model in (held, beyond) if model]
+    return {
+        "point": cell.point.point,
+        "label": cell.point.label,
+        "purpose": cell.purpose,
+        "device": cell.device.name,
+        "memory": cell.device.bytes,
+        "field": cell.field,
+        "value": cell.solution and cell.solution.value,
+        "bound": cell.solution and cell.solution.bound,
+        "bytes": needed(held, cell.purpose) if held else None,
+        "bytes_beyond": needed(beyond, cell.purpose) if beyond else None,
+        "measured": found,
+        "measured_beyond": found_beyond,
+        "confirmed": all(fits) if fits else None,
+        "failure": next(filter(None, reasons), None) if cell.solution else NO_FORMULA,
+    }

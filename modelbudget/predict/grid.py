@@ -1,0 +1,433 @@
+"""A grid without its points: what depends on which axes, and rows of numbers a chunk at a time.
+
+A field, a constraint or a check of a record reads few of a grid's axes. It is evaluated once for
+each combination of those, by the same code that makes single points, and the result is looked up
+in all rows that share the combination. So a grid of a hundred million combinations is checked and
+written out without an object for any of them.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import polars as pl
+from pydantic import ValidationError
+
+from modelbudget.architecture.readings import columns, intervals
+from modelbudget.architecture.record import MAX_COUNT, Record
+from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.terms import of_model
+from modelbudget.catalogue.models import Base
+from modelbudget.common.expressions import Expression
+from modelbudget.predict.predict import formula
+from modelbudget.sweep.expand import (
+    FIELDS_OF_RUN,
+    Mistakes,
+    check_run,
+    derived,
+    expression_of,
+    field_value,
+    point_at,
+    settled,
+    where,
+    whole,
+    with_expression,
+    wrong_fields,
+)
+from modelbudget.sweep.overflow import check_totals
+from modelbudget.sweep.sweep_file import MAX_POINTS, Sweep, Value
+
+ROWS = 2**17
+"""Rows of a chunk: few enough that its columns stay in a processor's cache."""
+NEARLY = 1e-9
+"""More than floating point errs by in a formula."""
+_NOTHING = object()
+"""The value of a field where an earlier check has refused or a constraint has no value."""
+_DROPPED = ("dropped",)
+_ABSENT = ("missing", "extra_forbidden")
+
+
+class Cells(NamedTuple):
+    """What depends on some axes: a value for each of their combinations, the last axis fastest."""
+
+    axes: tuple[str, ...]
+    values: list
+
+
+class _Check(NamedTuple):
+    """What some combinations are refused with, by the number at each; 0 passes."""
+
+    axes: tuple[str, ...]
+    numbers: pl.Series
+    said: list[tuple[str, ...]]
+
+
+class Chunk(NamedTuple):
+    """Rows in a row: where they stand on each axis, all at one index or each at its own."""
+
+    place: dict[str, int | pl.Series]
+    rows: int
+
+
+class _RefusedError(Exception):
+    """What is read has no value here; an earlier check has said why."""
+
+
+class _Reader:
+    """Stands for a record in a check that reads some of its fields."""
+
+    def __init__(self, kind: type[Record], read: Callable[[str], Any]):
+        self._kind, self._read = kind, read
+
+    def __getattr__(self, name: str):
+        return self._read(name) if name in self._kind.model_fields else getattr(self._kind, name)
+
+
+class Grid:
+    """The grid of a sweep over one base. `axes` are those of the file, without the base.
+
+    Raises ValueError where derived fields go round in a circle, or where something would have to
+    be evaluated for more than MAX_POINTS combinations.
+    """
+
+    def __init__(self, name: str, base: Base, sweep: Sweep):
+        self.name, self.base, self.sweep = name, base, sweep
+        self.axes = {name: values for name, values in sweep.axes().items() if name != "base"}
+        self.fields: dict[str, Cells] = {}
+        self._stages: list[list[_Check]] = []
+        self._resolve()
+        self._check_records()
+        self._columns = {n: _column(c.values) for n, c in self.fields.items() if _is_sizes(c)}
+        self._stages = [stage for stage in self._stages if any(check.said for check in stage)]
+
+    @property
+    def combinations(self) -> int:
+        return math.prod(map(len, self.axes.values()))
+
+    def _resolve(self) -> None:
+        """As `expand.resolve` and the constraints of `expand.point_at`."""
+        chosen = self.sweep.fixed | {name: values[0] for name, values in self.axes.items()}
+        values, rules = settled(self.base, chosen, self.sweep.derive)
+        for name, value in values.items():
+            swept = name in self.axes
+            self.fields[name] = Cells((name,), self.axes[name]) if swept else Cells((), [value])
+        for name, expression in rules.items():
+            if expression.names <= self.fields.keys():
+                self.fields[name] = self._stage(
+                    f"{name}: {expression.text}",
+                    lambda read, n=name, e=expression: derived(n, e, self._named(e, read)),
+                )
+        for text in self.sweep.constraints:
+            expression = expression_of(text)
+            kept = self._outcomes(text, lambda read, e=expression: e(self._named(e, read)))
+            said = [lines or (() if value else _DROPPED) for value, lines in kept.values]
+            self._stages.append([_check(kept.axes, said)])
+
+    def _named(self, expression: Expression, read: Callable) -> dict[str, Value]:
+        """What an expression names, as far as it is there."""
+        return {name: read(name) for name in expression.names & self.fields.keys()}
+
+    def _check_records(self) -> None:
+        """As the records' own validation, and as `expand.check_run`."""
+        names = list(self.fields)
+        of_run = [name for name in names if name in FIELDS_OF_RUN]
+        of_model = [name for name in names if name not in FIELDS_OF_RUN]
+        for kind, own in ((self.base.family, of_model), (Run, of_run)):
+            for name in own:
+                self.fields[name] = self._stage(name, lambda read, n=name: whole(n, read(n)))
+            self._stages.append([self._names(kind, own)])
+            self._check_fields(kind, [name for name in own if name in kind.model_fields])
+            for check in kind.__pydantic_decorators__.model_validators:
+                self._stage(check, lambda read, k=kind, c=check: getattr(k, c)(_Reader(k, read)))
+        self._stage(
+            "measure.quantities",
+            lambda read: check_run(_Reader(self.base.family, read), _Reader(Run, read), self.sweep),
+        )
+
+    def _check_fields(self, kind: type[Record], names: list[str]) -> None:
+        """Each by itself; a record tells all that are wrong together."""
+        stage = []
+        for name in names:
+            cells = self._outcomes(name, lambda read, n=name: field_value(kind, n, read(n)))
+            self.fields[name] = Cells(cells.axes, [value for value, _ in cells.values])
+            stage.append(_check(cells.axes, [lines for _, lines in cells.values]))
+        self._stages.append(stage)
+
+    def _names(self, kind: type[Record], names: list[str]) -> _Check:
+        """Fields that a record lacks or does not know, the same in all rows."""
+        try:
+            kind.model_validate({name: self.fields[name].values[0] for name in names})
+        except ValidationError as error:
+            follow = with_expression(self.base, self.sweep.derive)
+            return _check((), [tuple(wrong_fields(error, kind, follow, _ABSENT))])
+        return _check((), [()])
+
+    def _stage(self, name: str, function: Callable) -> Cells:
+        """Its values; where it raises, the rows that come so far are refused."""
+        cells = self._outcomes(name, function)
+        self._stages.append([_check(cells.axes, [lines for _, lines in cells.values])])
+        return Cells(cells.axes, [value for value, _ in cells.values])
+
+    def _outcomes(self, name: str, function: Callable) -> Cells:
+        """What a function of a point gives, and the lines that it is refused with.
+
+        The function gets a way to read fields. It is run for each combination of the axes that it
+        has been seen to read; where a run reads a further axis, all is run again with that one.
+        When none does, every row's run is one of these: it reads the same values.
+        """
+        noted: tuple[str, ...] = ()
+        while True:
+            lengths = [len(self.axes[axis]) for axis in noted]
+            if math.prod(lengths) > MAX_POINTS:
+                raise ValueError(
+                    f"{name}: depends on {', '.join(noted)}, {math.prod(lengths):,} combinations; "
+                    f"at most {MAX_POINTS:,} are allowed"
+                )
+            read: set[str] = set()
+            outcomes = []
+            for place in itertools.product(*map(range, lengths)):
+                outcomes.append(self._outcome(function, dict(zip(noted, place, strict=True)), read))
+                if not read <= set(noted):
+                    break
+            else:
+                return Cells(noted, outcomes)
+            noted = tuple(axis for axis in self.axes if axis in read or axis in noted)
+
+    def _outcome(self, function: Callable, place: dict[str, int], noted: set[str]) -> tuple:
+        def read(name: str):
+            if name not in self.fields:
+                raise _RefusedError
+            cells = self.fields[name]
+            noted.update(cells.axes)
+            value = cells.values[self._index(dict.fromkeys(cells.axes, 0) | place, cells.axes)]
+            if value is _NOTHING:
+                raise _RefusedError
+            return value
+
+        try:
+            return function(read), ()
+        except _RefusedError:
+            return _NOTHING, ()
+        except ValueError as error:
+            return _NOTHING, tuple(str(error).splitlines())
+
+    def _index(self, place: dict, axes: tuple[str, ...]):
+        """The number of a combination, or of each row's."""
+        index = 0
+        for axis in axes:
+            index = index * len(self.axes[axis]) + place[axis]
+        return index
+
+    def chunks(self) -> Iterator[Chunk]:
+        """All rows, words first: in a chunk every word is the same."""
+        of_words = {axis for c in self.fields.values() if not _is_sizes(c) for axis in c.axes}
+        order = sorted(self.axes, key=lambda axis: axis not in of_words)
+        n_whole = len(order)  # of so many leading axes, a chunk has one value each
+        rows = 1
+        while n_whole > len(of_words) and rows * len(self.axes[order[n_whole - 1]]) <= ROWS:
+            n_whole -= 1
+            rows *= len(self.axes[order[n_whole]])
+        # The axis before those is cut into blocks, as many of its values as a chunk holds.
+        cut = order[n_whole - 1] if n_whole > len(of_words) else None
+        block = min(ROWS // rows, len(self.axes[cut])) if cut else 1
+        number = pl.int_range(block * rows, eager=True)
+        inner, stride = {}, rows
+        for axis in order[n_whole:]:
+            stride //= len(self.axes[axis])
+            inner[axis] = number // stride % len(self.axes[axis])
+        outer = order[: n_whole - 1] if cut else order[:n_whole]
+        for place in itertools.product(*(range(len(self.axes[axis])) for axis in outer)):
+            whole_chunk = dict(zip(outer, place, strict=True)) | inner
+            if cut is None:
+                yield Chunk(whole_chunk, rows)
+                continue
+            for start in range(0, len(self.axes[cut]), block):
+                here = min(block, len(self.axes[cut]) - start) * rows
+                at = whole_chunk | {cut: number // rows + start}
+                yield Chunk({n: v if isinstance(v, int) else v[:here] for n, v in at.items()}, here)
+
+    def values(self, chunk: Chunk) -> dict[str, int | str | pl.Series]:
+        """Every field in the rows of a chunk: numbers that differ as columns."""
+        return {name: self._value(name, cells, chunk) for name, cells in self.fields.items()}
+
+    def _value(self, name: str, cells: Cells, chunk: Chunk):
+        index = self._index(chunk.place, cells.axes)
+        if not isinstance(index, int):
+            return self._columns[name].gather(index)
+        return _number(cells.values[index])
+
+    def first(self) -> dict[str, int | str] | None:
+        """Every field in the first row that no constraint drops, if there is one."""
+        for chunk in self.chunks():
+            kept = self.kept(chunk)
+            if kept is None or kept.any():
+                row = 0 if kept is None else kept.arg_max()
+                values = self.values(chunk)
+                return {n: v[row] if isinstance(v, pl.Series) else v for n, v in values.items()}
+        return None
+
+    def varying(self) -> list[str]:
+        """The fields that are not the same in all rows."""
+        return [n for n, cells in self.fields.items() if len({*cells.values} - {_NOTHING}) > 1]
+
+    def swept(self, chunk: Chunk) -> dict[str, pl.Series]:
+        """Base and axes in the rows of a chunk, as the sweep file orders them."""
+        found = {}
+        for axis in self.sweep.axes():
+            index = chunk.place.get(axis)
+            if isinstance(index, pl.Series):
+                found[axis] = pl.Series(self.axes[axis]).gather(index)
+            else:
+                value = self.name if axis == "base" else self.axes[axis][index]
+                found[axis] = pl.Series([value]).new_from_index(0, chunk.rows)
+        return found
+
+    def kept(self, chunk: Chunk) -> pl.Series | None:
+        """Which rows no constraint drops; None: all."""
+        kept = None
+        for stage in self._stages:
+            for check in stage:
+                passes = self._numbers(check, chunk) == 0
+                kept = passes if kept is None else kept & passes
+        return kept
+
+    def _numbers(self, check: _Check, chunk: Chunk) -> pl.Series:
+        index = self._index(chunk.place, check.axes)
+        if isinstance(index, int):
+            return pl.repeat(check.numbers[index], chunk.rows, dtype=pl.UInt32, eager=True)
+        return check.numbers.gather(index)
+
+    def check(self, mistakes: Mistakes) -> bool:
+        """Add what is wrong with rows: in each, with the first check that refuses it. Returns
+        whether nothing is.
+        """
+        if not any(set(check.said) - {_DROPPED} for stage in self._stages for check in stage):
+            return True
+        found: dict[str, tuple[int, int]] = {}
+        for chunk in self.chunks():
+            left = pl.repeat(True, chunk.rows, eager=True)
+            for stage in self._stages:
+                passes = left
+                for check in stage:
+                    number = self._numbers(check, chunk)
+                    for k, first, times in self._counted(number, left, chunk):
+                        for line in check.said[k - 1] if check.said[k - 1] != _DROPPED else ():
+                            before = found.get(line, (first, 0))
+                            found[line] = min(before[0], first), before[1] + times
+                    passes = passes & (number == 0)
+                left = passes
+        for line, (first, times) in sorted(found.items(), key=lambda item: item[1][0]):
+            mistakes.add(line, where(self.settings(first)), times)
+        return not found
+
+    def _counted(self, number: pl.Series, left: pl.Series, chunk: Chunk) -> list[tuple]:
+        """Of each number but 0 in the rows that are left: the first row of the grid, how many."""
+        rows = self._index(chunk.place, tuple(self.axes))
+        table = pl.DataFrame({"number": number}).with_columns(row=rows).filter(left)
+        told = table.filter(pl.col("number") > 0).group_by("number")
+        return told.agg(first=pl.col("row").min(), times=pl.len()).sort("number").rows()
+
+    def settings(self, row: int) -> dict[str, Value]:
+        """What stands in the sweep file for a combination, by its number in the file's order."""
+        found = {}
+        for axis in reversed(self.sweep.axes()):
+            if axis == "base":
+                found[axis] = self.name
+                continue
+            row, index = divmod(row, len(self.axes[axis]))
+            found[axis] = self.axes[axis][index]
+        return dict(reversed(found.items()))
+
+    def formulas(self, namespace, values: dict, quantities: list[str]) -> list[tuple]:
+        """The terms of each quantity and where they hold, over a reading of the fields."""
+        a, r = (namespace(kind, values) for kind in (self.base.family, Run))
+        return [formula(self.base.family, quantity, a, r) for quantity in quantities]
+
+    def bounds(self) -> Iterator[dict[str, int | str | tuple[int, int]]]:
+        """All fields, once for each choice of words: the ends of the numbers that differ."""
+        found, words = {}, {}
+        for name, cells in self.fields.items():
+            if not _is_sizes(cells):
+                words[name] = [word for word in set(cells.values) if word is not _NOTHING]
+            elif len(cells.values) > 1:
+                found[name] = self._columns[name].min(), self._columns[name].max()
+            else:
+                found[name] = _number(cells.values[0])
+        for chosen in itertools.product(*words.values()):
+            yield found | dict(zip(words, chosen, strict=True))
+
+    def _formulas_of_asked(self, namespace, values: dict) -> Iterator[tuple]:
+        """Each quantity that `overflow.check_totals` holds against the largest integer."""
+        asked = list(dict.fromkeys(["parameter_bytes", *self.sweep.measure.quantities]))
+        formulas = self.formulas(namespace, values, asked)
+        return ((quantity, *found) for quantity, found in zip(asked, formulas, strict=True))
+
+    def _may_overflow(self) -> bool:
+        """Whether bounds of all numbers together leave 64 bits, whichever the words."""
+        return not all(
+            intervals.fits(of_model(quantity, terms))
+            for values in self.bounds()
+            for quantity, terms, _ in self._formulas_of_asked(intervals.namespace, values)
+        )
+
+    def check_totals(self, mistakes: Mistakes) -> None:
+        """Add what leaves 64 bits in rows that nothing else is wrong with."""
+        if self._may_overflow():
+            self._add_overflows(mistakes)
+
+    def _add_overflows(self, mistakes: Mistakes) -> None:
+        """Rows past 64 bits are sought in floating point, and told apart exactly where it is close
+        or where it comes to words.
+        """
+        first, times = None, 0
+        for chunk in self.chunks():
+            values = {
+                name: value.cast(pl.Float64) if isinstance(value, pl.Series) else value
+                for name, value in self.values(chunk).items()
+            }
+            surely, close = (pl.repeat(False, chunk.rows, eager=True) for _ in range(2))
+            for quantity, terms, holds in self._formulas_of_asked(columns.namespace, values):
+                size = columns.series(1.0 * of_model(quantity, terms) * holds, chunk.rows)
+                surely = surely | (size > MAX_COUNT * (1 + NEARLY))
+                close = close | (size > MAX_COUNT * (1 - NEARLY))
+            kept = self.kept(chunk)
+            rows = self._index(chunk.place, tuple(self.axes))
+            table = pl.DataFrame({"surely": surely, "close": close}).with_columns(row=rows)
+            table = table.filter(close if kept is None else close & kept)
+            past = table.filter("surely")["row"].to_list()
+            past += [row for row in table.filter(~pl.col("surely"))["row"] if self._refusal(row)]
+            if past:
+                first = min(past) if first is None else min(first, *past)
+                times += len(past)
+        if first is not None:
+            for line in self._refusal(first):
+                mistakes.add(line, where(self.settings(first)), times)
+
+    def _refusal(self, row: int) -> list[str]:
+        """What one combination is refused with when it is made a point."""
+        try:
+            point = point_at(0, self.settings(row), self.sweep, {self.name: self.base})
+            check_totals(point.architecture, point.run, self.sweep.measure.quantities)
+        except ValueError as error:
+            return str(error).splitlines()
+        return []
+
+
+def _check(axes: tuple[str, ...], lines: list[tuple[str, ...]]) -> _Check:
+    said = list(dict.fromkeys(filter(None, lines)))
+    numbers = {(): 0} | {one: k for k, one in enumerate(said, start=1)}
+    return _Check(axes, pl.Series([numbers[one] for one in lines], dtype=pl.UInt32), said)
+
+
+def _is_sizes(cells: Cells) -> bool:
+    return not any(isinstance(value, str) for value in cells.values)
+
+
+def _column(values: list) -> pl.Series:
+    return pl.Series(map(_number, values), dtype=pl.Int64)
+
+
+def _number(value):
+    """Yes as 1, no as 0, and any for what has no value: it stands in rows that nobody keeps."""
+    return int(value) if isinstance(value, bool) else 0 if value is _NOTHING else value

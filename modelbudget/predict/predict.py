@@ -1,0 +1,85 @@
+"""Closed formulas over a table of points, all rows at once. Knows no module and no torch."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import polars as pl
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.readings import columns
+from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.terms import Term, Terms
+from modelbudget.families import families
+
+KEYS = ["architecture", "run"]
+OF_PEAK = ("resident_peak_bytes", "peak_requested_bytes")
+"""Quantities whose formula is that of the peak of training."""
+
+
+def predict(points: pl.DataFrame, quantities: list[str]) -> pl.DataFrame:
+    """One row for each architecture × run × component × quantity that is not zero.
+
+    Columns: architecture, run, component, quantity, each (value of one instance), instances,
+    predicted (each × instances). Units: a count for `parameters`, bytes, floating-point
+    operations. Where there is no formula, one row without component and prediction says so.
+    """
+    distinct = points.unique(KEYS, keep="first", maintain_order=True)
+    parts = [
+        rows
+        for family, a, r, alike in _alike(distinct)
+        for quantity in quantities
+        for rows in _rows_of(alike.select(KEYS), quantity, *formula(family, quantity, a, r))
+    ]
+    table = pl.concat(parts)
+    return table.filter(pl.col("predicted").is_null() | (pl.col("predicted") != 0)).sort(
+        *KEYS, "component", "quantity"
+    )
+
+
+def _alike(
+    points: pl.DataFrame,
+) -> Iterator[tuple[type[Architecture], SimpleNamespace, SimpleNamespace, pl.DataFrame]]:
+    """Points of one family with the same words: one formula serves them all."""
+    for (name,), rows in points.partition_by("family", as_dict=True).items():
+        family = families()[name]
+        words = [*family.words(), *Run.words()]
+        for values, same in rows.partition_by(words, as_dict=True).items():
+            fields = dict(zip(words, values, strict=True))
+            fields |= {n: _size(same[n]) for n in (*family.sizes(), *Run.sizes())}
+            yield family, *(columns.namespace(kind, fields) for kind in (family, Run)), same
+
+
+def _size(rows: pl.Series) -> pl.Series | int:
+    """As one number where it is the same in all rows: formulas leave out what they can."""
+    return int(rows[0]) if (rows == rows[0]).all() else rows.cast(pl.Int64)
+
+
+def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, object]:
+    """The terms of a quantity, and where they hold: 1, 0 or a column of both."""
+    if quantity == "parameters":
+        return family.parameters(a), int(family.has_formula)
+    if quantity in ("parameter_bytes", "resident_bytes"):
+        return getattr(family, quantity)(a, r), int(family.has_formula)
+    of = "peak_training_bytes" if quantity in OF_PEAK else quantity
+    holds = family.covered(of, a, r) if hasattr(family, of) else 0
+    if isinstance(holds, int) and not holds:
+        return {}, 0
+    return getattr(family, quantity)(a, r), holds
+
+
+def _rows_of(rows: pl.DataFrame, quantity: str, terms: Terms, holds) -> Iterator[pl.DataFrame]:
+    covered = columns.series(holds, rows.height) == 1
+    for component, term in terms.items():
+        yield _rows(rows, component, quantity, term).filter(covered)
+    yield _rows(rows, None, quantity, Term(None, None)).filter(~covered)
+
+
+def _rows(rows: pl.DataFrame, component: str | None, quantity: str, term: Term) -> pl.DataFrame:
+    each, instances = (columns.series(value, rows.height) for value in term)
+    return rows.with_columns(
+        component=pl.lit(component, pl.String),
+        quantity=pl.lit(quantity),
+        each=each,
+        instances=instances,
+        predicted=each * instances,
+    )

@@ -1,0 +1,200 @@
+"""Predictions alone: a grid's totals in streams of rows, and their summary along each axis.
+
+Nothing is instantiated, so no number here is compared with anything.
+"""
+
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from modelbudget.architecture.component_groups import GROUPS, group_of
+from modelbudget.architecture.readings import columns, intervals, polynomials
+from modelbudget.architecture.readings.polynomials import Scheme
+from modelbudget.architecture.terms import Terms, of_model, total
+from modelbudget.predict.grid import Chunk, Grid
+from modelbudget.sweep.expand import Asked, Mistakes
+from modelbudget.sweep.summary import resolved
+from modelbudget.sweep.sweep_file import MAX_PREDICTIONS, OF_PARAMETERS, Sweep
+
+CHUNKS = 8
+"""Chunks that are held at a time, and written into one file."""
+OF_GROUP = "parameters."
+"""What stands before a group's name in the column of its parameters."""
+
+
+class Predicted(NamedTuple):
+    """A sweep without measurements: a grid for each base of which constraints leave something."""
+
+    path: Path
+    name: str
+    sweep: Sweep
+    grids: list[Grid]
+    combinations: int
+    files: list[Path]
+
+
+def predicted(asked: Asked) -> Predicted:
+    """The grids of a sweep. Raises InputError with all that is wrong with some combination."""
+    mistakes = asked.mistakes
+    grids = list(_grids(asked, mistakes))
+    mistakes.raise_if_any()
+    combinations = sum(grid.combinations for grid in grids)
+    if combinations > MAX_PREDICTIONS:
+        mistakes.add(f"grid: {combinations:,} points; at most {MAX_PREDICTIONS:,} are allowed")
+        mistakes.raise_if_any()
+    grids = [grid for grid in grids if grid.check(mistakes) and grid.first() is not None]
+    for grid in grids:
+        grid.check_totals(mistakes)
+    mistakes.raise_if_any()
+    if not grids:
+        mistakes.add(f"constraints: drop all {combinations:,} points; nothing is left to predict")
+    for quantity in _without_formula(asked.sweep, grids) if grids else ():
+        mistakes.add(
+            f"measure.quantities: {quantity}: no formula covers it here; "
+            "allowed with device: none: what a formula covers"
+        )
+    mistakes.raise_if_any()
+    return Predicted(asked.path, asked.path.stem, asked.sweep, grids, combinations, asked.files)
+
+
+def _grids(asked: Asked, mistakes: Mistakes) -> Iterator[Grid]:
+    for name in asked.sweep.axes().get("base", [asked.sweep.base]):
+        base = asked.bases[name]
+        if not base.family.has_formula:
+            mistakes.add(f"base = {name!r}: {base.family.name()} has no formula to predict from")
+            continue
+        try:
+            yield Grid(name, base, asked.sweep)
+        except ValueError as error:
+            mistakes.add(str(error))
+
+
+def _without_formula(sweep: Sweep, grids: list[Grid]) -> list[str]:
+    """Quantities that no row of any grid has a formula for."""
+    quantities = sweep.measure.quantities
+    covered = {
+        quantity
+        for grid in grids
+        for values in grid.bounds()
+        for quantity, (_, holds) in zip(
+            quantities, grid.formulas(intervals.namespace, values, quantities), strict=True
+        )
+        if intervals.most(holds)
+    }
+    return [quantity for quantity in quantities if quantity not in covered]
+
+
+def frames(predicted: Predicted, threads: int) -> Iterator[pl.DataFrame]:
+    """All rows, some chunks at a time.
+
+    Columns: base and the swept fields, what a whole model has of each quantity (null where no
+    formula holds), and the parameters of each group that any row has.
+    """
+    groups = groups_of(predicted)
+    chunks = (
+        (rows, chunk)
+        for grid in predicted.grids
+        for rows in [Rows(grid, groups)]
+        for chunk in grid.chunks()
+    )
+    with ThreadPoolExecutor(threads) as pool:
+        while held := list(itertools.islice(chunks, CHUNKS)):
+            yield pl.concat(pool.map(lambda one: one[0].of(one[1]), held)).rechunk()
+
+
+class Rows:
+    """Makes the rows of a grid. Formulas of parameters are multiplied out once for each choice of
+    words; those of a run, which take maxima of long sums, are not.
+    """
+
+    def __init__(self, grid: Grid, groups: list[str]):
+        self.grid, self.groups = grid, groups
+        asked = grid.sweep.measure.quantities
+        self.of_run = [quantity for quantity in asked if quantity not in OF_PARAMETERS]
+        self.schemes = {_words(values): self._schemes(values) for values in grid.bounds()}
+
+    def _schemes(self, values: dict) -> dict[str, Scheme]:
+        asked = [q for q in self.grid.sweep.measure.quantities if q in OF_PARAMETERS]
+        found = {}
+        read = self.grid.formulas(polynomials.namespace, values, asked)
+        for quantity, (terms, _) in zip(asked, read, strict=True):
+            if quantity == "parameters":
+                found |= {OF_GROUP + group: value for group, value in by_group(terms).items()}
+            else:
+                found[quantity] = total(terms)
+        return {name: Scheme(value) for name, value in found.items()}
+
+    def of(self, chunk: Chunk) -> pl.DataFrame:
+        """The rows of one chunk that no constraint drops."""
+        values = self.grid.values(chunk)
+        fields = polynomials.columns(values)
+        found = {name: scheme(fields) for name, scheme in self.schemes[_words(values)].items()}
+        if "parameters" in self.grid.sweep.measure.quantities:
+            of_groups = {OF_GROUP + group: found.get(OF_GROUP + group, 0) for group in self.groups}
+            found |= {"parameters": sum(of_groups.values())} | of_groups
+        of_run = self.grid.formulas(columns.namespace, values, self.of_run)
+        for quantity, (terms, holds) in zip(self.of_run, of_run, strict=True):
+            found[quantity] = _where(holds, columns.series(of_model(quantity, terms), chunk.rows))
+        order = [*self.grid.sweep.measure.quantities, *(OF_GROUP + group for group in self.groups)]
+        rows = pl.DataFrame(
+            self.grid.swept(chunk)
+            | {name: columns.series(found[name], chunk.rows) for name in order}
+        )
+        kept = self.grid.kept(chunk)
+        return rows if kept is None else rows.filter(kept)
+
+
+def _words(values: dict) -> tuple[str, ...]:
+    return tuple(value for value in values.values() if isinstance(value, str))
+
+
+def _where(holds, values: pl.Series) -> columns.Column:
+    rows = pl.DataFrame({"value": values, "holds": columns.series(holds, len(values))})
+    return columns.Column(rows.select(pl.when(pl.col("holds") == 1).then("value")).to_series())
+
+
+def by_group(terms: Terms) -> dict:
+    """What each group of components holds."""
+    sums: dict = {}
+    for component, term in terms.items():
+        group = group_of(component)
+        sums[group] = sums.get(group, 0) + term.total
+    return sums
+
+
+def groups_of(predicted: Predicted) -> list[str]:
+    """The groups that some row may have parameters of, in the order of the charts."""
+    if "parameters" not in predicted.sweep.measure.quantities:
+        return []
+    held = {
+        group
+        for grid in predicted.grids
+        for values in grid.bounds()
+        for terms, _ in grid.formulas(intervals.namespace, values, ["parameters"])
+        for group, value in by_group(terms).items()
+        if intervals.most(value)
+    }
+    return [group for group in GROUPS if group in held]
+
+
+def summary(predicted: Predicted, rows: int) -> dict:
+    """What the sweep file said, how many predictions it gave, and for each base what one of its
+    models is and which of its fields vary.
+    """
+    return resolved(predicted.name, predicted.sweep) | {
+        "points": rows,
+        "dropped": predicted.combinations - rows,
+        "models": [
+            {
+                "label": grid.base.label,
+                "family": grid.base.family.name(),
+                "fields": grid.first(),
+                "varying": grid.varying(),
+            }
+            for grid in predicted.grids
+        ],
+    }

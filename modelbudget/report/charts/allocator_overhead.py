@@ -1,0 +1,109 @@
+"""What a GPU's allocator takes beyond the bytes that tensors request of it, model by model."""
+
+import altair as alt
+import polars as pl
+
+from modelbudget.report.charts import theme
+from modelbudget.report.charts.format import percent, si_bytes
+
+KINDS = {"peak_allocated_bytes": "blocks (allocated)", "peak_reserved_bytes": "segments (reserved)"}
+REQUESTED = "peak_requested_bytes"
+NEEDS = frozenset((*KINDS, REQUESTED))
+SHAPES = {"blocks (allocated)": "circle", "segments (reserved)": "triangle-right"}
+ROW = 38
+"""Pixels from one line to the next: its points, and a line of text above them."""
+DIGITS = 70
+"""Pixels of a number of bytes at the end of a line."""
+
+
+def overhead(comparison: pl.DataFrame) -> alt.LayerChart:
+    """The worst moment of blocks and that of segments, as shares above the worst of what was
+    requested; measured on a CUDA device or predicted without one.
+    """
+    table = _table(comparison)
+    points = table["point"].unique(maintain_order=True).to_list()
+    y = alt.Y(
+        "point:N", sort=points, axis=None, scale=alt.Scale(paddingInner=0.5, paddingOuter=0.5)
+    )
+    x = alt.X(
+        "share:Q",
+        title="bytes above those that tensors request",
+        axis=alt.Axis(format="%", tickCount=6, labelFlush=True),
+    )
+    of_kinds = alt.Chart(table).encode(y=y)
+    ends = table.group_by("point", maintain_order=True).agg(
+        low=pl.col("share").min(), high=pl.col("share").max()
+    )
+    lines = alt.Chart(ends).mark_rule(color=theme.SOFT, yOffset=8)
+    marks = of_kinds.mark_point(color=theme.INK, fill=theme.INK, size=55, opacity=1, yOffset=8)
+    shape = alt.Shape(
+        "kind:N", title=None, sort=list(SHAPES),
+        scale=alt.Scale(domain=list(SHAPES), range=list(SHAPES.values())),
+    )  # fmt: skip
+    names = table.unique("point", keep="first", maintain_order=True)
+    names = names.with_columns(
+        said=pl.col("requested").map_elements(si_bytes, pl.String) + " requested"
+    )
+    text = alt.Chart(names.select("point", "label", "said")).encode(y=y)
+    chart = alt.layer(
+        lines.encode(y=y, x=alt.X("low:Q"), x2="high:Q"),
+        marks.encode(x=x, shape=shape, tooltip=_tooltip()),
+        text.mark_text(
+            align="left", baseline="bottom", yOffset=-2, limit=alt.ExprRef(f"width - {DIGITS}")
+        ).encode(x=alt.value(0), text="label:N"),
+        text.mark_text(
+            align="right", baseline="bottom", yOffset=-2, color=theme.SOFT
+        ).encode(x=alt.value("width"), text="said:N"),
+    ).properties(width=theme.WIDTH, height=ROW * len(points))  # fmt: skip
+    alone = table["who"].unique().to_list() == ["predicted"]
+    title = "What the allocator takes beyond the tensors" + (", predicted" if alone else "")
+    return theme.framed(chart, title, _extremes(table), 0)
+
+
+def _table(comparison: pl.DataFrame) -> pl.DataFrame:
+    """One row for each point × kind. Columns: point, label, who (said it), requested, bytes, kind,
+    share. Points of which not all is known are left out.
+    """
+    worst = (
+        comparison.filter(pl.col("quantity").is_in(list(NEEDS)))
+        .with_columns(
+            bytes=pl.coalesce("measured", "predicted"),
+            who=pl.when(pl.col("measured").is_null()).then(pl.lit("predicted")).otherwise("method"),
+        )
+        .drop_nulls("bytes")
+        .group_by("point", "label", "quantity", maintain_order=True)
+        .agg(pl.col("bytes").max(), pl.col("who").first())
+    )
+    requested = worst.filter(pl.col("quantity") == REQUESTED).select("point", requested="bytes")
+    return (
+        worst.filter(pl.col("quantity") != REQUESTED)
+        .join(requested, on="point", maintain_order="left")
+        .with_columns(
+            kind=pl.col("quantity").replace_strict(KINDS, return_dtype=pl.String),
+            share=pl.col("bytes") / pl.col("requested") - 1,
+        )
+        .drop("quantity")
+    )
+
+
+def _extremes(table: pl.DataFrame) -> str:
+    """Where most and where least is reserved, and what rounding takes at most."""
+    reserved = table.filter(pl.col("kind") == KINDS["peak_reserved_bytes"]).sort("share")
+    least, most = (reserved.row(place, named=True) for place in (0, -1))
+    blocks = table.filter(pl.col("kind") == KINDS["peak_allocated_bytes"])["share"].max()
+    return (
+        f"Reserved above requested: {percent(most['share'])} at most ({most['label']}), "
+        f"{percent(least['share'])} at least ({least['label']}). Blocks are at most "
+        f"{percent(blocks)} larger than their tensors; the rest lies idle between them."
+    )
+
+
+def _tooltip() -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("label:N", title="model"),
+        alt.Tooltip("kind:N", title="what"),
+        alt.Tooltip("bytes:Q", format=","),
+        alt.Tooltip("requested:Q", format=","),
+        alt.Tooltip("share:Q", title="above requested", format=".2%"),
+        alt.Tooltip("who:N", title="predicted, or measured on"),
+    ]

@@ -1,0 +1,212 @@
+"""A budget along one axis: its shares, stacked, and its total."""
+
+import altair as alt
+import polars as pl
+
+from modelbudget.report.charts import theme
+from modelbudget.report.charts.budget import groups_in, thinned, totals, values
+from modelbudget.report.charts.format import UNITS, count, field_title, percent, value_of
+
+MOST_VALUES = 120
+MARGIN, MARGIN_WITH_TITLE = 44, 62
+"""Pixels of a vertical axis."""
+FEW = 8
+"""Up to so many values of an axis stand as bars; more become an area."""
+
+
+def shares_along(
+    table: pl.DataFrame, axis: str, panels: dict[str, pl.DataFrame], quantity: str
+) -> alt.ConcatChart:
+    """Share of the budget by group along `axis`, one panel for each of the named tables."""
+    groups = groups_in(table)
+    columns = min(len(panels), 3)
+    drawn = [
+        _shares(thinned(rows, axis, MOST_VALUES), axis, title, groups, columns)
+        for title, rows in panels.items()
+    ]
+    return theme.framed(
+        theme.panels(drawn, columns),
+        f"Share of the {UNITS[quantity]} along {axis}",
+        _shift(panels, axis),
+        MARGIN,
+        columns,
+        groups,
+    )
+
+
+def _shares(
+    rows: pl.DataFrame, axis: str, title: str, groups: list[str], columns: int
+) -> alt.LayerChart:
+    y = alt.Y("share:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=_axis(format="%"))
+    colour = theme.colour(groups)
+    base = alt.Chart(rows.select(axis, "group", "rank", "share", "value", "total"))
+    x_title = field_title(axis) if columns < 3 else axis
+    if rows[axis].n_unique() <= FEW:
+        layers = [
+            base.mark_bar(stroke=theme.PAPER, strokeWidth=0.5).encode(
+                x=alt.X(
+                    f"{axis}:O",
+                    title=x_title,
+                    axis=alt.Axis(labelExpr=theme.EXACT, labelAngle=0, ticks=False),
+                ),
+                y=y,
+                color=colour,
+                order="rank:Q",
+                tooltip=_tooltip(axis),
+            )
+        ]
+    else:
+        area = base.mark_area(stroke=theme.PAPER, strokeWidth=0.5, line=False)
+        layers = [
+            area.encode(x=_size(axis, rows, x_title), y=y, color=colour, order="rank:Q"),
+            _readings(rows, axis, x_title),
+        ]
+    return alt.layer(*layers).properties(
+        title=alt.Title(title, fontSize=12, fontWeight="normal", color=theme.INK, offset=6),
+        width=theme.panel_width(columns, MARGIN),
+        height=260,
+    )
+
+
+def _readings(rows: pl.DataFrame, axis: str, title: str) -> alt.Chart:
+    """Unseen bands, one around each value, that tell a pointer all groups there, exactly."""
+    spoken = [
+        f"{count(value)} ({percent(share)})"
+        for value, share in rows.select("value", "share").rows()
+    ]
+    wide = (
+        rows.with_columns(spoken=pl.Series(spoken, dtype=pl.String))
+        .pivot("group", index=[axis, "total"], values="spoken")
+        .with_columns(total=pl.col("total").map_elements(count, pl.String))
+        .sort(axis)
+    )
+    groups = [name for name in wide.columns if name not in (axis, "total")]
+    # A band reaches halfway to its neighbours, as the scale goes.
+    here = pl.col(axis).cast(pl.Float64)
+    next_ = here.shift(-1)
+    middle = (here * next_).sqrt() if _is_logarithmic(rows[axis]) else (here + next_) / 2
+    bands = wide.with_columns(left=middle.shift(1).fill_null(here), right=middle.fill_null(here))
+    return (
+        alt.Chart(bands)
+        .mark_rect(color=theme.INK, opacity=0)
+        .encode(
+            x=_size(axis, rows, title, "left"),
+            x2="right:Q",
+            tooltip=[alt.Tooltip(f"{axis}:Q", format=","), *groups[::-1], "total:N"],
+        )
+    )
+
+
+def totals_along(
+    table: pl.DataFrame, axis: str, series: dict[str, pl.DataFrame], quantity: str
+) -> alt.LayerChart:
+    """The whole budget along `axis`, on a logarithmic scale, one line for each named table."""
+    rows = pl.concat(
+        totals(thinned(rows, axis, MOST_VALUES)).select(axis, "total", series=pl.lit(title))
+        for title, rows in series.items()
+    )
+    low, high = rows["total"].min(), rows["total"].max()
+    base = alt.Chart(rows).encode(
+        x=_size(axis, rows, field_title(axis)),
+        y=alt.Y(
+            "total:Q",
+            title=UNITS[quantity],
+            scale=alt.Scale(type="log", nice=False),
+            axis=_axis(labelExpr=theme.SHORT, **theme.ticks(low, high)),
+        ),
+        tooltip=[
+            alt.Tooltip(f"{axis}:Q", format=","),
+            alt.Tooltip("total:Q", format=",", title=UNITS[quantity]),
+            alt.Tooltip("series:N", title="where"),
+        ],
+    )
+    # The points are a layer of their own: as part of the line they would hide its dashes' legend.
+    line = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(
+        strokeDash=theme.dashes(list(series))
+    )
+    points = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
+    title = f"All {UNITS[quantity]} along {axis}"
+    return theme.framed(
+        alt.layer(line, points).properties(
+            width=theme.panel_width(1, MARGIN_WITH_TITLE), height=220
+        ),
+        title,
+        _rise(rows, axis, quantity),
+        MARGIN_WITH_TITLE,
+    )
+
+
+def _axis(**more) -> alt.Axis:
+    # Fixed extent: panels of one figure line up, and a page knows the pixels outside the axes.
+    return alt.Axis(minExtent=34, maxExtent=34, **more)
+
+
+def _is_logarithmic(sizes: pl.Series) -> bool:
+    """Whether sizes span more than a factor of 20, without a zero."""
+    return sizes.min() >= 1 and sizes.max() > 20 * sizes.min()
+
+
+def _size(axis: str, rows: pl.DataFrame, title: str, column: str | None = None) -> alt.X:
+    """A size from left to right, read from another column if one is named."""
+    ends = values(rows, axis)
+    logarithmic = _is_logarithmic(rows[axis])
+    ticks = theme.ticks(ends[0], ends[-1]) if logarithmic else {"tickCount": 5}
+    return alt.X(
+        f"{column or axis}:Q",
+        title=title,
+        scale=alt.Scale(type="log", nice=False)
+        if logarithmic
+        else alt.Scale(nice=False, zero=False),
+        axis=alt.Axis(
+            grid=False,
+            labelExpr=theme.EXACT,
+            **({"values": ends} if len(ends) <= FEW else ticks),
+        ),
+    )
+
+
+def _tooltip(axis: str) -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("group:N", title="component"),
+        alt.Tooltip(f"{axis}:Q", format=","),
+        alt.Tooltip("value:Q", format=",", title="count"),
+        alt.Tooltip("share:Q", format=".2%", title="share"),
+        alt.Tooltip("total:Q", format=",", title="total"),
+    ]
+
+
+def _shift(panels: dict[str, pl.DataFrame], axis: str) -> str:
+    """The group that falls furthest and the one that rises furthest, in the last panel."""
+    title, rows = list(panels.items())[-1]
+    ends = values(rows, axis)
+    first, last = (
+        dict(rows.filter(pl.col(axis) == end).select("group", "share").iter_rows())
+        for end in (ends[0], ends[-1])
+    )
+    where = f" ({title})" if title else ""
+    if len(ends) == 1:
+        largest = max(first, key=first.get)
+        return f"{percent(first[largest])} {largest} at {value_of(axis, ends[0])}{where}."
+    change = {group: last[group] - first[group] for group in first}
+    moves = [
+        f"the share of {group} {verb} from {percent(first[group])} to {percent(last[group])}"
+        for group, verb in (
+            (min(change, key=change.get), "falls"),
+            (max(change, key=change.get), "rises"),
+        )
+        if change[group]
+    ]
+    shift = " and ".join(moves) or "no share changes"
+    return f"From {axis} = {count(ends[0])} to {count(ends[-1])}, {shift}{where}."
+
+
+def _rise(rows: pl.DataFrame, axis: str, quantity: str) -> str:
+    """The ends of the last line."""
+    title = rows["series"][-1]
+    line = rows.filter(pl.col("series") == title).sort(axis)
+    (low, first), (high, last) = (line.select(axis, "total").row(i) for i in (0, -1))
+    where = f" ({title})" if title else ""
+    return (
+        f"{count(first)} {UNITS[quantity]} at {axis} = {count(low)}, "
+        f"{count(last)} at {axis} = {count(high)}{where}."
+    )

@@ -1,0 +1,79 @@
+"""From a comparison to what charts draw: measured values by group, and what not to draw."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from modelbudget.architecture.component_groups import GROUPS, group_of
+
+
+def budget(comparison: pl.DataFrame, quantity: str = "parameters") -> pl.DataFrame:
+    """One row for each measured point × group of the whole table, zeros included.
+
+    Columns: point, label, the swept fields, group, rank (its place in the stack), value, share
+    and total of the point. Points of which nothing was measured, or which hold nothing, are left
+    out.
+    """
+    keys = comparison.columns[: comparison.columns.index("component")]
+    rows = comparison.filter(pl.col("quantity") == quantity, pl.col("measured").is_not_null())
+    names = rows["component"].unique().to_list()
+    group = pl.col("component").replace_strict(
+        names, [group_of(name) for name in names], return_dtype=pl.String
+    )
+    sums = rows.group_by("point", group=group).agg(value=pl.col("measured").sum())
+    held = sums.filter(pl.col("value") > 0)["group"].unique().to_list()
+    titles = [title for title in GROUPS if title in held]
+    groups = pl.DataFrame(
+        {"group": titles, "rank": range(len(titles))}, {"group": pl.String, "rank": pl.Int64}
+    )
+    return (
+        rows.select(keys).unique("point", keep="first")
+        .join(groups, how="cross")
+        .join(sums, on=["point", "group"], how="left")
+        .with_columns(pl.col("value").fill_null(0))
+        .with_columns(total=pl.col("value").sum().over("point"))
+        .filter(pl.col("total") > 0)
+        .with_columns(share=pl.col("value") / pl.col("total"))
+        .sort("point", "rank")
+    )  # fmt: skip
+
+
+def groups_in(table: pl.DataFrame) -> list[str]:
+    """The groups of a table, in the order of the stack."""
+    return table.sort("rank")["group"].unique(maintain_order=True).to_list()
+
+
+def totals(table: pl.DataFrame) -> pl.DataFrame:
+    """One row for each point."""
+    return table.unique("point", keep="first", maintain_order=True).drop("group", "rank", "value")
+
+
+def spread(values: Sequence, most: int) -> list:
+    """At most so many of the values, evenly spaced over their order, first and last included."""
+    if len(values) <= most:
+        return list(values)
+    step = (len(values) - 1) / (most - 1)
+    return [values[round(i * step)] for i in range(most)]
+
+
+def shared_out(sizes: dict[str, int], room: int) -> dict[str, int]:
+    """How many of each there is room for: the small ones are whole, the larger ones share alike."""
+    found = {}
+    smallest_first = sorted(sizes, key=lambda name: (sizes[name], name))
+    for name, left in zip(smallest_first, range(len(sizes), 0, -1), strict=True):
+        found[name] = min(sizes[name], room // left)
+        room -= found[name]
+    return found
+
+
+def thinned(table: pl.DataFrame, field: str, most: int) -> pl.DataFrame:
+    """The points at no more than so many values of a field."""
+    kept = spread(values(table, field), most)
+    return table.filter(pl.col(field).is_in(kept))
+
+
+def values(table: pl.DataFrame, field: str) -> list:
+    """The values of a field that occur: sizes rising, words and switches as they come."""
+    column = table[field].drop_nulls()
+    found = column.unique(maintain_order=True)
+    return (found.sort() if column.dtype.is_integer() else found).to_list()

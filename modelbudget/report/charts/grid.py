@@ -1,0 +1,104 @@
+"""A budget over two axes: heatmaps of its total and of one group's share."""
+
+from operator import itemgetter
+
+import altair as alt
+import polars as pl
+
+from modelbudget.report.charts import theme
+from modelbudget.report.charts.budget import thinned, totals
+from modelbudget.report.charts.format import UNITS, count, field_title, percent, value_of
+
+MARGIN = 58
+"""Pixels of a vertical axis with its title."""
+MOST_VALUES = 40
+"""Rows and columns of a heatmap: more would be smaller than a pointer."""
+
+
+def total_over(x: str, y: str, panels: dict[str, pl.DataFrame], quantity: str) -> alt.ConcatChart:
+    """The whole budget at each pair of values, on a logarithmic colour scale."""
+    tables = {title: totals(rows) for title, rows in panels.items()}
+    unit = UNITS[quantity]
+    (low, at_low), (high, at_high) = _ends(x, y, tables, "total")
+    finding = f"From {count(low)} {unit} ({at_low}) to {count(high)} ({at_high})."
+    colour = alt.Color(
+        "total:Q",
+        scale=alt.Scale(type="log", scheme="viridis"),
+        legend=_legend(unit, labelExpr=theme.SHORT, **theme.ticks(low, high)),
+    )
+    return _heatmaps(x, y, tables, "total", colour, f"All {unit} over {x} and {y}", finding)
+
+
+def share_over(
+    x: str, y: str, panels: dict[str, pl.DataFrame], groups: tuple[str, ...], quantity: str
+) -> alt.ConcatChart:
+    """The share of one group, or of several together, at each pair of values."""
+    tables = {title: share_of(rows, groups) for title, rows in panels.items()}
+    name = " and ".join(groups)
+    colour = alt.Color(
+        "share:Q",
+        scale=alt.Scale(scheme="blues", domain=[0, 1]),
+        legend=_legend(f"share of {name}", format="%", values=[0, 0.25, 0.5, 0.75, 1]),
+    )
+    (low, at_low), (high, at_high) = _ends(x, y, tables, "share")
+    shares = pl.concat(rows["share"] for rows in tables.values())
+    finding = (
+        f"From {percent(low)} ({at_low}) to {percent(high)} ({at_high}); more than half of the "
+        f"{UNITS[quantity]} in {count((shares > 0.5).sum())} of {count(len(shares))} models."
+    )
+    title = f"What {name} take{'' if len(groups) > 1 or name.endswith('s') else 's'}"
+    return _heatmaps(x, y, tables, "share", colour, title, finding)
+
+
+def share_of(table: pl.DataFrame, groups: tuple[str, ...]) -> pl.DataFrame:
+    """One row for each point, with the share that these groups have together."""
+    together = (
+        table.filter(pl.col("group").is_in(groups)).group_by("point").agg(pl.col("share").sum())
+    )
+    return totals(table).drop("share").join(together, on="point", maintain_order="left")
+
+
+def _ends(x: str, y: str, tables: dict[str, pl.DataFrame], field: str) -> list[tuple]:
+    """The least and the most of a field, each with the place where it stands."""
+    rows = [
+        (row[field], ", ".join(filter(None, (value_of(x, row[x]), value_of(y, row[y]), title))))
+        for title, table in tables.items()
+        for row in table.sort(field)[[0, -1]].iter_rows(named=True)
+    ]
+    return [min(rows, key=itemgetter(0)), max(rows, key=itemgetter(0))]
+
+
+def _legend(title: str, **more) -> alt.Legend:
+    return alt.Legend(title=title, gradientLength=240, gradientThickness=10, **more)
+
+
+def _heatmaps(
+    x: str, y: str, tables: dict, field: str, colour: alt.Color, title: str, finding: str
+) -> alt.ConcatChart:
+    columns = min(len(tables), 2)
+    format_ = "," if field == "total" else ".2%"
+    drawn = [
+        alt.Chart(thinned(thinned(rows, x, MOST_VALUES), y, MOST_VALUES).select(x, y, field))
+        .mark_rect()
+        .encode(
+            x=alt.X(f"{x}:O", title=field_title(x), axis=_axis()),
+            y=alt.Y(f"{y}:O", title=field_title(y), sort="descending", axis=_axis(minExtent=34)),
+            color=colour,
+            tooltip=[
+                alt.Tooltip(f"{x}:Q", format=","),
+                alt.Tooltip(f"{y}:Q", format=","),
+                alt.Tooltip(f"{field}:Q", format=format_),
+            ],
+        )
+        .properties(
+            title=alt.Title(name, fontSize=12, fontWeight="normal", color=theme.INK, offset=6),
+            width=theme.panel_width(columns, MARGIN),
+            height=280,
+        )
+        for name, rows in tables.items()
+    ]
+    return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns)
+
+
+def _axis(**more) -> alt.Axis:
+    return alt.Axis(labelExpr=theme.EXACT, labelAngle=0, ticks=False, domain=False, **more)

@@ -1,0 +1,13 @@
+"""Every colour of the charts by name, on light and on dark paper."""
+
+from modelbudget.architecture.component_groups import GROUPS
+
+PALETTE = {
+    "ink": ("#1d2329", "#e9e6df"),
+    "soft": ("#5a626b", "#a8adb3"),
+    "line": ("#d9dade", "#3a4047"),
+    "paper": ("#ffffff", "#15181c"),
+    "differs": ("#8a5a00", "#e3b04b"),
+    "bad": ("#b3261e", "#ff8a80"),
+} | {f"group-{i}": (g.light, g.dark) for i, g in enumerate(GROUPS.values())}
+"""Charts are drawn in the light ones; a page that knows the names may exchange them."""

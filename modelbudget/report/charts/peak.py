@@ -1,0 +1,234 @@
+"""The worst moments of a training step: what lives then, and which accelerators hold it."""
+
+import altair as alt
+import polars as pl
+
+from modelbudget.architecture.component_groups import MEMORY, group_of
+from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.report.charts import theme
+from modelbudget.report.charts.bars import DIGIT
+from modelbudget.report.charts.format import count, percent, si_bytes
+
+STATES = ("parameter_bytes", "optimizer_bytes", "gradient_bytes", "saved_bytes")
+NEEDS = frozenset((*STATES, "peak_training_bytes"))
+PHASES = {"forward_backward": "backward", "optimizer": "optimizer"}
+"""Both of the second step, which finds the optimizer's states in memory."""
+ROW = 19
+"""Pixels of a line: a model's name, or one of its bars."""
+MARGIN = 62
+
+
+def moments(comparison: pl.DataFrame) -> pl.DataFrame:
+    """One row for each point × phase × part of memory that lives then.
+
+    Columns: point, label, phase, group, rank (its place in the stack), value (bytes), peak (of the
+    phase), worst (of all phases). When the backward pass begins, no gradient is there yet: what it
+    needs beyond the saved activations, gradients included, is temporary. Values are measured;
+    points of which not all was are left out.
+    """
+    rows = [
+        row
+        for (point, label), table in comparison.filter(
+            pl.col("quantity").is_in(list(NEEDS)), pl.col("measured").is_not_null()
+        ).group_by("point", "label", maintain_order=True)
+        if table["quantity"].n_unique() == len(NEEDS)
+        for row in _moments_of(point, label, table)
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _moments_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
+    held = dict(table.group_by("quantity").agg(pl.col("measured").sum()).iter_rows())
+    by_component = table.select("quantity", "component", "measured").rows()
+    peaks = {c: value for quantity, c, value in by_component if quantity == "peak_training_bytes"}
+    logits = sum(
+        value
+        for quantity, c, value in by_component
+        if quantity == "saved_bytes" and group_of(c) == "head"
+    )
+    always = {
+        "parameters": held["parameter_bytes"],
+        "optimizer states": held["optimizer_bytes"],
+    }
+    there = {
+        "forward_backward": always
+        | {"activations": held["saved_bytes"] - logits, "logits and loss": logits},
+        "optimizer": always | {"gradients": held["gradient_bytes"]},
+    }
+    found = []
+    for phase, parts in there.items():
+        peak = peaks[f"second.{phase}"]
+        parts = parts | {"temporary": peak - sum(parts.values())}
+        found += [
+            {
+                "point": point,
+                "label": label,
+                "phase": phase,
+                "group": group,
+                "rank": rank,
+                "value": parts[group],
+                "peak": peak,
+                "worst": max(peaks.values()),
+            }
+            for rank, group in enumerate(MEMORY)
+            if parts.get(group)
+        ]
+    return found
+
+
+def stacks(table: pl.DataFrame) -> alt.LayerChart:
+    """What lives in each model's memory at the worst moment of both phases, as shares of the
+    model's peak.
+    """
+    models = table.unique("point", keep="first", maintain_order=True)
+    lines = [f"{point} {phase}" for point in models["point"] for phase in ("", *PHASES)]
+    names = " : ".join(f"split(datum.value, ' ')[1] == '{k}' ? '{v}'" for k, v in PHASES.items())
+    y = alt.Y(
+        "line:N",
+        sort=lines,
+        title=None,
+        scale=alt.Scale(domain=lines, paddingInner=0.12, paddingOuter=0),
+        axis=alt.Axis(
+            labelExpr=f"{names} : ''", domain=False, ticks=False, labelOverlap=False,
+            minExtent=MARGIN - 4, maxExtent=MARGIN - 4,
+        ),
+    )  # fmt: skip
+    bars = (
+        alt.Chart(
+            table.select(
+                "label",
+                "group",
+                "rank",
+                "value",
+                line=pl.concat_str("point", "phase", separator=" "),
+                phase=pl.col("phase").replace_strict(PHASES),
+                share=pl.col("value") / pl.col("worst"),
+            )
+        )
+        .mark_bar(stroke=theme.PAPER, strokeWidth=0.5)
+        .encode(
+            x=alt.X(
+                "share:Q", title="share of the model's peak", scale=alt.Scale(domain=[0, 1]),
+                axis=alt.Axis(format="%", tickCount=5, labelFlush=True, grid=False),
+            ),
+            y=y,
+            color=theme.colour([group for group in MEMORY if group in table["group"]]),
+            order="rank:Q",
+            tooltip=[
+                alt.Tooltip("label:N", title="model"),
+                alt.Tooltip("phase:N", title="worst moment of"),
+                alt.Tooltip("group:N", title="part"),
+                alt.Tooltip("value:Q", format=",", title="bytes"),
+                alt.Tooltip("share:Q", format=".2%", title="of the peak"),
+            ],
+        )
+    )  # fmt: skip
+    titles = models.select(
+        "label",
+        line=pl.concat_str("point", pl.lit(" ")),
+        total=pl.col("worst").map_elements(si_bytes, pl.String),
+    )
+    room = DIGIT * (titles["total"].str.len_chars().max() + 1)
+    text = alt.Chart(titles).encode(y=y)
+    chart = alt.layer(
+        bars,
+        text.mark_text(
+            align="left", baseline="middle", yOffset=3, limit=alt.ExprRef(f"width - {room}")
+        ).encode(x=alt.value(0), text="label:N"),
+        text.mark_text(align="right", baseline="middle", yOffset=3, color=theme.SOFT).encode(
+            x=alt.value("width"), text="total:N"
+        ),
+    ).properties(width=theme.WIDTH - MARGIN, height=ROW * len(lines))
+    groups = [group for group in MEMORY if group in table["group"]]
+    return theme.framed(
+        chart,
+        "What lives in memory at the worst moment of training",
+        _who_sets_the_peak(table),
+        MARGIN,
+        groups=groups,
+    )
+
+
+def _who_sets_the_peak(table: pl.DataFrame) -> str:
+    """By phase: the models whose peak it sets, and the part that is largest in the last of them."""
+    n_models, told = table["point"].n_unique(), []
+    for phase, words in (
+        ("forward_backward", "The backward pass"),
+        ("optimizer", "The optimizer's step"),
+    ):
+        worst = table.filter(pl.col("phase") == phase, pl.col("peak") == pl.col("worst"))
+        if worst.is_empty():
+            continue
+        labels = worst["label"].unique(maintain_order=True).to_list()
+        last = worst.filter(pl.col("label") == labels[-1]).sort("value").row(-1, named=True)
+        whose = f"all {n_models} models" if len(labels) == n_models > 1 else ", ".join(labels)
+        told.append(
+            f"{words} sets the peak of {whose} "
+            f"({labels[-1]}: {percent(last['value'] / last['worst'])} {last['group']})."
+        )
+    return (
+        " ".join(told) + " Temporary is what a phase needs beside the rest; in the backward pass "
+        "that includes gradients as they come."
+    )
+
+
+def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> alt.LayerChart:
+    """Each model's peak on a logarithmic scale, and the memory of each accelerator."""
+    models = table.unique("point", keep="first", maintain_order=True).select(
+        "point",
+        "label",
+        "worst",
+        total=pl.col("worst").map_elements(count, pl.String),
+    )
+    lines = device_lines(devices)
+    ends = [*models["worst"], *lines["bytes"]]
+    domain = [min(ends) / 1.5, max(ends) * 1.5]
+    x = alt.X(
+        "worst:Q",
+        title="bytes at the worst moment",
+        scale=alt.Scale(type="log", domain=domain, nice=False),
+        axis=alt.Axis(labelExpr=theme.SHORT, **theme.ticks(int(domain[0]), int(domain[1]))),
+    )
+    y = alt.Y("point:N", sort=models["point"].to_list(), axis=None)
+    names = alt.Chart(models).encode(y=y)
+    room = DIGIT * (models["total"].str.len_chars().max() + 1)
+    chart = alt.layer(
+        alt.Chart(lines).mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]).encode(x="bytes:Q"),
+        alt.Chart(lines)
+        .mark_text(angle=270, align="left", color=theme.DIFFERS, fontSize=11)
+        .encode(x="bytes:Q", y=alt.value(-5), text="device:N"),
+        names.mark_bar(color=theme.SOFT, opacity=0.35, height=3).encode(
+            x=x, x2=alt.datum(domain[0])
+        ),
+        names.mark_point(color=theme.INK, filled=True, size=60, opacity=1).encode(
+            x=x, tooltip=["label:N", alt.Tooltip("worst:Q", format=",", title="bytes")]
+        ),
+        names.mark_text(
+            align="left", baseline="bottom", yOffset=-7, limit=alt.ExprRef(f"width - {room}")
+        ).encode(x=alt.value(0), text="label:N"),
+        names.mark_text(align="right", baseline="bottom", yOffset=-7, color=theme.SOFT).encode(
+            x=alt.value("width"), text="total:N"
+        ),
+    ).properties(width=theme.WIDTH, height=44 * models.height)
+    return theme.framed(
+        chart, "Which accelerator holds a step of training", _who_fits(models, devices), 0
+    )
+
+
+def device_lines(devices: list[Accelerator]) -> pl.DataFrame:
+    """Accelerators as a chart takes them: bytes, and name with memory."""
+    return pl.DataFrame(
+        [{"bytes": d.bytes, "device": f"{d.name} · {si_bytes(d.bytes)}"} for d in devices]
+    )
+
+
+def _who_fits(models: pl.DataFrame, devices: list[Accelerator]) -> str:
+    told = []
+    for label, worst in models.select("label", "worst").iter_rows():
+        holding = [device for device in devices if device.bytes >= worst]
+        if holding:
+            told.append(f"{label} fits {holding[0].name} ({si_bytes(holding[0].bytes)})")
+        else:
+            largest = devices[-1]
+            told.append(f"{label} takes {worst / largest.bytes:,.1f} × {largest.name}")
+    return "; ".join(told) + "."

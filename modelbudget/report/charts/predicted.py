@@ -1,0 +1,165 @@
+"""Predictions alone, along each axis of their grid: how far totals reach, and mean shares."""
+
+import altair as alt
+import polars as pl
+
+from modelbudget.architecture.component_groups import GROUPS
+from modelbudget.report.charts import theme
+from modelbudget.report.charts.budget import spread
+from modelbudget.report.charts.format import UNITS, count, percent, short
+
+MOST_VALUES = 60
+FEW = 8
+"""Up to so many values of an axis stand apart; more become a band."""
+COLUMNS = 3
+MARGIN = 44
+"""Pixels of a vertical axis."""
+
+
+def predicted_charts(totals: pl.DataFrame, shares: pl.DataFrame) -> dict[str, alt.TopLevelMixin]:
+    """Charts by name, from the tables of `predict/axis_summary.py`, without axes of one value."""
+    moving = totals.group_by("axis", maintain_order=True).agg(pl.col("index").n_unique())
+    axes = moving.filter(pl.col("index") > 1)["axis"].to_list()
+    found = {}
+    if not axes:
+        return found
+    for quantity in UNITS:
+        rows = totals.filter(pl.col("quantity") == quantity)
+        if not rows.is_empty() and not (quantity == "parameter_bytes" and "totals" in found):
+            name = "totals" if quantity == "parameters" else f"{quantity.replace('_', '-')}-totals"
+            found[name] = totals_along_axes(rows, axes, quantity)
+    if shares["group"].n_unique() > 1:
+        found["shares"] = shares_along_axes(shares, axes)
+    return found
+
+
+def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> alt.ConcatChart:
+    """From the least to the most at each value of an axis, and the typical one between them."""
+    drawn = [_reach(_along(totals, axis), axis, len(axes), quantity) for axis in axes]
+    first = totals.filter(pl.col("axis") == axes[0])
+    finding = (
+        f"{count(first['models'].sum())} predictions, from {short(first['least'].min())} to "
+        f"{short(first['most'].max())} {UNITS[quantity]}. In each panel one axis, over all values "
+        "of the others: the band from least to most, the line their geometric mean."
+    )
+    columns = min(len(axes), COLUMNS)
+    title = f"Predicted {UNITS[quantity]} along each axis"
+    return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns)
+
+
+def shares_along_axes(shares: pl.DataFrame, axes: list[str]) -> alt.ConcatChart:
+    """The mean share of each group at each value of an axis."""
+    groups = [group for group in GROUPS if group in shares["group"]]
+    ranks = pl.DataFrame({"group": groups, "rank": range(len(groups))})
+    ranked = shares.join(ranks, on="group").sort("rank")
+    drawn = [_stack(_along(ranked, axis), axis, len(axes), groups) for axis in axes]
+    columns = min(len(axes), COLUMNS)
+    title = "Predicted share of the parameters along each axis, on average"
+    return theme.framed(
+        theme.panels(drawn, columns), title, _shift(shares, axes), MARGIN, columns, groups
+    )
+
+
+def _along(table: pl.DataFrame, axis: str) -> pl.DataFrame:
+    """The rows of one axis, at no more values than are seen; sizes as numbers."""
+    rows = table.filter(pl.col("axis") == axis)
+    kept = spread(rows["index"].unique().sort().to_list(), MOST_VALUES)
+    sizes = rows["value"].str.contains(r"^\d+$").all()
+    value = pl.col("value").cast(pl.Int64) if sizes else pl.col("value")
+    return rows.filter(pl.col("index").is_in(kept)).with_columns(value).drop("axis")
+
+
+def _is_band(rows: pl.DataFrame) -> bool:
+    return rows["value"].dtype.is_integer() and rows["value"].n_unique() > FEW
+
+
+def _x(rows: pl.DataFrame, axis: str) -> alt.X:
+    if not _is_band(rows):
+        in_order = rows.sort("index")["value"].unique(maintain_order=True).to_list()
+        plain = alt.Axis(labelAngle=0, ticks=False, grid=False, labelExpr=_WORDS)
+        return alt.X("value:O", title=axis, sort=in_order, axis=plain)
+    low, high = rows["value"].min(), rows["value"].max()
+    logarithmic = low >= 1 and high > 20 * low
+    ticks = theme.ticks(low, high) if logarithmic else {"tickCount": 4}
+    scale = {"type": "log", "nice": False} if logarithmic else {"nice": False, "zero": False}
+    marks = alt.Axis(grid=False, labelExpr=theme.EXACT, **ticks)
+    return alt.X("value:Q", title=axis, scale=alt.Scale(**scale), axis=marks)
+
+
+_WORDS = f"isNumber(datum.value) ? ({theme.EXACT}) : datum.label"
+
+
+def _reach(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> alt.LayerChart:
+    low, high = rows["least"].min(), rows["most"].max()
+    # Fixed extent: panels of one figure line up, and a page knows the pixels outside the axes.
+    scale = alt.Scale(type="log", nice=False, domain=[max(1, low), max(2, high)])
+    marks = alt.Axis(minExtent=34, maxExtent=34, labelExpr=theme.SHORT, **theme.ticks(low, high))
+    tooltip = [
+        alt.Tooltip("value", title=axis),
+        alt.Tooltip("models:Q", format=",", title="predictions"),
+        *(alt.Tooltip(f"{name}:Q", format=",.0f") for name in ("least", "typical", "most")),
+    ]
+    drawn = rows.filter(pl.col("least") > 0).select(
+        "index", "value", "models", "least", "typical", "most"
+    )
+    base = alt.Chart(drawn).encode(x=_x(rows, axis), tooltip=tooltip)
+    y = alt.Y("least:Q", title=None, scale=scale, axis=marks)
+    typical = alt.Y("typical:Q", title=None, scale=scale, axis=marks)
+    if _is_band(rows):
+        layers = [
+            base.mark_area(color=theme.SOFT, opacity=0.25).encode(y=y, y2="most:Q"),
+            base.mark_line(color=theme.INK, strokeWidth=1.5).encode(y=typical),
+        ]
+    else:
+        layers = [
+            base.mark_bar(color=theme.SOFT, opacity=0.25).encode(y=y, y2="most:Q"),
+            base.mark_tick(color=theme.INK, thickness=1.5).encode(y=typical),
+        ]
+    return alt.layer(*layers).properties(
+        width=theme.panel_width(min(panels, COLUMNS), MARGIN), height=200
+    )
+
+
+def _stack(rows: pl.DataFrame, axis: str, panels: int, groups: list[str]) -> alt.Chart:
+    base = alt.Chart(rows.select("index", "value", "group", "rank", "share"))
+    mark = base.mark_area if _is_band(rows) else base.mark_bar
+    return (
+        mark(stroke=theme.PAPER, strokeWidth=0.5)
+        .encode(
+            x=_x(rows, axis),
+            y=alt.Y(
+                "share:Q", title=None, scale=alt.Scale(domain=[0, 1]),
+                axis=alt.Axis(minExtent=34, maxExtent=34, format="%"),
+            ),
+            color=theme.colour(groups),
+            order="rank:Q",
+            tooltip=[
+                alt.Tooltip("group:N", title="component"),
+                alt.Tooltip("value", title=axis),
+                alt.Tooltip("share:Q", format=".2%", title="mean share"),
+            ],
+        )
+        .properties(width=theme.panel_width(min(panels, COLUMNS), MARGIN), height=200)
+    )  # fmt: skip
+
+
+def _shift(shares: pl.DataFrame, axes: list[str]) -> str:
+    """The group whose mean share changes most from one end of an axis to the other, and where."""
+    ends = (
+        shares.filter(pl.col("axis").is_in(axes)).sort("index")
+        .group_by("axis", "group", maintain_order=True)
+        .agg(pl.col("value", "share").first().name.prefix("first "),
+             pl.col("value", "share").last().name.prefix("last "))
+        .with_columns(change=(pl.col("last share") - pl.col("first share")).abs())
+        .sort("change", "axis", "group", descending=True)
+    )  # fmt: skip
+    most = ends.row(0, named=True)
+    return (
+        f"Over all values of the other axes, the mean share of {most['group']} goes from "
+        f"{percent(most['first share'])} at {most['axis']} = {_shown(most['first value'])} to "
+        f"{percent(most['last share'])} at {_shown(most['last value'])}."
+    )
+
+
+def _shown(value: str) -> str:
+    return count(int(value)) if value.isdecimal() else value

@@ -1,0 +1,113 @@
+"""What agrees within a bound: measured bytes beside predicted ones, and what is between them."""
+
+import altair as alt
+import polars as pl
+
+from modelbudget.compare.comparison import TOLERANCE
+from modelbudget.report.charts import theme
+from modelbudget.report.charts.format import count, signed_percent
+
+KINDS = {"resident_bytes": "parameters", "resident_peak_bytes": "two steps of training"}
+MARGIN = 62
+"""Pixels of the vertical axis."""
+
+
+def near_charts(comparison: pl.DataFrame) -> dict[str, alt.TopLevelMixin]:
+    """Bytes over the number of parameters, and the residue in percent; none where a sweep measures
+    nothing that a system tells, or nothing of it could be held against a prediction.
+    """
+    sizes = (
+        comparison.filter(pl.col("quantity") == "parameters")
+        .group_by("point").agg(parameters=pl.col("measured").sum())
+    )  # fmt: skip
+    rows = (
+        comparison.filter(pl.col("quantity").is_in(list(KINDS)), pl.col("predicted") > 0)
+        .join(sizes, on="point").filter(pl.col("parameters") > 0)
+        .with_columns(kind=pl.col("quantity").replace_strict(KINDS, return_dtype=pl.String))
+        .select("label", "parameters", "kind", "predicted", "measured", "percent")
+        .sort("kind", "parameters")
+    )  # fmt: skip
+    held = rows.drop_nulls("percent")
+    if held.is_empty():
+        return {}
+    return {"resident": _bytes(rows), "residue": _residue(held)}
+
+
+def _bytes(rows: pl.DataFrame) -> alt.LayerChart:
+    y = _y("predicted:Q", "bytes", alt.Scale(type="log", nice=False))
+    y.axis = _axis(labelExpr=theme.SHORT, **theme.ticks(*_ends(rows["predicted"])))
+    base = alt.Chart(rows).encode(x=_x(rows))
+    predicted = base.mark_line(color=theme.SOFT, strokeWidth=1.5).encode(y=y, detail="kind:N")
+    measured = base.transform_filter("isValid(datum.measured)").mark_point(
+        color=theme.INK, size=60, opacity=1
+    )
+    last = rows.drop_nulls("measured").sort("measured").row(-1, named=True)
+    return theme.framed(
+        alt.layer(
+            predicted, measured.encode(y="measured:Q", shape=_shape(rows), tooltip=_tooltip())
+        ).properties(width=theme.panel_width(1, MARGIN), height=260),
+        "Bytes that the system gives, and predicted (lines)",
+        f"A model of {count(last['parameters'])} parameters, {last['kind']}: "
+        f"{count(last['measured'])} bytes, {count(last['predicted'])} predicted.",
+        MARGIN,
+    )
+
+
+def _residue(rows: pl.DataFrame) -> alt.LayerChart:
+    bound = 100 * TOLERANCE["resident_bytes"]
+    band = alt.Chart(pl.DataFrame({"low": [-bound], "high": [bound]})).mark_rect(color=theme.LINE)
+    points = alt.Chart(rows).mark_point(color=theme.INK, size=60, opacity=1)
+    y = _y("percent:Q", "measured − predicted, % of predicted", alt.Scale(zero=True))
+    judged = rows.filter(pl.col("kind").is_in([KINDS["resident_bytes"]]))
+    judged = rows if judged.is_empty() else judged
+    large = judged.filter(pl.col("parameters") >= 10**7)
+    worst = (judged if large.is_empty() else large).sort(pl.col("percent").abs())
+    worst = worst.row(-1, named=True)
+    where = "Of all, " if large.is_empty() else "From ten million parameters on, "
+    return theme.framed(
+        alt.layer(
+            band.encode(y=alt.Y("low:Q"), y2="high:Q"),
+            points.encode(x=_x(rows), y=y, shape=_shape(rows), tooltip=_tooltip()),
+        ).properties(width=theme.panel_width(1, MARGIN), height=220),
+        "What is between the two",
+        f"{where}the farthest is {signed_percent(worst['percent'] / 100)} ({worst['kind']}, a "
+        f"model of {count(worst['parameters'])}); the band is {bound:g} % either way. "
+        "Training takes memory beside its tensors, which no formula here knows.",
+        MARGIN,
+    )
+
+
+def _ends(values: pl.Series) -> tuple[int, int]:
+    return values.min(), values.max()
+
+
+def _x(rows: pl.DataFrame) -> alt.X:
+    return alt.X(
+        "parameters:Q",
+        title="parameters",
+        scale=alt.Scale(type="log", nice=False),
+        axis=alt.Axis(grid=False, labelExpr=theme.SHORT, **theme.ticks(*_ends(rows["parameters"]))),
+    )
+
+
+def _y(field: str, title: str, scale: alt.Scale) -> alt.Y:
+    return alt.Y(field, title=title, scale=scale, axis=_axis())
+
+
+def _axis(**more) -> alt.Axis:
+    return alt.Axis(minExtent=34, maxExtent=34, **more)
+
+
+def _shape(rows: pl.DataFrame) -> alt.Shape:
+    return alt.Shape("kind:N", title=None, sort=rows["kind"].unique(maintain_order=True).to_list())
+
+
+def _tooltip() -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("label:N", title="model"),
+        alt.Tooltip("parameters:Q", format=","),
+        alt.Tooltip("kind:N", title="what"),
+        alt.Tooltip("predicted:Q", format=","),
+        alt.Tooltip("measured:Q", format=","),
+        alt.Tooltip("percent:Q", format="+.3f", title="%"),
+    ]

@@ -1,0 +1,178 @@
+"""Which charts a sweep gets: its axes decide, and nothing else."""
+
+import math
+
+import altair as alt
+import polars as pl
+
+from modelbudget.architecture.component_groups import PLAIN_LAYER, VOCABULARY
+from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.report.charts import allocator_overhead, checkpointing, peak, vs_length
+from modelbudget.report.charts.area import shares_along, totals_along
+from modelbudget.report.charts.bars import bars
+from modelbudget.report.charts.budget import budget, groups_in, spread, values
+from modelbudget.report.charts.format import value_of
+from modelbudget.report.charts.grid import share_over, total_over
+from modelbudget.report.charts.resident_memory import near_charts
+from modelbudget.report.charts.strip import strip
+
+SIDE_BY_SIDE = 3
+"""A size with so few values is compared side by side; with more it is an axis."""
+MOST_PANELS = 4
+MOST_BARS = 40
+"""So many models are a bar each; more are drawn as a strip."""
+DRAWN = ("parameters", "saved_bytes", "cache_bytes", "flops_forward")
+"""Quantities that a picture splits by component. Gradients and optimizer states are split as
+parameters are, a backward pass as a forward one.
+"""
+
+
+def charts_of_all(
+    axes: dict[str, list], comparison: pl.DataFrame, devices: list[Accelerator]
+) -> dict[str, alt.TopLevelMixin]:
+    """The charts of every drawn quantity that the sweep measures, by quantity and name; before
+    them those that tell of several quantities together, after them those of what the system tells.
+    """
+    measured = set(comparison.drop_nulls("measured")["quantity"].unique())
+    found = _of_several(axes, comparison, devices, measured)
+    for quantity in DRAWN:
+        if quantity in measured:
+            own = {_name(quantity, k): v for k, v in charts(axes, comparison, quantity).items()}
+            found |= {name: chart for name, chart in own.items() if name not in found}
+    return found | near_charts(comparison)
+
+
+def _name(quantity: str, chart: str) -> str:
+    return chart if quantity == "parameters" else f"{quantity.replace('_', '-')}-{chart}"
+
+
+def _of_several(
+    axes: dict[str, list], comparison: pl.DataFrame, devices: list[Accelerator], measured: set[str]
+) -> dict[str, alt.TopLevelMixin]:
+    """A whole step of models given one by one: its worst moments, and the accelerators that hold
+    it. What a GPU's allocator takes beyond the tensors. Recomputation: bytes against operations.
+    Length: what grows with it, and to what.
+    """
+    found = {}
+    few = axes.keys() <= {"base"} and comparison["point"].n_unique() <= MOST_BARS
+    if few and not (moments := peak.moments(comparison)).is_empty():
+        found["peak-parts"] = peak.stacks(moments)
+        found["peak-accelerators"] = peak.against_accelerators(moments, devices)
+    told = set(comparison.filter(pl.coalesce("measured", "predicted").is_not_null())["quantity"])
+    if told >= allocator_overhead.NEEDS and comparison["point"].n_unique() <= MOST_BARS:
+        found["allocator-overhead"] = allocator_overhead.overhead(comparison)
+    kinds = axes.get("recompute", [])
+    if len(kinds) > 1 and "none" in kinds and measured >= checkpointing.NEEDS:
+        found["recompute-trade"] = checkpointing.trade(comparison, list(axes))
+    if len(axes.get("length", [])) > SIDE_BY_SIDE:
+        for quantity in [one for one in vs_length.TITLES if one in measured]:
+            found[_name(quantity, "total")] = vs_length.growth(comparison, quantity)
+    return found
+
+
+def charts(
+    axes: dict[str, list], comparison: pl.DataFrame, quantity: str = "parameters"
+) -> dict[str, alt.TopLevelMixin]:
+    """Every chart of a sweep by name. `axes` are those of its grid, in the order of its file.
+
+    One size: shares and total along it. Two: also heatmaps over both. Switches, words and sizes
+    of few values stand side by side. Points given one by one: a bar each, or a strip of many. Axes
+    that are left over are held at their middle values.
+    """
+    table = budget(comparison, quantity)
+    # Points are numbered as the sweep file gives them: the grid's first, then those one by one.
+    in_grid = pl.col("point").cast(pl.Int64) <= math.prod(map(len, axes.values())) * bool(axes)
+    grid, given = table.filter(in_grid), table.filter(~in_grid)
+    found = {}
+    if not grid.is_empty():
+        found |= _of_grid(grid, list(axes), quantity)
+    if len(groups_in(given)) > 1 or (quantity == "parameters" and not given.is_empty()):
+        found["models"] = _one_by_one(given, quantity)
+    return found
+
+
+def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
+    moving = [field for field in fields if len(values(table, field)) > 1]
+    sizes = [field for field in moving if table[field].dtype.is_integer()]
+    long = [field for field in sizes if len(values(table, field)) > SIDE_BY_SIDE] or sizes[:1]
+    if not long:
+        return {"models": _one_by_one(table, quantity)}
+    main, *second = long[:2]
+    others = [field for field in moving if field not in (main, *second)]
+    panels = _panels(table, others)
+    found = {}
+    if not second:
+        if _is_shared(table):
+            found["shares"] = shares_along(table, main, panels, quantity)
+        found["total"] = totals_along(table, main, panels, quantity)
+        return found
+    (second,) = second
+    slices = (
+        {_join(name, held): rows for name, whole in panels.items()
+         for held, rows in _panels(whole, [], hold=[second]).items()}
+        if len(panels) > 1
+        else _panels(next(iter(panels.values())), [second])
+    )  # fmt: skip
+    found["shares"] = shares_along(table, main, slices, quantity)
+    found["total"] = total_over(main, second, panels, quantity)
+    for name, groups in _telling(table).items():
+        found[name] = share_over(main, second, panels, groups, quantity)
+    return found
+
+
+def _is_shared(table: pl.DataFrame) -> bool:
+    """Whether some point has more than one group: all of one thing has no shares to show."""
+    return table.filter(pl.col("value") > 0)["point"].is_duplicated().any()
+
+
+def _one_by_one(table: pl.DataFrame, quantity: str) -> alt.LayerChart:
+    return (bars if table["point"].n_unique() <= MOST_BARS else strip)(table, quantity)
+
+
+def _panels(table: pl.DataFrame, others: list[str], hold: list[str] = ()) -> dict:
+    """The table split by the first other axis, at some of its values; the rest are held."""
+    split, held = others[:1], [*others[1:], *hold]
+    most = MOST_PANELS if split and not table[split[0]].dtype.is_integer() else SIDE_BY_SIDE
+    tables = {"": table}
+    if split:
+        tables = {
+            value_of(split[0], value): table.filter(pl.col(split[0]) == value)
+            for value in spread(values(table, split[0]), most)
+        }
+    found = {}
+    for title, rows in tables.items():
+        at, kept = _held(rows, held)
+        found[_join(title, at)] = kept
+    return found
+
+
+def _held(table: pl.DataFrame, fields: list[str]) -> tuple[str, pl.DataFrame]:
+    """The points at one combination of these fields: the middle one of those that hold most."""
+    if not fields:
+        return "", table
+    sizes = table.group_by(fields).agg(points=pl.col("point").n_unique()).sort(fields)
+    fullest = sizes.filter(pl.col("points") == pl.col("points").max())
+    chosen = fullest.select(fields).row(fullest.height // 2, named=True)
+    text = ", ".join(value_of(field, value) for field, value in chosen.items())
+    return text, table.filter(*(pl.col(field) == value for field, value in chosen.items()))
+
+
+def _join(*titles: str) -> str:
+    return ", ".join(title for title in titles if title)
+
+
+def _telling(table: pl.DataFrame) -> dict[str, tuple[str, ...]]:
+    """The groups whose share is worth a heatmap: the vocabulary's, and the one that varies most
+    of the others, where it is not simply what the vocabulary leaves to plain layers.
+    """
+    ends = tuple(group for group in VOCABULARY if group in table["group"])
+    ranges = (
+        table.filter(~pl.col("group").is_in([*ends, *(PLAIN_LAYER if ends else ())]))
+        .group_by("group").agg(width=pl.col("share").max() - pl.col("share").min())
+        .sort("width", "group", descending=True)
+    )  # fmt: skip
+    found = {"vocabulary": ends} if ends else {}
+    if not ranges.is_empty() and ranges["width"][0] > 0.1:
+        varies = ranges["group"][0]
+        found[varies.replace(" ", "-")] = (varies,)
+    return found

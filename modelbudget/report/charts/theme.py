@@ -1,0 +1,106 @@
+"""How all charts look: ink, paper, letters, and the frame around each."""
+
+import textwrap
+
+import altair as alt
+
+from modelbudget.architecture.component_groups import GROUPS
+from modelbudget.report.charts.palette import PALETTE
+
+WIDTH = 720
+"""Pixels from the left edge of the first panel to the right edge of the last."""
+GAP = 28
+"""Pixels between panels."""
+
+SHORT_TITLE = 24
+"""Letters of a line's title, of which two stand side by side on a narrow screen."""
+
+INK, SOFT, LINE, PAPER, DIFFERS, BAD = (
+    PALETTE[name][0] for name in ("ink", "soft", "line", "paper", "differs", "bad")
+)
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+SHORT = "replace(format(datum.value, '.3~s'), 'G', 'B')"
+"""Vega expression: a tick's number in three digits, billions as B."""
+EXACT = f"datum.value < 1e6 ? format(datum.value, ',') : {SHORT}"
+"""The same for sizes, which people know by all their digits."""
+
+_CONFIG = {
+    "background": PAPER,
+    "font": FONT,
+    "view": {"stroke": None},
+    "concat": {"spacing": GAP},
+    "padding": {"left": 4, "right": 10, "top": 4, "bottom": 4},
+    "title": {
+        "anchor": "start", "color": INK, "fontSize": 15, "fontWeight": 600, "offset": 14,
+        "subtitleColor": SOFT, "subtitleFontSize": 12, "subtitlePadding": 6,
+    },
+    "axis": {
+        "labelColor": SOFT, "labelFontSize": 11, "titleColor": SOFT, "titleFontSize": 12,
+        "titleFontWeight": "normal", "titlePadding": 8, "gridColor": LINE, "domainColor": LINE,
+        "tickColor": LINE, "labelOverlap": "greedy", "labelSeparation": 6,
+    },
+    "legend": {
+        "orient": "top", "labelColor": INK, "labelFontSize": 12, "titleColor": SOFT,
+        "titleFontSize": 12, "titleFontWeight": "normal", "offset": 8,
+        "titleLimit": 400, "gradientLabelOffset": 6,
+    },
+    "text": {"color": INK, "fontSize": 12},
+}  # fmt: skip
+
+
+def colour(titles: list[str], **legend) -> alt.Color:
+    """The colour channel of a table's `group` column, for the groups it holds."""
+    scale = alt.Scale(domain=titles, range=[GROUPS[title].light for title in titles])
+    legend = alt.Legend(symbolType="square", **legend)
+    return alt.Color("group:N", scale=scale, legend=legend, title=None)
+
+
+def dashes(titles: list[str]) -> alt.StrokeDash:
+    """The dash channel of a table's `series` column; two titles side by side, where a narrow screen
+    has room for them.
+    """
+    columns = 2 if max(map(len, titles)) <= SHORT_TITLE else 1
+    legend = alt.Legend(symbolSize=400, columns=columns, labelLimit=340)
+    legend = legend if len(titles) > 1 else None
+    return alt.StrokeDash("series:N", title=None, sort=titles, legend=legend)
+
+
+def panels(charts: list[alt.Chart], columns: int) -> alt.ConcatChart:
+    """Charts side by side that together fill the width, with their colours in common."""
+    return alt.concat(*charts, columns=columns).resolve_scale(color="shared", strokeDash="shared")
+
+
+def panel_width(columns: int, margin: int) -> int:
+    """Pixels inside the axes of one of so many panels in a row, each with a margin for its axis."""
+    return (WIDTH + GAP) // columns - GAP - margin
+
+
+def ticks(low: int, high: int) -> dict:
+    """Where a logarithmic axis or legend is marked: at powers of ten, or at 1, 2 and 5 of each
+    where those are few. Where those are few as well, Vega chooses about five.
+
+    Not both: a logarithmic axis leaves the labels of `values` out that are more than `tickCount`.
+    """
+    decades = range(len(str(high)))
+    for steps in ((1,), (1, 2, 5)):
+        marks = [k * 10**power for power in decades for k in steps if low <= k * 10**power <= high]
+        if len(marks) >= 3:
+            return {"values": marks}
+    return {"tickCount": 5}
+
+
+def framed(
+    chart: alt.TopLevelMixin, title: str, finding: str, margin: int, columns: int = 1, groups=()
+):
+    """The chart as it is stored: title, what it shows in words, and how a page may refit it.
+
+    `usermeta` says how many panels stand in a row, the pixels between them and those that each
+    one's vertical axis takes, and the groups in the legend.
+    """
+    subtitle = textwrap.wrap(finding, 110)
+    return chart.properties(
+        title=alt.Title(title, subtitle=subtitle),
+        description=f"{title}. {finding}",
+        usermeta={"columns": columns, "gap": GAP, "margin": margin, "groups": list(groups)},
+        config=_CONFIG,
+    )

@@ -1,0 +1,162 @@
+"""Memory along length: how it grows, and from where on it outweighs what does not."""
+
+import math
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+
+import altair as alt
+import polars as pl
+
+from modelbudget.report.charts import theme
+from modelbudget.report.charts.format import UNITS, count, field_title, si_bytes
+
+MARGIN = 62
+TITLES = {
+    "saved_bytes": "What is kept for the backward pass, by length of the text",
+    "cache_bytes": "What attention remembers, by length of the text",
+}
+"""Quantities that length makes large, and what their charts are called."""
+LABELLED = re.compile(r"(, )?length = \d+(?:,\d{3})*(, )?")
+"""The part of a label that the axis tells."""
+
+
+def growth(comparison: pl.DataFrame, quantity: str) -> alt.LayerChart:
+    """A quantity along `length` on logarithmic scales, one line for each kind of point that has
+    several lengths; others are told in words. Of activations: where what grows with length² takes
+    over; of a cache: where it outweighs the model's own parameters, if these were measured.
+    """
+    sums = _sums(comparison, quantity)
+    is_line = pl.col("length").n_unique().over("series") > 1
+    rows = sums.filter(is_line)
+    series = rows["series"].unique(maintain_order=True).to_list()
+    models = _sums(comparison, "parameter_bytes") if quantity == "cache_bytes" else rows.clear()
+    models = models.filter(pl.col("series").is_in(series))
+    base = alt.Chart(rows).encode(
+        x=_length(rows),
+        y=_bytes(quantity, [*rows["value"], *models["value"]]),
+        tooltip=[
+            alt.Tooltip("series:N", title="where"),
+            alt.Tooltip("length:Q", format=","),
+            alt.Tooltip("value:Q", format=",", title=UNITS[quantity]),
+        ],
+    )
+    lines = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=theme.dashes(series))
+    dots = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
+    marks, finding = _where_squares_take_over(rows) if models.is_empty() else _against(models, rows)
+    for name, n, value in sums.filter(~is_line).select("series", "length", "value").rows():
+        finding += f" {name}: {count(value)} bytes at {count(n)} tokens."
+    chart = alt.layer(*marks, lines, dots).properties(width=theme.WIDTH - MARGIN, height=280)
+    return theme.framed(chart, TITLES[quantity], finding, MARGIN)
+
+
+def _sums(comparison: pl.DataFrame, quantity: str) -> pl.DataFrame:
+    """Columns: series, length, value."""
+    return (
+        comparison.filter(pl.col("quantity") == quantity, pl.col("measured").is_not_null())
+        .group_by("label", "length", maintain_order=True)
+        .agg(value=pl.col("measured").sum())
+        .with_columns(series=pl.col("label").map_elements(_without_length, pl.String))
+    )
+
+
+def _without_length(label: str) -> str:
+    def joined(found: re.Match) -> str:
+        return ", " if found[1] and found[2] else ""
+
+    return LABELLED.sub(joined, label) or "all"
+
+
+def _length(rows: pl.DataFrame) -> alt.X:
+    ends = rows["length"].unique().sort().to_list()
+    return alt.X(
+        "length:Q",
+        title=field_title("length"),
+        scale=alt.Scale(type="log", nice=False, domain=[ends[0], ends[-1]]),
+        axis=alt.Axis(grid=False, labelExpr=theme.EXACT, values=ends),
+    )
+
+
+def _bytes(quantity: str, values: list[int]) -> alt.Y:
+    low, high = min(values), max(values)
+    return alt.Y(
+        "value:Q",
+        title=UNITS[quantity],
+        scale=alt.Scale(type="log", nice=False, domain=[low, high]),
+        axis=alt.Axis(labelExpr=theme.SHORT, minExtent=34, maxExtent=34, **theme.ticks(low, high)),
+    )
+
+
+def _of_each_series(rows: pl.DataFrame) -> Iterator[tuple[str, list[Fraction]]]:
+    """The polynomial in length that each line is, constant first, where it is one up to a square.
+
+    Three values fix it; all others must agree to the byte.
+    """
+    for (name,), line in rows.group_by("series", maintain_order=True):
+        known = line.sort("length").select("length", "value").rows()
+        if len(known) < 3:
+            continue
+        polynomial = _through(*known[:2], known[-1])
+        if all(sum(c * x**i for i, c in enumerate(polynomial)) == y for x, y in known):
+            yield name, polynomial
+
+
+def _through(*points: tuple[int, int]) -> list[Fraction]:
+    """The coefficients of the parabola through three points (Newton's divided differences)."""
+    (x0, y0), (x1, y1), (x2, y2) = points
+    first = Fraction(y1 - y0, x1 - x0)
+    square = (Fraction(y2 - y0, x2 - x0) - first) / (x2 - x1)
+    return [y0 - first * x0 + square * x0 * x1, first - square * (x0 + x1), square]
+
+
+def _where_squares_take_over(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
+    """Where the square is as large as all the rest; drawn as a line up, if it lies within."""
+    found, told = [], []
+    for name, (constant, slope, square) in _of_each_series(rows):
+        if not square:
+            told.append(f"with {name} nothing grows with length²")
+            continue
+        root = math.sqrt(float(slope**2 + 4 * square * constant))
+        crossing = math.ceil((float(slope) + root) / float(2 * square))
+        text = f"length² takes over at {count(crossing)} tokens"
+        told.append(f"with {name} {text}")
+        if rows["length"].min() < crossing < rows["length"].max():
+            found.append({"length": crossing, "text": text})
+    finding = "; ".join(told) or "no line is a polynomial in length"
+    finding = finding[0].upper() + finding[1:] + "."
+    if not found:
+        return [], finding
+    base = alt.Chart(pl.DataFrame(found)).encode(x=_length(rows))
+    return [
+        base.mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]),
+        base.mark_text(color=theme.DIFFERS, align="left", dx=6, fontSize=12).encode(
+            text="text:N", y=alt.value(8)
+        ),
+    ], finding
+
+
+def _against(models: pl.DataFrame, rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
+    """A band from the smallest to the largest of the models' own parameters, and for each line the
+    length at which it reaches its own model.
+    """
+    own = dict(models.select("series", "value").iter_rows())
+    told = [
+        f"{count(math.ceil((own[name] - constant) / slope))} tokens ({name})"
+        for name, (constant, slope, square) in _of_each_series(rows)
+        if slope and not square
+    ]
+    low, high = min(own.values()), max(own.values())
+    band = alt.Chart(pl.DataFrame([{"low": low, "high": high}]))
+    words = si_bytes(low) if low == high else f"{si_bytes(low)} to {si_bytes(high)}"
+    area = band.mark_rect(color=theme.DIFFERS, stroke=theme.DIFFERS, opacity=0.25)
+    text = band.mark_text(color=theme.DIFFERS, align="left", baseline="top", dx=4, dy=5)
+    finding = (
+        f"The text outweighs the model from {', '.join(told) or 'no length'} on, in one sequence."
+    )
+    for (name,), line in rows.sort("length").group_by("series", maintain_order=True):
+        if line["value"][-1] == line["value"][-2]:
+            finding += f" {name} stays at {count(line['value'][-1])} bytes."
+    return [
+        area.encode(y="low:Q", y2="high:Q"),
+        text.encode(x=alt.value(0), y="low:Q", text=alt.value(f"own parameters: {words}")),
+    ], finding

@@ -1,0 +1,292 @@
+"""Published models as pictures: printed sizes, one model of each series, words, experts."""
+
+import altair as alt
+import polars as pl
+
+from modelbudget.architecture.component_groups import GROUPS, VOCABULARY
+from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED, agreement
+from modelbudget.report.charts import theme
+from modelbudget.report.charts.budget import budget, groups_in, totals
+from modelbudget.report.charts.format import count, percent, short, signed_percent
+from modelbudget.report.charts.grid import share_of
+
+MARGIN = 62
+"""Pixels of a vertical axis with its title."""
+NAMES = 190
+"""Pixels of a vertical axis of models' names."""
+EXPERTS = 120
+"""The same for the few that have experts."""
+ROW = 17
+"""Pixels from one named bar to the next."""
+_STATUS = {
+    AGREES: ("within rounding", theme.SOFT, "circle", 26),
+    EXPLAINED: ("differs, with a reason", theme.DIFFERS, "triangle-up", 60),
+    UNEXPLAINED: ("unexplained", theme.BAD, "diamond", 90),
+}
+"""Words, colour, shape and size of a point."""
+
+_COUNTED = {
+    "predicted": ("all", theme.SOFT, "square", 0),
+    "active": ("active, with input embedding", GROUPS["experts"].light, "circle", -5),
+    "active_without_input_embedding": (
+        "active, without it", GROUPS["experts"].light, "triangle-up", 6,
+    ),
+    "published_active": ("active, printed", theme.INK, "M-0.2,-1.6H0.2V1.6H-0.2Z", 0),
+}  # fmt: skip
+"""What is counted of experts: words, colour, shape, and pixels below the line."""
+
+
+def zoo_charts(zoo: pl.DataFrame, comparison: pl.DataFrame) -> dict[str, alt.TopLevelMixin]:
+    """The charts of the table of all named models by name; those that would be empty are left out.
+
+    `zoo` is the table of `modelbudget.compare.zoo`, `comparison` that of its sweep.
+    """
+    # Two models of one label would be drawn as one.
+    label = pl.when(pl.col("label").is_unique()).then("label").otherwise("model").alias("model")
+    shares = budget(comparison).join(
+        zoo.select("point", "series", "family", label), on="point", maintain_order="left"
+    )
+    found = {}
+    if zoo["published_value_difference"].count():
+        found["printed"] = printed(zoo)
+    if not shares.is_empty():
+        found["series"] = one_of_each_series(shares)
+        found["words"] = words_by_size(shares)
+    if zoo["active"].count():
+        found["experts"] = experts(zoo)
+    return found
+
+
+def printed(zoo: pl.DataFrame) -> alt.ConcatChart:
+    """What papers and cards print against what the formulas give, and how far off it is."""
+    rows = zoo.filter(pl.col("published_value_difference").is_not_null()).select(
+        "label", "predicted", "published", "published_value", "published_value_reason",
+        off=pl.col("published_value_difference") / pl.col("predicted"),
+        status=agreement("published_value").replace({k: v[0] for k, v in _STATUS.items()}),
+    )  # fmt: skip
+    legend = alt.Legend(title=None, columns=2, symbolOpacity=1)
+    words, colours, shapes, sizes = (list(c) for c in zip(*_STATUS.values(), strict=True))
+    low, high = _ends(rows, "predicted", "published_value")
+    rows = rows.with_columns(size=pl.col("status").replace_strict(words, sizes)).sort("size")
+    base = (
+        alt.Chart(rows.rename({"published_value_reason": "reason"}))
+        .mark_point(filled=True, opacity=0.8)
+        .encode(
+            x=_size("predicted", "predicted", low, high),
+            color=alt.Color("status:N", scale=alt.Scale(domain=words, range=colours),
+                            legend=legend),
+            shape=alt.Shape("status:N", scale=alt.Scale(domain=words, range=shapes),
+                            legend=legend),
+            size=alt.Size("size:Q", scale=None),
+            tooltip=[
+                alt.Tooltip("label:N", title="model"),
+                alt.Tooltip("predicted:Q", format=","),
+                alt.Tooltip("published:N", title="printed"),
+                alt.Tooltip("off:Q", format="+.2%", title="difference"),
+                alt.Tooltip("reason:N"),
+            ],
+        )
+    )  # fmt: skip
+    scale = alt.Scale(type="log", nice=False, domain=[low, high])
+    axis = alt.Axis(labelExpr=theme.SHORT, minExtent=34, maxExtent=34, **theme.ticks(low, high))
+    equal = (
+        alt.Chart(pl.DataFrame({"end": [low, high]}))
+        .mark_line(color=theme.SOFT, strokeWidth=1)
+        .encode(x="end:Q", y="end:Q")
+    )
+    width = theme.panel_width(1, MARGIN)
+    against = (equal + base.encode(
+        y=alt.Y("published_value:Q", title="printed", scale=scale, axis=axis)
+    )).properties(width=width, height=260)  # fmt: skip
+    off = base.encode(
+        y=alt.Y("off:Q", title="printed − predicted",
+                axis=alt.Axis(format="+.0%", minExtent=34, maxExtent=34)),
+    )  # fmt: skip
+    names = (
+        alt.Chart(rows.filter(pl.col("status") == words[2]))
+        .mark_text(align="left", baseline="middle", dx=8, fontSize=11, color=theme.BAD)
+        .encode(x="predicted:Q", y="off:Q", text="label:N")
+    )
+    chart = theme.panels([against, (off + names).properties(width=width, height=240)], 1)
+    title = "The sizes that papers print, against what the formulas give"
+    return theme.framed(chart, title, _printed_finding(rows, words), MARGIN)
+
+
+def _printed_finding(rows: pl.DataFrame, words: list[str]) -> str:
+    n = {word: rows.filter(pl.col("status") == word).height for word in words}
+    furthest = rows.sort(pl.col("off").abs(), maintain_order=True).row(-1, named=True)
+    unexplained = rows.filter(pl.col("status") == words[2])["label"].to_list()
+    without = f" ({'; '.join(unexplained)})" if unexplained else ""
+    low, high = (short(end) for end in _ends(rows, "predicted"))
+    return (
+        f"From {low} to {high}, {n[words[0]]} of {rows.height} printed sizes are within their "
+        f"rounding of the prediction, {n[words[1]]} differ with a reason, {n[words[2]]} without"
+        f"{without}. Furthest off: {furthest['label']}, {signed_percent(furthest['off'])}."
+    )
+
+
+def one_of_each_series(shares: pl.DataFrame) -> alt.LayerChart:
+    """The largest model of each series, under the name of its family."""
+    largest = (
+        totals(shares).sort("total", descending=True, maintain_order=True)
+        .unique("series", keep="first", maintain_order=True)
+        .sort("family", "total", descending=[False, True], maintain_order=True)
+    )  # fmt: skip
+    rows = shares.filter(pl.col("point").is_in(largest["point"].to_list()), pl.col("value") > 0)
+    order = []
+    for (family,), models in largest.group_by("family", maintain_order=True):
+        order += [family, *models["model"]]
+    heading = (
+        f"indexof({largest['family'].unique(maintain_order=True).to_list()}, datum.value) >= 0"
+    )
+    groups = groups_in(shares)
+    chart = (
+        alt.Chart(rows.select("model", "series", "group", "rank", "value", "share"))
+        .mark_bar(size=11)
+        .encode(
+            x=alt.X("share:Q", title="share of the parameters", scale=alt.Scale(domain=[0, 1]),
+                    axis=alt.Axis(format="%", tickCount=5, labelFlush=True, grid=False)),
+            y=alt.Y("model:N", title=None, scale=alt.Scale(domain=order), axis=alt.Axis(
+                labelFontWeight=alt.condition(heading, alt.value("bold"), alt.value("normal")),
+                labelColor=alt.condition(heading, alt.value(theme.INK), alt.value(theme.SOFT)),
+                labelLimit=NAMES - 8, labelPadding=6, minExtent=NAMES, maxExtent=NAMES,
+                labelOverlap=False,
+                ticks=False, domain=False)),
+            color=theme.colour(groups, columns=6),
+            order="rank:Q",
+            tooltip=[
+                alt.Tooltip("model:N"),
+                alt.Tooltip("series:N"),
+                alt.Tooltip("group:N", title="component"),
+                alt.Tooltip("value:Q", format=",", title="parameters"),
+                alt.Tooltip("share:Q", format=".3%"),
+            ],
+        )
+        .properties(width=theme.panel_width(1, NAMES), height=ROW * len(order))
+    )  # fmt: skip
+    most = (
+        rows.sort("share", "rank")
+        .unique("point", keep="last", maintain_order=True)
+        .group_by("group")
+        .len()
+    )
+    leads = [f"{group} in {n}" for group, n in most.sort("len", "group", descending=True).rows()]
+    finding = (
+        f"Of the largest model of each of {largest.height} series, what holds most: "
+        f"{', '.join(leads)}."
+    )
+    title = "One model of each series: the largest"
+    return theme.framed(chart, title, finding, NAMES, groups=groups)
+
+
+def words_by_size(shares: pl.DataFrame) -> alt.LayerChart:
+    """What a model spends on its vocabulary, at both ends, against its size."""
+    rows = (
+        share_of(shares, VOCABULARY)
+        .filter(pl.col("share") > 0)
+        .with_columns(power=pl.col("total").map_elements(lambda n: len(str(n)) - 1, pl.Int64))
+    )
+    low, high = _ends(rows, "total")
+    # On a telephone names would lie on each other.
+    by_share = rows.sort("share", "model")
+    ends = [by_share.unique("power", keep=end, maintain_order=True) for end in ("first", "last")]
+    named = pl.concat(ends).unique("point", keep="first", maintain_order=True)
+    base = alt.Chart(rows.select("model", "total", "share")).encode(
+        x=_size("total", "parameters", low, high),
+        y=alt.Y(
+            "share:Q",
+            title="token embedding and head",
+            scale=alt.Scale(type="log", nice=False, domain=[rows["share"].min() * 0.7, 1]),
+            axis=alt.Axis(format="~%", values=[1e-4, 1e-3, 0.01, 0.1, 1], minExtent=34,
+                          maxExtent=34),
+        ),
+        tooltip=[
+            alt.Tooltip("model:N"),
+            alt.Tooltip("total:Q", format=",", title="parameters"),
+            alt.Tooltip("share:Q", format=".2%"),
+        ],
+    )  # fmt: skip
+    colour = GROUPS[VOCABULARY[0]].light
+    points = base.mark_circle(color=colour, size=34, opacity=0.65)
+    names = (
+        alt.Chart(named.select("model", "total", "share"))
+        .mark_text(
+            align="left",
+            baseline="middle",
+            dx=7,
+            fontSize=alt.ExprRef("width < 400 ? 0 : 11"),
+        )
+        .encode(x="total:Q", y="share:Q", text="model:N")
+    )
+    chart = alt.layer(points, names).properties(width=theme.panel_width(1, MARGIN), height=300)
+    medians = rows.group_by("power").agg(pl.col("share").median(), pl.len()).sort("power")
+    spoken = [
+        f"{percent(share)} from {short(10**power)} on ({n})" for power, share, n in medians.rows()
+    ]
+    finding = f"The median share, and the number of models, by size: {', '.join(spoken)}."
+    return theme.framed(chart, "What words take, by size", finding, MARGIN)
+
+
+def experts(zoo: pl.DataFrame) -> alt.LayerChart:
+    """All parameters of models with experts, and those that one token uses, however counted."""
+    rows = zoo.filter(pl.col("active").is_not_null()).sort("predicted", "model")
+    low = rows["active_without_input_embedding"].min()
+    x = _size("parameters", "parameters", int(low * 0.8), int(rows["predicted"].max() * 1.15))
+    y = alt.Y("label:N", sort=rows["label"].to_list()[::-1], title=None, axis=alt.Axis(
+        labelLimit=EXPERTS - 8, labelPadding=6, minExtent=EXPERTS, maxExtent=EXPERTS,
+        ticks=False, domain=False))  # fmt: skip
+    words, colours, shapes, *_ = (list(column) for column in zip(*_COUNTED.values(), strict=True))
+    legend = alt.Legend(title=None, columns=1, labelLimit=240, symbolOpacity=1)
+    lines = (
+        alt.Chart(rows.select("label", parameters="active", all="predicted"))
+        .mark_rule(color=theme.LINE, strokeWidth=2)
+        .encode(x=x, x2="all:Q", y=y)
+    )
+    points = [
+        alt.Chart(rows.select("label", parameters=column, counted=pl.lit(word)).drop_nulls())
+        .mark_point(size=60, opacity=1, filled=True, strokeWidth=2, yOffset=offset)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color("counted:N", scale=alt.Scale(domain=words, range=colours),
+                            legend=legend),
+            shape=alt.Shape("counted:N", scale=alt.Scale(domain=words, range=shapes),
+                            legend=legend),
+            tooltip=[
+                alt.Tooltip("label:N", title="model"),
+                alt.Tooltip("counted:N"),
+                alt.Tooltip("parameters:Q", format=","),
+            ],
+        )
+        for column, (word, _, _, offset) in _COUNTED.items()
+    ]  # fmt: skip
+    chart = alt.layer(lines, *points).properties(
+        width=theme.panel_width(1, EXPERTS), height=28 * rows.height
+    )
+    shares = rows.with_columns(share=pl.col("active") / pl.col("predicted")).sort("share")
+    least, most = (
+        f"{percent(row['share'])} ({row['label']}: {count(row['active'])} of "
+        f"{count(row['predicted'])})"
+        for row in (shares.row(0, named=True), shares.row(-1, named=True))
+    )
+    finding = (
+        f"One token uses from {least} to {most} of the parameters, the input embedding included. "
+        "Predicted: nothing measures at full size what a token uses."
+    )
+    title = "Experts: all parameters, and those that one token uses"
+    return theme.framed(chart, title, finding, EXPERTS)
+
+
+def _ends(rows: pl.DataFrame, *columns: str) -> tuple[int, int]:
+    """The least and the most of these columns together."""
+    return min(rows[c].min() for c in columns), max(rows[c].max() for c in columns)
+
+
+def _size(field: str, title: str, low: int, high: int) -> alt.X:
+    """Parameters from left to right, by factors."""
+    return alt.X(
+        f"{field}:Q",
+        title=title,
+        scale=alt.Scale(type="log", nice=False, domain=[low, high]),
+        axis=alt.Axis(grid=False, labelExpr=theme.SHORT, **theme.ticks(low, high)),
+    )

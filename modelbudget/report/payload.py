@@ -1,0 +1,92 @@
+"""What the page holds beside its words: data for its scripts, packed, each of it once."""
+
+import base64
+import json
+import zlib
+
+import polars as pl
+
+from modelbudget.architecture.readings.vega import EXACT_BELOW
+from modelbudget.architecture.terms import is_peak
+from modelbudget.report.charts.budget import shared_out, spread
+from modelbudget.report.component_order import flow
+from modelbudget.report.results import SweepResult
+from modelbudget.report.symbolic_formulas import general_formulas
+
+MOST_ROWS = 50_000
+"""Rows that all tables of a page have together. What is more is only in the files beside it."""
+SAME = "="
+"""Stands for a prediction that is each × instances, and for a measurement that equals it."""
+
+
+def packed(data) -> str:
+    """JSON, deflated, in letters that no HTML parser stumbles over. Equal data, equal text."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def carried(sweeps: list[SweepResult], trees: dict[str, dict]) -> dict[str, dict]:
+    """Each sweep's comparison as its table in the page takes it, which knows the points of `trees`.
+
+    Small tables are whole. The rows that they leave are shared out among the larger ones, whose
+    points are then evenly chosen.
+    """
+    rows = shared_out({sweep.name: sweep.comparison.height for sweep in sweeps}, MOST_ROWS)
+    return {
+        sweep.name: _table(_at_most(sweep.comparison, rows[sweep.name]), sweep.points)
+        | {"trees": [point for point, *_ in trees.get(sweep.name, {}).get("points", ())]}
+        for sweep in sweeps
+    }
+
+
+def _at_most(comparison: pl.DataFrame, rows: int) -> pl.DataFrame:
+    if comparison.height <= rows:
+        return comparison
+    points = comparison["point"].unique(maintain_order=True).to_list()
+    kept = spread(points, max(2, len(points) * rows // comparison.height))
+    return comparison.filter(pl.col("point").is_in(kept))
+
+
+def _table(rows: pl.DataFrame, architectures: pl.DataFrame) -> dict:
+    """Columns of the points, and of the rows, whose `of` is the place of their point; `kinds` of
+    models, each with its points and its formulas.
+    """
+    place = rows.columns.index("component")
+    points = rows.select(rows.columns[:place]).unique("point", maintain_order=True)
+    of = rows.select("point").join(
+        points.select("point", of=pl.int_range(pl.len())), on="point", maintain_order="left"
+    )
+    quantities = sorted(rows["quantity"].drop_nulls().unique())
+    held = architectures.filter(pl.col("point").is_in(points["point"].implode()))
+    return {
+        "kinds": general_formulas(held, quantities),
+        "points": {name: _exact(points[name]) for name in points.columns},
+        "order": points.columns,
+        "of": of["of"].to_list(),
+        "rows": _rows(rows.select(rows.columns[place:])),
+        "columns": rows.columns[place:],
+        "numbers": [name for name in rows.columns if rows[name].dtype.is_numeric()],
+        "components": sorted(rows["component"].drop_nulls().unique(maintain_order=True), key=flow),
+        "peaks": list(filter(is_peak, quantities)),
+    }
+
+
+def _rows(rows: pl.DataFrame) -> dict[str, list]:
+    found = {name: _exact(rows[name]) for name in rows.columns}
+    product = _exact(rows["each"] * rows["instances"])
+    found["measured"] = _same(found["measured"], found["predicted"])
+    found["predicted"] = _same(found["predicted"], product)
+    return found
+
+
+def _same(values: list, expected: list) -> list:
+    pairs = zip(values, expected, strict=True)
+    return [SAME if value is not None and value == other else value for value, other in pairs]
+
+
+def _exact(column: pl.Series) -> list:
+    if column.dtype.is_float():  # as the file writes them
+        return [text or None for text in column.to_frame().write_csv().splitlines()[1:]]
+    if not column.dtype.is_integer():
+        return column.to_list()
+    return [n if n is None or abs(n) < EXACT_BELOW else str(n) for n in column.to_list()]

@@ -1,0 +1,65 @@
+"""The formulas behind a sweep's table: one for each component, with what the sweep varies left as
+symbols.
+"""
+
+import polars as pl
+import sympy
+
+from modelbudget.architecture.readings import symbols
+from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.terms import Term, is_peak
+from modelbudget.families import families
+
+
+def general_formulas(points: pl.DataFrame, quantities: list[str]) -> list[dict]:
+    """For each kind of model of a sweep its points, and by quantity and component the MathML of
+    their formula. A peak is the largest of a hundred sums and has none here.
+    """
+    wanted = [quantity for quantity in quantities if not is_peak(quantity)]
+    found = []
+    for (name,), of_family in points.partition_by("family", as_dict=True).items():
+        words = [*families()[name].words(), *Run.words()]
+        for same in of_family.partition_by(words):
+            formulas = {quantity: _formulas(same, quantity) for quantity in wanted}
+            found.append({"points": same["point"].to_list(), "formulas": formulas})
+    return found
+
+
+def _formulas(points: pl.DataFrame, quantity: str) -> dict[str, str]:
+    family = families()[points["family"][0]]
+    if not (family.has_formula and hasattr(family, quantity)):
+        return {}
+    a, r = (_symbols(record, points) for record in (family, Run))
+    if quantity == "parameters":
+        terms = family.parameters(a)
+    elif quantity == "parameter_bytes" or family.covered(quantity, a, r) != 0:
+        terms = getattr(family, quantity)(a, r)
+    else:
+        return {}
+    return {
+        component: _mathml(term, points) for component, term in terms.items() if term.total != 0
+    }
+
+
+def _symbols(record, points: pl.DataFrame):
+    """Symbols for the sizes, except for what says which parts all of these models have."""
+    row = points.row(0, named=True)
+    same = {name for name in record.sizes() if points[name].n_unique() == 1}
+    settled = {k: v for k, v in symbols.settled(record, row).items() if k in same}
+    return symbols.namespace(record, {name: row[name] for name in record.words()}, settled)
+
+
+def _mathml(term: Term, points: pl.DataFrame) -> str:
+    return symbols.to_mathml(Term(*(_answered(value, points) for value in term)))
+
+
+def _answered(value, points: pl.DataFrame):
+    """Questions whether a size is there are answered where the answer is the same in all points."""
+
+    def answer(part):
+        names = sorted(symbol.name for symbol in part.free_symbols)
+        rows = points.select(names).unique().iter_rows(named=True)
+        answers = {part.subs(row) for row in rows}
+        return answers.pop() if len(answers) == 1 else part
+
+    return sympy.sympify(value).replace(lambda part: isinstance(part, sympy.Piecewise), answer)

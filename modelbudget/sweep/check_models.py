@@ -1,0 +1,32 @@
+"""Whether every named model can be made: all are checked before any work starts."""
+
+from pathlib import Path
+
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.errors import InputError
+from modelbudget.sweep.expand import named_architecture
+
+
+def check_models(catalogue: Catalogue) -> None:
+    """Raises InputError with every mistake in the fields of named models, whether a sweep uses the
+    model or not: the report holds them all. What all models of a file have wrong is named once.
+    """
+    found: dict[tuple[Path, str], list[str]] = {}
+    for base in catalogue.bases.values():
+        for line in _mistakes(base) if base.model else ():
+            found.setdefault((base.path, line), []).append(f"models.{base.name}")
+    if found:
+        raise InputError([_line(path, line, names) for (path, line), names in found.items()])
+
+
+def _mistakes(base) -> list[str]:
+    try:
+        named_architecture(base)
+    except ValueError as error:
+        return str(error).splitlines()
+    return []
+
+
+def _line(path: Path, line: str, names: list[str]) -> str:
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    return f"{path}: {names[0]}{more}: {line}"

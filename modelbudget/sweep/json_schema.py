@@ -1,0 +1,70 @@
+"""The JSON Schema of a sweep file, for editors.
+
+`python -m modelbudget.sweep.json_schema` writes it.
+"""
+
+import json
+from pathlib import Path
+
+from pydantic.json_schema import models_json_schema
+
+from modelbudget.architecture.run_config import Run
+from modelbudget.families import families
+from modelbudget.sweep.sweep_file import Sweep
+
+PATH = Path(__file__).parents[2] / "workflow" / "schemas" / "sweep.schema.json"
+
+
+def sweep_schema() -> dict:
+    """What `Sweep` admits, with the fields of all families and of a run spelled out."""
+    schema = Sweep.model_json_schema()
+    fields = _fields()
+    values = _closed(fields)
+    chosen = {"base": {"type": "string"}, "label": {"type": "string"}}
+    lists = {
+        name: {
+            "description": field.get("description", ""),
+            "anyOf": [{"$ref": "#/$defs/Range"}, {"type": "array", "items": field}],
+        }
+        for name, field in fields.items()
+    }
+    properties = schema["properties"]
+    properties["fixed"] |= values
+    bases = {"type": "array", "items": chosen["base"]}
+    properties["grid"] |= _closed({"base": bases} | lists)
+    properties["points"]["items"] = {"type": "object"} | _closed(chosen | fields)
+    properties["derive"] |= _closed({name: {"type": "string"} for name in fields})
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _fields() -> dict[str, dict]:
+    """Every field of every family and of a run; which are required depends on the base.
+
+    A name that families use for different things admits what any of them admits.
+    """
+    families_with_fields = [family for family in families().values() if family.has_formula]
+    kinds = [(kind, "validation") for kind in (*families_with_fields, Run)]
+    _, schema = models_json_schema(kinds)
+    found: dict[str, list[dict]] = {}
+    for definition in schema["$defs"].values():
+        for name, field in definition["properties"].items():
+            plain = {k: v for k, v in field.items() if k not in ("default", "title")}
+            if plain not in found.setdefault(name, []):
+                found[name].append(plain)
+    return {
+        name: kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+        for name, kinds in sorted(found.items())
+    }
+
+
+def _closed(properties: dict) -> dict:
+    return {"properties": properties, "additionalProperties": False}
+
+
+def text() -> str:
+    """The schema as the file holds it."""
+    return json.dumps(sweep_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    PATH.write_text(text(), encoding="utf-8")

@@ -1,0 +1,68 @@
+"""What no table could hold: totals past the largest 64-bit integer."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+from modelbudget.architecture.base import MAX_COUNT, Architecture
+from modelbudget.architecture.readings import intervals
+from modelbudget.architecture.record import Record
+from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.terms import of_model
+from modelbudget.sweep.sweep_file import OF_RUN
+
+Model = tuple[Architecture, Run]
+
+
+def check_totals(architecture: Architecture, run: Run, quantities: list[str]) -> None:
+    """Raises ValueError for a model that has too much of one."""
+    n_bytes = of_model("parameter_bytes", architecture.parameter_bytes(architecture, run))
+    if n_bytes > MAX_COUNT:
+        raise ValueError(
+            f"{n_bytes:,} bytes of parameters in {run.dtype}: past {MAX_COUNT:,}, "
+            "the largest 64-bit integer"
+        )
+    for quantity in _of_run(type(architecture), quantities):
+        if architecture.covered(quantity, architecture, run):
+            value = of_model(quantity, getattr(architecture, quantity)(architecture, run))
+            if value > MAX_COUNT:
+                raise ValueError(
+                    f"{quantity} = {value:,}: past {MAX_COUNT:,}, the largest 64-bit integer; "
+                    "choose a smaller batch or length"
+                )
+
+
+def may_overflow(models: list[Model], quantities: list[str]) -> bool:
+    """Whether some may have too much, told from the ends of each size alone: one reading of the
+    formulas for all models with the same words.
+    """
+    alike = defaultdict(list)
+    for model in models:
+        alike[tuple(_words(record) for record in model)].append(model)
+    return not all(_surely_fit(some, quantities) for some in alike.values())
+
+
+def _words(record: Record) -> tuple:
+    return type(record), *(getattr(record, name) for name in record.words())
+
+
+def _surely_fit(models: list[Model], quantities: list[str]) -> bool:
+    family = type(models[0][0])
+    a, r = map(_bounds, zip(*models, strict=True))
+    covered = [q for q in _of_run(family, quantities) if intervals.most(family.covered(q, a, r))]
+    asked = ["parameter_bytes", *covered]
+    return all(intervals.fits(of_model(name, getattr(family, name)(a, r))) for name in asked)
+
+
+def _bounds(records: tuple[Record, ...]) -> SimpleNamespace:
+    """The fields of all records: what differs as the least and the most, all else as it is."""
+    kind, fields = type(records[0]), dict(records[0])
+    for name in kind.sizes():
+        values = {getattr(record, name) for record in records}
+        if len(values) > 1:
+            fields[name] = min(values), max(values)
+    return intervals.namespace(kind, fields)
+
+
+def _of_run(family: type[Architecture], quantities: list[str]) -> Iterator[str]:
+    return (name for name in quantities if name in OF_RUN and hasattr(family, name))

@@ -1,0 +1,64 @@
+"""The points of a sweep as a table, written once and read by every job after that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import polars as pl
+
+from modelbudget.architecture.run_config import Run
+from modelbudget.families import families
+
+if TYPE_CHECKING:
+    from modelbudget.architecture.base import Architecture
+    from modelbudget.architecture.record import Record
+    from modelbudget.sweep.expand import Expanded
+
+
+def points_table(expanded: Expanded) -> pl.DataFrame:
+    """Columns: point, label, base, family, architecture and run (content digests), transformers
+    (the class that is the same model, if there is one), then the fields of both.
+
+    Fields that a point's family does not have are null.
+    """
+    rows = [
+        {
+            "point": point.point,
+            "label": point.label,
+            "base": point.base,
+            "family": point.architecture.name(),
+            "architecture": point.architecture.digest(),
+            "transformers": point.transformers,
+            "run": point.run.digest(),
+            **point.architecture.model_dump(),
+            **point.run.model_dump(),
+        }
+        for point in expanded.points
+    ]
+    return pl.from_dicts(rows, infer_schema_length=None)
+
+
+class Row(NamedTuple):
+    """One point, as it was checked when the table was made."""
+
+    point: str
+    label: str
+    architecture: Architecture
+    run: Run
+
+    @property
+    def model(self) -> tuple[Architecture, Run]:
+        return self.architecture, self.run
+
+
+def rows(points: pl.DataFrame) -> list[Row]:
+    """All rows of the table."""
+    kinds = families()
+    return [
+        Row(row["point"], row["label"], _record(kinds[row["family"]], row), _record(Run, row))
+        for row in points.to_dicts()
+    ]
+
+
+def _record(kind: type[Record], row: dict[str, Any]):
+    return kind.model_construct(**{name: row[name] for name in kind.model_fields})

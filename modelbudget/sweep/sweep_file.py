@@ -1,0 +1,273 @@
+"""What a sweep file may say. `workflow/schemas/sweep.schema.json` is generated from here."""
+
+import math
+from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from modelbudget.architecture.base import Count
+from modelbudget.common.mistakes import show
+
+MAX_POINTS = 100_000
+MAX_PREDICTIONS = 100_000_000
+"""Of a sweep whose points are predicted and not measured."""
+
+Value = bool | int | str
+
+OfParameters = Literal["parameters", "parameter_bytes"]
+OfTraining = Literal[
+    "gradient_bytes",
+    "optimizer_bytes",
+    "saved_bytes",
+    "flops_forward",
+    "flops_backward",
+    "peak_training_bytes",
+    "uncounted_calls",
+]
+OfInference = Literal["cache_bytes", "flops_decode", "peak_inference_bytes"]
+OfProcess = Literal["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
+OfAllocator = Literal["peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes"]
+OfDevice = Literal["workspace_bytes", "context_bytes"]
+Quantity = Literal[OfParameters, OfTraining, OfInference, OfProcess, OfAllocator, OfDevice]
+OF_PARAMETERS = frozenset(get_args(OfParameters))
+OF_TRAINING = frozenset(get_args(OfTraining))
+"""Quantities that only a step of training shows."""
+OF_INFERENCE = frozenset(get_args(OfInference))
+"""Quantities that only use shows: a prompt, and a token after it."""
+OF_PROCESS = frozenset(get_args(OfProcess))
+"""Quantities that the system tells of a process on a real CPU."""
+OF_DEVICE = frozenset(get_args(OfDevice))
+"""Quantities of a CUDA device itself."""
+OF_ALLOCATOR = frozenset(get_args(OfAllocator)) | OF_DEVICE
+"""Quantities that the allocator of a device tells of training; without storage, its arithmetic."""
+LAID_OUT = OF_ALLOCATOR - OF_DEVICE - {"peak_requested_bytes"}
+"""Those that the allocator's rules predict from a trace, where formulas have nothing to say."""
+OF_RUN = OF_TRAINING | OF_INFERENCE | OF_ALLOCATOR
+"""Quantities of a model that runs."""
+FITS = {
+    "training": frozenset({"peak_training_bytes"}),
+    "use": frozenset({"peak_inference_bytes"}),
+    "memory": frozenset({"parameter_bytes", "cache_bytes"}),
+}
+"""What must fit into a device's memory: the worst moment of training or of use; or of use only the
+parameters and what is remembered of the text.
+"""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Range(_Strict):
+    """Sizes from one to another, both included, each rounded to a multiple."""
+
+    start: Count = Field(alias="from")
+    stop: Count = Field(alias="to")
+    steps: int = Field(ge=2, le=MAX_POINTS, description="how many values, before rounding")
+    scale: Literal["linear", "logarithmic"] = "linear"
+    multiple_of: Count = 1
+
+    @model_validator(mode="after")
+    def rises(self) -> Self:
+        if self.start >= self.stop:
+            raise ValueError(f"from ({self.start}) must be less than to ({self.stop})")
+        return self
+
+    def values(self) -> list[int]:
+        """The sizes, rising; values that rounding makes equal appear once."""
+        return list(_values(self.start, self.stop, self.steps, self.scale, self.multiple_of))
+
+
+@cache
+def _values(start: int, stop: int, steps: int, scale: str, unit: int) -> tuple[int, ...]:
+    """Exact at the ends and on a linear scale: floats round what is past 2^53."""
+
+    def between(i: int) -> tuple[int, int]:
+        """Numerator and denominator."""
+        if i in (0, steps - 1):
+            return (stop if i else start), 1
+        if scale == "linear":
+            return start * (steps - 1) + i * (stop - start), steps - 1
+        share = i / (steps - 1)
+        return math.exp(math.log(start) + share * math.log(stop / start)).as_integer_ratio()
+
+    multiples = (_rounded(n, d * unit) for n, d in map(between, range(steps)))
+    return tuple(sorted({max(1, multiple) * unit for multiple in multiples}))
+
+
+def _rounded(numerator: int, denominator: int) -> int:
+    """The nearest whole number, of two the even one, as `round` has it."""
+    nearest, left = divmod(2 * numerator + denominator, 2 * denominator)
+    return nearest - 1 if left == 0 and nearest % 2 else nearest
+
+
+def _axis_kind(value) -> str:
+    return "range" if isinstance(value, dict | Range) else "list"
+
+
+Axis = Annotated[
+    Annotated[Range, Tag("range")] | Annotated[list[Value], Field(min_length=1), Tag("list")],
+    Discriminator(_axis_kind),
+]
+
+
+Solvable = Literal["batch", "length", "n_layer"]
+
+
+class Measure(_Strict):
+    """What to measure, and where."""
+
+    quantities: list[Quantity] = Field(["parameters", "parameter_bytes"], min_length=1)
+    device: Literal["auto", "meta", "cpu", "cuda", "none"] = Field(
+        "auto",
+        description="auto: a model that needs at most memory_gb is put on a CUDA device where "
+        "there is one, else on the CPU, a larger one on meta (no storage); none: nothing is "
+        "instantiated, a grid of millions is predicted alone",
+    )
+    memory_gb: float = Field(
+        4,
+        gt=0,
+        le=1_000_000,
+        description="auto: GB (10^9 bytes) that one model may take on a device",
+    )
+    memory_share: float = Field(
+        0.4,
+        gt=0,
+        le=1,
+        description="the share of memory that one model may fill: under auto of all memory of the "
+        "tightest limit (machine, container, job, ulimit -v), on a device asked for by name of "
+        "what is free",
+    )
+    timeout_s: int = Field(
+        600,
+        ge=1,
+        le=86_400,
+        description="seconds that one model may take; after that it is given up, and reported so",
+    )
+
+    @model_validator(mode="after")
+    def has_memory_to_be_resident_in(self) -> Self:
+        of_process = [q for q in self.quantities if q in OF_PROCESS]
+        if of_process and self.device in ("meta", "cuda", "none"):
+            raise ValueError(
+                f"device = {self.device!r}: {of_process[0]} is memory of a CPU; allowed: auto, cpu"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def has_a_device_to_ask(self) -> Self:
+        of_device = [q for q in self.quantities if q in OF_DEVICE]
+        if of_device and self.device != "cuda":
+            raise ValueError(
+                f"device = {self.device!r}: {of_device[0]} is of a CUDA device; allowed: cuda"
+            )
+        return self
+
+    def decisive(self) -> dict:
+        """The settings that change what is measured."""
+        return self.model_dump(exclude={"timeout_s"})
+
+
+class Sweep(_Strict):
+    """One sweep: a question, a base, and the points at which to ask it."""
+
+    title: str = Field(min_length=1, max_length=200)
+    question: str = Field(
+        min_length=1, max_length=20_000, description="Markdown: what this sweep asks, and why"
+    )
+    base: str | None = Field(
+        None,
+        description="a family, a series or a model (see configs/models), or the path of a "
+        "config.json from a model page, beginning at this file's folder",
+    )
+    fixed: dict[str, Value] = Field(
+        {}, description="fields of the architecture and of the run, set for every point"
+    )
+    grid: dict[str, Axis] = Field(
+        {}, description="fields to vary, `base` among them: every combination"
+    )
+    models: Literal["all"] | None = Field(
+        None, description="all: every model in configs/models is a point"
+    )
+    points: list[dict[str, Value]] = Field(
+        [], description="points given one by one; `base` and `label` may be set here too"
+    )
+    derive: dict[str, str] = Field(
+        {}, description="fields that follow from others, e.g. d_ff: 4 * d_model"
+    )
+    constraints: list[str] = Field(
+        [],
+        max_length=100,
+        description="points that break one are dropped, e.g. d_model % n_head = 0",
+    )
+    measure: Measure = Measure()
+    fit: list[Solvable] = Field(
+        [],
+        description="the largest of each that the accelerators of configs/accelerators.yaml hold, "
+        "in training where peak_training_bytes is measured, in use where peak_inference_bytes, or "
+        "parameter_bytes and cache_bytes, are",
+    )
+    headline: str | None = Field(
+        None, description="label of the point that the report opens with; else it is the largest"
+    )
+    order: int = Field(100, description="the report shows sweeps by rising order, then by name")
+    default: bool = Field(
+        True, description="false: the sweep runs only when it is named (--config sweeps=NAME)"
+    )
+
+    @property
+    def predicts_alone(self) -> bool:
+        """Whether nothing is instantiated."""
+        return self.measure.device == "none"
+
+    def axes(self) -> dict[str, list[Value]]:
+        """The grid's axes with their values written out."""
+        return {
+            name: axis.values() if isinstance(axis, Range) else axis
+            for name, axis in self.grid.items()
+        }
+
+    def too_many_values(self) -> str | None:
+        """Why the grid's axes must not be written out, if so."""
+        n = sum(axis.steps if isinstance(axis, Range) else len(axis) for axis in self.grid.values())
+        too_many = f"grid: {n:,} values in all; at most {MAX_POINTS:,} are allowed"
+        return too_many if n > MAX_POINTS else None
+
+    def gaps(self) -> Iterator[tuple[set[str], str]]:
+        """What is missing: the keys that it is about, and the mistake."""
+        if not self.grid and not self.points and not self.models:
+            what = "grid and points are both empty: give one of them, or models: all"
+            yield {"grid", "points", "models"}, what
+        if self.grid and self.base is None and "base" not in self.grid:
+            yield {"grid", "base"}, "base: missing; a grid needs one"
+        for i, point in enumerate(self.points):
+            if self.base is None and "base" not in point:
+                what = f"points[{i}].base: missing; the sweep has no base of its own"
+                yield {"base", "points"}, what
+        measured = set(self.measure.quantities)
+        if self.fit and not any(needs <= measured for needs in FITS.values()):
+            yield (
+                {"measure", "fit"},
+                "fit: needs peak_training_bytes, peak_inference_bytes, or parameter_bytes and "
+                "cache_bytes, in measure.quantities",
+            )
+
+    def contradictions(self) -> Iterator[tuple[set[str], str]]:
+        """What cannot stand together: the keys that it is about, and the mistake."""
+        given = [n for n in ("points", "models", "headline", "fit") if getattr(self, n)]
+        if self.predicts_alone and given:
+            yield (
+                {"measure", given[0]},
+                f"{given[0]}: nothing is made a model of its own with measure.device: none; "
+                "allowed then: a grid",
+            )
+        if "base" in self.grid and self.base is not None:
+            yield {"grid", "base"}, f"base = {show(self.base)}: is a grid axis too; keep one"
+        in_points = {name for point in self.points for name in point}
+        for name in sorted(self.derive.keys() & (self.fixed.keys() | self.grid.keys() | in_points)):
+            what = f"derive.{name}: is set by fixed, grid or points too; keep one"
+            yield {"derive"}, what
+        for name in sorted(self.fixed.keys() & self.grid.keys()):
+            yield {"fixed", "grid"}, f"fixed.{name}: is a grid axis too; keep one"
