@@ -28,7 +28,7 @@ from modelbudget.architecture.readings.polynomials import Scheme
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.decoder import Decoder
-from modelbudget.predict.axis_summary import Along
+from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.grid import ROWS as SLICE
 from modelbudget.predict.streamed import frames, groups_of, predicted
 from modelbudget.sweep.expand import named_architecture, read
@@ -162,7 +162,7 @@ def whole_sweep(n_layer: str) -> None:
         start = time.perf_counter()
         found = predicted(read(path, Catalogue(MODELS)))
         checked = time.perf_counter() - start
-        along = Along(found.sweep.axes(), found.sweep.measure.quantities, groups_of(found))
+        along = AxisSummary(found.sweep.axes(), found.sweep.measure.quantities, groups_of(found))
         for number, rows in enumerate(frames(found, THREADS)):
             rows.write_parquet(Path(folder) / f"{number}.parquet")
             along.add(rows)

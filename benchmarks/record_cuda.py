@@ -14,7 +14,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.measure.build import build
 from modelbudget.measure.cuda import change, refuse_without_cuda, statistics
@@ -26,12 +26,12 @@ from modelbudget.sweep.sweep_file import OF_ALLOCATOR, Measure
 GOLDEN = Path("tests/golden")
 MODELS = ("gpt-2-124m", "gpt-2-355m")
 RUNS = [
-    {"dtype": "float32", "attention": "math"},
-    {"dtype": "float32", "attention": "efficient"},
-    {"dtype": "float32", "attention": "math", "optimizer": "momentum", "dropout": True},
-    {"dtype": "bfloat16", "attention": "flash", "master_weights": True},
-    {"dtype": "bfloat16", "attention": "flash", "recompute": "full"},
-    {"dtype": "bfloat16", "attention": "flash", "foreach": True},
+    {"dtype": "float32", "attention_kernel": "math"},
+    {"dtype": "float32", "attention_kernel": "efficient"},
+    {"dtype": "float32", "attention_kernel": "math", "optimizer": "momentum", "dropout": True},
+    {"dtype": "bfloat16", "attention_kernel": "flash", "master_weights": True},
+    {"dtype": "bfloat16", "attention_kernel": "flash", "recompute": "full"},
+    {"dtype": "bfloat16", "attention_kernel": "flash", "foreach": True},
 ]
 
 
@@ -67,7 +67,7 @@ def parameters(catalogue: Catalogue, name: str) -> dict:
 
 def training(catalogue: Catalogue, name: str, settings: dict) -> dict:
     """What two steps of training take, as a sweep measures it."""
-    run = Run(**(settings | {"batch": 2, "length": 256}))
+    run = RunConfig(**(settings | {"batch": 2, "length": 256}))
     asked = Measure(device="cuda", quantities=sorted(OF_ALLOCATOR))
     measured = measure_one(named_architecture(catalogue[name]), run, asked, room(0.9, 1))
     told = {quantity: measured.values[quantity] for quantity in asked.quantities}

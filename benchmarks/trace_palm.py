@@ -14,25 +14,25 @@ import torch
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.models import Catalogue
+from modelbudget.measure.backend import backend
 from modelbudget.measure.build import build
-from modelbudget.measure.kernels import kernels
 from modelbudget.measure.train import train
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.sweep.expand import named_architecture
 
 ROUNDS = 5
 MODELS = Path(__file__).parent.parent / "configs" / "models"
-RUN = Run(length=1024, dtype="bfloat16", attention="flash")
+RUN = RunConfig(length=1024, dtype="bfloat16", attention_kernel="flash")
 
 
 def traced(model) -> tuple[int, str]:
     """The peak, and what else one trace has found."""
-    values = train(model, RUN, {"saved_bytes"})
+    values = train(model, RUN, {"activation_bytes"})
     others = ", ".join(
         f"{sum(values[quantity].values()):,} {quantity}"
-        for quantity in ("saved_bytes", "flops_forward", "flops_backward")
+        for quantity in ("activation_bytes", "flops_forward", "flops_backward")
     )
     return values["peak_training_bytes"]["first.forward_backward"], others
 
@@ -44,7 +44,7 @@ def tracked(model) -> int:
     tokens = torch.zeros(RUN.batch, RUN.length, dtype=torch.long, device="meta")
     targets = torch.zeros_like(tokens)
     tracker.track_external(tokens, targets)
-    with kernels(RUN.kernels, RUN.attention), tracker:
+    with backend(RUN.backend, RUN.attention_kernel), tracker:
         logits = model(tokens)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         del logits

@@ -7,7 +7,7 @@ from modelbudget.common.files import replacing, replacing_folder
 from modelbudget.common.fingerprint import check_unchanged
 from modelbudget.common.paths import MODELS
 from modelbudget.plan.job_setup import start_log
-from modelbudget.predict.axis_summary import Along
+from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.streamed import frames, groups_of, predicted, summary
 from modelbudget.sweep.expand import read
 
@@ -15,7 +15,7 @@ start_log(snakemake)
 asked = read(Path(snakemake.input.sweep), Catalogue(MODELS))
 check_unchanged(snakemake.input, snakemake.params.content)
 found = predicted(asked)
-along = Along(found.sweep.axes(), found.sweep.measure.quantities, groups_of(found))
+along = AxisSummary(found.sweep.axes(), found.sweep.measure.quantities, groups_of(found))
 with replacing_folder(snakemake.output.predictions) as folder:
     for number, rows in enumerate(frames(found, snakemake.threads)):
         rows.write_parquet(folder / f"part-{number:05}.parquet")

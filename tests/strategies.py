@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from modelbudget.architecture.run_config import FULL, HALF, Run
+from modelbudget.architecture.run_config import FULL, HALF, RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.hybrid import Hybrid
 from modelbudget.families.ladder import EmbeddingLM, FeedForwardLM
@@ -130,23 +130,23 @@ architectures = decoders() | hybrids()
 
 
 @st.composite
-def runs(draw) -> Run:
+def runs(draw) -> RunConfig:
     """Every word, switch and size is drawn; the record is legal by construction."""
-    kernels, attention = draw(st.sampled_from(["gpu", "cpu"])), draw(st.sampled_from(KERNELS))
+    backend, attention = draw(st.sampled_from(["gpu", "cpu"])), draw(st.sampled_from(KERNELS))
     allowed = {"math": [*FULL, *HALF], "flash": HALF, "efficient": ["float32", *HALF]}[attention]
-    if kernels == "cpu":
+    if backend == "cpu":
         attention, allowed = attention.replace("efficient", "math"), FULL
     dtype = draw(st.sampled_from(allowed))
-    drops = (kernels, attention) != ("cpu", "flash")
-    return Run(
+    drops = (backend, attention) != ("cpu", "flash")
+    return RunConfig(
         batch=draw(st.integers(1, 3)),
         length=draw(st.integers(1, 4)),
         dtype=dtype,
         master_weights=dtype in HALF and draw(st.booleans()),
         optimizer=draw(st.sampled_from(["sgd", "momentum", "adamw"])),
         foreach=draw(st.booleans()),
-        kernels=kernels,
-        attention=attention,
+        backend=backend,
+        attention_kernel=attention,
         dropout=drops and draw(st.booleans()),
         recompute=draw(st.sampled_from(["none", "selective", "full"])),
     )
@@ -156,36 +156,36 @@ KERNELS = ["math", "flash", "efficient"]
 
 
 @st.composite
-def decoders_with_known_peaks(draw) -> tuple[Decoder, Run]:
+def decoders_with_known_peaks(draw) -> tuple[Decoder, RunConfig]:
     """Attention in every layer, latent or not; see `components/step.py`."""
     a, run = draw(decoders_that_run())
     mlps = " ".join(word for word in a.mlps.split() if word != "none")
     mixers = draw(
         st.sampled_from(["attention", "local", "attention local", "local local attention"])
     )
-    window = draw(small) if run.attention == "math" else run.length
+    window = draw(small) if run.attention_kernel == "math" else run.length
     update = {"mixers": mixers, "window": window if "local" in mixers else 0, "mlps": mlps}
     update["shared_gate"] = a.shared_gate and a.d_model > 1
     return a.model_copy(update=update), run
 
 
 @st.composite
-def decoders_that_run(draw) -> tuple[Decoder, Run]:
+def decoders_that_run(draw) -> tuple[Decoder, RunConfig]:
     """A decoder and a run for which there are formulas."""
     a, run = draw(decoders(covered=True)), draw(runs())
     if run.recompute == "full":
         a = a.model_copy(update={"mlps": a.mlps.replace(" none", "")})
-    if run.attention != "math":
+    if run.attention_kernel != "math":
         a = a.model_copy(update={"d_head": 8 * draw(st.integers(1, 2))})
-    if "latent" in a.mixers and run.attention == "flash":
-        run = run.model_copy(update={"attention": "math"})
-    if "local" in a.mixers and run.attention != "math":
+    if "latent" in a.mixers and run.attention_kernel == "flash":
+        run = run.model_copy(update={"attention_kernel": "math"})
+    if "local" in a.mixers and run.attention_kernel != "math":
         a = a.model_copy(update={"window": run.length + draw(st.integers(0, 2))})
     return a, run
 
 
 @st.composite
-def smallest_that_run(draw) -> tuple[SmallestLM, Run]:
+def smallest_that_run(draw) -> tuple[SmallestLM, RunConfig]:
     """A language model of words and a head, or with an MLP between, and a run of it."""
     flip = st.booleans()
     ends = {

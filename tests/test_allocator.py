@@ -2,7 +2,7 @@
 
 import pytest
 
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measure.device import Room
 from modelbudget.measure.one_model import measure_one
 from modelbudget.measure.pool import measure_all
@@ -20,7 +20,7 @@ GENERATOR = 5056
 """Bytes of the CPU's generator of random numbers, kept wherever something is computed again."""
 
 
-def asked_of(device: str, architecture, run: Run) -> dict[str, int]:
+def asked_of(device: str, architecture, run: RunConfig) -> dict[str, int]:
     quantities = Measure(device=device, quantities=["peak_requested_bytes", "peak_training_bytes"])
     return measure_one(architecture, run, quantities, ENOUGH).values
 
@@ -38,7 +38,7 @@ def asked_of(device: str, architecture, run: Run) -> dict[str, int]:
     "settings",
     [
         {},
-        {"attention": "flash"},
+        {"attention_kernel": "flash"},
         {"optimizer": "sgd"},
         {"optimizer": "momentum", "foreach": True},
         {"dropout": True},
@@ -51,7 +51,7 @@ def test_a_real_allocator_hands_out_what_formula_and_trace_say(catalogue, name, 
     """No mode of torch's dispatcher is on: autograd sums gradients up in place wherever it may."""
     published = named_architecture(catalogue[name])
     a = type(published)(**(published.model_dump() | sizes))
-    run = Run(batch=2, length=64, kernels="cpu", **settings)
+    run = RunConfig(batch=2, length=64, backend="cpu", **settings)
     told = asked_of("cpu", a, run)["peak_requested_bytes"]
     assert told.keys() == asked_of("meta", a, run)["peak_requested_bytes"].keys()
     generators = GENERATOR * a.n_layer if run.recompute != "none" else 0
@@ -61,7 +61,7 @@ def test_a_real_allocator_hands_out_what_formula_and_trace_say(catalogue, name, 
 
 
 def test_without_storage_the_caching_allocator_is_worked_out(catalogue):
-    a, run = named_architecture(catalogue["gpt-2-124m"]), Run(batch=1, length=128)
+    a, run = named_architecture(catalogue["gpt-2-124m"]), RunConfig(batch=1, length=128)
     names = [f"peak_{kind}_bytes" for kind in ("requested", "allocated", "reserved")]
     asked = Measure(device="meta", quantities=["peak_training_bytes", *names])
     found = measure_one(a, run, asked, Room(0, 0))

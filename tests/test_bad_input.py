@@ -132,9 +132,9 @@ ONE_MISTAKE = {
         ["device = 'auto'", "workspace_bytes is of a CUDA device", "allowed: cuda"],
     ),
     "blocks of a CPU": (
-        "base: gpt-2-124m\ngrid: {batch: [1]}\nfixed: {kernels: cpu}\n"
+        "base: gpt-2-124m\ngrid: {batch: [1]}\nfixed: {backend: cpu}\n"
         "measure: {quantities: [peak_reserved_bytes]}",
-        ["kernels = 'cpu'", "peak_reserved_bytes is of a GPU", "allowed: gpu"],
+        ["backend = 'cpu'", "peak_reserved_bytes is of a GPU", "allowed: gpu"],
     ),
     "resident on meta": (
         GOOD + "measure: {device: meta, quantities: [resident_bytes]}",
@@ -142,11 +142,11 @@ ONE_MISTAKE = {
     ),
     "resident with a GPU's kernels": (
         "base: gpt-2-124m\ngrid: {batch: [1]}\nmeasure: {quantities: [resident_peak_bytes]}",
-        ["kernels = 'gpu'", "resident_peak_bytes is memory of a CPU", "allowed: cpu"],
+        ["backend = 'gpu'", "resident_peak_bytes is memory of a CPU", "allowed: cpu"],
     ),
     "training without a loss": (
-        "base: mlp\ngrid: {d_model: [2]}\nmeasure: {quantities: [saved_bytes]}",
-        ["saved_bytes needs a language model", "mlp does not turn tokens into logits"],
+        "base: mlp\ngrid: {d_model: [2]}\nmeasure: {quantities: [activation_bytes]}",
+        ["activation_bytes needs a language model", "mlp does not turn tokens into logits"],
     ),
     "FLOPs past int64": (
         "base: palm-540b\ngrid: {batch: [4096]}\nfixed: {length: 2048}\n"
@@ -154,44 +154,50 @@ ONE_MISTAKE = {
         ["flops_backward = 18,", "past 9,223,372,036,854,775,807", "smaller batch", "batch = 4096"],
     ),
     "longer than there are places": (
-        "base: gpt-2-124m\ngrid: {length: [1025]}\nmeasure: {quantities: [saved_bytes]}",
+        "base: gpt-2-124m\ngrid: {length: [1025]}\nmeasure: {quantities: [activation_bytes]}",
         ["length = 1,025", "n_ctx = 1,024", "at most 1,024"],
     ),
     "flash attention in single precision": (
-        "base: gpt-2-124m\ngrid: {attention: [flash]}",
-        ["dtype = float32", "bfloat16 or float16", "attention: math"],
+        "base: gpt-2-124m\ngrid: {attention_kernel: [flash]}",
+        ["dtype = float32", "bfloat16 or float16", "attention_kernel: math"],
     ),
     "flash attention with a mask": (
-        "base: bloom-560m\nfixed: {dtype: bfloat16}\ngrid: {attention: [flash]}\n"
-        "measure: {quantities: [saved_bytes]}",
-        ["attention = 'flash'", "alibi adds to scores", "attention: math"],
+        "base: bloom-560m\nfixed: {dtype: bfloat16}\ngrid: {attention_kernel: [flash]}\n"
+        "measure: {quantities: [activation_bytes]}",
+        ["attention_kernel = 'flash'", "alibi adds to scores", "attention_kernel: math"],
     ),
     "flash attention through a window": (
-        "base: mistral-7b-v0.1\nfixed: {dtype: bfloat16, attention: flash}\n"
+        "base: mistral-7b-v0.1\nfixed: {dtype: bfloat16, attention_kernel: flash}\n"
         "grid: {length: [4097]}\nmeasure: {quantities: [cache_bytes]}",
-        ["attention = 'flash'", "window = 4,096, of length = 4,097", "attention: math"],
+        [
+            "attention_kernel = 'flash'",
+            "window = 4,096, of length = 4,097",
+            "attention_kernel: math",
+        ],
     ),
     "memory-efficient attention of a CPU": (
-        "base: gpt-2-124m\nfixed: {kernels: cpu}\ngrid: {attention: [efficient]}",
-        ["attention = 'efficient'", "kernels: cpu", "attention: math"],
+        "base: gpt-2-124m\nfixed: {backend: cpu}\ngrid: {attention_kernel: [efficient]}",
+        ["attention_kernel = 'efficient'", "backend: cpu", "attention_kernel: math"],
     ),
     "heads that memory-efficient attention cannot load": (
-        "base: palm-8b\nfixed: {d_head: 252, dtype: bfloat16}\ngrid: {attention: [efficient]}\n"
-        "measure: {quantities: [saved_bytes]}",
-        ["d_head = 252", "in bfloat16 it takes multiples of 8", "attention: math"],
+        "base: palm-8b\nfixed: {d_head: 252, dtype: bfloat16}\n"
+        "grid: {attention_kernel: [efficient]}\n"
+        "measure: {quantities: [activation_bytes]}",
+        ["d_head = 252", "in bfloat16 it takes multiples of 8", "attention_kernel: math"],
     ),
     "heads that flash attention does not know": (
-        "base: palm-8b\nfixed: {d_head: 264, dtype: bfloat16}\ngrid: {attention: [flash]}\n"
-        "measure: {quantities: [saved_bytes]}",
+        "base: palm-8b\nfixed: {d_head: 264, dtype: bfloat16}\ngrid: {attention_kernel: [flash]}\n"
+        "measure: {quantities: [activation_bytes]}",
         ["d_head = 264", "multiples of 8 up to 256"],
     ),
     "a GPU's kernels on a CPU": (
-        "base: gpt-2-124m\ngrid: {n_layer: [1]}\nmeasure: {device: cpu, quantities: [saved_bytes]}",
-        ["measure.device = 'cpu'", "kernels: gpu", "allowed: kernels: cpu, or device: auto, meta"],
+        "base: gpt-2-124m\ngrid: {n_layer: [1]}\n"
+        "measure: {device: cpu, quantities: [activation_bytes]}",
+        ["measure.device = 'cpu'", "backend: gpu", "allowed: backend: cpu, or device: auto, meta"],
     ),
     "a CPU's kernels on a GPU": (
-        "base: gpt-2-124m\nfixed: {kernels: cpu}\ngrid: {n_layer: [1]}\n"
-        "measure: {device: cuda, quantities: [saved_bytes]}",
+        "base: gpt-2-124m\nfixed: {backend: cpu}\ngrid: {n_layer: [1]}\n"
+        "measure: {device: cuda, quantities: [activation_bytes]}",
         ["measure.device = 'cuda'"],
     ),
     "a copy of what is precise": (
@@ -199,17 +205,17 @@ ONE_MISTAKE = {
         ["master_weights = true", "dtype = float32", "bfloat16, float16"],
     ),
     "half precision with a CPU's kernels": (
-        "base: gpt-2-124m\nfixed: {kernels: cpu}\ngrid: {dtype: [bfloat16]}",
+        "base: gpt-2-124m\nfixed: {backend: cpu}\ngrid: {dtype: [bfloat16]}",
         ["dtype = bfloat16", "allowed: float32, float64"],
     ),
     "dropout where there is none": (
         "base: hybrid-368\nfixed: {dropout: true}\ngrid: {batch: [1]}\n"
-        "measure: {quantities: [saved_bytes]}",
+        "measure: {quantities: [activation_bytes]}",
         ["dropout = true: layers of hybrid have no such switch"],
     ),
     "dropout in a CPU's flash attention": (
-        "base: gpt-2-124m\nfixed: {dropout: true, kernels: cpu}\ngrid: {attention: [flash]}",
-        ["dropout = true", "attention: math"],
+        "base: gpt-2-124m\nfixed: {dropout: true, backend: cpu}\ngrid: {attention_kernel: [flash]}",
+        ["dropout = true", "attention_kernel: math"],
     ),
     "a cache where there is none": (
         "base: transformer-xl-standard\ngrid: {batch: [1]}\nmeasure: {quantities: [cache_bytes]}",
@@ -220,8 +226,8 @@ ONE_MISTAKE = {
         ["alibi adds to scores", "no cache is known"],
     ),
     "no room on the CPU for training": (
-        "base: gpt-2-1558m\nfixed: {kernels: cpu, batch: 4096}\ngrid: {n_layer: [48]}\n"
-        "measure: {device: cpu, quantities: [saved_bytes]}",
+        "base: gpt-2-1558m\nfixed: {backend: cpu, batch: 4096}\ngrid: {n_layer: [48]}\n"
+        "measure: {device: cpu, quantities: [activation_bytes]}",
         ["measure.device = 'cpu'", "largest model needs", "bytes, and 40% of", "auto, meta"],
     ),
     "points that are predicted alone": (
@@ -243,8 +249,8 @@ ONE_MISTAKE = {
         ["constraints: drop all 2 points", "to predict"],
     ),
     "a prediction of what has no formula": (
-        GOOD + "measure: {device: none, quantities: [uncounted_calls]}",
-        ["measure.quantities: uncounted_calls", "no formula covers it"],
+        GOOD + "measure: {device: none, quantities: [unsupported_ops]}",
+        ["measure.quantities: unsupported_ops", "no formula covers it"],
     ),
     "a check of too many combinations": (
         "base: palm-8b\nmeasure: {device: none}\ngrid:\n"

@@ -75,7 +75,7 @@ base: gpt-2-124m
 fixed: {length: 64}
 grid: {d_model: [64, 128], n_layer: [1, 2, 3], tied: [true, false]}
 derive: {n_head: d_model / 64, d_ff: 4 * d_model}
-measure: {quantities: [parameters, saved_bytes, peak_training_bytes]}
+measure: {quantities: [parameters, activation_bytes, peak_training_bytes]}
 """
 
 
@@ -149,7 +149,7 @@ def test_rows_are_sorted_filtered_and_saved(grid, opened):
     assert tab.said == []
 
 
-@pytest.mark.parametrize("quantity", ["parameters", "saved_bytes"])
+@pytest.mark.parametrize("quantity", ["parameters", "activation_bytes"])
 def test_formulas_hold_for_every_point(grid, quantity):
     """What the sweep varies is a symbol: each formula gives every point's prediction."""
     (kind,) = general_formulas(grid.points, [quantity])
@@ -157,7 +157,7 @@ def test_formulas_hold_for_every_point(grid, quantity):
     shown = kind["formulas"][quantity]
     rows = grid.comparison.filter(pl.col("quantity") == quantity, pl.col("predicted") > 0)
     assert set(rows["component"]) == shown.keys()
-    head = {"parameters": "dmodel·nvocab·(1-tied)", "saved_bytes": "4·dmodel·length"}
+    head = {"parameters": "dmodel·nvocab·(1-tied)", "activation_bytes": "4·dmodel·length"}
     assert unescape(re.sub("<[^>]*>", "", shown["head"])) == head[quantity]
 
 

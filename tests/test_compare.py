@@ -83,7 +83,9 @@ def test_a_tied_head_names_the_owner_and_agrees_at_zero(compared):
     assert head["agrees"].all()
 
 
-TRAINING = "measure: {device: meta, quantities: [saved_bytes, optimizer_bytes, uncounted_calls]}"
+TRAINING = (
+    "measure: {device: meta, quantities: [activation_bytes, optimizer_bytes, unsupported_ops]}"
+)
 
 
 def test_what_has_no_formula_is_measured_and_not_compared(compared):
@@ -94,12 +96,12 @@ def test_what_has_no_formula_is_measured_and_not_compared(compared):
         "  {base: gpt-2-124m, sinks: true, n_layer: 3, n_head: 2, d_model: 12}]\n" + TRAINING
     )
     formula = (
-        table.filter(pl.col("quantity") != "uncounted_calls").group_by("n_layer").agg("formula")
+        table.filter(pl.col("quantity") != "unsupported_ops").group_by("n_layer").agg("formula")
     )
     assert {layers: set(said) for layers, said in formula.iter_rows()} == {
         1: {True}, 2: {False}, 3: {False},
     }  # fmt: skip
-    calls = table.filter(pl.col("quantity") == "uncounted_calls")
+    calls = table.filter(pl.col("quantity") == "unsupported_ops")
     assert not calls["formula"].any()
     without = table.filter(~pl.col("formula"))
     assert without.select("predicted", "difference", "agrees").null_count().row(0) == (
@@ -166,7 +168,7 @@ def test_a_model_at_two_runs_is_two_points(compared):
     assert table.filter("formula")["agrees"].all()
     values = {
         (row["point"], row["component"]): row["measured"]
-        for row in table.filter(pl.col("quantity") == "saved_bytes").iter_rows(named=True)
+        for row in table.filter(pl.col("quantity") == "activation_bytes").iter_rows(named=True)
     }
     assert values["000003", "layer.mlp.up"] == 4 * values["000001", "layer.mlp.up"]
     states = table.filter(pl.col("quantity") == "optimizer_bytes", component="layer.mlp.up")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import ROOT
 
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measure import allocator, cuda, one_model
 from modelbudget.measure.build import build
 from modelbudget.measure.device import Room
@@ -63,7 +63,7 @@ def test_a_device_is_asked_phase_by_phase(monkeypatch, catalogue):
     monkeypatch.setattr(cuda, "context_bytes", lambda: 500_000_000)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(allocator, "build", lambda a, _, dtype: build(a, "meta", dtype))
-    a, run = named_architecture(catalogue["gpt-2-124m"]), Run(batch=1, length=16)
+    a, run = named_architecture(catalogue["gpt-2-124m"]), RunConfig(batch=1, length=16)
     told = allocator.of_cuda(a, run)
     phases = [
         f"{s}.{phase}" for s in ("first", "second") for phase in ("forward_backward", "optimizer")
@@ -89,7 +89,7 @@ def test_the_allocator_is_asked_before_anything_computes_there(monkeypatch, cata
     monkeypatch.setattr(allocator, "of_cuda", lambda *_: order.append("allocator") or told)
     asked = Measure(device="cuda", quantities=["peak_training_bytes", "workspace_bytes"])
     found = measure_one(
-        named_architecture(catalogue["gpt-2-124m"]), Run(length=16), asked, Room(0, 2**40)
+        named_architecture(catalogue["gpt-2-124m"]), RunConfig(length=16), asked, Room(0, 2**40)
     )
     assert order == ["trace on meta", "allocator", "trace on cuda"]
     assert found.values["workspace_bytes"] == told["workspace_bytes"]
@@ -113,7 +113,7 @@ def test_training_takes_what_is_predicted_and_laid_out(recorded, catalogue):
     hundredth.
     """
     for case in recorded["training"]:
-        architecture, run = named_architecture(catalogue[case["model"]]), Run(**case["run"])
+        architecture, run = named_architecture(catalogue[case["model"]]), RunConfig(**case["run"])
         asked = Measure(device="meta", quantities=sorted(OF_ALLOCATOR - OF_DEVICE))
         found = measure_one(architecture, run, asked, Room(0, 0))
         values = found.values | found.laid_out

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 from test_report import result
 
-from modelbudget.architecture.run_config import HALF, Run, mistakes_together
+from modelbudget.architecture.run_config import HALF, RunConfig, mistakes_together
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.decoder import Decoder
@@ -91,7 +91,7 @@ class Setting:
             "length": fields.pop("length", min(model.n_ctx, 1024)),
         }
         try:
-            self.run = Run(**of_run, **words)
+            self.run = RunConfig(**of_run, **words)
             self.a = Decoder.model_validate(
                 {k: bool(v) if k in SWITCHES else v for k, v in fields.items()}
             )
@@ -137,7 +137,7 @@ def drawn(models: dict[str, Decoder], dice: random.Random) -> Setting:
     """One to five moves from a model: sizes over nine decades, switches, experts or none."""
     name = dice.choice(list(models))
     model, changes = models[name], {}
-    for field in dice.sample([*Decoder.sizes(), *OF_RUN], dice.choice([1, 1, 2, 3, 5])):
+    for field in dice.sample([*Decoder.numeric(), *OF_RUN], dice.choice([1, 1, 2, 3, 5])):
         least = int(field in OF_RUN or Decoder.model_fields[field].default != 0)
         size = round(2 ** dice.uniform(0, 30)) if dice.random() < 0.9 else least
         changes[field] = dice.choice([0, 1]) if field in SWITCHES else size
@@ -149,9 +149,9 @@ def drawn(models: dict[str, Decoder], dice: random.Random) -> Setting:
     if dice.random() < 0.3:
         changes["n_kv_head"] = dice.randint(1, 64)
         changes["n_head"] = changes["n_kv_head"] * dice.randint(1, 8)
-    words = {"dtype": dice.choice(["float32", *HALF]), "attention": "math"}
+    words = {"dtype": dice.choice(["float32", *HALF]), "attention_kernel": "math"}
     if dice.random() < 0.4:
-        words = {"dtype": dice.choice([*HALF, "bfloat16", "float32"]), "attention": "flash"}
+        words = {"dtype": dice.choice([*HALF, "bfloat16", "float32"]), "attention_kernel": "flash"}
     return Setting(name, words, changes, model)
 
 
@@ -202,7 +202,7 @@ def test_every_digit_and_every_reason_is_pythons(opened, models):
             )  # fmt: skip
             numbers = [value for value in sides if isinstance(value, int)]
             past += any(value >= EXACT_BELOW for value in numbers)
-            activations += name == QUANTITIES["saved_bytes"] and len(numbers)
+            activations += name == QUANTITIES["activation_bytes"] and len(numbers)
             assert change == (difference(*numbers) if len(numbers) == 2 else "–")
         uses_fewer = any(n and n["used by one token"] != n["all parameters"] for n in expected)
         assert ("used by one token" in answer["rows"]) == uses_fewer
@@ -328,8 +328,8 @@ def test_without_scripts_it_says_so(opened):
 def test_controls_come_from_the_record(catalogue: Catalogue):
     section = explorer_section(catalogue)
     names = [field["name"] for field in section["main"] + section["others"]]
-    assert sorted(names) == sorted(Decoder.sizes())
+    assert sorted(names) == sorted(Decoder.numeric())
     assert [field["name"] for field in section["run"]] == list(OF_RUN)
     choices = {word["name"]: word["choices"] for word in section["words_of_run"]}
-    assert choices == {"dtype": ("float32", *HALF), "attention": ("math", "flash")}
+    assert choices == {"dtype": ("float32", *HALF), "attention_kernel": ("math", "flash")}
     assert choices.keys() == WORDS_OF_RUN.keys()

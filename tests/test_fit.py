@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import ROOT
 
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.accelerators import Accelerator, accelerators
 from modelbudget.common.errors import InputError
@@ -25,7 +25,7 @@ from modelbudget.predict.six_nd import error, over, six_n_d, without_embeddings
 from modelbudget.sweep.expand import named_architecture
 
 GB = 10**9
-FLASH = {"dtype": "bfloat16", "attention": "flash"}
+FLASH = {"dtype": "bfloat16", "attention_kernel": "flash"}
 
 
 def asked(expanded) -> tuple:
@@ -45,15 +45,21 @@ def measured(model, purpose: str) -> int:
 
 
 CASES = [
-    ("gpt-2-124m", Run(**FLASH), "batch", "training", 24 * GB),
-    ("gpt-2-124m", Run(optimizer="sgd"), "batch", "training", 40 * GB),
-    ("gpt-2-1558m", Run(length=512, **FLASH), "n_layer", "training", 9 * GB),
-    ("llama-3-8b", Run(optimizer="momentum", **FLASH), "length", "training", 141 * GB),
-    ("palm-8b", Run(length=256, master_weights=True, **FLASH), "n_layer", "training", 80 * GB),
-    ("llama-3-8b", Run(length=8192, **FLASH), "batch", "memory", 80 * GB),
-    ("llama-3-8b", Run(batch=7, **FLASH), "length", "memory", 24 * GB),
-    ("deepseek-v2-lite", Run(dtype="bfloat16"), "length", "memory", 40 * GB),
-    ("deepseek-v2-lite", Run(dtype="bfloat16"), "n_layer", "memory", 40 * GB),
+    ("gpt-2-124m", RunConfig(**FLASH), "batch", "training", 24 * GB),
+    ("gpt-2-124m", RunConfig(optimizer="sgd"), "batch", "training", 40 * GB),
+    ("gpt-2-1558m", RunConfig(length=512, **FLASH), "n_layer", "training", 9 * GB),
+    ("llama-3-8b", RunConfig(optimizer="momentum", **FLASH), "length", "training", 141 * GB),
+    (
+        "palm-8b",
+        RunConfig(length=256, master_weights=True, **FLASH),
+        "n_layer",
+        "training",
+        80 * GB,
+    ),
+    ("llama-3-8b", RunConfig(length=8192, **FLASH), "batch", "memory", 80 * GB),
+    ("llama-3-8b", RunConfig(batch=7, **FLASH), "length", "memory", 24 * GB),
+    ("deepseek-v2-lite", RunConfig(dtype="bfloat16"), "length", "memory", 40 * GB),
+    ("deepseek-v2-lite", RunConfig(dtype="bfloat16"), "n_layer", "memory", 40 * GB),
 ]
 
 
@@ -72,7 +78,7 @@ def test_every_room_has_its_batch():
     a = Decoder(
         n_vocab=50, d_model=16, n_layer=2, n_head=2, n_kv_head=2, d_head=8, d_ff=32, n_ctx=9
     )
-    model = a, Run(length=5, optimizer="sgd")
+    model = a, RunConfig(length=5, optimizer="sgd")
     sizes = [needed(at(model, "batch", n), "training") for n in range(1, 40)]
     assert sizes == sorted(set(sizes))
     for room in [sizes[0] - 1, *(size + d for size in sizes for d in (-1, 0, 1)), sizes[20] + 7]:
@@ -82,14 +88,14 @@ def test_every_room_has_its_batch():
 
 
 def test_nothing_fits_and_nothing_is_solved_and_no_end(catalogue):
-    palm = named_architecture(catalogue["palm-540b"]), Run(**FLASH)
+    palm = named_architecture(catalogue["palm-540b"]), RunConfig(**FLASH)
     assert solve(palm, "batch", "training", 192 * GB) == Solution(0, 1)
-    gpt = named_architecture(catalogue["gpt-2-124m"]), Run(**FLASH)
+    gpt = named_architecture(catalogue["gpt-2-124m"]), RunConfig(**FLASH)
     assert solve(gpt, "length", "training", 192 * GB) == Solution(1024, None, "model")
-    mamba = named_architecture(catalogue["mamba-130m"]), Run(dtype="bfloat16")
+    mamba = named_architecture(catalogue["mamba-130m"]), RunConfig(dtype="bfloat16")
     assert solve(mamba, "batch", "training", 192 * GB) is None
     sizes = {"n_vocab": 9, "d_model": 4, "n_layer": 1, "n_head": 1, "n_kv_head": 1, "d_head": 4}
-    forgetful = Decoder(**sizes, d_ff=4, mixers="none"), Run()
+    forgetful = Decoder(**sizes, d_ff=4, mixers="none"), RunConfig()
     assert solve(forgetful, "batch", "memory", GB) == Solution(ENDLESS - 1, None, "model")
 
 
@@ -101,14 +107,14 @@ def test_the_formula_may_end_before_the_memory_does(catalogue, monkeypatch):
         return covered(quantity, a, r) * (r.batch <= 100)
 
     monkeypatch.setattr(Decoder, "covered", staticmethod(up_to_100))
-    model = named_architecture(catalogue["gpt-2-124m"]), Run(master_weights=True, **FLASH)
+    model = named_architecture(catalogue["gpt-2-124m"]), RunConfig(master_weights=True, **FLASH)
     assert solve(model, "batch", "training", 80 * GB) == Solution(100, None, "formula")
     assert solve(model, "batch", "training", 40 * GB) == Solution(62, 63)
 
 
 def test_a_sweep_asks_each_model_once(sweep):
     expanded = sweep(
-        "base: llama-3-8b\nfixed: {dtype: bfloat16, attention: flash}\n"
+        "base: llama-3-8b\nfixed: {dtype: bfloat16, attention_kernel: flash}\n"
         "grid: {length: [512, 1024], n_kv_head: [8, 1]}\nfit: [batch]\n"
         "measure: {quantities: [parameter_bytes, cache_bytes]}\n"
     )
@@ -176,7 +182,7 @@ def test_palm_on_a_trillion_tokens_does_not_wrap(catalogue):
     wrapped = pl.Series([540_356_474_880]) * 6 * 10**12
     assert wrapped[0] != 3_242_138_849_280 * 10**12
     assert without_embeddings(parameters) == 540_356_474_880 - 256_000 * 18_432
-    run = Run(length=2048, **FLASH)
+    run = RunConfig(length=2048, **FLASH)
     step = total(palm.flops_forward(palm, run)) + total(palm.flops_backward(palm, run))
     trillion = over(step, 2048, 10**12)
     assert trillion > 2**63

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from test_training import PREDICTED, measured, predicted, without_zeros
 
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.sweep.expand import named_architecture
 
@@ -22,23 +22,23 @@ BARE = Decoder(
 AXES = {
     "shape": [(1, 7), (3, 16)],
     "dtype": ["float32", "bfloat16"],
-    "attention": ["math", "flash", "efficient"],
+    "attention_kernel": ["math", "flash", "efficient"],
     "dropout": [False, True],
     "recompute": ["none", "selective", "full"],
 }
 
 
-def grid() -> list[Run]:
+def grid() -> list[RunConfig]:
     """All that a GPU can run: its flash attention takes half precision alone."""
     runs = []
     for (batch, length), *words in product(*AXES.values()):
         settings = dict(zip(list(AXES)[1:], words, strict=True))
-        if (settings["attention"], settings["dtype"]) != ("flash", "float32"):
-            runs.append(Run(batch=batch, length=length, **settings))
+        if (settings["attention_kernel"], settings["dtype"]) != ("flash", "float32"):
+            runs.append(RunConfig(batch=batch, length=length, **settings))
     return runs
 
 
-def disagreements(a, run: Run) -> list[str]:
+def disagreements(a, run: RunConfig) -> list[str]:
     found, said = measured(a, run), predicted(a, run)
     said["peak_training_bytes"] = {
         phase: term.total for phase, term in a.peak_training_bytes(a, run).items()

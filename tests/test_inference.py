@@ -13,7 +13,7 @@ from transformers import (
     StaticCache,
 )
 
-from modelbudget.architecture.run_config import Run, cannot_remember
+from modelbudget.architecture.run_config import RunConfig, why_no_cache
 from modelbudget.families.decoder import Decoder
 from modelbudget.measure.build import build
 from modelbudget.measure.infer import infer
@@ -45,13 +45,13 @@ KINDS = {
 }
 
 
-def used(a, run: Run) -> dict[str, dict[str, int]]:
+def used(a, run: RunConfig) -> dict[str, dict[str, int]]:
     with uninitialised():
         model = build(a, "meta", run.dtype)
     return infer(model, run, OF_INFERENCE)
 
 
-def said(a, run: Run, quantity: str) -> dict[str, int]:
+def said(a, run: RunConfig, quantity: str) -> dict[str, int]:
     terms = getattr(a, quantity)(a, run)
     return {name: term.total for name, term in terms.items() if term.total}
 
@@ -85,7 +85,7 @@ def test_several_tokens_after_others_are_refused():
 @pytest.mark.parametrize("fields", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_predicted_caches_are_the_real_ones(fields, dtype):
-    a, run = Decoder(**SIZES | fields), Run(batch=3, length=9, dtype=dtype)
+    a, run = Decoder(**SIZES | fields), RunConfig(batch=3, length=9, dtype=dtype)
     assert said(a, run, "cache_bytes") == used(a, run)["cache_bytes"]
 
 
@@ -94,9 +94,9 @@ def test_predicted_caches_are_the_real_ones(fields, dtype):
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 def test_predicted_peaks_are_measured(a, run):
-    if run.attention != "math":
+    if run.attention_kernel != "math":
         a = a.model_copy(update={"d_head": 8})
-    assume(not cannot_remember(a) and a.covered("peak_inference_bytes", a, run))
+    assume(not why_no_cache(a) and a.covered("peak_inference_bytes", a, run))
     assert said(a, run, "peak_inference_bytes") == used(a, run)["peak_inference_bytes"]
 
 
@@ -117,7 +117,7 @@ def test_transformers_keeps_as_much():
     kept = LlamaForCausalLM(config)(torch.zeros(3, 9, dtype=torch.long)).past_key_values
     n_bytes = sum(t.nbytes for layer in kept.layers for t in (layer.keys, layer.values))
     a = Decoder(**SIZES | KINDS["grouped"])
-    assert n_bytes == sum(said(a, Run(batch=3, length=9), "cache_bytes").values())
+    assert n_bytes == sum(said(a, RunConfig(batch=3, length=9), "cache_bytes").values())
 
 
 def test_transformers_keeps_a_window_as_large():
@@ -137,13 +137,13 @@ def test_transformers_keeps_a_window_as_large():
             sum(t.nbytes for layer in cache.layers for t in (layer.keys, layer.values))
             for cache in (fixed, growing)
         )
-        expected = sum(said(a, Run(batch=3, length=length), "cache_bytes").values())
+        expected = sum(said(a, RunConfig(batch=3, length=length), "cache_bytes").values())
         assert found == expected
         assert less == expected * min(length, 4) // min(length, 5)
 
 
 def test_a_cache_alone_needs_no_token():
-    a, run = Decoder(**SIZES | KINDS["windows between"]), Run(batch=2, length=2**40)
+    a, run = Decoder(**SIZES | KINDS["windows between"]), RunConfig(batch=2, length=2**40)
     model = build(a, "meta", run.dtype)
     found = infer(model, run, {"cache_bytes"})
     assert found["cache_bytes"] == said(a, run, "cache_bytes")
@@ -156,7 +156,7 @@ def test_published_caches(catalogue):
     """70.3 kB a token and 516 kB in bfloat16 (DeepSeek-V3 and Llama 3.1 405B: Zhao et al. 2025,
     Insights into DeepSeek-V3, Table 1).
     """
-    run = Run(length=1, dtype="bfloat16")
+    run = RunConfig(length=1, dtype="bfloat16")
     for name, kilobytes in {"deepseek-v3": 70.272, "llama-3.1-405b": 516.096}.items():
         a = named_architecture(catalogue[name])
         assert sum(said(a, run, "cache_bytes").values()) == kilobytes * 1000
@@ -164,7 +164,7 @@ def test_published_caches(catalogue):
 
 def test_only_the_last_token_of_a_prompt_is_scored():
     a = Decoder(**SIZES | {"n_vocab": 10_007})
-    short, long = (used(a, Run(length=length))["peak_inference_bytes"] for length in (2, 24))
+    short, long = (used(a, RunConfig(length=length))["peak_inference_bytes"] for length in (2, 24))
     assert long["prefill"] - short["prefill"] < 4 * 24 * a.n_vocab
 
 
@@ -174,22 +174,22 @@ UNTOLD = {"sinks", "window", "window of one", "windows between", "recurrent and 
 @pytest.mark.parametrize("kind", sorted(UNTOLD))
 def test_where_peaks_have_no_formula(kind):
     a = Decoder(**SIZES | KINDS[kind])
-    assert not a.covered("peak_inference_bytes", a, Run(length=17))
+    assert not a.covered("peak_inference_bytes", a, RunConfig(length=17))
 
 
 @pytest.mark.parametrize("fields", [KINDS[k] for k in KINDS if k not in UNTOLD], ids=str)
-@pytest.mark.parametrize("words", [{}, {"dtype": "bfloat16"}, {"kernels": "cpu"}], ids=str)
+@pytest.mark.parametrize("words", [{}, {"dtype": "bfloat16"}, {"backend": "cpu"}], ids=str)
 def test_predicted_peaks_are_the_real_ones(fields, words):
     """Longer and wider than the random ones: other nodes are the largest."""
     a = Decoder(**SIZES | fields)
     for length in (1, 17, 512):
-        run = Run(batch=2, length=length, **words)
+        run = RunConfig(batch=2, length=length, **words)
         a = a.model_copy(update={"n_ctx": length})
         assert said(a, run, "peak_inference_bytes") == used(a, run)["peak_inference_bytes"]
 
 
 def test_peaks_on_a_real_cpu_are_those_without_storage():
-    a, run = Decoder(**SIZES | KINDS["grouped"]), Run(batch=2, length=16, kernels="cpu")
+    a, run = Decoder(**SIZES | KINDS["grouped"]), RunConfig(batch=2, length=16, backend="cpu")
     with uninitialised():
         model = build(a, "cpu", run.dtype)
     initialise(model)
@@ -206,5 +206,5 @@ PUBLISHED = {
 @pytest.mark.parametrize(("name", "attention"), PUBLISHED.items())
 def test_published_peaks(catalogue, name, attention):
     a = named_architecture(catalogue[name])
-    run = Run(batch=4, length=1024, dtype="bfloat16", attention=attention)
+    run = RunConfig(batch=4, length=1024, dtype="bfloat16", attention_kernel=attention)
     assert said(a, run, "peak_inference_bytes") == used(a, run)["peak_inference_bytes"]

@@ -18,7 +18,7 @@ from conftest import ROOT
 from torch import nn
 
 from modelbudget.architecture.base import Architecture, Count
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.workers import spread
 from modelbudget.compare.failures import by_reason, lines
 from modelbudget.measure import pool
@@ -89,7 +89,9 @@ ON_META = Measure(device="meta", timeout_s=1)
 
 
 def measured(deeds: list[str], n_workers: int = 2, measure: Measure = ON_META):
-    models = [(Risky(width=i, deed=deed), Run(length=1)) for i, deed in enumerate(deeds, start=1)]
+    models = [
+        (Risky(width=i, deed=deed), RunConfig(length=1)) for i, deed in enumerate(deeds, start=1)
+    ]
     return measure_all(models, measure, n_workers)
 
 
@@ -140,7 +142,7 @@ def test_where_one_quantity_fails_the_others_of_that_model_are_kept(deed, when, 
     measure = Measure(
         quantities=quantities, timeout_s=8 if deed == "hang" else 60, memory_share=0.01
     )
-    models = [(Risky(width=4, deed=deed, when=when), Run(length=2, kernels="cpu"))]
+    models = [(Risky(width=4, deed=deed, when=when), RunConfig(length=2, backend="cpu"))]
     (found,) = measure_all(models, measure, 1)
     lost = GROUPS[when]
     assert found.missing.keys() == lost
@@ -156,7 +158,7 @@ def test_where_one_quantity_fails_the_others_of_that_model_are_kept(deed, when, 
 def test_a_model_that_is_not_measured_whole_is_tried_again(tmp_path):
     measure = Measure(device="meta", quantities=["parameters", "flops_forward"])
     models = [
-        (Risky(width=width, deed=deed, when="training"), Run(length=2))
+        (Risky(width=width, deed=deed, when="training"), RunConfig(length=2))
         for width, deed in ((4, "raise"), (5, "nothing"))
     ]
     for reused in (0, 1):
@@ -200,7 +202,7 @@ def test_what_failed_is_no_measurement():
 def test_a_model_without_room_costs_itself():
     """2³² numbers are 16 GB: refused by a thousandth of the memory, and nothing is allocated."""
     (refused,) = measure_all(
-        [(Risky(width=2**32, deed="nothing"), Run(length=1))],
+        [(Risky(width=2**32, deed="nothing"), RunConfig(length=1))],
         Measure(device="cpu", memory_share=0.001),
         1,
     )
@@ -208,7 +210,7 @@ def test_a_model_without_room_costs_itself():
         "MemoryError: needs 17,179,869,184 bytes on cpu, where "
     )
     (at_ease,) = measure_all(
-        [(Risky(width=2**32, deed="nothing"), Run(length=1))], Measure(memory_share=0.001), 1
+        [(Risky(width=2**32, deed="nothing"), RunConfig(length=1))], Measure(memory_share=0.001), 1
     )
     assert at_ease.method == "meta"
     assert at_ease.values["parameter_bytes"] == {"only": 2**34}

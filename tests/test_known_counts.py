@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.compare.comparison import compare
 from modelbudget.measure.device import Room
@@ -21,7 +21,7 @@ NO_ROOM = Room(cpu=0, cuda=0)
 
 
 def measured_parameters(architecture, device="meta", room=NO_ROOM):
-    return measure_one(architecture, Run(), Measure(device=device), room)
+    return measure_one(architecture, RunConfig(), Measure(device=device), room)
 
 
 NAMED = {

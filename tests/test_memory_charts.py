@@ -40,7 +40,7 @@ def step(parameters: int, backward: int, optimizer: int) -> dict:
         "parameter_bytes": {"embedding.token": parameters - 10, "norm": 10},
         "gradient_bytes": {"embedding.token": parameters - 10, "norm": 10},
         "optimizer_bytes": {"embedding.token": 3 * parameters},
-        "saved_bytes": {"layer.mlp": 500, "head": 40, "loss": 60},
+        "activation_bytes": {"layer.mlp": 500, "head": 40, "loss": 60},
         "peak_training_bytes": {
             "first.forward_backward": 1, "first.optimizer": optimizer,
             "second.forward_backward": backward, "second.optimizer": optimizer,
@@ -96,21 +96,21 @@ def along(quantity: str, lines: dict, **more) -> tuple[dict, pl.DataFrame]:
     points = [
         (
             f"length = {n}, attention = {name}",
-            {"length": n, "attention": name},
+            {"length": n, "attention_kernel": name},
             {quantity: {"layer.attention": line(n)}} | {k: {"head": v} for k, v in more.items()},
         )
         for n, (name, line) in itertools.product(LENGTHS, lines.items())
     ]
-    return {"length": LENGTHS, "attention": list(lines)}, comparison(points)
+    return {"length": LENGTHS, "attention_kernel": list(lines)}, comparison(points)
 
 
 def test_length_squared_takes_over_where_it_outweighs_the_rest():
     def rest(n):
         return 24 + 1_000 * n
 
-    axes, table = along("saved_bytes", {"math": lambda n: rest(n) + 3 * n * n, "flash": rest})
+    axes, table = along("activation_bytes", {"math": lambda n: rest(n) + 3 * n * n, "flash": rest})
     crossing = next(n for n in range(1, 2048) if 3 * n * n >= rest(n))
-    chart = charts_of_all(axes, table, DEVICES)["saved-bytes-total"]
+    chart = charts_of_all(axes, table, DEVICES)["activation-bytes-total"]
     assert chart.description.endswith(
         f"With attention = math length² takes over at {crossing} tokens; "
         "with attention = flash nothing grows with length²."
@@ -119,8 +119,8 @@ def test_length_squared_takes_over_where_it_outweighs_the_rest():
 
 
 def test_what_is_no_polynomial_gets_no_crossing():
-    _, table = along("saved_bytes", {"odd": lambda n: 100 * n + n**3 // 7})
-    assert "no line is a polynomial" in growth(table, "saved_bytes").description.lower()
+    _, table = along("activation_bytes", {"odd": lambda n: 100 * n + n**3 // 7})
+    assert "no line is a polynomial" in growth(table, "activation_bytes").description.lower()
 
 
 def test_the_text_outweighs_the_model_from_a_length_on():
@@ -135,14 +135,14 @@ def test_the_text_outweighs_the_model_from_a_length_on():
 
 
 def quantities(saved: int, forward: int, backward: int) -> dict:
-    values = {"saved_bytes": saved, "flops_forward": forward, "flops_backward": backward}
+    values = {"activation_bytes": saved, "flops_forward": forward, "flops_backward": backward}
     return {quantity: {"layer": value} for quantity, value in values.items()}
 
 
 RECOMPUTED = {"none": (1_000, 50), "selective": (250, 51), "full": (20, 65)}
 
 
-@pytest.mark.parametrize("axis", [{}, {"n_layer": [2, 4]}, {"attention": ["math", "flash"]}])
+@pytest.mark.parametrize("axis", [{}, {"n_layer": [2, 4]}, {"attention_kernel": ["math", "flash"]}])
 def test_the_price_of_a_byte(axis):
     axes = {"recompute": list(RECOMPUTED)} | axis
     points = []
@@ -157,7 +157,7 @@ def test_the_price_of_a_byte(axis):
     assert "drops 75.0 % of the bytes for 1.0 % more operations" in chart.description
     assert "full drops 98.0 % of the bytes for 15.0 % more operations" in chart.description
     assert "NaN" not in vl_convert.vegalite_to_svg(chart.to_dict())
-    panels = len(axes.get("attention", [""]))
+    panels = len(axes.get("attention_kernel", [""]))
     assert len(trade(table, list(axes)).to_dict()["concat"]) == panels
 
 

@@ -49,10 +49,10 @@ SWEEPS = [
         "title": "A step", "question": "What does it take?", "base": "gpt-2",
         "fixed": {
             "n_layer": 2, "d_model": 16, "n_head": 2, "n_vocab": 32, "n_ctx": 8, "length": 4,
-            "attention": "math", "optimizer": "sgd",
+            "attention_kernel": "math", "optimizer": "sgd",
         },
         "grid": {"batch": [1, 2], "recompute": ["none", "full"]},
-        "measure": {"quantities": ["saved_bytes", "flops_forward"], "device": "auto"},
+        "measure": {"quantities": ["activation_bytes", "flops_forward"], "device": "auto"},
     },
 ]  # fmt: skip
 MODELS = [
@@ -175,8 +175,9 @@ def mutated(document: dict, chance: random.Random) -> bytes:
 
 
 LEGAL = {
-    "batch": [1, 64, 4096], "length": [1, 4, 4096], "attention": ["math", "flash", "efficient"],
-    "kernels": ["gpu", "cpu"], "dtype": ["float64", "float32", "bfloat16", "float16"],
+    "batch": [1, 64, 4096], "length": [1, 4, 4096],
+    "attention_kernel": ["math", "flash", "efficient"],
+    "backend": ["gpu", "cpu"], "dtype": ["float64", "float32", "bfloat16", "float16"],
     "master_weights": [True, False], "optimizer": ["sgd", "momentum", "adamw"],
     "foreach": [True, False], "dropout": [True, False], "recompute": ["none", "selective", "full"],
     "n_layer": [1, 2, 10_000], "d_model": [1, 7, 64, 2**40], "n_head": [1, 3, 8, 10**6],
@@ -199,9 +200,9 @@ EXPRESSIONS = [
     "d_model == d_model == d_model", "d_ff", "-d_model", "1e309", "lambda: 1", "a.b", "a[0]", "é",
 ]  # fmt: skip
 QUANTITIES = [
-    "parameters", "parameter_bytes", "gradient_bytes", "saved_bytes", "flops_forward", "flops",
+    "parameters", "parameter_bytes", "gradient_bytes", "activation_bytes", "flops_forward", "flops",
     "cache_bytes", "flops_decode", "peak_training_bytes", "resident_bytes", "workspace_bytes",
-    "peak_reserved_bytes", "uncounted_calls",
+    "peak_reserved_bytes", "unsupported_ops",
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.architecture.terms import total
 from modelbudget.common.errors import InputError
 from modelbudget.predict import grid as grids
-from modelbudget.predict.axis_summary import Along
+from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.predict import formula
 from modelbudget.predict.streamed import frames, groups_of, predicted
 from modelbudget.report.charts.predicted import predicted_charts
@@ -46,8 +46,8 @@ AXES = {
     "length": [1, 17, 2**20],
     "dtype": ["float32", "bfloat16"],
     "master_weights": [False, True],
-    "attention": ["math", "flash"],
-    "kernels": ["gpu", "cpu"],
+    "attention_kernel": ["math", "flash"],
+    "backend": ["gpu", "cpu"],
     "recompute": ["none", "full"],
 }
 DERIVED = {
@@ -63,7 +63,7 @@ CONSTRAINTS = [
 ]
 BASES = ["gpt-2-124m", "llama-3-8b", "palm-8b", "mixtral-8x7b", "bloom-560m", "decoder"]
 QUANTITIES = [
-    "parameters", "parameter_bytes", "gradient_bytes", "saved_bytes", "flops_backward",
+    "parameters", "parameter_bytes", "gradient_bytes", "activation_bytes", "flops_backward",
     "peak_training_bytes", "cache_bytes",
 ]  # fmt: skip
 
@@ -237,7 +237,7 @@ def test_what_is_gathered_along_the_axes_is_what_all_rows_say(many, monkeypatch)
     monkeypatch.setattr(grids, "ROWS", 4096)
     axes, groups = many.sweep.axes(), groups_of(many)
     assert groups == ["token embedding", "head", "attention", "MLP", "norms"]
-    along = Along(axes, many.sweep.measure.quantities, groups)
+    along = AxisSummary(axes, many.sweep.measure.quantities, groups)
     parts = list(frames(many, 2))
     for part in parts:
         along.add(part)
@@ -267,7 +267,7 @@ def test_what_is_gathered_along_the_axes_is_what_all_rows_say(many, monkeypatch)
 
 
 def test_charts_are_of_predictions(many):
-    along = Along(many.sweep.axes(), many.sweep.measure.quantities, groups_of(many))
+    along = AxisSummary(many.sweep.axes(), many.sweep.measure.quantities, groups_of(many))
     for part in frames(many, 1):
         along.add(part)
     charts = predicted_charts(along.totals(), along.shares())

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from strategies import architectures, decoders_that_run, smallest_that_run
 
 from modelbudget.architecture.readings import intervals, polynomials, symbols, vega
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, total
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict.predict import predict
@@ -18,11 +18,11 @@ from modelbudget.sweep.expand import named_architecture
 
 
 def words(architecture) -> dict[str, str]:
-    return {name: getattr(architecture, name) for name in architecture.words()}
+    return {name: getattr(architecture, name) for name in architecture.categorical()}
 
 
 def sizes(architecture) -> dict[str, int]:
-    return {name: int(getattr(architecture, name)) for name in architecture.sizes()}
+    return {name: int(getattr(architecture, name)) for name in architecture.numeric()}
 
 
 def as_integers(architecture) -> dict[str, int]:
@@ -31,7 +31,7 @@ def as_integers(architecture) -> dict[str, int]:
 
 
 def as_columns(architecture) -> dict[str, int]:
-    table = predict(two_rows(architecture, Run()), ["parameters"])
+    table = predict(two_rows(architecture, RunConfig()), ["parameters"])
     return in_first_row(table, "parameters")
 
 
@@ -41,7 +41,7 @@ def two_rows(a, run) -> pl.DataFrame:
     row |= a.model_dump() | run.model_dump()
     others = {
         name: not row[name] if isinstance(row[name], bool) else row[name] + 1
-        for name in (*a.sizes(), *run.sizes())
+        for name in (*a.numeric(), *run.numeric())
     }
     return pl.DataFrame([row, row | others | {"architecture": "another"}])
 
@@ -107,7 +107,7 @@ def test_columns_and_symbols_equal_integers(architecture):
 def test_products_equal_integers(architecture):
     """All sizes and switches by name, or half of them as numbers."""
     family = type(architecture)
-    for named in (family.sizes(), family.sizes()[::2]):
+    for named in (family.numeric(), family.numeric()[::2]):
         fields = architecture.model_dump() | dict.fromkeys(named, (0, 1))
         terms = family.parameters(polynomials.namespace(family, fields))
         found = polynomials.Scheme(total(terms))(sizes(architecture))
@@ -149,7 +149,7 @@ def test_a_formula_is_drawn_as_it_is_meant():
 
 
 OF_RUNS = (
-    "gradient_bytes", "optimizer_bytes", "saved_bytes", "flops_forward", "flops_backward",
+    "gradient_bytes", "optimizer_bytes", "activation_bytes", "flops_forward", "flops_backward",
     "cache_bytes", "flops_decode", "peak_training_bytes",
 )  # fmt: skip
 
@@ -206,15 +206,15 @@ SIZES |= {"position": "rotary", "norm": "rmsnorm"}
 EXPERTS = {"mlps": "experts", "n_expert": 2, "n_expert_per_token": 1, "d_expert": 3}
 LATENTS = {"mixers": "latent", "kv_lora_rank": 4, "d_nope": 6, "d_rope": 2, "d_value": 6}
 PEAKS = {
-    "flash": (EXPERTS | {"n_layer": 2, "n_kv_head": 1}, {"attention": "flash"}),
+    "flash": (EXPERTS | {"n_layer": 2, "n_kv_head": 1}, {"attention_kernel": "flash"}),
     "window": ({"n_layer": 5, "mixers": "local", "window": 3}, {"recompute": "selective"}),
-    "latents": (LATENTS | {"n_layer": 2, "q_lora_rank": 5}, {"attention": "efficient"}),
+    "latents": (LATENTS | {"n_layer": 2, "q_lora_rank": 5}, {"attention_kernel": "efficient"}),
 }
 
 
 @pytest.mark.parametrize(("fields", "settings"), PEAKS.values(), ids=PEAKS)
 def test_a_peak_is_the_same_in_symbols(fields, settings):
     a = Decoder(**SIZES | {"n_kv_head": 2} | fields)
-    run = Run(batch=2, length=4, dtype="bfloat16", dropout=True, **settings)
+    run = RunConfig(batch=2, length=4, dtype="bfloat16", dropout=True, **settings)
     peaks = {phase: term.total for phase, term in a.peak_training_bytes(a, run).items()}
     assert runs_in_symbols(a, run, [PEAK]) == {PEAK: peaks}

@@ -15,7 +15,7 @@ from built import module_trees, printed_modules
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.zoo import zoo
 from modelbudget.plan.plan import SWEEPS, is_zoo
-from modelbudget.predict.axis_summary import Along
+from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.predict import predict
 from modelbudget.predict.streamed import frames, groups_of, predicted
 from modelbudget.predict.streamed import summary as summary_of
@@ -557,7 +557,7 @@ def test_what_is_predicted_alone_says_so(one, catalogue, tmp_path):
         "measure: {device: none, quantities: [parameters]}\n"
     )
     alone = predicted(read(path, catalogue))
-    along = Along(alone.sweep.axes(), ["parameters"], groups_of(alone))
+    along = AxisSummary(alone.sweep.axes(), ["parameters"], groups_of(alone))
     for rows in frames(alone, 1):
         along.add(rows)
     drawn = predicted_charts(along.totals(), along.shares())

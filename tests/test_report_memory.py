@@ -125,7 +125,7 @@ def test_every_quantity_has_its_ledger(page, results):
     section = section[: section.index("</section>")]
     summaries = [str(Text(one)) for one in re.findall(r"<summary>(.*?)</summary>", section, re.S)]
     comparison = results.sweeps[0].comparison.filter(pl.col("label") == "PaLM 540B")
-    saved = comparison.filter(pl.col("quantity") == "saved_bytes")
+    saved = comparison.filter(pl.col("quantity") == "activation_bytes")
     total = f"{saved['measured'].sum():,}"
     assert f"{total} bytes kept for backward {saved.height} of {saved.height} agree" in summaries
     rows = rows_of(section, "bytes kept for backward")
@@ -144,7 +144,7 @@ def test_every_quantity_has_its_ledger(page, results):
 
 def test_a_ledger_that_differs_says_so(results, catalogue):
     sweep = results.sweeps[0]
-    there = (pl.col("quantity") == "saved_bytes") & (pl.col("component") == "loss")
+    there = (pl.col("quantity") == "activation_bytes") & (pl.col("component") == "loss")
     off = sweep.comparison.with_columns(
         pl.when(there).then(pl.col("measured") + 5).otherwise("measured").alias("measured"),
         pl.when(there).then(5).otherwise("difference").alias("difference"),

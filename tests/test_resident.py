@@ -18,7 +18,7 @@ from modelbudget.measure.table import failures
 from modelbudget.sweep.sweep_file import Measure
 
 TELLING = ["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
-SETTINGS = "base: gpt-2-124m\nfixed: {kernels: cpu, n_vocab: 1024, n_ctx: 64, length: 16}\n"
+SETTINGS = "base: gpt-2-124m\nfixed: {backend: cpu, n_vocab: 1024, n_ctx: 64, length: 16}\n"
 SMALL = "{d_model: 64, n_head: 2, n_layer: 1}"
 LARGE = "{d_model: 512, n_head: 2, n_layer: 3}"
 
@@ -52,7 +52,7 @@ def test_the_system_gives_what_parameters_and_training_take(models):
 
 
 def test_twice_the_bytes_in_double_precision(sweep):
-    double = SETTINGS.replace("kernels: cpu", "kernels: cpu, dtype: float64")
+    double = SETTINGS.replace("backend: cpu", "backend: cpu, dtype: float64")
     points = sweep(f"{double}points: [{SMALL}]").points
     (told,) = measure_all(
         [(points[0].architecture, points[0].run)], Measure(quantities=["resident_bytes"]), 1

@@ -14,7 +14,7 @@ from test_inference import said, used
 from test_shapes_against_libraries import mamba, mamba2, rwkv
 from transformers import DynamicCache
 
-from modelbudget.architecture.run_config import Run, cannot_remember
+from modelbudget.architecture.run_config import RunConfig, why_no_cache
 from modelbudget.families.hybrid import Hybrid
 from modelbudget.families.recurrent_lm import RecurrentLM
 from modelbudget.families.rwkv import RWKV
@@ -57,20 +57,20 @@ def test_a_token_at_a_time_says_what_all_at_once_say(name, prompt):
 @settings(max_examples=100, deadline=None, database=None)
 def test_predicted_states_are_the_real_ones(a, batch, length):
     for dtype in ("float32", "bfloat16"):
-        run = Run(batch=batch, length=length, dtype=dtype)
+        run = RunConfig(batch=batch, length=length, dtype=dtype)
         assert said(a, run, "cache_bytes") == used(a, run)["cache_bytes"]
 
 
 @given(st.sampled_from(SHAPES).flatmap(architectures) | hybrids() | decoders())
 @settings(max_examples=100, deadline=None, database=None)
 def test_a_formula_stands_where_something_is_remembered(a):
-    assert a.covered("cache_bytes", a, Run()) == (cannot_remember(a) is None)
+    assert a.covered("cache_bytes", a, RunConfig()) == (why_no_cache(a) is None)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "hybrid"])
 def test_a_state_knows_no_length(name):
     a = MODELS[name]
-    short, long = (used(a, Run(length=length)) for length in (2, 9))
+    short, long = (used(a, RunConfig(length=length)) for length in (2, 9))
     assert short["cache_bytes"] == long["cache_bytes"]
 
 
@@ -84,7 +84,7 @@ def test_transformers_keeps_as_much(name, make, caplog):
         [*layer.conv_states.values(), *layer.recurrent_states.values()] for layer in kept.layers
     ]
     n_bytes = sum(state.nbytes for layer in states for state in layer)
-    assert n_bytes == sum(said(a, Run(batch=2, length=8), "cache_bytes").values())
+    assert n_bytes == sum(said(a, RunConfig(batch=2, length=8), "cache_bytes").values())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -93,4 +93,4 @@ def test_transformers_keeps_as_much_of_rwkv(dtype, caplog):
     a = MODELS["RWKV-4"]
     theirs = rwkv(a).eval().to(getattr(torch, dtype))
     n_bytes = sum(state.nbytes for state in theirs(TOKENS, use_cache=True).state)
-    assert n_bytes == sum(said(a, Run(batch=2, dtype=dtype), "cache_bytes").values())
+    assert n_bytes == sum(said(a, RunConfig(batch=2, dtype=dtype), "cache_bytes").values())

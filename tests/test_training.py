@@ -12,20 +12,20 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
+from modelbudget.measure.backend import backend
 from modelbudget.measure.build import build
-from modelbudget.measure.kernels import kernels
 from modelbudget.measure.train import switch, train
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.sweep.expand import named_architecture
 
 PREDICTED = (
-    "gradient_bytes", "optimizer_bytes", "saved_bytes", "flops_forward", "flops_backward",
+    "gradient_bytes", "optimizer_bytes", "activation_bytes", "flops_forward", "flops_backward",
 )  # fmt: skip
 
 
-def measured(a, run: Run, device: str = "meta") -> dict[str, dict[str, int]]:
+def measured(a, run: RunConfig, device: str = "meta") -> dict[str, dict[str, int]]:
     with uninitialised():
         model = build(a, device, run.dtype)
     if device == "cpu":
@@ -33,7 +33,7 @@ def measured(a, run: Run, device: str = "meta") -> dict[str, dict[str, int]]:
     return train(model, run, set(PREDICTED))
 
 
-def predicted(a, run: Run) -> dict[str, dict[str, int]]:
+def predicted(a, run: RunConfig) -> dict[str, dict[str, int]]:
     return {
         quantity: {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
         for quantity in PREDICTED
@@ -50,7 +50,7 @@ def without_zeros(values: dict) -> dict:
 )
 def test_predicted_is_measured_component_by_component(model):
     a, run = model
-    assert a.covered("saved_bytes", a, run)
+    assert a.covered("activation_bytes", a, run)
     found, said = measured(a, run), predicted(a, run)
     for quantity in PREDICTED:
         assert without_zeros(said[quantity]) == without_zeros(found[quantity]), quantity
@@ -82,7 +82,7 @@ WIDE = {"n_vocab": 1, "d_model": 40, "n_layer": 2, "n_head": 1, "n_kv_head": 1, 
 WIDE |= {"d_ff": 1, "n_ctx": 16, "parallel": True, "final_norm": False}
 ONE_EXPERT = {"mlps": "experts", "n_expert": 3, "n_expert_per_token": 1, "d_expert": 1}
 AT_THE_END = {
-    "dropout of a CPU": ({}, {"kernels": "cpu", "dropout": True}),
+    "dropout of a CPU": ({}, {"backend": "cpu", "dropout": True}),
     "experts computed again": (ONE_EXPERT | {"shared_norm": False}, {"recompute": "full"}),
 }
 
@@ -90,22 +90,24 @@ AT_THE_END = {
 @pytest.mark.parametrize(("fields", "settings"), AT_THE_END.values(), ids=AT_THE_END)
 def test_a_wide_layer_with_little_inside_takes_most_at_its_end(fields, settings):
     """There forward takes more than backward does."""
-    a, run = Decoder(**WIDE | fields), Run(batch=3, length=16, **settings)
+    a, run = Decoder(**WIDE | fields), RunConfig(batch=3, length=16, **settings)
     peaks = {name: term.total for name, term in a.peak_training_bytes(a, run).items()}
     assert peaks == measured(a, run)["peak_training_bytes"]
 
 
 NAMED = {
-    "gpt-2-124m": Run(batch=2, dtype="bfloat16", attention="flash"),
-    "llama-3-8b": Run(length=2048, dtype="bfloat16", attention="flash", master_weights=True),
-    "mixtral-8x7b": Run(length=512, dtype="bfloat16", attention="flash"),
-    "palm-8b": Run(optimizer="momentum"),
-    "llama-3-70b": Run(length=1000, optimizer="sgd", attention="efficient"),
-    "palm-62b": Run(batch=8, length=2048, dtype="bfloat16", attention="flash"),
-    "palm-540b": Run(length=2048, optimizer="sgd"),
-    "gpt-2-1558m": Run(batch=2, length=512, optimizer="sgd"),
-    "deepseek-v2-lite": Run(dtype="bfloat16", attention="efficient"),
-    "gemma-3-1b": Run(length=1024, dtype="bfloat16", recompute="full"),
+    "gpt-2-124m": RunConfig(batch=2, dtype="bfloat16", attention_kernel="flash"),
+    "llama-3-8b": RunConfig(
+        length=2048, dtype="bfloat16", attention_kernel="flash", master_weights=True
+    ),
+    "mixtral-8x7b": RunConfig(length=512, dtype="bfloat16", attention_kernel="flash"),
+    "palm-8b": RunConfig(optimizer="momentum"),
+    "llama-3-70b": RunConfig(length=1000, optimizer="sgd", attention_kernel="efficient"),
+    "palm-62b": RunConfig(batch=8, length=2048, dtype="bfloat16", attention_kernel="flash"),
+    "palm-540b": RunConfig(length=2048, optimizer="sgd"),
+    "gpt-2-1558m": RunConfig(batch=2, length=512, optimizer="sgd"),
+    "deepseek-v2-lite": RunConfig(dtype="bfloat16", attention_kernel="efficient"),
+    "gemma-3-1b": RunConfig(length=1024, dtype="bfloat16", recompute="full"),
 }
 
 
@@ -129,12 +131,12 @@ WINDOW = {"mixers": "local attention", "window": 4}
 EXPERTS = {"mlps": "experts", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 24}
 ON_BOTH = {
     "GPT-2, math": ({}, {}),
-    "GPT-2, flash": ({}, {"attention": "flash"}),
+    "GPT-2, flash": ({}, {"attention_kernel": "flash"}),
     "Llama, math": (LLAMA, {"optimizer": "sgd"}),
-    "Llama, flash": (LLAMA, {"attention": "flash"}),
+    "Llama, flash": (LLAMA, {"attention_kernel": "flash"}),
     "parallel": ({"parallel": True}, {"optimizer": "momentum"}),
     "post-norm, biases": ({"norm_placement": "post", "norm_bias": True, "up_bias": True}, {}),
-    "norms of queries": (LLAMA | {"qk_norm": "shared"}, {"attention": "flash"}),
+    "norms of queries": (LLAMA | {"qk_norm": "shared"}, {"attention_kernel": "flash"}),
     "norms of each head": (LLAMA | {"qk_norm": "separate"}, {}),
     "foreach": (LLAMA, {"foreach": True}),
     "double precision": ({}, {"dtype": "float64"}),
@@ -153,11 +155,11 @@ def test_a_real_step_and_one_without_storage_hold_the_same(fields, settings):
     operation counts the tokens of each, and nothing else differs.
     """
     a = Decoder(**SMALL | fields)
-    run = Run(batch=3, length=10, kernels="cpu", **settings)
+    run = RunConfig(batch=3, length=10, backend="cpu", **settings)
     on_meta, on_cpu = measured(a, run), measured(a, run, "cpu")
     if "experts" in a.mlps:
         for found in (on_meta, on_cpu):
-            del found["uncounted_calls"]
+            del found["unsupported_ops"]
     assert on_meta == on_cpu
 
 
@@ -165,11 +167,11 @@ def test_a_real_step_and_one_without_storage_hold_the_same(fields, settings):
 @pytest.mark.parametrize("fields", [{}, LLAMA, LLAMA | EXPERTS], ids=["GPT-2", "Llama", "Mixtral"])
 def test_operations_are_what_torch_counts(fields, attention):
     a = Decoder(**SMALL | fields)
-    run = Run(batch=2, length=8, dtype="bfloat16", attention=attention)
+    run = RunConfig(batch=2, length=8, dtype="bfloat16", attention_kernel=attention)
     model = build(a, "meta", run.dtype)
     tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device="meta")
     counters = {phase: FlopCounterMode(display=False) for phase in ("forward", "backward")}
-    with kernels("gpu", attention), counters["forward"]:
+    with backend("gpu", attention), counters["forward"]:
         loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
     with counters["backward"]:
         loss.backward()
@@ -181,13 +183,13 @@ def test_operations_are_what_torch_counts(fields, attention):
 @pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize("fields", [{}, LLAMA], ids=["GPT-2", "Llama"])
 def test_the_peak_is_what_torchs_tracker_finds(fields, recompute):
-    a, run = Decoder(**SMALL | fields), Run(batch=2, length=16, recompute=recompute)
+    a, run = Decoder(**SMALL | fields), RunConfig(batch=2, length=16, recompute=recompute)
     model = build(a, "meta", run.dtype)
     switch(model, run)
     tokens, targets = torch.zeros(2, run.batch, run.length, dtype=torch.long, device="meta")
     tracker = MemTracker()
     tracker.track_external(model, tokens)
-    with kernels(run.kernels, run.attention), tracker:
+    with backend(run.backend, run.attention_kernel), tracker:
         loss = F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
         loss.backward()
     theirs = tracker.get_tracker_snapshot("peak")[torch.device("meta")]["Total"]
@@ -197,7 +199,7 @@ def test_the_peak_is_what_torchs_tracker_finds(fields, recompute):
 def test_operations_by_hand():
     """6·N·D for the matrices, and the core of attention, which it leaves out."""
     a = Decoder(**SMALL | {"tied": False})
-    run = Run(batch=2, length=8)
+    run = RunConfig(batch=2, length=8)
     of_vectors = a.n_ctx * a.d_model + a.d_model * (2 * a.n_layer + 1)
     in_matrices = sum(t.total for t in a.parameters(a).values()) - of_vectors
     in_matrices -= a.n_vocab * a.d_model  # looking a word up is no product
@@ -210,7 +212,7 @@ def test_operations_by_hand():
 
 def test_parameters_without_a_gradient_are_told_apart():
     a = Decoder(**SMALL | EXPERTS | {"router_bias": "selection"})
-    run = Run(batch=1, length=4)
+    run = RunConfig(batch=1, length=4)
     found = measured(a, run)
     routers = a.n_layer * a.n_expert * a.d_model * 4
     assert found["gradient_bytes"]["layer.experts.router"] == routers
@@ -219,7 +221,7 @@ def test_parameters_without_a_gradient_are_told_apart():
 
 def test_what_no_counter_knows_is_listed():
     a = Decoder(**SMALL)
-    calls = measured(a, Run(batch=1, length=4))["uncounted_calls"]
+    calls = measured(a, RunConfig(batch=1, length=4))["unsupported_ops"]
     assert calls["aten.gelu"] == a.n_layer
     assert calls["aten.native_layer_norm"] == 2 * a.n_layer + 1
     assert not {"aten.mm", "aten.bmm"} & calls.keys()
@@ -243,8 +245,10 @@ def test_korthikanti_and_others_34_bytes():
     )  # fmt: skip
     kept = {}
     for attention in ("flash", "efficient", "math"):
-        run = Run(batch=b, length=s, dtype="bfloat16", attention=attention, dropout=True)
-        values = measured(a, run)["saved_bytes"]
+        run = RunConfig(
+            batch=b, length=s, dtype="bfloat16", attention_kernel=attention, dropout=True
+        )
+        values = measured(a, run)["activation_bytes"]
         kept[attention] = sum(n for name, n in values.items() if name.startswith("layer."))
     assert kept["flash"] == 34 * s * b * h + 16 * s * b + 4 * heads * s * b + 24
     padded = 32
@@ -257,7 +261,10 @@ def test_recomputation_trades_bytes_for_operations():
     input of each layer, and all of it comes again but its last product.
     """
     a = Decoder(**SMALL)
-    runs = {what: Run(batch=2, length=16, recompute=what) for what in ("none", "selective", "full")}
+    runs = {
+        what: RunConfig(batch=2, length=16, recompute=what)
+        for what in ("none", "selective", "full")
+    }
     found = {what: measured(a, run) for what, run in runs.items()}
     product = 2 * 2 * 16 * 16 * a.n_head * a.d_head * a.n_layer
     backward = {what: sum(values["flops_backward"].values()) for what, values in found.items()}
@@ -267,7 +274,7 @@ def test_recomputation_trades_bytes_for_operations():
     }
     again = sum(forward.values()) - forward["layer.mlp.down"]
     assert backward["full"] - backward["none"] == again
-    kept = {what: values["saved_bytes"] for what, values in found.items()}
+    kept = {what: values["activation_bytes"] for what, values in found.items()}
     assert kept["full"]["layer"] == 4 * 2 * 16 * a.d_model * a.n_layer
     assert not any(name.startswith("layer.") for name in kept["full"])
     assert "layer" not in kept["selective"]

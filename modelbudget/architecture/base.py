@@ -37,7 +37,7 @@ class Architecture(Record):
 
     switches_of_run: ClassVar[tuple[str, ...]] = ()
     """Fields of a run beyond what any model has, that the modules of this family have built in."""
-    remembers: ClassVar[bool] = False
+    has_cache: ClassVar[bool] = False
     """Whether its modules can keep a cache from one token to the next."""
 
     @staticmethod

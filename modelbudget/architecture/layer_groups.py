@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from modelbudget.architecture.operations import ceil_div, largest, positive
 
 
-class Kind(NamedTuple):
+class LayerGroup(NamedTuple):
     """Layers that are alike: what follows attention, if that has a window (1), where they stand."""
 
     second: str
@@ -19,7 +19,7 @@ class Kind(NamedTuple):
     """How many of them stand before a place."""
 
 
-def kinds_of_layers(a, mixers: tuple[str, ...] = ("attention",)) -> Iterator[Kind]:
+def layer_groups(a, mixers: tuple[str, ...] = ("attention",)) -> Iterator[LayerGroup]:
     """The dense layers at the beginning, and those of the pattern that follows; `mixers`: a pattern
     of its own, over all layers.
     """
@@ -44,7 +44,7 @@ def _is_zero(x):
     return 1 - positive(x) - positive(-x)
 
 
-def _every(period: int, second: str, local, i: int, start, end) -> Kind:
+def _every(period: int, second: str, local, i: int, start, end) -> LayerGroup:
     """One layer in so many, the i-th and those that follow it, from one place up to another."""
 
     def before(place):
@@ -52,4 +52,4 @@ def _every(period: int, second: str, local, i: int, start, end) -> Kind:
         return ceil_div(inside - i, period)
 
     last = start + i + period * (before(end) - 1)
-    return Kind(second, local, positive(end - start - i), start + i, last, before)
+    return LayerGroup(second, local, positive(end - start - i), start + i, last, before)

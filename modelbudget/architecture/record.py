@@ -41,15 +41,15 @@ class Record(BaseModel):
 
     @classmethod
     @cache
-    def sizes(cls) -> list[str]:
+    def numeric(cls) -> list[str]:
         """The fields that are numbers: sizes, and switches (yes is 1, no is 0)."""
         return [name for name, field in cls.model_fields.items() if field.annotation in (int, bool)]
 
     @classmethod
     @cache
-    def words(cls) -> list[str]:
+    def categorical(cls) -> list[str]:
         """The fields that hold a word, like `norm: rmsnorm`."""
-        return [name for name in cls.model_fields if name not in cls.sizes()]
+        return [name for name in cls.model_fields if name not in cls.numeric()]
 
     @classmethod
     @cache

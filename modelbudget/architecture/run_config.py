@@ -1,4 +1,4 @@
-"""How a model runs: batch, precision, optimizer, kernels. The other half of a point of a sweep."""
+"""How a model runs: batch, precision, optimizer, backend. The other half of a sweep's point."""
 
 from typing import ClassVar, Literal, Self
 
@@ -18,7 +18,7 @@ MASKS = ("alibi", "buckets", "relative")
 """Positions that add to the scores, which flash attention never writes out."""
 
 
-class Run(Record):
+class RunConfig(Record):
     """One step of training, or one use, of a model. No field has the name of an architecture's."""
 
     batch: Count = Field(1, description="sequences in one step")
@@ -35,12 +35,12 @@ class Run(Record):
     foreach: bool = Field(
         False, description="the optimizer treats all tensors at once: faster, with larger peaks"
     )
-    kernels: Literal["gpu", "cpu"] = Field(
+    backend: Literal["gpu", "cpu"] = Field(
         "gpu",
         description="whose operations run: a GPU's fused norms and dropout (traced without "
         "storage, or on CUDA), or those of a CPU (traced, or really allocated)",
     )
-    attention: Literal["math", "flash", "efficient"] = Field(
+    attention_kernel: Literal["math", "flash", "efficient"] = Field(
         "math",
         description="scores written out in memory, or never (FlashAttention: Dao et al. 2022; "
         "memory-efficient attention: Rabe & Staats 2021, which a GPU has in float32 too)",
@@ -70,32 +70,35 @@ class Run(Record):
 
     @model_validator(mode="after")
     def kernels_know_dtype(self) -> Self:
-        if self.kernels == "cpu" and self.dtype not in FULL:
+        if self.backend == "cpu" and self.dtype not in FULL:
             raise ValueError(
-                f"dtype = {self.dtype}: kernels: cpu keep other statistics in half precision on "
-                f"each device; allowed: {', '.join(FULL)}, or kernels: gpu"
+                f"dtype = {self.dtype}: backend: cpu keep other statistics in half precision on "
+                f"each device; allowed: {', '.join(FULL)}, or backend: gpu"
             )
-        if (self.kernels, self.attention) == ("gpu", "flash") and self.dtype not in HALF:
+        if (self.backend, self.attention_kernel) == ("gpu", "flash") and self.dtype not in HALF:
             raise ValueError(
                 f"dtype = {self.dtype}: a GPU's flash attention takes {' or '.join(HALF)}; "
-                "allowed otherwise: attention: math"
+                "allowed otherwise: attention_kernel: math"
             )
         return self
 
     @model_validator(mode="after")
-    def efficient_is_of_a_gpu(self) -> Self:
-        if self.attention == "efficient" and (self.kernels == "cpu" or self.dtype == "float64"):
+    def efficient_attention_needs_gpu(self) -> Self:
+        if self.attention_kernel == "efficient" and (
+            self.backend == "cpu" or self.dtype == "float64"
+        ):
             raise ValueError(
-                f"attention = 'efficient': kernels: {self.kernels}, dtype: {self.dtype} have none; "
-                f"allowed: kernels: gpu with dtype: float32, {', '.join(HALF)}; or attention: math"
+                f"attention_kernel = 'efficient': backend: {self.backend}, dtype: {self.dtype} "
+                f"have none; allowed: backend: gpu with dtype: float32, {', '.join(HALF)}; or "
+                "attention_kernel: math"
             )
         return self
 
     @model_validator(mode="after")
-    def drops_where_it_can(self) -> Self:
-        if self.dropout and (self.kernels, self.attention) == ("cpu", "flash"):
+    def cpu_flash_has_no_dropout(self) -> Self:
+        if self.dropout and (self.backend, self.attention_kernel) == ("cpu", "flash"):
             raise ValueError(
-                "dropout = true: a CPU's flash attention has none; allowed: attention: math"
+                "dropout = true: a CPU's flash attention has none; allowed: attention_kernel: math"
             )
         return self
 
@@ -122,20 +125,20 @@ def computed_again(r) -> int:
     return int(r.recompute == "full")
 
 
-def mask_bytes(kernels: str, dtype_bytes: int) -> int:
+def mask_bytes(backend: str, dtype_bytes: int) -> int:
     """Bytes that dropout keeps of one element: a GPU whether it was dropped, a CPU its factor."""
-    return {"gpu": 1, "cpu": dtype_bytes}[kernels]
+    return {"gpu": 1, "cpu": dtype_bytes}[backend]
 
 
-def cannot_remember(architecture) -> str | None:
+def why_no_cache(architecture) -> str | None:
     """Why a model cannot compute a token from what it remembers of those before, if so."""
-    if not architecture.remembers:
+    if not architecture.has_cache:
         return f"{architecture.name()} keeps no cache"
     position = getattr(architecture, "position", None)
     return f"position: {position} adds to scores" if position in MASKS else None
 
 
-def mistakes_together(architecture, run: Run) -> list[str]:
+def mistakes_together(architecture, run: RunConfig) -> list[str]:
     """What the architecture forbids the run."""
     found = [
         f"{name} = {str(value).lower()}: layers of {architecture.name()} have no such switch"
@@ -148,8 +151,11 @@ def mistakes_together(architecture, run: Run) -> list[str]:
             f"length = {run.length:,}: position: learned has n_ctx = {n_ctx:,} places; "
             f"allowed: at most {n_ctx:,}"
         )
-    if run.attention != "math":
-        named, only_math = f"attention = {run.attention!r}", "allowed: attention: math"
+    if run.attention_kernel != "math":
+        named, only_math = (
+            f"attention_kernel = {run.attention_kernel!r}",
+            "allowed: attention_kernel: math",
+        )
         if position in MASKS:
             found.append(f"{named}: position: {position} adds to scores; {only_math}")
         window = getattr(architecture, "window", 0)
@@ -161,12 +167,12 @@ def mistakes_together(architecture, run: Run) -> list[str]:
         if getattr(architecture, "sinks", False):
             found.append(f"{named}: sinks = true adds to scores; {only_math}")
         d_head = getattr(architecture, "d_head", FLASH_MULTIPLE)
-        if run.attention == "efficient" and d_head * bytes_of(run.dtype) % ALIGNED:
+        if run.attention_kernel == "efficient" and d_head * bytes_of(run.dtype) % ALIGNED:
             found.append(
                 f"{named}: d_head = {d_head}: in {run.dtype} it takes multiples of "
                 f"{ALIGNED // bytes_of(run.dtype)}; {only_math}"
             )
-        of_a_gpu = (run.kernels, run.attention) == ("gpu", "flash")
+        of_a_gpu = (run.backend, run.attention_kernel) == ("gpu", "flash")
         if of_a_gpu and (d_head % FLASH_MULTIPLE or d_head > FLASH_WIDEST):
             found.append(
                 f"{named}: d_head = {d_head}: a GPU's flash attention takes multiples "

@@ -40,8 +40,9 @@ _OTHERS: Mapping[str, tuple[str, ...]] = {
     "dropout": ("hidden_dropout", "attention_dropout", "resid_pdrop", "dropout_rate"),
     "recompute": ("gradient_checkpointing", "activation_checkpointing", "checkpointing",
                   "recompute_granularity"),
-    "attention": ("attn_implementation", "use_flash_attn", "flash_attention", "sdpa"),
-    "kernels": ("backend",),
+    "attention_kernel": ("attention", "attn_implementation", "use_flash_attn",
+                         "flash_attention", "sdpa"),
+    "backend": ("kernels",),
     "up_bias": ("mlp_bias", "add_bias_linear"),
     "query_bias": ("qkv_bias", "attention_bias", "add_qkv_bias"),
     "d_state": ("state_size", "ssm_state_size"),
@@ -49,7 +50,8 @@ _OTHERS: Mapping[str, tuple[str, ...]] = {
     "flops_forward": ("flops", "forward_flops"),
     "peak_training_bytes": ("peak_memory", "training_memory", "memory"),
     "cache_bytes": ("kv_cache", "kv_cache_bytes"),
-    "saved_bytes": ("activation_bytes", "activation_memory"),
+    "activation_bytes": ("saved_bytes", "activation_memory"),
+    "unsupported_ops": ("uncounted_calls",),
 }  # fmt: skip
 """Name here → names elsewhere, beside those that configs of known classes have (`MEANING`)."""
 

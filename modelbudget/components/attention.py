@@ -185,7 +185,7 @@ def forward(a, r, hides=0) -> list[Node]:
     result token by token, the output projection.
     """
     held = saved(a, r)
-    size, n, math = bytes_of(r.dtype), tokens(r), int(r.attention == "math")
+    size, n, math = bytes_of(r.dtype), tokens(r), int(r.attention_kernel == "math")
     query, key = (size * n * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head))
     copied = attention_core.result_apart(heads(a), r) * query
     turned = _turned(a) * (query + key)

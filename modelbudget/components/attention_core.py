@@ -57,7 +57,7 @@ def kept(h, r):
     Efficient: as flash (Rabe & Staats 2021, §3), with keys and values repeated for each query head,
     and rows padded to a multiple of 32.
     """
-    if r.attention == "math":
+    if r.attention_kernel == "math":
         b = _bytes(h, r)
         return 2 * b.queries + b.values_kept + b.scores + r.dropout * (b.scores + b.dropped)
     repeated = _repeated(h, r)
@@ -69,7 +69,7 @@ def copied_result(h, r):
     token by token. A core that is computed again keeps none, so that the projection keeps it, copy
     or not.
     """
-    kept_by_core = int(r.attention != "math" and r.recompute != "selective")
+    kept_by_core = int(r.attention_kernel != "math" and r.recompute != "selective")
     return (1 - kept_by_core * (1 - result_apart(h, r))) * _heads(r, h.n_head * h.d_value)
 
 
@@ -78,7 +78,7 @@ def result_apart(h, r):
     queries; memory-efficient attention writes token by token. One sequence of heads of one channel
     is read as it lies.
     """
-    by_head = {"math": 1, "flash": h.turned, "efficient": 0}[r.attention]
+    by_head = {"math": 1, "flash": h.turned, "efficient": 0}[r.attention_kernel]
     return by_head * apart(h, r) * positive(r.batch * h.d_value - 1)
 
 
@@ -103,16 +103,16 @@ def _all(h, r):
 
 def _result(h, r):
     """What a fused kernel makes: the result, the logarithms of sums, the random state."""
-    if r.attention == "efficient":
+    if r.attention_kernel == "efficient":
         sums, seeds = SUM * 32 * ceil_div(r.length, 32), TWO_SEEDS
     else:
-        sums, seeds = exact_bytes(r.dtype) * r.length, int(r.kernels == "gpu") * SEEDS
+        sums, seeds = exact_bytes(r.dtype) * r.length, int(r.backend == "gpu") * SEEDS
     return _heads(r, h.n_head * h.d_value) + r.batch * h.n_head * sums + seeds
 
 
 def _repeated(h, r):
     """1 where keys and values are repeated for each query head; flash attention knows groups."""
-    return int(r.attention != "flash") * positive(h.n_head - h.n_kv_head)
+    return int(r.attention_kernel != "flash") * positive(h.n_head - h.n_kv_head)
 
 
 def forward(h, r, hides=0) -> list[Node]:
@@ -128,14 +128,14 @@ def forward(h, r, hides=0) -> list[Node]:
 
 def _computed(h, r, hides=0, keeps=1) -> list[Node]:
     """To what backward needs, and the result. Where it `keeps` (0) nothing, some goes earlier."""
-    if r.attention == "math":
+    if r.attention_kernel == "math":
         return _written_out(_bytes(h, r, hides), r, 1, keeps)
     return [(_repeated(h, r) * _all(h, r) + _result(h, r), 0)]
 
 
 def kept_of_given(h, r) -> tuple:
     """1 where backward reads the given queries, keys and values themselves, 0 where copies."""
-    if r.attention == "math":
+    if r.attention_kernel == "math":
         return 0, 0, _bytes(h, r).values_given
     return 1, 1 - _repeated(h, r), 1 - _repeated(h, r)
 
@@ -147,7 +147,7 @@ def owned_mask(r, hides):
 
 def backward(h, r, hides=0) -> list[Node]:
     """From the gradient of the result to those of queries, keys and values; `hides`: as forward."""
-    if r.attention == "math":
+    if r.attention_kernel == "math":
         return _back_through_scores(h, _bytes(h, r, hides), r, owned_mask(r, hides))
     repeated, selective = _repeated(h, r), int(r.recompute == "selective")
     queries, result = _heads(r, h.n_head * h.d_key), _heads(r, h.n_head * h.d_value)
@@ -183,7 +183,7 @@ def _bytes(h, r, hides=0) -> SimpleNamespace:
         result=size * n * h.n_head * h.d_value,
         scores=exact * n_score,
         scores_given=size * n_score,
-        dropped=mask_bytes(r.kernels, exact) * n_score,
+        dropped=mask_bytes(r.backend, exact) * n_score,
         mask=(1 - hides) * positive(r.length - 1) * r.length * r.length,
         masked=positive(r.length - 1),
         exact=exact,
@@ -194,7 +194,7 @@ def _bytes(h, r, hides=0) -> SimpleNamespace:
         keys_apart=(1 - h.turned) * split * (1 - repeated),
         values_apart=split * (1 - repeated),
         values_given=values_given,
-        by_hand=r.dropout * int(r.kernels == "gpu"),
+        by_hand=r.dropout * int(r.backend == "gpu"),
     )
 
 

@@ -7,4 +7,4 @@ def saved(a, r):
     """Bytes that backward needs: for each channel of each token what was dropped (Korthikanti et
     al. 2022, §4.1: one byte).
     """
-    return r.dropout * mask_bytes(r.kernels, bytes_of(r.dtype)) * tokens(r) * a.d_model
+    return r.dropout * mask_bytes(r.backend, bytes_of(r.dtype)) * tokens(r) * a.d_model

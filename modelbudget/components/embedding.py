@@ -12,14 +12,14 @@ INDEX = 8
 """Bytes of a token or of a place: torch's indices are 64-bit integers."""
 
 
-class WordFields(Architecture):
+class VocabularyFields(Architecture):
     n_vocab: Count = Field(description="words of the vocabulary")
     vocab_multiple: Count = Field(
         1, description="the vocabulary is padded to a multiple of this; padded rows are parameters"
     )
 
 
-class TokenFields(WordFields):
+class TokenFields(VocabularyFields):
     d_model: Count = Field(description="width of the residual stream")
 
 

@@ -109,7 +109,7 @@ def forward(a, r, second: str, hides=0) -> list[Node]:
     rest = saved(a, r, second, hides) - states - change(nodes)
     beside = moe.summed(a, r, stops) if second == "experts" else 0
     output = (1 - stops) * states + a.parallel * states
-    dropped = r.dropout * (1 - again * int(r.kernels == "cpu") * (1 - after))
+    dropped = r.dropout * (1 - again * int(r.backend == "cpu") * (1 - after))
     ended = (1 - again * (1 - dropped)) * states + masks
     return [
         *nodes,

@@ -113,7 +113,7 @@ def forward(a, r) -> list[Node]:
     output projection.
     """
     held, h = saved(a, r), heads(a)
-    size, math = bytes_of(r.dtype) * tokens(r), int(r.attention == "math")
+    size, math = bytes_of(r.dtype) * tokens(r), int(r.attention_kernel == "math")
     queries, stored = size * a.n_head * h.d_key, size * a.n_head * h.d_stored
     turned, down = size * a.d_rope, size * (a.kv_lora_rank + a.d_rope)
     copied = attention_core.result_apart(h, r) * size * a.n_head * a.d_value

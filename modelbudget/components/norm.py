@@ -56,7 +56,7 @@ def saved(a, r, width=None, vectors=None):
 
 def is_composed(a, r) -> int:
     """1 where simpler operations make up the norm: RMSNorm, on a CPU."""
-    return int(a.norm == "rmsnorm" and r.kernels == "cpu")
+    return int(a.norm == "rmsnorm" and r.backend == "cpu")
 
 
 def backward(a, r, given=1, residual=0, others=0, width=None) -> list[Node]:

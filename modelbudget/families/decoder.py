@@ -49,7 +49,7 @@ class Decoder(
     """A language model: embedding, n_layer layers of a mixer and an MLP, final norm, head."""
 
     switches_of_run: ClassVar[tuple[str, ...]] = ("dropout", "recompute")
-    remembers: ClassVar[bool] = True
+    has_cache: ClassVar[bool] = True
 
     n_layer: Depth = Field(description="layers, each one mixer and one MLP")
     mixers: pattern("attention", "local", "latent", "recurrent", "none") = Field(
@@ -155,7 +155,7 @@ class Decoder(
         kinds = set(a.mixers.split())
         if not kinds <= {*ATTENTION, "latent", "none"}:
             return 0
-        if "latent" in kinds and r.attention == "flash":
+        if "latent" in kinds and r.attention_kernel == "flash":
             return 0
         if r.recompute == "full" and "none" in a.mlps.split():
             return 0
@@ -176,7 +176,7 @@ class Decoder(
         return optimizer.states(r, parameters(a, moe.trained(a)), tensors(a))
 
     @staticmethod
-    def saved_bytes(a, r) -> Terms:
+    def activation_bytes(a, r) -> Terms:
         """Bytes that the forward pass and the loss keep for the backward pass."""
         one_norm, dropped = norm.saved(a, r), dropout.saved(a, r)
         ends = embedding.saved(a, r) | {"dropout": dropped}
@@ -217,7 +217,7 @@ class Decoder(
         again. Flash and memory-efficient attention always compute their scores again: five products
         instead of four (Dao 2024, §3.1.2).
         """
-        products = {"math": 4, "flash": 5, "efficient": 5}[r.attention]
+        products = {"math": 4, "flash": 5, "efficient": 5}[r.attention_kernel]
         parts = {
             "attention": attention.flops(a, r, products),
             "latent": mla.flops(a, r, products - 2),
@@ -239,7 +239,7 @@ class Decoder(
         """
         trained, states = total(parameters(a, moe.trained(a))), total(cls.optimizer_bytes(a, r))
         of_parameters, loss = total(cls.parameter_bytes(a, r)), bytes_of(r.dtype)
-        saved = of_parameters + total(cls.saved_bytes(a, r)) + loss
+        saved = of_parameters + total(cls.activation_bytes(a, r)) + loss
         return optimizer.phases(
             r,
             trained,

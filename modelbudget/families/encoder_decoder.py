@@ -7,14 +7,14 @@ from pydantic import Field, model_validator
 from modelbudget.architecture.base import Count, Depth
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, mlp, multi_head, norm
-from modelbudget.components.embedding import HeadFields, LearnedPositionFields, WordFields
+from modelbudget.components.embedding import HeadFields, LearnedPositionFields, VocabularyFields
 from modelbudget.components.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
 
 
 class EncoderDecoder(
-    NormFields, MLPFields, MultiHeadFields, LearnedPositionFields, HeadFields, WordFields
+    NormFields, MLPFields, MultiHeadFields, LearnedPositionFields, HeadFields, VocabularyFields
 ):
     """One stack reads the source, another writes the target and looks at what the first read.
 

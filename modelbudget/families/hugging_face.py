@@ -15,7 +15,7 @@ class HuggingFace(Architecture):
     """
 
     has_formula: ClassVar[bool] = False
-    remembers: ClassVar[bool] = True
+    has_cache: ClassVar[bool] = True
     """Most classes do; one that does not says so when it is measured."""
 
     kind: str = Field(description="the class in transformers, e.g. XLNetLMHeadModel")

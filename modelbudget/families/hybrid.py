@@ -19,7 +19,7 @@ class Hybrid(HeadFields, MLPFields, RecurrentFields, AttentionFields, TokenField
     Attention has two norms, one before the cells and one between the cells and its projections.
     """
 
-    remembers: ClassVar[bool] = True
+    has_cache: ClassVar[bool] = True
 
     n_layer: Depth = Field(description="layers, each recurrent cells, attention and MLP")
 

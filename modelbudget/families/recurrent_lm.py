@@ -8,14 +8,14 @@ from modelbudget.architecture.base import Count
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import character_input, embedding, recurrent_layer
 from modelbudget.components.character_input import CharacterInputFields
-from modelbudget.components.embedding import HeadFields, WordFields
+from modelbudget.components.embedding import HeadFields, VocabularyFields
 from modelbudget.components.recurrent_layer import RecurrentLayerFields
 
 
-class RecurrentLM(RecurrentLayerFields, HeadFields, WordFields):
+class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
     """Token embedding, recurrent layers, head."""
 
-    remembers: ClassVar[bool] = True
+    has_cache: ClassVar[bool] = True
 
     @model_validator(mode="after")
     def tied_widths_agree(self) -> Self:

@@ -7,15 +7,15 @@ from pydantic import Field
 from modelbudget.architecture.base import Depth
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, norm, rwkv
-from modelbudget.components.embedding import HeadFields, WordFields
+from modelbudget.components.embedding import HeadFields, VocabularyFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.rwkv import RWKVFields
 
 
-class RWKV(NormFields, RWKVFields, HeadFields, WordFields):
+class RWKV(NormFields, RWKVFields, HeadFields, VocabularyFields):
     """Every layer is a time mixer and a channel mixer, each behind a norm."""
 
-    remembers: ClassVar[bool] = True
+    has_cache: ClassVar[bool] = True
 
     n_layer: Depth = Field(description="layers, each one time mixer and one channel mixer")
 

@@ -36,7 +36,7 @@ class SmallestLM(HeadFields, TokenFields):
         return optimizer.states(r, cls.parameters(a), cls._parts(ends, mlp.tensors, a))
 
     @classmethod
-    def saved_bytes(cls, a, r) -> Terms:
+    def activation_bytes(cls, a, r) -> Terms:
         """Bytes that the forward pass and the loss keep for the backward pass."""
         return cls._parts(embedding.saved_by_ends(a, r, a.d_model), mlp.saved, a, r)
 
@@ -55,7 +55,7 @@ class SmallestLM(HeadFields, TokenFields):
         """The largest number of bytes that live at once, in each phase of two steps."""
         trained, states = total(cls.parameters(a)), total(cls.optimizer_bytes(a, r))
         held = bytes_of(r.dtype) * trained
-        saved = total(cls.saved_bytes(a, r)) + bytes_of(r.dtype)
+        saved = total(cls.activation_bytes(a, r)) + bytes_of(r.dtype)
         in_order = adamw_temporaries.neighbours_of(cls._in_order(a))
         return optimizer.phases(
             r,
@@ -95,6 +95,6 @@ class SmallestLM(HeadFields, TokenFields):
 
 
 TRAINING = frozenset(vars(SmallestLM)) & {
-    "gradient_bytes", "optimizer_bytes", "saved_bytes", "flops_forward", "flops_backward",
+    "gradient_bytes", "optimizer_bytes", "activation_bytes", "flops_forward", "flops_backward",
     "peak_training_bytes",
 }  # fmt: skip

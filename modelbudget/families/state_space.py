@@ -7,16 +7,16 @@ from pydantic import Field
 from modelbudget.architecture.base import Depth
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, mamba, mamba2, norm
-from modelbudget.components.embedding import HeadFields, WordFields
+from modelbudget.components.embedding import HeadFields, VocabularyFields
 from modelbudget.components.mamba import SelectiveScanFields
 from modelbudget.components.mamba2 import StateSpaceDualFields
 from modelbudget.components.norm import NormFields
 
 
-class SelectiveScan(NormFields, SelectiveScanFields, HeadFields, WordFields):
+class SelectiveScan(NormFields, SelectiveScanFields, HeadFields, VocabularyFields):
     """Mamba: every layer is a norm and a selective scan; there is no attention and no MLP."""
 
-    remembers: ClassVar[bool] = True
+    has_cache: ClassVar[bool] = True
 
     n_layer: Depth = Field(description="layers, each one norm and one scan")
 
@@ -39,10 +39,10 @@ class SelectiveScan(NormFields, SelectiveScanFields, HeadFields, WordFields):
         return SelectiveScanModel(self)
 
 
-class StateSpaceDual(NormFields, StateSpaceDualFields, HeadFields, WordFields):
+class StateSpaceDual(NormFields, StateSpaceDualFields, HeadFields, VocabularyFields):
     """Mamba-2: as Mamba, with heads."""
 
-    remembers: ClassVar[bool] = True
+    has_cache: ClassVar[bool] = True
 
     n_layer: Depth = Field(description="layers, each one norm and one scan")
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measure import cuda
 from modelbudget.measure.build import build
 from modelbudget.measure.train import Values, of_layouts, two_steps
@@ -25,7 +25,7 @@ _END = "end of "
 """Marks the end of a phase among the profiler's events."""
 
 
-def of_cpu(architecture: Architecture, run: Run) -> Values:
+def of_cpu(architecture: Architecture, run: RunConfig) -> Values:
     """Bytes that were requested, by phase. Torch's profiler tells every block that the allocator of
     a CPU hands out and takes back.
 
@@ -46,7 +46,7 @@ def of_cpu(architecture: Architecture, run: Run) -> Values:
     return {"peak_requested_bytes": peaks}
 
 
-def of_cuda(architecture: Architecture, run: Run) -> Values:
+def of_cuda(architecture: Architecture, run: RunConfig) -> Values:
     """Bytes that were requested, allocated and reserved above what there was, by phase; cuBLAS's
     workspace, which was; and what lies on the device beside the allocator.
 
@@ -65,7 +65,7 @@ def of_cuda(architecture: Architecture, run: Run) -> Values:
     }
 
 
-def _built(architecture: Architecture, run: Run, device: str) -> nn.Module:
+def _built(architecture: Architecture, run: RunConfig, device: str) -> nn.Module:
     with uninitialised():
         model = build(architecture, device, run.dtype)
     initialise(model)

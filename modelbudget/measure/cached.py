@@ -8,7 +8,7 @@ from typing import NamedTuple
 import polars as pl
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common import store
 from modelbudget.common.fingerprint import code_of, code_of_model, versions
 from modelbudget.measure.table import failures, is_failure, measured_table
@@ -30,7 +30,10 @@ class Found(NamedTuple):
 
 
 def measure_new(
-    models: Iterable[tuple[Architecture, Run]], settings: Measure, n_workers: int, folder: Path
+    models: Iterable[tuple[Architecture, RunConfig]],
+    settings: Measure,
+    n_workers: int,
+    folder: Path,
 ) -> Found:
     """All models, each once. What is measured is kept in `folder`, and taken from there as long as
     all that it depends on is the same. A model of which a quantity is missing is in the table, but

@@ -11,8 +11,8 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from modelbudget.architecture.run_config import Run
-from modelbudget.measure.kernels import kernels
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.measure.backend import backend
 from modelbudget.measure.trace import Trace
 
 CACHES = ("past_key_values", "cache_params", "state", "mems")
@@ -31,14 +31,14 @@ def logits_of(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
     return _logits(_output(model, tokens, use_cache=False)) if is_foreign(model) else model(tokens)
 
 
-def use(model: nn.Module, run: Run, tokens: torch.Tensor, trace: Trace) -> dict:
+def use(model: nn.Module, run: RunConfig, tokens: torch.Tensor, trace: Trace) -> dict:
     """`cache_bytes`, `flops_decode` and `peak_inference_bytes` of a class, by component or phase:
     of the whole prompt, and of its last token computed from the cache of the others. The cache is
     one component, whatever layers it is of.
 
     Raises ValueError where the class returns no cache.
     """
-    with torch.no_grad(), kernels(run.kernels, run.attention):
+    with torch.no_grad(), backend(run.backend, run.attention_kernel):
         with trace.watching("setup"):
             peaks = {"setup": trace.peak}
         with trace.watching("prefill"):

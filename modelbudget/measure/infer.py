@@ -6,11 +6,11 @@ from contextlib import ExitStack
 import torch
 from torch import nn
 
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import join
+from modelbudget.measure.backend import backend
 from modelbudget.measure.count import component_of
 from modelbudget.measure.foreign import is_foreign, use
-from modelbudget.measure.kernels import kernels
 from modelbudget.measure.trace import Trace
 from modelbudget.measure.train import Values
 from modelbudget.modules.cache import Cache, caching
@@ -19,7 +19,7 @@ OF_TOKENS = {"flops_decode", "peak_inference_bytes"}
 """Quantities that tokens must be read for; caches are there before the first."""
 
 
-def infer(model: nn.Module, run: Run, quantities: set[str]) -> Values:
+def infer(model: nn.Module, run: RunConfig, quantities: set[str]) -> Values:
     """Read a prompt of `length` tokens into caches that hold just as many, then compute the last
     token once more from what they remember of the others. (A recurrent state has it twice then,
     which changes no size.) Where no quantity asks for more than the caches, these are made and
@@ -34,7 +34,7 @@ def infer(model: nn.Module, run: Run, quantities: set[str]) -> Values:
         tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
         return use(model, run, tokens, trace)
     with ExitStack() as stack:
-        stack.enter_context(kernels(run.kernels, run.attention))
+        stack.enter_context(backend(run.backend, run.attention_kernel))
         stack.callback(model.head.register_forward_pre_hook(last).remove)
         with trace.watching("setup"):
             caches = stack.enter_context(caching(model, run.batch, run.length))

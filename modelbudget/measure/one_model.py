@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import nn
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.workers import in_one_line
 from modelbudget.measure import allocator
 from modelbudget.measure.build import build
@@ -61,12 +61,14 @@ def is_used(quantities: set[str]) -> bool:
     return bool(OF_INFERENCE & quantities)
 
 
-def nothing(architecture: Architecture, run: Run, missing: dict[str, str]) -> Measured:
+def nothing(architecture: Architecture, run: RunConfig, missing: dict[str, str]) -> Measured:
     """The result where nothing could be measured, and why."""
     return Measured(architecture.digest(), run.digest(), None, {}, {}, missing, {})
 
 
-def measure_one(architecture: Architecture, run: Run, measure: Measure, room: Room) -> Measured:
+def measure_one(
+    architecture: Architecture, run: RunConfig, measure: Measure, room: Room
+) -> Measured:
     """Instantiate one architecture and count it; use and train it where a quantity asks for that.
 
     All that is first done on `meta`, which costs milliseconds, to learn how many bytes it needs.
@@ -84,7 +86,7 @@ def measure_one(architecture: Architecture, run: Run, measure: Measure, room: Ro
     laid_out = {quantity: values.pop(quantity) for quantity in LAID_OUT & values.keys()}
     n_bytes = sum(c.parameter_bytes for c in counts.values())
     peaks = values.get("peak_training_bytes", {}) | values.get("peak_inference_bytes", {})
-    if peaks and run.kernels == "gpu":
+    if peaks and run.backend == "gpu":
         room = replace(room, cpu=0)
     if asked & OF_PROCESS:
         room = replace(room, cuda=0)
@@ -124,7 +126,11 @@ def _losing(quantities: set[str], missing: dict[str, str]) -> Iterator[None]:
 
 
 def _look(
-    architecture: Architecture, run: Run, asked: set[str], device: str, missing: dict[str, str]
+    architecture: Architecture,
+    run: RunConfig,
+    asked: set[str],
+    device: str,
+    missing: dict[str, str],
 ) -> tuple[dict[str, Count], Values]:
     """What one model on one device owns, and what using and training it takes."""
     model = _built(architecture, run, device)
@@ -140,13 +146,17 @@ def _look(
     return counts, values
 
 
-def _built(architecture: Architecture, run: Run, device: str) -> nn.Module:
+def _built(architecture: Architecture, run: RunConfig, device: str) -> nn.Module:
     with uninitialised():
         return build(architecture, device, run.dtype)
 
 
 def _on_device(
-    architecture: Architecture, run: Run, asked: set[str], device: str, missing: dict[str, str]
+    architecture: Architecture,
+    run: RunConfig,
+    asked: set[str],
+    device: str,
+    missing: dict[str, str],
 ) -> tuple[dict[str, Count], Values]:
     """What a device holds and computes of the quantities that did not fail without storage."""
     # First: the workspace of products is what the first of a process takes.
@@ -162,7 +172,7 @@ def _on_device(
 
 def _of_process(
     architecture: Architecture,
-    run: Run,
+    run: RunConfig,
     measure: Measure,
     n_bytes: int,
     room: Room,

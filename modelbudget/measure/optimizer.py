@@ -3,13 +3,13 @@
 import torch
 from torch import nn
 
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 
 
 class Optimizer:
     """Torch's SGD or AdamW over the parameters of a model, or over float32 copies of them."""
 
-    def __init__(self, model: nn.Module, run: Run):
+    def __init__(self, model: nn.Module, run: RunConfig):
         trained = [p for p in model.parameters() if p.requires_grad]
         # Each parameter and what the optimizer works on: itself, or its copy.
         self.pairs = [(p, p.detach().float() if run.master_weights else p) for p in trained]

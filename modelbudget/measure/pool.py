@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.progress import progress
 from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.measure.device import Room, room
@@ -38,12 +38,12 @@ class _Task(NamedTuple):
     """What a worker does at a time: quantities of one model."""
 
     architecture: Architecture
-    run: Run
+    run: RunConfig
     measure: Measure
 
 
 def measure_all(
-    models: list[tuple[Architecture, Run]], measure: Measure, n_workers: int
+    models: list[tuple[Architecture, RunConfig]], measure: Measure, n_workers: int
 ) -> list[Measured]:
     """Instantiate and count each model, in the order given; use and train it where a quantity asks
     for that. Quantities that fail come back with the reason, also where the process ends or takes
@@ -53,7 +53,7 @@ def measure_all(
     traced = trains(asked) or is_used(asked)  # seconds a model, where counting takes none
     most = 1 if asked & OF_PROCESS else len(models) // (1 if traced else 8)
     there = _room_in_own_process(measure)
-    if traced and any(run.kernels == "cpu" for _, run in models):
+    if traced and any(run.backend == "cpu" for _, run in models):
         most = min(most, there.at_once)  # memory that is written to, not only allocated
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, most))
     log.info("%d models, %d processes, room %s", len(models), n_workers, there)

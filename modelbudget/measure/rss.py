@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.workers import Failure
 from modelbudget.measure.build import build
 from modelbudget.measure.fresh import fresh
@@ -37,7 +37,7 @@ def copies(n_bytes: int) -> int:
     return max(1, min(MOST_COPIES, ENOUGH_BYTES // n_bytes))
 
 
-def resident(architecture: Architecture, run: Run, n_copies: int, trained: bool) -> Values:
+def resident(architecture: Architecture, run: RunConfig, n_copies: int, trained: bool) -> Values:
     """Bytes that the parameters of one model take, with the standard error where there are enough
     copies to know; or, where it is `trained`, the most that two steps take at once.
 
@@ -51,7 +51,7 @@ def resident(architecture: Architecture, run: Run, n_copies: int, trained: bool)
     return found
 
 
-def _measured(model: tuple[Architecture, Run, int, bool]) -> Values:
+def _measured(model: tuple[Architecture, RunConfig, int, bool]) -> Values:
     architecture, run, n_copies, trained = model
     torch.set_num_threads(1)
     if trained:
@@ -59,7 +59,7 @@ def _measured(model: tuple[Architecture, Run, int, bool]) -> Values:
     return of_parameters(architecture, run, n_copies)
 
 
-def of_parameters(architecture: Architecture, run: Run, n_copies: int) -> Values:
+def of_parameters(architecture: Architecture, run: RunConfig, n_copies: int) -> Values:
     """What one more copy adds to the process, less what one more copy without storage adds: the
     objects of Python and torch, of which a small model has more than of numbers.
 
@@ -78,7 +78,7 @@ def of_parameters(architecture: Architecture, run: Run, n_copies: int) -> Values
 
 
 def _slope(
-    held: list[nn.Module], architecture: Architecture, run: Run, n_copies: int, device: str
+    held: list[nn.Module], architecture: Architecture, run: RunConfig, n_copies: int, device: str
 ) -> tuple[float, float]:
     """Bytes of `RssAnon` for each copy that joins those held, and the standard error of that."""
     there = [status("RssAnon")]
@@ -91,7 +91,7 @@ def _slope(
     return slope, math.sqrt(covariance[0, 0])
 
 
-def built(architecture: Architecture, run: Run, device: str) -> nn.Module:
+def built(architecture: Architecture, run: RunConfig, device: str) -> nn.Module:
     """On a CPU with a value in every parameter, so that each has its pages. Which value does not
     matter.
     """
@@ -104,7 +104,7 @@ def built(architecture: Architecture, run: Run, device: str) -> nn.Module:
     return model
 
 
-def of_training(architecture: Architecture, run: Run) -> Values:
+def of_training(architecture: Architecture, run: RunConfig) -> Values:
     """The most that building a model and two steps of training it add to the process, once what
     torch loads for them is there.
     """
@@ -119,7 +119,7 @@ def of_training(architecture: Architecture, run: Run) -> Values:
     return {"resident_peak_bytes": {"model": status("VmHWM") - before}}
 
 
-def _warm_up(architecture: Architecture, run: Run) -> None:
+def _warm_up(architecture: Architecture, run: RunConfig) -> None:
     """Run every operation of a step in its size; those of the optimizer, which has the same ones
     for each parameter and the largest memory, for the smallest parameter alone.
     """

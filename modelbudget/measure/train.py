@@ -7,15 +7,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.measure.backend import backend
 from modelbudget.measure.count import component_of
 from modelbudget.measure.foreign import logits_of
-from modelbudget.measure.kernels import kernels
 from modelbudget.measure.optimizer import Optimizer
 from modelbudget.measure.trace import Trace
 from modelbudget.memory import caching_allocator
 from modelbudget.memory.caching_allocator import Layout
-from modelbudget.modules.attention_core import Core
+from modelbudget.modules.attention_core import ScaledDotProductAttention
 from modelbudget.modules.layer import Layer
 from modelbudget.sweep.sweep_file import OF_ALLOCATOR
 
@@ -27,12 +27,12 @@ OF_OPTIMIZER = {"optimizer_bytes", "peak_training_bytes"}
 forward and backward pass."""
 
 
-def train(model: nn.Module, run: Run, quantities: set[str]) -> Values:
+def train(model: nn.Module, run: RunConfig, quantities: set[str]) -> Values:
     """Train for two steps, the second of which finds the optimizer's states in memory; or for one
     pass, where no quantity asks for more.
 
     Which tokens does not matter: sizes are looked at and not values. Bytes and operations by
-    component, peaks by phase, `uncounted_calls` by the name of an operation that has no FLOP
+    component, peaks by phase, `unsupported_ops` by the name of an operation that has no FLOP
     formula. Where a quantity asks for it, what a CUDA device's allocator would make of the tensors.
     """
     switch(model, run)
@@ -65,7 +65,7 @@ def of_layouts(peaks: dict[str, Layout]) -> Values:
     }
 
 
-def two_steps(model: nn.Module, run: Run) -> Iterator[str]:
+def two_steps(model: nn.Module, run: RunConfig) -> Iterator[str]:
     """The same, unwatched, for those who look at the machine instead: the name of each phase, as
     soon as it has run.
     """
@@ -74,7 +74,7 @@ def two_steps(model: nn.Module, run: Run) -> Iterator[str]:
     optimizer = Optimizer(model, run)
     tokens, targets = texts(model, run)
     for name in ("first", "second"):
-        with kernels(run.kernels, run.attention):
+        with backend(run.backend, run.attention_kernel):
             # No name for the logits: they are freed before the backward pass.
             F.cross_entropy(logits_of(model, tokens).flatten(0, 1), targets.flatten()).backward()
         yield f"{name}.forward_backward"
@@ -82,14 +82,14 @@ def two_steps(model: nn.Module, run: Run) -> Iterator[str]:
         yield f"{name}.optimizer"
 
 
-def texts(model: nn.Module, run: Run) -> tuple[torch.Tensor, torch.Tensor]:
+def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, torch.Tensor]:
     """What is read, and what should come next."""
     device = next(model.parameters()).device
     tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
     return tokens, torch.zeros_like(tokens)
 
 
-def switch(model: nn.Module, run: Run) -> None:
+def switch(model: nn.Module, run: RunConfig) -> None:
     """Set the dropout and the recomputation that the modules have built in, at any rate: sizes do
     not depend on it.
     """
@@ -98,26 +98,26 @@ def switch(model: nn.Module, run: Run) -> None:
             module.p = 0.1 * run.dropout
         elif isinstance(module, Layer):
             module.recompute = run.recompute == "full"
-        elif isinstance(module, Core):
+        elif isinstance(module, ScaledDotProductAttention):
             module.recompute = run.recompute == "selective"
 
 
-def one_pass(trace: Trace, model: nn.Module, run: Run, tokens, targets) -> tuple[Values, int]:
+def one_pass(trace: Trace, model: nn.Module, run: RunConfig, tokens, targets) -> tuple[Values, int]:
     """Forward, loss and backward: what they held and computed, and their peak."""
-    with kernels(run.kernels, run.attention), trace.watching("forward"):
+    with backend(run.backend, run.attention_kernel), trace.watching("forward"):
         logits = logits_of(model, tokens)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         del logits
     saved, peak = trace.saved(), trace.peak
     # Backward may run parts of forward once more.
-    with kernels(run.kernels, run.attention), trace.watching("backward"):
+    with backend(run.backend, run.attention_kernel), trace.watching("backward"):
         loss.backward()
     values = {
         "gradient_bytes": by_component(model, lambda p: [] if p.grad is None else [p.grad]),
-        "saved_bytes": dict(saved),
+        "activation_bytes": dict(saved),
         "flops_forward": dict(trace.flops["forward"]),
         "flops_backward": dict(trace.flops["backward"]),
-        "uncounted_calls": dict(trace.uncounted),
+        "unsupported_ops": dict(trace.uncounted),
     }
     return values, max(peak, trace.peak)
 

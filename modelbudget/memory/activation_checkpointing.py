@@ -15,7 +15,7 @@ def flops(a, r) -> dict[str, dict]:
     or the experts' outputs are weighed.
     """
     if r.recompute == "selective":
-        products = {"math": 2, "flash": 4, "efficient": 4}[r.attention]
+        products = {"math": 2, "flash": 4, "efficient": 4}[r.attention_kernel]
         of_latent = mla.flops(a, r, 2, products - 2)
         return {
             "attention": {"core": attention.flops(a, r, products)["core"]},

@@ -1,6 +1,6 @@
 """The numbers in each tensor that gets a gradient, in the order in which modules hold them."""
 
-from modelbudget.architecture.layer_groups import kinds_of_layers
+from modelbudget.architecture.layer_groups import layer_groups
 from modelbudget.architecture.operations import positive
 from modelbudget.components import embedding
 
@@ -15,7 +15,7 @@ def neighbours(a) -> list[tuple]:
     found: list[tuple] = []
     last = _walk(_embedding(a), 0, found)
     last_of_model = 0
-    for kind in kinds_of_layers(a):
+    for kind in layer_groups(a):
         layer = _layer(a, kind.second)
         last_of_kind = _walk(layer, last, found, kind.is_there)
         _walk(layer[:1], last_of_kind, found, kind.is_there * positive(a.n_layer - 1 - kind.first))

@@ -22,7 +22,7 @@ def covered(a, r):
     """Layers that begin with attention that sees all tokens, or with latent attention, but for
     flash, which wants values as wide as keys.
     """
-    kinds = {"attention", "local"} | ({"latent"} if r.attention != "flash" else set())
+    kinds = {"attention", "local"} | ({"latent"} if r.attention_kernel != "flash" else set())
     return int(set(a.mixers.split()) <= kinds)
 
 
@@ -152,7 +152,7 @@ def _norm(a, s, width, scaled=None, vectors=None) -> list[Node]:
     statistic = exact_bytes(s.run.dtype) * vectors
     if a.norm == "layernorm":
         return [(states + 2 * statistic, 2 * statistic)]
-    if s.run.kernels == "gpu":
+    if s.run.backend == "gpu":
         return [(states + statistic, statistic)]
     return [
         (states + 2 * statistic, states + statistic),
@@ -177,7 +177,7 @@ def _attention(a, s) -> list[Node]:
     heads = SimpleNamespace(n=a.n_head, n_kv=a.n_kv_head, d_key=a.d_head, d_value=a.d_head)
     heads.query_copied = (1 - rotary) * positive(s.run.batch - 1) * by_head
     heads.value_copied = 0
-    copied = by_head * {"math": 1, "flash": rotary, "efficient": 0}[s.run.attention]
+    copied = by_head * {"math": 1, "flash": rotary, "efficient": 0}[s.run.attention_kernel]
     return [
         (query, 0),
         *_norm_of_heads(a, s, a.n_head),
@@ -229,12 +229,12 @@ def _core(s, heads) -> list[Node]:
     """What each query finds among the keys."""
     size, exact = _size(s), exact_bytes(s.run.dtype)
     queries, keys = _tokens(s) * heads.n, s.run.batch * s.run.length
-    if s.run.attention == "efficient":
+    if s.run.attention_kernel == "efficient":
         repeated = size * keys * heads.n * (heads.d_key + heads.d_value)
         repeated *= positive(heads.n - heads.n_kv)
         return [(repeated + size * queries * heads.d_value + TWO_SEEDS, repeated + TWO_SEEDS)]
-    if s.run.attention == "flash":
-        sums = exact * queries + int(s.run.kernels == "gpu") * SEEDS
+    if s.run.attention_kernel == "flash":
+        sums = exact * queries + int(s.run.backend == "gpu") * SEEDS
         return [(size * queries * heads.d_value + sums, sums)]
     grouped, masked = positive(heads.n - heads.n_kv), positive(s.new - 1)
     query, result = exact * queries * heads.d_key, exact * queries * heads.d_value
@@ -276,7 +276,7 @@ def _latent(a, s) -> list[Node]:
     heads = SimpleNamespace(n=a.n_head, n_kv=a.n_head, d_key=a.d_nope + a.d_rope)
     heads.d_value, heads.query_copied = a.d_value, 0
     heads.value_copied = positive(batch - 1) * by_head * positive(length - 1)
-    copied = by_head * positive(s.new - 1) * int(s.run.attention == "math")
+    copied = by_head * positive(s.new - 1) * int(s.run.attention_kernel == "math")
     compressed = positive(a.q_lora_rank)
     return [
         *times(compressed, [(narrow, 0), *_norm(a, s, a.q_lora_rank), (0, narrow)]),

@@ -5,7 +5,7 @@ here they are put together. Layers of one kind are alike, so from one to the nex
 by the same amount, and the largest number is met in the first or in the last of them.
 """
 
-from modelbudget.architecture.layer_groups import kinds_of_layers
+from modelbudget.architecture.layer_groups import layer_groups
 from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_config import bytes_of, tokens
 from modelbudget.components import dropout, embedding, layer, norm
@@ -35,7 +35,7 @@ def forward_backward(a, r, before):
     peaks, live = watched(before, _head(a, r, logits))
     peaks.append(before + 2 * logits)
     mixers = a.mixers.split()
-    kinds = list(kinds_of_layers(a, mixers if len({*mixers}) > 1 else mixers[:1]))
+    kinds = list(layer_groups(a, mixers if len({*mixers}) > 1 else mixers[:1]))
     hides = positive(r.length - a.window)
     forwards = [layer.forward(a, r, kind.second, kind.local * hides) for kind in kinds]
     backwards = [layer.backward(a, r, kind.second, kind.local * hides) for kind in kinds]

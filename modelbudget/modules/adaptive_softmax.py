@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.lm_head import Output
+from modelbudget.modules.lm_head import LMHead
 
 
 def clusters(a) -> list[tuple[int, int, int]]:
@@ -53,7 +53,7 @@ class AdaptiveSoftmax(nn.Module):
     def __init__(self, a, words: AdaptiveInput):
         super().__init__()
         self.word = nn.ModuleList(
-            Output(end - at, width, bias=True, tied_to=table if a.tied else None)
+            LMHead(end - at, width, bias=True, tied_to=table if a.tied else None)
             for (at, end, width), table in zip(words.clusters, words.token, strict=True)
         )
         self.projection = None

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.attention_core import Core
+from modelbudget.modules.attention_core import ScaledDotProductAttention
 from modelbudget.modules.cache import Cache, Window
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import causal, rotate, shift, sinusoids
@@ -27,7 +27,7 @@ class Attention(nn.Module):
         self.key = nn.Linear(a.d_model, d_key, bias=a.key_bias)
         self.value = nn.Linear(a.d_model, d_key, bias=a.value_bias)
         self.output = nn.Linear(d_query, a.d_model, bias=a.output_bias)
-        self.core = Core()
+        self.core = ScaledDotProductAttention()
         self.cache = None
         self.query_norm = make_head_norm(a, a.n_head)
         self.key_norm = make_head_norm(a, a.n_kv_head)

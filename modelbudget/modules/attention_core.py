@@ -5,7 +5,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 
-class Core(nn.Module):
+class ScaledDotProductAttention(nn.Module):
     """Queries (batch, n_head, length, width), keys and values (batch, n_kv_head, length, width) to
     (batch, n_head, length, width of a value). Causal, unless `bias` says what to add to the scores;
     a single query sees all keys.

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from modelbudget.modules.embedding import padded
 
 
-class Output(nn.Module):
+class LMHead(nn.Module):
     """States (batch, length, width) to logits (batch, length, n_vocab).
 
     Tied means the very Parameter of a token embedding, and not a copy.
@@ -29,6 +29,6 @@ class Output(nn.Module):
         return F.linear(x, self.weight, self.bias)
 
 
-def make_head(a, token: nn.Embedding, width: int) -> Output:
+def make_head(a, token: nn.Embedding, width: int) -> LMHead:
     """The architecture's head over states of `width`, tied to `token` or not."""
-    return Output(padded(a), width, a.head_bias, token if a.tied else None)
+    return LMHead(padded(a), width, a.head_bias, token if a.tied else None)

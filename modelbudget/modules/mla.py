@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from modelbudget.modules.attention_core import Core
+from modelbudget.modules.attention_core import ScaledDotProductAttention
 from modelbudget.modules.cache import Cache
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import rotate
@@ -36,7 +36,7 @@ class LatentAttention(nn.Module):
         self.kv_down = nn.Linear(a.d_model, a.kv_lora_rank + a.d_rope, bias=False)
         self.kv_norm = make_norm(a, a.kv_lora_rank)
         self.kv_up = nn.Linear(a.kv_lora_rank, a.n_head * (a.d_nope + a.d_value), bias=False)
-        self.core = Core()
+        self.core = ScaledDotProductAttention()
         self.cache = None
         self.output = nn.Linear(a.n_head * a.d_value, a.d_model, bias=False)
 

@@ -244,12 +244,12 @@ def _out_of_reach(sweep: Expanded) -> list[str]:
     key = f"{sweep.path}: measure.device = {device!r}"
     if device == "cuda" and not _has_cuda():
         return [f"{key}: torch finds no CUDA device here; allowed: auto, meta, cpu"]
-    kernels = {point.run.kernels for point in sweep.points}
+    backends = {point.run.backend for point in sweep.points}
     if OF_RUN & set(sweep.sweep.measure.quantities):
-        if device == "cpu" and "gpu" in kernels:
-            return [f"{key}: kernels: gpu; allowed: kernels: cpu, or device: auto, meta, cuda"]
-        if device == "cuda" and "cpu" in kernels:
-            return [f"{key}: kernels: cpu; allowed: kernels: gpu, or device: auto, meta, cpu"]
+        if device == "cpu" and "gpu" in backends:
+            return [f"{key}: backend: gpu; allowed: backend: cpu, or device: auto, meta, cuda"]
+        if device == "cuda" and "cpu" in backends:
+            return [f"{key}: backend: cpu; allowed: backend: gpu, or device: auto, meta, cpu"]
     if device == "cpu":
         share = sweep.sweep.measure.memory_share
         tightest = min(limits(), key=lambda limit: limit.total)

@@ -8,7 +8,7 @@ DIGITS = 9
 """Of a mean: fewer than the order of a sum can change."""
 
 
-class Along:
+class AxisSummary:
     """For each value of each axis: how many predictions, their least, most and typical totals, and
     the mean share of each group. Holds sums and never rows.
     """

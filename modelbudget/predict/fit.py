@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import polars as pl
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import Run, mistakes_together, tokens
+from modelbudget.architecture.run_config import RunConfig, mistakes_together, tokens
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.sweep.points_table import Row
 from modelbudget.sweep.sweep_file import FITS
@@ -16,7 +16,7 @@ ENDLESS = 2**40
 
 NO_FORMULA = "no formula"
 
-Model = tuple[Architecture, Run]
+Model = tuple[Architecture, RunConfig]
 
 
 def together(quantities: Iterable[Iterable[int]], purpose: str) -> int:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from modelbudget.architecture.readings import columns, intervals
 from modelbudget.architecture.record import MAX_COUNT, Record
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.models import Base
 from modelbudget.common.expressions import Expression
@@ -133,7 +133,7 @@ class Grid:
         names = list(self.fields)
         of_run = [name for name in names if name in FIELDS_OF_RUN]
         of_model = [name for name in names if name not in FIELDS_OF_RUN]
-        for kind, own in ((self.base.family, of_model), (Run, of_run)):
+        for kind, own in ((self.base.family, of_model), (RunConfig, of_run)):
             for name in own:
                 self.fields[name] = self._stage(name, lambda read, n=name: whole(n, read(n)))
             self._stages.append([self._names(kind, own)])
@@ -142,7 +142,9 @@ class Grid:
                 self._stage(check, lambda read, k=kind, c=check: getattr(k, c)(_Reader(k, read)))
         self._stage(
             "measure.quantities",
-            lambda read: check_run(_Reader(self.base.family, read), _Reader(Run, read), self.sweep),
+            lambda read: check_run(
+                _Reader(self.base.family, read), _Reader(RunConfig, read), self.sweep
+            ),
         )
 
     def _check_fields(self, kind: type[Record], names: list[str]) -> None:
@@ -341,7 +343,7 @@ class Grid:
 
     def formulas(self, namespace, values: dict, quantities: list[str]) -> list[tuple]:
         """The terms of each quantity and where they hold, over a reading of the fields."""
-        a, r = (namespace(kind, values) for kind in (self.base.family, Run))
+        a, r = (namespace(kind, values) for kind in (self.base.family, RunConfig))
         return [formula(self.base.family, quantity, a, r) for quantity in quantities]
 
     def bounds(self) -> Iterator[dict[str, int | str | tuple[int, int]]]:

@@ -7,7 +7,7 @@ import polars as pl
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.readings import columns
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.families import families
 
@@ -42,11 +42,11 @@ def _alike(
     """Points of one family with the same words: one formula serves them all."""
     for (name,), rows in points.partition_by("family", as_dict=True).items():
         family = families()[name]
-        words = [*family.words(), *Run.words()]
+        words = [*family.categorical(), *RunConfig.categorical()]
         for values, same in rows.partition_by(words, as_dict=True).items():
             fields = dict(zip(words, values, strict=True))
-            fields |= {n: _size(same[n]) for n in (*family.sizes(), *Run.sizes())}
-            yield family, *(columns.namespace(kind, fields) for kind in (family, Run)), same
+            fields |= {n: _size(same[n]) for n in (*family.numeric(), *RunConfig.numeric())}
+            yield family, *(columns.namespace(kind, fields) for kind in (family, RunConfig)), same
 
 
 def _size(rows: pl.Series) -> pl.Series | int:

@@ -17,7 +17,7 @@ from modelbudget.architecture.run_config import (
     FLASH_WIDEST,
     HALF,
     MASKS,
-    Run,
+    RunConfig,
 )
 from modelbudget.architecture.terms import Term, Terms, total
 from modelbudget.catalogue.models import Base, Catalogue
@@ -36,7 +36,7 @@ MAIN = (
 OF_RUN = ("batch", "length")
 WORDS_OF_RUN = {
     "dtype": ("of parameters, activations and cache", ("float32", *HALF)),
-    "attention": ("scores written out in memory, or never", ("math", "flash")),
+    "attention_kernel": ("scores written out in memory, or never", ("math", "flash")),
 }
 """What a reader sets of the run: sizes, and words of which the page has these. The rest is as a
 run has it by itself.
@@ -47,7 +47,7 @@ QUANTITIES = {
     "gradient_bytes": "bytes of gradients",
     "optimizer_bytes": "bytes of AdamW’s states",
     STATES: "bytes of these three",
-    "saved_bytes": "bytes kept for backward",
+    "activation_bytes": "bytes kept for backward",
     "flops_forward": "FLOPs forward",
     "flops_backward": "FLOPs backward",
     "cache_bytes": "bytes of the cache",
@@ -128,27 +128,29 @@ def rules() -> list[Rule]:
             "n_dense_layer = {n_dense_layer} is more than n_layer = {n_layer}",
         ),
     ]
-    flash, only_math = "attention == 'flash' && ", "allowed: attention: math"
+    flash, only_math = "attention_kernel == 'flash' && ", "allowed: attention_kernel: math"
     of_flash = [
         Rule(
             f"{flash}indexof('{' '.join(HALF)}', dtype) < 0",
             f"dtype = {{dtype}}: a GPU's flash attention takes {' or '.join(HALF)}; "
-            "allowed otherwise: attention: math",
+            "allowed otherwise: attention_kernel: math",
         ),
         Rule(
             f"{flash}indexof('{' '.join(MASKS)}', position) >= 0",
-            f"attention = 'flash': position: {{position}} adds to scores; {only_math}",
+            f"attention_kernel = 'flash': position: {{position}} adds to scores; {only_math}",
         ),
         Rule(
             f"{flash}window && window < length",
-            f"attention = 'flash': window = {{window:,}}, of length = {{length:,}}, hides scores; "
-            f"{only_math}",
+            "attention_kernel = 'flash': window = {window:,}, of length = {length:,}, hides "
+            f"scores; {only_math}",
         ),
-        Rule(f"{flash}sinks", f"attention = 'flash': sinks = true adds to scores; {only_math}"),
+        Rule(
+            f"{flash}sinks", f"attention_kernel = 'flash': sinks = true adds to scores; {only_math}"
+        ),
         Rule(
             f"{flash}(d_head % {FLASH_MULTIPLE} || d_head > {FLASH_WIDEST})",
-            f"attention = 'flash': d_head = {{d_head}}: a GPU's flash attention takes multiples "
-            f"of {FLASH_MULTIPLE} up to {FLASH_WIDEST}; {only_math}",
+            f"attention_kernel = 'flash': d_head = {{d_head}}: a GPU's flash attention takes "
+            f"multiples of {FLASH_MULTIPLE} up to {FLASH_WIDEST}; {only_math}",
         ),
     ]
     of_attention = [
@@ -160,7 +162,7 @@ def rules() -> list[Rule]:
     ]
     bounded = [
         Rule(f"{name} > {most}", f"{name} = {{{name}:,}}: must be at most {most:,}")
-        for name in Decoder.sizes()
+        for name in Decoder.numeric()
         if (most := _most(name)) < vega.EXACT_BELOW
     ]
     plain += bounded + of_flash + of_attention
@@ -227,9 +229,9 @@ class _Dataflow(vega.Dataflow):
         """For each quantity of a run its budget, and the signal of whether a formula holds; those
         that never hold are left out.
         """
-        words = {name: Run.model_fields[name].default for name in Run.words()}
+        words = {name: RunConfig.model_fields[name].default for name in RunConfig.categorical()}
         words |= zip(WORDS_OF_RUN, words_of_run, strict=True)
-        r = vega.namespace(Run, words)
+        r = vega.namespace(RunConfig, words)
         found, sums = {}, {}
         for quantity in [name for name in QUANTITIES if name != STATES]:
             holds = quantity == "parameter_bytes" or Decoder.covered(quantity, a, r)
@@ -276,8 +278,8 @@ def explorer_section(catalogue: Catalogue) -> dict:
     named_parts = [name for form in forms for name in form["components"]]
     named_parts += [name for _, *parts in dataflow.budgets for name, _ in parts]
     components = sorted(dict.fromkeys(named_parts), key=flow)
-    fields = {name: _field(Decoder, name) for name in Decoder.sizes()}
-    of_run = {name: _field(Run, name) for name in OF_RUN}
+    fields = {name: _field(Decoder, name) for name in Decoder.numeric()}
+    of_run = {name: _field(RunConfig, name) for name in OF_RUN}
     choices = list(dict.fromkeys(kind[FREE] for kind in kinds))
     return {
         "models": len(named),
@@ -294,11 +296,11 @@ def explorer_section(catalogue: Catalogue) -> dict:
         "series": _by_series([base for base, _ in named.values()]),
         "data": {
             "start": START,
-            "run": {name: Run.model_fields[name].default for name in WORDS_OF_RUN},
+            "run": {name: RunConfig.model_fields[name].default for name in WORDS_OF_RUN},
             "choices": [(name, choices) for name, (_, choices) in WORDS_OF_RUN.items()],
             "quantities": list(QUANTITIES.items()),
             "least": {name: field["least"] for name, field in (fields | of_run).items()},
-            "still": {name: 0 for name in Run.sizes() if name not in OF_RUN},
+            "still": {name: 0 for name in RunConfig.numeric() if name not in OF_RUN},
             "switches": [name for name, field in fields.items() if field["switch"]],
             "defaults": _defaults(),
             "free": {choice: _experts_of(choice) for choice in choices},
@@ -316,7 +318,7 @@ def explorer_section(catalogue: Catalogue) -> dict:
 
 def _kinds(architectures: list[Decoder]) -> list[dict[str, str]]:
     """The words of all architectures, with every choice of the free one."""
-    found = [{name: getattr(a, name) for name in Decoder.words()} for a in architectures]
+    found = [{name: getattr(a, name) for name in Decoder.categorical()} for a in architectures]
     free = dict.fromkeys(words[FREE] for words in found)
     both = [words | {FREE: choice} for words, choice in itertools.product(found, free)]
     return [dict(items) for items in dict.fromkeys(tuple(words.items()) for words in both)]
@@ -348,7 +350,7 @@ def _experts_of(choice: str) -> dict:
 
 
 def _defaults() -> dict:
-    fields = Decoder.model_fields | {name: Run.model_fields[name] for name in OF_RUN}
+    fields = Decoder.model_fields | {name: RunConfig.model_fields[name] for name in OF_RUN}
     return {name: info.default for name, info in fields.items() if not info.is_required()}
 
 

@@ -5,7 +5,7 @@ from markupsafe import Markup, escape
 
 from modelbudget.architecture.component_groups import group_of
 from modelbudget.architecture.readings import symbols
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.families import families
 from modelbudget.report import tables
@@ -24,10 +24,10 @@ def formulas(point: dict, quantity: str = "parameters", varying=()) -> Terms:
     a, r = (
         symbols.namespace(
             kind,
-            {name: point[name] for name in kind.words()},
+            {name: point[name] for name in kind.categorical()},
             {n: v for n, v in symbols.settled(kind, point).items() if n not in varying},
         )
-        for kind in (family, Run)
+        for kind in (family, RunConfig)
     )
     terms = family.parameters(a) if quantity == "parameters" else getattr(family, quantity)(a, r)
     return {

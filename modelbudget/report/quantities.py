@@ -10,7 +10,7 @@ from modelbudget.report.charts.format import UNITS, count
 from modelbudget.report.results import SweepResult
 from modelbudget.sweep.sweep_file import LAID_OUT, OF_RUN
 
-TELLING = ("parameters", "saved_bytes", "cache_bytes", "peak_requested_bytes")
+TELLING = ("parameters", "activation_bytes", "cache_bytes", "peak_requested_bytes")
 """What makes a point the largest of its sweep: the first of these that was measured."""
 HOW_PEAKS_ARE_MADE = (
     "The formula follows the operations in their order, adds what each allocates, takes away what "
@@ -58,7 +58,7 @@ def _ledger(quantity: str, point: dict, comparison: pl.DataFrame) -> dict:
     told = pl.coalesce("measured", "predicted")
     values = comparison.select(told).to_series().to_list()
     notes = dict.fromkeys(FOLLOWED, HOW_PEAKS_ARE_MADE) | {
-        "uncounted_calls": UNCOUNTED,
+        "unsupported_ops": UNCOUNTED,
         "peak_allocated_bytes": ALLOCATED,
         "peak_reserved_bytes": RESERVED,
     }
@@ -82,7 +82,7 @@ def _ledger(quantity: str, point: dict, comparison: pl.DataFrame) -> dict:
 def _table(quantity: str, point: dict, comparison: pl.DataFrame, has_formula: bool) -> Markup:
     if is_peak(quantity):
         first, rows = "phase", _phases(comparison)
-    elif quantity == "uncounted_calls":
+    elif quantity == "unsupported_ops":
         first, rows = "operation", _operations(comparison)
     else:
         first, rows = "component", formulas.component_rows(point, comparison, quantity)

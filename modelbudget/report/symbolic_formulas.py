@@ -6,7 +6,7 @@ import polars as pl
 import sympy
 
 from modelbudget.architecture.readings import symbols
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, is_peak
 from modelbudget.families import families
 
@@ -18,7 +18,7 @@ def general_formulas(points: pl.DataFrame, quantities: list[str]) -> list[dict]:
     wanted = [quantity for quantity in quantities if not is_peak(quantity)]
     found = []
     for (name,), of_family in points.partition_by("family", as_dict=True).items():
-        words = [*families()[name].words(), *Run.words()]
+        words = [*families()[name].categorical(), *RunConfig.categorical()]
         for same in of_family.partition_by(words):
             formulas = {quantity: _formulas(same, quantity) for quantity in wanted}
             found.append({"points": same["point"].to_list(), "formulas": formulas})
@@ -29,7 +29,7 @@ def _formulas(points: pl.DataFrame, quantity: str) -> dict[str, str]:
     family = families()[points["family"][0]]
     if not (family.has_formula and hasattr(family, quantity)):
         return {}
-    a, r = (_symbols(record, points) for record in (family, Run))
+    a, r = (_symbols(record, points) for record in (family, RunConfig))
     if quantity == "parameters":
         terms = family.parameters(a)
     elif quantity == "parameter_bytes" or family.covered(quantity, a, r) != 0:
@@ -44,9 +44,9 @@ def _formulas(points: pl.DataFrame, quantity: str) -> dict[str, str]:
 def _symbols(record, points: pl.DataFrame):
     """Symbols for the sizes, except for what says which parts all of these models have."""
     row = points.row(0, named=True)
-    same = {name for name in record.sizes() if points[name].n_unique() == 1}
+    same = {name for name in record.numeric() if points[name].n_unique() == 1}
     settled = {k: v for k, v in symbols.settled(record, row).items() if k in same}
-    return symbols.namespace(record, {name: row[name] for name in record.words()}, settled)
+    return symbols.namespace(record, {name: row[name] for name in record.categorical()}, settled)
 
 
 def _mathml(term: Term, points: pl.DataFrame) -> str:

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.record import Record
-from modelbudget.architecture.run_config import Run, cannot_remember, mistakes_together
+from modelbudget.architecture.run_config import RunConfig, mistakes_together, why_no_cache
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Base, Catalogue, configured_base
 from modelbudget.common.errors import InputError, did_you_mean, offered
@@ -41,7 +41,7 @@ from modelbudget.sweep.sweep_file import (
 )
 
 NAMES_OF_A_POINT = ("base", "label")
-FIELDS_OF_RUN = Run.model_fields.keys()
+FIELDS_OF_RUN = RunConfig.model_fields.keys()
 MAX_SHOWN = 20
 MAX_FOUND = 100
 """Mistakes after which the search for more ends: each takes milliseconds to explain."""
@@ -62,7 +62,7 @@ class Point(NamedTuple):
     axes: dict[str, Value]
     architecture: Architecture
     transformers: str | None
-    run: Run
+    run: RunConfig
 
 
 class Expanded(NamedTuple):
@@ -270,12 +270,12 @@ def _check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mist
     """Each key must be a field of a base or of the run, each value one that the field allows. Where
     a base is not known, the key may be a field of any.
     """
-    kinds = [*{base.family.name(): base.family for base in bases.values()}.values(), Run]
+    kinds = [*{base.family.name(): base.family for base in bases.values()}.values(), RunConfig]
     named = {sweep.base, *sweep.axes().get("base", ()), *(p.get("base") for p in sweep.points)}
     certain = bases and named - {None} <= bases.keys()
     fields = {
         name
-        for kind in (kinds if certain else [*families().values(), Run])
+        for kind in (kinds if certain else [*families().values(), RunConfig])
         for name in kind.model_fields
     }
     given = [(f"fixed.{name}", name, value) for name, value in sweep.fixed.items()]
@@ -410,7 +410,7 @@ def point_at(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) 
     of_run = {name: value for name, value in values.items() if name in FIELDS_OF_RUN}
     of_model = {name: value for name, value in values.items() if name not in of_run}
     follow = with_expression(base, sweep.derive)
-    architecture, run = _record(base.family, of_model, follow), _record(Run, of_run, follow)
+    architecture, run = _record(base.family, of_model, follow), _record(RunConfig, of_run, follow)
     check_run(architecture, run, sweep)
     return Point(f"{number:06}", str(label), base.name, axes, architecture, base.transformers, run)
 
@@ -453,7 +453,7 @@ def settled(
     values = {k: v for k, v in base.fields.items() if k not in derive} | chosen
     rules = {
         name: text
-        for name, text in (family.derivations() | Run.derived | base.derive | derive).items()
+        for name, text in (family.derivations() | RunConfig.derived | base.derive | derive).items()
         if name not in values
     }
     defaults = {name: value for name, value in _defaults(family).items() if name not in rules}
@@ -463,7 +463,7 @@ def settled(
 
 @cache
 def _defaults(family: type[Architecture]) -> dict[str, Value]:
-    fields = family.model_fields | Run.model_fields
+    fields = family.model_fields | RunConfig.model_fields
     return {name: field.default for name, field in fields.items() if not field.is_required()}
 
 
@@ -519,7 +519,7 @@ def wrong_fields(
 
 def with_expression(base: Base, derive: dict[str, str]) -> Collection[str]:
     """The fields that an expression gives where nobody sets them."""
-    return (base.family.derivations() | Run.derived | base.derive | derive).keys()
+    return (base.family.derivations() | RunConfig.derived | base.derive | derive).keys()
 
 
 def named_architecture(base: Base) -> Architecture:
@@ -529,7 +529,7 @@ def named_architecture(base: Base) -> Architecture:
     return _record(base.family, fields, with_expression(base, {}))
 
 
-def predicted_peak(architecture: Architecture, run: Run, quantities: list[str]) -> int:
+def predicted_peak(architecture: Architecture, run: RunConfig, quantities: list[str]) -> int:
     """What one model should take at most while it is measured; its parameters alone, where nothing
     runs or no formula knows.
     """
@@ -540,7 +540,7 @@ def predicted_peak(architecture: Architecture, run: Run, quantities: list[str]) 
     return total(architecture.parameter_bytes(architecture, run))
 
 
-def check_run(architecture: Architecture, run: Run, sweep: Sweep) -> None:
+def check_run(architecture: Architecture, run: RunConfig, sweep: Sweep) -> None:
     """No training, and no use, that cannot be. Raises ValueError."""
     running = OF_RUN | {"resident_peak_bytes"}
     asked = [q for q in sweep.measure.quantities if q in running]
@@ -553,12 +553,12 @@ def check_run(architecture: Architecture, run: Run, sweep: Sweep) -> None:
         )
     for line in mistakes_together(architecture, run):
         raise ValueError(line)
-    if OF_INFERENCE & set(asked) and (reason := cannot_remember(architecture)):
+    if OF_INFERENCE & set(asked) and (reason := why_no_cache(architecture)):
         raise ValueError(f"measure.quantities: {reason}; no cache is known for that")
-    if "resident_peak_bytes" in asked and run.kernels != "cpu":
+    if "resident_peak_bytes" in asked and run.backend != "cpu":
         raise ValueError(
-            f"kernels = {run.kernels!r}: resident_peak_bytes is memory of a CPU; allowed: cpu"
+            f"backend = {run.backend!r}: resident_peak_bytes is memory of a CPU; allowed: cpu"
         )
     of_gpu = [q for q in asked if q in OF_ALLOCATOR - {"peak_requested_bytes"}]
-    if of_gpu and run.kernels != "gpu":
-        raise ValueError(f"kernels = {run.kernels!r}: {of_gpu[0]} is of a GPU; allowed: gpu")
+    if of_gpu and run.backend != "gpu":
+        raise ValueError(f"backend = {run.backend!r}: {of_gpu[0]} is of a GPU; allowed: gpu")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic.json_schema import models_json_schema
 
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families import families
 from modelbudget.sweep.sweep_file import Sweep
 
@@ -43,7 +43,7 @@ def _fields() -> dict[str, dict]:
     A name that families use for different things admits what any of them admits.
     """
     families_with_fields = [family for family in families().values() if family.has_formula]
-    kinds = [(kind, "validation") for kind in (*families_with_fields, Run)]
+    kinds = [(kind, "validation") for kind in (*families_with_fields, RunConfig)]
     _, schema = models_json_schema(kinds)
     found: dict[str, list[dict]] = {}
     for definition in schema["$defs"].values():

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 from modelbudget.architecture.base import MAX_COUNT, Architecture
 from modelbudget.architecture.readings import intervals
 from modelbudget.architecture.record import Record
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
 from modelbudget.sweep.sweep_file import OF_RUN
 
-Model = tuple[Architecture, Run]
+Model = tuple[Architecture, RunConfig]
 
 
-def check_totals(architecture: Architecture, run: Run, quantities: list[str]) -> None:
+def check_totals(architecture: Architecture, run: RunConfig, quantities: list[str]) -> None:
     """Raises ValueError for a model that has too much of one."""
     n_bytes = of_model("parameter_bytes", architecture.parameter_bytes(architecture, run))
     if n_bytes > MAX_COUNT:
@@ -43,7 +43,7 @@ def may_overflow(models: list[Model], quantities: list[str]) -> bool:
 
 
 def _words(record: Record) -> tuple:
-    return type(record), *(getattr(record, name) for name in record.words())
+    return type(record), *(getattr(record, name) for name in record.categorical())
 
 
 def _surely_fit(models: list[Model], quantities: list[str]) -> bool:
@@ -57,7 +57,7 @@ def _surely_fit(models: list[Model], quantities: list[str]) -> bool:
 def _bounds(records: tuple[Record, ...]) -> SimpleNamespace:
     """The fields of all records: what differs as the least and the most, all else as it is."""
     kind, fields = type(records[0]), dict(records[0])
-    for name in kind.sizes():
+    for name in kind.numeric():
         values = {getattr(record, name) for record in records}
         if len(values) > 1:
             fields[name] = min(values), max(values)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families import families
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ class Row(NamedTuple):
     point: str
     label: str
     architecture: Architecture
-    run: Run
+    run: RunConfig
 
     @property
-    def model(self) -> tuple[Architecture, Run]:
+    def model(self) -> tuple[Architecture, RunConfig]:
         return self.architecture, self.run
 
 
@@ -55,7 +55,7 @@ def rows(points: pl.DataFrame) -> list[Row]:
     """All rows of the table."""
     kinds = families()
     return [
-        Row(row["point"], row["label"], _record(kinds[row["family"]], row), _record(Run, row))
+        Row(row["point"], row["label"], _record(kinds[row["family"]], row), _record(RunConfig, row))
         for row in points.to_dicts()
     ]
 

@@ -20,11 +20,11 @@ OfParameters = Literal["parameters", "parameter_bytes"]
 OfTraining = Literal[
     "gradient_bytes",
     "optimizer_bytes",
-    "saved_bytes",
+    "activation_bytes",
     "flops_forward",
     "flops_backward",
     "peak_training_bytes",
-    "uncounted_calls",
+    "unsupported_ops",
 ]
 OfInference = Literal["cache_bytes", "flops_decode", "peak_inference_bytes"]
 OfProcess = Literal["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]

@@ -14,7 +14,7 @@ def namespace(family, words: dict[str, str], fixed: dict | None = None) -> Simpl
 
     Fixing switches (tied, gated, …) leaves the formula of one kind of model.
     """
-    sizes = {name: sympy.Symbol(name, integer=True) for name in family.sizes()}
+    sizes = {name: sympy.Symbol(name, integer=True) for name in family.numeric()}
     sizes |= {name: int(value) for name, value in (fixed or {}).items()}
     return SimpleNamespace(**sizes, **words)
 
@@ -36,7 +36,7 @@ def settled(family, values: dict[str, int]) -> dict[str, int]:
     fields = family.model_fields
     return {
         name: values[name]
-        for name in family.sizes()
+        for name in family.numeric()
         if fields[name].annotation is bool
         or (values[name] in (0, 1) and values[name] == fields[name].default)
     }

@@ -17,7 +17,7 @@ _ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 def namespace(family, words: dict[str, str]) -> SimpleNamespace:
     """One Vega signal for each size and switch of a family (yes is 1, no is 0); words as given."""
-    return SimpleNamespace(**{name: _expression(name) for name in family.sizes()}, **words)
+    return SimpleNamespace(**{name: _expression(name) for name in family.numeric()}, **words)
 
 
 class Expression:

@@ -141,7 +141,7 @@ def _symbols(a: Decoder) -> SimpleNamespace:
     GPT-2 shares no keys and its heads fill the width, so n_head · d_head is d_model.
     """
     family = type(a)
-    words = {word: getattr(a, word) for word in family.words()}
+    words = {word: getattr(a, word) for word in family.categorical()}
     named = symbols.namespace(family, words, symbols.settled(family, a.model_dump()))
     named.n_kv_head = named.n_head
     named.d_head = named.d_model / named.n_head

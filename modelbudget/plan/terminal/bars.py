@@ -9,7 +9,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from modelbudget.common.progress import progress_file, read_progress
-from modelbudget.plan.terminal.summary import Run, duration
+from modelbudget.plan.terminal.summary import RunConfig, duration
 
 SECONDS_BEFORE_A_BAR = 1
 PER_SECOND = 2
@@ -18,7 +18,7 @@ PER_SECOND = 2
 class Bars:
     """Drawn while the jobs run, and gone when they have ended."""
 
-    def __init__(self, run: Run, nocolor: bool):
+    def __init__(self, run: RunConfig, nocolor: bool):
         self.run = run
         self.started = time.time()
         self.console = Console(stderr=True, no_color=nocolor or None, highlight=False)

@@ -11,7 +11,7 @@ from snakemake.logging import get_event
 from snakemake.logging import logger as snakemake_logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from modelbudget.plan.terminal.summary import Job, Run, duration
+from modelbudget.plan.terminal.summary import Job, RunConfig, duration
 
 OF_FAILED_JOBS = (
     "Exiting because a job execution failed",
@@ -35,7 +35,7 @@ def attach(workflow) -> "Terminal | Summary":
     printer (--verbose, --quiet, --dry-run, --logger), Snakemake prints, and only the summary is
     added.
     """
-    run, options = Run(workflow), workflow.output_settings
+    run, options = RunConfig(workflow), workflow.output_settings
     own = next((h for h in snakemake_logger.handlers if h.name == "DefaultStreamHandler"), None)
     if own is None or options.verbose or options.quiet or options.debug_dag or options.dryrun:
         handler = Summary(run, options.dryrun)
@@ -59,7 +59,7 @@ def _shortened(record: logging.LogRecord) -> bool:
 class Summary(logging.Handler):
     """Prints what a run has made, to standard output."""
 
-    def __init__(self, run: Run, dryrun: bool = False):
+    def __init__(self, run: RunConfig, dryrun: bool = False):
         super().__init__()
         self.run = run
         self.dryrun = dryrun
@@ -81,7 +81,7 @@ class Terminal(Summary):
     terminal.
     """
 
-    def __init__(self, run: Run, nocolor: bool):
+    def __init__(self, run: RunConfig, nocolor: bool):
         super().__init__(run)
         self.nocolor = nocolor
         self.in_run = self.stopped = False

@@ -31,7 +31,7 @@ class Job:
         return reason_in(self.log) if of_this_run else None
 
 
-class Run:
+class RunConfig:
     """A run of Snakemake: how many jobs it has, how many are done, when the last of these ended,
     and by number those that are running.
     """

@@ -6,7 +6,7 @@ import polars as pl
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import UNITS, percent, value_of
 
-NEEDS = frozenset({"saved_bytes", "flops_forward", "flops_backward"})
+NEEDS = frozenset({"activation_bytes", "flops_forward", "flops_backward"})
 SHAPES = {"none": "circle", "selective": "triangle-up", "full": "square"}
 MARGIN = 62
 MOST_PANELS = 2
@@ -43,8 +43,8 @@ def _table(comparison: pl.DataFrame, others: list[str]) -> pl.DataFrame:
         comparison.filter(of.is_in(list(NEEDS)), pl.col("measured").is_not_null())
         .group_by("point", "recompute", *others, maintain_order=True)
         .agg(
-            saved=pl.col("measured").filter(of == "saved_bytes").sum(),
-            operations=pl.col("measured").filter(of != "saved_bytes").sum(),
+            saved=pl.col("measured").filter(of == "activation_bytes").sum(),
+            operations=pl.col("measured").filter(of != "activation_bytes").sum(),
         )
     )
     sizes = [name for name in others if rows[name].dtype.is_integer()]
@@ -69,7 +69,7 @@ def _panel(rows: pl.DataFrame, title: str, whole: pl.DataFrame, columns: int) ->
     )
     y = alt.Y(
         "saved:Q",
-        title=UNITS["saved_bytes"],
+        title=UNITS["activation_bytes"],
         scale=alt.Scale(type="log", domain=[low / 1.6, high * 1.3], nice=False),
         axis=alt.Axis(labelExpr=theme.SHORT, minExtent=34, maxExtent=34, **theme.ticks(low, high)),
     )

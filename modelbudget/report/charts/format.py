@@ -2,7 +2,7 @@
 
 import re
 
-from modelbudget.architecture.run_config import Run
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families import families
 
 UNITS = {
@@ -10,7 +10,7 @@ UNITS = {
     "parameter_bytes": "bytes of parameters",
     "gradient_bytes": "bytes of gradients",
     "optimizer_bytes": "bytes of optimizer states",
-    "saved_bytes": "bytes kept for backward",
+    "activation_bytes": "bytes kept for backward",
     "peak_training_bytes": "bytes at the worst moment of training",
     "peak_requested_bytes": "bytes requested at the worst moment",
     "peak_allocated_bytes": "bytes allocated at the worst moment",
@@ -22,7 +22,7 @@ UNITS = {
     "flops_forward": "FLOPs of a forward pass",
     "flops_backward": "FLOPs of a backward pass",
     "flops_decode": "FLOPs of one more token",
-    "uncounted_calls": "calls of operations that no counter knows",
+    "unsupported_ops": "calls of operations that no counter knows",
 }
 
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -76,7 +76,7 @@ def field_title(field: str) -> str:
 
     Single words before a colon are left out: they name the part that needs the field.
     """
-    for record in (*families().values(), Run):
+    for record in (*families().values(), RunConfig):
         info = record.model_fields.get(field)
         if info is not None and info.description:
             clauses = info.description.split(": ")

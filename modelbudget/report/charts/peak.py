@@ -9,7 +9,7 @@ from modelbudget.report.charts import theme
 from modelbudget.report.charts.bars import DIGIT
 from modelbudget.report.charts.format import count, percent, si_bytes
 
-STATES = ("parameter_bytes", "optimizer_bytes", "gradient_bytes", "saved_bytes")
+STATES = ("parameter_bytes", "optimizer_bytes", "gradient_bytes", "activation_bytes")
 NEEDS = frozenset((*STATES, "peak_training_bytes"))
 PHASES = {"forward_backward": "backward", "optimizer": "optimizer"}
 """Both of the second step, which finds the optimizer's states in memory."""
@@ -44,7 +44,7 @@ def _moments_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
     logits = sum(
         value
         for quantity, c, value in by_component
-        if quantity == "saved_bytes" and group_of(c) == "head"
+        if quantity == "activation_bytes" and group_of(c) == "head"
     )
     always = {
         "parameters": held["parameter_bytes"],
@@ -52,7 +52,7 @@ def _moments_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
     }
     there = {
         "forward_backward": always
-        | {"activations": held["saved_bytes"] - logits, "logits and loss": logits},
+        | {"activations": held["activation_bytes"] - logits, "logits and loss": logits},
         "optimizer": always | {"gradients": held["gradient_bytes"]},
     }
     found = []

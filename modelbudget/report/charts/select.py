@@ -21,7 +21,7 @@ SIDE_BY_SIDE = 3
 MOST_PANELS = 4
 MOST_BARS = 40
 """So many models are a bar each; more are drawn as a strip."""
-DRAWN = ("parameters", "saved_bytes", "cache_bytes", "flops_forward")
+DRAWN = ("parameters", "activation_bytes", "cache_bytes", "flops_forward")
 """Quantities that a picture splits by component. Gradients and optimizer states are split as
 parameters are, a backward pass as a forward one.
 """

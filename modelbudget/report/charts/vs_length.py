@@ -13,7 +13,7 @@ from modelbudget.report.charts.format import UNITS, count, field_title, si_bytes
 
 MARGIN = 62
 TITLES = {
-    "saved_bytes": "What is kept for the backward pass, by length of the text",
+    "activation_bytes": "What is kept for the backward pass, by length of the text",
     "cache_bytes": "What attention remembers, by length of the text",
 }
 """Quantities that length makes large, and what their charts are called."""

@@ -234,7 +234,7 @@
     place.append(element("p", exact(total), "total"));
     const facts = [`parameters; ${exact(bytes)} bytes in ${run.dtype}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
     if (active !== total) facts.push(`one token uses ${exact(active)}`);
-    const [kept, cache] = [budgets.saved_bytes, budgets.cache_bytes];
+    const [kept, cache] = [budgets.activation_bytes, budgets.cache_bytes];
     if (kept) facts.push(`a step of training keeps ${short(kept.whole)} of activations`);
     if (cache) facts.push(`the cache ${short(cache.whole)}`);
     if (!Number.isSafeInteger(bytes)) facts.push("past 2⁵³ a browser rounds, so no digits are shown");

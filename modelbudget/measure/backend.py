@@ -1,7 +1,7 @@
-"""Which kernels compute attention and norms, whatever the device.
+"""The operations of a GPU or of a CPU for attention, norms and dropout, on any device.
 
-The same model saves other tensors under other kernels. A model traced without storage runs the
-very operations that a GPU would, so that its figures hold there.
+The same model saves other tensors with another backend. A model traced without storage runs the
+operations that a GPU would, so that its figures hold there.
 """
 
 from contextlib import contextmanager
@@ -15,11 +15,11 @@ RMS_NORM = F.rms_norm
 
 
 @contextmanager
-def kernels(whose: str, attention: str):
-    """Inside this context attention, norms and dropout run as the words of a run say.
+def backend(name: str, attention_kernel: str):
+    """Replace attention, norms and dropout by the operations of a backend, inside this context.
 
-    whose: `gpu` or `cpu`; attention: `math` (scores written out), `flash` (Dao et al. 2022) or
-    `efficient` (Rabe & Staats 2021), which a CPU does not have.
+    name: `gpu` or `cpu`; attention_kernel: `math` (scores written out), `flash` (Dao et al. 2022)
+    or `efficient` (Rabe & Staats 2021), which a CPU does not have.
     Raises ValueError where a mask meets a kernel that takes none.
 
     Functions are replaced by name and not by a TorchFunctionMode, which is not active where the
@@ -32,8 +32,8 @@ def kernels(whose: str, attention: str):
         ("cpu", "flash"): attention_flash_cpu,
         ("gpu", "efficient"): attention_efficient,
     }
-    replaced = {"scaled_dot_product_attention": attend[whose, attention]}
-    if whose == "gpu":
+    replaced = {"scaled_dot_product_attention": attend[name, attention_kernel]}
+    if name == "gpu":
         replaced |= {"rms_norm": rms_norm, "dropout": dropout}
     with patch.multiple(F, **replaced):
         yield
@@ -108,7 +108,7 @@ def repeated(q, k, v) -> tuple:
 
 def refuse(mask) -> None:
     if mask is not None:
-        raise ValueError("a fused kernel of attention takes no mask; allowed: attention: math")
+        raise ValueError("a fused attention kernel takes no mask; allowed: attention_kernel: math")
 
 
 def rms_norm(x, normalized_shape, weight=None, eps=None):
