@@ -1,6 +1,6 @@
 """Record what torch's allocator says on a CUDA device: `python benchmarks/record_cuda.py`.
 
-Writes tests/golden/cuda-DEVICE-torch-VERSION.json, which tests/test_cuda.py holds against the
+Writes tests/golden/cuda-DEVICE-torch-VERSION.json, which tests/unit/test_cuda.py holds against the
 arithmetic of modelbudget/memory/caching_allocator.py and against traces on meta. Needs a GPU, some
 8 GB of it free, and the repository's folder as the working directory.
 """

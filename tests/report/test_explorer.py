@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import pytest
 from pydantic import ValidationError
-from test_report import result
+from test_page import result
 
 from modelbudget.architecture.run_config import HALF, RunConfig, mistakes_together
 from modelbudget.architecture.terms import total

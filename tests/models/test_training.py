@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 import torch
+from helpers.strategies import decoders_that_run, decoders_with_known_peaks, smallest_that_run
 from hypothesis import HealthCheck, given, settings
-from strategies import decoders_that_run, decoders_with_known_peaks, smallest_that_run
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode

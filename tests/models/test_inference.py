@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from helpers.strategies import decoders, decoders_that_run, runs
 from hypothesis import HealthCheck, assume, given, settings
-from strategies import decoders, decoders_that_run, runs
 from transformers import (
     DynamicCache,
     LlamaConfig,

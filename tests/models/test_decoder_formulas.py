@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from helpers.strategies import decoders
 from hypothesis import given, settings
-from strategies import decoders
 
 from modelbudget.architecture.terms import total
 from modelbudget.families.decoder import Decoder

@@ -1,9 +1,8 @@
 """Counts that others have published or that can be worked by hand: predicted and measured."""
 
-from pathlib import Path
-
 import polars as pl
 import pytest
+from conftest import ROOT
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
@@ -98,7 +97,7 @@ def test_hybrid_with_two_states(sweep):
     assert sum(measured.values["parameters"].values()) == 18_765_792
 
 
-SHIPPED = sorted((Path(__file__).parent.parent / "configs" / "sweeps").iterdir())
+SHIPPED = sorted((ROOT / "configs" / "sweeps").iterdir())
 
 
 MEASURED = [path for path in SHIPPED if "device: none" not in path.read_text()]
@@ -110,7 +109,7 @@ def test_more_than_a_thousand_points_ship(catalogue):
 
 @pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.stem)
 def test_every_shipped_point_agrees(catalogue, path):
-    """Without storage: what the system tells of a process, `test_resident.py` asks."""
+    """Without storage: what the system tells of a process, `test_rss.py` asks."""
     shipped = expand(path, catalogue)
     models = [(point.architecture, point.run) for point in shipped.points]
     asked = [one for one in shipped.sweep.measure.quantities if one not in OF_PROCESS]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from shapes import TINY_MODELS, TINY_STACKS, TOKENS
+from helpers.other_families import TINY_MODELS, TINY_STACKS, TOKENS
 from torch.nn import functional as F
 
 from modelbudget.families.encoder_decoder import EncoderDecoder

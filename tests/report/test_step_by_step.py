@@ -5,8 +5,8 @@ from html import unescape
 
 import polars as pl
 import pytest
-from built import printed_modules
-from test_report import LEDGER, SURGERY, Text, result
+from helpers.built import printed_modules
+from test_page import LEDGER, SURGERY, Text, result
 
 from modelbudget.plan.plan import SWEEPS, counted_by_hand
 from modelbudget.report.page import render

@@ -16,10 +16,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 import vl_convert
-from bounded import bounded
 from conftest import ROOT
-from test_config_files import LLAMA, XLNET
-from test_report import result
+from helpers.bounded import bounded
+from test_huggingface_config import LLAMA, XLNET
+from test_page import result
 
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.spreadsheet import csv as as_csv

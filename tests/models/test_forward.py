@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from helpers.strategies import architectures
 from hypothesis import given, settings
-from strategies import architectures
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 

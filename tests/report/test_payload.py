@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from test_report import PROVENANCE, Text, result, scroll_and_wait
+from test_page import PROVENANCE, Text, result, scroll_and_wait
 
 from modelbudget import __version__
 from modelbudget.common.provenance import provenance

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 import sympy
 import vl_convert
+from helpers.strategies import architectures, decoders_that_run, smallest_that_run
 from hypothesis import given, settings
-from strategies import architectures, decoders_that_run, smallest_that_run
 
 from modelbudget.architecture.readings import intervals, polynomials, symbols, vega
 from modelbudget.architecture.run_config import RunConfig

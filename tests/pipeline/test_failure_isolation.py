@@ -238,7 +238,7 @@ def test_an_interrupted_run_leaves_no_process_behind(tmp_path):
 
 SPREADING = """
 import os, subprocess, time
-from modelbudget.measure.workers import spread
+from modelbudget.common.workers import spread
 
 def work(_):
     child = subprocess.Popen(["sleep", "600"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from built import module_trees, printed_modules
+from helpers.built import module_trees, printed_modules
 
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.zoo import zoo
@@ -57,7 +57,7 @@ CLASSES = {
     "t5-v1-1-small": ("T5ForConditionalGeneration", 60_511_616),
     "gpt-2-124m": ("GPT2LMHeadModel", 124_439_808),
 }
-"""What three classes of transformers hold, as test_zoo.py counts them."""
+"""What three classes of transformers hold, as `tests/models/test_zoo.py` counts them."""
 
 
 def classes(points: pl.DataFrame) -> pl.DataFrame:

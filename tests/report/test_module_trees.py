@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from built import module_trees
+from helpers.built import module_trees
 from playwright.sync_api import expect
-from test_report import result
+from test_page import result
 from torch import nn
 
 from modelbudget.architecture.terms import total

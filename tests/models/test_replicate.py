@@ -1,8 +1,8 @@
 """Layers that were not constructed are what their constructor gives."""
 
 import torch
+from helpers.strategies import decoders
 from hypothesis import given, settings
-from strategies import decoders
 
 from modelbudget.families.decoder import Decoder
 from modelbudget.modules.initialise import initialise

@@ -7,7 +7,7 @@ import pytest
 import sympy
 from axe_playwright_python.sync_playwright import Axe
 from conftest import ROOT
-from test_report import DRAWN, Text, result, scroll_and_wait
+from test_page import DRAWN, Text, result, scroll_and_wait
 
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.plan.plan import SWEEPS

@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 from conftest import ROOT
-from shapes import SHAPES, TINY_MODELS, TOKENS
+from helpers.other_families import SHAPES, TINY_MODELS, TOKENS
 from torch import nn
 from transformers import (
     AlbertConfig,

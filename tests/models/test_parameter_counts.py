@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from helpers.strategies import architectures, decoders
 from hypothesis import given, settings
-from strategies import architectures, decoders
 from torch import nn
 
 from modelbudget.measure.build import build

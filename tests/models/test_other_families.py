@@ -5,8 +5,8 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from conftest import ROOT
+from helpers.other_families import LENGTH, SHAPES, architectures, input_for
 from hypothesis import given, settings
-from shapes import LENGTH, SHAPES, architectures, input_for
 from test_readings import as_columns, as_integers, as_signals, as_symbols
 
 from modelbudget.catalogue.models import Catalogue
