@@ -1,21 +1,15 @@
 """Ways in that the tests share."""
 
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from helpers.project import ROOT, Project
 
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.sweep.expand import Expanded, expand
 
-ROOT = Path(__file__).parent.parent
 CHROMIUM = Path("/usr/bin/chromium")
-PARTS_OF_THE_PROJECT = (
-    "Snakefile", "configs", "environment.yml", "modelbudget", "profiles", "scripts", "workflow",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -33,38 +27,6 @@ def sweep(tmp_path, catalogue):
         return expand(path, catalogue)
 
     return expand_text
-
-
-class Project:
-    """A copy of the project that a test may change, and Snakemake in it."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        for part in PARTS_OF_THE_PROJECT:
-            copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-            copy(ROOT / part, folder / part)
-        for sweep in (folder / "configs" / "sweeps").iterdir():
-            sweep.unlink()
-
-    def write_sweep(self, name: str, text: str) -> Path:
-        path = self.folder / "configs" / "sweeps" / name
-        path.write_text("title: A test\nquestion: Why?\n" + text)
-        return path
-
-    def log(self, sweep: str, rule: str) -> str:
-        return (self.folder / "results" / sweep / "logs" / f"{rule}.log").read_text()
-
-    def snakemake(self, *arguments: str, **of_process) -> subprocess.CompletedProcess:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-        return subprocess.run(
-            [sys.executable, "-m", "snakemake", "--cores", "2", *arguments],
-            cwd=self.folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            **of_process,
-        )
 
 
 @pytest.fixture(scope="session")

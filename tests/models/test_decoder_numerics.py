@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from test_decoder_transformers import config
+from helpers.transformers_decoders import config
 
 from modelbudget.families.decoder import Decoder
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.inference import said, used
 from helpers.strategies import decoders, decoders_that_run, runs
 from hypothesis import HealthCheck, assume, given, settings
 from transformers import (
@@ -43,17 +44,6 @@ KINDS = {
     "latent and attention": LATENT | {"mixers": "latent attention"},
     "experts": {"mlps": "experts", "n_expert": 3, "n_expert_per_token": 2, "d_expert": 8},
 }
-
-
-def used(a, run: RunConfig) -> dict[str, dict[str, int]]:
-    with uninitialised():
-        model = build(a, "meta", run.dtype)
-    return infer(model, run, OF_INFERENCE)
-
-
-def said(a, run: RunConfig, quantity: str) -> dict[str, int]:
-    terms = getattr(a, quantity)(a, run)
-    return {name: term.total for name, term in terms.items() if term.total}
 
 
 @pytest.mark.parametrize("fields", KINDS.values(), ids=KINDS)

@@ -4,10 +4,10 @@ witnesses, the readings, running forward, and what is refused."""
 import hypothesis.strategies as st
 import pytest
 import torch
-from conftest import ROOT
 from helpers.other_families import LENGTH, SHAPES, architectures, input_for
+from helpers.project import ROOT
+from helpers.readings import as_columns, as_integers, as_signals, as_symbols
 from hypothesis import given, settings
-from test_readings import as_columns, as_integers, as_signals, as_symbols
 
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.errors import InputError

@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from conftest import ROOT
+from helpers.project import ROOT
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total

@@ -1,7 +1,7 @@
 """The known differences between models and what was printed of them, by the numbers."""
 
 import pytest
-from conftest import ROOT
+from helpers.project import ROOT
 
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Catalogue

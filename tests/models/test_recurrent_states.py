@@ -6,12 +6,12 @@ import logging
 
 import pytest
 import torch
+from helpers.inference import said, used
 from helpers.other_families import SHAPES, TINY_MODELS, TOKENS, architectures
 from helpers.strategies import decoders, hybrids
+from helpers.transformers_models import mamba, mamba2, rwkv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_inference import said, used
-from test_other_families_against_libraries import mamba, mamba2, rwkv
 from transformers import DynamicCache
 
 from modelbudget.architecture.run_config import RunConfig, why_no_cache

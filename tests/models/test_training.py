@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 import torch
 from helpers.strategies import decoders_that_run, decoders_with_known_peaks, smallest_that_run
+from helpers.training import PREDICTED, measured, predicted, without_zeros
 from hypothesis import HealthCheck, given, settings
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
@@ -16,32 +17,8 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.measure.backend import backend
 from modelbudget.measure.build import build
-from modelbudget.measure.train import switch, train
-from modelbudget.modules.initialise import initialise, uninitialised
+from modelbudget.measure.train import switch
 from modelbudget.sweep.expand import named_architecture
-
-PREDICTED = (
-    "gradient_bytes", "optimizer_bytes", "activation_bytes", "flops_forward", "flops_backward",
-)  # fmt: skip
-
-
-def measured(a, run: RunConfig, device: str = "meta") -> dict[str, dict[str, int]]:
-    with uninitialised():
-        model = build(a, device, run.dtype)
-    if device == "cpu":
-        initialise(model)
-    return train(model, run, set(PREDICTED))
-
-
-def predicted(a, run: RunConfig) -> dict[str, dict[str, int]]:
-    return {
-        quantity: {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
-        for quantity in PREDICTED
-    }
-
-
-def without_zeros(values: dict) -> dict:
-    return {name: value for name, value in values.items() if value}
 
 
 @given(decoders_that_run())

@@ -5,7 +5,7 @@ formulas say of a training step against the step itself, component by component,
 from itertools import product
 
 import pytest
-from test_training import PREDICTED, measured, predicted, without_zeros
+from helpers.training import PREDICTED, measured, predicted, without_zeros
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder

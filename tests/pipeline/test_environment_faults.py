@@ -5,29 +5,17 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import polars as pl
 import pytest
-from conftest import Project
+from helpers.project import Project, start
 
 from modelbudget.common.errors import InputError
 from modelbudget.plan import plan
 
 SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
 TARGET = "results/small/comparison.parquet"
-
-
-def start(project: Project, *arguments: str, **settings) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "snakemake", "--cores", "2", *arguments],
-        cwd=project.folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        **settings,
-    )
 
 
 def said_by(run: subprocess.Popen) -> str:

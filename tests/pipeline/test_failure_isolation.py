@@ -1,6 +1,5 @@
 """A model that cannot be measured costs itself, is reported with its reason, and is tried again."""
 
-import faulthandler
 import json
 import os
 import signal
@@ -9,15 +8,13 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Literal
 
 import polars as pl
 import psutil
 import pytest
-from conftest import ROOT
-from torch import nn
+from helpers.project import ROOT
+from helpers.risky import Risky
 
-from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.workers import spread
 from modelbudget.compare.failures import by_reason, lines
@@ -29,54 +26,6 @@ from modelbudget.measure.reference.table import witness_table
 from modelbudget.measure.table import failures, measured_table
 from modelbudget.sweep.expand import named_architecture
 from modelbudget.sweep.sweep_file import Measure
-
-
-def do(deed: str) -> None:
-    match deed:
-        case "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "crash":
-            faulthandler.disable()  # which would print where the tests were
-            os.kill(os.getpid(), signal.SIGSEGV)
-        case "exit":
-            os._exit(3)
-        case "raise":
-            raise RuntimeError("not\n   enough memory")
-        case "hang":
-            time.sleep(600)
-        case "fill":
-            list(range(10**12))
-
-
-class Risky(Architecture):
-    """A linear layer that does something else first: while it is built, trained or used."""
-
-    width: Count
-    deed: Literal["nothing", "kill", "crash", "exit", "raise", "hang", "fill"]
-    when: Literal["build", "training", "use"] = "build"
-
-    @staticmethod
-    def parameters(a):
-        return {}
-
-    def build(self):
-        if self.when == "build":
-            do(self.deed)
-            return nn.ModuleDict({"only": nn.Linear(self.width, 1, bias=False)})
-        return RiskyModule(self.width, self.deed, self.when)
-
-
-class RiskyModule(nn.Module):
-    def __init__(self, width: int, deed: str, when: str):
-        super().__init__()
-        self.deed, self.when = deed, when
-        self.embedding, self.head = nn.Embedding(8, width), nn.Linear(width, 8, bias=False)
-
-    def forward(self, tokens):
-        if self.when == ("training" if self.training else "use"):
-            do(self.deed)
-        return self.head(self.embedding(tokens))
-
 
 REASONS = {
     "kill": "killed by signal 9, probably out of memory",

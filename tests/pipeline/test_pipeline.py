@@ -7,7 +7,7 @@ import subprocess
 import pandas as pd
 import polars as pl
 import pytest
-from conftest import ROOT
+from helpers.project import ROOT
 
 from modelbudget.common.provenance import measuring
 

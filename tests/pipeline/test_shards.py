@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 import yaml
-from conftest import ROOT
+from helpers.project import ROOT
 
 from modelbudget.common.errors import InputError
 from modelbudget.plan import plan

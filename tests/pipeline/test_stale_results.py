@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from test_environment_faults import start
+from helpers.project import start
 
 SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
 TARGETS = ("results/small/comparison.parquet", "results/small/comparison.csv")

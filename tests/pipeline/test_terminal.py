@@ -11,7 +11,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from conftest import Project
+from helpers.project import Project
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from modelbudget.common.errors import InputError

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 import vl_convert
-from conftest import ROOT
+from helpers.project import ROOT
 
 from modelbudget.architecture.component_groups import GROUPS, MEMORY, group_of
 from modelbudget.report.charts.budget import budget, spread

@@ -4,8 +4,8 @@ import random
 from urllib.parse import urlencode
 
 import pytest
+from helpers.results import result
 from pydantic import ValidationError
-from test_page import result
 
 from modelbudget.architecture.run_config import HALF, RunConfig, mistakes_together
 from modelbudget.architecture.terms import total

@@ -3,8 +3,8 @@
 import pytest
 import torch
 from helpers.built import module_trees
+from helpers.results import result
 from playwright.sync_api import expect
-from test_page import result
 from torch import nn
 
 from modelbudget.architecture.terms import total

@@ -4,96 +4,29 @@ import base64
 import json
 import re
 import zlib
-from html.parser import HTMLParser
-from pathlib import Path
 
 import polars as pl
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from helpers.built import module_trees, printed_modules
+from helpers.page import DRAWN, Text, scroll_and_wait
+from helpers.results import LEDGER, PROVENANCE, SURGERY, result
 
 from modelbudget.compare.comparison import compare
-from modelbudget.compare.zoo import zoo
-from modelbudget.plan.plan import SWEEPS, is_zoo
+from modelbudget.plan.plan import SWEEPS
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.predict import predict
 from modelbudget.predict.streamed import frames, groups_of, predicted
 from modelbudget.predict.streamed import summary as summary_of
 from modelbudget.report.charts.predicted import predicted_charts
 from modelbudget.report.charts.select import charts
-from modelbudget.report.charts.zoo import zoo_charts
 from modelbudget.report.page import render
 from modelbudget.report.results import PredictedResult, Results, SweepResult
 from modelbudget.report.verdict import failure_lines, line, verdicts
-from modelbudget.sweep.expand import expand, read
+from modelbudget.sweep.expand import read
 from modelbudget.sweep.points_table import points_table
-from modelbudget.sweep.summary import summary, swept_fields
 
 EVIL = "<script>alert('title')</script>"
-
-
-def result(path: Path, catalogue) -> SweepResult:
-    """A sweep's results as the pipeline leaves them, with the formulas' numbers for torch's."""
-    expanded = expand(path, catalogue)
-    points = points_table(expanded)
-    measure = expanded.sweep.measure
-    predicted = predict(points, measure.quantities)
-    measured = predicted.select(
-        "architecture", "run", "component", "quantity", measured="predicted",
-        method=pl.lit("cpu"), shared_with=pl.lit(None, pl.String), laid_out=pl.lit(None, pl.Int64),
-    )  # fmt: skip
-    comparison = compare(points, predicted, measured, swept_fields(expanded))
-    about = summary(expanded)
-    found, models = charts(about["axes"], comparison), None
-    if is_zoo(expanded):
-        models = zoo(catalogue, points, comparison, classes(points))
-        found |= zoo_charts(models, comparison)
-    specs = {name: chart.to_dict() for name, chart in found.items()}
-    return SweepResult(about, points, comparison, specs, models)
-
-
-CLASSES = {
-    "deepseek-v3": ("DeepseekV3ForCausalLM", 671_026_404_352),
-    "t5-v1-1-small": ("T5ForConditionalGeneration", 60_511_616),
-    "gpt-2-124m": ("GPT2LMHeadModel", 124_439_808),
-}
-"""What three classes of transformers hold, as `tests/models/test_zoo.py` counts them."""
-
-
-def classes(points: pl.DataFrame) -> pl.DataFrame:
-    known = pl.DataFrame(
-        [{"base": model, "class": name, "parameters": n} for model, (name, n) in CLASSES.items()]
-    )
-    return points.join(known, on="base").select(
-        "architecture", "class", "parameters", buffers=pl.lit(0, pl.Int64),
-        refusal=pl.lit(None, pl.String),
-    )  # fmt: skip
-
-
-LEDGER = pl.from_dicts(
-    [
-        {"model": "GPT-2 124M", "module": "transformer.wte", "kind": "Embedding", "instances": 1,
-         "each_expected": 38597376, "each_true": 38597376, "expected": 38597376,
-         "true": 38597376, "shared_with": None, "formula": "d_model*n_vocab",
-         "mathml": "<math><mi>wte</mi></math>", "agrees": True, "device": "cpu"},
-        {"model": "GPT-2 124M", "module": "lm_head", "kind": "Linear", "instances": 1,
-         "each_expected": 0, "each_true": 0, "expected": 0, "true": 0,
-         "shared_with": "transformer.wte", "formula": "0", "mathml": "", "agrees": True,
-         "device": "cpu"},
-    ]
-)  # fmt: skip
-SURGERY = pl.from_dicts(
-    [
-        {"device": device, "step": 2, "operation": "head replaced", "expected": 163037184,
-         "parameters": 163037184, "embedding_storage": "A", "head_storage": "B", "tied": False,
-         "data_ptr_says_tied": device == "meta", "agrees": True}
-        for device in ("cpu", "meta")
-    ]
-)  # fmt: skip
-PROVENANCE = {
-    "versions": {"modelbudget": "0.1.0", "torch": "2.13.0"}, "commit": "0123abc",
-    "device": "a computer", "time": "2001-01-01T00:00:00+00:00",
-}  # fmt: skip
 
 
 NAMED_MODELS = """
@@ -128,30 +61,6 @@ def one(sweep, catalogue, tmp_path) -> SweepResult:
     """Results of the smallest sweep there is."""
     sweep("base: embedding\nfixed: {n_vocab: 256}\ngrid: {d_model: [5]}\n")
     return result(tmp_path / "sweep.yaml", catalogue)
-
-
-class Text(HTMLParser):
-    """The words that a reader sees, and every address that the page names."""
-
-    def __init__(self, page: str):
-        super().__init__()
-        self.words, self.addresses, self.tags, self.hidden = [], [], [], 0
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.hidden += tag in ("script", "style")
-        self.addresses += [value for name, value in attrs if name in ("src", "href")]
-
-    def handle_endtag(self, tag):
-        self.hidden -= tag in ("script", "style")
-
-    def handle_data(self, data):
-        if not self.hidden:
-            self.words.append(data)
-
-    def __str__(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 def test_the_headline_is_the_model_that_a_sweep_names(page):
@@ -394,21 +303,6 @@ def opened(open_page, page, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(page, encoding="utf-8")
     return lambda width, scheme="light": open_page(path.as_uri(), width, scheme)
-
-
-DRAWN = "place => place.querySelector('svg path') !== null"
-
-
-def scroll_and_wait(tab) -> list:
-    """Scroll to each chart in turn and wait until it is drawn."""
-    places = tab.query_selector_all("[data-chart]")
-    for place in places:
-        place.scroll_into_view_if_needed()
-        for _ in range(200):
-            if place.evaluate(DRAWN):
-                break
-            tab.wait_for_timeout(25)
-    return places
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1500, "dark"), (390, "light")])

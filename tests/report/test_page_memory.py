@@ -6,8 +6,9 @@ import polars as pl
 import pytest
 import sympy
 from axe_playwright_python.sync_playwright import Axe
-from conftest import ROOT
-from test_page import DRAWN, Text, result, scroll_and_wait
+from helpers.page import DRAWN, Text, scroll_and_wait
+from helpers.project import ROOT
+from helpers.results import result
 
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.plan.plan import SWEEPS

@@ -7,7 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from test_page import PROVENANCE, Text, result, scroll_and_wait
+from helpers.page import Text, scroll_and_wait
+from helpers.results import PROVENANCE, result
 
 from modelbudget import __version__
 from modelbudget.common.provenance import provenance

@@ -6,7 +6,8 @@ from html import unescape
 import polars as pl
 import pytest
 from helpers.built import printed_modules
-from test_page import LEDGER, SURGERY, Text, result
+from helpers.page import Text
+from helpers.results import LEDGER, SURGERY, result
 
 from modelbudget.plan.plan import SWEEPS, counted_by_hand
 from modelbudget.report.page import render

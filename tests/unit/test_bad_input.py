@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from helpers.project import ROOT
 
 from modelbudget.common.errors import InputError
 from modelbudget.plan import plan

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from conftest import ROOT
+from helpers.project import ROOT
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measure import allocator, cuda, one_model

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from helpers.project import ROOT
 
 from modelbudget.common import fingerprint
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
-from conftest import ROOT
+from helpers.project import ROOT
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total

@@ -16,10 +16,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 import vl_convert
-from conftest import ROOT
 from helpers.bounded import bounded
-from test_huggingface_config import LLAMA, XLNET
-from test_page import result
+from helpers.config_files import LLAMA, XLNET
+from helpers.project import ROOT
+from helpers.results import result
 
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.spreadsheet import csv as as_csv
@@ -273,7 +273,7 @@ def loaded() -> None:
         ({"model_type": "llama", "architectures": ["os.system"]}, "not a model class of"),
         ({"model_type": "llama", "architectures": ["pipeline"]}, "not a model class of"),
     ],
-    ids=["known", "unknown", "kernels", "own type", "own class", "os", "function"],
+    ids=["known", "unknown", "backend", "own type", "own class", "os", "function"],
 )  # fmt: skip
 def test_code_beside_a_config_is_never_run(project, config, answer):
     for name in ("modeling_evil.py", "evil.py", "configuration_evil.py"):

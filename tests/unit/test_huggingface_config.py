@@ -8,6 +8,7 @@ import time
 import polars as pl
 import psutil
 import pytest
+from helpers.config_files import LLAMA, XLNET
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,15 +31,6 @@ from modelbudget.predict.predict import predict
 from modelbudget.sweep.points_table import points_table
 from modelbudget.sweep.sweep_file import Measure
 
-LLAMA = {
-    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 100,
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
-    "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5, "rope_scaling": None, "bos_token_id": 1,
-}  # fmt: skip
-XLNET = {
-    "model_type": "xlnet", "architectures": ["XLNetLMHeadModel"], "vocab_size": 100, "d_model": 32,
-    "n_layer": 2, "n_head": 4, "d_inner": 48,
-}  # fmt: skip
 REAL = {
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6},  # its class has no default for this one
     "Gemma2ForCausalLM": {"num_hidden_layers": 3},

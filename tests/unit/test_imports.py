@@ -4,7 +4,7 @@ import subprocess
 import sys
 from ctypes.util import find_library
 
-from conftest import ROOT
+from helpers.project import ROOT
 
 
 def imported_by(statement: str) -> set[str]:

@@ -4,7 +4,7 @@ import os
 import time
 
 import torch
-from test_failure_isolation import Risky
+from helpers.risky import Risky
 from torch import nn
 
 from modelbudget.measure.inspect import inspect

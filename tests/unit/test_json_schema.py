@@ -5,7 +5,7 @@ import re
 import jsonschema
 import pytest
 import yaml
-from conftest import ROOT
+from helpers.project import ROOT
 
 from modelbudget.common.files import yaml_files
 from modelbudget.sweep import json_schema

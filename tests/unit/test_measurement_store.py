@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from conftest import ROOT
+from helpers.project import ROOT
 
 from modelbudget.common import fingerprint, store
 from modelbudget.families import families

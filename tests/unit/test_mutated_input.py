@@ -12,8 +12,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
-from conftest import ROOT
 from helpers.bounded import bounded
+from helpers.project import ROOT
 
 from modelbudget.common.errors import MAX_LINE, InputError
 from modelbudget.measure.device import Room

@@ -2,10 +2,20 @@
 
 import re
 
-import polars as pl
 import pytest
 import sympy
-import vl_convert
+from helpers.readings import (
+    as_bounds,
+    as_columns,
+    as_integers,
+    as_signals,
+    as_symbols,
+    in_first_row,
+    in_vega,
+    sizes,
+    two_rows,
+    words,
+)
 from helpers.strategies import architectures, decoders_that_run, smallest_that_run
 from hypothesis import given, settings
 
@@ -15,83 +25,6 @@ from modelbudget.architecture.terms import Term, total
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict.predict import predict
 from modelbudget.sweep.expand import named_architecture
-
-
-def words(architecture) -> dict[str, str]:
-    return {name: getattr(architecture, name) for name in architecture.categorical()}
-
-
-def sizes(architecture) -> dict[str, int]:
-    return {name: int(getattr(architecture, name)) for name in architecture.numeric()}
-
-
-def as_integers(architecture) -> dict[str, int]:
-    terms = type(architecture).parameters(architecture)
-    return {name: term.total for name, term in terms.items() if term.total}
-
-
-def as_columns(architecture) -> dict[str, int]:
-    table = predict(two_rows(architecture, RunConfig()), ["parameters"])
-    return in_first_row(table, "parameters")
-
-
-def two_rows(a, run) -> pl.DataFrame:
-    """It, and another with each number and switch another, so that all are columns."""
-    row = {"architecture": "it", "run": "so", "family": a.name()}
-    row |= a.model_dump() | run.model_dump()
-    others = {
-        name: not row[name] if isinstance(row[name], bool) else row[name] + 1
-        for name in (*a.numeric(), *run.numeric())
-    }
-    return pl.DataFrame([row, row | others | {"architecture": "another"}])
-
-
-def in_first_row(table: pl.DataFrame, quantity: str) -> dict[str, int]:
-    first = table.filter(pl.col("architecture") == "it", pl.col("quantity") == quantity)
-    return dict(first.drop_nulls("component").select("component", "predicted").iter_rows())
-
-
-def as_bounds(formula, *records) -> list:
-    """Each number between itself and twice itself; words as they are."""
-    namespaces = []
-    for record in records:
-        ends = {name: (n, 2 * n) for name, n in sizes(record).items()}
-        namespaces.append(intervals.namespace(type(record), words(record) | ends))
-    return [term.total for term in formula(*namespaces).values()]
-
-
-def as_symbols(architecture) -> dict[str, int]:
-    family = type(architecture)
-    terms = family.parameters(symbols.namespace(family, words(architecture)))
-    numbers = {sympy.Symbol(name, integer=True): n for name, n in sizes(architecture).items()}
-    values = {name: int(sympy.sympify(term.total).subs(numbers)) for name, term in terms.items()}
-    return {name: value for name, value in values.items() if value}
-
-
-def as_signals(architecture) -> int:
-    family = type(architecture)
-    terms = family.parameters(vega.namespace(family, words(architecture)))
-    return in_vega(total(terms), sizes(architecture))
-
-
-def in_vega(expression, numbers: dict[str, int]) -> int:
-    """Computed by Vega itself: drawn as text into a picture, and read from there."""
-    dataflow = vega.Dataflow()
-    whole = dataflow.signal(expression)
-    given = [{"name": name, "value": number} for name, number in numbers.items()]
-    spec = {
-        "width": 10,
-        "height": 10,
-        "signals": given
-        + [{"name": f"e{i}", "update": text} for text, i in dataflow.expressions.items()],
-        "marks": [
-            {
-                "type": "text",
-                "encode": {"update": {"text": {"signal": f"'sum=' + {whole}"}}},
-            }
-        ],
-    }
-    return int(re.search(r"sum=(\d+)", vl_convert.vega_to_svg(spec))[1])
 
 
 @given(architectures)

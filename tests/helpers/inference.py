@@ -1,0 +1,18 @@
+"""Inference of one model, predicted and measured."""
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.measure.build import build
+from modelbudget.measure.infer import infer
+from modelbudget.modules.initialise import uninitialised
+from modelbudget.sweep.sweep_file import OF_INFERENCE
+
+
+def used(a, run: RunConfig) -> dict[str, dict[str, int]]:
+    with uninitialised():
+        model = build(a, "meta", run.dtype)
+    return infer(model, run, OF_INFERENCE)
+
+
+def said(a, run: RunConfig, quantity: str) -> dict[str, int]:
+    terms = getattr(a, quantity)(a, run)
+    return {name: term.total for name, term in terms.items() if term.total}

@@ -1,0 +1,42 @@
+"""What a reader and a browser see of a page."""
+
+from html.parser import HTMLParser
+
+
+class Text(HTMLParser):
+    """The words that a reader sees, and every address that the page names."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.words, self.addresses, self.tags, self.hidden = [], [], [], 0
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.hidden += tag in ("script", "style")
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        self.hidden -= tag in ("script", "style")
+
+    def handle_data(self, data):
+        if not self.hidden:
+            self.words.append(data)
+
+    def __str__(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+DRAWN = "place => place.querySelector('svg path') !== null"
+
+
+def scroll_and_wait(tab) -> list:
+    """Scroll to each chart in turn and wait until it is drawn."""
+    places = tab.query_selector_all("[data-chart]")
+    for place in places:
+        place.scroll_into_view_if_needed()
+        for _ in range(200):
+            if place.evaluate(DRAWN):
+                break
+            tab.wait_for_timeout(25)
+    return places

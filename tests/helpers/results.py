@@ -1,0 +1,84 @@
+"""Results as the pipeline leaves them, for tests of the page."""
+
+from pathlib import Path
+
+import polars as pl
+
+from modelbudget.compare.comparison import compare
+from modelbudget.compare.zoo import zoo
+from modelbudget.plan.plan import is_zoo
+from modelbudget.predict.predict import predict
+from modelbudget.report.charts.select import charts
+from modelbudget.report.charts.zoo import zoo_charts
+from modelbudget.report.results import SweepResult
+from modelbudget.sweep.expand import expand
+from modelbudget.sweep.points_table import points_table
+from modelbudget.sweep.summary import summary, swept_fields
+
+
+def result(path: Path, catalogue) -> SweepResult:
+    """A sweep's results as the pipeline leaves them, with the formulas' numbers for torch's."""
+    expanded = expand(path, catalogue)
+    points = points_table(expanded)
+    measure = expanded.sweep.measure
+    predicted = predict(points, measure.quantities)
+    measured = predicted.select(
+        "architecture", "run", "component", "quantity", measured="predicted",
+        method=pl.lit("cpu"), shared_with=pl.lit(None, pl.String), laid_out=pl.lit(None, pl.Int64),
+    )  # fmt: skip
+    comparison = compare(points, predicted, measured, swept_fields(expanded))
+    about = summary(expanded)
+    found, models = charts(about["axes"], comparison), None
+    if is_zoo(expanded):
+        models = zoo(catalogue, points, comparison, classes(points))
+        found |= zoo_charts(models, comparison)
+    specs = {name: chart.to_dict() for name, chart in found.items()}
+    return SweepResult(about, points, comparison, specs, models)
+
+
+CLASSES = {
+    "deepseek-v3": ("DeepseekV3ForCausalLM", 671_026_404_352),
+    "t5-v1-1-small": ("T5ForConditionalGeneration", 60_511_616),
+    "gpt-2-124m": ("GPT2LMHeadModel", 124_439_808),
+}
+"""What three classes of transformers hold, as `tests/models/test_zoo.py` counts them."""
+
+
+def classes(points: pl.DataFrame) -> pl.DataFrame:
+    known = pl.DataFrame(
+        [{"base": model, "class": name, "parameters": n} for model, (name, n) in CLASSES.items()]
+    )
+    return points.join(known, on="base").select(
+        "architecture", "class", "parameters", buffers=pl.lit(0, pl.Int64),
+        refusal=pl.lit(None, pl.String),
+    )  # fmt: skip
+
+
+LEDGER = pl.from_dicts(
+    [
+        {"model": "GPT-2 124M", "module": "transformer.wte", "kind": "Embedding", "instances": 1,
+         "each_expected": 38597376, "each_true": 38597376, "expected": 38597376,
+         "true": 38597376, "shared_with": None, "formula": "d_model*n_vocab",
+         "mathml": "<math><mi>wte</mi></math>", "agrees": True, "device": "cpu"},
+        {"model": "GPT-2 124M", "module": "lm_head", "kind": "Linear", "instances": 1,
+         "each_expected": 0, "each_true": 0, "expected": 0, "true": 0,
+         "shared_with": "transformer.wte", "formula": "0", "mathml": "", "agrees": True,
+         "device": "cpu"},
+    ]
+)  # fmt: skip
+
+
+SURGERY = pl.from_dicts(
+    [
+        {"device": device, "step": 2, "operation": "head replaced", "expected": 163037184,
+         "parameters": 163037184, "embedding_storage": "A", "head_storage": "B", "tied": False,
+         "data_ptr_says_tied": device == "meta", "agrees": True}
+        for device in ("cpu", "meta")
+    ]
+)  # fmt: skip
+
+
+PROVENANCE = {
+    "versions": {"modelbudget": "0.1.0", "torch": "2.13.0"}, "commit": "0123abc",
+    "device": "a computer", "time": "2001-01-01T00:00:00+00:00",
+}  # fmt: skip
