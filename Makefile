@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report test test-all cache test-slurm lint advisories bench schema picture lock clean
+.PHONY: report test test-all test-random cache test-slurm lint advisories bench schema picture lock clean
 
 report: cache $(VENV)/.installed
 	@$(BIN)/snakemake --cores $(CORES)
@@ -24,6 +24,10 @@ test: lint
 # With the tests that take minutes.
 test-all: lint
 	$(BIN)/pytest -m "slow or not slow"
+
+# Hypothesis draws new examples, and prints how to draw a failing one again.
+test-random: $(VENV)/.installed
+	$(BIN)/pytest --hypothesis-profile=random
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -5,11 +5,19 @@ from pathlib import Path
 
 import pytest
 from helpers.project import ROOT, Project
+from hypothesis import settings
 
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.sweep.expand import Expanded, expand
 
 CHROMIUM = Path("/usr/bin/chromium")
+
+# The same examples in every run; `make test-random` draws others.
+settings.register_profile("fixed", deadline=None, database=None, derandomize=True)
+settings.register_profile(
+    "random", deadline=None, database=None, derandomize=False, print_blob=True
+)
+settings.load_profile("fixed")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from modelbudget.modules.initialise import uninitialised
 
 
 @given(decoders())
-@settings(max_examples=2000, deadline=None, derandomize=True, database=None)
+@settings(max_examples=2000)
 def test_predicted_is_measured_component_by_component(a):
     with uninitialised(), torch.device("meta"):
         counts = count(a.build())

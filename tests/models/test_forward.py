@@ -17,7 +17,7 @@ TOKENS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
 
 
 @given(architectures)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_logits_are_finite_and_gradients_reach_every_parameter(architecture):
     torch.manual_seed(0)
     model = build(architecture, "cpu", "float32")

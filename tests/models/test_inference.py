@@ -80,9 +80,7 @@ def test_predicted_caches_are_the_real_ones(fields, dtype):
 
 
 @given(decoders(), runs())
-@settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
-)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 def test_predicted_peaks_are_measured(a, run):
     if run.attention_kernel != "math":
         a = a.model_copy(update={"d_head": 8})
@@ -91,9 +89,7 @@ def test_predicted_peaks_are_measured(a, run):
 
 
 @given(decoders_that_run())
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_predicted_is_measured_component_by_component(model):
     a, run = model
     found = used(a, run)

@@ -28,13 +28,13 @@ def measured(architecture) -> dict[str, int]:
 
 
 @given(any_shape)
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 def test_predicted_equals_measured(architecture):
     assert as_integers(architecture) == measured(architecture)
 
 
 @given(any_shape)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_columns_and_symbols_equal_integers(architecture):
     expected = as_integers(architecture)
     assert as_columns(architecture) == expected
@@ -44,7 +44,7 @@ def test_columns_and_symbols_equal_integers(architecture):
 @pytest.mark.parametrize("family", SHAPES, ids=lambda family: family.name())
 def test_vega_equals_integers(family):
     @given(architectures(family))
-    @settings(max_examples=4, deadline=None)
+    @settings(max_examples=4)
     def check(architecture):
         assert as_signals(architecture) == sum(as_integers(architecture).values())
 
@@ -57,7 +57,7 @@ def gradients(model, output) -> dict:
 
 
 @given(any_shape)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_logits_are_finite_and_gradients_reach_every_parameter(architecture):
     torch.manual_seed(0)
     model = build(architecture, "cpu", "float32")

@@ -22,7 +22,7 @@ def parts(model: nn.Module) -> dict[str, int]:
 
 
 @given(architectures)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_formulas_equal_modules_component_by_component(architecture):
     predicted = {n: t.total for n, t in type(architecture).parameters(architecture).items()}
     measured = parts(build(architecture, "meta", "float32"))
@@ -30,7 +30,7 @@ def test_formulas_equal_modules_component_by_component(architecture):
 
 
 @given(architectures)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_components_are_the_paths_that_torch_names(architecture):
     model = nn.ModuleDict({"model": build(architecture, "meta", "float32")})
     model["list"] = nn.ParameterList([torch.empty(2), torch.empty(3)])
@@ -40,7 +40,7 @@ def test_components_are_the_paths_that_torch_names(architecture):
 
 
 @given(decoders())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_meta_and_cpu_hold_the_same(architecture):
     meta = count(build(architecture, "meta", "bfloat16"))
     cpu = count(build(architecture, "cpu", "bfloat16"))

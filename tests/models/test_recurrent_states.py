@@ -54,7 +54,7 @@ def test_a_token_at_a_time_says_what_all_at_once_say(name, prompt):
 
 
 @given(families.flatmap(architectures) | hybrids(), st.integers(1, 3), st.integers(1, 5))
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=100)
 def test_predicted_states_are_the_real_ones(a, batch, length):
     for dtype in ("float32", "bfloat16"):
         run = RunConfig(batch=batch, length=length, dtype=dtype)
@@ -62,7 +62,7 @@ def test_predicted_states_are_the_real_ones(a, batch, length):
 
 
 @given(st.sampled_from(SHAPES).flatmap(architectures) | hybrids() | decoders())
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=100)
 def test_a_formula_stands_where_something_is_remembered(a):
     assert a.covered("cache_bytes", a, RunConfig()) == (why_no_cache(a) is None)
 

@@ -17,7 +17,7 @@ def described(module):
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(a=decoders())
 def test_a_twin_is_what_the_constructor_gives(a: Decoder):
     kind = a.mixers.split()[0], a.mlps.split()[0], a.position

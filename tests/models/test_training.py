@@ -22,9 +22,7 @@ from modelbudget.sweep.expand import named_architecture
 
 
 @given(decoders_that_run())
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 def test_predicted_is_measured_component_by_component(model):
     a, run = model
     assert a.covered("activation_bytes", a, run)
@@ -34,9 +32,7 @@ def test_predicted_is_measured_component_by_component(model):
 
 
 @given(decoders_with_known_peaks())
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
-)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 def test_predicted_peaks_are_measured_phase_by_phase(model):
     a, run = model
     assert a.covered("peak_training_bytes", a, run)
@@ -45,7 +41,7 @@ def test_predicted_peaks_are_measured_phase_by_phase(model):
 
 
 @given(smallest_that_run())
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=60)
 def test_the_smallest_language_models_at_difference_0(model):
     a, run = model
     found = measured(a, run)

@@ -130,7 +130,7 @@ def comparable(rows) -> list[str]:
 
 
 @given(sweeps(), st.sampled_from([4, 64, 2**17]))
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, said, chunk):
     """Over random grids, legal and not, whole or in chunks of few rows."""
     monkeypatch.setattr(grids, "ROWS", chunk)

@@ -165,7 +165,7 @@ def configs(draw) -> tuple[str, dict]:
 
 
 @given(configs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_there_and_back(case):
     """A tiny config and what it means: formula and class agree, and the way back loses nothing."""
     kind, config = case

@@ -28,7 +28,7 @@ from modelbudget.sweep.expand import named_architecture
 
 
 @given(architectures)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_columns_and_symbols_equal_integers(architecture):
     expected = as_integers(architecture)
     assert as_columns(architecture) == expected
@@ -36,7 +36,7 @@ def test_columns_and_symbols_equal_integers(architecture):
 
 
 @given(architectures)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_products_equal_integers(architecture):
     """All sizes and switches by name, or half of them as numbers."""
     family = type(architecture)
@@ -48,7 +48,7 @@ def test_products_equal_integers(architecture):
 
 
 @given(architectures)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_bounds_hold(architecture):
     """The number itself, and that of each number's double, lie within; and what cannot fit 64
     bits is known.
@@ -63,7 +63,7 @@ def test_bounds_hold(architecture):
 
 
 @given(architectures)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_vega_equals_integers(architecture):
     assert as_signals(architecture) == sum(as_integers(architecture).values())
 
@@ -106,7 +106,7 @@ def runs_in_symbols(a, run, quantities) -> dict[str, dict[str, int]]:
 
 
 @given(decoders_that_run() | smallest_that_run())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_formulas_of_runs_are_the_same_in_all_readings(model):
     a, run = model
     expected = {
