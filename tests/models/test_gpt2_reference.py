@@ -17,22 +17,22 @@ def test_ledger_of_gpt2(gpt2):
     table = ledger("GPT-2 124M", gpt2, "meta")
     assert table["agrees"].all()
     each = dict(table.select("module", "each_true").iter_rows())
-    assert each["transformer.wte"] == 38_597_376
-    assert each["transformer.wpe"] == 786_432
-    assert each["transformer.h.*.ln_1"] == each["transformer.h.*.ln_2"] == 1_536
+    assert each["transformer.wte"] == 38_597_376  # 50,257 × 768
+    assert each["transformer.wpe"] == 786_432  # 1,024 × 768
+    assert each["transformer.h.*.ln_1"] == each["transformer.h.*.ln_2"] == 1_536  # 2 × 768
     assert each["transformer.ln_f"] == 1_536
     assert each["transformer.h.*.attn"] == 2_362_368
-    assert each["transformer.h.*.attn.c_attn"] == 1_771_776
-    assert each["transformer.h.*.attn.c_proj"] == 590_592
+    assert each["transformer.h.*.attn.c_attn"] == 1_771_776  # 3 × (768² + 768)
+    assert each["transformer.h.*.attn.c_proj"] == 590_592  # 768² + 768
     assert each["transformer.h.*.mlp"] == 4_722_432
-    assert each["transformer.h.*.mlp.c_fc"] == 2_362_368
-    assert each["transformer.h.*.mlp.c_proj"] == 2_360_064
+    assert each["transformer.h.*.mlp.c_fc"] == 2_362_368  # 3,072 × (768 + 1)
+    assert each["transformer.h.*.mlp.c_proj"] == 2_360_064  # 768 × (3,072 + 1)
     assert each["transformer.h.*.mlp.act"] == each["transformer.h.*.mlp.dropout"] == 0
-    assert each["total"] == 124_439_808
+    assert each["total"] == 124_439_808  # KerasHub's preset
     assert table.filter(pl.col("module") == "lm_head")["shared_with"].item() == "transformer.wte"
 
 
-@pytest.mark.parametrize(
+@pytest.mark.parametrize(  # KerasHub's presets
     ("name", "count"),
     [("gpt-2-355m", 354_823_168), ("gpt-2-774m", 774_030_080), ("gpt-2-1558m", 1_557_611_200)],
 )
@@ -55,7 +55,7 @@ def test_ledger_shows_a_wrong_formula(gpt2):
 
 
 def test_surgery_cuts_and_sews_the_tie(gpt2):
-    table = surgery(gpt2)
+    table = surgery(gpt2)  # untied, the head has 50,257 × 768 more
     assert table["agrees"].all()
     for device in ("cpu", "meta"):
         steps = table.filter(pl.col("device") == device)

@@ -24,16 +24,20 @@ def measured_parameters(architecture, device="meta", room=NO_ROOM):
 
 
 NAMED = {
+    # KerasHub's presets
     "gpt-2-124m": 124_439_808,
     "gpt-2-355m": 354_823_168,
     "gpt-2-774m": 774_030_080,
     "gpt-2-1558m": 1_557_611_200,
+    # metadata of the released checkpoints
     "llama-3-8b": 8_030_261_248,
     "llama-3-70b": 70_553_706_496,
+    # Chowdhery et al. 2022, Table 1, prints 8.63B, 62.50B and 540.35B; summed up by hand
     "palm-8b": 8_632_012_800,
     "palm-62b": 62_495_662_080,
     "palm-540b": 540_356_474_880,
-    "palm-540b-without-scales": 540_354_281_472,
+    "palm-540b-without-scales": 540_354_281_472,  # 119 norms of 18,432 scales fewer
+    # by hand: 33,278 × 368 + 4 × (10,304 + 542,432 + 1,083,760)
     "hybrid-368": 18_792_288,
 }
 
@@ -42,16 +46,21 @@ BIASES = (
     "up_bias: true, down_bias: true"
 )
 ATTENTION_BIASES = "query_bias: true, key_bias: true, value_bias: true, output_bias: true"
-LADDER = {
-    "base: embedding, n_vocab: 256": 1_280,
+LADDER = {  # by hand, with d_model 5
+    "base: embedding, n_vocab: 256": 1_280,  # 256 × 5
     "base: embedding-lm, n_vocab: 256": 1_280,
-    "base: embedding-lm, n_vocab: 256, tied: false": 2_560,
-    "base: embedding-lm, n_vocab: 256, tied: false, head_bias: true": 2_816,
+    "base: embedding-lm, n_vocab: 256, tied: false": 2_560,  # 2 × 1,280
+    "base: embedding-lm, n_vocab: 256, tied: false, head_bias: true": 2_816,  # and 256
+    # 2 × 5 × 16 + 16 + 5
     "base: mlp, d_ff: 16, up_bias: true, down_bias: true": 181,
+    # 1,280 + 181
     "base: feed-forward-lm, n_vocab: 256, d_ff: 16, up_bias: true, down_bias: true": 1_461,
+    # 4 × (5 × 5 + 5)
     f"base: attention, n_head: 1, {ATTENTION_BIASES}": 120,
     "base: norm, norm_bias: true": 10,
+    # attention 120, MLP 2 × 5 × 5 + 5 + 5, two norms of 10
     f"base: layer, n_head: 1, d_ff: 5, norm_bias: true, {BIASES}": 200,
+    # tokens 1,280, positions 50 × 5, attention 120, MLP 181, two norms of 10
     "base: decoder, n_vocab: 256, n_ctx: 50, n_layer: 1, n_head: 1, d_ff: 16, norm_bias: true, "
     f"final_norm: false, {BIASES}": 1_851,
 }
@@ -80,15 +89,16 @@ def test_hybrid_by_part(catalogue):
     architecture = named_architecture(catalogue["hybrid-368"])
     counts = measured_parameters(architecture).values["parameters"]
     a_layer = {name: count // 4 for name, count in counts.items()}
-    assert a_layer["layer.recurrent.input"] == 1_472
-    assert a_layer["layer.recurrent.hidden"] == 5_888
-    assert a_layer["layer.recurrent.biases"] == 2_944
+    # by hand, with 368 channels of 4 hidden units
+    assert a_layer["layer.recurrent.input"] == 1_472  # 368 × 4
+    assert a_layer["layer.recurrent.hidden"] == 5_888  # 368 × 4²
+    assert a_layer["layer.recurrent.biases"] == 2_944  # 368 × 2 × 4
     attention = sum(n for name, n in a_layer.items() if name.startswith("layer.attention."))
     norms = a_layer["layer.norm.recurrent"] + a_layer["layer.norm.attention"]
-    assert attention + norms == 542_432
+    assert attention + norms == 542_432  # 4 × 368² and two norms of 368
     mlp = sum(n for name, n in a_layer.items() if name.startswith("layer.mlp."))
-    assert mlp + a_layer["layer.norm.mlp"] == 1_083_760
-    assert counts["embedding.token"] == 12_246_304
+    assert mlp + a_layer["layer.norm.mlp"] == 1_083_760  # 2 × 368 × 1,472 and a norm of 368
+    assert counts["embedding.token"] == 12_246_304  # 33,278 × 368
 
 
 def test_hybrid_with_two_states(sweep):

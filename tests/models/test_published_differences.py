@@ -17,7 +17,7 @@ def parameters(name: str, **changes) -> int:
     return total(changed.parameters(changed))
 
 
-TABLE_3 = [
+TABLE_3 = [  # Vaswani et al. 2017: the models of Table 3
     name
     for name, base in CATALOGUE.bases.items()
     if base.model and base.family is EncoderDecoder and base.fields["position"] == "sinusoidal"
@@ -32,16 +32,19 @@ def test_the_first_transformer_is_as_printed_with_41000_words(name):
 
 
 def test_no_vocabulary_fits_the_big_transformer_and_the_others():
+    """Vaswani et al. 2017, Table 3, prints 213M for the big model."""
     assert parameters("transformer-big", n_vocab=35_800) == pytest.approx(213e6, abs=500_000)
     assert parameters("transformer-big", n_vocab=41_000) > 218e6
 
 
 def test_t5_large_is_printed_with_two_embeddings():
+    """Raffel et al. 2020, §3.7, prints 770M."""
     assert abs(parameters("t5-large") - 770e6) > 32e6
     assert abs(parameters("t5-large", tied=False) - 770e6) < 1e6
 
 
 def test_transformer_xl_base_is_printed_untied_and_large_tied():
+    """Dai et al. 2019 prints 0.46B and 0.8B for the One Billion Word models."""
     assert abs(parameters("transformer-xl-base-1b") - 460e6) > 100e6
     assert abs(parameters("transformer-xl-base-1b", tied=False) - 460e6) < 10e6
     assert abs(parameters("transformer-xl-large-1b") - 800e6) < 50e6
@@ -52,12 +55,14 @@ def test_transformer_xl_base_is_printed_untied_and_large_tied():
     ("name", "difference"), [("transformer-xl-large", 28_170_506), ("lstm-8192-2048", 101_878_399)]
 )
 def test_unexplained_differences_stay_named(name, difference):
+    """From the sizes that Dai et al. 2019 and Jozefowicz et al. 2016, Table 1, print."""
     model = CATALOGUE[name].model
     assert parameters(name) - model.published_value == difference > model.published_tolerance
     assert model.reason.startswith("unexplained")
 
 
 def test_torch_would_give_zaremba_a_second_bias():
+    """torch.nn.LSTM has two biases in each of its 4 gates, Zaremba et al. 2014 one."""
     more = parameters("zaremba-large", hidden_bias=True) - parameters("zaremba-large")
     assert more == 2 * 4 * 1500
 
@@ -66,12 +71,14 @@ def test_torch_would_give_zaremba_a_second_bias():
     ("name", "without_heads"), [("bert-base", 109_482_240), ("bert-large", 335_141_888)]
 )
 def test_bert_without_its_heads(name, without_heads):
+    """`transformers.BertModel` is the encoder and the pooler."""
     bare = parameters(name, transform=False, next_sentence=False, head_bias=False)
     assert bare == without_heads
 
 
 @pytest.mark.parametrize("name", [name for name in CATALOGUE.bases if name.startswith("rwkv-4-")])
 def test_rwkv_formula_of_the_paper(name):
+    """Peng et al. 2023: parameters by vocabulary, width and depth."""
     a = named_architecture(CATALOGUE[name])
     words, width, depth = a.n_vocab, a.d_model, a.n_layer
     assert parameters(name) == 2 * words * width + 13 * width**2 * depth + width * (11 * depth + 4)

@@ -79,7 +79,8 @@ def test_status_and_reason(table):
 
 def test_active_parameters_under_both_conventions(table):
     rows = {row["model"]: row for row in table.iter_rows(named=True)}
-    assert rows["mixtral-8x7b"]["active"] == 12_879_925_248
+    assert rows["mixtral-8x7b"]["active"] == 12_879_925_248  # Jiang et al. 2024: 12.9B
+    # gpt-oss model card, Table 1: 5.13B
     assert rows["gpt-oss-120b"]["active_without_input_embedding"] == 5_132_849_472
     assert rows["llama-3-8b"]["active"] is None
 
