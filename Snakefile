@@ -1,10 +1,10 @@
-# Sweep files in, one report out:
+# From sweep files to one report:
 #
 #   configs/sweeps/*.yaml → points → predicted, measured → comparison → charts → report.html
-#                         → predictions alone → charts ↗
+#                         → predictions (device: none) → charts ↗
 #                                              all charts → pictures
 #
-# Every mistake in a sweep file is reported here, before any job starts.
+# Mistakes in sweep files are reported here, before any job starts.
 
 import atexit
 import gc
@@ -26,8 +26,7 @@ if workflow.is_main_process:
 try:
     plan.check_results()
     plan.check_config(config)
-    # Jobs that go to other machines (--jobs) find other devices there, and one of them that
-    # measures nothing needs none.
+    # Do not check devices here if jobs run on other machines (--jobs).
     here = workflow.is_main_process and workflow.nodes is None
     CHOSEN = plan.chosen_sweeps(config.get("sweeps"), here)
     SWEEPS = {one.name: one for one in CHOSEN if not one.sweep.predicts_alone}
@@ -36,7 +35,7 @@ try:
 except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
 
-# Nobody needs to look for garbage among ten thousand points, least of all when everything is done.
+# Skip garbage collection, also at exit: it takes seconds with 10,000 points.
 gc.freeze()
 atexit.register(gc.freeze)
 
@@ -69,8 +68,7 @@ include: "workflow/rules/report.smk"
 RESULTS = plan.results(SWEEPS, PREDICTED)
 
 
-# Parameters of every rule, so that its results are made again when its code, or they themselves,
-# have changed.
+# Parameters of every rule: its results are recomputed if its code or the results have changed.
 for each in workflow.rules:
     each.set_params(code=code(Path(each.script).stem), state=partial(state, each))
 
@@ -92,7 +90,7 @@ onstart:
 onsuccess:
     for thread in threading.enumerate():
         if isinstance(thread, threading.Timer):
-            thread.cancel()  # Snakemake's own, for which it would wait a second with all done
+            thread.cancel()  # a timer of Snakemake that would delay the exit by a second
     terminal.succeed()
 
 

@@ -14,7 +14,7 @@ start_log(snakemake)
 summary = json.loads(Path(snakemake.input.summary).read_text(encoding="utf-8"))
 comparison = pl.read_parquet(snakemake.input.comparison)
 found = charts_of_all(summary["axes"], comparison, accelerators(Path(snakemake.input.accelerators)))
-for zoo in snakemake.input.zoo:  # none, or the one table of all named models
+for zoo in snakemake.input.zoo:  # empty, or the one table of all published models
     found |= zoo_charts(pl.read_parquet(zoo), comparison)
 with replacing(snakemake.output.charts) as path:
     save(found, path)

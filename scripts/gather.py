@@ -7,7 +7,7 @@ from modelbudget.common.files import replacing
 from modelbudget.plan.job_setup import start_log
 
 start_log(snakemake)
-# Unique: a model that stands at points of two shards was measured in both.
+# Unique, since a model with points in two shards was measured in both.
 measured = pl.concat(map(pl.read_parquet, snakemake.input.measured)).unique()
 failures = (Path(path).read_text(encoding="utf-8") for path in snakemake.input.failures)
 failed = [failure for text in failures for failure in json.loads(text)]

@@ -12,19 +12,19 @@ from modelbudget.predict.streamed import frames, groups_of, predicted, summary
 from modelbudget.sweep.expand import read
 
 start_log(snakemake)
-asked = read(Path(snakemake.input.sweep), Catalogue(MODELS))
+sweep = read(Path(snakemake.input.sweep), Catalogue(MODELS))
 check_unchanged(snakemake.input, snakemake.params.content)
-found = predicted(asked)
-along = AxisSummary(found.sweep.axes(), found.sweep.measure.quantities, groups_of(found))
+found = predicted(sweep)
+by_axis = AxisSummary(found.sweep.axes(), found.sweep.measure.quantities, groups_of(found))
 with replacing_folder(snakemake.output.predictions) as folder:
     for number, rows in enumerate(frames(found, snakemake.threads)):
         rows.write_parquet(folder / f"part-{number:05}.parquet")
-        along.add(rows)
-logging.info("%d of %d combinations predicted", along.rows, found.combinations)
+        by_axis.add(rows)
+logging.info("%d of %d combinations predicted", by_axis.rows, found.combinations)
 with replacing(snakemake.output.totals) as path:
-    along.totals().write_parquet(path)
+    by_axis.totals().write_parquet(path)
 with replacing(snakemake.output.shares) as path:
-    along.shares().write_parquet(path)
+    by_axis.shares().write_parquet(path)
 with replacing(snakemake.output.summary) as path:
-    text = json.dumps(summary(found, along.rows), indent=2, ensure_ascii=False)
+    text = json.dumps(summary(found, by_axis.rows), indent=2, ensure_ascii=False)
     path.write_text(text, encoding="utf-8")

@@ -13,23 +13,23 @@ from modelbudget.sweep.points_table import rows
 start_log(snakemake)
 points = pl.read_parquet(snakemake.input.points).drop_nulls("transformers")
 depends_on = (code_of("modelbudget.measure.reference.witness"), versions("torch", "transformers"))
-# Dictionary: a model that stands at two points is counted once.
+# A dictionary, so that a model with two points is counted once.
 wanted = {
     store.key(row.architecture.digest(), kind, *depends_on): (row.architecture, kind)
     for row, kind in zip(rows(points), points["transformers"], strict=True)
 }
 known = store.known(WITNESSES, list(wanted))
 missing = {key: pair for key, pair in wanted.items() if key not in known}
-logging.info("%d classes counted before, %d to count", len(known), len(missing))
+logging.info("%d classes from the cache, %d to count", len(known), len(missing))
 found = []
 if missing:
-    # Imports torch and transformers: seconds, for those who count.
+    # Imported here, since torch and transformers take seconds to import.
     from modelbudget.measure.reference.witness import witnesses
 
     found = witnesses(missing.values(), snakemake.threads)
 
 witness = witness_table(found)
-# What failed is kept nowhere, so that the next run tries it again.
+# Failures are not cached, so that the next run tries them again.
 kept = witness.with_columns(key=pl.Series(list(missing), dtype=pl.String)).filter(
     pl.Series([not one.failed for one in found], dtype=pl.Boolean)
 )

@@ -1,5 +1,5 @@
-# Needs: named models, points of sweeps. Makes: module trees, and modules as torch prints them where
-# a sweep can be counted on paper.
+# Reads published models and points of sweeps. Writes module trees, and for sweeps of small models
+# the modules as torch prints them.
 
 
 rule architecture:

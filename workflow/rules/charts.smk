@@ -1,5 +1,5 @@
-# Needs: a sweep's comparison, and of all named models what others count. Makes: its charts, for
-# the report.
+# Reads a sweep's comparison, and the zoo table of a sweep of all models. Writes the sweep's charts
+# for the report.
 
 
 rule charts:

@@ -1,4 +1,4 @@
-# Needs: predictions and measurements. Makes: the comparison, as Parquet and as CSV.
+# Reads predictions and measurements. Writes the comparison as Parquet and CSV.
 
 
 rule compare:

@@ -1,6 +1,6 @@
-# Needs: the points of a sweep that asks what fits, and the memory of accelerators. Makes: the
-# largest batch, length or depth that each holds, solved from the formulas and compared with
-# measurements, which are kept in results/measurements with all others.
+# Reads the points of a sweep with `fit`, and the memory of accelerators. Writes the largest batch,
+# length or depth that fits on each, solved from the formulas and compared with measurements. The
+# measurements are cached in results/measurements.
 
 
 rule fit:
@@ -13,7 +13,7 @@ rule fit:
         csv=report(
             "results/{sweep}/fit.csv",
             category="Tables",
-            labels={"sweep": "{sweep}", "table": "what fits"},
+            labels={"sweep": "{sweep}", "table": "largest that fits"},
             caption="../report/fit.rst",
         ),
     log:
@@ -24,6 +24,6 @@ rule fit:
     params:
         accelerators=digest([plan.ACCELERATORS]),
     message:
-        "{wildcards.sweep}: solve for what each accelerator holds"
+        "{wildcards.sweep}: solve for the largest models that fit on each accelerator"
     script:
         "../../scripts/fit.py"

@@ -1,5 +1,5 @@
-# Needs: the named models. Makes: what the report has whatever the sweeps are: the explorer of the
-# formulas, and the script that draws charts.
+# Reads the published models. Writes the parts of the report that do not depend on sweeps: the
+# formulas of its calculator, and the script that draws charts.
 
 
 rule frame:
@@ -15,6 +15,6 @@ rule frame:
     params:
         models=digest(plan.model_files()),
     message:
-        "Write the formulas for the explorer of the report"
+        "Write the formulas of the report's calculator"
     script:
         "../../scripts/frame.py"

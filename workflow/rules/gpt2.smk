@@ -1,4 +1,5 @@
-# Needs: the GPT-2 series. Makes: the ledger of Hugging Face's GPT-2, and tying as surgery on it.
+# Reads the GPT-2 series. Writes the parameters of every module of Hugging Face's GPT-2, and the
+# counts before and after untying its head.
 
 
 rule gpt2:

@@ -1,11 +1,11 @@
-# Needs: the points of a sweep. Makes: what torch counts in each instantiated model, and what could
-# not be measured, which the next run tries again.
+# Reads the points of a sweep. Writes the measurements of each model, and what could not be measured,
+# which the next run tries again.
 #
-# One job measures a whole sweep with a pool of processes: a job costs more than a model. Where the
-# configuration says how many points make a shard, a larger sweep is measured in several jobs, for
-# a cluster to run side by side. What any sweep has measured before is taken from
-# results/measurements. Half of the cores each, so that another job can start while this one loads
-# torch; elsewhere than here a profile says how many.
+# One job measures a whole sweep with a pool of processes, since starting a job takes longer than
+# measuring a model. If the configuration sets the size of a shard, a larger sweep is measured in
+# several jobs, which a cluster can run in parallel. Measurements are cached in results/measurements.
+# A job uses half of the cores, so that another one can start while it imports torch; on a cluster
+# the profile sets the number.
 
 
 rule measure:

@@ -1,5 +1,5 @@
-# Needs: charts, comparisons. Makes: every chart, and the report's headline, as Vega-Lite, SVG and
-# PNG. The report links to them and does not wait for them.
+# Reads charts and comparisons. Writes every chart, and the report's first one, as Vega-Lite, SVG and
+# PNG. The report links to these files but does not wait for them.
 
 
 rule pictures:
@@ -20,7 +20,7 @@ rule pictures:
         "../../environment.yml"
     threads: 1
     message:
-        "{wildcards.sweep}: save its charts as SVG and PNG"
+        "{wildcards.sweep}: save the charts as SVG and PNG"
     script:
         "../../scripts/pictures.py"
 
@@ -40,7 +40,7 @@ use rule pictures as predicted_pictures with:
     log:
         "results/{predicted}/logs/pictures.log",
     message:
-        "{wildcards.predicted}: save its charts as SVG and PNG"
+        "{wildcards.predicted}: save the charts as SVG and PNG"
 
 
 rule headline:

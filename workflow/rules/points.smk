@@ -1,4 +1,4 @@
-# Needs: a sweep file and the named models. Makes: the table of its points, and what it says.
+# Reads a sweep file and the published models. Writes the table of its points, and a summary.
 
 
 rule points:

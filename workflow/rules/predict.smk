@@ -1,4 +1,4 @@
-# Needs: the points of a sweep. Makes: what the formulas say of each, component by component.
+# Reads the points of a sweep. Writes the prediction of each component of each point.
 
 
 rule predict:

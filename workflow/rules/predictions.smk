@@ -1,5 +1,5 @@
-# Needs: a sweep file that asks for predictions alone, and the named models. Makes: all of them as
-# Parquet in parts, what they say along each axis, and charts of that, for the report.
+# Reads a sweep file with `device: none` and the published models. Writes all predictions as parts of
+# Parquet, summaries along each axis, and charts of the summaries for the report.
 
 
 rule predictions:
@@ -37,6 +37,6 @@ rule predicted_charts:
         "../../environment.yml"
     threads: 1
     message:
-        "{wildcards.predicted}: draw totals and shares along its axes"
+        "{wildcards.predicted}: draw the charts that the report shows"
     script:
         "../../scripts/predicted_charts.py"

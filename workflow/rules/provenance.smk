@@ -1,4 +1,5 @@
-# Needs: all comparisons. Makes: what they were made with, and what of it was measured this time.
+# Reads the logs of all measurements. Writes versions, commit, machine, time, and how many models
+# were measured in this run.
 
 
 rule provenance:

@@ -1,4 +1,4 @@
-# Needs: everything that was made but pictures. Makes: the report in one file, and its verdict.
+# Reads all results except pictures. Writes the report in one file, and the verdict.
 
 
 rule report:

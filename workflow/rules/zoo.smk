@@ -1,5 +1,5 @@
-# Needs: named models, their points and comparison. Makes: what the classes of transformers hold,
-# and every model's counts beside each other.
+# Reads the published models, their points and comparison. Writes the parameters of their classes in
+# transformers, and one table with all counts of every model.
 
 
 rule witness:
