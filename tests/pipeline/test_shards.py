@@ -1,5 +1,7 @@
 """Large sweeps are measured in shards, and nothing of that is left in the results."""
 
+import re
+
 import polars as pl
 import pytest
 import yaml
@@ -18,7 +20,7 @@ points: [{n_layer: 1}, {n_layer: 2}, {n_layer: 3}, {n_layer: 1, label: again}, {
 
 def test_shards_together_are_the_whole(make_project):
     measured = {}
-    for shard in ("99", "2"):
+    for shard in ("99", "3"):
         project = make_project()
         project.write_sweep("five.yaml", SWEEP)
         target = "results/five/measured.parquet"
@@ -27,9 +29,9 @@ def test_shards_together_are_the_whole(make_project):
         measured[shard] = (project.folder / target).read_bytes()
         logs = sorted(p.name for p in (project.folder / "results/five/logs").glob("measure*.log"))
         assert not list((project.folder / "results").rglob("*-of-*.parquet*"))
-    assert logs == ["measure-1-of-3.log", "measure-2-of-3.log", "measure-3-of-3.log"]
-    assert measured["2"] == measured["99"]
-    assert pl.read_parquet(measured["2"])["architecture"].n_unique() == 4
+    assert logs == ["measure-1-of-2.log", "measure-2-of-2.log"]
+    assert measured["3"] == measured["99"]
+    assert pl.read_parquet(measured["3"])["architecture"].n_unique() == 4
 
 
 def test_how_many_shards(sweep):
@@ -90,7 +92,13 @@ def test_on_slurm_every_rule_is_a_job_by_itself_or_part_of_one(make_project):
     project.write_sweep("five.yaml", SWEEP)
     rules = set(project.snakemake("--list-rules").stdout.split()) - {"all"}
     profile = yaml.safe_load((ROOT / "workflow/profiles/slurm/config.yaml").read_text())
-    alone, together = profile["set-threads"].keys(), profile["groups"].keys()
-    assert alone == profile["set-resources"].keys()
+    alone, together = profile["set-resources"].keys(), profile["groups"].keys()
     assert not alone & together
     assert alone | together == rules
+    # A cluster has no number of cores that threads could follow from.
+    follow = set()
+    for file in (ROOT / "workflow/rules").glob("*.smk"):
+        blocks = re.split(r"^(?:use )?rule (\w+)", file.read_text(), flags=re.MULTILINE)[1:]
+        rules_of_file = zip(blocks[::2], blocks[1::2], strict=True)
+        follow |= {name for name, text in rules_of_file if "workflow.cores" in text}
+    assert profile["set-threads"].keys() == alone | follow

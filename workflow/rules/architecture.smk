@@ -14,7 +14,7 @@ rule architecture:
         "results/architecture/logs/trees.log",
     conda:
         "../../environment.yml"
-    threads: (workflow.cores + 1) // 2
+    threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
         named=["gpt-2-124m", "llama-3-8b", "mixtral-8x7b", "palm-540b"],
         printed=[name for name in SWEEPS if plan.counted_by_hand(SWEEPS[name])],
