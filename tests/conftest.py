@@ -3,7 +3,12 @@
 import os
 from pathlib import Path
 
+# Before torch is imported, and for every process that a test starts: the tests' products are tiny,
+# and more threads than one mostly wait for each other.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import pytest
+import torch._dynamo  # noqa: F401  each process that trains imports it, unless its parent has
 from helpers.project import ROOT, Project
 from hypothesis import settings
 

@@ -1,12 +1,14 @@
 """The project as a user has it, and copies of it that tests may change."""
 
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from helpers.snakemake_process import environment, snakemake
+
 ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 300
 PARTS_OF_THE_PROJECT = (
     "Snakefile", "configs", "environment.yml", "modelbudget", "profiles", "scripts", "workflow",
 )  # fmt: skip
@@ -32,14 +34,17 @@ class Project:
         return (self.folder / "results" / sweep / "logs" / f"{rule}.log").read_text()
 
     def snakemake(self, *arguments: str, **of_process) -> subprocess.CompletedProcess:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+        """Run Snakemake; in a process that starts like a user's where settings are given."""
+        arguments = ("--cores", "2", *arguments)
+        if not of_process:
+            return snakemake(self.folder, arguments, TIMEOUT_S)
         return subprocess.run(
-            [sys.executable, "-m", "snakemake", "--cores", "2", *arguments],
+            [sys.executable, "-m", "snakemake", *arguments],
             cwd=self.folder,
-            env=environment,
+            env=environment(),
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=TIMEOUT_S,
             **of_process,
         )
 

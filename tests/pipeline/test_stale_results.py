@@ -170,7 +170,7 @@ def test_a_broken_formula_is_noticed_by_the_next_run(make_project):
     project = make_project()
     project.write_sweep("small.yaml", SMALL.replace("fixed: {", "fixed: {vocab_multiple: 100, "))
     run(project, *TARGETS)
-    operations = project.folder / "modelbudget" / "operations.py"
+    operations = project.folder / "modelbudget/architecture/operations.py"
     operations.write_text(operations.read_text().replace("-(-x // y)", "-(-x // y) + 1"))
     run(project, *TARGETS)
     table = pl.read_parquet(project.folder / TARGETS[0])
@@ -181,7 +181,7 @@ def test_a_broken_formula_is_noticed_by_the_next_run(make_project):
 @pytest.mark.parametrize(
     ("file", "starts", "spares"),
     [
-        ("charts/theme.py", "draw the charts", "predict every point"),
+        ("report/charts/theme.py", "draw the charts", "predict every point"),
         ("report/templates/style.css", "Write the report", "draw the charts"),
         ("measure/trace.py", "instantiate and count", "predict every point"),
     ],
