@@ -7,59 +7,78 @@ way through Python. Layers are alike, so the first one is run and the others rep
 from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 
 class Replay:
-    """Runs an operation; on `meta`, where the very same was run before, replays its results."""
+    """Runs an operation; on `meta`, where the very same was run before, replays its results.
 
-    def __init__(self):
-        self._known: dict[tuple, Callable[[tuple], Any] | None] = {}
+    `cost(func, args, kwargs, out)` is what the caller counts of an operation; as it follows from
+    sizes too, it is replayed with them.
+    """
 
-    def __call__(self, key: tuple | None, func, args: tuple, kwargs: dict):
-        """Results of the operation, whose key is that of `key_of`."""
-        if key is None:
-            return func(*args, **kwargs)
-        inputs = (*args, *kwargs.values())
-        if key not in self._known:
-            before = _key(inputs), _storages(inputs)
+    def __init__(self, cost: Callable[..., int | None]):
+        self._cost = cost
+        self._known: dict[tuple, _Known] = {}
+
+    def __call__(self, func, args: tuple, kwargs: dict) -> tuple[Any, int | None]:
+        """Results of the operation, and its cost."""
+        inputs = (*args, *kwargs.values()) if kwargs else args
+        try:
+            # OpOverload computes its hash in Python, and is there as long as torch is.
+            key = id(func), tuple(kwargs), _key(inputs)
+        except _HasStorageError:
             out = func(*args, **kwargs)
-            if not func._schema.is_mutable:
-                self._known[key] = _maker(inputs, out)
-            elif before == (_key(inputs), _storages(inputs)):
-                # It changed values, of which meta has none.
-                place = next((i for i, value in enumerate(inputs) if value is out), None)
-                self._known[key] = None if place is None else itemgetter(place)
-            else:
-                self._known[key] = None
-            return out
-        known = self._known[key]
-        return func(*args, **kwargs) if known is None else known(inputs)
+            return out, self._cost(func, args, kwargs, out)
+        known = self._known.get(key)
+        if known is None:
+            out, make = _run(func, args, kwargs, inputs)
+            known = self._known[key] = _Known(make, self._cost(func, args, kwargs, out))
+            return out, known.cost
+        if known.make is None:
+            return func(*args, **kwargs), known.cost
+        return known.make(inputs), known.cost
 
 
-def key_of(func, args: tuple, kwargs: dict) -> tuple | None:
-    """What the sizes of an operation's results follow from; None where a tensor has storage."""
-    try:
-        return func, _key(args), _key(tuple(kwargs.items()))
-    except _HasStorageError:
-        return None
+class _Known(NamedTuple):
+    """An operation that was run: how its results are made again, if they can be, and its cost."""
+
+    make: Callable[[tuple], Any] | None
+    cost: int | None
+
+
+def _run(func, args: tuple, kwargs: dict, inputs: tuple) -> tuple[Any, Callable | None]:
+    """The results of an operation, and how to make them again; None where that must be run."""
+    if not func._schema.is_mutable:
+        out = func(*args, **kwargs)
+        return out, _maker(inputs, out)
+    before = _key(inputs), _storages(inputs)
+    out = func(*args, **kwargs)
+    place = next((i for i, value in enumerate(inputs) if value is out), None)
+    if place is None or before != (_key(inputs), _storages(inputs)):
+        return out, None
+    return out, itemgetter(place)  # it changed values, of which meta has none
 
 
 class _HasStorageError(Exception):
     """An argument is not on `meta`: its values may matter."""
 
 
-def _key(value):
-    """What the sizes of results follow from."""
-    if isinstance(value, torch.Tensor):
-        if not value.is_meta:
-            raise _HasStorageError
-        return value.shape, value.stride(), value.dtype
-    if isinstance(value, tuple | list):
-        return tuple(map(_key, value))
-    return type(value), value
+def _key(values: tuple | list) -> tuple:
+    """What the sizes of an operation's results follow from, of its arguments."""
+    found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if not value.is_meta:
+                raise _HasStorageError
+            found.append((value.shape, value.stride(), value.dtype))
+        elif isinstance(value, tuple | list):
+            found.append(_key(value))
+        else:
+            found.append((type(value), value))
+    return tuple(found)
 
 
 def _maker(inputs: tuple, out) -> Callable[[tuple], Any] | None:

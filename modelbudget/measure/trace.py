@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
 from modelbudget.measure.count import component_of
-from modelbudget.measure.meta_cache import Replay, key_of
+from modelbudget.measure.meta_cache import Replay
 
 OUTSIDE = "loss"
 """The component of what runs outside the model: the loss."""
@@ -30,6 +30,12 @@ FLOPS = flop_registry | {
     aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: sdpa_backward_flop,
 }
+
+
+def flops_of(operation, args: tuple, kwargs: dict, out) -> int | None:
+    """FLOPs of one call of an operation; None where it has no formula."""
+    formula = FLOPS.get(operation._overloadpacket)
+    return formula and formula(*args, **kwargs, out_val=out)
 
 
 class Trace(TorchDispatchMode):
@@ -51,9 +57,8 @@ class Trace(TorchDispatchMode):
         self.live = self.peak = 0
         self.changes: list[tuple[int, int | None]] = []
         self.flops: dict[str, Counter[str]] = {}
-        self.uncounted: Counter[str] = Counter()
-        self._run = Replay()
-        self._counted: dict[tuple, int] = {}
+        self._uncounted: Counter[torch._ops.OpOverload] = Counter()
+        self._run = Replay(flops_of)
         self._watched: dict[int, weakref.ref] = {}
         self._saved: list[weakref.ref[_Saved]] = []
         self._component = [OUTSIDE]
@@ -78,6 +83,14 @@ class Trace(TorchDispatchMode):
             stack.enter_context(self)
             yield self
 
+    @property
+    def uncounted(self) -> Counter[str]:
+        """Calls, by name, of operations that have no FLOP formula; views left out."""
+        found: Counter[str] = Counter()
+        for operation, n_calls in self._uncounted.items():
+            found[str(operation._overloadpacket)] += n_calls
+        return found
+
     def saved(self) -> Counter[str]:
         """Bytes that autograd holds now, by the component that first asked for them; parameters,
         which are there anyway, left out.
@@ -97,21 +110,16 @@ class Trace(TorchDispatchMode):
         component = self._running()
         if func.is_view and func is not aten.lift_fresh.default:  # which is how a number comes in
             return func(*args, **(kwargs or {}))
-        kwargs = kwargs or {}
-        key = key_of(func, args, kwargs)
-        out = self._run(key, func, args, kwargs)
-        for tensor in out if isinstance(out, tuple | list) else (out,):
-            if isinstance(tensor, torch.Tensor):
-                self._watch(tensor)
-        formula = FLOPS.get(func._overloadpacket)
-        if formula is None:
-            self.uncounted[str(func._overloadpacket)] += 1
+        out, n_flops = self._run(func, args, kwargs or {})
+        if isinstance(out, torch.Tensor):
+            self._watch(out)
+        elif isinstance(out, tuple | list):
+            for tensor in out:
+                if isinstance(tensor, torch.Tensor):
+                    self._watch(tensor)
+        if n_flops is None:
+            self._uncounted[func] += 1
         else:
-            n_flops = self._counted.get(key)
-            if n_flops is None:
-                n_flops = formula(*args, **kwargs, out_val=out)
-                if key is not None:
-                    self._counted[key] = n_flops
             self._flops[component] += n_flops
         return out
 
