@@ -1,4 +1,4 @@
-"""How much memory accelerators have: `configs/accelerators.yaml`."""
+"""Memory of accelerators: reads `configs/accelerators.yaml`."""
 
 from pathlib import Path
 from typing import Self
@@ -16,7 +16,7 @@ class _Strict(BaseModel):
 
 
 class Accelerator(_Strict):
-    """One device."""
+    """One kind of device; `bytes` is its memory."""
 
     name: str = Field(min_length=1)
     bytes: Count
@@ -28,7 +28,7 @@ class _File(_Strict):
 
     @model_validator(mode="after")
     def differ(self) -> Self:
-        """Each is a line of its own: neither a name nor a memory stands twice."""
+        """Refuse two entries with the same name or the same memory: each is one line in a chart."""
         for field in ("name", "bytes"):
             values = [getattr(device, field) for device in self.accelerators]
             for i, value in enumerate(values):
@@ -42,7 +42,7 @@ class _File(_Strict):
 
 
 def accelerators(path: Path) -> list[Accelerator]:
-    """All of the file, the smallest memory first. Raises InputError."""
+    """Read all accelerators, the smallest memory first. Raises InputError."""
     try:
         devices = _File.model_validate(load_yaml(path)).accelerators
     except ValidationError as error:

@@ -1,7 +1,7 @@
-"""Named models: `configs/models/*.yaml`, one file for each series of models with shared switches.
+"""Named models: reads `configs/models/*.yaml`, one file for each series of models.
 
-A sweep's base is a family (code), a series (a file), a model (an entry of a file) or the
-config.json of a model page.
+A sweep's base is a family (code), a series (a file), a model (an entry of a file) or a
+config.json from a model page.
 """
 
 from pathlib import Path
@@ -28,7 +28,7 @@ class _Strict(BaseModel):
 
 
 class Provenance(_Strict):
-    """Where numbers come from. A series may say it once for all of its models."""
+    """Sources of numbers. Those of a series are defaults for its models."""
 
     source: str | None = Field(None, description="where the fields were published")
     published_source: str | None = Field(None, description="where the size was printed")
@@ -50,14 +50,14 @@ class Provenance(_Strict):
 
 
 class Model(Provenance):
-    """One published model: its numbers and where they were read."""
+    """One published model: its numbers and their sources."""
 
     label: str
     fields: Fields = {}
     config: str | None = Field(
         None,
-        description="a config.json beside this file, as downloaded from a model page, that sets "
-        "the fields; those given here come before it",
+        description="a config.json in the folder of this file, as downloaded from a model page, "
+        "that sets the fields; those given here override it",
     )
     published: str | None = Field(None, description="the size as printed, e.g. 540.35B")
     published_value: Count | None = Field(None, description="the printed size as a number")
@@ -74,7 +74,7 @@ class Model(Provenance):
 
 
 class Series(Provenance):
-    """Models that share their switches."""
+    """Models that share fields."""
 
     title: str
     family: str
@@ -84,7 +84,7 @@ class Series(Provenance):
 
     @model_validator(mode="after")
     def says_where_from(self) -> Self:
-        """What the series says of all models holds for each that says nothing else."""
+        """Give the sources of the series to each model that has none of its own."""
         said = {name: getattr(self, name) for name in Provenance.model_fields}
         for name, model in self.models.items():
             own = model.model_dump(exclude_none=True)
@@ -95,8 +95,9 @@ class Series(Provenance):
 
 
 class Base(NamedTuple):
-    """Where a sweep starts: a family, the fields already set, and how others follow; `path` is the
-    file of a named model.
+    """The start of a sweep: a family, fields already set, and expressions for derived fields.
+
+    `path` is the file of a named model.
     """
 
     name: str
@@ -111,7 +112,7 @@ class Base(NamedTuple):
 
 
 class Catalogue:
-    """Every base by name. Raises InputError with the mistakes of all files."""
+    """All bases by name. Raises InputError with the mistakes of all files."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -131,7 +132,7 @@ class Catalogue:
             raise InputError(mistakes)
 
     def __getitem__(self, name: str) -> Base:
-        """Raises ValueError with the nearest known name."""
+        """Return a base. Raises ValueError with similar names."""
         if name not in self.bases:
             raise ValueError(
                 f"unknown base {show(name)}{offered(name, self.bases, str(self.folder))}"
@@ -170,7 +171,7 @@ def _read(path: Path) -> list[Base]:
 
 
 def _named(path: Path, shared: Base, name: str, model: Model) -> Base:
-    """An entry of a series: what all have in common, then its config.json, then its own fields."""
+    """Build a base from an entry: its fields override its config.json, and that the series."""
     configured = {}
     kind = model.transformers
     if model.config:
@@ -190,7 +191,7 @@ def _named(path: Path, shared: Base, name: str, model: Model) -> Base:
 
 
 def configured_base(folder: Path, name: str) -> Base:
-    """A config.json in a folder or below it as a base. Raises InputError."""
+    """Read a config.json in a folder or below it as a base. Raises InputError."""
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise InputError([f"{path}: lies outside of {folder}; put a copy into that folder"])
@@ -200,7 +201,7 @@ def configured_base(folder: Path, name: str) -> Base:
 
 
 def _wrong_class(path: Path, base: Base) -> list[str]:
-    """The class named as a witness must be one that we can write a config for."""
+    """Return a mistake if no config can be written for the `transformers` class of a base."""
     name = base.transformers
     known = {n for n, t in TRANSLATIONS.items() if t.family == base.family.name()}
     if name is None or name in known:

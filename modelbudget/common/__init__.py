@@ -1,1 +1,1 @@
-"""What several folders need and none owns: files, errors, expressions, processes."""
+"""Code shared by all folders: files, errors, expressions, worker processes, digests."""

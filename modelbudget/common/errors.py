@@ -1,4 +1,4 @@
-"""The one error a user should ever see, and the names that it offers instead of an unknown one."""
+"""The error that users see, and suggestions for misspelled names."""
 
 import heapq
 from collections.abc import Collection, Iterable
@@ -6,20 +6,19 @@ from itertools import takewhile
 
 MAX_LINE = 400
 MAX_LISTED = 200
-"""Characters of a list that is given whole; of a longer one, the nearest names."""
+"""Characters of the longest list of names that a message gives in full."""
 MOST_NEAREST = 5
 CUTOFF = 0.7
 PER_LETTER, MOST_LETTERS = 0.15, 4
-"""How much nearer a name is for each of its first letters that is the same, and how many count:
-`gpt-2-small` is a GPT-2 and no `t5-small`. As Winkler (1990) has it, with a larger share.
+"""Bonus for each equal leading letter, and how many letters count: `gpt-2-small` is closer to
+`gpt-2` than to `t5-small`. Winkler (1990), with a larger bonus.
 """
 
 
 class InputError(Exception):
-    """Input that cannot be used. Holds every mistake found, one line each.
+    """Invalid input: every mistake found, one line each.
 
-    Control characters, which keys and names of a file may hold, are written as escapes; a very
-    long line is cut.
+    Control characters in keys and names are escaped; lines longer than `MAX_LINE` are cut.
     """
 
     def __init__(self, mistakes: list[str]):
@@ -28,33 +27,35 @@ class InputError(Exception):
 
 
 def _printable(line: str) -> str:
-    """Written out first, since an escape takes up to ten characters."""
+    """Escape control characters, then cut: an escape takes up to ten characters."""
     line = line[: MAX_LINE + 1]
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """'; did you mean n_vocab?' when a known name is near, else nothing."""
+    """Return '; did you mean n_vocab?' if a known name is similar, else an empty string."""
     near = nearest(name, known, 1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def offered(name: str, known: Collection[str], rest: str) -> str:
-    """'; did you mean n_vocab? (allowed: …)': every known name where they are few, else the nearest
-    and where the `rest` stands.
+    """Return '; did you mean n_vocab? (allowed: …)'.
+
+    Lists every known name if they are few; otherwise the most similar ones, and that the others are
+    in `rest`.
     """
     listed = ", ".join(known)
     near = nearest(name, known, MOST_NEAREST)
     if len(listed) > MAX_LISTED:
-        more = f"all {len(known):,} stand in {rest}"
+        more = f"all {len(known):,} are in {rest}"
         listed = f"{', '.join(near)}; {more}" if near else more
     return f"{f'; did you mean {near[0]}?' if near else ''} (allowed: {listed})"
 
 
 def nearest(name: str, known: Iterable[str], n: int) -> list[str]:
-    """At most `n` known names that mean or nearly are `name`, the nearest first."""
-    # Imported late: only mistakes pay for it.
+    """Return at most `n` known names that are synonyms of `name` or similar to it, best first."""
+    # Imported here because only messages of errors need it.
     from difflib import SequenceMatcher
 
     from modelbudget.common.other_names import meanings, plain

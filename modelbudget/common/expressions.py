@@ -1,8 +1,8 @@
 """Expressions in sweep files: `d_ff: 4 * d_model`, `d_model % n_head = 0`.
 
-Each is parsed and checked once, and becomes nested functions, never code for Python's eval. The
-arithmetic is exact: `d_model / n_head` is a fraction, so whether it is a whole number is not a
-matter of rounding.
+Each is parsed and checked once and compiled to nested functions; Python's eval is never used. The
+arithmetic is exact: `d_model / n_head` is a fraction, so rounding does not decide whether it is a
+whole number.
 """
 
 import ast
@@ -17,19 +17,19 @@ from typing import Any
 from modelbudget.common.mistakes import show
 
 _MAX_BITS = 1000
-"""Numbers of sweeps have 64. Beyond this, products of products could fill the memory."""
+"""Numbers in sweeps have 64 bits. Without a limit, repeated products could fill the memory."""
 _MAX_DEPTH = 300
-"""Levels of nesting, each a call of a function within a call; Python allows about 1,000."""
+"""Levels of nesting. Each is a nested function call, of which Python allows about 1,000."""
 
 _Evaluate = Callable[[dict[str, Any]], Any]
-"""From the values of all names to the value of a part of an expression."""
+"""Maps the values of all names to the value of a subexpression."""
 
 
 def _bounded(operation: Callable) -> Callable:
-    """The operation on numbers alone, as long as they stay within bounds: 'a' * 10**9 is text."""
+    """Restrict an operation to numbers of at most `_MAX_BITS` bits; 'a' * 10**9 is refused."""
 
     def on_numbers(x, y):
-        if type(x) is int is type(y):  # nearly always, and several times faster than what follows
+        if type(x) is int is type(y):  # the common case, several times faster than the general one
             result = operation(x, y)
             if type(result) is int and result.bit_length() <= _MAX_BITS:
                 return result
@@ -63,7 +63,7 @@ _OPERATORS = {
 _FUNCTIONS = {
     "ceil": math.ceil,
     "floor": math.floor,
-    "round": lambda x: round(x),  # to whole numbers: to 10**9 digits would take all memory
+    "round": lambda x: round(x),  # no second argument: 10**9 digits would fill the memory
     "min": min,
     "max": max,
 }
@@ -77,7 +77,7 @@ _MAX_LENGTH = 500
 
 
 class Expression:
-    """A checked expression over named numbers. Raises ValueError when it is not one."""
+    """A checked expression over named numbers. Raises ValueError if the text is not one."""
 
     def __init__(self, text: str):
         if len(text) > _MAX_LENGTH:
@@ -103,7 +103,7 @@ class Expression:
             raise ValueError(f"{shown} is nested too deep") from None
 
     def __call__(self, values: dict):
-        """The value, exact. Raises ValueError naming the numbers put in when there is none."""
+        """Return the exact value. Raises ValueError with the values used if there is none."""
         try:
             return self._evaluate(values)
         except ZeroDivisionError:
@@ -121,12 +121,12 @@ class Expression:
 
 
 def _number(value) -> str:
-    """A value as people write it: a fraction as 3/4."""
+    """Format a value; a fraction as 3/4."""
     return show(str(value)).strip("'")
 
 
 def _exact(value):
-    """A constant of an expression, floats as the fractions that they are written as."""
+    """Return a constant as an exact number: 0.1 is 1/10. Raises ValueError for other constants."""
     if isinstance(value, float) and math.isfinite(value):
         return Fraction(repr(value))
     if isinstance(value, str | None) or (
@@ -137,9 +137,7 @@ def _exact(value):
 
 
 def _compiled(node: ast.AST, depth: int = 0) -> _Evaluate:
-    """A checked part of an expression as a function. Raises RecursionError where it is nested too
-    deep.
-    """
+    """Compile a checked subexpression to a function. Raises RecursionError if nested too deep."""
     if depth > _MAX_DEPTH:
         raise RecursionError
     depth += 1

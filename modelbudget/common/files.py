@@ -1,6 +1,4 @@
-"""Reading YAML strictly and within bounds, and writing results so that a killed run leaves nothing
-half-written.
-"""
+"""Strict, bounded reading of YAML, and atomic writing of results."""
 
 import json
 import shutil
@@ -13,11 +11,11 @@ import yaml
 from modelbudget.common.errors import InputError
 
 MAX_BYTES = 2**22
-"""Of a file that is read: 100,000 points written out one by one."""
+"""Size of the largest file that is read: enough for 100,000 points listed one by one."""
 MAX_DEPTH = 20
 MAX_DIGITS = 100
 MAX_TWICE = 500
-"""Characters of a text that an alias may stand for."""
+"""Characters of the longest text that a YAML alias may repeat."""
 
 
 _KINDS = {type(None): "nothing", list: "a list", str: "text without keys"}
@@ -25,16 +23,16 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _StrictLoader(_Loader):
-    """YAML as people mean it: a key given twice is a mistake, not a silent choice."""
+    """YAML loader that refuses duplicate keys, keys that are not text, and huge numbers."""
 
     def construct_mapping(self, node, deep=False):
         seen = {}
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise _mistake(f"key {key!r} is not a word", key_node)
+                raise _mistake(f"key {key!r} is not text", key_node)
             if key in seen:
-                raise _mistake(f"key {key!r} stands twice, first in line {seen[key]}", key_node)
+                raise _mistake(f"duplicate key {key!r}, first in line {seen[key]}", key_node)
             seen[key] = key_node.start_mark.line + 1
         return super().construct_mapping(node, deep)
 
@@ -46,7 +44,7 @@ class _StrictLoader(_Loader):
     def construct_object(self, node, deep=False):
         try:
             return super().construct_object(node, deep)
-        except ValueError as error:  # text that looks like a date or a number, and is none
+        except ValueError as error:  # looks like a date or a number, and is not one
             raise _mistake(f"{node.value!r}: {error}", node) from None
 
 
@@ -58,8 +56,10 @@ def _mistake(problem: str, node) -> yaml.MarkedYAMLError:
 
 
 def yaml_files(folder: Path) -> list[Path]:
-    """The YAML files of a folder, without what editors and systems leave there: `.#x.yaml`,
-    `._x.yaml`, `#x.yaml#`, `x.yaml~`.
+    """Return the YAML files of a folder, sorted.
+
+    Files of editors and operating systems are skipped: `.#x.yaml`, `._x.yaml`, `#x.yaml#`,
+    `x.yaml~`.
     """
     found = folder.iterdir() if folder.is_dir() else ()
     return sorted(
@@ -70,7 +70,7 @@ def yaml_files(folder: Path) -> list[Path]:
 
 
 def load_yaml(path: Path) -> dict:
-    """The mapping in a YAML file. Raises InputError naming file and line for anything else."""
+    """Return the mapping in a YAML file. Raises InputError with file and line for anything else."""
     try:
         text = read_text(path)
         _check_events(text)
@@ -96,12 +96,15 @@ def _begins_with_tab(text: str, line: int) -> bool:
 
 
 def read_json(path: str | Path):
-    """What a result of the pipeline holds as JSON."""
+    """Read a result of the pipeline."""
     return json.loads(Path(path).read_text(encoding="utf-8"))
 
 
 def read_text(path: Path) -> str:
-    """What stands in a file. Raises InputError for what is no file of text, or a very long one."""
+    """Return the text of a file.
+
+    Raises InputError if it is not a file, not UTF-8, not readable, or longer than `MAX_BYTES`.
+    """
     try:
         if not path.is_file() and path.exists():
             raise InputError([f"{path}: not a file"])
@@ -117,14 +120,15 @@ def read_text(path: Path) -> str:
 
 
 def _check_events(text: str) -> None:
-    """Raises YAMLError for what a file of sizes and words has no need of: tags, which name
-    objects; aliases of lists, of which a few lines can stand for billions of values; deep nesting,
-    of which libyaml's parser dies.
+    """Raise YAMLError for tags, aliases of lists or of long texts, and deep nesting.
+
+    Tags construct objects, a few lines of aliases can stand for billions of values, and deep
+    nesting crashes libyaml's parser.
     """
     depth, short = 0, set()
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent) and event.anchor not in short:
-            raise _mistake(f"*{event.anchor}: only a short text may be said twice", event)
+            raise _mistake(f"*{event.anchor}: only a short text may be repeated", event)
         if isinstance(event, yaml.ScalarEvent) and len(event.value) <= MAX_TWICE:
             short.add(event.anchor)
         if getattr(event, "tag", None) is not None:
@@ -139,7 +143,7 @@ def _check_events(text: str) -> None:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well."""
+    """Yield a temporary file that replaces `path` if the block ends without an exception."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.part")
@@ -152,7 +156,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: str | Path) -> Iterator[Path]:
-    """The same for a folder: it appears whole, and what stood there before is gone."""
+    """Yield a temporary folder that replaces `path` if the block ends without an exception."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.part")
     shutil.rmtree(temporary, ignore_errors=True)

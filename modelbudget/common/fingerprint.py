@@ -1,7 +1,7 @@
-"""What a result is made of: the code that its script can load, packages, and files of data.
+"""Digests of library code, packages and data files, for Snakemake's rerun triggers.
 
-Snakemake compares these digests with those of the last run, so that a change of content, and only
-that, makes a result again. Nothing is listed by hand: the code follows from the imports.
+A result is made again if and only if a digest differs from that of the last run. The code that a
+script depends on is found by following its imports; there is no list to maintain.
 """
 
 import hashlib
@@ -26,23 +26,25 @@ _IMPORT = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]+)|import[ \t]+([^\n#]+))",
     re.MULTILINE,
 )
-"""An import statement, at the top of a file or inside a function. In a text it may be found where
-there is none, and a file more is then a dependency; tests hold it against Python's own parser.
+"""An import statement, at the top of a file or inside a function. It may also match inside a text,
+which adds a dependency too many; tests compare it with Python's own parser.
 """
 _FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:(?:[ \t].*)?\n)+", re.MULTILINE)
-"""Imports that only type checkers see."""
+"""Imports for type checkers only."""
 _RUN_AS_PROCESS = re.compile(rf'"-m", "({LIBRARY}[\w.]+)"')
 _OTHER_NAMES = {
     "markdown_it": "markdown-it-py",
     "vl_convert": "vl-convert-python",
     "yaml": "pyyaml",
 }
-"""Distributions whose name is not that of the package which they install."""
+"""Distributions whose name differs from that of the package that they install."""
 
 
 def code(script: str) -> dict[str, str | None]:
-    """Digest of all library code and data that `scripts/{script}.py` can load, and versions of the
-    packages that this code imports.
+    """Return what `scripts/{script}.py` depends on.
+
+    A digest of all library code and data that it can load, and the versions of the packages that
+    this code imports.
     """
     return _made_of(ROOT / "scripts" / f"{script}.py")
 
@@ -54,12 +56,12 @@ def _made_of(start: Path) -> dict[str, str | None]:
 
 
 def code_of(module: str) -> str:
-    """Digest of all library code that a module of the library can load."""
+    """Return a digest of all library code that a module of the library can load."""
     return digest(reached(_files_of_module(module)))
 
 
 def versions(*packages: str) -> dict[str, str | None]:
-    """Installed versions of packages, None for one that is not installed."""
+    """Return installed versions of packages; None for a package that is not installed."""
     return {name: _version(name) for name in packages}
 
 
@@ -73,8 +75,9 @@ def _version(package: str) -> str | None:
 
 @cache
 def code_of_model(family: type[Architecture]) -> str:
-    """Digest of the source that a family's torch model is built from: its `build`, the files that
-    this imports, and what those import in turn.
+    """Return a digest of the source of a family's torch model.
+
+    Covers its `build`, the files that this imports, and their imports in turn.
     """
     build = textwrap.dedent(inspect.getsource(family.build))
     text = hashlib.sha256(build.encode()).hexdigest()[:16]
@@ -82,7 +85,7 @@ def code_of_model(family: type[Architecture]) -> str:
 
 
 def digest(files: Iterable[Path]) -> str:
-    """Digest of the names and contents of files."""
+    """Return a digest of the names and contents of files."""
     found = hashlib.sha256()
     for path in sorted(files):
         found.update(os.path.relpath(path, ROOT).encode() + _content(path))
@@ -90,7 +93,7 @@ def digest(files: Iterable[Path]) -> str:
 
 
 def check_unchanged(files: Sequence[str], content: str) -> None:
-    """Raises InputError where files are not those that the run was planned with."""
+    """Raise InputError if files have changed since the run was planned."""
     if digest(map(Path, files)) != content:
         changed = "it, or a model in it, changed after the run had started; run again"
         raise InputError([f"{files[0]}: {changed}"])
@@ -102,7 +105,7 @@ def _content(path: Path) -> bytes:
 
 
 def reached(start: Iterable[Path]) -> set[Path]:
-    """The files, and all files of the library that can be loaded when they are."""
+    """Return the files and all files of the library that they can load, directly or not."""
     found: set[Path] = set()
     waiting = set(start)
     while waiting:
@@ -115,8 +118,10 @@ def reached(start: Iterable[Path]) -> set[Path]:
 
 @cache
 def _uses(path: Path) -> frozenset[Path]:
-    """What a file of code imports or reads: modules, all modules of a folder where members are
-    found by their presence, and data in its own folder that it names.
+    """Return the files of the library that a file of code imports or reads.
+
+    Modules, all modules of a folder whose members are discovered, and data files in its own folder
+    that it names.
     """
     text = path.read_text(encoding="utf-8")
     found = _imported_by(text)
@@ -130,7 +135,7 @@ def _uses(path: Path) -> frozenset[Path]:
 
 @cache
 def _data_in(folder: Path) -> list[Path]:
-    """Files of the library that are no code, and folders that hold none."""
+    """Return the data files and the folders without code in a folder."""
     inside = folder.iterdir() if folder.is_relative_to(ROOT / LIBRARY) else ()
     return [path for path in inside if path.suffix != ".py" and not any(path.glob("*.py[c]"))
             and not (path / "__init__.py").exists()]  # fmt: skip
@@ -142,7 +147,7 @@ def _imported_by(text: str) -> set[Path]:
 
 @cache
 def _names_imported(text: str) -> set[str]:
-    """Dotted names of modules, and of what is taken from them, which may be a module too."""
+    """Return dotted names of imported modules, and of imported names, which may be modules too."""
     names = set(_RUN_AS_PROCESS.findall(text))
     for module, members, modules in _IMPORT.findall(_FOR_TYPES.sub("", text)):
         if module:
@@ -155,7 +160,7 @@ def _names_imported(text: str) -> set[str]:
 
 @cache
 def _files_of_module(name: str) -> frozenset[Path]:
-    """The file of a module of the library, and the `__init__.py` of each package around it."""
+    """Return the file of a module and the `__init__.py` of each package that contains it."""
     parts = name.split(".")
     if parts[0] != LIBRARY:
         return frozenset()
@@ -165,14 +170,14 @@ def _files_of_module(name: str) -> frozenset[Path]:
 
 
 def _packages(files: Iterable[Path]) -> list[str]:
-    """Installed distributions that some file imports."""
+    """Return the installed distributions that the files import."""
     names = {name for path in files for name in _packages_of(path)}
     return sorted(_OTHER_NAMES.get(name, name) for name in names)
 
 
 @cache
 def _packages_of(path: Path) -> set[str]:
-    """What a file of code imports that is neither the library's nor Python's own."""
+    """Return the imports of a file from outside the library and the standard library."""
     text = path.read_text(encoding="utf-8") if path.suffix == ".py" else ""
     names = {name.split(".")[0] for name in _names_imported(text)}
     return names - sys.stdlib_module_names - {LIBRARY}

@@ -1,4 +1,4 @@
-"""Turning pydantic's errors into lines that name the key, the value and what is allowed."""
+"""Messages from pydantic's errors: the key, the value and what is allowed."""
 
 import re
 import reprlib
@@ -10,7 +10,7 @@ from modelbudget.common.errors import MAX_LISTED, offered
 
 MAX_DESCRIBED = 100
 SCHEMA = "workflow/schemas/sweep.schema.json"
-"""Where every key of a sweep and every field stands, with what it means."""
+"""Lists every key of a sweep and every field, with its meaning."""
 _PLAIN = ("bool", "int", "str")
 _KINDS = {
     "missing": "missing; it must be given",
@@ -34,14 +34,14 @@ def describe(
     rest: str = SCHEMA,
     keep: Callable[[dict], bool] = lambda one: True,
 ) -> list[str]:
-    """One line for each mistake: `grid.n_vocab[2] = -5: must be at least 1`.
+    """Return one line for each mistake: `grid.n_vocab[2] = -5: must be at least 1`.
 
-    `allowed_keys` are offered when a key is unknown, all of which stand in `rest`; parts of the
-    path in `hidden` are left out; `within` stands before it. Pydantic's errors that are not to
-    `keep` are left out.
+    `allowed_keys` are suggested for an unknown key; all of them are listed in `rest`. Parts of the
+    path in `hidden` are left out, and `within` precedes it. Errors that `keep` rejects are left
+    out.
     """
     errors = filter(keep, error.errors(include_url=False)[:MAX_DESCRIBED])
-    # Once each: of a value that may be of several kinds, each kind complains.
+    # Without duplicates: a union reports an error for each of its types.
     return list(dict.fromkeys(_line(one, allowed_keys, hidden, within, rest) for one in errors))
 
 
@@ -63,7 +63,7 @@ def _line(one: dict, allowed_keys, hidden, within: str, rest: str) -> str:
 
 
 def _step(part: int | str) -> str:
-    """`.n_vocab`, `[2]`; what is no plain word is quoted, so that a space in it is seen."""
+    """Format a step of a path: `.n_vocab`, `[2]`. Other names are quoted to show their spaces."""
     if isinstance(part, int):
         return f"[{part}]"
     return f".{part}" if re.fullmatch(r"[\w-]{1,60}", part) else f".{show(part)}"
@@ -93,7 +93,7 @@ def _bound(one: dict) -> str | None:
 
 
 def _hint(value) -> str:
-    """YAML reads 1e5 as text; say what to write instead."""
+    """Return the number to write instead of 1e5, which YAML reads as text."""
     if isinstance(value, str):
         try:
             number = float(value.replace("_", "").replace(",", ""))
@@ -105,12 +105,12 @@ def _hint(value) -> str:
 
 
 def show(value) -> str:
-    """A value as a sweep file would hold it, shortened."""
+    """Format a value as in a sweep file, shortened."""
     text = str(value).lower() if isinstance(value, bool) else _short.repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
 _short = reprlib.Repr()
-"""Of a long list, what is shown; the rest is not even looked at."""
+"""Shortens long values without reading them whole."""
 _short.maxstring = _short.maxother = _short.maxlong = 1000
 _short.maxlist = _short.maxdict = 20

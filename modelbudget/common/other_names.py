@@ -1,6 +1,6 @@
-"""The names that other tools give to fields: configs of Hugging Face, Megatron-LM, nanoGPT, papers.
+"""Names of fields in other tools: Hugging Face, Megatron-LM, nanoGPT, papers.
 
-Data alone: a message that refuses an unknown name offers the one that means the same here.
+Used to suggest the name of this project for an unknown one.
 """
 
 from collections.abc import Mapping
@@ -53,16 +53,16 @@ _OTHERS: Mapping[str, tuple[str, ...]] = {
     "activation_bytes": ("saved_bytes", "activation_memory"),
     "unsupported_ops": ("uncounted_calls",),
 }  # fmt: skip
-"""Name here → names elsewhere, beside those that configs of known classes have (`MEANING`)."""
+"""Name here → names elsewhere, without the keys of Hugging Face configs (`MEANING` has those)."""
 
 
 def meanings(name: str) -> frozenset[str]:
-    """What a name, written without case and punctuation, may mean here: itself, at least."""
+    """Return the names here that a plain name may stand for, itself included."""
     return _BY_NAME.get(name, frozenset()) | {name}
 
 
 def plain(name: str) -> str:
-    """A name without case and punctuation."""
+    """Remove case and punctuation from a name."""
     return "".join(filter(str.isalnum, name.casefold()))
 
 

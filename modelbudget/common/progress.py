@@ -1,7 +1,7 @@
 """Progress of a job, in a small file that the terminal reads while the job runs.
 
-The jobs of a run are processes of their own, several at once and perhaps on other machines, so
-none of them draws: each writes how far it is, and one process shows them all.
+Jobs are separate processes, perhaps on other machines. Each writes its progress to a file, and the
+process of the run draws all bars.
 """
 
 import json
@@ -17,7 +17,7 @@ _file: Path | None = None
 
 
 class Progress(NamedTuple):
-    """Items done, items in total, and seconds since the first of them was begun."""
+    """Items done, items in total, and seconds since the first item was started."""
 
     done: int
     total: int
@@ -25,19 +25,19 @@ class Progress(NamedTuple):
 
 
 def progress_file(log: str | Path) -> Path:
-    """Where a job with this log writes its progress."""
+    """Return the progress file of the job with this log."""
     return Path(log).with_suffix(".progress")
 
 
 def write_progress_to(path: Path) -> None:
-    """Let `progress` write to this file; without it, as in a notebook, it writes nothing."""
+    """Let `progress` write to this file. Without this call, it writes nothing."""
     global _file
     _file = path
-    path.unlink(missing_ok=True)  # of a job that was killed
+    path.unlink(missing_ok=True)  # left by a killed job
 
 
 def progress(items: Iterable[Item], total: int) -> Iterator[Item]:
-    """Yield the items and write how many were yielded, at most twice a second."""
+    """Yield the items and write how many are done, at most twice a second."""
     started = written = time.monotonic()
     _write(Progress(0, total, 0))
     try:
@@ -54,12 +54,12 @@ def progress(items: Iterable[Item], total: int) -> Iterator[Item]:
 
 def _write(state: Progress) -> None:
     if _file:
-        with suppress(OSError):  # a disk that is full stops a job elsewhere, with a message
+        with suppress(OSError):  # a full disk stops the job elsewhere, with a message
             _file.write_text(json.dumps(state))
 
 
 def read_progress(path: Path) -> Progress | None:
-    """None where nothing is known: no file, or one that is being written at this moment."""
+    """Read a job's progress; None if there is no file, or one that is being written."""
     try:
         done, total, seconds = json.loads(path.read_text())
         return Progress(int(done), int(total), float(seconds))

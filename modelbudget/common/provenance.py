@@ -1,4 +1,4 @@
-"""What made these results: what may differ between two runs stands here and only here."""
+"""Metadata of a run: versions, commit, machine, time. Only these may differ between two runs."""
 
 import ctypes
 import importlib.metadata
@@ -17,7 +17,7 @@ PACKAGES = ("torch", "transformers", "polars", "pandas", "altair", "vl-convert-p
 
 
 def provenance() -> dict:
-    """Versions, commit, machine and time."""
+    """Return versions, commit, machine and time."""
     return {
         "commit": _commit(),
         "versions": {
@@ -32,21 +32,22 @@ def provenance() -> dict:
 
 
 def measuring(results: Path, shards: dict[str, int]) -> dict[str, dict[str, int]]:
-    """How many models of each sweep were measured, taken from earlier runs, or not measurable when
-    it was last measured, as the logs of its jobs have it; `shards` says how many jobs.
+    """Count the models of each sweep that were measured, reused or not measurable.
+
+    Read from the logs of its last jobs; `shards` has the number of jobs of each sweep.
     """
     found = {}
     for sweep, n in shards.items():
         logs = [results / sweep / "logs" / f"measure-{i}-of-{n}.json" for i in range(1, n + 1)]
         found[sweep] = Counter()
         for log in logs:
-            with suppress(OSError, ValueError):  # logs may be deleted, or damaged
+            with suppress(OSError, ValueError):  # logs may be deleted or damaged
                 found[sweep].update(read_json(log))
     return found
 
 
 def _commit() -> str:
-    """The commit, marked when files differ from it; 'unknown' outside a repository."""
+    """Return the commit, marked if files differ from it; 'unknown' outside a repository."""
     try:
         return subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12"],
@@ -63,7 +64,7 @@ def _cuda() -> str | None:
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return None  # without a driver torch finds none either, after a second of import
+        return None  # no driver, so no device: importing torch would take a second
     import torch
 
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None

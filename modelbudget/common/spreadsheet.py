@@ -1,4 +1,4 @@
-"""Tables as CSV, for people who open them in a spreadsheet."""
+"""CSV files that are safe to open in a spreadsheet."""
 
 import polars as pl
 from polars import selectors
@@ -7,9 +7,9 @@ _FORMULA = r"^[=+\-@＝＋－＠\t\r\n]"
 
 
 def csv(table: pl.DataFrame) -> str:
-    """The table as CSV in which no text is a formula: an apostrophe stands before what a
-    spreadsheet would compute, and all text is quoted, so that no separator begins a cell of its
-    own (OWASP, CSV Injection).
+    """Return the table as CSV without spreadsheet formulas (OWASP, CSV Injection).
+
+    Text that a spreadsheet would compute is prefixed with an apostrophe, and all text is quoted.
     """
     text = selectors.string()
     safe = pl.when(text.str.contains(_FORMULA)).then("'" + text).otherwise(text)

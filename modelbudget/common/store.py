@@ -1,9 +1,8 @@
-"""Measurements kept by content: what was measured once is not measured again, in any sweep.
+"""Cache of measurements, addressed by content and shared by all sweeps.
 
-A folder of plain Parquet files. Each holds what one job measured, every row under a `key`: the
-digest of all that the measurement depends on. Files are only ever added. Each bears the digest of
-its own bytes as its name: one that was cut short, changed, or put there by somebody else is
-removed, and its measurements are made again.
+A folder of plain Parquet files, one for each job that measured. Each row has a `key`: the digest
+of everything that the measurement depends on. Files are only added. A file is named by the digest
+of its bytes; a truncated, changed or foreign file is removed, and its measurements are repeated.
 """
 
 import hashlib
@@ -21,18 +20,18 @@ log = logging.getLogger(__name__)
 
 
 def key(*parts) -> str:
-    """Names a measurement by everything that it depends on."""
+    """Return a digest of everything that a measurement depends on."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def known(folder: Path, keys: list[str]) -> set[str]:
-    """Which of the keys have been measured."""
+    """Return those of the keys that have been measured."""
     there = {key for table in _tables(folder) for key in table["key"].unique()}
     return there & set(keys)
 
 
 def load(folder: Path, keys: list[str]) -> pl.DataFrame | None:
-    """The rows under these keys, without the key; None where there are none."""
+    """Return the rows with these keys, without the key; None if there are none."""
     wanted = pl.Series(keys, dtype=pl.String).implode()
     parts = [
         table.filter(pl.col("key").is_in(wanted)).drop("key")
@@ -43,7 +42,7 @@ def load(folder: Path, keys: list[str]) -> pl.DataFrame | None:
 
 
 def save(folder: Path, table: pl.DataFrame) -> None:
-    """Add a table with a `key` column. Equal tables make the same file."""
+    """Add a table with a `key` column. Equal tables give the same file."""
     content = io.BytesIO()
     table.write_parquet(content)
     with replacing(folder / _name(content.getvalue())) as path:
@@ -60,5 +59,5 @@ def _tables(folder: Path) -> Iterator[pl.DataFrame]:
         if path.name == _name(content):
             yield pl.read_parquet(io.BytesIO(content))
         else:
-            log.warning("%s is not what was saved there, removed", path)
+            log.warning("%s: content was changed, removed", path)
             path.unlink()

@@ -1,7 +1,7 @@
-"""Work spread over processes, each piece at its own risk.
+"""Tasks in worker processes.
 
-A piece that raises an error, kills its process, fills its memory or hangs is lost, and no other.
-No worker outlives the process that started it, however that one ends.
+A task that raises, crashes its process, fills its memory or hangs fails alone. No worker outlives
+the process that started it, however that process ends.
 """
 
 import gc
@@ -22,19 +22,19 @@ from typing import Any, NamedTuple
 import psutil
 
 log = logging.getLogger(__name__)
-# Fork after torch is imported: a worker is ready at once instead of importing it again.
+# Forked after torch is imported, a worker need not import it again.
 _FORK = multiprocessing.get_context("fork")
 _LONGEST_REASON = 300
 
 
 class Failure(NamedTuple):
-    """What comes back for a piece that was not done."""
+    """The result of a task that failed."""
 
     reason: str
 
 
 class Bound(NamedTuple):
-    """Bytes that a worker may take beyond what it starts with, and for what."""
+    """Bytes that a worker may allocate, and the name of this limit in messages."""
 
     n_bytes: int
     name: str
@@ -47,16 +47,16 @@ def spread(
     timeout_s: float,
     bound: Bound | None = None,
 ) -> Iterator[tuple[int, Any]]:
-    """The number of each item with `work(item)`, or with a Failure, as they come.
+    """Yield the index of each item with `work(item)` or a Failure, in order of completion.
 
-    A worker has one item at a time, so the item that kills it or keeps it longer than `timeout_s`
-    seconds is known; a fresh worker takes the next one.
+    A worker has one item at a time. If an item crashes it or takes longer than `timeout_s` seconds,
+    a new worker takes the next one.
     """
     numbers = iter(range(len(items)))
     busy: dict[Connection, _Worker] = {}
 
     def give(worker: _Worker | None) -> None:
-        """The next item, to this worker or to a new one."""
+        """Send the next item to this worker or to a new one."""
         number = next(numbers, None)
         if number is None:
             if worker:
@@ -87,7 +87,7 @@ def spread(
 
 
 class Helper:
-    """One worker that answers one question after another, and is replaced when it dies."""
+    """One worker that takes one item after another and is replaced if it dies."""
 
     def __init__(self, work: Callable[[Any], Any], timeout_s: float, bound: Bound):
         self._start = lambda: _Worker(work, bound)
@@ -95,7 +95,7 @@ class Helper:
         self._worker: _Worker | None = None
 
     def __call__(self, item: Any) -> Any:
-        """`work(item)`, or a Failure."""
+        """Return `work(item)` or a Failure."""
         worker = self._worker = self._worker or self._start()
         worker.begin(item, self._timeout_s)
         outcome, alive = worker.outcome(f"no answer within {self._timeout_s} s")
@@ -104,14 +104,14 @@ class Helper:
         return outcome
 
     def end(self) -> None:
-        """End the worker; the next question starts another."""
+        """End the worker; the next item starts another."""
         if self._worker:
             self._worker.end()
             self._worker = None
 
 
 class _Worker:
-    """A process that gets one item at a time, and answers with what came of it."""
+    """A process that receives one item at a time and returns its result."""
 
     def __init__(self, work: Callable[[Any], Any], bound: Bound | None):
         self._guard = _guard(os.getpid())
@@ -119,9 +119,9 @@ class _Worker:
         arguments = (there, self.connection, work, bound)
         self.process = _FORK.Process(target=_serve, args=arguments, daemon=True)
         self.process.start()
-        # Only the worker holds its end, so that this one reads an end when the worker dies.
+        # Only the worker holds its end of the pipe, so that its death is an end of file here.
         there.close()
-        # A group of its own: what the worker starts dies with it.
+        # A process group of its own: processes that the worker starts are killed with it.
         os.setpgid(self.process.pid, self.process.pid)
         self._announce()
 
@@ -130,7 +130,7 @@ class _Worker:
         self._send(item)
 
     def outcome(self, if_late: str) -> tuple[Any, bool]:
-        """What came of the item, and whether the worker lives on."""
+        """Return the result of the item, and whether the worker is still usable."""
         if not self.connection.poll(max(0, self.deadline - time.monotonic())):
             self.kill()
             return Failure(if_late), False
@@ -144,35 +144,35 @@ class _Worker:
         return outcome, alive
 
     def end(self) -> None:
-        # A message, since a worker forked later holds this end too: closing it has no effect.
+        # Closing the pipe would have no effect: workers forked later hold this end too.
         self._send(None)
         self.process.join()
         self._announce()
 
     def kill(self) -> None:
-        # What died by itself keeps its own exit code, and may have left nothing to kill.
+        # A worker that died by itself keeps its exit code and may have left nothing to kill.
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.join()
         self._announce()
 
     def _send(self, item: Any) -> None:
-        with suppress(BrokenPipeError):  # it is dead, which reading its answer shows
+        with suppress(BrokenPipeError):  # it is dead: `outcome` will return that
             self.connection.send(item)
 
     def _announce(self) -> None:
-        with suppress(BrokenPipeError):  # somebody killed the guard
+        with suppress(BrokenPipeError):  # the guard was killed
             self._guard.send(self.process.pid)
 
 
 @cache
 def _guard(process: int) -> Connection:
-    """Start the guard of this process, whose id is `process`: when this process ends, by SIGKILL
-    too, the guard kills every group of processes whose id was sent once, and not twice.
+    """Start the guard of this process, whose id is `process`, and return its pipe.
 
-    The guard reads the end of a pipe, of which only this process holds the other end. (A worker
-    could wait for that end itself, but not while it computes; and prctl's PR_SET_PDEATHSIG exists
-    on Linux alone and leaves what a worker has started.)
+    A worker's id is sent when it starts and when it ends. When this process ends, even by SIGKILL,
+    the guard reads the end of the pipe and kills the process group of every worker that has not
+    ended. (A worker cannot wait for that while it computes, and prctl's PR_SET_PDEATHSIG is only on
+    Linux and spares the processes that a worker started.)
     """
     there, here = _FORK.Pipe(duplex=False)
     os.register_at_fork(after_in_child=here.close)
@@ -182,7 +182,7 @@ def _guard(process: int) -> Connection:
 
 
 def _guarding(connection: Connection) -> None:
-    os.setpgid(0, 0)  # what ends the group of the guarded process does not end the guard
+    os.setpgid(0, 0)  # a signal to the group of the guarded process does not end the guard
     _default_signals()
     groups: set[int] = set()
     with suppress(EOFError):
@@ -194,7 +194,7 @@ def _guarding(connection: Connection) -> None:
 
 
 def _default_signals() -> None:
-    """Forget what the parent does when it is asked to end."""
+    """Reset the handlers inherited from the parent."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
 
@@ -207,18 +207,18 @@ def _serve(
 ) -> None:
     of_parent.close()
     _default_signals()
-    # All that was there before lives as long as the worker: looking through it again and again for
-    # garbage takes longer than counting a model. Nor is a model looked through while it is built.
+    # Inherited objects live as long as the worker: collecting them takes longer than counting a
+    # model. A model is not collected while it is built either.
     gc.freeze()
     gc.set_threshold(100_000)
     if bound:
         _keep_to(bound.n_bytes)
-    with suppress(EOFError):  # the parent ended
+    with suppress(EOFError):  # the parent has ended
         while (item := connection.recv()) is not None:
             try:
                 answer = work(item), True
             except MemoryError as error:
-                # Nobody knows what is still held: a fresh worker takes the next item.
+                # What is still allocated is unknown, so a new worker takes the next item.
                 traceback.clear_frames(error.__traceback__)
                 answer = Failure(_out_of_memory(error, bound)), False
             except Exception as error:
@@ -228,8 +228,9 @@ def _serve(
 
 
 def _keep_to(n_bytes: int) -> None:
-    """Let this process allocate at most so many bytes more (getrlimit(2), RLIMIT_DATA, which Linux
-    alone applies to all private memory).
+    """Let this process allocate at most `n_bytes` more.
+
+    Uses RLIMIT_DATA (getrlimit(2)), which only Linux applies to all private memory.
     """
     if sys.platform == "linux":
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -245,13 +246,13 @@ def _out_of_memory(error: MemoryError, bound: Bound | None) -> str:
 
 
 def in_one_line(error: Exception) -> str:
-    """The class of an error and its text, on one line of bounded length."""
+    """Format the class and the text of an error on one line of bounded length."""
     name, text = type(error).__name__, " ".join(str(error).split())
     return f"{name}: {text}"[:_LONGEST_REASON] if text else name
 
 
 def death(exitcode: int) -> str:
-    """An exit code in words; negative ones are signals."""
+    """Describe an exit code; negative ones are signals."""
     if exitcode >= 0:
         return f"its process ended with exit status {exitcode}"
     if exitcode == -signal.SIGKILL:

@@ -1,1 +1,1 @@
-"""Tables that hold prediction, measurement and reference next to each other."""
+"""Comparison of predictions, measurements and references."""

@@ -1,4 +1,4 @@
-"""Where the two witnesses meet: predicted beside measured, component by component."""
+"""Comparison of prediction and measurement, component by component."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,12 @@ from modelbudget.sweep.sweep_file import LAID_OUT
 
 KEYS = ["architecture", "run", "component", "quantity"]
 TOLERANCE = {"resident_bytes": 0.01, "peak_requested_bytes": 0.001}
-"""What the system tells counts pages, and what an allocator tells counts a few bytes beside the
-tensors: they agree within a share of the prediction. All other quantities must be equal.
+"""Largest relative difference that agrees. The operating system counts pages, and an allocator
+counts a few bytes in addition to the tensors. All other quantities must be equal.
 """
 NOT_JUDGED = ("resident_peak_bytes", *sorted(LAID_OUT))
-"""Shown beside a prediction of something less: of the memory that a process takes while it
-computes, the formula knows the tensors alone; and what an allocator's rules make of a trace knows
-none of the scratch that kernels take.
+"""Quantities shown for information; their prediction covers only part of them. For the memory of a
+process it covers the tensors only; the simulated allocator leaves out the workspaces of kernels.
 """
 OF_FAILURE = dict.fromkeys(("architecture", "run", "quantity", "failure"), pl.String)
 
@@ -27,18 +26,19 @@ def compare(
     axes: list[str],
     failures: Sequence[dict[str, str]] = (),
 ) -> pl.DataFrame:
-    """One row for each point × component × quantity that either witness knows.
+    """Return one row for each point × component × quantity that is predicted or measured.
 
-    `failures` are what could not be measured: architecture, run, quantity, and the reason as
-    `failure`.
+    `failures` lists what could not be measured: architecture, run, quantity and, as `failure`, the
+    reason.
 
     Columns: point, label, the swept fields, component, quantity, each, instances, predicted,
     measured, difference (measured − predicted; a missing side counts as 0), percent (of
-    predicted), agrees, method, shared_with, formula, failure. A component that only one side has
-    does not agree. Where there is no formula (`formula` is false), there is neither prediction,
-    difference nor agreement; where there is a `failure`, neither measurement, difference nor
-    agreement; what is not judged has no agreement. What an allocator's rules make of a trace stands
-    where a prediction does, alone where no device was asked.
+    predicted), agrees, method, shared_with, formula, failure.
+
+    A component that only one side has does not agree. Without a formula (`formula` is false),
+    prediction, difference and agreement are null; with a `failure`, measurement, difference and
+    agreement are; for `NOT_JUDGED` quantities, agreement is. The result of the simulated allocator
+    is in the column `predicted`, without a measurement if no device was measured.
     """
     without = predicted.filter(
         pl.col("component").is_null(), ~pl.col("quantity").is_in(LAID_OUT)
@@ -48,7 +48,7 @@ def compare(
     both = both.with_columns(pl.coalesce("predicted", "laid_out"))
     missing_on_one_side = pl.col("predicted").is_null() ^ pl.col("measured").is_null()
     difference = pl.col("measured").fill_null(0) - pl.col("predicted").fill_null(0)
-    # A tensor that another component owns is measured as 0, and formulas leave zeros out.
+    # A tensor owned by another component is measured as 0, and formulas omit zeros.
     owned_elsewhere = pl.col("predicted").is_null() & (pl.col("measured") == 0)
     both = both.with_columns(
         pl.when(owned_elsewhere).then(0).otherwise(pl.col("predicted")).alias("predicted"),
@@ -56,7 +56,7 @@ def compare(
         agrees=(difference.abs() <= _allowed()) & (~missing_on_one_side | owned_elsewhere),
     )
     of = ["architecture", "run", "quantity"]
-    # A model that stands at points of two shards may have failed in both, or in one alone.
+    # A model with points in two shards may have failed in both or in only one.
     failed = pl.DataFrame(failures, OF_FAILURE, orient="row").unique(of, keep="first")
     failed = failed.join(measured, on=of, how="anti")
     both = (
@@ -65,7 +65,7 @@ def compare(
         .with_columns(pl.col("formula").fill_null(True))
         .with_columns(pl.when("formula").then("predicted"))
         .with_columns(
-            pl.when(_is_heard()).then("difference"), pl.when(is_compared()).then("agrees")
+            pl.when(_has_both_sides()).then("difference"), pl.when(is_compared()).then("agrees")
         )
         .with_columns(percent=_percent())
     )
@@ -85,7 +85,7 @@ def compare(
 
 
 def _allowed() -> pl.Expr:
-    """How far the measurement may be from the prediction."""
+    """Return the largest difference that agrees."""
     share = pl.col("quantity").replace_strict(TOLERANCE, default=0.0, return_dtype=pl.Float64)
     return share * pl.col("predicted").fill_null(0)
 
@@ -96,17 +96,17 @@ def _percent() -> pl.Expr:
 
 
 def is_near() -> pl.Expr:
-    """Of a row: whether it agrees without being equal."""
+    """Whether a row agrees without being equal."""
     return pl.col("agrees") & (pl.col("difference") != 0)
 
 
 def is_failed() -> pl.Expr:
-    """Of a row: whether its measurement failed; what only found no room did not."""
+    """Whether the measurement of a row failed; a lack of memory is not a failure."""
     return pl.col("failure").is_not_null() & ~_found_no_room()
 
 
 def is_roomless() -> pl.Expr:
-    """Of a row: whether its prediction stands alone, since there was no room to measure."""
+    """Whether a row was not measured because there was too little memory."""
     return pl.col("formula") & _found_no_room()
 
 
@@ -115,17 +115,17 @@ def _found_no_room() -> pl.Expr:
 
 
 def is_compared() -> pl.Expr:
-    """Of a row: whether both witnesses were heard, and must agree."""
-    return _is_heard() & ~pl.col("quantity").is_in(NOT_JUDGED)
+    """Whether a row has a prediction and a measurement that must agree."""
+    return _has_both_sides() & ~pl.col("quantity").is_in(NOT_JUDGED)
 
 
-def _is_heard() -> pl.Expr:
+def _has_both_sides() -> pl.Expr:
     is_alone = pl.col("quantity").is_in(LAID_OUT) & pl.col("measured").is_null()
     return pl.col("formula") & pl.col("failure").is_null() & ~is_alone
 
 
 def verdict(comparison: pl.DataFrame) -> dict[str, int]:
-    """How many components of how many that have a formula agree, over how many points."""
+    """Count the points, the comparisons, and those that agree, are near or failed."""
     compared = comparison.filter(is_compared())
     return {
         "points": comparison["point"].n_unique(),

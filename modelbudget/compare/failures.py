@@ -1,4 +1,4 @@
-"""What could not be measured, by reason."""
+"""Failed measurements, grouped by reason."""
 
 from typing import NamedTuple
 
@@ -7,11 +7,11 @@ import polars as pl
 from modelbudget.compare.comparison import is_failed
 
 FEW = 3
-"""Models that are named; of more, the number."""
+"""Models that are named; of the others, the number is given."""
 
 
 class Failures(NamedTuple):
-    """One reason: the labels of the models that it concerns, and their quantities."""
+    """One reason with the labels of the models concerned and their quantities."""
 
     labels: list[str]
     quantities: list[str]
@@ -19,14 +19,15 @@ class Failures(NamedTuple):
 
     @property
     def models(self) -> str:
-        """The first labels, which may hold commas, and how many more there are."""
+        """The first labels and the number of the others. Labels may contain commas."""
         more = f" and {len(self.labels) - FEW:,} more" if len(self.labels) > FEW else ""
         return "; ".join(self.labels[:FEW]) + more
 
 
 def by_reason(comparison: pl.DataFrame) -> list[Failures]:
-    """Of a sweep's comparison, the reasons that concern most models first; both kinds: what failed
-    and what found no room.
+    """Return the reasons in a comparison, those of most models first.
+
+    Includes both failures and measurements for which there was too little memory.
     """
     of_points = (
         comparison.filter(pl.col("failure").is_not_null())
@@ -43,7 +44,7 @@ def by_reason(comparison: pl.DataFrame) -> list[Failures]:
 
 
 def lines(sweep: str, comparison: pl.DataFrame) -> list[str]:
-    """What failed, for a terminal: `sweep: labels: quantities: reason`."""
+    """Format failures for a terminal: `sweep: labels: quantities: reason`."""
     return [
         f"{sweep}: {one.models}: {', '.join(one.quantities)}: {one.reason}"
         for one in by_reason(comparison.filter(is_failed()))

@@ -1,6 +1,6 @@
-"""The zoo: what formula, own module, transformers' class, the public and the press say of a model.
+"""The zoo: predicted, measured, Hugging Face, reference and published counts of each named model.
 
-The last three are the outside witnesses. A difference has a reason, in words, or is unexplained.
+The last three are independent of this project. A difference has a reason or is unexplained.
 """
 
 import polars as pl
@@ -13,16 +13,16 @@ from modelbudget.sweep.expand import named_architecture
 
 AGREES, EXPLAINED, UNEXPLAINED = "agrees", "differs, explained", "differs, unexplained"
 NO_REASON = "unexplained"
-"""What a reason begins with that is none."""
+"""First word of the reason of an unexplained difference."""
 
 COUNTS = ("measured", "witness", "exact", "published_value")
-"""What is held against `predicted`; each has a column of differences and one of reasons."""
+"""Columns compared with `predicted`; each has a column of differences and one of reasons."""
 
 
 def zoo(
     catalogue: Catalogue, points: pl.DataFrame, comparison: pl.DataFrame, witness: pl.DataFrame
 ) -> pl.DataFrame:
-    """One row for each named model among the points as it stands in its file.
+    """Return one row for each named model among the points with unchanged fields.
 
     Columns: point, model, label, series, family, predicted, measured, witness (unique parameters
     of the class in transformers), class, buffers (elements that the class keeps beside its
@@ -95,7 +95,7 @@ COLUMNS = (
 
 
 def _facts(base: Base) -> dict:
-    """What the model's file says, and what its class is known to leave out."""
+    """Return the numbers in a model's file, and a known difference of its `transformers` class."""
     a, model = named_architecture(base), base.model
     expression, reason = ("0", None)
     if base.transformers and TRANSLATIONS[base.transformers].left_out:
@@ -117,7 +117,7 @@ def _facts(base: Base) -> dict:
 
 
 def _active(a) -> dict[str, int | None]:
-    """With the input embedding, as Mixtral and Qwen count, and without, as DeepSeek does."""
+    """Count active parameters with the input embedding (Mixtral, Qwen) and without (DeepSeek)."""
     if not getattr(a, "n_expert", 0):
         return {"active": None, "active_without_input_embedding": None}
     terms = a.active_parameters(a)
@@ -126,7 +126,7 @@ def _active(a) -> dict[str, int | None]:
 
 
 def _judged(row: dict) -> dict[str, str | None]:
-    """Why each witness does not agree, and the status of the model: no difference is let pass."""
+    """Return the reason of each difference and the status of the model."""
     reasons = _reasons(row)
     who = {"measured": "own module", "witness": row["class"], "exact": "public count",
            "published_value": "printed"}  # fmt: skip
@@ -140,7 +140,7 @@ def _judged(row: dict) -> dict[str, str | None]:
 
 
 def _reasons(row: dict) -> dict[str, str | None]:
-    """For each of `COUNTS`, None where it agrees or says nothing."""
+    """Return the reason for each of `COUNTS`; None if it agrees or is missing."""
     reasons = dict.fromkeys(COUNTS)
     if row["measured_difference"]:
         reasons["measured"] = f"{NO_REASON}: our own module differs from the formula"
@@ -157,9 +157,7 @@ def _reasons(row: dict) -> dict[str, str | None]:
 
 
 def agreement(name: str) -> pl.Expr:
-    """How one of `COUNTS` stands to the prediction: one of the three words of a status, null where
-    nothing is compared.
-    """
+    """Return the status of one of `COUNTS`: agrees, explained, unexplained, or null if missing."""
     reason = pl.col(f"{name}_reason")
     return (
         pl.when(reason.str.starts_with(NO_REASON)).then(pl.lit(UNEXPLAINED))

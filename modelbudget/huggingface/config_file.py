@@ -56,7 +56,7 @@ def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"key {next(k for k in keys if keys.count(k) > 1)!r} stands twice")
+        raise ValueError(f"duplicate key {next(k for k in keys if keys.count(k) > 1)!r}")
     for key, value in pairs:
         values = value if isinstance(value, list) else [value]
         if any(isinstance(one, float) and math.isnan(one) for one in values):

@@ -1,1 +1,1 @@
-"""What the Snakefile needs: which sweeps run, which files they leave, and how jobs report."""
+"""Planning of a run for the Snakefile: sweeps, their files, set-up of jobs, terminal output."""

@@ -1,7 +1,7 @@
-"""Checksums of results, so that one that was changed after it was made is made again.
+"""Checksums of results, so that a result that was changed afterwards is made again.
 
-Each result has a file in results/.checksums with two digests: that of its content, and the state
-that its job found. The state is a parameter of the rule, so that Snakemake sees when it changes.
+Each result has a file in results/.checksums with the digest of its content and the state that its
+job was started with. The state is a parameter of the rule: Snakemake reruns it when it changes.
 """
 
 import hashlib
@@ -12,12 +12,13 @@ from modelbudget.common.files import replacing
 from modelbudget.common.paths import CHECKSUMS, RESULTS, SHARDS, files_in
 
 MADE = "made"
-"""The state of results that nobody has changed since they were made for the first time."""
+"""State of results that have never been changed afterwards."""
 
 
 def state(results: Iterable[str | Path]) -> str:
-    """The state of the results of one job: what it was when they were made, as long as they are as
-    they were made; a digest of what is there instead, when one of them was changed.
+    """Return the state of the results of one job.
+
+    The saved state while all are unchanged; otherwise a digest of the changed content.
     """
     changed = changed_results(results)
     if changed:
@@ -26,14 +27,15 @@ def state(results: Iterable[str | Path]) -> str:
 
 
 def changed_results(results: Iterable[str | Path]) -> list[Path]:
-    """Results that are there and are not what was made, or have no checksum."""
+    """Return the existing results that differ from their checksum or have none."""
     there = [path for path in map(Path, results) if path.exists()]
     return [path for path in there if _saved(path)[0] != _content(path)]
 
 
 def save(results: Iterable[str | Path], state: str) -> None:
-    """Write the checksum of each result, a file or a folder, and the state that its job found.
-    Temporary results have none.
+    """Write the checksum of each result (a file or a folder) and the state of its job.
+
+    Temporary results get none.
     """
     for path in map(Path, results):
         if path.exists() and not path.is_relative_to(SHARDS):
@@ -54,7 +56,7 @@ def _place(path: Path) -> Path:
 
 
 def _content(path: Path) -> str:
-    """Digest of a file, or of the names and contents of all files in a folder."""
+    """Return the digest of a file, or of the names and contents of all files in a folder."""
     if path.is_file():
         return _digest(path.read_bytes())
     inside = (f"{file.relative_to(path)} {_content(file)}\n" for file in files_in(path))

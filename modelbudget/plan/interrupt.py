@@ -1,5 +1,6 @@
-"""How a run ends when it is interrupted (SIGINT, as by Ctrl-C, or SIGTERM): within seconds, with
-all processes that it has started and without a half-written file.
+"""Interrupts (SIGINT, as by Ctrl-C, and SIGTERM).
+
+A run ends within seconds, with all processes that it has started, and leaves no partial file.
 """
 
 import signal
@@ -11,13 +12,14 @@ import psutil
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE_S = 3
-"""Seconds that the jobs have to end in order; what is left is killed."""
+"""Seconds that jobs have to end by themselves; then they are killed."""
 
 
 def end_jobs_when_interrupted() -> None:
-    """For the process of Snakemake, which would otherwise wait for running jobs (SIGTERM) or rely
-    on a terminal to interrupt them (SIGINT). To be called when its scheduler has been made, since
-    that sets a handler of its own.
+    """Make Snakemake's process end its jobs when it is interrupted.
+
+    By default it waits for running jobs (SIGTERM) or relies on a terminal to interrupt them
+    (SIGINT). Call this after its scheduler is created, which sets a handler of its own.
     """
     for number in SIGNALS:
         signal.signal(number, _end_jobs)
@@ -29,7 +31,7 @@ def _end_jobs(*_) -> None:
     kill = threading.Timer(PATIENCE_S, _each, (jobs, psutil.Process.kill))
     kill.daemon = True
     kill.start()
-    raise KeyboardInterrupt  # upon which Snakemake starts no more jobs and ends
+    raise KeyboardInterrupt  # makes Snakemake start no more jobs and end
 
 
 def _each(processes: list[psutil.Process], end) -> None:
@@ -39,8 +41,9 @@ def _each(processes: list[psutil.Process], end) -> None:
 
 
 def end_in_order_when_interrupted() -> None:
-    """For a job: its `with` and `finally` blocks end its workers and remove temporary files. A
-    second interruption does not disturb that.
+    """Make a job run its `with` and `finally` blocks when it is interrupted.
+
+    They end its workers and remove temporary files. A second interrupt is ignored.
     """
     for number in SIGNALS:
         signal.signal(number, _end)

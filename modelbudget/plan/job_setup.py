@@ -1,4 +1,4 @@
-"""What every job of the pipeline does first."""
+"""Set-up of every job of the pipeline: log, checksums, priority."""
 
 import atexit
 import gc
@@ -14,17 +14,18 @@ from modelbudget.plan import checksums
 from modelbudget.plan.interrupt import end_in_order_when_interrupted
 
 FAILED = "the job failed: "
-"""Stands in the log before the error that ended the job."""
+"""Prefix in the log of the error that ended the job."""
 
 
 def start_log(snakemake) -> None:
-    """Send all that this job writes to the rule's log file: records, warnings, standard output
-    and standard error of this process and of those that it starts, and the error that ends it.
-    The terminal belongs to the process that shows all jobs. When the job ends, write the checksums
-    of its results.
+    """Redirect the output of this job to the log file of its rule.
 
-    A job ends within minutes: looking for garbage among all that it imports and makes, again and
-    again and once more at its end, takes up to two fifths of its time and frees next to nothing.
+    Covers log records, warnings, standard output and standard error of this process and of its
+    children, and the error that ends it; the terminal is left to the process of the run. When the
+    job ends, the checksums of its results are written.
+
+    Garbage collection is made rare: in a job of minutes it takes up to two fifths of the time and
+    frees almost nothing.
     """
     gc.freeze()
     gc.set_threshold(100_000)
@@ -50,19 +51,17 @@ def start_log(snakemake) -> None:
 
 
 def give_way() -> None:
-    """For a job that nothing waits for, or only the report: where cores are few, the others go
-    first. Said before torch and the like are imported, which takes seconds.
-    """
+    """Lower this job's priority. Call this before slow imports such as torch."""
     os.nice(5)
 
 
 def _log_failure(log: Path, terminal: int, kind, error, trace) -> None:
-    """One line for what the disk or the input refuses; for anything else also the traceback."""
+    """Log an error: one line for bad input or a failing disk, otherwise also the traceback."""
     if kind is KeyboardInterrupt:
         logging.critical("stopped by Ctrl-C")
         return
     if isinstance(error, OSError | InputError) or "os error" in str(error):
-        line = f"{FAILED}{error}. Nothing half-written was left; mend that and run again."
+        line = f"{FAILED}{error}. No partial file was left; fix that and run again."
         logging.critical(line)
     else:
         line = f"{FAILED}{kind.__name__}: {error}"
@@ -72,7 +71,7 @@ def _log_failure(log: Path, terminal: int, kind, error, trace) -> None:
 
 
 def reason_in(log: Path) -> str | None:
-    """The error that ended the job, from its log; None where the log holds none."""
+    """Return the error that ended a job, from its log; None if there is none."""
     try:
         _, found, rest = log.read_text(encoding="utf-8", errors="replace").rpartition(FAILED)
     except OSError:

@@ -1,4 +1,4 @@
-"""What the Snakefile asks of the library: which sweeps there are, and what a job depends on."""
+"""Plan of a run for the Snakefile: sweeps, dependencies of jobs, and resulting files."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
     from modelbudget.predict.streamed import Predicted
 
 CONFIG = {"sweeps": "names of sweeps, as sweeps=a,b", "shard": "a number of points"}
-"""What --config may set."""
+"""Allowed keys of --config."""
 ON_PAPER = 10_000
-"""Parameters of the largest model that is still counted by hand."""
+"""Parameters of the largest model that the report counts step by step."""
 
 TEMPLATES = Path(__file__).parents[1] / "report" / "templates"
 FOLDERS = {
     "architecture", "frame", "gpt-2-ledger", "headline", "logs", "measurements", "provenance",
     "tying-surgery", "witnesses",
 }  # fmt: skip
-"""Folders of results/ that are not of a sweep."""
+"""Folders of results/ that do not belong to a sweep."""
 PARTS_OF_SWEEP = ("fit", "models", "numbers", "shares", "total", "vocabulary")
-"""Of a sweep the page has parts of these names: `width-fit`, `width-numbers`."""
+"""Suffixes of the ids that the page derives from a sweep's name: `width-fit`, `width-numbers`."""
 RENDERER = "import vl_convert; vl_convert.vegalite_to_svg({'mark': 'bar', 'data': {'values': []}})"
 
 
@@ -65,24 +65,24 @@ OF_PREDICTED = (
     "sweep.json", "predictions", "totals.parquet", "shares.parquet", "charts.json", "charts",
 )  # fmt: skip
 TABLES = ("parquet", "csv")
-"""Results of one run of the pipeline, of each sweep, and of each sweep that is predicted alone."""
+"""Files of a run, of each sweep, and of each sweep without measurement; formats of some tables."""
 
 
 def check_results(folder: Path = RESULTS) -> None:
-    """Raises InputError where results cannot be written."""
+    """Raise InputError if results cannot be written."""
     if folder.is_symlink() and not folder.exists():
-        raise InputError([f"{folder}: a link to {folder.readlink()}, which is not there"])
+        raise InputError([f"{folder}: a link to {folder.readlink()}, which does not exist"])
     if folder.exists() and not folder.is_dir():
-        raise InputError([f"{folder}: a file, and results need a folder; rename or delete it"])
+        raise InputError([f"{folder}: is a file; results need a folder; rename or delete it"])
     if not os.access(folder if folder.exists() else folder.parent, os.W_OK):
-        raise InputError([f"{folder}: cannot be written; run in a folder that can"])
+        raise InputError([f"{folder}: not writable; run in a writable folder"])
 
 
 def check_renderer(targets: Collection[str]) -> None:
-    """Raises InputError where charts are wanted and cannot be drawn.
+    """Raise InputError if charts are wanted and cannot be drawn.
 
-    The renderer's JavaScript engine reserves tens of GB of addresses, most of which it never uses,
-    and ends its process where it does not get them. Where addresses are limited, it is tried.
+    The renderer's JavaScript engine reserves tens of GB of address space, uses little of it, and
+    aborts if it cannot get it. If the address space is limited, the renderer is tried.
     """
     allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
     tables_alone = targets and all(target.endswith((".parquet", ".csv")) for target in targets)
@@ -92,21 +92,21 @@ def check_renderer(targets: Collection[str]) -> None:
     if tried.returncode:
         raise InputError(
             [
-                f"ulimit -v = {allowed // 1024:,} kB: too few addresses for the renderer of "
-                "charts; allowed: ulimit -v unlimited, or targets without charts"
+                f"ulimit -v = {allowed // 1024:,} kB: too little address space for the "
+                "renderer of charts; allowed: ulimit -v unlimited, or targets without charts"
             ]
         )
 
 
 def reserved_names() -> set[str]:
-    """Names that no sweep may have: folders of results/, and the ids of the report's page."""
+    """Return names that no sweep may have: folders of results/ and ids of the page."""
     pages = (path.read_text(encoding="utf-8") for path in TEMPLATES.glob("*.html.j2"))
     ids = {name for page in pages for name in re.findall(r'id="([\w-]+)"', page)}
     return FOLDERS | ids | {"all"}
 
 
 def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
-    """Every sweep file by name. Raises InputError for names that no result could be stored by."""
+    """Return every sweep file by name. Raises InputError for names that cannot be folders."""
     found: dict[str, Path] = {}
     mistakes = []
     reserved = reserved_names()
@@ -119,7 +119,7 @@ def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
             )
         elif name.lower() in reserved:
             mistakes.append(
-                f"{path}: the report has a part of its own by this name; "
+                f"{path}: the report uses this name for one of its parts; "
                 f"allowed: any name but {', '.join(sorted(reserved))}"
             )
         elif name.lower() in (known := {other.lower(): found[other] for other in found}):
@@ -128,25 +128,25 @@ def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
             found[name] = path
     mistakes += _names_of_parts(found)
     if not found and not mistakes:
-        mistakes.append(f"{folder}: holds no sweep; add a YAML file")
+        mistakes.append(f"{folder}: contains no sweep; add a YAML file")
     if mistakes:
         raise InputError(mistakes)
     return found
 
 
 def _names_of_parts(found: dict[str, Path]) -> Iterator[str]:
-    """Sweeps that have the name of another one's part of the page."""
+    """Yield a mistake for each sweep named like a part of another one on the page."""
     for name, path in found.items():
         sweep, _, part = name.rpartition("-")
         if sweep in found and part in PARTS_OF_SWEEP:
             yield (
-                f"{path}: the report names a part of {found[sweep]} so; allowed: any name but "
-                f"{sweep}-{part}"
+                f"{path}: the report uses this name for a part of {found[sweep]}; allowed: any "
+                f"name but {sweep}-{part}"
             )
 
 
 def check_config(config: dict[str, Any]) -> None:
-    """Raises InputError for keys of --config that nothing reads, and for keys without a value."""
+    """Raise InputError for unknown keys of --config, and for keys without a value."""
     mistakes = [
         f"--config {key}: unknown key{did_you_mean(key, CONFIG)} (allowed: {', '.join(CONFIG)})"
         for key in config
@@ -162,9 +162,10 @@ def check_config(config: dict[str, Any]) -> None:
 
 
 def chosen_sweeps(wanted: Any, here: bool = True) -> list:
-    """The sweeps that were asked for, or all but those that run on request (None), checked: each
-    `Expanded`, or `Predicted` where nothing is to be measured. Where models will be measured on
-    this machine, also against its devices.
+    """Read and check the named sweeps; None: all except those with `default: false`.
+
+    Each is `Expanded`, or `Predicted` if nothing is to be measured. With `here`, models are
+    measured on this machine, and the sweeps are also checked against its devices.
 
     Raises InputError with the mistakes of all files together.
     """
@@ -187,7 +188,7 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
         except InputError as error:
             mistakes += error.mistakes
     if not sweeps and not mistakes:
-        mistakes.append(f"{SWEEPS}: every sweep says default: false; name one: --config sweeps=…")
+        mistakes.append(f"{SWEEPS}: every sweep has default: false; name one: --config sweeps=…")
     try:
         accelerators(ACCELERATORS)
     except InputError as error:
@@ -202,8 +203,9 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
 
 
 def _names(wanted: Any, files: Iterable[str]) -> list[str]:
-    """Names of sweeps, from a list or from text with commas. Snakemake reads 123 and 1e3 as
-    numbers: they stand for the sweep whose name it reads as that number.
+    """Split names of sweeps, from a list or from text with commas.
+
+    Snakemake reads 123 and 1e3 as numbers: such a number means the sweep whose name it reads so.
     """
     if isinstance(wanted, str):
         names = wanted.replace(",", " ").split()
@@ -218,27 +220,28 @@ def _names(wanted: Any, files: Iterable[str]) -> list[str]:
 
 
 def _as_snakemake_reads(name: str) -> Any:
-    from snakemake.cli import parse_config  # a second, where it is not yet imported
+    from snakemake.cli import parse_config  # importing it takes a second
 
     return parse_config([f"sweeps={name}"])["sweeps"]
 
 
 def on_request() -> list[tuple[str, str]]:
-    """Name and title of the sweeps that run only when they are named."""
+    """Return name and title of the sweeps with `default: false`."""
     found = {name: load_yaml(path) for name, path in sweep_files().items()}
     return [(name, one["title"]) for name, one in found.items() if one.get("default") is False]
 
 
 def _predicted(asked: Asked):
-    # Imports Polars, which only sweeps without measurements need here.
+    # Imports Polars, which only sweeps without measurement need here.
     from modelbudget.predict.streamed import predicted
 
     return predicted(asked)
 
 
 def _out_of_reach(sweep: Expanded) -> list[str]:
-    """A device asked for by name must be there, and the machine must have memory for the largest
-    model. Whether that is free is asked when it is measured, and costs that model alone.
+    """Return mistakes about the device: it must exist and have memory for the largest model.
+
+    Free memory is checked later, when each model is measured.
     """
     device = sweep.sweep.measure.device
     key = f"{sweep.path}: measure.device = {device!r}"
@@ -265,16 +268,15 @@ def _out_of_reach(sweep: Expanded) -> list[str]:
 
 
 def _has_cuda() -> bool:
-    import torch  # a second, paid only by who asks for a GPU
+    import torch  # importing it takes a second, and only sweeps on a GPU need it
 
     return torch.cuda.is_available()
 
 
 def shards(sweeps: dict[str, Expanded], n_points: Any) -> dict[str, int]:
-    """Into how many jobs the measuring of each sweep is split, when one takes at most `n_points`;
-    None leaves each sweep whole.
+    """Return the number of measuring jobs of each sweep with at most `n_points` points a job.
 
-    Raises InputError for what is no number of points.
+    None leaves each sweep whole. Raises InputError if `n_points` is not a number of points.
     """
     if n_points is None:
         return dict.fromkeys(sweeps, 1)
@@ -286,42 +288,45 @@ def shards(sweeps: dict[str, Expanded], n_points: Any) -> dict[str, int]:
 
 
 def shards_of(sweep: str, shards: dict[str, int], kind: str) -> list[str]:
-    """The files of one kind that the jobs of a sweep leave."""
+    """Return the files of one kind that the measuring jobs of a sweep write."""
     n = shards[sweep]
     return [f"{SHARDS}/{sweep}/{i}-of-{n}.{kind}" for i in range(1, n + 1)]
 
 
 def one_of(names: Iterable[str]) -> str:
-    """A pattern for these names alone, for a wildcard; of no names, one that nothing matches."""
+    """Return a wildcard pattern that matches these names only; no names match nothing."""
     return "|".join(names) or "(?!)"
 
 
 def gpus(expanded: Expanded) -> int | None:
-    """How many GPUs an executor should ask for: one where the sweep names the device."""
+    """Return the number of GPUs to request: one if the sweep names the device, else None."""
     return 1 if expanded.sweep.measure.device == "cuda" else None
 
 
 def model_files() -> list[Path]:
-    """The files of all named models, and the config.json files that these name."""
+    """Return the files of all named models and the config.json files that these name."""
     return [*yaml_files(MODELS), *(path for path in files_in(MODELS) if path.suffix == ".json")]
 
 
 def source_files(predicted: Predicted) -> list[Path]:
-    """Every file that decides what a sweep without measurements predicts."""
+    """Return every file that a sweep without measurements depends on."""
     return [predicted.path, *model_files(), *predicted.files]
 
 
 def last_failure(sweep: str) -> int | None:
-    """When that was. It is another time after each try that failed and stays after one that did
-    not, so the rule runs again until nothing fails.
+    """Return the time of the last failed measurement of a sweep, in ns; None if there is none.
+
+    As a parameter of the rule it changes after each failure, so that the rule runs again until
+    nothing fails.
     """
     path = failed_at(sweep)
     return path.stat().st_mtime_ns if path.exists() else None
 
 
 def counted_by_hand(expanded: Expanded) -> bool:
-    """Whether the points were given one by one and each is small enough to count on paper: the
-    report walks through such a sweep, model by model.
+    """Whether the points are listed one by one and are all small enough to count by hand.
+
+    The report explains the models of such a sweep step by step.
     """
     return not expanded.sweep.grid and all(
         point.architecture.has_formula
@@ -331,30 +336,28 @@ def counted_by_hand(expanded: Expanded) -> bool:
 
 
 def has_witness(expanded: Expanded) -> bool:
-    """Whether classes of transformers are counted beside the points: where every named model
-    stands, and where a config.json is the base.
-    """
+    """Whether `transformers` classes are counted: in the zoo and for a config.json."""
     known = any(point.transformers for point in expanded.points)
     return known and (is_zoo(expanded) or bool(expanded.files))
 
 
 def is_zoo(expanded: Expanded) -> bool:
-    """Whether the sweep holds every named model."""
+    """Whether the sweep contains every named model."""
     return expanded.sweep.models == "all"
 
 
 def zoo_tables(sweeps: dict[str, Expanded]) -> list[str]:
-    """The tables of all witnesses that these sweeps leave."""
+    """Return the tables of published and counted models that these sweeps write."""
     return [f"results/{name}/zoo.parquet" for name, sweep in sweeps.items() if is_zoo(sweep)]
 
 
 def fit_tables(sweeps: dict[str, Expanded]) -> list[str]:
-    """The tables of what accelerators hold that these sweeps leave."""
+    """Return the tables of what fits on accelerators that these sweeps write."""
     return [f"results/{name}/fit.parquet" for name, sweep in sweeps.items() if sweep.sweep.fit]
 
 
 def results(sweeps: dict[str, Expanded], predicted: Iterable[str]) -> list[str]:
-    """Everything that the pipeline leaves, so that what was deleted is made again."""
+    """Return all files that the pipeline writes, so that deleted ones are made again."""
     of_sweeps = [f"{name}/{file}" for name in sweeps for file in OF_SWEEP]
     of_predicted = [f"{name}/{file}" for name in predicted for file in OF_PREDICTED]
     tables = [*zoo_tables(sweeps), *fit_tables(sweeps)]

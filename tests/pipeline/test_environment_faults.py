@@ -64,7 +64,7 @@ def test_a_disk_that_takes_no_more_is_told_in_a_line_and_nothing_is_lost(project
     said = said_by(start(project, TARGET, preexec_fn=limit))
     (told,) = {line for line in said.splitlines() if line.startswith("the job failed: ")}
     assert "File too large" in told
-    assert "Nothing half-written was left" in told
+    assert "No partial file was left" in told
     assert "Traceback" not in said
     results = project.folder / "results"
     assert not list(results.rglob("*.part"))

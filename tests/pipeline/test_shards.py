@@ -78,7 +78,7 @@ def test_a_sweep_that_says_so_runs_only_when_it_is_named(tmp_path, monkeypatch):
     assert [one.name for one in plan.chosen_sweeps("large")] == ["large"]
     assert plan.on_request() == [("large", "Large")]
     (tmp_path / "configs" / "sweeps" / "usual.yaml").unlink()
-    with pytest.raises(InputError, match="every sweep says default: false; name one"):
+    with pytest.raises(InputError, match="every sweep has default: false; name one"):
         plan.chosen_sweeps(None)
     broken = "title: t\nquestion: q\ndefault: false\nbase: gpt-2\ngrid: {n_hed: [1]}\n"
     (tmp_path / "configs" / "sweeps" / "large.yaml").write_text(broken)

@@ -18,7 +18,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.progress import progress, read_progress, write_progress_to
 from modelbudget.plan import plan
 from modelbudget.plan.terminal.handler import Terminal
-from modelbudget.plan.terminal.summary import RunConfig, duration, verdict
+from modelbudget.plan.terminal.summary import WorkflowRun, duration, verdict
 
 SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
 TARGET = "results/small/comparison.parquet"
@@ -126,8 +126,8 @@ def test_a_dry_run_shortens_reasons(project):
     [
         (
             "raise OSError(28, 'No space left')",
-            "the job failed: [Errno 28] No space left. Nothing half-written was left; "
-            "mend that and run again.",
+            "the job failed: [Errno 28] No space left. No partial file was left; "
+            "fix that and run again.",
         ),
         ("raise KeyError('x')", "the job failed: KeyError: 'x'"),
         (
@@ -228,7 +228,7 @@ def test_progress_is_in_a_file_while_items_come(tmp_path, monkeypatch):
 
 def test_of_a_group_that_fails_those_jobs_are_named_that_left_a_reason(tmp_path, capsys):
     """Slurm runs several jobs as one; Snakemake then reports each of them as failed."""
-    terminal = Terminal(RunConfig(SimpleNamespace()), nocolor=True)
+    terminal = Terminal(WorkflowRun(SimpleNamespace()), nocolor=True)
 
     def send(event: LogEvent, **of_record) -> None:
         record = logging.makeLogRecord({"levelno": logging.ERROR, "event": event, **of_record})
@@ -250,7 +250,7 @@ def test_of_a_group_that_fails_those_jobs_are_named_that_left_a_reason(tmp_path,
 
 
 def test_what_an_executor_says_of_a_job_is_its_reason_where_it_left_none(capsys):
-    terminal = Terminal(RunConfig(SimpleNamespace()), nocolor=True)
+    terminal = Terminal(WorkflowRun(SimpleNamespace()), nocolor=True)
     job = {"jobid": 1, "rule_name": "measure", "log": []}
     for event, of_event in (
         (LogEvent.JOB_INFO, {"rule_msg": "small: measure"}),

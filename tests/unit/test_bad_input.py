@@ -314,7 +314,7 @@ NEAREST = {
 def test_a_field_is_found_by_its_other_names(mistakes, name):
     (line,) = mistakes(a__yaml=f"base: llama-3-8b\ngrid: {{{name}: [1]}}")
     assert f"unknown field; did you mean {NEAREST[name]}? (allowed: {NEAREST[name]}" in line
-    assert line.endswith(" stand in workflow/schemas/sweep.schema.json)")
+    assert line.endswith(" are in workflow/schemas/sweep.schema.json)")
     assert len(line) < 300
 
 
@@ -333,20 +333,20 @@ def test_a_field_is_found_by_its_other_names(mistakes, name):
 def test_a_base_is_found_whatever_its_case_and_punctuation(mistakes, name, base):
     (line,) = mistakes(a__yaml=f"base: {name}\ngrid: {{n_layer: [1]}}")
     assert f"unknown base '{name}'; did you mean {base}? (allowed: {base}" in line
-    assert line.endswith(" stand in configs/models)")
+    assert line.endswith(" are in configs/models)")
     assert len(line) < 300
 
 
 def test_where_nothing_is_near_the_message_says_where_all_stand(mistakes):
     (line,) = mistakes(a__yaml="base: xyzzy\ngrid: {n_layer: [1]}")
     assert "did you mean" not in line
-    assert re.search(r"unknown base 'xyzzy' \(allowed: all \d{3} stand in configs/models\)$", line)
+    assert re.search(r"unknown base 'xyzzy' \(allowed: all \d{3} are in configs/models\)$", line)
 
 
 def test_an_unknown_quantity(mistakes):
     (line,) = mistakes(a__yaml=GOOD + "measure: {quantities: [parameters, kv_cache]}")
     assert "measure.quantities[1] = 'kv_cache': unknown; did you mean cache_bytes?" in line
-    assert "all 20 stand in workflow/schemas/sweep.schema.json" in line
+    assert "all 20 are in workflow/schemas/sweep.schema.json" in line
 
 
 @pytest.mark.parametrize("name", ["a b.yaml", "ä.yaml", "a.b.yaml", "a;b.yaml"])
@@ -403,7 +403,9 @@ def test_endings_may_be_written_in_capitals(mistakes, tmp_path):
 @pytest.mark.parametrize("part", plan.PARTS_OF_SWEEP)
 def test_a_sweep_has_not_the_name_of_a_part_of_another(mistakes, part):
     (line,) = mistakes(**{"width.yaml": GOOD, f"width-{part}.yaml": GOOD})
-    assert line.startswith(f"configs/sweeps/width-{part}.yaml: the report names a part of")
+    assert line.startswith(
+        f"configs/sweeps/width-{part}.yaml: the report uses this name for a part of"
+    )
 
 
 def test_no_id_of_the_page_is_free_for_a_sweep():
@@ -419,7 +421,7 @@ def test_two_sweeps_of_one_name(mistakes):
 
 
 def test_no_sweeps(mistakes):
-    assert mistakes() == ["configs/sweeps: holds no sweep; add a YAML file"]
+    assert mistakes() == ["configs/sweeps: contains no sweep; add a YAML file"]
 
 
 def test_unknown_sweep_asked_for(mistakes, tmp_path):
@@ -528,16 +530,16 @@ def test_an_unknown_model_type(mistakes, tmp_path, model_type, near):
     (tmp_path / "configs/sweeps/config.json").write_text(config)
     (line,) = mistakes(a__yaml="points: [{base: config.json}]")
     assert f"did you mean {near}? (allowed: {near}, " in line
-    (number,) = re.findall(r"all (\d+) stand in python -c ", line)
+    (number,) = re.findall(r"all (\d+) are in python -c ", line)
     assert int(number) > 800
 
 
 def test_results_that_are_a_file(tmp_path):
     (tmp_path / "results").touch()
-    with pytest.raises(InputError, match="results: a file, and results need a folder"):
+    with pytest.raises(InputError, match="results: is a file; results need a folder"):
         plan.check_results(tmp_path / "results")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"link: a link to .*nowhere, which is not there"):
+    with pytest.raises(InputError, match=r"link: a link to .*nowhere, which does not exist"):
         plan.check_results(tmp_path / "link")
 
 
@@ -556,7 +558,7 @@ def test_too_few_addresses_for_the_renderer():
     run = with_few_addresses(check.format([]))
     *_, last = run.stderr.splitlines()
     assert last.endswith(
-        "ulimit -v = 4,194,304 kB: too few addresses for the renderer of charts; allowed: "
+        "ulimit -v = 4,194,304 kB: too little address space for the renderer of charts; allowed: "
         "ulimit -v unlimited, or targets without charts"
     )
     assert with_few_addresses(check.format(["results/s/comparison.parquet"])).returncode == 0

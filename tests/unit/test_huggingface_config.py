@@ -342,7 +342,7 @@ BAD = {
         ["attention_bias = true: not supported", "allowed: false"],
     ),
     "not JSON": ("{", ["not readable as UTF-8 JSON"]),
-    "key twice": ('{"model_type": "llama", "model_type": "gpt2"}', ["'model_type' stands twice"]),
+    "key twice": ('{"model_type": "llama", "model_type": "gpt2"}', ["duplicate key 'model_type'"]),
     "no mapping": ("[]", ["holds list"]),
 }
 

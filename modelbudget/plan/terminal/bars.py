@@ -1,4 +1,4 @@
-"""Bars at the foot of a terminal: one for the run, and one for each job that takes longer."""
+"""Progress bars at the bottom of a terminal: one for the run, and one for each longer job."""
 
 import time
 
@@ -9,16 +9,16 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from modelbudget.common.progress import progress_file, read_progress
-from modelbudget.plan.terminal.summary import RunConfig, duration
+from modelbudget.plan.terminal.summary import WorkflowRun, duration
 
 SECONDS_BEFORE_A_BAR = 1
 PER_SECOND = 2
 
 
 class Bars:
-    """Drawn while the jobs run, and gone when they have ended."""
+    """Progress bars that are drawn while jobs run."""
 
-    def __init__(self, run: RunConfig, nocolor: bool):
+    def __init__(self, run: WorkflowRun, nocolor: bool):
         self.run = run
         self.started = time.time()
         self.console = Console(stderr=True, no_color=nocolor or None, highlight=False)
@@ -30,17 +30,17 @@ class Bars:
             redirect_stdout=False,
         )
         self.live.start()
-        self.console.show_cursor()  # a run that is killed leaves it as it is
+        self.console.show_cursor()  # a killed run would leave it hidden
 
     def print(self, text: str, color: str) -> None:
-        """Lines above the bars."""
+        """Print lines above the bars."""
         self.console.print(Text(text, style=color), soft_wrap=True)
 
     def stop(self) -> None:
         self.live.stop()
 
     def _table(self) -> Table:
-        """Called by a thread of rich's, while jobs begin and end."""
+        """Build the table of bars. A thread of rich calls this while jobs start and end."""
         now, jobs = time.time(), list(self.run.jobs.values())
         inside = [read_progress(progress_file(job.log)) if job.log else None for job in jobs]
         table = Table.grid(
@@ -68,13 +68,11 @@ class Bars:
 
 
 def _left(done: int, total: int, seconds: float) -> float:
-    """Seconds that are left if the other items take as long as those that are done; 0 where
-    nothing is known.
-    """
+    """Estimate the remaining seconds from the mean time of an item; 0 if none is done."""
     return seconds / done * (total - done) if done else 0
 
 
 def _bar(done: int, total: int, left: float, parts: float = 0) -> tuple:
-    """A bar, counts and the time that is left; `parts` of items are done, too."""
+    """Return a bar, counts and remaining time; `parts` are fractions of items in progress."""
     bar = ProgressBar(total=total, completed=done + parts)
     return bar, f"{done:,}/{total:,}", f"{duration(left)} left" if left > 0 else ""

@@ -1,4 +1,4 @@
-"""From Snakemake's log records to lines."""
+"""Handlers that print Snakemake's log records."""
 
 import logging
 import os
@@ -11,31 +11,32 @@ from snakemake.logging import get_event
 from snakemake.logging import logger as snakemake_logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from modelbudget.plan.terminal.summary import Job, RunConfig, duration
+from modelbudget.plan.terminal.summary import Job, WorkflowRun, duration
 
 OF_FAILED_JOBS = (
     "Exiting because a job execution failed",
     "WorkflowError:\nAt least one job did not complete successfully",
 )
-"""How errors begin that Snakemake adds when a failed job has been reported."""
+"""Beginnings of errors that Snakemake adds after it has reported a failed job."""
 STOPS = (
     "Terminating processes on user request",
     "Will exit after finishing currently running jobs",
 )
-"""How the notes begin that Snakemake prints when a user stops a run."""
+"""Beginnings of notes that Snakemake prints when a user stops a run."""
 NO_REASON = "no reason is in its log: was it killed, or out of memory?"
 REASON = 200
-"""Characters of the reason for a job that a dry run prints; some are of thousands."""
+"""Characters of the reason for a job that a dry run prints; some reasons have thousands."""
 BEFORE_A_RUN = "Assuming unrestricted shared filesystem usage"
-"""How the note begins that Snakemake prints before a run starts."""
+"""Beginning of a note that Snakemake prints before a run starts."""
 
 
 def attach(workflow) -> "Terminal | Summary":
-    """Print this run in place of Snakemake. Where options ask for more, for less or for another
-    printer (--verbose, --quiet, --dry-run, --logger), Snakemake prints, and only the summary is
-    added.
+    """Replace Snakemake's output of this run.
+
+    With --verbose, --quiet, --dry-run or --logger Snakemake's output is kept, and only the summary
+    is added.
     """
-    run, options = RunConfig(workflow), workflow.output_settings
+    run, options = WorkflowRun(workflow), workflow.output_settings
     own = next((h for h in snakemake_logger.handlers if h.name == "DefaultStreamHandler"), None)
     if own is None or options.verbose or options.quiet or options.debug_dag or options.dryrun:
         handler = Summary(run, options.dryrun)
@@ -50,22 +51,22 @@ def attach(workflow) -> "Terminal | Summary":
 
 
 def _shortened(record: logging.LogRecord) -> bool:
-    """Of a plan: not the machine, and of each reason the beginning."""
+    """Filter the output of a dry run: shorten reasons, drop the name of the machine."""
     if get_event(record) == LogEvent.JOB_INFO:
         record.reason = textwrap.shorten(record.reason, REASON, placeholder=" …")
     return get_event(record) != LogEvent.WORKFLOW_STARTED
 
 
 class Summary(logging.Handler):
-    """Prints what a run has made, to standard output."""
+    """Prints the results of a run to standard output."""
 
-    def __init__(self, run: RunConfig, dryrun: bool = False):
+    def __init__(self, run: WorkflowRun, dryrun: bool = False):
         super().__init__()
         self.run = run
         self.dryrun = dryrun
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Snakemake calls no hook where nothing is to be done."""
+        """Print the summary if nothing is to be done; Snakemake calls no hook then."""
         if record.msg == NOTHING_TO_BE_DONE_MSG and not self.dryrun:
             self.succeed()
 
@@ -73,15 +74,13 @@ class Summary(logging.Handler):
         print(*self.run.results(), sep="\n", flush=True)
 
     def fail(self, logs: list[str]) -> None:
-        """Snakemake has printed the errors, and names its log."""
+        """Do nothing: Snakemake has printed the errors and the path of its log."""
 
 
 class Terminal(Summary):
-    """Prints a line for each job that has ended, to standard error; bars, too, if that is a
-    terminal.
-    """
+    """Prints a line for each finished job to standard error, and bars if that is a terminal."""
 
-    def __init__(self, run: RunConfig, nocolor: bool):
+    def __init__(self, run: WorkflowRun, nocolor: bool):
         super().__init__(run)
         self.nocolor = nocolor
         self.in_run = self.stopped = False
@@ -126,7 +125,7 @@ class Terminal(Summary):
             case LogEvent.JOB_ERROR if not record.indent:  # indented: of a group
                 self._failed([record.jobid], record.log, record.created, record.rule_msg)
             case LogEvent.GROUP_ERROR:
-                # All jobs of the group, of which those that failed have left a reason.
+                # Names all jobs of the group; those that failed have a reason in their log.
                 jobs = [info["jobid"] for info in record.job_error_info]
                 left = [jobid for jobid in jobs if jobid in run.jobs and run.jobs[jobid].reason()]
                 self._failed(left or jobs, record.aux_logs, record.created)
@@ -154,7 +153,7 @@ class Terminal(Summary):
             )
 
     def _message(self, record: logging.LogRecord) -> None:
-        """Warnings and errors; of notes, what is printed instead of a run, as by --unlock."""
+        """Print warnings, errors, and notes outside of a run, such as those of --unlock."""
         text = self.format(record)
         if record.msg == NOTHING_TO_BE_DONE_MSG:
             self._print(text)
@@ -176,7 +175,7 @@ class Terminal(Summary):
 
     def _start_bars(self) -> None:
         if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-            from modelbudget.plan.terminal.bars import Bars  # brings rich, for those who see it
+            from modelbudget.plan.terminal.bars import Bars  # imports rich
 
             self.bars = Bars(self.run, self.nocolor)
 

@@ -1,4 +1,4 @@
-"""The jobs of a run, and what is printed at its end."""
+"""The jobs of a run, and its summary."""
 
 import json
 import time
@@ -15,7 +15,7 @@ FILES_SHOWN = 5
 
 @dataclass
 class Job:
-    """A job that was started, at `started` seconds since the epoch. Slurm may let it wait."""
+    """A job that was submitted, at `started` seconds since the epoch. On Slurm it may wait."""
 
     rule: str
     message: str
@@ -23,7 +23,7 @@ class Job:
     started: float
 
     def reason(self) -> str | None:
-        """Why it failed. A log from before it was started is of another run."""
+        """Return why the job failed. A log older than the job belongs to another run."""
         try:
             of_this_run = self.log is not None and self.log.stat().st_mtime >= self.started
         except OSError:
@@ -31,9 +31,11 @@ class Job:
         return reason_in(self.log) if of_this_run else None
 
 
-class RunConfig:
-    """A run of Snakemake: how many jobs it has, how many are done, when the last of these ended,
-    and by number those that are running.
+class WorkflowRun:
+    """A run of Snakemake.
+
+    Number of jobs in total, done and failed, the time when the last one ended, and the running
+    jobs by id.
     """
 
     def __init__(self, workflow):
@@ -43,9 +45,9 @@ class RunConfig:
         self.jobs: dict[int, Job] = {}
 
     def results(self) -> list[str]:
-        """Lines on what it made: the verdict, what could not be measured and the page. These are
-        of the chosen sweeps, since a run that asks for the page makes it of those; one that does
-        not gets the files that it asked for.
+        """Return lines about the results: the verdict, failures and the path of the page.
+
+        If the page is not a target of the run, the paths of the targets.
         """
         if any(job.rule.name == "report" for job in self.workflow.dag.jobs):
             return [*verdict(VERDICT), str(PAGE)]
@@ -53,12 +55,12 @@ class RunConfig:
         return _first(sorted(files), FILES_SHOWN, "")
 
     def work(self) -> str:
-        """How many jobs in which time."""
+        """Return the number of jobs and the elapsed time."""
         return f"{self.done:,} of {self.total:,} jobs in {duration(time.time() - self.started)}"
 
 
 def verdict(path: Path) -> list[str]:
-    """The verdict in a line, and a line for each of what could not be measured."""
+    """Return the verdict in one line, and a line for each failure."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         line, failures = found["line"], found.get("failures", [])
@@ -72,7 +74,7 @@ def _first(lines: list[str], n: int, where: str) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people read them: 1.3 s, 32 s, 3 min 12 s, 1 h 4 min."""
+    """Format seconds: 1.3 s, 32 s, 3 min 12 s, 1 h 4 min."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
