@@ -1,1 +1,1 @@
-"""What real modules hold. Nothing here reads a formula."""
+"""Measurements on real torch modules. No formula is read here."""

@@ -1,7 +1,7 @@
-"""What the allocator of a real device hands out in two steps of training, phase by phase.
+"""Allocator readings of two training steps on a real device, by phase.
 
-The allocator is asked, and not the tensors: nothing watches the operations, so that autograd keeps,
-adds up and frees as it does for everybody. What a trace says is held against it.
+Operations are not intercepted: autograd saves, accumulates and frees as in normal use. Traces are
+compared with these readings.
 """
 
 import gc
@@ -19,18 +19,17 @@ from modelbudget.measure.train import Values, of_layouts, two_steps
 from modelbudget.memory.caching_allocator import Layout
 from modelbudget.modules.initialise import initialise, uninitialised
 
-# Else the profiler says when it starts and stops, in the midst of a bar of progress.
+# Otherwise the profiler prints when it starts and stops, in the middle of a progress bar.
 os.environ.setdefault("KINETO_LOG_LEVEL", "9")
 _END = "end of "
-"""Marks the end of a phase among the profiler's events."""
+"""Prefix of the profiler's event at the end of a phase."""
 
 
 def of_cpu(architecture: Architecture, run: RunConfig) -> Values:
-    """Bytes that were requested, by phase. Torch's profiler tells every block that the allocator of
-    a CPU hands out and takes back.
+    """Return the peak of requested bytes by phase, from the profiler's CPU memory events.
 
-    Beside tensors there are 12 bytes for a number that an operation takes, and where activations
-    are computed again, the states of the generator of random numbers.
+    In addition to tensors, they contain 12 bytes for a scalar argument and, with activation
+    checkpointing, the states of the random number generator.
     """
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         for phase in two_steps(_built(architecture, run, "cpu"), run):
@@ -47,10 +46,10 @@ def of_cpu(architecture: Architecture, run: RunConfig) -> Values:
 
 
 def of_cuda(architecture: Architecture, run: RunConfig) -> Values:
-    """Bytes that were requested, allocated and reserved above what there was, by phase; cuBLAS's
-    workspace, which was; and what lies on the device beside the allocator.
+    """Return peaks of requested, allocated and reserved bytes above the baseline, by phase.
 
-    Raises RuntimeError where torch finds no CUDA device.
+    Also the workspace of cuBLAS, which is part of the baseline, and the device memory outside of
+    the allocator. Raises RuntimeError if torch finds no CUDA device.
     """
     workspace = cuda.workspace_bytes()
     gc.collect()

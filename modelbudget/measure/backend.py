@@ -1,7 +1,7 @@
-"""The operations of a GPU or of a CPU for attention, norms and dropout, on any device.
+"""Attention, norms and dropout of a GPU's or a CPU's backend, on any device.
 
-The same model saves other tensors with another backend. A model traced without storage runs the
-operations that a GPU would, so that its figures hold there.
+Backends save different tensors for the same model. A model traced on meta runs the operations of a
+GPU, so that its figures hold there.
 """
 
 from contextlib import contextmanager
@@ -18,12 +18,12 @@ RMS_NORM = F.rms_norm
 def backend(name: str, attention_kernel: str):
     """Replace attention, norms and dropout by the operations of a backend, inside this context.
 
-    name: `gpu` or `cpu`; attention_kernel: `math` (scores written out), `flash` (Dao et al. 2022)
+    name: `gpu` or `cpu`; attention_kernel: `math` (materialised scores), `flash` (Dao et al. 2022)
     or `efficient` (Rabe & Staats 2021), which a CPU does not have.
-    Raises ValueError where a mask meets a kernel that takes none.
+    Raises ValueError if a kernel that takes no mask is called with one.
 
-    Functions are replaced by name and not by a TorchFunctionMode, which is not active where the
-    backward pass computes activations again.
+    Functions are replaced by name, not by a TorchFunctionMode, which is inactive when the backward
+    pass recomputes activations.
     """
     attend = {
         ("gpu", "math"): attention_math_gpu,
@@ -42,7 +42,7 @@ def backend(name: str, attention_kernel: str):
 def attention_math(
     q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
-    """Torch composes it of simpler operations, on every device."""
+    """Compute attention with torch's composition of simpler operations."""
     return aten._scaled_dot_product_attention_math(
         q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )[0]
@@ -51,8 +51,9 @@ def attention_math(
 def attention_math_gpu(
     q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
-    """The same; with dropout written out as torch composes it (`attention.cpp`), since without
-    storage it would take the dropout of a CPU.
+    """Compute attention as `attention_math`, with the dropout of a GPU.
+
+    Dropout is composed as in torch's `attention.cpp`: on meta, torch would use that of a CPU.
     """
     if dropout_p == 0:
         return attention_math(q, k, v, attn_mask, 0.0, is_causal, scale, enable_gqa)
@@ -91,7 +92,10 @@ def attention_flash_cpu(
 def attention_efficient(
     q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
-    """It knows no groups of heads, and keeps the logarithms of sums for a backward pass alone."""
+    """Compute memory-efficient attention.
+
+    The kernel has no grouped heads, and returns log-sum-exp only if a backward pass needs it.
+    """
     refuse(attn_mask)
     if enable_gqa:
         k, v = repeated(q, k, v)
@@ -101,7 +105,7 @@ def attention_efficient(
 
 
 def repeated(q, k, v) -> tuple:
-    """Keys and values once for each query head."""
+    """Repeat keys and values for each query head."""
     n_repeat = q.shape[-3] // k.shape[-3]
     return k.repeat_interleave(n_repeat, -3), v.repeat_interleave(n_repeat, -3)
 
@@ -112,22 +116,23 @@ def refuse(mask) -> None:
 
 
 def rms_norm(x, normalized_shape, weight=None, eps=None):
-    """Torch composes it of simpler operations without storage, of one on a GPU."""
+    """Compute RMSNorm in one operation as on a GPU; on meta, torch would compose it of several."""
     if x.is_meta:
         return FusedRMSNorm.apply(x, len(normalized_shape), weight)
     return RMS_NORM(x, normalized_shape, weight, eps)
 
 
 def dropout(x, p=0.5, training=True, inplace=False):
-    """A GPU keeps a mask of one byte an element, a CPU its noise in the dtype of the states."""
+    """Apply a GPU's dropout, which saves one byte an element; a CPU's saves noise in x's dtype."""
     if p == 0 or not training:
         return x
     return aten.native_dropout(x, p, True)[0]
 
 
 class FusedRMSNorm(torch.autograd.Function):
-    """What a GPU's fused RMSNorm (`aten._fused_rms_norm`) allocates and saves, without storage:
-    the input, the weight and, in at least single precision, 1/rms of each vector.
+    """Allocations and saved tensors of a GPU's fused RMSNorm (`aten._fused_rms_norm`) on meta.
+
+    Saves the input, the weight and, in at least float32, 1/rms of each vector.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Making the torch model of an architecture."""
+"""Construction of the torch model of an architecture."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ from modelbudget.architecture.base import Architecture
 
 
 def build(architecture: Architecture, device: str, dtype: str) -> nn.Module:
-    """The torch model of an architecture, on a device, in a dtype."""
+    """Build the torch model of an architecture on a device, in a dtype."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, dtype))
     try:

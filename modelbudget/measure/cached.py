@@ -1,4 +1,4 @@
-"""Measuring what is new: what any job has measured before is taken from where that is kept."""
+"""Measure only what is not in the cache of measurements."""
 
 import logging
 from collections.abc import Iterable
@@ -16,12 +16,13 @@ from modelbudget.sweep.sweep_file import Measure
 
 log = logging.getLogger(__name__)
 MADE_WITH = ("torch", "transformers")
-"""Packages whose code is what is measured."""
+"""Packages whose code is measured."""
 
 
 class Found(NamedTuple):
-    """The table of measurements, what could not be measured and why, and how many models were
-    measured, reused and failed, if only in one quantity.
+    """Measurements, failures with reasons, and counts of models.
+
+    `models` counts those measured, reused and failed, if only in one quantity.
     """
 
     table: pl.DataFrame
@@ -35,12 +36,13 @@ def measure_new(
     n_workers: int,
     folder: Path,
 ) -> Found:
-    """All models, each once. What is measured is kept in `folder`, and taken from there as long as
-    all that it depends on is the same. A model of which a quantity is missing is in the table, but
-    kept nowhere, so that it is tried again.
+    """Measure each distinct model, or take its measurements from the cache in `folder`.
+
+    They are reused as long as everything that they depend on is unchanged. A model with a missing
+    quantity is in the table but not in the cache, so that it is tried again.
     """
     depends_on = settings.decisive(), code_of("modelbudget.measure.pool"), versions(*MADE_WITH)
-    # Dictionary: what stands at two points is measured once.
+    # A dictionary, so that a model of two points is measured once.
     wanted = {
         store.key(a.digest(), r.digest(), code_of_model(type(a)), *depends_on): (a, r)
         for a, r in models
@@ -50,7 +52,7 @@ def measure_new(
     log.info("%d models measured before, %d to measure", len(known), len(missing))
     results = []
     if missing:
-        # Imports torch: a second, for those who measure.
+        # Imports torch, which takes a second and is not needed if everything is in the cache.
         from modelbudget.measure.pool import measure_all
 
         results = measure_all(list(missing.values()), settings, n_workers)

@@ -1,4 +1,4 @@
-"""Counting the parameters and bytes of an instantiated module, by component."""
+"""Counts of parameters and bytes of an instantiated module, by component."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,9 +10,9 @@ from modelbudget.architecture.terms import join
 
 @dataclass
 class Count:
-    """What one component owns: parameters, and bytes of the storages that hold them.
+    """Parameters of one component, and bytes of the storages that hold them.
 
-    `shared_with` names the component that owns a tensor which this one uses too.
+    `shared_with` names the component that owns a tensor shared with this one.
     """
 
     parameters: int = 0
@@ -21,16 +21,16 @@ class Count:
 
 
 def count(model: nn.Module) -> dict[str, Count]:
-    """Parameters by component; the first component to register a tensor owns it.
+    """Count parameters by component; the first component to register a tensor owns it.
 
-    Two names hold the same parameter when they are views of the same storage at the same offset,
-    of the same shape: true for one shared Parameter, for two Parameters over one storage, and on
-    every device. `data_ptr()` would call all parameters of a meta module one and the same.
+    Two names are the same parameter if they are views of the same storage at the same offset, of
+    the same shape. This covers one shared Parameter and two Parameters over one storage, on every
+    device. `data_ptr()` is 0 for every tensor on meta.
     """
     counts: dict[str, Count] = {}
     owner_of_view: dict[tuple, str] = {}
     storages: set[int] = set()
-    # Storages stay alive through the model, so their addresses are not reused meanwhile.
+    # The model keeps the storages alive, so their addresses are not reused.
     for component, parameter in _parameters(model, "", []):
         entry = counts.setdefault(component, Count())
         storage = parameter.untyped_storage()
@@ -49,7 +49,7 @@ def count(model: nn.Module) -> dict[str, Count]:
 
 @lru_cache(maxsize=65_536)
 def component_of(path: str) -> str:
-    """`layer.3.attention.query.weight` belongs to `layer.attention.query`."""
+    """Return the component of a path: layer.3.mlp.up.weight belongs to layer.mlp.up."""
     names = [name for name in path.split(".") if not name.isdecimal()]
     return ".".join(names[:-1] if names[-1] in ("weight", "bias") else names)
 
@@ -57,8 +57,9 @@ def component_of(path: str) -> str:
 def _parameters(
     module: nn.Module, component: str, found: list[tuple[str, nn.Parameter]]
 ) -> list[tuple[str, nn.Parameter]]:
-    """Every parameter under every name that it has, each with its component: what
-    `named_parameters(remove_duplicate=False)` gives, in half the time.
+    """Return every parameter under each of its names, with its component.
+
+    Equal to `named_parameters(remove_duplicate=False)`, in half the time.
     """
     for name, parameter in module._parameters.items():
         if parameter is not None:

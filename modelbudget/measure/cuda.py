@@ -1,6 +1,6 @@
-"""What torch's allocator says of a CUDA device, and what the device holds beside it.
+"""Statistics of the CUDA caching allocator, and device memory outside of it.
 
-Without CUDA torch answers with zeros and without an error, so all here refuse first.
+Without CUDA, torch returns zeros without an error, so every function checks for a device first.
 """
 
 from functools import cache
@@ -11,17 +11,17 @@ from modelbudget.memory.caching_allocator import Layout
 
 CURRENT = {name: f"{name}_bytes.all.current" for name in Layout._fields}
 PEAK = {name: f"{name}_bytes.all.peak" for name in Layout._fields}
-"""Keys of `torch.cuda.memory_stats()`, as its documentation lists them."""
+"""Keys of `torch.cuda.memory_stats()`; see its documentation."""
 
 
 def refuse_without_cuda() -> None:
-    """Raises RuntimeError where torch finds no CUDA device."""
+    """Raise RuntimeError if torch finds no CUDA device."""
     if not torch.cuda.is_available():
-        raise RuntimeError("torch finds no CUDA device here; allocators can only be asked on one")
+        raise RuntimeError("torch finds no CUDA device here; its allocator can only be read on one")
 
 
 def statistics() -> dict[str, int]:
-    """The allocator's statistics once all work is done; peaks count from here on."""
+    """Synchronise, return the allocator's statistics, and reset its peaks."""
     refuse_without_cuda()
     torch.cuda.synchronize()
     found = torch.cuda.memory_stats()
@@ -30,15 +30,16 @@ def statistics() -> dict[str, int]:
 
 
 def change(before: dict[str, int], after: dict[str, int]) -> tuple[Layout, Layout]:
-    """What came between two statistics, and the most that there was meanwhile above the first."""
+    """Return the change between two statistics, and the peak in between above the first."""
     now = Layout(*(after[key] - before[key] for key in CURRENT.values()))
     peak = Layout(*(after[PEAK[name]] - before[key] for name, key in CURRENT.items()))
     return now, peak
 
 
 def context_bytes() -> int:
-    """What is taken of the device and not the allocator's: CUDA's context and modules, and what
-    other processes hold.
+    """Return used device memory outside of the allocator.
+
+    CUDA's context and modules, and the memory of other processes.
     """
     refuse_without_cuda()
     free, total = torch.cuda.mem_get_info()
@@ -47,8 +48,9 @@ def context_bytes() -> int:
 
 @cache
 def workspace_bytes() -> int:
-    """What a process's first matrix product leaves behind: the workspace of cuBLAS, inside the
-    allocator.
+    """Return the bytes that a process's first matrix product leaves in the allocator.
+
+    This is the workspace of cuBLAS.
     """
     before = statistics()
     matrix = torch.ones(64, 64, device="cuda")

@@ -1,4 +1,4 @@
-"""On which device a model is instantiated: where it fits, else without storage."""
+"""Choice of the device of a model: one that it fits, else meta."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,10 @@ GB = 10**9
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes that one model may take on each device, what it is that limits those of the CPU, and
-    how many models of this size the CPU's memory holds at once.
+    """Bytes that one model may take on each device.
+
+    `limit` names what limits the CPU's memory, and `at_once` is the number of models of this size
+    that fit it.
     """
 
     cpu: int
@@ -24,8 +26,10 @@ class Room:
 
 
 def room(measure: Measure) -> Room:
-    """Under `auto` the size that the sweep states, within a share of all memory, so that what
-    happens to be free decides nothing; for a device asked for by name a share of what is free.
+    """Return the room for one model.
+
+    With `auto`, the size stated by the sweep, within a share of all memory: free memory must not
+    affect results. With a device given by name, a share of its free memory.
     """
     auto, share = measure.device == "auto", measure.memory_share
     free_cuda, all_cuda = torch.cuda.mem_get_info() if torch.cuda.is_available() else (0, 0)
@@ -40,9 +44,9 @@ def room(measure: Measure) -> Room:
 
 
 def choose(device: str, n_bytes: int, room: Room) -> str:
-    """`auto` becomes cuda, cpu or meta; a device asked for by name is kept.
+    """Resolve `auto` to cuda, cpu or meta; keep a device given by name.
 
-    Raises MemoryError when a model of `n_bytes` does not fit the device that was asked for.
+    Raises MemoryError if a model of `n_bytes` does not fit a device given by name.
     """
     fits = {"cuda": room.cuda, "cpu": room.cpu, "meta": n_bytes}
     if device == "auto":

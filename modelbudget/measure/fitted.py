@@ -1,4 +1,4 @@
-"""Measuring the solutions of a sweep's `fit`: the models that just fit and those just too large."""
+"""Measurement of the solutions of a sweep's `fit`: the largest that fit, and the next larger."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,11 +9,11 @@ from modelbudget.predict.fit import Cell, Model, depth, totals
 from modelbudget.sweep.sweep_file import FITS, Measure
 
 MOST_LAYERS = 128
-"""A deeper model is not traced: that takes a second for each hundred layers."""
+"""Layers of the deepest model that is traced: a trace takes a second for each hundred layers."""
 
 
 class Solutions(NamedTuple):
-    """By purpose and model: bytes measured, or why there are none."""
+    """Measured bytes by purpose and model, or the reason why there are none."""
 
     n_bytes: dict[tuple[str, Model], int]
     missing: dict[tuple[str, Model], str]
@@ -22,11 +22,11 @@ class Solutions(NamedTuple):
 def measure_solutions(
     cells: Iterable[Cell], settings: Measure, n_workers: int, folder: Path
 ) -> Solutions:
-    """Trace the model at each solution, and the next larger one, on meta."""
+    """Trace the model of each solution and the next larger one on meta."""
     n_bytes, missing = {}, {}
     cells = list(cells)
     for purpose, needs in FITS.items():
-        # Dictionary: what is too large for one device and fits the next is measured once.
+        # A dictionary, since the same model may be too large for one device and fit another.
         wanted = dict.fromkeys(
             model
             for cell in cells
@@ -45,7 +45,7 @@ def measure_solutions(
         of_digests = totals(found.table, purpose)
         for model in models:
             digests = tuple(record.digest() for record in model)
-            if digests in reasons:  # whatever else of it was measured is not all that it needs
+            if digests in reasons:  # the other quantities are only a part of what it needs
                 missing[purpose, model] = f"not traced ({reasons[digests]})"
             else:
                 n_bytes[purpose, model] = of_digests[digests]

@@ -1,6 +1,6 @@
-"""Calling a class of transformers: other arguments and results than our own modules have.
+"""Calls of `transformers` classes, whose arguments and outputs differ from those of our modules.
 
-Importing this module does not import transformers; whoever built such a model has done so.
+Importing this module does not import transformers.
 """
 
 import inspect
@@ -16,27 +16,27 @@ from modelbudget.measure.backend import backend
 from modelbudget.measure.trace import Trace
 
 CACHES = ("past_key_values", "cache_params", "state", "mems")
-"""Names under which classes return what the next token is computed from, and accept it."""
+"""Names of the cache among the arguments and outputs of classes."""
 
 
 def is_foreign(model: nn.Module) -> bool:
-    """Whether the model is an instance of a class of transformers."""
+    """Whether the model is an instance of a `transformers` class."""
     return type(model).__module__.startswith("transformers.")
 
 
 def logits_of(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
-    """(batch, length, n_vocab), computed as in training: no cache is kept, and nothing of a class's
-    output but the logits. Raises ValueError where a class has none for each token.
+    """Return logits (batch, length, n_vocab), computed as in training, without a cache.
+
+    Raises ValueError if the class does not return logits for each token.
     """
     return _logits(_output(model, tokens, use_cache=False)) if is_foreign(model) else model(tokens)
 
 
 def use(model: nn.Module, run: RunConfig, tokens: torch.Tensor, trace: Trace) -> dict:
-    """`cache_bytes`, `flops_decode` and `peak_inference_bytes` of a class, by component or phase:
-    of the whole prompt, and of its last token computed from the cache of the others. The cache is
-    one component, whatever layers it is of.
+    """Measure `cache_bytes`, `flops_decode` and `peak_inference_bytes`, by component or phase.
 
-    Raises ValueError where the class returns no cache.
+    Runs the whole prompt, and then its last token with the cache of the others. The cache of all
+    layers is one component. Raises ValueError if the class returns no cache.
     """
     with torch.no_grad(), backend(run.backend, run.attention_kernel):
         with trace.watching("setup"):
@@ -61,7 +61,7 @@ def use(model: nn.Module, run: RunConfig, tokens: torch.Tensor, trace: Trace) ->
 
 
 def _next(model: nn.Module, tokens: torch.Tensor, cache: dict) -> tuple[torch.Tensor, dict]:
-    """The logits of the last token, and the cache with all tokens, by its name."""
+    """Return the logits of the last token, and the cache of all tokens by its argument name."""
     output = _output(model, tokens, use_cache=True, logits_to_keep=1, **cache)
     found = {name: output[name] for name in CACHES if output.get(name) is not None}
     if not found:
@@ -72,7 +72,7 @@ def _next(model: nn.Module, tokens: torch.Tensor, cache: dict) -> tuple[torch.Te
 
 
 def _output(model: nn.Module, tokens: torch.Tensor, **arguments):
-    """What the class returns; arguments that it does not have are left out."""
+    """Call the model without the arguments that its class does not have."""
     known = inspect.signature(model.forward).parameters
     with _without_packed_sequences():
         return model(tokens, **{n: value for n, value in arguments.items() if n in known})
@@ -90,16 +90,14 @@ def _logits(output) -> torch.Tensor:
 
 @contextmanager
 def _without_packed_sequences() -> Iterator[None]:
-    """Skip the search for several texts in one sequence, of which there are none: it reads values
-    of tensors, which those on `meta` do not have.
-    """
+    """Switch off the check for packed sequences, which reads values of tensors on meta."""
     name = "transformers.masking_utils.find_packed_sequence_indices"
     with patch(name, lambda position_ids: None):
         yield
 
 
 def _tensors(value) -> Iterator[torch.Tensor]:
-    """All tensors in a cache: an object, or lists and dictionaries of such."""
+    """Yield all tensors in a cache: an object, or nested lists and dictionaries."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):

@@ -1,8 +1,7 @@
-"""Work in fresh processes, each a fork of one that has imported torch and has run nothing.
+"""Fresh processes, each forked from a server that has imported torch and has run nothing.
 
-A process that starts from nothing imports torch first, which takes longer than to measure a small
-model. What a fork server forks has the same memory without that. (The fork server of
-multiprocessing imports the main module too, which in a job is its script.)
+A new process would import torch, which takes longer than measuring a small model. (The fork server
+of multiprocessing also imports the main module, which in a job is its script.)
 """
 
 import atexit
@@ -24,13 +23,13 @@ from modelbudget.common.workers import Failure, death, spread
 
 log = logging.getLogger(__name__)
 IMPORTED = ("numpy", "torch", "torch._dynamo")
-"""By the server: the first step of an optimizer would import `torch._dynamo`."""
+"""Imports of the server. The first step of an optimizer would import `torch._dynamo`."""
 LONGEST_S = 7 * 24 * 3600
-"""No limit in practice: the caller has its own, and what it started ends with it."""
+"""No limit in practice: the caller has its own."""
 
 
 def fresh(work: Callable[[Any], Any], item: Any) -> Any:
-    """`work(item)`, or a Failure, from a process whose memory nothing has used before."""
+    """Return `work(item)` or a Failure, from a process whose memory is unused."""
     server = _server(os.getpid())
     try:
         server.connection.send((work, item))
@@ -51,7 +50,7 @@ class _Server(NamedTuple):
     process: subprocess.Popen
     connection: Connection
     errors: BinaryIO
-    """What it and its forks write to standard error."""
+    """Standard error of the server and its forks."""
 
     def end(self) -> None:
         self.connection.close()
@@ -61,7 +60,7 @@ class _Server(NamedTuple):
 
 @cache
 def _server(process: int) -> _Server:
-    """The server of this process, whose id is `process`: after a fork, each has its own."""
+    """Start the server of this process, whose id is `process`; a forked process starts its own."""
     here, there = multiprocessing.Pipe()
     errors = tempfile.TemporaryFile("a+b")  # noqa: SIM115 (open as long as the server is)
     with there:
@@ -77,7 +76,7 @@ def _server(process: int) -> _Server:
 
 
 def _serve(connection: Connection) -> None:
-    """Answer until the other process ends, which closes its end of the connection."""
+    """Serve requests until the other process ends, which closes the connection."""
     for name in IMPORTED:
         import_module(name)
     with suppress(EOFError):

@@ -1,4 +1,4 @@
-"""Use of a model, watched: the prompt at once, then a token with what was remembered."""
+"""Traces of inference: prefill of a prompt, then one token with the cache."""
 
 from collections import Counter
 from contextlib import ExitStack
@@ -16,16 +16,16 @@ from modelbudget.measure.train import Values
 from modelbudget.modules.cache import Cache, caching
 
 OF_TOKENS = {"flops_decode", "peak_inference_bytes"}
-"""Quantities that tokens must be read for; caches are there before the first."""
+"""Quantities that need a forward pass; caches are allocated before it."""
 
 
 def infer(model: nn.Module, run: RunConfig, quantities: set[str]) -> Values:
-    """Read a prompt of `length` tokens into caches that hold just as many, then compute the last
-    token once more from what they remember of the others. (A recurrent state has it twice then,
-    which changes no size.) Where no quantity asks for more than the caches, these are made and
-    nothing is read.
+    """Prefill caches with a prompt of `length` tokens, then decode its last token again.
 
-    Bytes of the caches and operations of that token by component, peaks by phase.
+    (A recurrent state has then seen it twice, which changes no size.) If only caches are asked for,
+    they are allocated and nothing runs.
+
+    Returns bytes of the caches and FLOPs of that token by component, and peaks by phase.
     """
     trace = Trace(model)
     device = next(model.parameters()).device
@@ -62,5 +62,5 @@ def infer(model: nn.Module, run: RunConfig, quantities: set[str]) -> Values:
 
 
 def last(_, states: tuple):
-    """The states that the head reads: those of the last token, copied out of all."""
+    """Copy the hidden states of the last token, which the head reads."""
     return tuple(x[:, -1:].clone() for x in states)

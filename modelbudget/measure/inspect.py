@@ -1,4 +1,4 @@
-"""Inspecting the modules of many models on `meta`; a model that cannot be built fails alone."""
+"""Inspection of the modules of many models on meta; a model that cannot be built fails alone."""
 
 import os
 from collections.abc import Callable
@@ -17,9 +17,10 @@ from modelbudget.modules.initialise import uninitialised
 def inspect(
     look: Callable[[nn.Module], Any], models: dict[str, tuple[Architecture, int]], n_workers: int
 ) -> dict[str, Any]:
-    """`look(module)` of each model, by the names in `models`, where each architecture has the
-    seconds that it may take. Where that raises an error, ends its process or takes longer:
-    {"failure": the reason}.
+    """Return `look(module)` of each model by name.
+
+    `models` has an architecture and a time limit in seconds for each name. If `look` raises, ends
+    its process or takes longer, the result is {"failure": the reason}.
     """
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(models) // 8))
     found = {}

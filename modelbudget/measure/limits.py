@@ -1,6 +1,4 @@
-"""How much memory there is to take, and whose word that is: the machine's, a container's or a
-job's, the shell's.
-"""
+"""Available memory, and which limit (machine, cgroup, job, ulimit) sets it."""
 
 import os
 import resource
@@ -13,7 +11,7 @@ import psutil
 
 @dataclass(frozen=True)
 class Limit:
-    """Bytes allowed in all, and those of them that nothing holds yet."""
+    """Bytes allowed in total, and those that are free."""
 
     name: str
     total: int
@@ -21,19 +19,18 @@ class Limit:
 
 
 def limits(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> list[Limit]:
-    """All that this process has to keep to. `root` holds `proc` and `sys`."""
+    """Return all limits of this process. `root` contains `proc` and `sys`."""
     memory = psutil.virtual_memory()
     machine = Limit("this machine's memory", memory.total, memory.available)
     return [machine, *control_groups(root), *address_space(), *slurm_job(environ)]
 
 
 def control_groups(root: Path) -> Iterator[Limit]:
-    """The limits of the control group that this process is in, and of those around it: of a
-    container, a service or a job (cgroups(7); https://docs.kernel.org/admin-guide/cgroup-v2.html,
-    "Memory Interface Files", and cgroup-v1/memory.html).
+    """Yield the limits of this process's control group and of its parents.
 
-    Files that were read and are not in use are given back when memory is short, so they count as
-    free.
+    They belong to a container, a service or a job (cgroups(7);
+    https://docs.kernel.org/admin-guide/cgroup-v2.html, "Memory Interface Files", and
+    cgroup-v1/memory.html). The page cache is reclaimed when memory is short, so it counts as free.
     """
     ours = root / "proc/self/cgroup"
     for line in ours.read_text().splitlines() if ours.exists() else ():
@@ -45,7 +42,7 @@ def control_groups(root: Path) -> Iterator[Limit]:
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
         else:
             continue
-        # A container sees its own group at the top, perhaps under a path that only its host has.
+        # Inside a container its own group is the root; the path may exist on the host only.
         inside = root / "sys/fs/cgroup" / folder / path.strip("/")
         yield from (_group(group, *names) for group in _with_limit(inside, root, names[0]))
 
@@ -66,7 +63,7 @@ def _group(group: Path, limit: str, usage: str, cached: str) -> Limit:
 
 
 def address_space() -> Iterator[Limit]:
-    """What the shell, or a queue that hands on its limits, allows each process (getrlimit(2))."""
+    """Yield the limit of the shell or the queue for each process (getrlimit(2))."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
     if allowed != resource.RLIM_INFINITY:
         free = max(0, allowed - psutil.Process().memory_info().vms)
@@ -74,13 +71,15 @@ def address_space() -> Iterator[Limit]:
 
 
 def slurm_job(environ: Mapping[str, str]) -> Iterator[Limit]:
-    """What a job of Slurm has asked for on this node (sbatch(1), "Output environment variables").
-    Where no control group holds it to that, Slurm ends it later or others run out of memory.
+    """Yield the memory that a Slurm job has requested on this node.
+
+    See sbatch(1), "Output environment variables". If no control group enforces it, Slurm kills the
+    job later, or other jobs run out of memory.
     """
     if job := environ.get("SLURM_JOB_ID"):
         every = (one.info for one in psutil.process_iter(["environ", "memory_info"]))
         ours = [one for one in every if (one["environ"] or {}).get("SLURM_JOB_ID") == job]
-        # Steps that Snakemake starts are not told; the script of the job, which started them, is.
+        # The steps that Snakemake starts lack these variables; the job's script has them.
         of_others = max((_asked(one["environ"]) for one in ours), default=0)
         if total := _asked(environ) or of_others:
             held = sum(one["memory_info"].rss for one in ours)
@@ -88,7 +87,7 @@ def slurm_job(environ: Mapping[str, str]) -> Iterator[Limit]:
 
 
 def _asked(environ: Mapping[str, str]) -> int:
-    """Bytes; 0 for the whole node, and where it does not say."""
+    """Return requested bytes; 0 for the whole node and if nothing is set."""
     of_node, of_cpu, cpus = (
         int(environ.get(name, 0))
         for name in ("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE")

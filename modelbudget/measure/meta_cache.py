@@ -1,7 +1,8 @@
-"""Operations without storage, run once for each shape.
+"""Cache of operations on meta, by the shapes of their arguments.
 
-An operation on `meta` only works out the sizes of its results, which for many takes torch a long
-way through Python. Layers are alike, so the first one is run and the others replay its sizes.
+An operation on meta only computes the shapes of its results, in many cases through slow Python code
+of torch. Layers repeat the same operations: those of the first run, those of the others are
+replayed.
 """
 
 from collections.abc import Callable
@@ -13,10 +14,10 @@ import torch
 
 
 class Replay:
-    """Runs an operation; on `meta`, where the very same was run before, replays its results.
+    """Runs an operation, or replays its results if the same one has run on meta before.
 
-    `cost(func, args, kwargs, out)` is what the caller counts of an operation; as it follows from
-    sizes too, it is replayed with them.
+    `cost(func, args, kwargs, out)` is a count of the caller's, such as FLOPs. It depends on shapes
+    only, so it is replayed too.
     """
 
     def __init__(self, cost: Callable[..., int | None]):
@@ -24,10 +25,10 @@ class Replay:
         self._known: dict[tuple, _Known] = {}
 
     def __call__(self, func, args: tuple, kwargs: dict) -> tuple[Any, int | None]:
-        """Results of the operation, and its cost."""
+        """Return the results of the operation and its cost."""
         inputs = (*args, *kwargs.values()) if kwargs else args
         try:
-            # OpOverload computes its hash in Python, and is there as long as torch is.
+            # OpOverload computes its hash in Python, and lives as long as torch does.
             key = id(func), tuple(kwargs), _key(inputs)
         except _HasStorageError:
             out = func(*args, **kwargs)
@@ -43,14 +44,14 @@ class Replay:
 
 
 class _Known(NamedTuple):
-    """An operation that was run: how its results are made again, if they can be, and its cost."""
+    """An operation that has run: a function that creates its results, if possible, and its cost."""
 
     make: Callable[[tuple], Any] | None
     cost: int | None
 
 
 def _run(func, args: tuple, kwargs: dict, inputs: tuple) -> tuple[Any, Callable | None]:
-    """The results of an operation, and how to make them again; None where that must be run."""
+    """Run an operation; return its results and, if possible, a function that creates them again."""
     if not func._schema.is_mutable:
         out = func(*args, **kwargs)
         return out, _maker(inputs, out)
@@ -59,15 +60,15 @@ def _run(func, args: tuple, kwargs: dict, inputs: tuple) -> tuple[Any, Callable 
     place = next((i for i, value in enumerate(inputs) if value is out), None)
     if place is None or before != (_key(inputs), _storages(inputs)):
         return out, None
-    return out, itemgetter(place)  # it changed values, of which meta has none
+    return out, itemgetter(place)  # in-place: only values change, which meta does not have
 
 
 class _HasStorageError(Exception):
-    """An argument is not on `meta`: its values may matter."""
+    """An argument is not on meta, so its values may matter."""
 
 
 def _key(values: tuple | list) -> tuple:
-    """What the sizes of an operation's results follow from, of its arguments."""
+    """Return what determines the shapes of an operation's results."""
     found = []
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -82,7 +83,7 @@ def _key(values: tuple | list) -> tuple:
 
 
 def _maker(inputs: tuple, out) -> Callable[[tuple], Any] | None:
-    """Makes the same results again; None where one shares a storage, or is not a plain tensor."""
+    """Return a function that creates equal results; None if one shares storage or is a subclass."""
     results = out if isinstance(out, tuple | list) else (out,)
     tensors = [result for result in results if result is not None]
     if not all(isinstance(tensor, torch.Tensor) and tensor.is_meta for tensor in tensors):
@@ -93,7 +94,7 @@ def _maker(inputs: tuple, out) -> Callable[[tuple], Any] | None:
     makers = [_maker_of_one(result) for result in results]
     if None in makers:
         return None
-    # One tensor and a list of one are different results. Nothing here may keep `out` alive.
+    # Preserve the output type: a tensor is not a list of one. Nothing here may keep `out` alive.
     kind = type(out) if isinstance(out, tuple | list) else itemgetter(0)
     return partial(_made, kind, makers)
 
@@ -103,7 +104,7 @@ def _made(kind: Callable[[list], Any], makers: list, _):
 
 
 def _maker_of_one(result: torch.Tensor | None) -> Callable[[], torch.Tensor | None] | None:
-    """None where its storage holds more than it shows."""
+    """Return a function that creates an equal tensor; None if its storage is larger than it."""
     if result is None:
         return type(None)
     make = partial(
@@ -114,12 +115,12 @@ def _maker_of_one(result: torch.Tensor | None) -> Callable[[], torch.Tensor | No
 
 
 def _storages(value) -> list[int]:
-    """The storage of each tensor in a value."""
+    """Return the storage of each tensor in a value."""
     return [tensor.untyped_storage()._cdata for tensor in _tensors(value)]
 
 
 def _tensors(value):
-    """The tensors among the arguments of an operation."""
+    """Yield the tensors among the arguments of an operation."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""Measuring one model: without storage first, then on a device where it fits."""
+"""Measurement of one model: on meta first, then on a device if it fits."""
 
 import logging
 from collections.abc import Iterator
@@ -31,15 +31,16 @@ from modelbudget.sweep.sweep_file import (
 
 log = logging.getLogger(__name__)
 OF_PEAK = {"resident_peak_bytes"}
-"""The quantity of a process that needs a step of training."""
+"""Quantities of a process that need a training step."""
 
 
 class Measured(NamedTuple):
-    """One architecture and run, by digest: on which device, and by quantity and component what
-    was found; `shared_with` names the owner of what a component only uses; `missing` says why a
-    quantity was not measured: it failed, or there was no room (see `table.is_failure`). Without
-    any measurement there is no `method`. `laid_out` is no measurement but what the allocator's
-    rules make of the trace.
+    """Measurements of one architecture and run, which are given by their digests.
+
+    `method` is the device, or None if nothing was measured. `values` are by quantity and component.
+    `shared_with` names the owner of a shared tensor for each other component. `missing` has the
+    reason for each quantity that was not measured: a failure or a lack of memory (see
+    `table.is_failure`). `laid_out` is not measured: it is computed by the simulated allocator.
     """
 
     architecture: str
@@ -52,31 +53,30 @@ class Measured(NamedTuple):
 
 
 def trains(quantities: set[str]) -> bool:
-    """Whether a quantity asks for a step of training."""
+    """Whether a quantity needs a training step."""
     return bool((OF_TRAINING | OF_ALLOCATOR) & quantities)
 
 
 def is_used(quantities: set[str]) -> bool:
-    """Whether a quantity asks for a prompt and a token after it."""
+    """Whether a quantity needs inference."""
     return bool(OF_INFERENCE & quantities)
 
 
 def nothing(architecture: Architecture, run: RunConfig, missing: dict[str, str]) -> Measured:
-    """The result where nothing could be measured, and why."""
+    """Return the result of a model that could not be measured at all."""
     return Measured(architecture.digest(), run.digest(), None, {}, {}, missing, {})
 
 
 def measure_one(
     architecture: Architecture, run: RunConfig, measure: Measure, room: Room
 ) -> Measured:
-    """Instantiate one architecture and count it; use and train it where a quantity asks for that.
+    """Build one architecture and count it; run inference and training if a quantity needs them.
 
-    All that is first done on `meta`, which costs milliseconds, to learn how many bytes it needs.
-    Quantities that fail are `missing`: those of a group where its pass fails; all of them where
-    the model cannot be built, or where a device asked for by name has no room, in which case
-    nothing is allocated there.
+    All of this is first done on meta, in milliseconds, to find how many bytes it needs. Quantities
+    that fail are `missing`: those of inference or training if that fails; all of them if the model
+    cannot be built, or if it does not fit a device given by name, where nothing is allocated then.
 
-    Raises MemoryError where this process may take no more.
+    Raises MemoryError if this process reaches its memory limit.
     """
     asked, missing = set(measure.quantities), {}
     with _losing(asked, missing):
@@ -90,7 +90,7 @@ def measure_one(
         room = replace(room, cpu=0)
     if asked & OF_PROCESS:
         room = replace(room, cuda=0)
-    # Other people's classes would draw all of their initial values.
+    # `transformers` classes would initialise all of their weights.
     device = measure.device if architecture.has_formula else "meta"
     try:
         method = choose(device, max(n_bytes, *peaks.values(), 0), room)
@@ -112,8 +112,9 @@ def measure_one(
 
 @contextmanager
 def _losing(quantities: set[str], missing: dict[str, str]) -> Iterator[None]:
-    """An error inside is why these quantities are missing. Memory that runs out ends the process:
-    nobody knows what is still held.
+    """Record an exception of the block as the reason why these quantities are missing.
+
+    MemoryError is passed on and ends the process, since what is still allocated is unknown.
     """
     try:
         yield
@@ -132,7 +133,7 @@ def _look(
     device: str,
     missing: dict[str, str],
 ) -> tuple[dict[str, Count], Values]:
-    """What one model on one device owns, and what using and training it takes."""
+    """Count one model on one device, and trace its inference and training."""
     model = _built(architecture, run, device)
     counts, values = count(model), {}
     if device != "meta" and (trains(asked) or is_used(asked)):
@@ -158,8 +159,8 @@ def _on_device(
     device: str,
     missing: dict[str, str],
 ) -> tuple[dict[str, Count], Values]:
-    """What a device holds and computes of the quantities that did not fail without storage."""
-    # First: the workspace of products is what the first of a process takes.
+    """Measure on a device the quantities that did not fail on meta."""
+    # First, since the workspace of cuBLAS is allocated by the first matrix product of a process.
     handed_out = {}
     if of_allocator := (asked & OF_ALLOCATOR) - missing.keys():
         ask = {"cpu": allocator.of_cpu, "cuda": allocator.of_cuda}[device]
@@ -178,8 +179,10 @@ def _of_process(
     room: Room,
     missing: dict[str, str],
 ) -> Values:
-    """What the system reports of a model of `n_bytes` on a CPU. What there is no room for is
-    `missing`: a failure where the device was asked for by name.
+    """Measure the process memory of a model of `n_bytes` on a CPU.
+
+    Quantities for which there is too little memory are `missing`, which is a failure if the device
+    was given by name.
     """
     asked, values = OF_PROCESS & set(measure.quantities), {}
     for quantities in filter(None, (asked - OF_PEAK, asked & OF_PEAK)):

@@ -7,11 +7,11 @@ from modelbudget.architecture.run_config import RunConfig
 
 
 class Optimizer:
-    """Torch's SGD or AdamW over the parameters of a model, or over float32 copies of them."""
+    """Torch's SGD or AdamW over the parameters of a model, or over their float32 copies."""
 
     def __init__(self, model: nn.Module, run: RunConfig):
         trained = [p for p in model.parameters() if p.requires_grad]
-        # Each parameter and what the optimizer works on: itself, or its copy.
+        # Each parameter and the tensor that the optimizer updates: itself or its copy.
         self.pairs = [(p, p.detach().float() if run.master_weights else p) for p in trained]
         self.master_weights = run.master_weights
         worked_on = [copy for _, copy in self.pairs]
@@ -22,7 +22,7 @@ class Optimizer:
             self.torch = torch.optim.SGD(worked_on, 1e-3, momentum, foreach=run.foreach)
 
     def step(self) -> None:
-        """Use the gradients, then drop them."""
+        """Apply the gradients, then drop them."""
         if self.master_weights:
             for parameter, copy in self.pairs:
                 if parameter.grad is not None:
@@ -37,7 +37,7 @@ class Optimizer:
             parameter.grad = None
 
     def states(self) -> dict[nn.Parameter, list[torch.Tensor]]:
-        """What is kept from one step to the next, by parameter."""
+        """Return the tensors kept from one step to the next, by parameter."""
         return {
             parameter: [
                 *([copy] if self.master_weights else []),

@@ -1,4 +1,4 @@
-"""Measuring many architectures in several processes."""
+"""Measurement of many models in several processes."""
 
 import logging
 import os
@@ -25,17 +25,17 @@ from modelbudget.sweep.sweep_file import (
 
 log = logging.getLogger(__name__)
 ROOM_TIMEOUT_S = 120
-"""A device that does not say in this time how much memory it has is broken."""
+"""Seconds after which a device that does not report its memory counts as broken."""
 OBJECTS_BYTES = 2**31
-"""What one model may take besides its tensors: Python's objects, of which a class may need many."""
+"""Bytes that one model may take in addition to its tensors, for Python objects."""
 GROUPS = (OF_PARAMETERS, OF_INFERENCE, OF_TRAINING, OF_ALLOCATOR, OF_PROCESS)
-"""Quantities that are lost together where measuring them ends the process."""
+"""Quantities that are lost together if measuring them ends the process."""
 
 Outcomes = Iterator[tuple[int, Measured | Failure]]
 
 
 class _Task(NamedTuple):
-    """What a worker does at a time: quantities of one model."""
+    """Task of a worker: quantities of one model."""
 
     architecture: Architecture
     run: RunConfig
@@ -45,16 +45,17 @@ class _Task(NamedTuple):
 def measure_all(
     models: list[tuple[Architecture, RunConfig]], measure: Measure, n_workers: int
 ) -> list[Measured]:
-    """Instantiate and count each model, in the order given; use and train it where a quantity asks
-    for that. Quantities that fail come back with the reason, also where the process ends or takes
-    longer than `measure.timeout_s`; all others are measured.
+    """Measure each model; see `measure_one`. Results are in the order of `models`.
+
+    Quantities that fail are returned with the reason, even if the process crashes or takes longer
+    than `measure.timeout_s`; all others are measured.
     """
     asked = set(measure.quantities)
-    traced = trains(asked) or is_used(asked)  # seconds a model, where counting takes none
+    traced = trains(asked) or is_used(asked)  # takes seconds a model; counting takes milliseconds
     most = 1 if asked & OF_PROCESS else len(models) // (1 if traced else 8)
     there = _room_in_own_process(measure)
     if traced and any(run.backend == "cpu" for _, run in models):
-        most = min(most, there.at_once)  # memory that is written to, not only allocated
+        most = min(most, there.at_once)  # this memory is written to, not only reserved
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, most))
     log.info("%d models, %d processes, room %s", len(models), n_workers, there)
     run_tasks = partial(_run_tasks, n_workers=n_workers, room=there)
@@ -74,7 +75,7 @@ def _run_tasks(tasks: list[_Task], n_workers: int, room: Room) -> Outcomes:
     share = f"measure.memory_share of {room.limit}"
     bound = Bound(room.cpu + OBJECTS_BYTES, f"one model ({share}, and {OBJECTS_BYTES:,} bytes)")
     if room.cuda and measure.device in ("auto", "cuda"):
-        bound = None  # the driver of a GPU maps much more memory than it takes
+        bound = None  # the driver of a GPU maps much more memory than it uses
     work = partial(_measure, room=room)
     return spread(work, tasks, min(n_workers, len(tasks)), measure.timeout_s, bound)
 
@@ -82,9 +83,10 @@ def _run_tasks(tasks: list[_Task], n_workers: int, room: Room) -> Outcomes:
 def _group_by_group(
     ended: dict[int, _Task], run_tasks: Callable[[list[_Task]], Outcomes]
 ) -> dict[int, Measured]:
-    """Models that ended their process, once more: their parameters, then each other group of
-    quantities by itself, so that only what ends the process is lost. What cannot even be counted
-    is given up. Under `auto` all is done on `meta`, since a model has one method.
+    """Repeat models that ended their process, one group of quantities at a time.
+
+    Only the groups that end the process again are lost. Parameters come first: if they fail, the
+    model is given up. With `auto` everything is done on meta, since a model has one method.
     """
     counting = {i: _of_group(task, OF_PARAMETERS) for i, task in ended.items()}
     counted = _outcomes(counting, run_tasks)
@@ -103,7 +105,7 @@ def _group_by_group(
 
 
 def _of_group(task: _Task, group: frozenset[str]) -> _Task:
-    """The quantities of one group that a task asks for; the parameters whether it does or not."""
+    """Restrict a task to one group of quantities; parameters are always measured."""
     asked = group if group == OF_PARAMETERS else group & set(task.measure.quantities)
     device = "meta" if task.measure.device == "auto" else task.measure.device
     wanted = {"quantities": sorted(asked), "device": device}
@@ -111,13 +113,13 @@ def _of_group(task: _Task, group: frozenset[str]) -> _Task:
 
 
 def _outcomes(tasks: dict, run_tasks: Callable[[list[_Task]], Outcomes]) -> dict:
-    """Of each task under its key."""
+    """Return the outcome of each task under its key."""
     keys = list(tasks)
     return {keys[i]: outcome for i, outcome in run_tasks(list(tasks.values()))}
 
 
 def _together(task: _Task, parts: list[Measured]) -> Measured:
-    """One result of those of its groups; the first says how it was measured."""
+    """Merge the results of a task's groups; the first one has the method."""
     values, missing, laid_out = {}, {}, {}
     for part in parts:
         values |= part.values
@@ -133,7 +135,7 @@ def _measure(task: _Task, room: Room) -> Measured:
 
 
 def _measured(task: _Task, outcome: Measured | Failure) -> Measured:
-    """What came back, or that nothing did, and why."""
+    """Return the outcome as a result; a Failure as one without measurements."""
     if isinstance(outcome, Measured):
         return outcome
     missing = dict.fromkeys(task.measure.quantities, outcome.reason)
@@ -141,7 +143,7 @@ def _measured(task: _Task, outcome: Measured | Failure) -> Measured:
 
 
 def _room_in_own_process(measure: Measure) -> Room:
-    """Read in a child: a process that has touched CUDA cannot fork workers that use it."""
+    """Return the room, read in a child: a process that uses CUDA cannot fork workers that do."""
     ((_, found),) = spread(room, [measure], 1, ROOM_TIMEOUT_S)
     if isinstance(found, Failure):
         raise OSError(f"the memory of this machine cannot be read: {found.reason}")

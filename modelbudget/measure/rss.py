@@ -1,7 +1,7 @@
-"""Resident memory: what the system says that a model takes of the machine, in a fresh process.
+"""Resident memory of a model in a fresh process, as reported by the operating system.
 
-Linux tells it of each process in `/proc/self/status` (proc(5)): `RssAnon` is memory of its own that
-is really there, `VmHWM` the most that ever was. A tensor is there when it has been written to.
+Linux reports it for each process in `/proc/self/status` (proc(5)): `RssAnon` is its resident
+private memory, `VmHWM` the peak of its resident memory. A tensor is resident once it is written to.
 """
 
 import ctypes
@@ -24,27 +24,28 @@ from modelbudget.modules.initialise import uninitialised
 
 STATUS = Path("/proc/self/status")
 ENOUGH_BYTES, MOST_COPIES = 2**28, 256
-"""So many bytes in copies of one model, or so many copies, drown what pages round up to."""
+"""Bytes in copies of one model, or number of copies, that make page rounding negligible."""
 WARM_UP = 8
 M_MMAP_THRESHOLD, OWN_PAGES_BYTES = -3, 2**16
-"""The C library gives what is larger than this pages of its own, and gives them back when it is
-freed (mallopt(3)); else it keeps some, as many as it likes.
+"""The C library maps larger blocks separately and unmaps them when they are freed (mallopt(3)).
+By default it changes this threshold while it runs.
 """
 
 
 def copies(n_bytes: int) -> int:
-    """How many models of so many bytes are held at once."""
+    """Return the number of copies of a model of `n_bytes` that are measured together."""
     return max(1, min(MOST_COPIES, ENOUGH_BYTES // n_bytes))
 
 
 def resident(architecture: Architecture, run: RunConfig, n_copies: int, trained: bool) -> Values:
-    """Bytes that the parameters of one model take, with the standard error where there are enough
-    copies to know; or, where it is `trained`, the most that two steps take at once.
+    """Measure the resident bytes of one model's parameters, with the standard error.
 
-    Raises RuntimeError where the system does not tell, and where the process that asks it fails.
+    The error needs enough copies. If `trained`, measure the peak of two training steps instead.
+
+    Raises RuntimeError if the system does not report it or if the measuring process fails.
     """
     if not STATUS.exists():
-        raise RuntimeError(f"resident memory is read in {STATUS}, which this system has not")
+        raise RuntimeError(f"resident memory is read in {STATUS}, which this system lacks")
     found = fresh(_measured, (architecture, run, n_copies, trained))
     if isinstance(found, Failure):
         raise RuntimeError(found.reason)
@@ -60,13 +61,13 @@ def _measured(model: tuple[Architecture, RunConfig, int, bool]) -> Values:
 
 
 def of_parameters(architecture: Architecture, run: RunConfig, n_copies: int) -> Values:
-    """What one more copy adds to the process, less what one more copy without storage adds: the
-    objects of Python and torch, of which a small model has more than of numbers.
+    """Measure what a copy adds to the process, minus what a copy on meta adds.
 
-    Both are slopes of least squares over the number of copies.
+    The latter are the objects of Python and torch, which outweigh the tensors of a small model.
+    Both are slopes of a least-squares fit over the number of copies.
     """
-    # Nothing is freed in between, so that nothing is put where something was. The first ones fill
-    # the holes that starting has left.
+    # Nothing is freed in between, so that no freed memory is reused. The first copies fill the free
+    # blocks left by the start of the process.
     gc.disable()
     held = [built(architecture, run, "meta") for _ in range(WARM_UP)]
     objects, of_objects = _slope(held, architecture, run, n_copies, "meta")
@@ -80,7 +81,7 @@ def of_parameters(architecture: Architecture, run: RunConfig, n_copies: int) -> 
 def _slope(
     held: list[nn.Module], architecture: Architecture, run: RunConfig, n_copies: int, device: str
 ) -> tuple[float, float]:
-    """Bytes of `RssAnon` for each copy that joins those held, and the standard error of that."""
+    """Return the bytes of `RssAnon` for each further copy, and their standard error."""
     there = [status("RssAnon")]
     for _ in range(n_copies):
         held.append(built(architecture, run, device))
@@ -92,9 +93,7 @@ def _slope(
 
 
 def built(architecture: Architecture, run: RunConfig, device: str) -> nn.Module:
-    """On a CPU with a value in every parameter, so that each has its pages. Which value does not
-    matter.
-    """
+    """Build a model; on a CPU, write to every parameter, so that its pages are resident."""
     with uninitialised():
         model = build(architecture, device, run.dtype)
     if device == "cpu":
@@ -105,23 +104,26 @@ def built(architecture: Architecture, run: RunConfig, device: str) -> nn.Module:
 
 
 def of_training(architecture: Architecture, run: RunConfig) -> Values:
-    """The most that building a model and two steps of training it add to the process, once what
-    torch loads for them is there.
+    """Measure the peak that building a model and two training steps add to the process.
+
+    A warm-up first loads the libraries that torch needs for them.
     """
     libc = ctypes.CDLL(None)
     libc.mallopt(M_MMAP_THRESHOLD, OWN_PAGES_BYTES)
     _warm_up(architecture, run)
     gc.collect()
     libc.malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the highest so far
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = status("VmRSS")
     list(two_steps(built(architecture, run, "cpu"), run))
     return {"resident_peak_bytes": {"model": status("VmHWM") - before}}
 
 
 def _warm_up(architecture: Architecture, run: RunConfig) -> None:
-    """Run every operation of a step in its size; those of the optimizer, which has the same ones
-    for each parameter and the largest memory, for the smallest parameter alone.
+    """Run every operation of a step at its size.
+
+    The optimizer, which needs most memory and has the same operations for each parameter, steps
+    only for the smallest one.
     """
     model = built(architecture, run, "cpu")
     steps = two_steps(model, run)
@@ -134,5 +136,5 @@ def _warm_up(architecture: Architecture, run: RunConfig) -> None:
 
 
 def status(name: str) -> int:
-    """A line of the process's status, in bytes."""
+    """Return a field of the process's status, in bytes."""
     return int(re.search(rf"{name}:\s+(\d+) kB", STATUS.read_text())[1]) * 1024

@@ -23,16 +23,16 @@ SCHEMA = {
 }
 
 NO_ROOM = "needs "
-"""How a reason begins that is no failure: this machine has no memory for the measurement."""
+"""Beginning of the reason for a lack of memory, which is not a failure."""
 
 
 def is_failure(reason: str) -> bool:
-    """Whether a measurement failed, and was not left out for want of memory."""
+    """Whether a measurement failed, as opposed to being omitted for lack of memory."""
     return not reason.startswith(NO_ROOM)
 
 
 def measured_table(results: list[Measured], quantities: list[str]) -> pl.DataFrame:
-    """One row for each architecture × run × component × quantity that was measured, or laid out."""
+    """Return a row for each measured or simulated architecture × run × component × quantity."""
     rows = [
         (
             result.architecture,
@@ -53,7 +53,7 @@ def measured_table(results: list[Measured], quantities: list[str]) -> pl.DataFra
 
 
 def failures(results: list[Measured]) -> list[dict[str, str]]:
-    """What could not be measured, and why: one for each architecture × run × quantity."""
+    """Return the reason for each architecture × run × quantity that could not be measured."""
     return [
         {
             "architecture": result.architecture,

@@ -1,6 +1,6 @@
-"""One pass of a real module, watched: live bytes, what autograd saves, the operations it runs.
+"""Trace of a real module: live bytes, tensors saved by autograd, and operations.
 
-Works alike without storage (`meta`) and with it: what is watched are the tensors, not the memory.
+It tracks tensors, not memory, so it gives the same on meta and on a real device.
 """
 
 import weakref
@@ -22,11 +22,11 @@ from modelbudget.measure.count import component_of
 from modelbudget.measure.meta_cache import Replay
 
 OUTSIDE = "loss"
-"""The component of what runs outside the model: the loss."""
+"""Component of operations outside the model: the loss."""
 
 aten = torch.ops.aten
 FLOPS = flop_registry | {
-    # Torch knows the operations of a GPU's attention; those of its own for a CPU are the same.
+    # Torch has FLOP formulas for a GPU's attention; that of a CPU has the same.
     aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: sdpa_backward_flop,
 }
@@ -41,15 +41,15 @@ def flops_of(operation, args: tuple, kwargs: dict, out) -> int | None:
 class Trace(TorchDispatchMode):
     """Live and peak bytes, saved bytes and FLOPs while it is active.
 
-    Give it the model before anything runs; its parameters count as live from the start.
+    Construct it before the model runs; parameters are live from the start.
     Attributes: `live` and `peak` (bytes), `flops` (by phase and component), `uncounted` (calls by
-    name of operations that have no FLOP formula, views left out), `changes` (the key of each
-    storage that came, its own while it lives, with its bytes; and of each that went, with none).
+    name of operations without a FLOP formula, except views), `changes` (the key of each allocated
+    storage with its bytes, and of each freed one with None; a key is unique among live storages).
     """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Torch would wrap each operation in a check for its compiler, which never runs here."""
+        """Spare each operation a check for torch's compiler, which is not used here."""
         return False
 
     def __init__(self, model: nn.Module):
@@ -73,7 +73,7 @@ class Trace(TorchDispatchMode):
 
     @contextmanager
     def watching(self, phase: str):
-        """Everything that runs in this block belongs to the phase; its own peak starts here."""
+        """Assign all operations of the block to a phase, with a peak of its own."""
         self.peak = self.live
         self._flops = self.flops.setdefault(phase, Counter())
         with ExitStack() as stack:
@@ -92,8 +92,9 @@ class Trace(TorchDispatchMode):
         return found
 
     def saved(self) -> Counter[str]:
-        """Bytes that autograd holds now, by the component that first asked for them; parameters,
-        which are there anyway, left out.
+        """Return the bytes now saved by autograd, by the component that saved them first.
+
+        Parameters are excluded.
         """
         found: Counter[str] = Counter()
         seen = set(self._parameters)
@@ -108,7 +109,9 @@ class Trace(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         component = self._running()
-        if func.is_view and func is not aten.lift_fresh.default:  # which is how a number comes in
+        if (
+            func.is_view and func is not aten.lift_fresh.default
+        ):  # lift_fresh wraps a scalar constant
             return func(*args, **(kwargs or {}))
         out, n_flops = self._run(func, args, kwargs or {})
         if isinstance(out, torch.Tensor):
@@ -124,15 +127,17 @@ class Trace(TorchDispatchMode):
         return out
 
     def _running(self) -> str:
-        """The component that an operation belongs to. Outside all modules that may be a backward
-        operation: then it is the one whose forward operation made the node of the graph that runs.
+        """Return the component of the current operation.
+
+        For a backward operation, which runs outside of all modules, the component whose forward
+        operation created the running node of the graph.
         """
         if len(self._component) == 1:
             node = torch._C._current_autograd_node()
             if node is not None:
                 return self._of_node.get(node._sequence_nr(), OUTSIDE)
-        # Autograd numbers its nodes; the newest was made for this operation, or for an earlier
-        # one, which then has been noted.
+        # Autograd numbers its nodes. The newest was created by this operation or by an earlier
+        # one, which has been recorded then.
         component = self._component[-1]
         self._of_node.setdefault(torch.autograd._get_sequence_nr() - 1, component)
         return component
@@ -153,7 +158,7 @@ class Trace(TorchDispatchMode):
         self.live -= n_bytes
 
     def _enter(self, module: nn.Module, _) -> None:
-        # A module of somebody else's runs inside whatever runs it.
+        # An unknown module belongs to the component that calls it.
         self._component.append(self._names.get(module, self._component[-1]))
 
     def _leave(self, *_) -> None:
@@ -166,7 +171,7 @@ class Trace(TorchDispatchMode):
 
 
 class _Saved:
-    """A tensor that an operation keeps for its backward; it dies with what keeps it."""
+    """A tensor saved for backward; freed with the node that saved it."""
 
     __slots__ = ("__weakref__", "component", "tensor")
 

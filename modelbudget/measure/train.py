@@ -1,4 +1,4 @@
-"""Steps of training, watched."""
+"""Traces of training steps."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -23,17 +23,18 @@ Values = dict[str, dict[str, int]]
 """Quantity → component → value."""
 
 OF_OPTIMIZER = {"optimizer_bytes", "peak_training_bytes"}
-"""Quantities that an optimizer must step for, as those of an allocator are; the others need one
-forward and backward pass."""
+"""Quantities that, like those of an allocator, need a step of the optimizer; the others need only a
+forward and a backward pass.
+"""
 
 
 def train(model: nn.Module, run: RunConfig, quantities: set[str]) -> Values:
-    """Train for two steps, the second of which finds the optimizer's states in memory; or for one
-    pass, where no quantity asks for more.
+    """Trace two training steps, or one forward and backward pass if no quantity needs more.
 
-    Which tokens does not matter: sizes are looked at and not values. Bytes and operations by
-    component, peaks by phase, `unsupported_ops` by the name of an operation that has no FLOP
-    formula. Where a quantity asks for it, what a CUDA device's allocator would make of the tensors.
+    In the second step the optimizer states are resident. The values of tokens do not matter.
+
+    Returns bytes and FLOPs by component, peaks by phase, `unsupported_ops` by name of the
+    operations without a FLOP formula, and the peaks of a simulated CUDA allocator if needed.
     """
     switch(model, run)
     model.train()
@@ -58,7 +59,7 @@ def train(model: nn.Module, run: RunConfig, quantities: set[str]) -> Values:
 
 
 def of_layouts(peaks: dict[str, Layout]) -> Values:
-    """Peaks by phase as quantities."""
+    """Return peaks of the allocator by quantity and phase."""
     return {
         f"peak_{name}_bytes": {phase: getattr(peak, name) for phase, peak in peaks.items()}
         for name in Layout._fields
@@ -66,8 +67,9 @@ def of_layouts(peaks: dict[str, Layout]) -> Values:
 
 
 def two_steps(model: nn.Module, run: RunConfig) -> Iterator[str]:
-    """The same, unwatched, for those who look at the machine instead: the name of each phase, as
-    soon as it has run.
+    """Run two training steps without a trace, for measurements of the machine.
+
+    Yields the name of each phase after it has run.
     """
     switch(model, run)
     model.train()
@@ -75,7 +77,7 @@ def two_steps(model: nn.Module, run: RunConfig) -> Iterator[str]:
     tokens, targets = texts(model, run)
     for name in ("first", "second"):
         with backend(run.backend, run.attention_kernel):
-            # No name for the logits: they are freed before the backward pass.
+            # The logits have no name, so that they are freed before the backward pass.
             F.cross_entropy(logits_of(model, tokens).flatten(0, 1), targets.flatten()).backward()
         yield f"{name}.forward_backward"
         optimizer.step()
@@ -83,15 +85,16 @@ def two_steps(model: nn.Module, run: RunConfig) -> Iterator[str]:
 
 
 def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, torch.Tensor]:
-    """What is read, and what should come next."""
+    """Return input tokens and target tokens, each (batch, length)."""
     device = next(model.parameters()).device
     tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
     return tokens, torch.zeros_like(tokens)
 
 
 def switch(model: nn.Module, run: RunConfig) -> None:
-    """Set the dropout and the recomputation that the modules have built in, at any rate: sizes do
-    not depend on it.
+    """Set dropout and activation checkpointing of the modules.
+
+    The probability of dropout does not affect sizes.
     """
     for module in model.modules():
         if isinstance(module, nn.Dropout):
@@ -103,13 +106,13 @@ def switch(model: nn.Module, run: RunConfig) -> None:
 
 
 def one_pass(trace: Trace, model: nn.Module, run: RunConfig, tokens, targets) -> tuple[Values, int]:
-    """Forward, loss and backward: what they held and computed, and their peak."""
+    """Trace forward, loss and backward; return their bytes and FLOPs, and the peak in bytes."""
     with backend(run.backend, run.attention_kernel), trace.watching("forward"):
         logits = logits_of(model, tokens)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         del logits
     saved, peak = trace.saved(), trace.peak
-    # Backward may run parts of forward once more.
+    # Backward may recompute parts of forward.
     with backend(run.backend, run.attention_kernel), trace.watching("backward"):
         loss.backward()
     values = {
@@ -123,14 +126,14 @@ def one_pass(trace: Trace, model: nn.Module, run: RunConfig, tokens, targets) ->
 
 
 def step(trace: Trace, optimizer: Optimizer) -> int:
-    """The peak of a step of the optimizer, after which the gradients are gone."""
+    """Return the peak bytes of a step of the optimizer, which frees the gradients at its end."""
     with trace.watching("optimizer"):
         optimizer.step()
     return trace.peak
 
 
 def by_component(model: nn.Module, tensors) -> dict[str, int]:
-    """Bytes of the tensors that belong to each parameter; zero is said, too."""
+    """Return bytes of the tensors of each parameter, by component; zeros are included."""
     found: Counter[str] = Counter()
     for path, parameter in model.named_parameters():
         n_bytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors(parameter))

@@ -1,4 +1,4 @@
-"""A module as it is built: its parts within parts, down to the shape of every tensor."""
+"""Module trees: the children of a module, down to the shape of every tensor."""
 
 import math
 from itertools import groupby
@@ -7,12 +7,12 @@ from torch import nn
 
 
 def tree(model: nn.Module) -> dict:
-    """The module and its parts, as plain data; nothing is known of it but what torch holds.
+    """Return a module and its children as plain data, read from torch alone.
 
-    Keys: name (in its parent), kind (its class), times (numbered siblings of equal content that
-    are folded into this one), tensors, parameters (of one instance, with those of its parts),
-    parts. Keys of a tensor: name, shape, parameters, shared_with (the path of the tensor that it
-    is, where that was met before; it has no parameters of its own then).
+    Keys: name (in its parent), kind (class), times (number of equal numbered siblings folded into
+    this one), tensors, parameters (of one instance, children included), parts (children). Keys of a
+    tensor: name, shape, parameters, shared_with (path of the same tensor if it came before; then
+    it has no parameters of its own).
     """
     return _node(model, "", "", {})
 
@@ -37,7 +37,7 @@ def _node(module: nn.Module, name: str, path: str, owners: dict[nn.Parameter, st
 
 
 def _tensor(parameter: nn.Parameter, name: str, path: str, owners: dict) -> dict:
-    """A Parameter is one tensor wherever it is registered; its first place owns it."""
+    """Describe a tensor; the first place where a Parameter is registered owns it."""
     owner = owners.setdefault(parameter, path)
     shape = list(parameter.shape)
     return {
@@ -49,7 +49,7 @@ def _tensor(parameter: nn.Parameter, name: str, path: str, owners: dict) -> dict
 
 
 def _folded(parts: list[dict]) -> list[dict]:
-    """Numbered neighbours that are alike, as one part that stands many times."""
+    """Fold consecutive numbered siblings of equal content into one part."""
     runs = [list(run) for _, run in groupby(parts, key=_content)]
     return [
         run[0] | {"name": f"{run[0]['name']} … {run[-1]['name']}", "times": len(run)}
@@ -60,5 +60,5 @@ def _folded(parts: list[dict]) -> list[dict]:
 
 
 def _content(part: dict) -> dict:
-    """A part without its number; a name, which says what it is for, stays."""
+    """Return a part without its name if that is a number."""
     return part | {"name": ""} if part["name"].isdecimal() else part

@@ -1,1 +1,1 @@
-"""Closed formulas evaluated: at points, over grids, and in search of what fits."""
+"""Evaluation of closed formulas: at points, over grids, and to solve for what fits a device."""

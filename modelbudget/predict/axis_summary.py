@@ -1,16 +1,18 @@
-"""What a stream of predictions says along each axis, gathered frame by frame."""
+"""Streaming summary (min, max, geometric mean) of predictions along each axis."""
 
 import polars as pl
 
 from modelbudget.predict.streamed import OF_GROUP
 
 DIGITS = 9
-"""Of a mean: fewer than the order of a sum can change."""
+"""Significant digits of a mean: few enough not to depend on the order of summation."""
 
 
 class AxisSummary:
-    """For each value of each axis: how many predictions, their least, most and typical totals, and
-    the mean share of each group. Holds sums and never rows.
+    """Summary by value of each axis, in memory that does not grow with the number of rows.
+
+    Number of predictions, their least, largest and typical totals, and the mean share of each group
+    of components.
     """
 
     def __init__(self, axes: dict[str, list], quantities: list[str], groups: list[str]):
@@ -33,7 +35,7 @@ class AxisSummary:
         ]
 
     def add(self, rows: pl.DataFrame) -> None:
-        """One frame of `predictions.frames`."""
+        """Add one frame of `streamed.frames`."""
         self.rows += rows.height
         rows = rows.with_columns(self._terms)
         for axis in self.axes:
@@ -43,8 +45,10 @@ class AxisSummary:
             self._sums[axis] = both.group_by(axis).agg(self._of_sums)
 
     def totals(self) -> pl.DataFrame:
-        """Columns: axis, index (of the value on the axis), value (in words), quantity, models,
-        least, typical (geometric mean), most.
+        """Return a table of totals.
+
+        Columns: axis, index (of the value on the axis), value (as text), quantity, models, least,
+        typical (geometric mean), most.
         """
         return pl.concat(
             self._along(axis).select(
@@ -61,7 +65,10 @@ class AxisSummary:
         )  # fmt: skip
 
     def shares(self) -> pl.DataFrame:
-        """Columns: axis, index, value, group, share (of the parameters, mean over the models)."""
+        """Return a table of shares of parameters.
+
+        Columns: axis, index, value, group, share (mean over the models).
+        """
         columns = ["axis", "index", "value"]
         share = (pl.col(f"share {g}") / pl.col("n parameters") for g in self.groups)
         tables = [

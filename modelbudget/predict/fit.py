@@ -1,4 +1,4 @@
-"""The largest batch, length or depth that a device's memory holds, solved from the formulas."""
+"""The largest batch, length or depth that fits into a device's memory, solved from formulas."""
 
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
@@ -12,7 +12,7 @@ from modelbudget.sweep.points_table import Row
 from modelbudget.sweep.sweep_file import FITS
 
 ENDLESS = 2**40
-"""What still fits below this fits at any number."""
+"""Upper bound of the search; beyond it, the value is unlimited."""
 
 NO_FORMULA = "no formula"
 
@@ -20,17 +20,16 @@ Model = tuple[Architecture, RunConfig]
 
 
 def together(quantities: Iterable[Iterable[int]], purpose: str) -> int:
-    """The values of all that a purpose needs, as one number: of several phases only the worst is
-    there at a time.
-    """
+    """Add the quantities of a purpose, in bytes. Phases do not overlap: the largest counts."""
     one = sum if purpose == "memory" else max
     return sum(one(values) for values in quantities)
 
 
 class Solution(NamedTuple):
-    """The largest value of a field with which a device holds a model, 0 where it holds it with
-    none; and the next one, None where there is none to ask about: the `model` admits no more, or
-    no `formula` knows it.
+    """The largest value of a field with which a model fits a device, and the next one.
+
+    `value` is 0 if the model does not fit at all. `beyond` is None if there is no next value to
+    check: the model does not allow it, or no formula covers it (`bound`).
     """
 
     value: int
@@ -39,7 +38,7 @@ class Solution(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One question: a point of a sweep, on one device, and the field that is solved for."""
+    """The solution for one point of a sweep, purpose, device and field."""
 
     point: Row
     purpose: str
@@ -53,19 +52,19 @@ class Cell(NamedTuple):
 
     @property
     def held(self) -> Model | None:
-        """The model at the solution; None where there is none."""
+        """The model at the solution; None if there is none."""
         value = self.solution and self.solution.value
         return at(self.model, self.field, value) if value and value < ENDLESS - 1 else None
 
     @property
     def beyond(self) -> Model | None:
-        """The model that is just too large; None where there is none."""
+        """The model at the next value, which is too large; None if there is none."""
         value = self.solution and self.solution.beyond
         return at(self.model, self.field, value) if value else None
 
 
 def at(model: Model, field: str, value: int) -> Model:
-    """The model with another batch, length or depth; another length is asked of one sequence."""
+    """Return the model with another batch, length or depth; with another length, batch is 1."""
     a, r = model
     if field == "n_layer":
         return a.model_copy(update={field: value}), r
@@ -74,13 +73,13 @@ def at(model: Model, field: str, value: int) -> Model:
 
 
 def depth(model: Model) -> int:
-    """How many layers a model has, of whatever kind."""
+    """Return the number of layers of a model."""
     fields = ("n_layer", "n_encoder_layer", "n_decoder_layer")
     return sum(getattr(model[0], field, 0) for field in fields)
 
 
 def needed(model: Model, purpose: str) -> int | None:
-    """Bytes that a purpose takes by the formulas; None where none covers the model."""
+    """Predict the bytes that a purpose needs; None if no formula covers the model."""
     a, r = model
     values = []
     for quantity in FITS[purpose]:
@@ -91,9 +90,9 @@ def needed(model: Model, purpose: str) -> int | None:
 
 
 def solve(model: Model, field: str, purpose: str, room: int) -> Solution | None:
-    """The largest value of `field` that fits into `room` bytes; None where no formula covers it.
+    """Find the largest value of `field` that fits into `room` bytes; None without a formula.
 
-    Memory grows with each of these sizes, so doubling and then halving finds it.
+    Memory is monotonic in each field, so the search doubles and then bisects.
     """
     if field == "n_layer" and not hasattr(model[0], field):
         return None
@@ -125,9 +124,10 @@ def solve(model: Model, field: str, purpose: str, room: int) -> Solution | None:
 def cells(
     points: Iterable[Row], quantities: list[str], fields: list[str], devices: list[Accelerator]
 ) -> Iterator[Cell]:
-    """Every question that a sweep's `fit` asks, solved: for each of its points, purposes (as far as
-    it measures their quantities), fields and devices. Points that differ in batch and length alone
-    ask once, as the one with most tokens.
+    """Solve a sweep's `fit` for each of its points, purposes, fields and devices.
+
+    Purposes are those whose quantities the sweep measures. Of points that differ only in batch and
+    length, the one with most tokens is solved.
     """
     distinct: dict[Model, Row] = {}
     for point in sorted(points, key=lambda point: tokens(point.run)):
@@ -143,9 +143,7 @@ def cells(
 
 
 def totals(measured: pl.DataFrame, purpose: str) -> dict[tuple[str, str], int]:
-    """Bytes that a purpose takes by a table of what was measured for it, by the digests of
-    architecture and run.
-    """
+    """Add measured quantities to the bytes that a purpose needs, by architecture and run digest."""
     models = measured.partition_by("architecture", "run", as_dict=True)
     return {
         digests: together((of["measured"] for of in rows.partition_by("quantity")), purpose)
@@ -176,14 +174,15 @@ def fit_table(
     measured: dict[tuple[str, Model], int],
     missing: dict[tuple[str, Model], str],
 ) -> pl.DataFrame:
-    """One row for each cell. By purpose and model, `measured` holds bytes, and `missing` why there
-    are none.
+    """Return one row for each cell.
+
+    `measured` holds bytes by purpose and model, and `missing` the reasons where there are none.
 
     Columns: point, label, purpose, device, memory (bytes), field, value (0: none fits; null: no
-    formula), bound (what ends at the value before the memory does, if so: the model or the
-    formula), bytes and bytes_beyond (predicted, at the value and at the next one), measured and
-    measured_beyond, confirmed (whether what was measured says the same; null where nothing was),
-    failure (why there is no formula or no measurement).
+    formula), bound (what limits the value if not the memory: the model or the formula), bytes and
+    bytes_beyond (predicted, at the value and at the next one), measured and measured_beyond,
+    confirmed (whether the measurement agrees; null if nothing was measured), failure (why there is
+    no formula or no measurement).
     """
     return pl.DataFrame([_row(cell, measured, missing) for cell in cells], SCHEMA)
 

@@ -1,9 +1,8 @@
-"""A grid without its points: what depends on which axes, and rows of numbers a chunk at a time.
+"""Columnar evaluation of a sweep grid, in chunks, without creating a Point for each row.
 
-A field, a constraint or a check of a record reads few of a grid's axes. It is evaluated once for
-each combination of those, by the same code that makes single points, and the result is looked up
-in all rows that share the combination. So a grid of a hundred million combinations is checked and
-written out without an object for any of them.
+A field, a constraint or a check of a record depends on few axes. It is evaluated once for each
+combination of those, by the code that also creates single points, and looked up in all rows with
+that combination. Thus a grid of a hundred million rows is checked and written.
 """
 
 import itertools
@@ -39,24 +38,24 @@ from modelbudget.sweep.overflow import check_totals
 from modelbudget.sweep.sweep_file import MAX_POINTS, Sweep, Value
 
 ROWS = 2**17
-"""Rows of a chunk: few enough that its columns stay in a processor's cache."""
+"""Rows of a chunk: few enough for its columns to stay in a processor's cache."""
 NEARLY = 1e-9
-"""More than floating point errs by in a formula."""
+"""Upper bound of the relative floating-point error of a formula."""
 _NOTHING = object()
-"""The value of a field where an earlier check has refused or a constraint has no value."""
+"""Value of a field in rows that an earlier check has refused or where it has no value."""
 _DROPPED = ("dropped",)
 _ABSENT = ("missing", "extra_forbidden")
 
 
 class Cells(NamedTuple):
-    """What depends on some axes: a value for each of their combinations, the last axis fastest."""
+    """A value for each combination of some axes; the last axis varies fastest."""
 
     axes: tuple[str, ...]
     values: list
 
 
 class _Check(NamedTuple):
-    """What some combinations are refused with, by the number at each; 0 passes."""
+    """Mistakes of combinations: an index of a mistake for each; 0 is none."""
 
     axes: tuple[str, ...]
     numbers: pl.Series
@@ -64,18 +63,18 @@ class _Check(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Rows in a row: where they stand on each axis, all at one index or each at its own."""
+    """Consecutive rows: for each axis, the index of all rows, or one index for each row."""
 
     place: dict[str, int | pl.Series]
     rows: int
 
 
 class _RefusedError(Exception):
-    """What is read has no value here; an earlier check has said why."""
+    """A field without a value was read; an earlier check has reported why."""
 
 
 class _Reader:
-    """Stands for a record in a check that reads some of its fields."""
+    """Proxy of a record for a check that reads some of its fields."""
 
     def __init__(self, kind: type[Record], read: Callable[[str], Any]):
         self._kind, self._read = kind, read
@@ -85,10 +84,10 @@ class _Reader:
 
 
 class Grid:
-    """The grid of a sweep over one base. `axes` are those of the file, without the base.
+    """The grid of a sweep over one base. `axes` are those of the file, without `base`.
 
-    Raises ValueError where derived fields go round in a circle, or where something would have to
-    be evaluated for more than MAX_POINTS combinations.
+    Raises ValueError if derived fields are circular, or if an expression would have to be evaluated
+    for more than MAX_POINTS combinations.
     """
 
     def __init__(self, name: str, base: Base, sweep: Sweep):
@@ -106,7 +105,7 @@ class Grid:
         return math.prod(map(len, self.axes.values()))
 
     def _resolve(self) -> None:
-        """As `expand.resolve` and the constraints of `expand.point_at`."""
+        """Evaluate fields and constraints, as `expand.resolve` and `expand.point_at` do."""
         chosen = self.sweep.fixed | {name: values[0] for name, values in self.axes.items()}
         values, rules = settled(self.base, chosen, self.sweep.derive)
         for name, value in values.items():
@@ -125,11 +124,11 @@ class Grid:
             self._stages.append([_check(kept.axes, said)])
 
     def _named(self, expression: Expression, read: Callable) -> dict[str, Value]:
-        """What an expression names, as far as it is there."""
+        """Return the values of the names in an expression, as far as they are set."""
         return {name: read(name) for name in expression.names & self.fields.keys()}
 
     def _check_records(self) -> None:
-        """As the records' own validation, and as `expand.check_run`."""
+        """Check fields as the validation of records and `expand.check_run` do."""
         names = list(self.fields)
         of_run = [name for name in names if name in FIELDS_OF_RUN]
         of_model = [name for name in names if name not in FIELDS_OF_RUN]
@@ -148,7 +147,7 @@ class Grid:
         )
 
     def _check_fields(self, kind: type[Record], names: list[str]) -> None:
-        """Each by itself; a record tells all that are wrong together."""
+        """Check each field separately; validation of a record reports all together."""
         stage = []
         for name in names:
             cells = self._outcomes(name, lambda read, n=name: field_value(kind, n, read(n)))
@@ -157,7 +156,7 @@ class Grid:
         self._stages.append(stage)
 
     def _names(self, kind: type[Record], names: list[str]) -> _Check:
-        """Fields that a record lacks or does not know, the same in all rows."""
+        """Check for missing and unknown fields, which are the same in all rows."""
         try:
             kind.model_validate({name: self.fields[name].values[0] for name in names})
         except ValidationError as error:
@@ -166,17 +165,17 @@ class Grid:
         return _check((), [()])
 
     def _stage(self, name: str, function: Callable) -> Cells:
-        """Its values; where it raises, the rows that come so far are refused."""
+        """Evaluate a function; rows for which it raises are refused."""
         cells = self._outcomes(name, function)
         self._stages.append([_check(cells.axes, [lines for _, lines in cells.values])])
         return Cells(cells.axes, [value for value, _ in cells.values])
 
     def _outcomes(self, name: str, function: Callable) -> Cells:
-        """What a function of a point gives, and the lines that it is refused with.
+        """Evaluate a function of a point, and collect the mistakes that it raises.
 
-        The function gets a way to read fields. It is run for each combination of the axes that it
-        has been seen to read; where a run reads a further axis, all is run again with that one.
-        When none does, every row's run is one of these: it reads the same values.
+        The function is passed a reader of fields. It is run for each combination of the axes that
+        it was seen to read. If a run reads another axis, all are run again with that axis too. When
+        none does, these runs cover every row, since each row reads the same values as one of them.
         """
         noted: tuple[str, ...] = ()
         while True:
@@ -215,22 +214,22 @@ class Grid:
             return _NOTHING, tuple(str(error).splitlines())
 
     def _index(self, place: dict, axes: tuple[str, ...]):
-        """The number of a combination, or of each row's."""
+        """Return the index of a combination, or of each row's combination."""
         index = 0
         for axis in axes:
             index = index * len(self.axes[axis]) + place[axis]
         return index
 
     def chunks(self) -> Iterator[Chunk]:
-        """All rows, words first: in a chunk every word is the same."""
+        """Yield all rows in chunks; categorical fields are constant within a chunk."""
         of_words = {axis for c in self.fields.values() if not _is_sizes(c) for axis in c.axes}
         order = sorted(self.axes, key=lambda axis: axis not in of_words)
-        n_whole = len(order)  # of so many leading axes, a chunk has one value each
+        n_whole = len(order)  # number of leading axes with one value in a chunk
         rows = 1
         while n_whole > len(of_words) and rows * len(self.axes[order[n_whole - 1]]) <= ROWS:
             n_whole -= 1
             rows *= len(self.axes[order[n_whole]])
-        # The axis before those is cut into blocks, as many of its values as a chunk holds.
+        # The axis before the inner ones is split into blocks that fill a chunk.
         cut = order[n_whole - 1] if n_whole > len(of_words) else None
         block = min(ROWS // rows, len(self.axes[cut])) if cut else 1
         number = pl.int_range(block * rows, eager=True)
@@ -250,7 +249,7 @@ class Grid:
                 yield Chunk({n: v if isinstance(v, int) else v[:here] for n, v in at.items()}, here)
 
     def values(self, chunk: Chunk) -> dict[str, int | str | pl.Series]:
-        """Every field in the rows of a chunk: numbers that differ as columns."""
+        """Return every field in the rows of a chunk; numbers that vary are columns."""
         return {name: self._value(name, cells, chunk) for name, cells in self.fields.items()}
 
     def _value(self, name: str, cells: Cells, chunk: Chunk):
@@ -260,7 +259,7 @@ class Grid:
         return _number(cells.values[index])
 
     def first(self) -> dict[str, int | str] | None:
-        """Every field in the first row that no constraint drops, if there is one."""
+        """Return every field in the first row that no constraint drops, if there is one."""
         for chunk in self.chunks():
             kept = self.kept(chunk)
             if kept is None or kept.any():
@@ -270,11 +269,11 @@ class Grid:
         return None
 
     def varying(self) -> list[str]:
-        """The fields that are not the same in all rows."""
+        """Return the fields that vary between rows."""
         return [n for n, cells in self.fields.items() if len({*cells.values} - {_NOTHING}) > 1]
 
     def swept(self, chunk: Chunk) -> dict[str, pl.Series]:
-        """Base and axes in the rows of a chunk, as the sweep file orders them."""
+        """Return base and axes in the rows of a chunk, in the order of the sweep file."""
         found = {}
         for axis in self.sweep.axes():
             index = chunk.place.get(axis)
@@ -286,7 +285,7 @@ class Grid:
         return found
 
     def kept(self, chunk: Chunk) -> pl.Series | None:
-        """Which rows no constraint drops; None: all."""
+        """Return a mask of the rows that no constraint drops; None: all are kept."""
         kept = None
         for stage in self._stages:
             for check in stage:
@@ -301,9 +300,7 @@ class Grid:
         return check.numbers.gather(index)
 
     def check(self, mistakes: Mistakes) -> bool:
-        """Add what is wrong with rows: in each, with the first check that refuses it. Returns
-        whether nothing is.
-        """
+        """Add the first mistake of each row. Returns whether there is none."""
         if not any(set(check.said) - {_DROPPED} for stage in self._stages for check in stage):
             return True
         found: dict[str, tuple[int, int]] = {}
@@ -324,14 +321,14 @@ class Grid:
         return not found
 
     def _counted(self, number: pl.Series, left: pl.Series, chunk: Chunk) -> list[tuple]:
-        """Of each number but 0 in the rows that are left: the first row of the grid, how many."""
+        """Return for each index but 0 in the remaining rows its first row and its count."""
         rows = self._index(chunk.place, tuple(self.axes))
         table = pl.DataFrame({"number": number}).with_columns(row=rows).filter(left)
         told = table.filter(pl.col("number") > 0).group_by("number")
         return told.agg(first=pl.col("row").min(), times=pl.len()).sort("number").rows()
 
     def settings(self, row: int) -> dict[str, Value]:
-        """What stands in the sweep file for a combination, by its number in the file's order."""
+        """Return the sweep file's values for a combination, by its index in the file's order."""
         found = {}
         for axis in reversed(self.sweep.axes()):
             if axis == "base":
@@ -342,12 +339,12 @@ class Grid:
         return dict(reversed(found.items()))
 
     def formulas(self, namespace, values: dict, quantities: list[str]) -> list[tuple]:
-        """The terms of each quantity and where they hold, over a reading of the fields."""
+        """Return the terms of each quantity and where they hold, in one reading of the fields."""
         a, r = (namespace(kind, values) for kind in (self.base.family, RunConfig))
         return [formula(self.base.family, quantity, a, r) for quantity in quantities]
 
     def bounds(self) -> Iterator[dict[str, int | str | tuple[int, int]]]:
-        """All fields, once for each choice of words: the ends of the numbers that differ."""
+        """Yield all fields for each choice of categorical fields; varying numbers as bounds."""
         found, words = {}, {}
         for name, cells in self.fields.items():
             if not _is_sizes(cells):
@@ -360,13 +357,13 @@ class Grid:
             yield found | dict(zip(words, chosen, strict=True))
 
     def _formulas_of_asked(self, namespace, values: dict) -> Iterator[tuple]:
-        """Each quantity that `overflow.check_totals` holds against the largest integer."""
+        """Yield each quantity that `overflow.check_totals` compares with the largest integer."""
         asked = list(dict.fromkeys(["parameter_bytes", *self.sweep.measure.quantities]))
         formulas = self.formulas(namespace, values, asked)
         return ((quantity, *found) for quantity, found in zip(asked, formulas, strict=True))
 
     def _may_overflow(self) -> bool:
-        """Whether bounds of all numbers together leave 64 bits, whichever the words."""
+        """Whether the bounds of some quantity exceed 64 bits."""
         return not all(
             intervals.fits(of_model(quantity, terms))
             for values in self.bounds()
@@ -374,13 +371,14 @@ class Grid:
         )
 
     def check_totals(self, mistakes: Mistakes) -> None:
-        """Add what leaves 64 bits in rows that nothing else is wrong with."""
+        """Add totals that exceed 64 bits, in rows without other mistakes."""
         if self._may_overflow():
             self._add_overflows(mistakes)
 
     def _add_overflows(self, mistakes: Mistakes) -> None:
-        """Rows past 64 bits are sought in floating point, and told apart exactly where it is close
-        or where it comes to words.
+        """Add rows that exceed 64 bits.
+
+        They are found in floating point; close cases and the messages are computed exactly.
         """
         first, times = None, 0
         for chunk in self.chunks():
@@ -407,7 +405,7 @@ class Grid:
                 mistakes.add(line, where(self.settings(first)), times)
 
     def _refusal(self, row: int) -> list[str]:
-        """What one combination is refused with when it is made a point."""
+        """Return the mistakes of one combination when it is expanded to a point."""
         try:
             point = point_at(0, self.settings(row), self.sweep, {self.name: self.base})
             check_totals(point.architecture, point.run, self.sweep.measure.quantities)
@@ -431,5 +429,5 @@ def _column(values: list) -> pl.Series:
 
 
 def _number(value):
-    """Yes as 1, no as 0, and any for what has no value: it stands in rows that nobody keeps."""
+    """Convert true to 1, false to 0, and a missing value to 0: its rows are dropped."""
     return int(value) if isinstance(value, bool) else 0 if value is _NOTHING else value

@@ -1,4 +1,4 @@
-"""Closed formulas over a table of points, all rows at once. Knows no module and no torch."""
+"""Closed formulas over a table of points, all rows at once. Imports neither modules nor torch."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -13,15 +13,15 @@ from modelbudget.families import families
 
 KEYS = ["architecture", "run"]
 OF_PEAK = ("resident_peak_bytes", "peak_requested_bytes")
-"""Quantities whose formula is that of the peak of training."""
+"""Quantities with the formula of peak training memory."""
 
 
 def predict(points: pl.DataFrame, quantities: list[str]) -> pl.DataFrame:
-    """One row for each architecture × run × component × quantity that is not zero.
+    """Return one row for each architecture × run × component × quantity that is not zero.
 
     Columns: architecture, run, component, quantity, each (value of one instance), instances,
     predicted (each × instances). Units: a count for `parameters`, bytes, floating-point
-    operations. Where there is no formula, one row without component and prediction says so.
+    operations. Without a formula, there is one row with a null component and prediction.
     """
     distinct = points.unique(KEYS, keep="first", maintain_order=True)
     parts = [
@@ -39,7 +39,7 @@ def predict(points: pl.DataFrame, quantities: list[str]) -> pl.DataFrame:
 def _alike(
     points: pl.DataFrame,
 ) -> Iterator[tuple[type[Architecture], SimpleNamespace, SimpleNamespace, pl.DataFrame]]:
-    """Points of one family with the same words: one formula serves them all."""
+    """Yield points grouped by family and categorical fields: one formula evaluates a group."""
     for (name,), rows in points.partition_by("family", as_dict=True).items():
         family = families()[name]
         words = [*family.categorical(), *RunConfig.categorical()]
@@ -50,12 +50,12 @@ def _alike(
 
 
 def _size(rows: pl.Series) -> pl.Series | int:
-    """As one number where it is the same in all rows: formulas leave out what they can."""
+    """Return one number if it is the same in all rows, which simplifies formulas."""
     return int(rows[0]) if (rows == rows[0]).all() else rows.cast(pl.Int64)
 
 
 def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, object]:
-    """The terms of a quantity, and where they hold: 1, 0 or a column of both."""
+    """Return the terms of a quantity, and where they hold: 1, 0 or a column of both."""
     if quantity == "parameters":
         return family.parameters(a), int(family.has_formula)
     if quantity in ("parameter_bytes", "resident_bytes"):

@@ -1,7 +1,4 @@
-"""Predictions alone: a grid's totals in streams of rows, and their summary along each axis.
-
-Nothing is instantiated, so no number here is compared with anything.
-"""
+"""Predictions of large grids without measurement: totals in a stream of rows, and their summary."""
 
 import itertools
 from collections.abc import Iterator
@@ -21,13 +18,13 @@ from modelbudget.sweep.summary import resolved
 from modelbudget.sweep.sweep_file import MAX_PREDICTIONS, OF_PARAMETERS, Sweep
 
 CHUNKS = 8
-"""Chunks that are held at a time, and written into one file."""
+"""Chunks that are in memory at a time and written to one file."""
 OF_GROUP = "parameters."
-"""What stands before a group's name in the column of its parameters."""
+"""Prefix of the column with a group's parameters."""
 
 
 class Predicted(NamedTuple):
-    """A sweep without measurements: a grid for each base of which constraints leave something."""
+    """A sweep without measurement: a grid for each base that constraints do not drop entirely."""
 
     path: Path
     name: str
@@ -38,7 +35,7 @@ class Predicted(NamedTuple):
 
 
 def predicted(asked: Asked) -> Predicted:
-    """The grids of a sweep. Raises InputError with all that is wrong with some combination."""
+    """Return the grids of a sweep. Raises InputError with all mistakes."""
     mistakes = asked.mistakes
     grids = list(_grids(asked, mistakes))
     mistakes.raise_if_any()
@@ -74,7 +71,7 @@ def _grids(asked: Asked, mistakes: Mistakes) -> Iterator[Grid]:
 
 
 def _without_formula(sweep: Sweep, grids: list[Grid]) -> list[str]:
-    """Quantities that no row of any grid has a formula for."""
+    """Return the quantities without a formula in all rows of all grids."""
     quantities = sweep.measure.quantities
     covered = {
         quantity
@@ -89,10 +86,10 @@ def _without_formula(sweep: Sweep, grids: list[Grid]) -> list[str]:
 
 
 def frames(predicted: Predicted, threads: int) -> Iterator[pl.DataFrame]:
-    """All rows, some chunks at a time.
+    """Yield all rows, some chunks at a time.
 
-    Columns: base and the swept fields, what a whole model has of each quantity (null where no
-    formula holds), and the parameters of each group that any row has.
+    Columns: base and the swept fields, the total of each quantity (null where no formula holds),
+    and the parameters of each group that any row has.
     """
     groups = groups_of(predicted)
     chunks = (
@@ -107,8 +104,10 @@ def frames(predicted: Predicted, threads: int) -> Iterator[pl.DataFrame]:
 
 
 class Rows:
-    """Makes the rows of a grid. Formulas of parameters are multiplied out once for each choice of
-    words; those of a run, which take maxima of long sums, are not.
+    """Evaluates the rows of a grid.
+
+    Formulas of parameters are expanded to polynomials once for each choice of categorical fields;
+    those of a run, which contain maxima of long sums, are not.
     """
 
     def __init__(self, grid: Grid, groups: list[str]):
@@ -129,7 +128,7 @@ class Rows:
         return {name: Scheme(value) for name, value in found.items()}
 
     def of(self, chunk: Chunk) -> pl.DataFrame:
-        """The rows of one chunk that no constraint drops."""
+        """Return the rows of a chunk that no constraint drops."""
         values = self.grid.values(chunk)
         fields = polynomials.columns(values)
         found = {name: scheme(fields) for name, scheme in self.schemes[_words(values)].items()}
@@ -158,7 +157,7 @@ def _where(holds, values: pl.Series) -> columns.Column:
 
 
 def by_group(terms: Terms) -> dict:
-    """What each group of components holds."""
+    """Add up the terms of each group of components."""
     sums: dict = {}
     for component, term in terms.items():
         group = group_of(component)
@@ -167,7 +166,7 @@ def by_group(terms: Terms) -> dict:
 
 
 def groups_of(predicted: Predicted) -> list[str]:
-    """The groups that some row may have parameters of, in the order of the charts."""
+    """Return the groups that may have parameters in some row, in the order of the charts."""
     if "parameters" not in predicted.sweep.measure.quantities:
         return []
     held = {
@@ -182,8 +181,9 @@ def groups_of(predicted: Predicted) -> list[str]:
 
 
 def summary(predicted: Predicted, rows: int) -> dict:
-    """What the sweep file said, how many predictions it gave, and for each base what one of its
-    models is and which of its fields vary.
+    """Return the sweep file's content and the number of its predictions.
+
+    For each base also the fields of one of its models, and which fields vary.
     """
     return resolved(predicted.name, predicted.sweep) | {
         "points": rows,

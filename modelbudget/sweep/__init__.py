@@ -1,1 +1,1 @@
-"""Sweep files: their schema, their points, and the checks before any work starts."""
+"""Sweep files: schema, expansion to points, and the checks before a run starts."""

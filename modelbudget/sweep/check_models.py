@@ -1,4 +1,4 @@
-"""Whether every named model can be made: all are checked before any work starts."""
+"""Validation of all named models before a run starts."""
 
 from pathlib import Path
 
@@ -8,8 +8,10 @@ from modelbudget.sweep.expand import named_architecture
 
 
 def check_models(catalogue: Catalogue) -> None:
-    """Raises InputError with every mistake in the fields of named models, whether a sweep uses the
-    model or not: the report holds them all. What all models of a file have wrong is named once.
+    """Raise InputError with every mistake in the fields of named models.
+
+    Models that no sweep uses are checked too, since the report contains them. A mistake shared by
+    several models of a file is reported once.
     """
     found: dict[tuple[Path, str], list[str]] = {}
     for base in catalogue.bases.values():

@@ -1,6 +1,6 @@
-"""From a sweep file to its points: every combination, resolved to a complete architecture.
+"""Expansion of a sweep file to points: every combination, resolved to a complete architecture.
 
-All mistakes of a file are found here, before any work starts.
+Finds all mistakes of a file before a run starts.
 """
 
 import itertools
@@ -44,17 +44,17 @@ NAMES_OF_A_POINT = ("base", "label")
 FIELDS_OF_RUN = RunConfig.model_fields.keys()
 MAX_SHOWN = 20
 MAX_FOUND = 100
-"""Mistakes after which the search for more ends: each takes milliseconds to explain."""
+"""Mistakes after which the search for more ends: each takes milliseconds."""
 MAX_ROUNDS = 3
-"""How often mistakes are taken out of a sweep to see what else is wrong."""
+"""How often mistakes are removed from a sweep to find further ones."""
 COSMETIC = {"title", "question", "headline", "order", "fit"}
-"""Keys that no point depends on."""
+"""Keys that do not affect points."""
 PROGRESS_AFTER_S = 1.5
-"""Seconds after which a terminal shows how many points are made."""
+"""Seconds after which a terminal shows progress."""
 
 
 class Point(NamedTuple):
-    """One model of a sweep: where it stands on the axes, what it is, and how it runs."""
+    """One point of a sweep: its values on the axes, its architecture, and its run settings."""
 
     point: str
     label: str
@@ -66,7 +66,7 @@ class Point(NamedTuple):
 
 
 class Expanded(NamedTuple):
-    """A sweep with its points; `dropped` combinations broke a constraint."""
+    """A sweep with its points; `dropped` is the number of combinations that broke a constraint."""
 
     path: Path
     name: str
@@ -77,14 +77,14 @@ class Expanded(NamedTuple):
 
 
 class Mistakes:
-    """Collects what is wrong with one file; what is wrong at many points is told once."""
+    """Collects the mistakes of one sweep file, without duplicates across points."""
 
     def __init__(self, path: Path):
         self.path = path
         self.points: dict[str, tuple[str, int]] = {}
 
     def add(self, line: str, point: str = "", times: int = 1) -> None:
-        """The first of so many points says where."""
+        """Add a mistake found at `times` points, of which `point` is the first."""
         first, before = self.points.get(line, (point, 0))
         self.points[line] = first, before + times
         if len(self.points) == MAX_FOUND:
@@ -100,7 +100,7 @@ class Mistakes:
 
 
 class Asked(NamedTuple):
-    """A sweep whose names and values are right one by one; its points are not made yet."""
+    """A sweep whose names and values are valid; its points are not expanded yet."""
 
     path: Path
     sweep: Sweep
@@ -110,7 +110,7 @@ class Asked(NamedTuple):
 
     @property
     def files(self) -> list[Path]:
-        """The config.json files that are bases."""
+        """The config.json files used as bases."""
         return [self.path.parent / name for name in self.bases if _is_file(name)]
 
 
@@ -120,8 +120,9 @@ def _at(first: str, times: int) -> str:
 
 
 def _read(path: Path, mistakes: Mistakes) -> tuple[Sweep | None, set[str]]:
-    """The sweep without what is wrong in it, so that the rest is checked too, and the top keys that
-    hold mistakes.
+    """Read a sweep without its invalid parts, so that the rest is checked too.
+
+    Returns it with the top-level keys that contain mistakes.
     """
     data = load_yaml(path)
     try:
@@ -143,8 +144,10 @@ def _read(path: Path, mistakes: Mistakes) -> tuple[Sweep | None, set[str]]:
 
 
 def _innermost(data: dict, path: tuple) -> tuple[dict, str] | None:
-    """The innermost key on the way to a mistake and what holds it; never a place in a list, so that
-    those after it keep their numbers. Steps that only name a kind of value are passed over.
+    """Return the innermost key on the path to a mistake, and the mapping that contains it.
+
+    Never an index of a list, so that later items keep their numbers. Steps that only name a type of
+    a union are skipped.
     """
     found, at = None, data
     for step in path:
@@ -156,13 +159,15 @@ def _innermost(data: dict, path: tuple) -> tuple[dict, str] | None:
 
 
 def expand(path: Path, catalogue: Catalogue) -> Expanded:
-    """Every point of the sweep in `path`. Raises InputError with all that is wrong."""
+    """Return every point of the sweep in `path`. Raises InputError with all mistakes."""
     return expanded(read(path, catalogue))
 
 
 def read(path: Path, catalogue: Catalogue) -> Asked:
-    """The sweep in `path`. Raises InputError with all that is wrong before points are made, unless
-    no point depends on that: then making them raises it, with what else is wrong.
+    """Read the sweep in `path`.
+
+    Raises InputError with all mistakes that affect points. Mistakes that do not are raised by
+    `expanded`, together with those of points.
     """
     mistakes = Mistakes(path)
     sweep, wrong = _read(path, mistakes)
@@ -184,7 +189,7 @@ def read(path: Path, catalogue: Catalogue) -> Asked:
 
 
 def expanded(asked: Asked) -> Expanded:
-    """Every point. Raises InputError with all that is wrong with some."""
+    """Return every point. Raises InputError with all mistakes."""
     path, sweep, _, catalogue, mistakes = asked
     axes, given = sweep.axes(), _given(sweep, catalogue)
     n_points = math.prod(len(values) for values in axes.values()) * bool(axes) + len(given)
@@ -208,7 +213,7 @@ def expanded(asked: Asked) -> Expanded:
 
 
 def _given(sweep: Sweep, catalogue: Catalogue) -> list[dict[str, Value]]:
-    """The points given one by one, after all named models if the sweep asks for them."""
+    """Return the points listed one by one, after all named models if `models: all` is given."""
     names = [name for name, base in catalogue.bases.items() if base.model] if sweep.models else []
     return [*({"base": name} for name in names), *sweep.points]
 
@@ -224,7 +229,7 @@ def _keys_of_sweep() -> list[str]:
 
 
 def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: Mistakes) -> dict[str, Base]:
-    """Every base that the sweep names, by the name that it gives."""
+    """Return every base of the sweep by its name in the file."""
     bases = {
         point["base"]: catalogue[point["base"]]
         for point in _given(sweep, catalogue)
@@ -245,7 +250,7 @@ def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: Mistakes) -> dict[str, 
 
 
 def _base(name: str, catalogue: Catalogue, folder: Path) -> Base:
-    """A base by its name, or by its file. Raises ValueError, or InputError for a file."""
+    """Return a base by name or file. Raises ValueError, or InputError for a file."""
     if not _is_file(name):
         return catalogue[name]
     base = configured_base(folder, name)
@@ -260,15 +265,16 @@ def _base(name: str, catalogue: Catalogue, folder: Path) -> Base:
 
 
 def _with_keys(line: str, keys: dict[str, str]) -> str:
-    """A line about fields, with the keys that hold them in the file."""
+    """Append to a line about fields the keys that they have in a config.json."""
     words = set(re.findall(r"\w+", line))
     told = ", ".join(f"{f} is {key}" for f, key in keys.items() if f in words and f != key)
     return f"{line} ({told})" if told else line
 
 
 def _check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mistakes) -> None:
-    """Each key must be a field of a base or of the run, each value one that the field allows. Where
-    a base is not known, the key may be a field of any.
+    """Add mistakes for unknown fields and for values that their field does not allow.
+
+    If a base is unknown, fields of all families are allowed.
     """
     kinds = [*{base.family.name(): base.family for base in bases.values()}.values(), RunConfig]
     named = {sweep.base, *sweep.axes().get("base", ()), *(p.get("base") for p in sweep.points)}
@@ -298,7 +304,7 @@ def _check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mist
     for name, values in sweep.axes().items():
         for value, n in Counter(map(repr, values)).items():
             if n > 1:
-                mistakes.add(f"grid.{name}: holds {value} {n} times; once is enough")
+                mistakes.add(f"grid.{name}: contains {value} {n} times; give it once")
     for name, text in sweep.derive.items():
         if name not in fields:
             mistakes.add(_unknown_field(f"derive.{name}", name, fields))
@@ -318,7 +324,7 @@ def _adapter(kind: type[Record], name: str) -> TypeAdapter:
 
 
 def field_value(kind: type[Record], name: str, value: Value, key: str = ""):
-    """A value as a record's field holds it. Raises ValueError naming the key, or the field."""
+    """Convert a value to the type of a field. Raises ValueError naming the key or the field."""
     try:
         return _adapter(kind, name).validate_python(value)
     except ValidationError as error:
@@ -366,10 +372,10 @@ def _points(
 
 
 def _with_progress(chosen: Iterable[dict], n_points: int, path: Path) -> Iterable[dict]:
-    """Progress on stderr, where that is a terminal and it takes longer than a moment."""
+    """Show progress on stderr if that is a terminal and the work takes longer than a moment."""
     if not sys.stderr.isatty():
         return chosen
-    from tqdm import tqdm  # 30 ms, which only a terminal pays for
+    from tqdm import tqdm  # importing it takes 30 ms, and only a terminal needs it
 
     return tqdm(
         chosen,
@@ -383,7 +389,7 @@ def _with_progress(chosen: Iterable[dict], n_points: int, path: Path) -> Iterabl
 def _check_all_totals(
     found: list[tuple[dict, Point]], quantities: list[str], mistakes: Mistakes
 ) -> None:
-    """Each point by itself only where bounds do not tell that all are small enough."""
+    """Check totals of all points at once by bounds, and one by one only if bounds do not decide."""
     if may_overflow([(point.architecture, point.run) for _, point in found], quantities):
         for settings, point in found:
             try:
@@ -393,12 +399,12 @@ def _check_all_totals(
 
 
 def where(settings: dict[str, Value]) -> str:
-    """A combination in words."""
+    """Format a combination: `n_layer = 2, d_model = 64`."""
     return ", ".join(f"{name} = {show(value)}" for name, value in settings.items())
 
 
 def point_at(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) -> Point | None:
-    """One point, or None where a constraint drops it. Raises ValueError."""
+    """Build one point, or None if a constraint drops it. Raises ValueError."""
     base = bases[settings.get("base", sweep.base)]
     axes = {name: value for name, value in settings.items() if name != "label"}
     chosen = {name: value for name, value in axes.items() if name != "base"}
@@ -422,21 +428,20 @@ def _label(base: Base, axes: dict[str, Value]) -> str:
 
 
 def resolve(base: Base, chosen: dict[str, Value], derive: dict[str, str]) -> dict:
-    """All fields of a point, of the architecture and of the run, that are set or follow from
-    others, derived ones as exact numbers.
+    """Return all fields of a point that are set or derived; derived ones as exact numbers.
 
-    A chosen value comes before any expression; a sweep's `derive` before the base's fields; the
-    base's fields before what series and family derive. Raises ValueError.
+    Precedence: chosen values, the sweep's `derive`, the base's fields, expressions of series and
+    family. Raises ValueError.
     """
     values, rules = settled(base, chosen, derive)
     for name, expression in rules.items():
-        if expression.names <= values.keys():  # else the record itself will say what is missing
+        if expression.names <= values.keys():  # else validation reports what is missing
             values[name] = derived(name, expression, values)
     return values
 
 
 def derived(name: str, expression: Expression, values: dict):
-    """What an expression gives a field. Raises ValueError."""
+    """Evaluate the expression of a field. Raises ValueError."""
     try:
         return expression(values)
     except ValueError as error:
@@ -446,8 +451,9 @@ def derived(name: str, expression: Expression, values: dict):
 def settled(
     base: Base, chosen: dict[str, Value], derive: dict[str, str]
 ) -> tuple[dict[str, Value], dict[str, Expression]]:
-    """The fields that are set, and the expressions of the others, each after those that it names.
-    Raises ValueError where they go round in a circle.
+    """Return the fields that are set, and the expressions of the others in order of evaluation.
+
+    Raises ValueError if expressions are circular.
     """
     family = base.family
     values = {k: v for k, v in base.fields.items() if k not in derive} | chosen
@@ -474,12 +480,12 @@ def _order(rules: tuple[tuple[str, str], ...]) -> list[str]:
     try:
         return list(TopologicalSorter(graph).static_order())
     except CycleError as error:
-        raise ValueError(f"derive: {' → '.join(error.args[1])} go round in a circle") from None
+        raise ValueError(f"derive: {' → '.join(error.args[1])} is circular") from None
 
 
 def whole(name: str, value):
-    """A derived value as a record holds it. Raises ValueError."""
-    if type(value) is not Fraction:  # isinstance would ask its abstract base class, for all sizes
+    """Convert a derived value to an integer. Raises ValueError if it is a fraction."""
+    if type(value) is not Fraction:  # faster than isinstance, which asks its abstract base class
         return value
     if value.denominator != 1:
         raise ValueError(
@@ -502,9 +508,10 @@ def wrong_fields(
     follow: Collection[str],
     types: Collection[str] | None = None,
 ) -> list[str]:
-    """A line for each mistake in a record, of pydantic's `types` of mistakes alone if given.
+    """Return a line for each mistake in a record; with `types`, only those pydantic error types.
 
-    Fields that `follow` from others by an expression are not called missing where one of those is.
+    A field that follows from others by an expression (`follow`) is not reported as missing if one
+    of those is missing.
     """
 
     def asked(one: dict) -> bool:
@@ -518,20 +525,21 @@ def wrong_fields(
 
 
 def with_expression(base: Base, derive: dict[str, str]) -> Collection[str]:
-    """The fields that an expression gives where nobody sets them."""
+    """Return the fields that have an expression."""
     return (base.family.derivations() | RunConfig.derived | base.derive | derive).keys()
 
 
 def named_architecture(base: Base) -> Architecture:
-    """The architecture of a named model as published. Raises ValueError when fields are missing."""
+    """Return the published architecture of a model. Raises ValueError if fields are missing."""
     values = resolve(base, {}, {})
     fields = {name: value for name, value in values.items() if name not in FIELDS_OF_RUN}
     return _record(base.family, fields, with_expression(base, {}))
 
 
 def predicted_peak(architecture: Architecture, run: RunConfig, quantities: list[str]) -> int:
-    """What one model should take at most while it is measured; its parameters alone, where nothing
-    runs or no formula knows.
+    """Predict the peak memory of measuring one model, in bytes.
+
+    The bytes of its parameters if nothing runs or no formula covers it.
     """
     steps = (OF_TRAINING | OF_ALLOCATOR) & set(quantities)
     if steps and architecture.covered("peak_training_bytes", architecture, run):
@@ -541,7 +549,7 @@ def predicted_peak(architecture: Architecture, run: RunConfig, quantities: list[
 
 
 def check_run(architecture: Architecture, run: RunConfig, sweep: Sweep) -> None:
-    """No training, and no use, that cannot be. Raises ValueError."""
+    """Raise ValueError if a model cannot be trained or used as a sweep asks."""
     running = OF_RUN | {"resident_peak_bytes"}
     asked = [q for q in sweep.measure.quantities if q in running]
     if not asked:

@@ -16,7 +16,7 @@ PATH = Path(__file__).parents[2] / "workflow" / "schemas" / "sweep.schema.json"
 
 
 def sweep_schema() -> dict:
-    """What `Sweep` admits, with the fields of all families and of a run spelled out."""
+    """Return the schema of `Sweep` with the fields of all families and of the run settings."""
     schema = Sweep.model_json_schema()
     fields = _fields()
     values = _closed(fields)
@@ -38,9 +38,10 @@ def sweep_schema() -> dict:
 
 
 def _fields() -> dict[str, dict]:
-    """Every field of every family and of a run; which are required depends on the base.
+    """Return the schema of every field of all families and of the run settings.
 
-    A name that families use for different things admits what any of them admits.
+    None is required, since that depends on the base. A name that families use for different fields
+    allows the values of all of them.
     """
     families_with_fields = [family for family in families().values() if family.has_formula]
     kinds = [(kind, "validation") for kind in (*families_with_fields, RunConfig)]
@@ -62,7 +63,7 @@ def _closed(properties: dict) -> dict:
 
 
 def text() -> str:
-    """The schema as the file holds it."""
+    """Return the content of the schema file."""
     return json.dumps(sweep_schema(), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""What no table could hold: totals past the largest 64-bit integer."""
+"""Checks for totals larger than a 64-bit integer, which no table can hold."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ Model = tuple[Architecture, RunConfig]
 
 
 def check_totals(architecture: Architecture, run: RunConfig, quantities: list[str]) -> None:
-    """Raises ValueError for a model that has too much of one."""
+    """Raise ValueError if a quantity of a model exceeds the largest 64-bit integer."""
     n_bytes = of_model("parameter_bytes", architecture.parameter_bytes(architecture, run))
     if n_bytes > MAX_COUNT:
         raise ValueError(
-            f"{n_bytes:,} bytes of parameters in {run.dtype}: past {MAX_COUNT:,}, "
+            f"{n_bytes:,} bytes of parameters in {run.dtype}: more than {MAX_COUNT:,}, "
             "the largest 64-bit integer"
         )
     for quantity in _of_run(type(architecture), quantities):
@@ -27,14 +27,15 @@ def check_totals(architecture: Architecture, run: RunConfig, quantities: list[st
             value = of_model(quantity, getattr(architecture, quantity)(architecture, run))
             if value > MAX_COUNT:
                 raise ValueError(
-                    f"{quantity} = {value:,}: past {MAX_COUNT:,}, the largest 64-bit integer; "
+                    f"{quantity} = {value:,}: more than {MAX_COUNT:,}, the largest 64-bit integer; "
                     "choose a smaller batch or length"
                 )
 
 
 def may_overflow(models: list[Model], quantities: list[str]) -> bool:
-    """Whether some may have too much, told from the ends of each size alone: one reading of the
-    formulas for all models with the same words.
+    """Whether some model may exceed 64 bits, judged by the bounds of each size.
+
+    Evaluates the formulas once for all models with the same categorical fields.
     """
     alike = defaultdict(list)
     for model in models:
@@ -55,7 +56,7 @@ def _surely_fit(models: list[Model], quantities: list[str]) -> bool:
 
 
 def _bounds(records: tuple[Record, ...]) -> SimpleNamespace:
-    """The fields of all records: what differs as the least and the most, all else as it is."""
+    """Merge the fields of records: (least, most) where they differ, else the common value."""
     kind, fields = type(records[0]), dict(records[0])
     for name in kind.numeric():
         values = {getattr(record, name) for record in records}

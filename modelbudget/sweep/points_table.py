@@ -1,4 +1,4 @@
-"""The points of a sweep as a table, written once and read by every job after that."""
+"""The points of a sweep as a table, which is written once and read by all later jobs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 def points_table(expanded: Expanded) -> pl.DataFrame:
-    """Columns: point, label, base, family, architecture and run (content digests), transformers
-    (the class that is the same model, if there is one), then the fields of both.
+    """Return the points of a sweep as a table.
 
-    Fields that a point's family does not have are null.
+    Columns: point, label, base, family, architecture and run (content digests), transformers (the
+    class that is the same model, if there is one), then the fields of both. Fields that a point's
+    family does not have are null.
     """
     rows = [
         {
@@ -39,7 +40,7 @@ def points_table(expanded: Expanded) -> pl.DataFrame:
 
 
 class Row(NamedTuple):
-    """One point, as it was checked when the table was made."""
+    """One point, validated when the table was made."""
 
     point: str
     label: str
@@ -52,7 +53,7 @@ class Row(NamedTuple):
 
 
 def rows(points: pl.DataFrame) -> list[Row]:
-    """All rows of the table."""
+    """Return all rows of the table."""
     kinds = families()
     return [
         Row(row["point"], row["label"], _record(kinds[row["family"]], row), _record(RunConfig, row))

@@ -1,4 +1,4 @@
-"""What a sweep file says, resolved: results/SWEEP/sweep.json."""
+"""Content of a sweep file with ranges written out: results/SWEEP/sweep.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def summary(expanded: Expanded) -> dict:
-    """The sweep file with ranges written out, for the report and for whoever reads the results."""
+    """Return the sweep file with ranges written out, the swept fields and dropped points."""
     return resolved(expanded.name, expanded.sweep) | {
         "points": len(expanded.points),
         "dropped": expanded.dropped,
@@ -23,12 +23,12 @@ def summary(expanded: Expanded) -> dict:
 
 
 def swept_fields(expanded: Expanded) -> list[str]:
-    """The fields that the sweep file varies, in the order in which it names them."""
+    """Return the fields that the sweep varies, in the order of its file."""
     return list(dict.fromkeys(name for point in expanded.points for name in point.axes))
 
 
 def resolved(name: str, sweep: Sweep) -> dict:
-    """The values of a sweep file, with ranges written out."""
+    """Return the values of a sweep file with ranges written out."""
     return {
         "name": name,
         "title": sweep.title,
@@ -46,7 +46,7 @@ def resolved(name: str, sweep: Sweep) -> dict:
 
 
 def content(expanded: Expanded) -> str:
-    """Digest of a sweep's points and of what its file says: of all that its jobs read."""
+    """Return a digest of a sweep's points and file: of everything that its jobs read."""
     digest = hashlib.sha256(json.dumps(summary(expanded)).encode())
     for point in expanded.points:
         of_point = (point.point, point.label, point.base, point.transformers)
@@ -56,7 +56,7 @@ def content(expanded: Expanded) -> str:
 
 
 def check_planned(expanded: Expanded, planned: str) -> None:
-    """Raises InputError where a sweep is not the one that the run was planned with."""
+    """Raise InputError if a sweep has changed since the run was planned."""
     if content(expanded) != planned:
         changed = "it, or a model in it, changed after the run had started; run again"
         raise InputError([f"{expanded.path}: {changed}"])

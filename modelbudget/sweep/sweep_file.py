@@ -1,4 +1,4 @@
-"""What a sweep file may say. `workflow/schemas/sweep.schema.json` is generated from here."""
+"""Schema of sweep files. `workflow/schemas/sweep.schema.json` is generated from it."""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from modelbudget.common.mistakes import show
 
 MAX_POINTS = 100_000
 MAX_PREDICTIONS = 100_000_000
-"""Of a sweep whose points are predicted and not measured."""
+"""Most points of a sweep that is predicted and not measured."""
 
 Value = bool | int | str
 
@@ -33,26 +33,26 @@ OfDevice = Literal["workspace_bytes", "context_bytes"]
 Quantity = Literal[OfParameters, OfTraining, OfInference, OfProcess, OfAllocator, OfDevice]
 OF_PARAMETERS = frozenset(get_args(OfParameters))
 OF_TRAINING = frozenset(get_args(OfTraining))
-"""Quantities that only a step of training shows."""
+"""Quantities of a training step."""
 OF_INFERENCE = frozenset(get_args(OfInference))
-"""Quantities that only use shows: a prompt, and a token after it."""
+"""Quantities of inference: prefill of a prompt, and decoding of one token."""
 OF_PROCESS = frozenset(get_args(OfProcess))
-"""Quantities that the system tells of a process on a real CPU."""
+"""Quantities reported by the operating system for a process on a real CPU."""
 OF_DEVICE = frozenset(get_args(OfDevice))
-"""Quantities of a CUDA device itself."""
+"""Memory of a CUDA device in addition to tensors."""
 OF_ALLOCATOR = frozenset(get_args(OfAllocator)) | OF_DEVICE
-"""Quantities that the allocator of a device tells of training; without storage, its arithmetic."""
+"""Quantities reported by a device's allocator for training; simulated without a device."""
 LAID_OUT = OF_ALLOCATOR - OF_DEVICE - {"peak_requested_bytes"}
-"""Those that the allocator's rules predict from a trace, where formulas have nothing to say."""
+"""Quantities without a formula, which the simulated allocator computes from a trace."""
 OF_RUN = OF_TRAINING | OF_INFERENCE | OF_ALLOCATOR
-"""Quantities of a model that runs."""
+"""Quantities of a model that is trained or used."""
 FITS = {
     "training": frozenset({"peak_training_bytes"}),
     "use": frozenset({"peak_inference_bytes"}),
     "memory": frozenset({"parameter_bytes", "cache_bytes"}),
 }
-"""What must fit into a device's memory: the worst moment of training or of use; or of use only the
-parameters and what is remembered of the text.
+"""Quantities that must fit into a device's memory: peak training memory, peak inference memory, or
+only weights and cache.
 """
 
 
@@ -61,7 +61,7 @@ class _Strict(BaseModel):
 
 
 class Range(_Strict):
-    """Sizes from one to another, both included, each rounded to a multiple."""
+    """Sizes between two ends, both included, each rounded to a multiple."""
 
     start: Count = Field(alias="from")
     stop: Count = Field(alias="to")
@@ -76,16 +76,16 @@ class Range(_Strict):
         return self
 
     def values(self) -> list[int]:
-        """The sizes, rising; values that rounding makes equal appear once."""
+        """Return the sizes in ascending order, without duplicates from rounding."""
         return list(_values(self.start, self.stop, self.steps, self.scale, self.multiple_of))
 
 
 @cache
 def _values(start: int, stop: int, steps: int, scale: str, unit: int) -> tuple[int, ...]:
-    """Exact at the ends and on a linear scale: floats round what is past 2^53."""
+    """Compute with integers at the ends and on a linear scale: floats are inexact from 2^53 on."""
 
     def between(i: int) -> tuple[int, int]:
-        """Numerator and denominator."""
+        """Return numerator and denominator of value `i`."""
         if i in (0, steps - 1):
             return (stop if i else start), 1
         if scale == "linear":
@@ -98,7 +98,7 @@ def _values(start: int, stop: int, steps: int, scale: str, unit: int) -> tuple[i
 
 
 def _rounded(numerator: int, denominator: int) -> int:
-    """The nearest whole number, of two the even one, as `round` has it."""
+    """Round to the nearest integer; ties to the even one, as `round` does."""
     nearest, left = divmod(2 * numerator + denominator, 2 * denominator)
     return nearest - 1 if left == 0 and nearest % 2 else nearest
 
@@ -117,14 +117,14 @@ Solvable = Literal["batch", "length", "n_layer"]
 
 
 class Measure(_Strict):
-    """What to measure, and where."""
+    """Which quantities to measure, and on which device."""
 
     quantities: list[Quantity] = Field(["parameters", "parameter_bytes"], min_length=1)
     device: Literal["auto", "meta", "cpu", "cuda", "none"] = Field(
         "auto",
-        description="auto: a model that needs at most memory_gb is put on a CUDA device where "
-        "there is one, else on the CPU, a larger one on meta (no storage); none: nothing is "
-        "instantiated, a grid of millions is predicted alone",
+        description="auto: a model that needs at most memory_gb runs on a CUDA device if there is "
+        "one, else on the CPU; a larger one on meta (no storage); none: nothing is instantiated, "
+        "a grid of millions is only predicted",
     )
     memory_gb: float = Field(
         4,
@@ -144,7 +144,7 @@ class Measure(_Strict):
         600,
         ge=1,
         le=86_400,
-        description="seconds that one model may take; after that it is given up, and reported so",
+        description="seconds that one model may take; after that it is reported as failed",
     )
 
     @model_validator(mode="after")
@@ -166,12 +166,12 @@ class Measure(_Strict):
         return self
 
     def decisive(self) -> dict:
-        """The settings that change what is measured."""
+        """Return the settings that affect measurements."""
         return self.model_dump(exclude={"timeout_s"})
 
 
 class Sweep(_Strict):
-    """One sweep: a question, a base, and the points at which to ask it."""
+    """One sweep: a question, a base, and the points to evaluate."""
 
     title: str = Field(min_length=1, max_length=200)
     question: str = Field(
@@ -180,7 +180,7 @@ class Sweep(_Strict):
     base: str | None = Field(
         None,
         description="a family, a series or a model (see configs/models), or the path of a "
-        "config.json from a model page, beginning at this file's folder",
+        "config.json from a model page, relative to this file's folder",
     )
     fixed: dict[str, Value] = Field(
         {}, description="fields of the architecture and of the run, set for every point"
@@ -192,7 +192,7 @@ class Sweep(_Strict):
         None, description="all: every model in configs/models is a point"
     )
     points: list[dict[str, Value]] = Field(
-        [], description="points given one by one; `base` and `label` may be set here too"
+        [], description="points listed one by one; `base` and `label` may be set here too"
     )
     derive: dict[str, str] = Field(
         {}, description="fields that follow from others, e.g. d_ff: 4 * d_model"
@@ -206,13 +206,13 @@ class Sweep(_Strict):
     fit: list[Solvable] = Field(
         [],
         description="the largest of each that the accelerators of configs/accelerators.yaml hold, "
-        "in training where peak_training_bytes is measured, in use where peak_inference_bytes, or "
-        "parameter_bytes and cache_bytes, are",
+        "for training if peak_training_bytes is measured, for inference if peak_inference_bytes, "
+        "or parameter_bytes and cache_bytes, are",
     )
     headline: str | None = Field(
-        None, description="label of the point that the report opens with; else it is the largest"
+        None, description="label of the point that the report opens with; default: the largest"
     )
-    order: int = Field(100, description="the report shows sweeps by rising order, then by name")
+    order: int = Field(100, description="the report sorts sweeps by order, then by name")
     default: bool = Field(
         True, description="false: the sweep runs only when it is named (--config sweeps=NAME)"
     )
@@ -223,20 +223,20 @@ class Sweep(_Strict):
         return self.measure.device == "none"
 
     def axes(self) -> dict[str, list[Value]]:
-        """The grid's axes with their values written out."""
+        """Return the grid's axes with ranges written out."""
         return {
             name: axis.values() if isinstance(axis, Range) else axis
             for name, axis in self.grid.items()
         }
 
     def too_many_values(self) -> str | None:
-        """Why the grid's axes must not be written out, if so."""
+        """Return a mistake if the grid's axes have too many values to be written out."""
         n = sum(axis.steps if isinstance(axis, Range) else len(axis) for axis in self.grid.values())
         too_many = f"grid: {n:,} values in all; at most {MAX_POINTS:,} are allowed"
         return too_many if n > MAX_POINTS else None
 
     def gaps(self) -> Iterator[tuple[set[str], str]]:
-        """What is missing: the keys that it is about, and the mistake."""
+        """Yield what is missing: the keys concerned, and the mistake."""
         if not self.grid and not self.points and not self.models:
             what = "grid and points are both empty: give one of them, or models: all"
             yield {"grid", "points", "models"}, what
@@ -255,13 +255,12 @@ class Sweep(_Strict):
             )
 
     def contradictions(self) -> Iterator[tuple[set[str], str]]:
-        """What cannot stand together: the keys that it is about, and the mistake."""
+        """Yield contradictions: the keys concerned, and the mistake."""
         given = [n for n in ("points", "models", "headline", "fit") if getattr(self, n)]
         if self.predicts_alone and given:
             yield (
                 {"measure", given[0]},
-                f"{given[0]}: nothing is made a model of its own with measure.device: none; "
-                "allowed then: a grid",
+                f"{given[0]}: not available with measure.device: none; allowed: a grid",
             )
         if "base" in self.grid and self.base is not None:
             yield {"grid", "base"}, f"base = {show(self.base)}: is a grid axis too; keep one"

@@ -105,7 +105,7 @@ ONE_MISTAKE = {
     ),
     "expressions in a circle": (
         GOOD + "derive: {d_ff: d_model, d_model: d_ff}",
-        ["derive: ", "go round in a circle"],
+        ["derive: ", "is circular"],
     ),
     "derived and given": (GOOD + "derive: {n_layer: '3'}", ["derive.n_layer", "keep one"]),
     "fixed and swept": (GOOD + "fixed: {n_layer: 3}", ["fixed.n_layer", "keep one"]),
@@ -115,7 +115,7 @@ ONE_MISTAKE = {
     ),
     "count past int64": (
         "base: palm-540b\ngrid: {d_model: [4000000000]}",
-        ["bytes of parameters in float32", "past 9,223,372,036,854,775,807", "d_model"],
+        ["bytes of parameters in float32", "more than 9,223,372,036,854,775,807", "d_model"],
     ),
     "size past int64": ("base: palm\ngrid: {n_ctx: [99999999999999999999]}", ["at most 9,223"]),
     "cuda without CUDA": (GOOD + "measure: {device: cuda}", ["'cuda'", "no CUDA", "auto, meta"]),
@@ -151,7 +151,12 @@ ONE_MISTAKE = {
     "FLOPs past int64": (
         "base: palm-540b\ngrid: {batch: [4096]}\nfixed: {length: 2048}\n"
         "measure: {quantities: [flops_backward]}",
-        ["flops_backward = 18,", "past 9,223,372,036,854,775,807", "smaller batch", "batch = 4096"],
+        [
+            "flops_backward = 18,",
+            "more than 9,223,372,036,854,775,807",
+            "smaller batch",
+            "batch = 4096",
+        ],
     ),
     "longer than there are places": (
         "base: gpt-2-124m\ngrid: {length: [1025]}\nmeasure: {quantities: [activation_bytes]}",

@@ -297,5 +297,5 @@ def test_of_the_phases_of_a_peak_the_largest_counts(tmp_path, catalogue):
     words[0] *= 4
     for device, function in (("meta", expand.expanded), ("none", predicted)):
         asked = expand.read(written(tmp_path, said, device), catalogue)
-        with pytest.raises(InputError, match=f"peak_training_bytes = .*past {MAX_COUNT:,}"):
+        with pytest.raises(InputError, match=f"peak_training_bytes = .*more than {MAX_COUNT:,}"):
             function(asked)

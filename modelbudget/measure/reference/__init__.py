@@ -1,1 +1,1 @@
-"""Classes of transformers, measured: parameter counts by component."""
+"""Reference counts: classes of `transformers`, and GPT-2 module by module."""

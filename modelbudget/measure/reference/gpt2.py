@@ -1,4 +1,4 @@
-"""Hugging Face's GPT-2, built from the numbers of our architecture record."""
+"""Hugging Face's GPT-2, built from our architecture record."""
 
 from unittest.mock import patch
 
@@ -9,9 +9,9 @@ from modelbudget.families.decoder import Decoder
 
 
 def build_gpt2(a: Decoder, device: str) -> GPT2LMHeadModel:
-    """The model as its constructor leaves it, but for the values that it draws.
+    """Build the model without initialising its weights.
 
-    Not under `no_init_weights`, which skips tying along with the values.
+    `no_init_weights` is not used, since it skips tying too.
     """
     config = GPT2Config(
         vocab_size=a.n_vocab,

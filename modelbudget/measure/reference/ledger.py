@@ -1,4 +1,4 @@
-"""The complete ledger of GPT-2: every module of Hugging Face's model, expected beside true."""
+"""Ledger of GPT-2: expected and true parameters of every module of Hugging Face's model."""
 
 import re
 from types import SimpleNamespace
@@ -18,9 +18,9 @@ LAYER = "transformer.h.*"
 
 
 def expected(a) -> dict[str, object]:
-    """What one instance of each module should hold, by its path in Hugging Face's model.
+    """Return the expected parameters of each module by its path in Hugging Face's model.
 
-    Dropout and activations hold nothing, and say so. Query, key and value are one matrix there.
+    Dropout and activations are listed with zero. Query, key and value are one matrix there.
     """
     projections, hidden = attention.parameters(a), mlp.parameters(a)
     fused = projections["query"] + projections["key"] + projections["value"]
@@ -52,7 +52,7 @@ def expected(a) -> dict[str, object]:
 
 
 def ledger(label: str, a: Decoder, device: str) -> pl.DataFrame:
-    """One row for each kind of module, in the order of the model, and a last one for the total.
+    """Return a row for each kind of module, in the order of the model, and one for the total.
 
     Columns: model, module (`*` stands for the layer's number), kind (class), instances,
     each_expected, each_true, expected, true, shared_with, formula (as text and as MathML), agrees,
@@ -111,7 +111,7 @@ def _total_row(kind: str, whole: int, total: int) -> dict:
 
 
 def _by_path(model: nn.Module) -> dict[str, list[nn.Module]]:
-    """Modules of the same place in every layer together; containers that only list are left out."""
+    """Group modules with the same path in every layer; ModuleLists are left out."""
     found: dict[str, list[nn.Module]] = {}
     for path, module in model.named_modules():
         if path and not isinstance(module, nn.ModuleList) and path != "transformer":
@@ -120,7 +120,7 @@ def _by_path(model: nn.Module) -> dict[str, list[nn.Module]]:
 
 
 def _owned(module: nn.Module, model: GPT2LMHeadModel) -> int:
-    """Parameters of a module, without those that the token embedding owns."""
+    """Count the parameters of a module, except those that the token embedding owns."""
     words = model.transformer.wte
     return sum(
         parameter.numel()
@@ -136,9 +136,9 @@ def _shared_with(module: nn.Module, model: GPT2LMHeadModel) -> str | None:
 
 
 def _symbols(a: Decoder) -> SimpleNamespace:
-    """Sizes as symbols; the switches of this model as the numbers that they are.
+    """Return sizes as symbols, and the switches of this model as numbers.
 
-    GPT-2 shares no keys and its heads fill the width, so n_head · d_head is d_model.
+    GPT-2 has one key head for each query head, and n_head · d_head is d_model.
     """
     family = type(a)
     words = {word: getattr(a, word) for word in family.categorical()}

@@ -1,4 +1,4 @@
-"""Weight tying as surgery on Hugging Face's GPT-2: cut the tie, and sew it again."""
+"""Weight tying: untie embedding and head of Hugging Face's GPT-2, then tie them again."""
 
 from collections.abc import Iterator
 
@@ -13,11 +13,12 @@ from modelbudget.modules.initialise import uninitialised
 
 
 def surgery(a: Decoder, devices: tuple[str, ...] = ("cpu", "meta")) -> pl.DataFrame:
-    """Each step on each device: parameters, and in which storage embedding and head live.
+    """Return parameters and storages of embedding and head after each step, on each device.
 
     Columns: device, step, operation, expected (the formula's count), parameters (measured),
     embedding_storage and head_storage (letters: equal letters are one storage), tied,
-    data_ptr_says_tied (the obvious test, which on `meta` says yes to everything), agrees.
+    data_ptr_says_tied (comparison of `data_ptr()`, which is true for any two tensors on meta),
+    agrees.
     """
     rows = [
         {"device": device, "step": step, **_examine(model, a, operation)}
@@ -44,8 +45,8 @@ def _operate(a: Decoder, device: str) -> Iterator[tuple[str, nn.Module]]:
 def _examine(model: nn.Module, a: Decoder, operation: str) -> dict:
     words = model.transformer.wte.weight
     head = next(model.lm_head.parameters())
-    # Two storages are one when they live at one address; data_ptr() is that of the values, which
-    # a meta tensor does not have: it is 0 for all of them.
+    # Compare the addresses of storages: data_ptr() is the address of the values, which is 0 for
+    # every tensor on meta.
     tied = words.untyped_storage()._cdata == head.untyped_storage()._cdata
     parameters = sum(c.parameters for c in count(model).values())
     intended = a.model_copy(update={"tied": operation != "head replaced by a fresh one"})

@@ -1,4 +1,4 @@
-"""What the third witness counted, as a table."""
+"""Counts of `transformers` classes as a table."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ SCHEMA = {
 
 
 def witness_table(found: list[Witness]) -> pl.DataFrame:
-    """One row for each architecture and class, in the order given; see `Witness` for what the
-    columns mean.
-    """
+    """Return a row for each architecture and class, in the order given; columns as `Witness`."""
     rows = [(w.architecture, w.kind, w.parameters, w.buffers, w.refusal) for w in found]
     return pl.DataFrame(rows, SCHEMA, orient="row")

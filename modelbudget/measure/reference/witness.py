@@ -1,7 +1,7 @@
-"""The third witness: the class of transformers beside our own module, counted in the same way.
+"""Parameter counts of `transformers` classes, counted like our own modules.
 
-Classes are built on `meta`, from a config, by the code of the installed package: no weights, no
-values, nothing fetched, no code of a model page.
+Classes of the installed package are built on meta from a config. Nothing is downloaded, and no code
+of a model page is run.
 """
 
 import logging
@@ -25,17 +25,17 @@ from modelbudget.sweep.expand import named_architecture
 
 log = logging.getLogger(__name__)
 TIMEOUT_S = 600
-"""A class that is not built in this time is given up."""
+"""Seconds after which counting a class is given up."""
 
 
 BOUND = Bound(2**32, "counting a class of transformers")
 
 
 class Witness(NamedTuple):
-    """What a class holds for one architecture: unique parameters, and elements of buffers.
+    """Unique parameters and elements of buffers of a class for one architecture.
 
-    Both are None where the class cannot be that architecture, and `refusal` says why; or where
-    counting it `failed`.
+    Both are None if the class cannot be that architecture or if counting it `failed`; `refusal`
+    is the reason.
     """
 
     architecture: str
@@ -47,8 +47,9 @@ class Witness(NamedTuple):
 
 
 def witnesses(wanted: Iterable[tuple[Architecture, str]], n_workers: int) -> list[Witness]:
-    """Count the class of each architecture, equal ones once, in several processes. One that dies
-    or hangs costs its class.
+    """Count the class of each distinct architecture, in several processes.
+
+    If a process crashes or hangs, only its class is lost.
     """
     distinct = list({(a.digest(), kind): (a, kind) for a, kind in wanted}.values())
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(distinct) // 8))
@@ -64,7 +65,7 @@ def witnesses(wanted: Iterable[tuple[Architecture, str]], n_workers: int) -> lis
 
 
 def witness(a: Architecture, kind: str) -> Witness:
-    """Count the class `kind` under the config that makes it the architecture `a`."""
+    """Count the class `kind` with the config of the architecture `a`."""
     config = config_of(kind, a)
     try:
         _same_architecture(kind, config, a)
@@ -80,10 +81,10 @@ def witness(a: Architecture, kind: str) -> Witness:
 
 
 def _same_architecture(kind: str, config: dict[str, Any], a: Architecture) -> None:
-    """Raises ValueError where the class has something else than `a`, whatever its config says.
+    """Raise ValueError if the class with this config differs from the architecture `a`.
 
-    Fields that both spell differently or that own no parameters (a context's length, the width
-    of an MLP that no layer has) may differ.
+    Fields that do not affect parameters may differ (the context length, the width of an MLP that no
+    layer has), and so may equivalent spellings.
     """
     fields = fields_of(kind, {"model_type": TRANSLATIONS[kind].model_type} | config)
     there = named_architecture(Base(kind, kind, type(a), fields, {}))
@@ -100,14 +101,14 @@ def _owned(a: Architecture) -> dict[str, int]:
 
 
 def build(kind: str, config: dict[str, Any]) -> nn.Module:
-    """The class under a config, on meta. Raises ValueError where it does not accept the config."""
+    """Build the class from a config on meta. Raises ValueError if it rejects the config."""
     made = getattr(transformers, kind)
     try:
         with torch.device("meta"):
             return made(made.config_class(**config))
     except MemoryError:
         raise
-    except Exception as error:  # each class has its own checks, and its own errors
+    except Exception as error:  # each class raises its own errors
         reason = " ".join(str(error.__cause__ or error).split())
         raise ValueError(f"{kind} does not accept its config: {reason}") from None
 
