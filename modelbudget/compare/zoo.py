@@ -25,7 +25,7 @@ def zoo(
     """Return one row for each named model among the points with unchanged fields.
 
     Columns: point, model, label, series, family, predicted, measured, witness (unique parameters
-    of the class in transformers), class, buffers (elements that the class keeps beside its
+    of the class in transformers), class, buffers (elements that the class has in addition to its
     parameters), exact and exact_source, published (as printed), published_value,
     published_tolerance, published_source and published_checked; for each of `COUNTS` its
     difference from predicted and, where it does not agree, the reason, which begins with

@@ -1,1 +1,1 @@
-"""The third witness: other people's implementations, built from configs, never downloaded."""
+"""Hugging Face: config.json files and `transformers` classes, without any download."""

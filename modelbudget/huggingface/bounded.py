@@ -1,8 +1,7 @@
-"""Questions to the classes of transformers about a config.json without a formula, answered in a
-process with bounded memory and time: a config may make a class allocate or compute without end.
+"""Checks of a config.json without a formula, in a process with bounded memory and time.
 
-That process imports transformers once, which takes seconds, and answers all questions. The process
-that asks imports nothing.
+A config may make a `transformers` class allocate or compute without end. The process imports
+transformers once, which takes seconds, and runs all checks; the calling process does not import it.
 """
 
 import os
@@ -13,27 +12,27 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.common.workers import Bound, Failure, Helper
 
 TIMEOUT_S = 60
-"""Of one answer; the first one includes the import."""
+"""Time limit of one check; the first one includes the import."""
 BOUND = Bound(2**30, "the check of a config.json")
 
 
 def fields_of(config: dict[str, Any]) -> dict[str, Any]:
-    """A config.json as fields of the family `hugging-face`. Raises ValueError."""
+    """Translate a config.json to fields of the family `hugging-face`. Raises ValueError."""
     return _ask("fields_of", config)
 
 
 def check(a: Architecture) -> None:
-    """Raises ValueError where the class of a record does not accept its config."""
+    """Raise ValueError if the class of a record rejects its config."""
     if refusal := _refusal(a):
         raise ValueError(refusal)
 
 
 def end() -> None:
-    """End the process; the next question starts another."""
+    """End the process; the next check starts another."""
     _helper(os.getpid()).end()
 
 
-@cache  # the same record may stand at several points, and in several sweeps
+@cache  # several points and sweeps may have the same record
 def _refusal(a: Architecture) -> str | None:
     try:
         return _ask("check", a)
@@ -53,12 +52,12 @@ def _ask(question: str, about: Any) -> Any:
 
 @cache
 def _helper(process: int) -> Helper:
-    """Of the process with this id: a fork cannot share it with its parent."""
+    """Start the worker of the process with this id: a forked process needs its own."""
     return Helper(_answer, TIMEOUT_S, BOUND)
 
 
 def _answer(asked: tuple[str, Any]) -> tuple[Any, str | None]:
-    """The value, or why it is refused."""
+    """Return the value, or None and the reason why it is refused."""
     from modelbudget.huggingface import unknown
 
     question, about = asked

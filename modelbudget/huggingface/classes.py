@@ -1,8 +1,8 @@
-"""What the configs of Hugging Face's classes mean in our words: one entry a class, as data.
+"""Translation of the configs of Hugging Face's classes, as data: one entry for each class.
 
-An entry serves both directions: a `config.json` becomes fields of a family, and a record of that
-family becomes a config. To add a class, add an entry; a test holds its defaults against the
-class's own and sees that no key of its config is overlooked.
+An entry serves both directions: from a `config.json` to the fields of a family, and back. To add a
+class, add an entry; a test compares its defaults with those of the class, and checks that no key of
+its config is missing.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,35 +15,35 @@ Choice = Mapping[Any, Fields]
 
 @dataclass(frozen=True)
 class Translation:
-    """One class of transformers beside the family that it is."""
+    """Translation between the config of one `transformers` class and a family."""
 
     model_type: str
     family: str
     defaults: Fields
-    """Every key that can matter, with its value where a config.json leaves it out. Null
-    (or "auto") leaves the field to what the family derives, like n_kv_head from n_head."""
+    """Every key that can affect counts, with its default. With null (or "auto") the family derives
+    the field, such as n_kv_head from n_head."""
     settled: Fields = field(default_factory=dict)
-    """Fields that the class leaves no choice about."""
+    """Fields with a fixed value in this class."""
     meaning: Mapping[str, str | Choice] = field(default_factory=dict)
-    """Keys that mean something else here than in `MEANING`."""
+    """Keys whose meaning differs from `MEANING`."""
     computed: Mapping[str, str] = field(default_factory=dict)
-    """Field → expression of keys, where a field is not simply the value of a key."""
+    """Field → expression of keys, for fields that are not simply the value of a key."""
     inverse: Mapping[str, str] = field(default_factory=dict)
     """Key → expression of fields, for the keys that `computed` uses."""
     requires: tuple[str, ...] = ()
-    """Expressions of keys that must hold: what else the class allows has no formula here."""
+    """Expressions of keys that must be true; otherwise there is no formula."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other spellings → key; dots lead into nested keys."""
     mixers: str = ""
-    """Of a class with sliding windows: which layers have one, where `layer_types` is left out and
+    """Layer pattern of a class with sliding windows, if `layer_types` is missing and
     `sliding_window` is not null."""
     ignored: tuple[str, ...] = ()
-    """Keys of this class that cannot change its count, beside those of `IGNORED`."""
+    """Keys of this class that do not affect counts, in addition to `IGNORED`."""
     besides: Callable[[Any], Fields] = lambda a: {}
-    """What a config must say besides, to fit a record."""
+    """Further keys that a config needs, depending on the record."""
     left_out: tuple[str, str] | None = None
-    """How many parameters fewer the class has than the model (more, if negative), as an expression
-    of fields, and why."""
+    """Number of parameters of the model that the class lacks (negative: has in addition), as an
+    expression of fields, and the reason."""
 
 
 def _switch(*fields: str) -> Choice:
@@ -51,7 +51,7 @@ def _switch(*fields: str) -> Choice:
 
 
 def _only(value: Any) -> Choice:
-    """A key of which our formulas know one value."""
+    """Allow only one value of a key, since there is no formula for others."""
     return {value: {}}
 
 
@@ -133,10 +133,10 @@ MEANING: Mapping[str, str | Choice] = {
         4: {"mlps": "mlp mlp mlp experts"},
     },
 }
-"""Key → field, or key → value → fields: what a key means wherever a class has it."""
+"""Key → field, or key → value → fields: the common meaning of keys in all classes."""
 
 IGNORED = (
-    # what is computed with the parameters, and how they begin
+    # computation and initialisation
     r"\w*dropout\w*", r"\w*drop(_rate)?", r"layerdrop", r"\w*_eps(ilon)?", r"initializer_\w+",
     r"init_(std|device|method\w*)", r"rope_\w+", r"rotary_(emb_base|pct)", r"layer_types",
     r"\w*sliding_window\w*", r"max_window_layers", r"local_attention", r"global_(attn|rope)\w*",
@@ -145,7 +145,7 @@ IGNORED = (
     r"scoring_func", r"topk_(group|method)", r"n_group", r"seq_aux", r"aux_loss_alpha", r"ep_size",
     r"clip_qkv", r"scale_attn\w*", r"reorder_and_upcast_attn", r"\w*bidirectional_attention",
     r"is_decoder", r"is_encoder_decoder", r"original_max_position_embeddings", r"head_dim_scale",
-    # what is run around the model, and where it came from
+    # tokens, dtype, versions, private keys
     r"\w*token_(id|index)\w*", r"torch_dtype", r"dtype", r"\w*transformers_version", r"_\w+",
     r"use_\w*cache", r"cache_\w+", r"return_dict\w*", r"output_\w+", r"id2label", r"label2id",
     r"num_labels", r"problem_type", r"task_specific_params", r"summary_\w+",
@@ -155,7 +155,7 @@ IGNORED = (
     r"chunk_size_feed_forward",
     r"(do_sample|early_stopping|num_beams|max_length|min_length|temperature|top_[kp]|\w+_penalty)",
 )  # fmt: skip
-"""Regular expressions of keys that change no count in any class."""
+"""Regular expressions of keys that do not affect counts in any class."""
 
 _GPT = {
     "hidden_size": "n_embd",
@@ -844,7 +844,7 @@ TRANSLATIONS: Mapping[str, Translation] = {
         "encoder",
         _BERT | {"vocab_size": 50265},
         {**_BERT_LIKE, "position_offset": 2},
-        # Positions begin after the padding's own row, and the file counts the rows.
+        # Positions start after the row of padding, and the config gives the number of rows.
         computed={"n_ctx": "max_position_embeddings - 2"},
         inverse={"max_position_embeddings": "n_ctx + 2"},
         left_out=_SECOND_BIAS,
@@ -1011,4 +1011,4 @@ TRANSLATIONS: Mapping[str, Translation] = {
         ignored=("context_length", "max_position_embeddings", "rescale_every"),
     ),
 }  # fmt: skip
-"""Every class that has a formula, by its name in transformers."""
+"""Every class with a formula, by its name in transformers."""

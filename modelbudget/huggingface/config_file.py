@@ -1,4 +1,4 @@
-"""A config.json as downloaded from a model page: which family it is, and its fields."""
+"""Reading of a config.json as downloaded from a model page: its family and fields."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from modelbudget.huggingface.classes import TRANSLATIONS
 
 
 class Configured(NamedTuple):
-    """What a file asks for; `kind` is the class of transformers, where there is a formula too."""
+    """Family and fields of a file; `kind` is its `transformers` class if there is a formula."""
 
     family: str
     fields: dict[str, Any]
@@ -21,7 +21,7 @@ class Configured(NamedTuple):
 
 
 def read(path: Path) -> Configured:
-    """Raises InputError with all that is wrong, or not supported, in the file."""
+    """Read a config.json. Raises InputError with everything that is wrong or not supported."""
     config = _load(path)
     try:
         kind = translate.known_class(config)
@@ -40,12 +40,10 @@ def _load(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError([f"{path}: not readable as UTF-8 JSON: {error}"]) from None
     if not isinstance(config, dict):
-        raise InputError([f"{path}: holds {type(config).__name__}, allowed: keys with values"])
+        raise InputError([f"{path}: contains {type(config).__name__}, allowed: keys with values"])
     if not isinstance(config.get("model_type"), str):
-        told = show(config["model_type"]) if "model_type" in config else "missing"
-        raise InputError(
-            [f"{path}: model_type: {told}; it says what the file configures (e.g. llama, gpt2)"]
-        )
+        given = show(config["model_type"]) if "model_type" in config else "missing"
+        raise InputError([f"{path}: model_type: {given}; allowed: a name such as llama or gpt2"])
     classes = config.get("architectures") or []
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise InputError([f"{path}: architectures = {show(classes)}: must be a list of classes"])

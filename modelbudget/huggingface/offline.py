@@ -1,4 +1,4 @@
-"""Hugging Face's transformers without its network: whatever is asked of it, nothing is fetched."""
+"""Hugging Face's transformers in offline mode: nothing is downloaded."""
 
 import os
 

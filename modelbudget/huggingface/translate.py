@@ -1,6 +1,6 @@
-"""Between a config.json and the fields of a family, in both directions. Knows no transformers.
+"""Translation between a config.json and the fields of a family, in both directions.
 
-Remote code is never run: `auto_map` in a file is not even read.
+Does not import transformers. Remote code is never run: `auto_map` is not read.
 """
 
 import math
@@ -17,15 +17,15 @@ from modelbudget.huggingface.classes import IGNORED, MEANING, TRANSLATIONS, Tran
 ABSENT = object()
 CLASSES = "modelbudget/huggingface/classes.py"
 LAYER_TYPES = {"full_attention": "attention", "sliding_attention": "local"}
-"""What a config calls a layer's attention, in our words."""
+"""Kind of attention of a layer in a config → name of the mixer."""
 PADDED = "vocab_multiple * ceil(n_vocab / vocab_multiple)"
-"""Configs count the rows of the padded vocabulary."""
+"""Size of the padded vocabulary, which configs give."""
 
 
 def known_class(config: dict) -> str | None:
-    """The class with a formula that a config.json asks for, or None.
+    """Return the class of a config.json if there is a formula for it, else None.
 
-    It names the class in `architectures`; without that, its model_type's first class holds.
+    That is the class in `architectures`, or without it the first class of its model_type.
     """
     wanted = config.get("architectures") or [None]
     for name, translation in TRANSLATIONS.items():
@@ -35,10 +35,10 @@ def known_class(config: dict) -> str | None:
 
 
 def fields_of(name: str, config: dict) -> dict[str, Any]:
-    """What a config says, as fields of the class's family. Raises ValueError, a line a mistake.
+    """Translate a config to fields of the class's family.
 
-    Keys that the file leaves out take the default of the class's config; fields that are not
-    returned are left to what the family derives.
+    Missing keys have the default of the class's config; fields that are not returned are derived by
+    the family. Raises ValueError with one line for each mistake.
     """
     translation = TRANSLATIONS[name]
     mistakes = _unknown_keys(translation, config)
@@ -61,9 +61,9 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
 
 
 def config_of(name: str, a) -> dict[str, Any]:
-    """The config under which the class is the architecture `a`, nested keys and all.
+    """Return the config with which the class is the architecture `a`.
 
-    What the class cannot express is left out: hold `fields_of` the result against `a`.
+    What the class cannot express is left out: compare `fields_of` the result with `a`.
     """
     translation = TRANSLATIONS[name]
     config = {}
@@ -80,12 +80,12 @@ def config_of(name: str, a) -> dict[str, Any]:
             config[key] = next(fits, translation.defaults[key])
         elif key == "sliding_window":
             config[key] = a.window or None
-    # Classes put their padding's row beyond a small vocabulary and then refuse it.
+    # Default padding tokens of classes lie outside of a small vocabulary, and are then refused.
     return _nested(config | {"pad_token_id": 0} | dict(translation.besides(a)))
 
 
 def keys_by_field(name: str) -> dict[str, str]:
-    """Field → key, for messages about what a file says."""
+    """Return field → key, for messages about a config.json."""
     translation = TRANSLATIONS[name]
     meanings = {key: _meaning(translation, key) for key in translation.defaults}
     return {meaning: key for key, meaning in meanings.items() if isinstance(meaning, str)}
@@ -107,7 +107,7 @@ def _unknown_keys(translation: Translation, config: dict) -> list[str]:
 
 
 def _given(translation: Translation, config: dict, mistakes: list[str]) -> dict[str, Any]:
-    """The keys that a file sets, under their first names."""
+    """Return the keys that a file sets, under their canonical names."""
     spellings = {key: key for key in translation.defaults} | dict(translation.aliases)
     given, spelled = {}, {}
     for spelling, key in spellings.items():
@@ -151,7 +151,7 @@ def _chosen(choice, key: str, value, mistakes: list[str]):
 
 
 def _windows(translation: Translation, values: dict, mistakes: list[str]) -> dict:
-    """Which layers see a window alone, as the shortest pattern, and how wide it is."""
+    """Return the shortest layer pattern of full and sliding-window attention, and the window."""
     words = translation.mixers.split() if values["sliding_window"] else ["attention"]
     types = values.get("layer_types")
     if types and not isinstance(types, list):
@@ -174,11 +174,11 @@ def _as_json(value) -> str:
 
 def _computed(translation: Translation, values: dict, mistakes: list[str]) -> dict:
     exact = {k: Fraction(repr(v)) if _is_finite(v) else v for k, v in values.items()}
-    exact = {"head_dim": None} | exact  # not all classes have it
+    exact = {"head_dim": None} | exact  # not all classes have this key
     for text in translation.requires:
         if not _expression(text)(exact):
-            told = ", ".join(f"{n} = {_as_json(values[n])}" for n in _names(text, values))
-            mistakes.append(f"{told}: not supported (allowed: {text})")
+            given = ", ".join(f"{n} = {_as_json(values[n])}" for n in _names(text, values))
+            mistakes.append(f"{given}: not supported (allowed: {text})")
     fields = {}
     for field, text in translation.computed.items():
         try:

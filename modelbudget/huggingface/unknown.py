@@ -1,10 +1,10 @@
-"""Classes without a formula: what a config.json asks for, built by the installed transformers.
+"""Classes without a formula: built from a config.json by the installed transformers.
 
-Nothing is fetched and no code of a model page is run: what names code is taken out before the
-package sees the config. Importing this module imports transformers, which takes seconds.
+Nothing is downloaded and no code of a model page is run: keys that name code are removed before the
+package reads the config. Importing this module imports transformers, which takes seconds.
 
-What a class does with a config is not bounded: `bounded.py` asks these questions in a process that
-is, and workers that measure are bounded too.
+Time and memory of a class are not bounded here: `bounded.py` calls these functions in a bounded
+process, and so do the workers that measure.
 """
 
 import json
@@ -26,20 +26,20 @@ SPELLINGS = {
     "d_ff": "intermediate_size",
     "n_ctx": "max_position_embeddings",
 }
-"""Field → the name that transformers gives it in every config, whatever the key in the file."""
+"""Field → its common attribute in all configs of transformers, whatever the key in the file."""
 
 MODEL_TYPES = "python -c 'from transformers import CONFIG_MAPPING as m; print(*m.keys())'"
-"""Prints every model type: `len(CONFIG_MAPPING)` is 0, since its entries are loaded by need."""
+"""Prints every model type. `len(CONFIG_MAPPING)` is 0, since its entries are loaded lazily."""
 
 MOST = 2**24
 MOST_LAYERS = 10_000
 _MANY_MODULES = re.compile(r"\w*(layer|block|expert|depth|stage|repeat)")
 _CODE = re.compile(r"auto_map|trust_remote_code|use_kernels?|kernel_config|\w*_implementation\w*")
-"""Keys that name code elsewhere: modules of a model page, kernels of a hub."""
+"""Keys that name external code: modules of a model page, kernels of a hub."""
 
 
 def fields_of(config: dict[str, Any]) -> dict[str, Any]:
-    """A config.json as fields of the family `hugging-face`. Raises ValueError."""
+    """Translate a config.json to fields of the family `hugging-face`. Raises ValueError."""
     kind = _class_of(config)
     config = _without_code(config)
     mistakes = list(_absurd(config))
@@ -55,7 +55,7 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def configuration(a):
-    """The config object of a record. Raises ValueError where the class does not accept it."""
+    """Return the config object of a record. Raises ValueError if the class rejects it."""
     config = json.loads(a.config)
     place, keys = _text_part(config)
     before = place.get(keys["n_layer"])
@@ -71,28 +71,29 @@ def configuration(a):
         return _config_class(config)(**{k: v for k, v in config.items() if k != "model_type"})
     except MemoryError:
         raise
-    except Exception as error:  # each class has its own checks, and its own errors
+    except Exception as error:  # each class raises its own errors
         reason = " ".join(str(error.__cause__ or error).split())
         raise ValueError(f"{a.kind} does not accept its config: {reason}") from None
 
 
 def check(a) -> None:
-    """Raises ValueError where the class does not accept the config of a record."""
+    """Raise ValueError if the class rejects the config of a record."""
     configuration(a)
 
 
 def build(a):
-    """The model, on the current default device."""
+    """Build the model on the current default device."""
     model = getattr(transformers, a.kind)(configuration(a))
     _move_to_default_device(model)
     return model
 
 
 def _move_to_default_device(model) -> None:
-    """Some classes (XLNet) make parameters by `torch.FloatTensor`, which ignores the default device
-    and the default dtype. Tied parameters stay tied.
+    """Move parameters to the default device and dtype, which `torch.FloatTensor` (XLNet) ignores.
+
+    Tied parameters stay tied.
     """
-    import torch  # a second, paid only where a model is built
+    import torch  # takes a second, and only building a model needs it
 
     device, moved = torch.get_default_device(), {}
     for module in model.modules():
@@ -149,7 +150,7 @@ def _class_of(config: dict[str, Any]) -> str:
 
 
 def _text_part(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Where the language model's sizes stand, and each field's key there."""
+    """Return the part of a config with the language model's sizes, and each field's key in it."""
     config_class = _config_class(config)
     if isinstance(config.get("text_config"), dict):
         config_class = config_class.sub_configs.get("text_config", config_class)
@@ -159,14 +160,14 @@ def _text_part(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _stretch(config: dict[str, Any], before: int | None, n_layer: int) -> None:
-    """Lists with an entry for each layer are repeated, or cut, to the new number of layers."""
+    """Repeat or cut lists with an entry for each layer to the new number of layers."""
     for key, value in config.items():
         if isinstance(value, list) and value and len(value) == before:
             config[key] = (value * -(-n_layer // len(value)))[:n_layer]
 
 
 def _absurd(config: dict[str, Any]):
-    """Sizes that no machine can build, told before anything is built."""
+    """Yield a mistake for each size that is too large to build on any machine."""
     for key, value in config.items():
         if isinstance(value, dict):
             yield from (f"{key}.{line}" for line in _absurd(value))

@@ -57,8 +57,8 @@ def _with_limit(inside: Path, root: Path, name: str) -> Iterator[Path]:
 
 def _group(group: Path, limit: str, usage: str, cached: str) -> Limit:
     total, used = (int((group / name).read_text()) for name in (limit, usage))
-    told = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-    free = max(0, total - used + int(told[cached]))
+    statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    free = max(0, total - used + int(statistics[cached]))
     return Limit(f"the container's or job's limit (cgroup {limit})", total, free)
 
 

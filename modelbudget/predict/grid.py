@@ -324,8 +324,8 @@ class Grid:
         """Return for each index but 0 in the remaining rows its first row and its count."""
         rows = self._index(chunk.place, tuple(self.axes))
         table = pl.DataFrame({"number": number}).with_columns(row=rows).filter(left)
-        told = table.filter(pl.col("number") > 0).group_by("number")
-        return told.agg(first=pl.col("row").min(), times=pl.len()).sort("number").rows()
+        refused = table.filter(pl.col("number") > 0).group_by("number")
+        return refused.agg(first=pl.col("row").min(), times=pl.len()).sort("number").rows()
 
     def settings(self, row: int) -> dict[str, Value]:
         """Return the sweep file's values for a combination, by its index in the file's order."""

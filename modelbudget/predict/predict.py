@@ -26,9 +26,9 @@ def predict(points: pl.DataFrame, quantities: list[str]) -> pl.DataFrame:
     distinct = points.unique(KEYS, keep="first", maintain_order=True)
     parts = [
         rows
-        for family, a, r, alike in _alike(distinct)
+        for family, a, r, group in _grouped(distinct)
         for quantity in quantities
-        for rows in _rows_of(alike.select(KEYS), quantity, *formula(family, quantity, a, r))
+        for rows in _rows_of(group.select(KEYS), quantity, *formula(family, quantity, a, r))
     ]
     table = pl.concat(parts)
     return table.filter(pl.col("predicted").is_null() | (pl.col("predicted") != 0)).sort(
@@ -36,7 +36,7 @@ def predict(points: pl.DataFrame, quantities: list[str]) -> pl.DataFrame:
     )
 
 
-def _alike(
+def _grouped(
     points: pl.DataFrame,
 ) -> Iterator[tuple[type[Architecture], SimpleNamespace, SimpleNamespace, pl.DataFrame]]:
     """Yield points grouped by family and categorical fields: one formula evaluates a group."""

@@ -267,8 +267,8 @@ def _base(name: str, catalogue: Catalogue, folder: Path) -> Base:
 def _with_keys(line: str, keys: dict[str, str]) -> str:
     """Append to a line about fields the keys that they have in a config.json."""
     words = set(re.findall(r"\w+", line))
-    told = ", ".join(f"{f} is {key}" for f, key in keys.items() if f in words and f != key)
-    return f"{line} ({told})" if told else line
+    listed = ", ".join(f"{f} is {key}" for f, key in keys.items() if f in words and f != key)
+    return f"{line} ({listed})" if listed else line
 
 
 def _check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mistakes) -> None:

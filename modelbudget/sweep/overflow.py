@@ -37,10 +37,10 @@ def may_overflow(models: list[Model], quantities: list[str]) -> bool:
 
     Evaluates the formulas once for all models with the same categorical fields.
     """
-    alike = defaultdict(list)
+    groups = defaultdict(list)
     for model in models:
-        alike[tuple(_words(record) for record in model)].append(model)
-    return not all(_surely_fit(some, quantities) for some in alike.values())
+        groups[tuple(_words(record) for record in model)].append(model)
+    return not all(_surely_fit(some, quantities) for some in groups.values())
 
 
 def _words(record: Record) -> tuple:

@@ -237,7 +237,7 @@ ONE_MISTAKE = {
     ),
     "points that are predicted alone": (
         "points: [{base: palm-8b}]\nmeasure: {device: none}",
-        ["points: ", "measure.device: none", "allowed then: a grid"],
+        ["points: ", "measure.device: none", "allowed: a grid"],
     ),
     "a headline that is predicted alone": (
         GOOD + "headline: Mine\nmeasure: {device: none}",

@@ -343,7 +343,7 @@ BAD = {
     ),
     "not JSON": ("{", ["not readable as UTF-8 JSON"]),
     "key twice": ('{"model_type": "llama", "model_type": "gpt2"}', ["duplicate key 'model_type'"]),
-    "no mapping": ("[]", ["holds list"]),
+    "no mapping": ("[]", ["contains list"]),
 }
 
 

@@ -92,8 +92,8 @@ def _same_architecture(kind: str, config: dict[str, Any], a: Architecture) -> No
         return
     mine = a.model_dump()
     differ = {n: value for n, value in there.model_dump().items() if value != mine[n]}
-    told = ", ".join(f"{n} = {show(mine[n])} (there: {show(v)})" for n, v in differ.items())
-    raise ValueError(f"{kind} cannot be this architecture: {told}")
+    listed = ", ".join(f"{n} = {show(mine[n])} (there: {show(v)})" for n, v in differ.items())
+    raise ValueError(f"{kind} cannot be this architecture: {listed}")
 
 
 def _owned(a: Architecture) -> dict[str, int]:
