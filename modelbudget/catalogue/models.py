@@ -10,15 +10,16 @@ from typing import Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from modelbudget.architecture.base import Architecture, Count, Size
+from modelbudget.catalogue.check_classes import check_classes
 from modelbudget.common.errors import InputError, offered
 from modelbudget.common.files import load_yaml, yaml_files
 from modelbudget.common.mistakes import describe, show
 from modelbudget.families import families
 from modelbudget.huggingface import config_file
-from modelbudget.huggingface.classes import TRANSLATIONS
+from modelbudget.huggingface.classes import CLASSES, translations
 
 KEYS = "modelbudget/catalogue/models.py"
-FAMILIES, CLASSES = "modelbudget/families", "modelbudget/huggingface/classes.py"
+FAMILIES = "modelbudget/families"
 Value = bool | int | str
 Fields = dict[str, Value]
 
@@ -115,6 +116,7 @@ class Catalogue:
     """All bases by name. Raises InputError with the mistakes of all files."""
 
     def __init__(self, folder: Path):
+        check_classes()
         self.folder = folder
         self.bases = {name: Base(name, name, kind, {}, {}) for name, kind in families().items()}
         mistakes = []
@@ -203,7 +205,7 @@ def configured_base(folder: Path, name: str) -> Base:
 def _wrong_class(path: Path, base: Base) -> list[str]:
     """Return a mistake if no config can be written for the `transformers` class of a base."""
     name = base.transformers
-    known = {n for n, t in TRANSLATIONS.items() if t.family == base.family.name()}
+    known = {n for n, t in translations().items() if t.family == base.family.name()}
     if name is None or name in known:
         return []
     return [

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-from modelbudget.architecture.base import Architecture
 from modelbudget.common.errors import InputError
-from modelbudget.common.paths import files_in
+from modelbudget.common.paths import CONFIGS, files_in
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = Path(__file__).parents[1].name
@@ -29,6 +28,8 @@ _IMPORT = re.compile(
 """An import statement, at the top of a file or inside a function. It may also match inside a text,
 which adds a dependency too many; tests compare it with Python's own parser.
 """
+_READ_FROM_CONFIGS = re.compile(r'\bCONFIGS / "([^"]+)"')
+"""Name of a file or folder of `configs/` that a module reads."""
 _FOR_TYPES = re.compile(r"^if TYPE_CHECKING:\n(?:(?:[ \t].*)?\n)+", re.MULTILINE)
 """Imports for type checkers only."""
 _RUN_AS_PROCESS = re.compile(rf'"-m", "({LIBRARY}[\w.]+)"')
@@ -74,7 +75,7 @@ def _version(package: str) -> str | None:
 
 
 @cache
-def code_of_model(family: type[Architecture]) -> str:
+def code_of_model(family: type) -> str:
     """Return a digest of the source of a family's torch model.
 
     Covers its `build`, the files that this imports, and their imports in turn.
@@ -127,9 +128,9 @@ def _uses(path: Path) -> frozenset[Path]:
     found = _imported_by(text)
     if path.name == "__init__.py" and "__path__" in text:
         found |= set(path.parent.glob("*.py"))
-    for data in _data_in(path.parent):
-        if f'"{data.name}"' in text:
-            found |= set(files_in(data)) if data.is_dir() else {data}
+    named = [data for data in _data_in(path.parent) if f'"{data.name}"' in text]
+    for data in (*named, *(CONFIGS / name for name in _READ_FROM_CONFIGS.findall(text))):
+        found |= set(files_in(data)) if data.is_dir() else {data}
     return frozenset(found)
 
 

@@ -5,7 +5,7 @@ Used to suggest the name of this project for an unknown one.
 
 from collections.abc import Mapping
 
-from modelbudget.huggingface.classes import MEANING
+from modelbudget.huggingface.classes import shared_keys
 
 _OTHERS: Mapping[str, tuple[str, ...]] = {
     "n_vocab": ("vocabulary", "vocabulary_size", "padded_vocab_size", "num_tokens"),
@@ -53,7 +53,7 @@ _OTHERS: Mapping[str, tuple[str, ...]] = {
     "activation_bytes": ("saved_bytes", "activation_memory"),
     "unsupported_ops": ("uncounted_calls",),
 }  # fmt: skip
-"""Name here → names elsewhere, without the keys of Hugging Face configs (`MEANING` has those)."""
+"""Name here → names elsewhere, without the keys of Hugging Face configs (`keys.yaml` has those)."""
 
 
 def meanings(name: str) -> frozenset[str]:
@@ -67,7 +67,7 @@ def plain(name: str) -> str:
 
 
 def _by_name() -> dict[str, frozenset[str]]:
-    pairs = [(key, field) for key, field in MEANING.items() if isinstance(field, str)]
+    pairs = list(shared_keys().sizes.items())
     pairs += [(other, field) for field, others in _OTHERS.items() for other in others]
     found: dict[str, set[str]] = {}
     for other, field in pairs:

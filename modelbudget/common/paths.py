@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+CONFIGS = Path(__file__).parents[2] / "configs"
+"""Folder of the data that the library itself reads, whatever the working directory."""
 SWEEPS = Path("configs/sweeps")
 MODELS = Path("configs/models")
 ACCELERATORS = Path("configs/accelerators.yaml")

@@ -8,7 +8,7 @@ import polars as pl
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.common.expressions import Expression
-from modelbudget.huggingface.classes import TRANSLATIONS
+from modelbudget.huggingface.classes import translations
 from modelbudget.sweep.expand import named_architecture
 
 AGREES, EXPLAINED, UNEXPLAINED = "agrees", "differs, explained", "differs, unexplained"
@@ -97,9 +97,7 @@ COLUMNS = (
 def _facts(base: Base) -> dict:
     """Return the numbers in a model's file, and a known difference of its `transformers` class."""
     a, model = named_architecture(base), base.model
-    expression, reason = ("0", None)
-    if base.transformers and TRANSLATIONS[base.transformers].left_out:
-        expression, reason = TRANSLATIONS[base.transformers].left_out
+    left_out = base.transformers and translations()[base.transformers].left_out
     copied = ("exact", "exact_source", "published", "published_value", "published_tolerance",
               "published_source", "published_checked", "published_active", "remark")  # fmt: skip
     return {
@@ -108,8 +106,8 @@ def _facts(base: Base) -> dict:
         "series": base.series,
         "architecture": a.digest(),
         "class": base.transformers,
-        "left_out": int(Expression(expression)(a.model_dump())),
-        "left_out_reason": reason,
+        "left_out": int(Expression(left_out.parameters)(a.model_dump())) if left_out else 0,
+        "left_out_reason": left_out.reason if left_out else None,
         "printed_reason": model.reason,
         **_active(a),
         **{name: getattr(model, name) for name in copied},

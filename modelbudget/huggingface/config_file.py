@@ -9,7 +9,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text
 from modelbudget.common.mistakes import show
 from modelbudget.huggingface import bounded, translate
-from modelbudget.huggingface.classes import TRANSLATIONS
+from modelbudget.huggingface.classes import translations
 
 
 class Configured(NamedTuple):
@@ -26,7 +26,7 @@ def read(path: Path) -> Configured:
     try:
         kind = translate.known_class(config)
         if kind:
-            return Configured(TRANSLATIONS[kind].family, translate.fields_of(kind, config), kind)
+            return Configured(translations()[kind].family, translate.fields_of(kind, config), kind)
         return Configured("hugging-face", bounded.fields_of(config), None)
     except ValueError as error:
         raise InputError([f"{path}: {line}" for line in str(error).splitlines()]) from None

@@ -4,7 +4,6 @@ Does not import transformers. Remote code is never run: `auto_map` is not read.
 """
 
 import math
-import re
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -12,12 +11,9 @@ from typing import Any
 from modelbudget.common.errors import offered
 from modelbudget.common.expressions import Expression
 from modelbudget.common.mistakes import show
-from modelbudget.huggingface.classes import IGNORED, MEANING, TRANSLATIONS, Translation
+from modelbudget.huggingface.classes import CLASSES, Case, Translation, shared_keys, translations
 
 ABSENT = object()
-CLASSES = "modelbudget/huggingface/classes.py"
-LAYER_TYPES = {"full_attention": "attention", "sliding_attention": "local"}
-"""Kind of attention of a layer in a config → name of the mixer."""
 PADDED = "vocab_multiple * ceil(n_vocab / vocab_multiple)"
 """Size of the padded vocabulary, which configs give."""
 
@@ -28,7 +24,7 @@ def known_class(config: dict) -> str | None:
     That is the class in `architectures`, or without it the first class of its model_type.
     """
     wanted = config.get("architectures") or [None]
-    for name, translation in TRANSLATIONS.items():
+    for name, translation in translations().items():
         if translation.model_type == config["model_type"] and wanted[0] in (name, None):
             return name
     return None
@@ -40,13 +36,13 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
     Missing keys have the default of the class's config; fields that are not returned are derived by
     the family. Raises ValueError with one line for each mistake.
     """
-    translation = TRANSLATIONS[name]
+    translation = translations()[name]
     mistakes = _unknown_keys(translation, config)
     given = _given(translation, config, mistakes)
     values = dict(translation.defaults) | given
-    fields = dict(translation.settled)
+    fields = translation.fixed | translation.classes[name]
     for key, value in values.items():
-        meaning = _meaning(translation, key)
+        meaning = translation.meaning(key)
         if isinstance(meaning, str):
             fields |= _size(meaning, key, value, mistakes)
         elif meaning is not None:
@@ -65,42 +61,39 @@ def config_of(name: str, a) -> dict[str, Any]:
 
     What the class cannot express is left out: compare `fields_of` the result with `a`.
     """
-    translation = TRANSLATIONS[name]
+    translation = translations()[name]
     config = {}
     inverse = {"vocab_size": PADDED} | dict(translation.inverse)
     values = {"vocab_multiple": 1} | a.model_dump()
     for key in translation.defaults:
-        meaning = _meaning(translation, key)
+        meaning = translation.meaning(key)
         if key in inverse:
             config[key] = _plain(_expression(inverse[key])(values))
         elif isinstance(meaning, str):
             config[key] = values[meaning]
         elif meaning is not None:
-            fits = (v for v, fields in meaning.items() if fields.items() <= values.items())
+            fits = (case.value for case in meaning if case.fields.items() <= values.items())
             config[key] = next(fits, translation.defaults[key])
         elif key == "sliding_window":
             config[key] = a.window or None
     # Default padding tokens of classes lie outside of a small vocabulary, and are then refused.
-    return _nested(config | {"pad_token_id": 0} | dict(translation.besides(a)))
+    return _nested(config | {"pad_token_id": 0} | _filled_in(translation.also, values))
 
 
 def keys_by_field(name: str) -> dict[str, str]:
     """Return field → key, for messages about a config.json."""
-    translation = TRANSLATIONS[name]
-    meanings = {key: _meaning(translation, key) for key in translation.defaults}
+    translation = translations()[name]
+    meanings = {key: translation.meaning(key) for key in translation.defaults}
     return {meaning: key for key, meaning in meanings.items() if isinstance(meaning, str)}
-
-
-def _meaning(translation: Translation, key: str):
-    return translation.meaning.get(key, MEANING.get(key))
 
 
 def _unknown_keys(translation: Translation, config: dict) -> list[str]:
     known = {*translation.defaults, *translation.aliases, "architectures", "model_type"}
-    ignored = [re.compile(pattern) for pattern in (*IGNORED, *translation.ignored)]
+    there = f"{CLASSES}/{translation.model_type}.yaml"
+    ignored = (*shared_keys().ignored, *translation.ignored)
     return [
         f"{key} = {show(value)}: unknown key of model_type {translation.model_type!r}, which "
-        f"might change the count{offered(key, translation.defaults, CLASSES)}"
+        f"might change the count{offered(key, translation.defaults, there)}"
         for key, value in config.items()
         if key not in known and not any(pattern.fullmatch(key) for pattern in ignored)
     ]
@@ -140,12 +133,11 @@ def _size(field: str, key: str, value, mistakes: list[str]) -> dict[str, int]:
     return {field: value}
 
 
-def _chosen(choice, key: str, value, mistakes: list[str]):
-    value = tuple(value) if isinstance(value, list) else value
-    for allowed, fields in choice.items():
-        if type(allowed) is type(value) and allowed == value:
-            return fields
-    allowed = ", ".join(_as_json(v) for v in choice)
+def _chosen(cases: list[Case], key: str, value, mistakes: list[str]) -> dict:
+    for case in cases:
+        if type(case.value) is type(value) and case.value == value:
+            return case.fields
+    allowed = ", ".join(_as_json(case.value) for case in cases)
     mistakes.append(f"{key} = {_as_json(value)}: not supported (allowed: {allowed})")
     return {}
 
@@ -157,9 +149,9 @@ def _windows(translation: Translation, values: dict, mistakes: list[str]) -> dic
     if types and not isinstance(types, list):
         mistakes.append(f"layer_types = {_as_json(types)}: must be a list")
     elif types:
-        choice = {name: {"word": word} for name, word in LAYER_TYPES.items()}
-        found = [_chosen(choice, "layer_types", name, mistakes) for name in types]
-        words = [chosen.get("word", "") for chosen in found]
+        cases = [Case(value=v, fields={"mixer": m}) for v, m in shared_keys().layer_types.items()]
+        found = [_chosen(cases, "layer_types", name, mistakes) for name in types]
+        words = [chosen.get("mixer", "") for chosen in found]
     if "local" not in words:
         return {}
     periods = range(1, len(words) + 1)
@@ -169,7 +161,7 @@ def _windows(translation: Translation, values: dict, mistakes: list[str]) -> dic
 
 
 def _as_json(value) -> str:
-    return "null" if value is None else "[]" if value == () else show(value)
+    return "null" if value is None else show(value)
 
 
 def _computed(translation: Translation, values: dict, mistakes: list[str]) -> dict:
@@ -205,6 +197,15 @@ def _plain(value):
     if not isinstance(value, Fraction):
         return value
     return int(value) if value.denominator == 1 else float(value)
+
+
+def _filled_in(template, values: dict):
+    """Put values in place of the names of fields in nested lists."""
+    if isinstance(template, dict):
+        return {key: _filled_in(inner, values) for key, inner in template.items()}
+    if isinstance(template, list):
+        return [_filled_in(inner, values) for inner in template]
+    return values.get(template, template)
 
 
 def _nested(config: dict) -> dict:

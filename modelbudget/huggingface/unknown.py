@@ -13,7 +13,7 @@ from typing import Any
 
 from modelbudget.common.errors import offered
 from modelbudget.common.mistakes import show
-from modelbudget.huggingface.classes import IGNORED
+from modelbudget.huggingface.classes import shared_keys
 from modelbudget.huggingface.offline import transformers
 
 SPELLINGS = {
@@ -173,7 +173,7 @@ def _absurd(config: dict[str, Any]):
             yield from (f"{key}.{line}" for line in _absurd(value))
         elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
             yield from _absurd({f"{key}[{i}]": item for i, item in enumerate(value)})
-        elif not any(re.fullmatch(p, key) for p in IGNORED):
+        elif not any(pattern.fullmatch(key) for pattern in shared_keys().ignored):
             most = MOST_LAYERS if _MANY_MODULES.match(key) else MOST
             values = value if isinstance(value, list) else [value]
             if any(isinstance(size, int) and size > most for size in values):

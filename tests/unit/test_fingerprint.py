@@ -1,6 +1,7 @@
 """A result depends on all code that its script can load, derived and not listed."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -11,12 +12,15 @@ import pytest
 from helpers.project import ROOT
 
 from modelbudget.common import fingerprint
+from modelbudget.families import families
 
 LIBRARY = ROOT / "modelbudget"
 SCRIPTS = sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
+CLASSES = ROOT / "configs" / "huggingface"
 FILES = sorted(
     path
-    for path in LIBRARY.rglob("*")
+    for folder in (LIBRARY, CLASSES)
+    for path in folder.rglob("*")
     if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
 )
 
@@ -61,6 +65,8 @@ def loadable(path: Path) -> set[Path]:
             waiting |= set((here.parent / "templates").iterdir()) - found
         if here == LIBRARY / "report" / "charts" / "files.py":
             waiting |= {here.with_name("fonts.conf")} - found
+        if here == LIBRARY / "huggingface" / "classes.py":
+            waiting |= {file for file in CLASSES.rglob("*") if file.is_file()} - found
         for name in re.findall(r'"-m", "(modelbudget[.a-z]+)"', text):
             waiting |= of_module(name) - found
     return found
@@ -102,6 +108,7 @@ def test_a_changed_file_concerns_the_scripts_that_reach_it(monkeypatch):
     of_components = set((LIBRARY / "components").glob("[a-z]*.py"))
     assert of_components <= reached["predict"]
     assert LIBRARY / "report" / "templates" / "style.css" in reached["report"]
+    assert CLASSES / "model_types" / "llama.yaml" in reached["points"]
 
 
 @pytest.mark.parametrize("script", ["predict", "measure", "compare", "charts", "report"])
@@ -134,10 +141,25 @@ OF_MEASURING = {
 
 
 def test_the_key_of_a_measurement_depends_on_what_measures():
-    reached = {path.relative_to(LIBRARY).as_posix() for path in
+    reached = {os.path.relpath(path, LIBRARY) for path in
                fingerprint.reached([LIBRARY / "measure" / "pool.py"])}  # fmt: skip
     assert reached >= OF_MEASURING
     assert not {name for name in reached if name.startswith(("components/", "report/"))}
+
+
+def test_the_key_of_a_measured_foreign_class_depends_on_the_files_about_classes(monkeypatch):
+    """The keys of a config that may be large are among them."""
+
+    def digest() -> str:
+        fingerprint.code_of_model.cache_clear()
+        return fingerprint.code_of_model(families()["hugging-face"])
+
+    before, content = digest(), fingerprint._content
+    monkeypatch.setattr(
+        fingerprint, "_content", lambda path: content(path) + b"#" * (path.name == "keys.yaml")
+    )
+    assert digest() != before
+    fingerprint.code_of_model.cache_clear()
 
 
 def test_packages_that_code_imports_are_part_of_it():

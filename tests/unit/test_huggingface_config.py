@@ -19,7 +19,7 @@ from modelbudget.common.workers import Helper
 from modelbudget.compare.comparison import compare, verdict
 from modelbudget.families import families
 from modelbudget.huggingface import bounded
-from modelbudget.huggingface.classes import MEANING, TRANSLATIONS
+from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import config_of, fields_of
 from modelbudget.measure import pool
@@ -31,6 +31,7 @@ from modelbudget.predict.predict import predict
 from modelbudget.sweep.points_table import points_table
 from modelbudget.sweep.sweep_file import Measure
 
+TRANSLATIONS = translations()
 REAL = {
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6},  # its class has no default for this one
     "Gemma2ForCausalLM": {"num_hidden_layers": 3},
@@ -106,8 +107,8 @@ def test_defaults_are_those_of_the_class(kind):
         if found:
             assert default == found[0], key
         else:  # read by getattr, or by the code of a model page alone: one value, or none
-            meaning = translation.meaning.get(key, MEANING.get(key))
-            assert default is None or list(meaning) == [default], key
+            meaning = translation.meaning(key)
+            assert default is None or [case.value for case in meaning] == [default], key
 
 
 def nested(config: dict, path: str):
@@ -145,7 +146,7 @@ def configs(draw) -> tuple[str, dict]:
     translation = TRANSLATIONS[kind]
     config = {"model_type": translation.model_type, "pad_token_id": 0}
     for key in translation.defaults:
-        meaning = translation.meaning.get(key, MEANING.get(key))
+        meaning = translation.meaning(key)
         if "." in key:
             continue
         if isinstance(meaning, str) and key not in translation.inverse:
@@ -153,8 +154,7 @@ def configs(draw) -> tuple[str, dict]:
         elif isinstance(meaning, str) or meaning is None:
             config[key] = draw(COMPUTED[key])
         else:
-            value = draw(st.sampled_from(list(meaning)))
-            config[key] = list(value) if isinstance(value, tuple) else value
+            config[key] = draw(st.sampled_from([case.value for case in meaning]))
     if kind == "Mamba2ForCausalLM":
         config |= {"num_heads": 2 * config["hidden_size"] // config["head_dim"], "n_groups": 1}
     if kind == "OlmoeForCausalLM":

@@ -17,7 +17,7 @@ from modelbudget.catalogue.models import Base
 from modelbudget.common.mistakes import show
 from modelbudget.common.progress import progress
 from modelbudget.common.workers import Bound, Failure, spread
-from modelbudget.huggingface.classes import TRANSLATIONS
+from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import config_of, fields_of
 from modelbudget.measure.count import count
@@ -86,7 +86,7 @@ def _same_architecture(kind: str, config: dict[str, Any], a: Architecture) -> No
     Fields that do not affect parameters may differ (the context length, the width of an MLP that no
     layer has), and so may equivalent spellings.
     """
-    fields = fields_of(kind, {"model_type": TRANSLATIONS[kind].model_type} | config)
+    fields = fields_of(kind, {"model_type": translations()[kind].model_type} | config)
     there = named_architecture(Base(kind, kind, type(a), fields, {}))
     if _owned(there) == _owned(a):
         return
