@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from modelbudget.common.errors import InputError, offered
+from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import SCHEMA, show
+from modelbudget.common.suggestions import offered
 from modelbudget.families import families
 from modelbudget.huggingface.classes import FOLDER, Translation, shared_keys, translations
 

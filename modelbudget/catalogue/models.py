@@ -11,9 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.catalogue.check_classes import check_classes
-from modelbudget.common.errors import InputError, offered
+from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml, yaml_files
 from modelbudget.common.mistakes import describe, show
+from modelbudget.common.suggestions import offered
 from modelbudget.families import families
 from modelbudget.huggingface import config_file
 from modelbudget.huggingface.classes import CLASSES, translations

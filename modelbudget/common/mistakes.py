@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from modelbudget.common.errors import MAX_LISTED, offered
+from modelbudget.common.suggestions import MAX_LISTED, offered
 
 MAX_DESCRIBED = 100
 SCHEMA = "workflow/schemas/sweep.schema.json"

@@ -1,8 +1,8 @@
 """Translation of the configs of Hugging Face's classes, from the files of `configs/huggingface/`.
 
 A file of `model_types/` serves both directions: from a `config.json` to the fields of a family, and
-back. `keys.yaml` holds the common meaning of keys in all classes. To add a class, add a file; a test
-compares its defaults with those of the class in transformers.
+back. `keys.yaml` holds the common meaning of keys in all classes. To add a class, add a file; a
+test compares its defaults with those of the class in transformers.
 """
 
 import re
@@ -13,11 +13,12 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from modelbudget.common.errors import InputError, offered
+from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
 from modelbudget.common.files import load_yaml, yaml_files
 from modelbudget.common.mistakes import describe, show
 from modelbudget.common.paths import CONFIGS
+from modelbudget.common.suggestions import offered
 
 FOLDER = CONFIGS / "huggingface"
 CLASSES = "configs/huggingface/model_types"
@@ -125,8 +126,8 @@ class Translation(_Meanings):
     )
     also: dict[str, Any] = Field(
         {},
-        description="further keys that the config of a record needs; the name of a field is replaced "
-        "by its value",
+        description="further keys that the config of a record needs; the name of a field is "
+        "replaced by its value",
     )
     requires: list[Formula] = Field(
         [], description="expressions of keys that must hold: other configs have no formula"

@@ -8,9 +8,9 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from modelbudget.common.errors import offered
 from modelbudget.common.expressions import Expression
 from modelbudget.common.mistakes import show
+from modelbudget.common.suggestions import offered
 from modelbudget.huggingface.classes import CLASSES, Case, Translation, shared_keys, translations
 
 ABSENT = object()

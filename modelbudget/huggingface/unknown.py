@@ -11,8 +11,8 @@ import json
 import re
 from typing import Any
 
-from modelbudget.common.errors import offered
 from modelbudget.common.mistakes import show
+from modelbudget.common.suggestions import offered
 from modelbudget.huggingface.classes import shared_keys
 from modelbudget.huggingface.offline import transformers
 

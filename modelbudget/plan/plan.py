@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.catalogue.models import Catalogue
-from modelbudget.common.errors import InputError, did_you_mean
+from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml, yaml_files
 from modelbudget.common.paths import (
     ACCELERATORS,
@@ -26,6 +26,7 @@ from modelbudget.common.paths import (
     failed_at,
     files_in,
 )
+from modelbudget.common.suggestions import did_you_mean
 from modelbudget.huggingface import bounded
 from modelbudget.measure.limits import limits
 from modelbudget.sweep.check_models import check_models

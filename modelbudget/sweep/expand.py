@@ -22,10 +22,11 @@ from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig, mistakes_together, why_no_cache
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Base, Catalogue, configured_base
-from modelbudget.common.errors import InputError, did_you_mean, offered
+from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
 from modelbudget.common.files import load_yaml
 from modelbudget.common.mistakes import SCHEMA, describe, show
+from modelbudget.common.suggestions import did_you_mean, offered
 from modelbudget.families import families
 from modelbudget.huggingface.translate import keys_by_field
 from modelbudget.sweep.overflow import check_totals, may_overflow

@@ -17,6 +17,7 @@ from modelbudget.families import families
 LIBRARY = ROOT / "modelbudget"
 SCRIPTS = sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
 CLASSES = ROOT / "configs" / "huggingface"
+FIELD_NAMES = ROOT / "configs" / "field_names.yaml"
 FILES = sorted(
     path
     for folder in (LIBRARY, CLASSES)
@@ -67,6 +68,8 @@ def loadable(path: Path) -> set[Path]:
             waiting |= {here.with_name("fonts.conf")} - found
         if here == LIBRARY / "huggingface" / "classes.py":
             waiting |= {file for file in CLASSES.rglob("*") if file.is_file()} - found
+        if here == LIBRARY / "common" / "suggestions.py":
+            waiting |= {FIELD_NAMES} - found
         for name in re.findall(r'"-m", "(modelbudget[.a-z]+)"', text):
             waiting |= of_module(name) - found
     return found
@@ -109,6 +112,8 @@ def test_a_changed_file_concerns_the_scripts_that_reach_it(monkeypatch):
     assert of_components <= reached["predict"]
     assert LIBRARY / "report" / "templates" / "style.css" in reached["report"]
     assert CLASSES / "model_types" / "llama.yaml" in reached["points"]
+    assert FIELD_NAMES in reached["points"]
+    assert CLASSES / "keys.yaml" not in reached["pictures"]
 
 
 @pytest.mark.parametrize("script", ["predict", "measure", "compare", "charts", "report"])
@@ -168,3 +173,9 @@ def test_packages_that_code_imports_are_part_of_it():
     assert fingerprint.code("pictures")["vl-convert-python"]
     for script in SCRIPTS:
         assert None not in fingerprint.code(script).values()
+
+
+def test_what_all_share_imports_nothing_else_of_the_library():
+    for path in (LIBRARY / "common").glob("*.py"):
+        folders = {file.parent for name in imports(path) for file in of_module(name)}
+        assert folders <= {LIBRARY, LIBRARY / "common"}, path

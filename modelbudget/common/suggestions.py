@@ -1,0 +1,108 @@
+"""Suggestions for unknown names: names that are similar, or that mean the same in other tools.
+
+`configs/field_names.yaml` holds the names of fields in other tools. It is read only when a message
+needs a suggestion.
+"""
+
+import heapq
+from collections.abc import Collection, Iterable
+from difflib import SequenceMatcher
+from functools import cache
+from itertools import takewhile
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from modelbudget.common.errors import InputError
+from modelbudget.common.files import load_yaml
+from modelbudget.common.paths import CONFIGS
+
+FIELD_NAMES = CONFIGS / "field_names.yaml"
+MAX_LISTED = 200
+"""Characters of the longest list of names that a message gives in full."""
+MOST_NEAREST = 5
+CUTOFF = 0.7
+PER_LETTER, MOST_LETTERS = 0.15, 4
+"""Bonus for each equal leading letter, and how many letters count: `gpt-2-small` is closer to
+`gpt-2` than to `t5-small`. Winkler (1990), with a larger bonus.
+"""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return '; did you mean n_vocab?' if a known name is similar, else an empty string."""
+    near = nearest(name, known, 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def offered(name: str, known: Collection[str], rest: str) -> str:
+    """Return '; did you mean n_vocab? (allowed: …)'.
+
+    Lists every known name if they are few; otherwise the most similar ones, and that the others are
+    in `rest`.
+    """
+    listed = ", ".join(known)
+    near = nearest(name, known, MOST_NEAREST)
+    if len(listed) > MAX_LISTED:
+        more = f"all {len(known):,} are in {rest}"
+        listed = f"{', '.join(near)}; {more}" if near else more
+    return f"{f'; did you mean {near[0]}?' if near else ''} (allowed: {listed})"
+
+
+def nearest(name: str, known: Iterable[str], n: int) -> list[str]:
+    """Return at most `n` known names that are synonyms of `name` or similar to it, best first."""
+    wanted = _plain(name)
+    meant = _meanings(wanted)
+    matcher = SequenceMatcher(autojunk=False)
+    matcher.set_seq2(wanted)
+
+    def nearness(other: str) -> float:
+        written = _plain(other)
+        if written == wanted:
+            return 3
+        if meant & _meanings(written):
+            return 2
+        same = zip(written[:MOST_LETTERS], wanted, strict=False)
+        share = PER_LETTER * sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], same))
+        needed = (CUTOFF - share) / (1 - share)
+        matcher.set_seq1(written)
+        if matcher.real_quick_ratio() < needed or matcher.quick_ratio() < needed:
+            return 0
+        return share + (1 - share) * matcher.ratio()
+
+    found = ((nearness(other), -place, other) for place, other in enumerate(known))
+    near = heapq.nlargest(n, (one for one in found if one[0] >= CUTOFF))
+    return [other for *_, other in near]
+
+
+@cache
+def field_names() -> dict[str, dict[str, list[str]]]:
+    """Return field → tool → its names for the field. Raises InputError with every mistake."""
+    kind = TypeAdapter(dict[str, dict[str, list[str]]], config=ConfigDict(strict=True))
+    try:
+        return kind.validate_python(load_yaml(FIELD_NAMES))
+    except ValidationError as error:
+        raise InputError(
+            [
+                f"{FIELD_NAMES}: {'.'.join(map(str, one['loc']))} = {one['input']!r}: {one['msg']}"
+                for one in error.errors()
+            ]
+        ) from None
+
+
+def _meanings(name: str) -> frozenset[str]:
+    """Return the names here that a plain name may stand for, itself included."""
+    return _by_name().get(name, frozenset()) | {name}
+
+
+@cache
+def _by_name() -> dict[str, frozenset[str]]:
+    """Return plain name elsewhere → plain names of fields."""
+    found: dict[str, frozenset[str]] = {}
+    for field, tools in field_names().items():
+        for other in map(_plain, (name for names in tools.values() for name in names)):
+            found[other] = found.get(other, frozenset()) | {_plain(field)}
+    return found
+
+
+def _plain(name: str) -> str:
+    """Remove case and punctuation from a name."""
+    return "".join(filter(str.isalnum, name.casefold()))

@@ -1,0 +1,47 @@
+"""What other tools call our fields: the file names fields that exist, and all keys of configs."""
+
+from typing import get_args
+
+import pytest
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.common import suggestions
+from modelbudget.common.errors import InputError
+from modelbudget.common.suggestions import did_you_mean, field_names
+from modelbudget.families import families
+from modelbudget.huggingface.classes import shared_keys
+from modelbudget.sweep.sweep_file import Quantity
+
+TOOLS = {"huggingface", "megatron", "nanogpt", "other"}
+
+
+def test_every_field_and_quantity_exists():
+    known = {field for one in (RunConfig, *families().values()) for field in one.model_fields}
+    assert field_names().keys() <= known | set(get_args(Quantity))
+    assert {tool for tools in field_names().values() for tool in tools} == TOOLS
+
+
+def test_keys_that_mean_a_field_in_every_class_are_its_names():
+    for key, field in shared_keys().sizes.items():
+        assert key in field_names()[field]["huggingface"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("d_model: 3", "d_model = 3: "),
+        ("d_model: {megatron: [1]}", "d_model.megatron.0 = 1: "),
+        ("- d_model", "holds a list, allowed: keys with values"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_message(tmp_path, monkeypatch, text, told):
+    path = tmp_path / "field_names.yaml"
+    path.write_text(text)
+    monkeypatch.setattr(suggestions, "FIELD_NAMES", path)
+    caches = suggestions.field_names, suggestions._by_name
+    for cache in caches:
+        cache.cache_clear()
+    with pytest.raises(InputError) as refusal:
+        did_you_mean("hidden_size", ["d_model"])
+    assert refusal.value.mistakes[0].startswith(f"{path}: {told}")
+    assert len(refusal.value.mistakes) == 1
