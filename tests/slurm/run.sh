@@ -66,10 +66,12 @@ for folder in here cluster; do
 done
 chosen=(sweeps=counting-ladder,hybrid,zoo shard=40)
 (cd "$work/here" && snakemake --cores "$cores" --config "${chosen[@]}")
+# Threads and memory given here replace all of the profile's.
 on_slurm() {
     (cd "$work/cluster" && snakemake --profile workflow/profiles/slurm \
         --set-threads measure="$cores" measure_shard="$cores" witness="$cores" \
-        --set-resources measure:mem_mb=12000 measure_shard:mem_mb=12000 \
+        architecture=1 \
+        --set-resources measure:mem_mb=12000 measure_shard:mem_mb=12000 witness:mem_mb=12000 \
         --slurm-no-account --slurm-status-command squeue \
         --slurm-init-seconds-before-status-checks 2 --seconds-between-status-checks 2 "$@")
 }
@@ -88,7 +90,7 @@ for job in \
     "$cores processors 12000M .*measure_shard_wildcards_hybrid_1_2" \
     "$cores processors 12000M .*measure_shard_wildcards_hybrid_2_2" \
     "$cores processors 12000M .*measure_shard_wildcards_zoo_6_6" \
-    "$cores processors 16000M .*witness_wildcards_zoo" \
+    "$cores processors 12000M .*witness_wildcards_zoo" \
     "1 processors 4000M .*points" \
     "1 processors 4000M .*charts_compare_gather_pictures_predict" \
     "1 processors 4000M .*architecture_frame_gpt2_headline_provenance"; do
