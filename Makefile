@@ -53,14 +53,16 @@ $(VENV)/.installed: requirements.lock
 # How fast it is, beside the floor and beside others: PaLM's count against its bare modules, counts
 # of seven tools, PaLM's step of training against torch's own tracker (minutes), ten million
 # predictions against a copy of their columns and a calculator, the run by stage and by the number
-# of models, and twenty runs that are killed and taken up again (half an hour).
-bench: $(VENV)/.installed .bench-venv/.installed
+# of models, the page in a browser, and twenty runs that are killed and taken up again (half an
+# hour).
+bench: report .bench-venv/.installed
 	PYTHONPATH=. $(BIN)/python benchmarks/count_palm.py
 	PYTHONPATH=. $(BIN)/python benchmarks/trace_palm.py
 	PYTHONPATH=. .bench-venv/bin/python benchmarks/predictions.py
 	PYTHONPATH=. .bench-venv/bin/python benchmarks/beside_others.py docs/beside-others.md
 	$(BIN)/python benchmarks/pipeline.py $(CORES)
 	$(BIN)/python benchmarks/scale.py $(CORES)
+	$(BIN)/python benchmarks/page.py
 	$(BIN)/python benchmarks/kills.py
 
 .bench-venv/.installed: requirements.lock benchmarks/requirements.txt benchmarks/calculator.txt

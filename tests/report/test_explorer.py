@@ -228,27 +228,27 @@ def test_every_model_of_the_catalogue_is_there(opened, models):
         ]
 
 
-def test_a_move_is_answered_within_50_milliseconds(opened):
+def test_each_move_is_answered(opened):
+    """With the numbers of that move; `benchmarks/page.py` says after how many milliseconds."""
     tab = opened("#what-if?A=deepseek-v3&B=palm-540b")
-    times = tab.evaluate(
+    totals = tab.evaluate(
         """async () => {
           const field = document.querySelector('[data-side="A"][data-field="n_vocab"]');
           const explorer = document.getElementById("explorer");
-          const times = [];
-          for (let i = 0; i < 40; i += 1) {
+          const totals = [];
+          for (let i = 0; i < 5; i += 1) {
             const answered = new Promise((done) => {
               explorer.addEventListener("answered", done, { once: true });
             });
             field.value = 100000 + i;
-            const before = performance.now();
             field.dispatchEvent(new Event("input", { bubbles: true }));
             await answered;
-            times.push(performance.now() - before);
+            totals.push(document.querySelector('[data-answer="A"] .total').innerText);
           }
-          return times;
+          return totals;
         }"""
     )
-    assert sorted(times)[len(times) // 2] < 50
+    assert len(set(totals)) == 5
 
 
 def total_of(tab, side: str) -> str:
