@@ -1,7 +1,9 @@
 """Ways in that the tests share."""
 
+import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 # Before torch is imported, and for every process that a test starts: the tests' products are tiny,
 # and more threads than one mostly wait for each other.
@@ -9,7 +11,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import pytest
 import torch._dynamo  # noqa: F401  each process that trains imports it, unless its parent has
-from helpers.project import ROOT, Project
+from filelock import FileLock
+from helpers.project import ROOT, Project, with_sweeps
 from hypothesis import settings
 
 from modelbudget.catalogue.models import Catalogue
@@ -44,7 +47,33 @@ def sweep(tmp_path, catalogue):
 
 @pytest.fixture(scope="session")
 def make_project(tmp_path_factory):
-    return lambda: Project(tmp_path_factory.mktemp("project"))
+    return lambda: Project.without_sweeps(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(scope="session")
+def reported(tmp_path_factory, worker_id) -> Project:
+    """A project with several sweeps and their report, from one run that all tests share.
+
+    `run` holds what the run printed. A test that changes anything works on a copy.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder if worker_id == "master" else folder.parent) / "reported"
+    printed = folder.with_suffix(".json")
+    with FileLock(folder.with_suffix(".lock")):
+        if not printed.exists():
+            folder.mkdir()
+            run = with_sweeps(folder).snakemake()
+            assert run.returncode == 0, run.stdout + run.stderr
+            printed.write_text(json.dumps({"stdout": run.stdout, "stderr": run.stderr}))
+    project = Project(folder)
+    project.run = SimpleNamespace(**json.loads(printed.read_text()))
+    return project
+
+
+@pytest.fixture(scope="session")
+def copy_of_reported(reported, tmp_path_factory):
+    """Makes copies of that project, with all sweeps or those named."""
+    return lambda *sweeps: reported.copy(tmp_path_factory.mktemp("copy"), *sweeps)
 
 
 @pytest.fixture(scope="session")

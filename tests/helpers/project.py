@@ -8,22 +8,34 @@ from pathlib import Path
 from helpers.snakemake_process import environment, snakemake
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 PARTS_OF_THE_PROJECT = (
     "Snakefile", "configs", "environment.yml", "modelbudget", "profiles", "scripts", "workflow",
 )  # fmt: skip
 
 
 class Project:
-    """A copy of the project that a test may change, and Snakemake in it."""
+    """A folder with the project in it, which a test may change, and Snakemake there."""
 
     def __init__(self, folder: Path):
         self.folder = folder
+
+    @classmethod
+    def without_sweeps(cls, folder: Path) -> "Project":
         for part in PARTS_OF_THE_PROJECT:
             copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
             copy(ROOT / part, folder / part)
         for sweep in (folder / "configs" / "sweeps").iterdir():
             sweep.unlink()
+        return cls(folder)
+
+    def copy(self, folder: Path, *sweeps: str) -> "Project":
+        """All of it, results too, or the files of these sweeps alone."""
+        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        for path in (folder / "configs" / "sweeps").iterdir() if sweeps else ():
+            if path.stem not in sweeps:
+                path.unlink()
+        return Project(folder)
 
     def write_sweep(self, name: str, text: str) -> Path:
         path = self.folder / "configs" / "sweeps" / name
@@ -47,6 +59,31 @@ class Project:
             timeout=TIMEOUT_S,
             **of_process,
         )
+
+
+SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
+SWEEPS = {
+    "small": SMALL,
+    "other": SMALL.replace("[8, 16]", "[8]").replace("fixed: {", "fixed: {vocab_multiple: 100, "),
+    "alone": """base: gpt-2-124m
+grid: {n_layer: {from: 1, to: 50, steps: 50}, d_ff: {from: 1, to: 3000, steps: 3000}}
+measure: {device: none, quantities: [parameters]}
+""",
+    "zoo": "models: all\nmeasure: {quantities: [parameters]}\n",
+}
+OF_ZOO = ("bert", "gpt-2", "hybrid", "llama-3", "mixtral", "palm", "pythia", "rwkv", "t5")
+"""Series of many kinds, those among them that every report has."""
+
+
+def with_sweeps(folder: Path) -> Project:
+    """Two sweeps of four and two models, one that is predicted alone, and some named models."""
+    project = Project.without_sweeps(folder)
+    for path in (folder / "configs" / "models").iterdir():
+        if not path.stem.startswith(OF_ZOO):
+            path.unlink()
+    for name, text in SWEEPS.items():
+        project.write_sweep(f"{name}.yaml", text)
+    return project
 
 
 def start(project: Project, *arguments: str, **settings) -> subprocess.Popen:

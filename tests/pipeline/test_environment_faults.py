@@ -9,12 +9,11 @@ import time
 
 import polars as pl
 import pytest
-from helpers.project import Project, start
+from helpers.project import SMALL, Project, start
 
 from modelbudget.common.errors import InputError
 from modelbudget.plan import plan
 
-SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
 TARGET = "results/small/comparison.parquet"
 
 
@@ -23,8 +22,8 @@ def said_by(run: subprocess.Popen) -> str:
 
 
 def finishes(project: Project, *arguments: str) -> bool:
-    run = start(project, *arguments)
-    print(said_by(run))
+    run = project.snakemake(*arguments)
+    print(run.stdout, run.stderr)
     return run.returncode == 0
 
 
@@ -112,6 +111,7 @@ def test_killed_and_taken_up_again(project):
     assert agrees(project)
 
 
+@pytest.mark.slow
 def test_interrupted_it_ends_within_seconds(project):
     run = start(project, TARGET, start_new_session=True)
     while not (project.folder / "results/small/logs/measure.log").exists():

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 import psutil
 import pytest
-from helpers.project import ROOT
+from helpers.project import ROOT, SMALL
 from helpers.risky import Risky
 
 from modelbudget.architecture.run_config import RunConfig
@@ -287,7 +287,6 @@ def wait_until(condition, seconds: int = 10) -> None:
         time.sleep(0.01)
 
 
-SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
 DEADLY = """
 
 import os
@@ -360,8 +359,8 @@ SMALLEST = "{base: gpt-2-124m, n_vocab: 10, n_ctx: 4, n_layer: 1, n_head: 1, "
 RISKY_SWEEPS = {
     "some": SMALL.replace("[8, 16]", "[8, 16, 24, 40]") + "measure: {timeout_s: 2}\n",
     "all-fail": SMALL.replace("[8, 16]", "[16, 24]"),
-    "big-code": "base: big-code.json\ngrid: {n_head: [32, 48, 40], n_layer: [2]}\n",
-    "dbrx": "base: dbrx.json\ngrid: {n_layer: [2]}\n",
+    "foreign": "points:\n  - {base: dbrx.json, n_layer: 2}\n"
+    + "".join(f"  - {{base: big-code.json, n_head: {n}}}\n" for n in (32, 48, 40)),
     "on-paper": f"points:\n  - {SMALLEST}d_model: 16, label: dies}}\n"
     f"  - {SMALLEST}d_model: 8, label: lives}}\n  - {{base: mlp, d_model: 5, label: ladder}}\n",
 }
@@ -387,8 +386,8 @@ def test_a_model_that_cannot_be_built_ends_no_rule(make_project):
         table = pl.read_parquet(results / name / "comparison.parquet")
         measured[name] = table.drop_nulls("measured")["point"].n_unique()
         failed[name] = table.drop_nulls("failure")["point"].n_unique()
-    assert measured == {"some": 2, "all-fail": 0, "big-code": 2, "dbrx": 0, "on-paper": 2}
-    assert failed == {"some": 6, "all-fail": 4, "big-code": 1, "dbrx": 1, "on-paper": 1}
+    assert measured == {"some": 2, "all-fail": 0, "foreign": 2, "on-paper": 2}
+    assert failed == {"some": 6, "all-fail": 4, "foreign": 2, "on-paper": 1}
     trees = json.loads((results / "architecture" / "swept.json").read_text())
     reasons = Counter(tree["failure"].split(":")[0] for tree in trees.values() if "failure" in tree)
     assert reasons == {

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from helpers.project import start
+from helpers.project import SMALL, start
 
-SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
 TARGETS = ("results/small/comparison.parquet", "results/small/comparison.csv")
 
 
@@ -32,11 +31,9 @@ def run(project, *arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def whole(make_project):
+def whole(copy_of_reported):
     """A project whose report was made, and its results."""
-    project = make_project()
-    project.write_sweep("small.yaml", SMALL)
-    run(project)
+    project = copy_of_reported()
     return project, contents(project)
 
 
@@ -62,7 +59,9 @@ KINDS = ("deleted", "truncated", "garbage", "edited")
 
 @pytest.mark.parametrize("first", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_damaged_results_are_made_again(whole, first):
-    """Every file under results/, each with one kind of damage, the next with the next kind."""
+    """Every file under results/, each with one kind of damage, the next with the next kind. So
+    this is also a second run from scratch, in another folder.
+    """
     project, before = whole
     results = project.folder / "results"
     files = sorted(path for path in results.rglob("*") if path.is_file())
@@ -90,23 +89,22 @@ def test_one_damaged_result_is_noticed_though_all_that_follows_is_there(whole, n
     assert "Nothing to be done" in run(project, "-n")
 
 
-def test_a_sweep_replaced_by_an_older_file(make_project):
-    project = make_project()
-    path = project.write_sweep("small.yaml", SMALL)
-    run(project, *TARGETS)
-    project.write_sweep("small.yaml", SMALL.replace("[8, 16]", "[8, 24]"))
+def test_a_sweep_replaced_by_an_older_file(copy_of_reported):
+    project = copy_of_reported("small")
+    path = project.write_sweep("small.yaml", SMALL.replace("[8, 16]", "[8, 24]"))
     os.utime(path, (time.time() - 10**7,) * 2)
     run(project, *TARGETS)
-    assert contents(project) == from_scratch(project)
     os.utime(path)  # newer, and the same
     assert "Nothing to be done" in run(project, *TARGETS)
+    assert unlike_from_scratch(project) == []
 
 
-def from_scratch(project) -> dict[str, bytes]:
-    """What a run without any results leaves."""
+def unlike_from_scratch(project) -> list[str]:
+    """Which files a run without any results leaves that are not those there were before."""
+    before = contents(project)
     shutil.rmtree(project.folder / "results")
     run(project, *TARGETS)
-    return contents(project)
+    return [name for name, content in contents(project).items() if before.get(name) != content]
 
 
 LLAMA = {
@@ -139,11 +137,12 @@ def test_a_config_edited_in_place(make_project):
         stamp = path.stat()
         path.write_text(json.dumps(LLAMA | {"num_hidden_layers": 3}))
         os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-        run(project, *TARGETS)
+        run(project, "results/small/points.parquet")
         table = pl.read_parquet(project.folder / "results/small/points.parquet")
         assert 3 in table["n_layer"]
     assert table["n_layer"].to_list() == [3, 3]
-    assert contents(project) == from_scratch(project)
+    run(project, *TARGETS)
+    assert unlike_from_scratch(project) == []
 
 
 def test_a_sweep_edited_while_a_run_is_going_on(make_project):
@@ -162,18 +161,16 @@ def test_a_sweep_edited_while_a_run_is_going_on(make_project):
     run(project, *TARGETS)
     table = pl.read_parquet(project.folder / TARGETS[0])
     assert table["d_model"].unique().sort().to_list() == [8, 24, 32]
-    assert contents(project) == from_scratch(project)
+    assert unlike_from_scratch(project) == []
 
 
-def test_a_broken_formula_is_noticed_by_the_next_run(make_project):
+def test_a_broken_formula_is_noticed_by_the_next_run(copy_of_reported):
     """It reaches predictions, and with them the verdict."""
-    project = make_project()
-    project.write_sweep("small.yaml", SMALL.replace("fixed: {", "fixed: {vocab_multiple: 100, "))
-    run(project, *TARGETS)
+    project, target = copy_of_reported("other"), "results/other/comparison.parquet"
     operations = project.folder / "modelbudget/architecture/operations.py"
     operations.write_text(operations.read_text().replace("-(-x // y)", "-(-x // y) + 1"))
-    run(project, *TARGETS)
-    table = pl.read_parquet(project.folder / TARGETS[0])
+    run(project, target)
+    table = pl.read_parquet(project.folder / target)
     wrong = table.filter(~pl.col("agrees"))["component"].unique().to_list()
     assert "embedding.token" in wrong
 

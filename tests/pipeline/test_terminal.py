@@ -11,7 +11,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from helpers.project import Project
+from helpers.project import SMALL, SWEEPS, Project
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from modelbudget.common.errors import InputError
@@ -20,7 +20,6 @@ from modelbudget.plan import plan
 from modelbudget.plan.terminal.handler import Terminal
 from modelbudget.plan.terminal.summary import WorkflowRun, duration, verdict
 
-SMALL = "base: gpt-2-124m\nfixed: {n_head: 1}\ngrid: {d_model: [8, 16], tied: [true, false]}\n"
 TARGET = "results/small/comparison.parquet"
 JOB = re.compile(r" *(\d+)/(\d+) +(\d+ h \d+ min|\d+ min \d+ s|[\d.]+ s)  (.+)")
 HEAD = "Using workflow specific profile"  # Snakemake prints it before it reads a Snakefile
@@ -30,18 +29,6 @@ HEAD = "Using workflow specific profile"  # Snakemake prints it before it reads 
 def project(make_project) -> Project:
     project = make_project()
     project.write_sweep("small.yaml", SMALL)
-    return project
-
-
-@pytest.fixture(scope="module")
-def whole(make_project) -> Project:
-    """Two sweeps and their report."""
-    project = make_project()
-    project.write_sweep("small.yaml", SMALL)
-    project.write_sweep("other.yaml", SMALL.replace("[8, 16]", "[8]"))
-    run = project.snakemake()
-    assert run.returncode == 0, run.stderr
-    project.first = run
     return project
 
 
@@ -63,44 +50,49 @@ def compared(project: Project) -> tuple[str, set[str]]:
     return found["line"], tables - {"gpt-2-ledger", "tying-surgery"}
 
 
-def test_in_a_pipe_each_job_is_a_line(whole):
-    jobs = [JOB.fullmatch(line) for line in lines(whole.first.stderr)]
-    assert all(jobs), whole.first.stderr
+def test_in_a_pipe_each_job_is_a_line(reported):
+    jobs = [JOB.fullmatch(line) for line in lines(reported.run.stderr)]
+    assert all(jobs), reported.run.stderr
     total = len(jobs)
     assert [(int(job[1]), int(job[2])) for job in jobs] == [(i, total) for i in range(1, total + 1)]
     assert "small: instantiate and count every model" in {job[4] for job in jobs}
-    assert max(map(len, lines(whole.first.stderr))) <= 80
+    assert max(map(len, lines(reported.run.stderr))) <= 80
 
 
-def test_a_run_ends_with_verdict_page_and_time(whole):
-    said, page, work = lines(whole.first.stdout)
+def test_a_run_ends_with_verdict_page_and_time(reported):
+    said, page, work = lines(reported.run.stdout)
     assert re.fullmatch(r"([\d,]+) of \1 comparisons agree", said)
     assert page == "results/report.html"
     assert re.fullmatch(r"(\d+) of \1 jobs in (\d+ min )?[\d.]+ s", work)
 
 
-def test_a_run_prints_the_verdict_of_the_sweeps_that_it_was_asked_for(whole):
+def test_a_run_prints_the_verdict_of_the_sweeps_that_it_was_asked_for(reported, copy_of_reported):
     """Whether it has something to do or nothing, and in turn with runs of all sweeps."""
+    project = copy_of_reported()
     said = {}
     for sweeps in ("small", "small", "small,other"):
-        run = whole.snakemake("--config", f"sweeps={sweeps}")
+        run = project.snakemake("--config", f"sweeps={sweeps}")
         assert run.returncode == 0, run.stderr
-        line, tables = compared(whole)
+        line, tables = compared(project)
         assert tables == set(sweeps.split(","))
         assert lines(run.stdout)[:2] == [line, "results/report.html"]
         said[sweeps] = line
-    assert said["small"] != said["small,other"] == lines(whole.first.stdout)[0]
-    again = whole.snakemake()
+    of_all = lines(reported.run.stdout)[0]
+    assert len({said["small"], said["small,other"], of_all}) == 3
+    for name in SWEEPS.keys() - {"small", "other"}:
+        (project.folder / f"configs/sweeps/{name}.yaml").unlink()
+    again = project.snakemake()
     assert "Nothing to be done" in again.stderr
     assert lines(again.stdout) == [said["small,other"], "results/report.html"]
 
 
-def test_a_run_that_was_asked_for_files_names_these(whole):
+def test_a_run_that_was_asked_for_files_names_these(copy_of_reported):
+    project = copy_of_reported("small")
     for _ in range(2):
-        run = whole.snakemake(TARGET)
+        run = project.snakemake(TARGET)
         assert lines(run.stdout)[:2] == ["results/small/comparison.csv", TARGET]
         assert "agree" not in run.stdout
-        (whole.folder / TARGET).unlink()
+        (project.folder / TARGET).unlink()
 
 
 def test_verbose_is_what_snakemake_prints(project):
