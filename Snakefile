@@ -9,7 +9,6 @@
 import atexit
 import gc
 import sys
-import threading
 from functools import partial
 from pathlib import Path
 
@@ -81,6 +80,10 @@ rule all:
 
 onstart:
     end_jobs_when_interrupted()
+    if workflow.local_exec:
+        # Snakemake's limit of 100 jobs a second. To keep to it, each selection of jobs starts a
+        # timer of one second that causes another one: n finished jobs cost n selections a second.
+        workflow.scheduler.job_rate_limiter = None
     try:
         plan.check_renderer(workflow.dag_settings.targets)
     except InputError as error:
@@ -88,9 +91,6 @@ onstart:
 
 
 onsuccess:
-    for thread in threading.enumerate():
-        if isinstance(thread, threading.Timer):
-            thread.cancel()  # a timer of Snakemake that would delay the exit by a second
     terminal.succeed()
 
 
