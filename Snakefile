@@ -81,8 +81,8 @@ rule all:
 onstart:
     end_jobs_when_interrupted()
     if workflow.local_exec:
-        # Snakemake's limit of 100 jobs a second. To keep to it, each selection of jobs starts a
-        # timer of one second that causes another one: n finished jobs cost n selections a second.
+        # Disable the limit of 100 jobs a second. For it, each selection of jobs starts a timer of
+        # one second that triggers another selection: n finished jobs cost n selections a second.
         workflow.scheduler.job_rate_limiter = None
     try:
         plan.check_renderer(workflow.dag_settings.targets)

@@ -6,5 +6,6 @@ from modelbudget.report.charts.files import draw, load
 
 start_log(snakemake)
 give_way()
-with replacing_folder(snakemake.output.pictures) as folder:
-    draw(load(Path(snakemake.input.charts)), folder)
+for charts, pictures in zip(snakemake.input.charts, snakemake.output.pictures, strict=True):
+    with replacing_folder(pictures) as folder:
+        draw(load(Path(charts)), folder)

@@ -1,42 +1,48 @@
 # Reads charts and comparisons. Writes every chart, and the report's first one, as Vega-Lite, SVG and
-# PNG. The report links to these files but does not wait for them.
+# PNG. The report links to these files but does not wait for them. One job draws the charts of all
+# measured sweeps, because starting the renderer takes longer than drawing the charts of a sweep.
 
 
 rule pictures:
     input:
-        charts="results/{sweep}/charts.json",
+        charts=expand("results/{sweep}/charts.json", sweep=SWEEPS),
     output:
-        pictures=report(
-            directory("results/{sweep}/charts"),
-            patterns=["{chart}.svg"],
-            category="Charts",
-            subcategory="{sweep}",
-            labels={"chart": "{chart}"},
-            caption="../report/charts.rst",
-        ),
+        pictures=[
+            report(
+                directory(f"results/{sweep}/charts"),
+                patterns=["{chart}.svg"],
+                category="Charts",
+                subcategory=sweep,
+                labels={"chart": "{chart}"},
+                caption="../report/charts.rst",
+            )
+            for sweep in SWEEPS
+        ],
     log:
-        "results/{sweep}/logs/pictures.log",
+        "results/logs/pictures.log",
     conda:
         "../../environment.yml"
     threads: 1
     message:
-        "{wildcards.sweep}: save the charts as SVG and PNG"
+        "Save the charts of all sweeps as SVG and PNG"
     script:
         "../../scripts/pictures.py"
 
 
 use rule pictures as predicted_pictures with:
     input:
-        charts="results/{predicted}/charts.json",
+        charts=["results/{predicted}/charts.json"],
     output:
-        pictures=report(
-            directory("results/{predicted}/charts"),
-            patterns=["{chart}.svg"],
-            category="Charts",
-            subcategory="{predicted}",
-            labels={"chart": "{chart}"},
-            caption="../report/predicted.rst",
-        ),
+        pictures=[
+            report(
+                directory("results/{predicted}/charts"),
+                patterns=["{chart}.svg"],
+                category="Charts",
+                subcategory="{predicted}",
+                labels={"chart": "{chart}"},
+                caption="../report/predicted.rst",
+            ),
+        ],
     log:
         "results/{predicted}/logs/pictures.log",
     message:
