@@ -44,6 +44,17 @@ def test_nothing_is_left_half_written(project):
     assert not list((project.folder / "results").rglob("*.part"))
 
 
+def test_jobs_are_selected_only_when_one_has_ended(make_project):
+    """Snakemake's limit of jobs a second selects again every second, once for each ended job."""
+    project = make_project()
+    for name in ("one", "two", "three"):
+        project.write_sweep(f"{name}.yaml", SMALL)
+    targets = [f"results/{name}/predicted.parquet" for name in ("one", "two", "three")]
+    run = project.snakemake(*targets, "--verbose")
+    assert run.returncode == 0, run.stderr
+    assert 0 < (run.stdout + run.stderr).count("Ready jobs: ") <= 6  # as many as jobs
+
+
 def test_running_again_does_nothing(project):
     run = project.snakemake("results/small/comparison.parquet")
     assert run.returncode == 0
