@@ -33,7 +33,7 @@ FLOPS = flop_registry | {
 
 
 def flops_of(operation, args: tuple, kwargs: dict, out) -> int | None:
-    """FLOPs of one call of an operation; None where it has no formula."""
+    """Return the FLOPs of one call of an operation; None if it has no formula."""
     formula = FLOPS.get(operation._overloadpacket)
     return formula and formula(*args, **kwargs, out_val=out)
 
@@ -85,7 +85,7 @@ class Trace(TorchDispatchMode):
 
     @property
     def uncounted(self) -> Counter[str]:
-        """Calls, by name, of operations that have no FLOP formula; views left out."""
+        """Number of calls, by name, of operations without a FLOP formula, except views."""
         found: Counter[str] = Counter()
         for operation, n_calls in self._uncounted.items():
             found[str(operation._overloadpacket)] += n_calls
@@ -109,9 +109,8 @@ class Trace(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         component = self._running()
-        if (
-            func.is_view and func is not aten.lift_fresh.default
-        ):  # lift_fresh wraps a scalar constant
+        # lift_fresh wraps a scalar constant.
+        if func.is_view and func is not aten.lift_fresh.default:
             return func(*args, **(kwargs or {}))
         out, n_flops = self._run(func, args, kwargs or {})
         if isinstance(out, torch.Tensor):
