@@ -1,8 +1,8 @@
-"""Expressions in sweep files: `d_ff: 4 * d_model`, `d_model % n_head = 0`.
+"""Expressions over fields: `4 * d_model`, `d_model % n_head = 0`, `'mlp' in mlps`.
 
-Each is parsed and checked once and compiled to nested functions; Python's eval is never used. The
-arithmetic is exact: `d_model / n_head` is a fraction, so rounding does not decide whether it is a
-whole number.
+Sweep files hold them, and records hold their constraints in them. Each is parsed and checked once
+and compiled to nested functions; Python's eval is never used. The arithmetic is exact:
+`d_model / n_head` is a fraction, so rounding does not decide whether it is a whole number.
 """
 
 import ast
@@ -44,6 +44,29 @@ def _bounded(operation: Callable) -> Callable:
     return on_numbers
 
 
+def _in(item, words: str | tuple) -> bool:
+    """Whether an item is one of a tuple, or of the words of a text with spaces between them."""
+    return item in (words if isinstance(words, tuple) else _words(words))
+
+
+def _first(text: str, number: int) -> str:
+    """The first words of a text."""
+    return " ".join(_words(text)[:number])
+
+
+def _words(text: str) -> list[str]:
+    if not isinstance(text, str):
+        raise TypeError(f"{show(text)} is not a text of words")
+    return text.split()
+
+
+def _exp2(x: int) -> int:
+    """2 to the power of a whole number."""
+    if not 0 <= x <= _MAX_BITS:
+        raise OverflowError(f"exp2 takes 0 to {_MAX_BITS}")
+    return 1 << x
+
+
 _OPERATORS = {
     ast.Add: _bounded(operator.add),
     ast.Sub: _bounded(operator.sub),
@@ -59,6 +82,8 @@ _OPERATORS = {
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
+    ast.In: _in,
+    ast.NotIn: lambda item, words: not _in(item, words),
 }
 _FUNCTIONS = {
     "ceil": math.ceil,
@@ -66,18 +91,23 @@ _FUNCTIONS = {
     "round": lambda x: round(x),  # no second argument: 10**9 digits would fill the memory
     "min": min,
     "max": max,
+    "exp2": _exp2,
+    "first": _first,
 }
 _NODES = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.And, ast.Or, ast.Compare, ast.Call,
-    ast.Name, ast.Load, ast.Constant, *_OPERATORS,
+    ast.Tuple, ast.Name, ast.Load, ast.Constant, *_OPERATORS,
 )  # fmt: skip
-_ALLOWED = f"+ - * / // % ( ), comparisons, and or not, {', '.join(_FUNCTIONS)}"
+_ALLOWED = f"+ - * / // % ( ), comparisons, and or not, in, {', '.join(_FUNCTIONS)}"
 _SINGLE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
 _MAX_LENGTH = 500
 
 
 class Expression:
-    """A checked expression over named numbers. Raises ValueError if the text is not one."""
+    """A checked expression over named values. Raises ValueError if the text is not one.
+
+    `names` are the names that it reads, `tree` is its syntax tree.
+    """
 
     def __init__(self, text: str):
         if len(text) > _MAX_LENGTH:
@@ -96,9 +126,10 @@ class Expression:
         called = {ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
         for name in sorted(called - _FUNCTIONS.keys()):
             raise ValueError(f"{shown} calls {show(name)}; allowed: {_ALLOWED}")
+        self.tree = tree.body
         self.names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - called
         try:
-            self._evaluate = _compiled(tree.body)
+            self._evaluate = _compiled(self.tree)
         except RecursionError:
             raise ValueError(f"{shown} is nested too deep") from None
 
@@ -157,6 +188,8 @@ def _compiled(node: ast.AST, depth: int = 0) -> _Evaluate:
         case ast.BoolOp(op=op, values=parts):
             join = _and if isinstance(op, ast.And) else _or
             return reduce(join, (_compiled(part, depth) for part in parts))
+        case ast.Tuple(elts=parts):
+            return _of_many(lambda *values: values, [_compiled(part, depth) for part in parts])
         case ast.Call(func=ast.Name(id=name), args=arguments):
             return _of_many(_FUNCTIONS[name], [_compiled(part, depth) for part in arguments])
     raise AssertionError(f"{type(node).__name__} is not among the nodes that were checked")

@@ -186,10 +186,16 @@ def test_an_expression_is_what_its_operators_are(tree, a, b, c):
         ("3 > d >= d_min and norm = 'rmsnorm'", True),
         ("not d > 1 or norm != 'rmsnorm'", False),
         ("none = None", True),
+        ("norm in ('layernorm', 'rmsnorm')", True),
+        ("norm not in ('layernorm', 'rmsnorm')", False),
+        ("'mlp' in mlps", True),
+        ("'ml' in mlps", False),
+        ("'experts' in first(mlps, d - 1)", False),
+        ("d * exp2(d + 1) = 16", True),
     ],
 )
 def test_comparisons_are_chained_and_take_words(text, value):
-    values = {"d": 2, "d_min": 2, "norm": "rmsnorm", "none": None}
+    values = {"d": 2, "d_min": 2, "norm": "rmsnorm", "none": None, "mlps": "mlp experts"}
     assert Expression(text)(values) is value
 
 
@@ -234,7 +240,9 @@ def test_a_terminal_shows_progress_and_nothing_else_does(sweep, monkeypatch):
 @pytest.mark.parametrize(
     "text",
     ["__import__('os').system('true')", "().__class__", "[1]", "x := 3", "lambda: 1", "{1: 2}",
-     "d_model if 1 else 2", "f'{d_model}'", "9 ** 9", "open", "max(*d_model)", "1 << 99"],
+     "d_model if 1 else 2", "f'{d_model}'", "9 ** 9", "open", "max(*d_model)", "1 << 99",
+     "exp2(d_model * 2)", "exp2(0 - 1)", "1 in d_model",
+     "first(d_model, 1)", "[x for x in (1, 2)]"],
 )  # fmt: skip
 def test_expressions_hold_arithmetic_and_nothing_else(text):
     with pytest.raises(ValueError, match=r"allowed|has no value"):
