@@ -6,9 +6,11 @@ import hashlib
 import json
 import re
 from functools import cache
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from modelbudget.architecture.constraint import Check, check_all
 
 MAX_COUNT = 2**63 - 1
 """Tables hold 64-bit integers. What does not fit is refused, never wrapped."""
@@ -28,11 +30,13 @@ class Record(BaseModel):
     """Fields are sizes (numbers), switches (yes or no) and words.
 
     `derived` gives, for fields that usually follow from others, the expression that fills them
-    when nobody sets them.
+    when nobody sets them. `constraints` are checked in order, those of base classes first; the
+    first that does not hold refuses the record.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     derived: ClassVar[dict[str, str]] = {}
+    constraints: ClassVar[tuple[Check, ...]] = ()
 
     @classmethod
     def name(cls) -> str:
@@ -60,6 +64,18 @@ class Record(BaseModel):
             for base in reversed(cls.__mro__)
             for name, expression in vars(base).get("derived", {}).items()
         }
+
+    @classmethod
+    @cache
+    def all_constraints(cls) -> list[Check]:
+        """`constraints` of this record and of all its base classes."""
+        return [one for base in reversed(cls.__mro__) for one in vars(base).get("constraints", ())]
+
+    @model_validator(mode="after")
+    def keeps_constraints(self) -> Self:
+        """Raises ValueError."""
+        check_all(self.all_constraints(), vars(self))
+        return self
 
     def digest(self) -> str:
         """Names the record by its content: equal records, equal digests."""

@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple
 import polars as pl
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import RunConfig, mistakes_together, tokens
+from modelbudget.architecture.run_config import RunConfig, tokens
+from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.sweep.points_table import Row
 from modelbudget.sweep.sweep_file import FITS
@@ -102,7 +103,7 @@ def solve(model: Model, field: str, purpose: str, room: int) -> Solution | None:
 
     def bound(value: int) -> Literal["model", "formula"] | None:
         there = at(model, field, value)
-        if value >= ENDLESS or mistakes_together(*there):
+        if value >= ENDLESS or run_mistake(*there):
             return "model"
         return "formula" if needed(there, purpose) is None else None
 

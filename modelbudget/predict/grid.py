@@ -8,11 +8,12 @@ that combination. Thus a grid of a hundred million rows is checked and written.
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 from pydantic import ValidationError
 
+from modelbudget.architecture.constraint import Check, check_all
 from modelbudget.architecture.readings import columns, intervals
 from modelbudget.architecture.record import MAX_COUNT, Record
 from modelbudget.architecture.run_config import RunConfig
@@ -23,7 +24,7 @@ from modelbudget.predict.predict import formula
 from modelbudget.sweep.expand import (
     FIELDS_OF_RUN,
     Mistakes,
-    check_run,
+    checks_of_run,
     derived,
     expression_of,
     field_value,
@@ -73,14 +74,15 @@ class _RefusedError(Exception):
     """A field without a value was read; an earlier check has reported why."""
 
 
-class _Reader:
-    """Proxy of a record for a check that reads some of its fields."""
+class _Lazy(dict):
+    """The fields of one combination, each evaluated when a check reads it."""
 
-    def __init__(self, kind: type[Record], read: Callable[[str], Any]):
-        self._kind, self._read = kind, read
+    def __init__(self, read: Callable[[str], Value]):
+        super().__init__()
+        self._read = read
 
-    def __getattr__(self, name: str):
-        return self._read(name) if name in self._kind.model_fields else getattr(self._kind, name)
+    def __missing__(self, name: str) -> Value:
+        return self._read(name)
 
 
 class Grid:
@@ -137,14 +139,14 @@ class Grid:
                 self.fields[name] = self._stage(name, lambda read, n=name: whole(n, read(n)))
             self._stages.append([self._names(kind, own)])
             self._check_fields(kind, [name for name in own if name in kind.model_fields])
-            for check in kind.__pydantic_decorators__.model_validators:
-                self._stage(check, lambda read, k=kind, c=check: getattr(k, c)(_Reader(k, read)))
-        self._stage(
-            "measure.quantities",
-            lambda read: check_run(
-                _Reader(self.base.family, read), _Reader(RunConfig, read), self.sweep
-            ),
-        )
+            self._check_constraints(kind.all_constraints())
+        asked = tuple(self.sweep.measure.quantities)
+        self._check_constraints(checks_of_run(self.base.family, asked))
+
+    def _check_constraints(self, constraints: list[Check]) -> None:
+        for one in constraints:
+            name = getattr(one, "__name__", str(one))
+            self._stage(name, lambda read, one=one: check_all([one], _Lazy(read)))
 
     def _check_fields(self, kind: type[Record], names: list[str]) -> None:
         """Check each field separately; validation of a record reports all together."""

@@ -1,9 +1,11 @@
 """Inference of one model, predicted and measured."""
 
+from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measure.build import build
 from modelbudget.measure.infer import infer
 from modelbudget.modules.initialise import uninitialised
+from modelbudget.sweep.expand import constraints_of_cache
 from modelbudget.sweep.sweep_file import OF_INFERENCE
 
 
@@ -11,6 +13,10 @@ def used(a, run: RunConfig) -> dict[str, dict[str, int]]:
     with uninitialised():
         model = build(a, "meta", run.dtype)
     return infer(model, run, OF_INFERENCE)
+
+
+def cache_is_known(a) -> bool:
+    return first_mistake(constraints_of_cache(type(a)), vars(a)) is None
 
 
 def said(a, run: RunConfig, quantity: str) -> dict[str, int]:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 import torch
-from helpers.inference import said, used
+from helpers.inference import cache_is_known, said, used
 from helpers.other_families import SHAPES, TINY_MODELS, TOKENS, architectures
 from helpers.strategies import decoders, hybrids
 from helpers.transformers_models import mamba, mamba2, rwkv
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import DynamicCache
 
-from modelbudget.architecture.run_config import RunConfig, why_no_cache
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.hybrid import Hybrid
 from modelbudget.families.recurrent_lm import RecurrentLM
 from modelbudget.families.rwkv import RWKV
@@ -64,7 +64,7 @@ def test_predicted_states_are_the_real_ones(a, batch, length):
 @given(st.sampled_from(SHAPES).flatmap(architectures) | hybrids() | decoders())
 @settings(max_examples=100)
 def test_a_formula_stands_where_something_is_remembered(a):
-    assert a.covered("cache_bytes", a, RunConfig()) == (why_no_cache(a) is None)
+    assert a.covered("cache_bytes", a, RunConfig()) == cache_is_known(a)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "hybrid"])

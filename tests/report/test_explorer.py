@@ -7,7 +7,8 @@ import pytest
 from helpers.results import result
 from pydantic import ValidationError
 
-from modelbudget.architecture.run_config import HALF, RunConfig, mistakes_together
+from modelbudget.architecture.run_config import HALF, RunConfig
+from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.decoder import Decoder
@@ -95,7 +96,7 @@ class Setting:
             self.a = Decoder.model_validate(
                 {k: bool(v) if k in SWITCHES else v for k, v in fields.items()}
             )
-            self.reason = next(iter(mistakes_together(self.a, self.run)), None)
+            self.reason = run_mistake(self.a, self.run)
             self.a = None if self.reason else self.a
         except ValidationError as error:
             self.a = None

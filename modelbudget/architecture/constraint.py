@@ -1,0 +1,70 @@
+"""Constraints as data: which values of fields go together, and what to say where they do not."""
+
+from collections.abc import Callable, Iterable, Mapping
+from string import Formatter
+from typing import Any, NamedTuple
+
+from modelbudget.common.expressions import Expression
+
+Check = Callable[[Mapping[str, Any]], str | None]
+"""From the values of fields to what is wrong with them, if anything is."""
+
+
+class Inserted(NamedTuple):
+    """An expression in a message, and whether its thousands are set apart by commas."""
+
+    expression: Expression
+    commas: bool
+
+
+class Constraint:
+    """What must hold of fields, as an expression; with `when`, only where that holds.
+
+    In the message, braces hold expressions over fields: `{n_head}`, `{n_ctx:,}` with commas.
+    """
+
+    def __init__(self, holds: str, message: str, when: str = ""):
+        self.holds = Expression(f"not ({when}) or ({holds})" if when else holds)
+        self.message: list[str | Inserted] = []
+        for text, inserted, spec, _ in Formatter().parse(message):
+            self.message.append(text)
+            if inserted is not None:
+                self.message.append(Inserted(Expression(inserted), spec == ","))
+
+    def __call__(self, values: Mapping[str, Any]) -> str | None:
+        """The message, where the constraint does not hold."""
+        if self.holds(values):
+            return None
+        return "".join(
+            part if isinstance(part, str) else _shown(part.expression(values), part.commas)
+            for part in self.message
+        )
+
+    def __str__(self):
+        return self.holds.text
+
+    @property
+    def names(self) -> set[str]:
+        """The fields that it reads."""
+        inserted = (part.expression.names for part in self.message if isinstance(part, Inserted))
+        return self.holds.names.union(*inserted)
+
+
+def _shown(value, commas: bool) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:,}" if commas else str(value)
+
+
+def first_mistake(checks: Iterable[Check], values: Mapping[str, Any]) -> str | None:
+    """What the first check finds that finds anything."""
+    for check in checks:
+        if mistake := check(values):
+            return mistake
+    return None
+
+
+def check_all(checks: Iterable[Check], values: Mapping[str, Any]) -> None:
+    """Raises ValueError with the first mistake, if there is one."""
+    if mistake := first_mistake(checks, values):
+        raise ValueError(mistake)

@@ -1,0 +1,74 @@
+"""What an architecture forbids its runs."""
+
+from functools import cache
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.constraint import Constraint, first_mistake
+from modelbudget.architecture.run_config import HALF, MASKS, RunConfig
+
+FLASH_MULTIPLE, FLASH_WIDEST = 8, 256
+"""Head widths that FlashAttention 2 was written for: multiples of 8 up to 256."""
+ALIGNED = 16
+"""Bytes of which a head must be a multiple, for a GPU's memory-efficient attention to load it."""
+
+_KERNEL, _ONLY_MATH = "attention_kernel = '{attention_kernel}'", "allowed: attention_kernel: math"
+_FUSED = "attention_kernel != 'math'"
+
+_CONSTRAINTS = (
+    Constraint(
+        "length <= n_ctx",
+        "length = {length:,}: position: learned has n_ctx = {n_ctx:,} places; "
+        "allowed: at most {n_ctx:,}",
+        when="position == 'learned'",
+    ),
+    Constraint(
+        f"position not in {MASKS}",
+        f"{_KERNEL}: position: {{position}} adds to scores; {_ONLY_MATH}",
+        when=_FUSED,
+    ),
+    Constraint(
+        "window == 0 or length <= window",
+        f"{_KERNEL}: window = {{window:,}}, of length = {{length:,}}, hides scores; {_ONLY_MATH}",
+        when=_FUSED,
+    ),
+    Constraint(
+        "not sinks",
+        f"{_KERNEL}: sinks = true adds to scores; {_ONLY_MATH}",
+        when=_FUSED,
+    ),
+    *(
+        Constraint(
+            f"d_head % {ALIGNED // n_bytes} == 0",
+            f"{_KERNEL}: d_head = {{d_head}}: in {{dtype}} it takes multiples of "
+            f"{ALIGNED // n_bytes}; {_ONLY_MATH}",
+            when=f"attention_kernel == 'efficient' and dtype in {dtypes}",
+        )
+        for n_bytes, dtypes in ((4, ("float32",)), (2, HALF))
+    ),
+    Constraint(
+        f"d_head % {FLASH_MULTIPLE} == 0 and d_head <= {FLASH_WIDEST}",
+        f"{_KERNEL}: d_head = {{d_head}}: a GPU's flash attention takes multiples "
+        f"of {FLASH_MULTIPLE} up to {FLASH_WIDEST}; {_ONLY_MATH}",
+        when="backend == 'gpu' and attention_kernel == 'flash'",
+    ),
+)
+"""Over the fields of both; those of a field that a family lacks are not about that family."""
+_OFF = {"dropout": "not dropout", "recompute": "recompute == 'none'"}
+"""Switches of a run that not all families have, and what holds where they are off."""
+
+
+@cache
+def run_constraints(family: type[Architecture]) -> list[Constraint]:
+    """The constraints over the fields of a family and of its run together."""
+    switches = [
+        Constraint(off, f"{name} = {{{name}}}: layers of {family.name()} have no such switch")
+        for name, off in _OFF.items()
+        if name not in family.switches_of_run
+    ]
+    fields = family.model_fields.keys() | RunConfig.model_fields.keys()
+    return [*switches, *(one for one in _CONSTRAINTS if one.names <= fields)]
+
+
+def run_mistake(architecture: Architecture, run: RunConfig) -> str | None:
+    """What the architecture forbids the run, if anything."""
+    return first_mistake(run_constraints(type(architecture)), vars(architecture) | vars(run))
