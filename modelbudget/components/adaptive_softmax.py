@@ -1,10 +1,11 @@
 """A vocabulary in clusters: rare words are narrower, and are scored only where they may occur."""
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
+from modelbudget.architecture.constraint import Constraint
 
 Cutoff = Annotated[Size, Field(description="words before the next cluster; 0 when not adaptive")]
 
@@ -29,32 +30,35 @@ class AdaptiveFields(Architecture):
 
     derived: ClassVar[dict[str, str]] = {f"d_cluster_{number}": "d_model" for number in (2, 3, 4)}
 
-    @model_validator(mode="after")
-    def cutoffs_rise(self) -> Self:
-        cutoffs = (self.cutoff_1, self.cutoff_2, self.cutoff_3)
-        ends = (0, *cutoffs, self.n_vocab)
-        if self.adaptive and list(ends) != sorted(set(ends)):
-            raise ValueError(
-                f"cutoff_1, cutoff_2, cutoff_3 = {cutoffs} do not rise from 0 to n_vocab = "
-                f"{self.n_vocab}; each cluster needs a word"
-            )
-        if not self.adaptive and any(cutoffs):
-            raise ValueError(f"cutoffs = {cutoffs} need adaptive: true")
-        return self
-
-    @model_validator(mode="after")
-    def projections_lead_to_the_stream(self) -> Self:
-        widths = (self.d_cluster_2, self.d_cluster_3, self.d_cluster_4)
-        if self.projected and not self.adaptive:
-            raise ValueError("projected = true needs adaptive: true; one cluster has no need of it")
-        if not self.projected and any(width != self.d_model for width in widths):
-            raise ValueError(
-                f"d_cluster_2, d_cluster_3, d_cluster_4 = {widths} differ from d_model = "
-                f"{self.d_model}; only projected: true has matrices between them"
-            )
-        if self.tied_projections and not self.projected:
-            raise ValueError("tied_projections = true needs projected: true")
-        return self
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "0 < cutoff_1 < cutoff_2 < cutoff_3 < n_vocab",
+            "cutoff_1, cutoff_2, cutoff_3 = ({cutoff_1}, {cutoff_2}, {cutoff_3}) do not rise from "
+            "0 to n_vocab = {n_vocab}; each cluster needs a word",
+            when="adaptive",
+        ),
+        Constraint(
+            "adaptive",
+            "cutoffs = ({cutoff_1}, {cutoff_2}, {cutoff_3}) need adaptive: true",
+            when="cutoff_1 or cutoff_2 or cutoff_3",
+        ),
+        Constraint(
+            "adaptive",
+            "projected = true needs adaptive: true; one cluster has no need of it",
+            when="projected",
+        ),
+        Constraint(
+            "projected",
+            "d_cluster_2, d_cluster_3, d_cluster_4 = ({d_cluster_2}, {d_cluster_3}, {d_cluster_4}) "
+            "differ from d_model = {d_model}; only projected: true has matrices between them",
+            when="not (d_cluster_2 == d_cluster_3 == d_cluster_4 == d_model)",
+        ),
+        Constraint(
+            "projected",
+            "tied_projections = true needs projected: true",
+            when="tied_projections",
+        ),
+    )
 
 
 def _words(a):

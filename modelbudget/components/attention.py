@@ -1,10 +1,11 @@
 """Attention: query, key, value and output projections, with fewer key–value heads if wanted."""
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from modelbudget.architecture.base import Count, Parts
+from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_config import bytes_of, computed_again, exact_bytes, tokens
 from modelbudget.components import attention_core, norm, rope
@@ -33,25 +34,19 @@ class AttentionFields(NormFields):
 
     derived: ClassVar[dict[str, str]] = {"n_kv_head": "n_head", "d_head": "d_model / n_head"}
 
-    @model_validator(mode="after")
-    def heads_share_keys_evenly(self) -> Self:
-        if self.n_head % self.n_kv_head:
-            raise ValueError(
-                f"n_kv_head = {self.n_kv_head} does not divide n_head = {self.n_head}; "
-                "each key–value head serves the same number of query heads"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def query_shift_needs_norm(self) -> Self:
-        shifted = self.norm == "layernorm" and self.norm_scale and self.qk_norm != "none"
-        if self.qk_norm_bias and not shifted:
-            raise ValueError(
-                f"qk_norm_bias = true needs norm: layernorm, norm_scale: true and a qk_norm; "
-                f"here norm: {self.norm}, norm_scale: {str(self.norm_scale).lower()}, "
-                f"qk_norm: {self.qk_norm}"
-            )
-        return self
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "n_head % n_kv_head == 0",
+            "n_kv_head = {n_kv_head} does not divide n_head = {n_head}; "
+            "each key–value head serves the same number of query heads",
+        ),
+        Constraint(
+            "norm == 'layernorm' and norm_scale and qk_norm != 'none'",
+            "qk_norm_bias = true needs norm: layernorm, norm_scale: true and a qk_norm; here "
+            "norm: {norm}, norm_scale: {norm_scale}, qk_norm: {qk_norm}",
+            when="qk_norm_bias",
+        ),
+    )
 
 
 def parameters(a) -> dict:

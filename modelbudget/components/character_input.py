@@ -1,10 +1,11 @@
 """Words read letter by letter: convolutions over characters in place of a table of words."""
 
-from typing import Annotated, Self
+from typing import Annotated, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Depth
+from modelbudget.architecture.constraint import Constraint
 
 
 class CharacterInputFields(Architecture):
@@ -19,14 +20,13 @@ class CharacterInputFields(Architecture):
     n_narrow: Count = Field(description="filters that span one character")
     n_highway: Depth = Field(2, description="highway layers between filters and projection")
 
-    @model_validator(mode="after")
-    def filters_double(self) -> Self:
-        if self.n_filter != self.n_narrow * 2 ** (self.n_span - 1):
-            raise ValueError(
-                f"n_filter = {self.n_filter} is not n_narrow · 2^(n_span − 1) = "
-                f"{self.n_narrow * 2 ** (self.n_span - 1)}, the sum over all spans"
-            )
-        return self
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "n_filter == n_narrow * exp2(n_span - 1)",
+            "n_filter = {n_filter} is not n_narrow · 2^(n_span − 1) = "
+            "{n_narrow * exp2(n_span - 1)}, the sum over all spans",
+        ),
+    )
 
 
 def parameters(a) -> dict:

@@ -1,10 +1,11 @@
 """Token and position embeddings, and the head that turns states into logits."""
 
-from typing import Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
+from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_config import bytes_of, tokens
 
@@ -37,14 +38,14 @@ class LearnedPositionFields(Architecture):
     n_ctx: Count = Field(1024, description="longest sequence, in tokens")
     position_offset: Size = Field(0, description="rows of learned positions beside the n_ctx")
 
-    @model_validator(mode="after")
-    def offsets_rows(self) -> Self:
-        if self.position_offset and self.position != "learned":
-            raise ValueError(
-                f"position_offset = {self.position_offset} needs position: learned; "
-                f"position: {self.position} has no rows"
-            )
-        return self
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "position == 'learned'",
+            "position_offset = {position_offset} needs position: learned; "
+            "position: {position} has no rows",
+            when="position_offset",
+        ),
+    )
 
 
 class PositionFields(LearnedPositionFields):

@@ -1,9 +1,10 @@
 """A transformer layer: a mixer and an MLP with their norms, in sequence or in parallel."""
 
-from typing import Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
+from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.run_config import bytes_of, computed_again, tokens
 from modelbudget.architecture.terms import join
 from modelbudget.components import attention, attention_core, dropout, mla, mlp, moe, norm
@@ -26,13 +27,13 @@ class LayerFields(MLPFields, AttentionFields):
         "before it is added; or before and on the output",
     )
 
-    @model_validator(mode="after")
-    def parallel_is_before(self) -> Self:
-        if self.parallel and self.norm_placement != "pre":
-            raise ValueError(
-                f"norm_placement = {self.norm_placement!r}: parallel: true allows 'pre' alone"
-            )
-        return self
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "norm_placement == 'pre'",
+            "norm_placement = '{norm_placement}': parallel: true allows 'pre' alone",
+            when="parallel",
+        ),
+    )
 
 
 def parameters(a) -> dict:

@@ -1,10 +1,11 @@
 """Mamba-2's mixer: one decay for each head, a matrix of states for each head."""
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Parts
+from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.run_config import bytes_of
 
 
@@ -19,19 +20,18 @@ class StateSpaceDualFields(Architecture):
 
     derived: ClassVar[dict[str, str]] = {"d_inner": "2 * d_model", "n_head": "d_inner / d_head"}
 
-    @model_validator(mode="after")
-    def heads_fill_the_channels(self) -> Self:
-        if self.n_head * self.d_head != self.d_inner:
-            raise ValueError(
-                f"n_head · d_head = {self.n_head * self.d_head} is not d_inner = {self.d_inner}; "
-                "the heads share the channels out among them"
-            )
-        if self.n_head % self.n_group:
-            raise ValueError(
-                f"n_group = {self.n_group} does not divide n_head = {self.n_head}; "
-                "each group has the same number of heads"
-            )
-        return self
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "n_head * d_head == d_inner",
+            "n_head · d_head = {n_head * d_head} is not d_inner = {d_inner}; "
+            "the heads share the channels out among them",
+        ),
+        Constraint(
+            "n_head % n_group == 0",
+            "n_group = {n_group} does not divide n_head = {n_head}; "
+            "each group has the same number of heads",
+        ),
+    )
 
 
 def parameters(a) -> dict:

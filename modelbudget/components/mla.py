@@ -1,10 +1,11 @@
 """Latent attention: queries, keys and values are read from narrow, normalised latents."""
 
-from typing import Self
+from typing import ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Parts, Size
+from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_config import bytes_of, computed_again, tokens
 from modelbudget.components import attention_core, norm, rope
@@ -20,11 +21,9 @@ class LatentFields(Architecture):
     d_rope: Size = Field(0, description="channels of a query head that are turned; one key of it")
     d_value: Size = Field(0, description="width of one value head")
 
-    @model_validator(mode="after")
-    def turns_pairs(self) -> Self:
-        if self.d_rope % 2:
-            raise ValueError(f"d_rope = {self.d_rope} is odd; rotary positions turn pairs")
-        return self
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint("d_rope % 2 == 0", "d_rope = {d_rope} is odd; rotary positions turn pairs"),
+    )
 
 
 def parameters(a) -> dict:

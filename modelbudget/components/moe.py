@@ -1,10 +1,11 @@
 """A mixture of experts: a router sends each token through a few of many MLPs."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from modelbudget.architecture.base import Size
+from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_config import bytes_of, computed_again, tokens
 from modelbudget.architecture.terms import join
@@ -32,16 +33,17 @@ class ExpertsFields(MLPFields):
         "of experts alone, where load and not a gradient moves it (DeepSeek-V3)",
     )
 
-    @model_validator(mode="after")
-    def chooses_among_experts(self) -> Self:
-        if self.n_expert_per_token > self.n_expert:
-            raise ValueError(
-                f"n_expert_per_token = {self.n_expert_per_token} is more than "
-                f"n_expert = {self.n_expert}"
-            )
-        if self.shared_gate and not self.d_shared:
-            raise ValueError("shared_gate = true needs shared experts: d_shared of at least 1")
-        return self
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "n_expert_per_token <= n_expert",
+            "n_expert_per_token = {n_expert_per_token} is more than n_expert = {n_expert}",
+        ),
+        Constraint(
+            "d_shared",
+            "shared_gate = true needs shared experts: d_shared of at least 1",
+            when="shared_gate",
+        ),
+    )
 
 
 def parameters(a, n_expert) -> dict:

@@ -1,10 +1,11 @@
 """Normalisation: LayerNorm (scale and shift) or RMSNorm (scale alone)."""
 
-from typing import Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count
+from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.run_config import bytes_of, computed_again, exact_bytes, tokens
 from modelbudget.memory.timeline import Node, added, times
 
@@ -15,14 +16,14 @@ class NormFields(Architecture):
     norm_scale: bool = Field(True, description="norms multiply by a learned scale")
     norm_bias: bool = Field(False, description="norms add a learned shift")
 
-    @model_validator(mode="after")
-    def shift_needs_scale(self) -> Self:
-        if self.norm_bias and (self.norm == "rmsnorm" or not self.norm_scale):
-            raise ValueError(
-                "norm_bias = true needs norm: layernorm and norm_scale: true; "
-                "no published model shifts without them"
-            )
-        return self
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "norm == 'layernorm' and norm_scale",
+            "norm_bias = true needs norm: layernorm and norm_scale: true; "
+            "no published model shifts without them",
+            when="norm_bias",
+        ),
+    )
 
 
 def parameters(a, width=None):

@@ -1,10 +1,11 @@
 """A stack of recurrent layers: Elman, GRU or LSTM cells, with a projection if wanted."""
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Depth
+from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.run_config import bytes_of
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
@@ -27,20 +28,19 @@ class RecurrentLayerFields(Architecture):
 
     derived: ClassVar[dict[str, str]] = {"d_last": "d_hidden", "d_projection": "d_hidden"}
 
-    @model_validator(mode="after")
-    def one_layer_has_one_width(self) -> Self:
-        if self.n_layer == 1 and self.d_last != self.d_hidden:
-            raise ValueError(
-                f"d_last = {self.d_last} differs from d_hidden = {self.d_hidden}; "
-                "with n_layer = 1 the last layer is the only one"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def only_lstms_are_projected(self) -> Self:
-        if self.projected and self.cell != "lstm":
-            raise ValueError(f"projected = true with cell: {self.cell}; allowed: cell: lstm")
-        return self
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "d_last == d_hidden",
+            "d_last = {d_last} differs from d_hidden = {d_hidden}; "
+            "with n_layer = 1 the last layer is the only one",
+            when="n_layer == 1",
+        ),
+        Constraint(
+            "cell == 'lstm'",
+            "projected = true with cell: {cell}; allowed: cell: lstm",
+            when="projected",
+        ),
+    )
 
 
 def width(a):

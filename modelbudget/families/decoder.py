@@ -3,12 +3,14 @@ record.
 """
 
 import math
+from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import ClassVar, Self
+from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from modelbudget.architecture.base import Depth, Size
+from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.layer_pattern import instances, pattern
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_config import MASKS, bytes_of, tokens
@@ -42,6 +44,39 @@ NEEDS = {
 ATTENTION = {"attention", "local"}
 """Mixers that are attention, of all tokens or of those in a window."""
 
+ATTENTION_IN = "'attention' in {0} or 'local' in {0}"
+"""Whether a pattern holds any of them."""
+
+OF_ATTENTION = {
+    name: f"{name} = true"
+    for name in ("query_bias", "key_bias", "value_bias", "output_bias", "sinks")
+} | {"qk_norm != 'none'": "qk_norm: {qk_norm}", f"position in {MASKS}": "position: {position}"}
+"""What only attention has, and how a message names it."""
+
+
+def _needed(size: str, word: str, field: str) -> tuple[Constraint, Constraint]:
+    """A part and a size of it: neither without the other."""
+    there = f"'{word}' in {field}"
+    return (
+        Constraint(size, f"{size} = 0: {word} in {field} needs at least 1", when=there),
+        Constraint(there, f"{size} = {{{size}}} needs {word} in {field}", when=size),
+    )
+
+
+def empty_layer(values: Mapping[str, Any]) -> str | None:
+    """The first layer without mixer and MLP. No expression, for it compares two patterns layer by
+    layer.
+    """
+    if "none" not in (mixers := values["mixers"].split()):
+        return None
+    if "none" not in (mlps := values["mlps"].split()):
+        return None
+    n_dense_layer, period = values["n_dense_layer"], math.lcm(len(mixers), len(mlps))
+    for i in range(min(values["n_layer"] - n_dense_layer, period)):
+        if mixers[(n_dense_layer + i) % len(mixers)] == mlps[i % len(mlps)] == "none":
+            return f"layer {n_dense_layer + i + 1} is empty: none in mixers and in mlps"
+    return None
+
 
 class Decoder(
     HeadFields, PositionFields, ExpertsFields, LatentFields, LayerFields, FactorisedFields
@@ -66,63 +101,51 @@ class Decoder(
     embedding_norm: bool = Field(False, description="a norm between embedding and first layer")
     final_norm: bool = Field(True, description="a norm between the last layer and the head")
 
-    @model_validator(mode="after")
-    def parts_have_their_sizes(self) -> Self:
-        for word, (words, sizes) in NEEDS.items():
-            there = word in getattr(self, words).split()
-            for name in sizes:
-                size = getattr(self, name)
-                if there and not size:
-                    raise ValueError(f"{name} = 0: {word} in {words} needs at least 1")
-                if size and not there:
-                    raise ValueError(f"{name} = {size} needs {word} in {words}")
-        return self
-
-    @model_validator(mode="after")
-    def attention_is_there(self) -> Self:
-        """What only attention has is refused where there is none."""
-        biases = ("query_bias", "key_bias", "value_bias", "output_bias", "sinks")
-        given = [f"{name} = true" for name in biases if getattr(self, name)]
-        given += [f"qk_norm: {self.qk_norm}"] * (self.qk_norm != "none")
-        given += [f"position: {self.position}"] * (
-            self.position in ("alibi", "buckets", "relative")
-        )
-        if given and not ATTENTION & set(self.mixers.split()[: self.n_layer]):
-            raise ValueError(f"{given[0]} needs attention in mixers, which are {self.mixers!r}")
-        return self
-
-    @model_validator(mode="after")
-    def positions_fit_mixers(self) -> Self:
-        if "latent" in self.mixers.split() and self.position != "rotary":
-            raise ValueError(f"position: {self.position}: latent in mixers needs position: rotary")
-        turned = self.d_rotary or self.d_head
-        if self.d_rotary and (self.position != "rotary" or self.d_rotary > self.d_head):
-            raise ValueError(
-                f"d_rotary = {self.d_rotary} needs position: rotary and at most d_head = "
-                f"{self.d_head} channels; position: {self.position}"
+    constraints: ClassVar[tuple[Check, ...]] = (
+        *(
+            one
+            for word, (field, sizes) in NEEDS.items()
+            for size in sizes
+            for one in _needed(size, word, field)
+        ),
+        *(
+            Constraint(
+                ATTENTION_IN.format("first(mixers, n_layer)"),
+                f"{given} needs attention in mixers, which are '{{mixers}}'",
+                when=when,
             )
-        if self.position == "rotary" and turned % 2 and ATTENTION & set(self.mixers.split()):
-            name = "d_rotary" if self.d_rotary else "d_head"
-            raise ValueError(f"{name} = {turned} is odd; position: rotary turns pairs of channels")
-        return self
-
-    @model_validator(mode="after")
-    def layers_do_something(self) -> Self:
-        if self.n_dense_layer > self.n_layer:
-            raise ValueError(
-                f"n_dense_layer = {self.n_dense_layer} is more than n_layer = {self.n_layer}"
+            for when, given in OF_ATTENTION.items()
+        ),
+        Constraint(
+            "position == 'rotary'",
+            "position: {position}: latent in mixers needs position: rotary",
+            when="'latent' in mixers",
+        ),
+        Constraint(
+            "position == 'rotary' and d_rotary <= d_head",
+            "d_rotary = {d_rotary} needs position: rotary and at most d_head = {d_head} channels; "
+            "position: {position}",
+            when="d_rotary",
+        ),
+        *(
+            Constraint(
+                f"{name} % 2 == 0",
+                f"{name} = {{{name}}} is odd; position: rotary turns pairs of channels",
+                when=f"position == 'rotary' and {turned} and ({ATTENTION_IN.format('mixers')})",
             )
-        mixers, mlps = self.mixers.split(), self.mlps.split()
-        if self.parallel and "none" in mixers + mlps:
-            raise ValueError("parallel = true needs a mixer and an MLP in each layer, not none")
-        period = math.lcm(len(mixers), len(mlps))
-        for i in range(min(self.n_layer - self.n_dense_layer, period)):
-            mixer = mixers[(self.n_dense_layer + i) % len(mixers)]
-            if mixer == mlps[i % len(mlps)] == "none":
-                raise ValueError(
-                    f"layer {self.n_dense_layer + i + 1} is empty: none in mixers and in mlps"
-                )
-        return self
+            for name, turned in (("d_rotary", "d_rotary"), ("d_head", "not d_rotary"))
+        ),
+        Constraint(
+            "n_dense_layer <= n_layer",
+            "n_dense_layer = {n_dense_layer} is more than n_layer = {n_layer}",
+        ),
+        Constraint(
+            "'none' not in mixers and 'none' not in mlps",
+            "parallel = true needs a mixer and an MLP in each layer, not none",
+            when="parallel",
+        ),
+        empty_layer,
+    )
 
     @staticmethod
     def parameters(a) -> Terms:

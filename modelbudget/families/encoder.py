@@ -1,10 +1,11 @@
 """Encoders: BERT, RoBERTa, ALBERT and ModernBERT are switches of one record."""
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from modelbudget.architecture.base import Count, Depth, Size
+from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, mlp, multi_head, norm
@@ -46,48 +47,34 @@ class Encoder(
 
     derived: ClassVar[dict[str, str]] = {"n_distinct": "n_layer"}
 
-    @model_validator(mode="after")
-    def layers_are_shared_evenly(self) -> Self:
-        if self.n_layer % self.n_distinct:
-            raise ValueError(
-                f"n_distinct = {self.n_distinct} does not divide n_layer = {self.n_layer}; "
-                "each distinct layer is passed equally often"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def embeddings_reach_the_stream(self) -> Self:
-        if self.d_emb and not self.transform:
-            raise ValueError(
-                f"transform = false with d_emb = {self.d_emb}; "
-                "the head is d_emb wide, and only the transform leads there"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def first_layer_is_its_own(self) -> Self:
-        if not self.first_norm and (
-            self.norm_placement != "pre" or self.n_distinct != self.n_layer
-        ):
-            raise ValueError(
-                "first_norm = false needs norm_placement: pre and n_distinct = n_layer; "
-                "the first layer then differs from the others"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def sentences_are_pooled(self) -> Self:
-        if self.next_sentence and not self.pooler:
-            raise ValueError("next_sentence = true needs pooler: true, which it reads")
-        return self
-
-    @model_validator(mode="after")
-    def rotary_turns_pairs(self) -> Self:
-        if self.position == "rotary" and self.d_head % 2:
-            raise ValueError(
-                f"d_head = {self.d_head} is odd; position: rotary turns pairs of channels"
-            )
-        return self
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "n_layer % n_distinct == 0",
+            "n_distinct = {n_distinct} does not divide n_layer = {n_layer}; "
+            "each distinct layer is passed equally often",
+        ),
+        Constraint(
+            "transform",
+            "transform = false with d_emb = {d_emb}; "
+            "the head is d_emb wide, and only the transform leads there",
+            when="d_emb",
+        ),
+        Constraint(
+            "first_norm or norm_placement == 'pre' and n_distinct == n_layer",
+            "first_norm = false needs norm_placement: pre and n_distinct = n_layer; "
+            "the first layer then differs from the others",
+        ),
+        Constraint(
+            "pooler",
+            "next_sentence = true needs pooler: true, which it reads",
+            when="next_sentence",
+        ),
+        Constraint(
+            "d_head % 2 == 0",
+            "d_head = {d_head} is odd; position: rotary turns pairs of channels",
+            when="position == 'rotary'",
+        ),
+    )
 
     @staticmethod
     def parameters(a) -> Terms:

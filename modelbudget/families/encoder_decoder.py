@@ -1,10 +1,11 @@
 """Encoder–decoders: the first Transformer, T5, T5 v1.1 and BART are switches of one record."""
 
-from typing import Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from modelbudget.architecture.base import Count, Depth
+from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, mlp, multi_head, norm
 from modelbudget.components.embedding import HeadFields, LearnedPositionFields, VocabularyFields
@@ -34,20 +35,21 @@ class EncoderDecoder(
     embedding_norm: bool = Field(False, description="each stack has a norm of its embeddings")
     final_norm: bool = Field(False, description="each stack has a norm after its last layer")
 
-    @model_validator(mode="after")
-    def buckets_divide(self) -> Self:
-        """Half are for each direction, half of those for a single distance each."""
-        if self.position == "buckets" and self.n_bucket % 4:
-            raise ValueError(
-                f"n_bucket = {self.n_bucket} is not a multiple of 4; "
-                "position: buckets halves them by direction, then by near and far"
-            )
-        if self.position == "buckets" and self.max_distance <= self.n_bucket // 2:
-            raise ValueError(
-                f"max_distance = {self.max_distance} leaves nothing to the wide buckets; "
-                f"allowed: more than n_bucket / 2 = {self.n_bucket // 2}"
-            )
-        return self
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        # Half are for each direction, half of those for a single distance each.
+        Constraint(
+            "n_bucket % 4 == 0",
+            "n_bucket = {n_bucket} is not a multiple of 4; "
+            "position: buckets halves them by direction, then by near and far",
+            when="position == 'buckets'",
+        ),
+        Constraint(
+            "max_distance > n_bucket // 2",
+            "max_distance = {max_distance} leaves nothing to the wide buckets; "
+            "allowed: more than n_bucket / 2 = {n_bucket // 2}",
+            when="position == 'buckets'",
+        ),
+    )
 
     @staticmethod
     def parameters(a) -> Terms:

@@ -1,10 +1,11 @@
 """Recurrent language models, over words as such or over words as letters."""
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from modelbudget.architecture.base import Count
+from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import character_input, embedding, recurrent_layer
 from modelbudget.components.character_input import CharacterInputFields
@@ -17,15 +18,20 @@ class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
 
     has_cache: ClassVar[bool] = True
 
-    @model_validator(mode="after")
-    def tied_widths_agree(self) -> Self:
-        width = recurrent_layer.width(self)
-        if self.tied and width != self.d_model:
-            raise ValueError(
-                f"tied = true needs a last layer that hands on d_model = {self.d_model}; "
-                f"it hands on {width}: set d_last or d_projection"
-            )
-        return self
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "d_projection == d_model",
+            "tied = true needs a last layer that hands on d_model = {d_model}; "
+            "it hands on {d_projection}: set d_last or d_projection",
+            when="tied and projected",
+        ),
+        Constraint(
+            "d_last == d_model",
+            "tied = true needs a last layer that hands on d_model = {d_model}; "
+            "it hands on {d_last}: set d_last or d_projection",
+            when="tied and not projected",
+        ),
+    )
 
     @staticmethod
     def parameters(a) -> Terms:
