@@ -6,22 +6,16 @@ are the formulas in their Vega reading; Vega's interpreter evaluates them, witho
 
 import itertools
 import re
-from typing import NamedTuple
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.component_groups import ORDER, group_of
-from modelbudget.architecture.readings import vega
-from modelbudget.architecture.run_config import (
-    BYTES,
-    FLASH_MULTIPLE,
-    FLASH_WIDEST,
-    HALF,
-    MASKS,
-    RunConfig,
-)
+from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.readings import vega, vega_constraints
+from modelbudget.architecture.run_config import BYTES, HALF, RunConfig
+from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.architecture.terms import Term, Terms, total
 from modelbudget.catalogue.models import Base, Catalogue
-from modelbudget.families.decoder import NEEDS, Decoder
+from modelbudget.families.decoder import Decoder
 from modelbudget.report.charts.format import field_title
 from modelbudget.report.component_order import flow
 from modelbudget.report.specs import variable_of_group
@@ -52,140 +46,38 @@ QUANTITIES = {
     "flops_backward": "FLOPs backward",
     "cache_bytes": "bytes of the cache",
 }
-ATTENTION = "indexof(mixers, 'attention') >= 0 || indexof(mixers, 'local') >= 0"
-"""Whether there is any, of all tokens or of those in a window."""
 FREE = "mlps"
 """The word that can be exchanged: a plain MLP for experts, and back."""
 NEW_EXPERTS = {"n_expert": 8, "n_expert_per_token": 2, "d_expert": "d_ff"}
 """What a model starts with that had none: Mixtral's experts, each as wide as the MLP was."""
 
 
-class Rule(NamedTuple):
-    """What a decoder may not be: true of its signals where it is refused, and the reason.
-
-    The records' validators are the law; a test holds these against them, word by word.
+def rules() -> list[dict]:
+    """Every constraint of a decoder and its run: the Vega expression of what is wrong with the
+    signals, empty where nothing is, and the fields that it reads.
     """
-
-    broken: str
-    reason: str
-
-
-def rules() -> list[Rule]:
-    """What a reader can bring about by moving sizes and switches of a catalogue's decoder."""
-    plain = [
-        Rule(
-            "n_head % n_kv_head",
-            "n_kv_head = {n_kv_head} does not divide n_head = {n_head}; "
-            "each key–value head serves the same number of query heads",
-        ),
-        Rule(
-            "qk_norm_bias && !(norm == 'layernorm' && norm_scale && qk_norm != 'none')",
-            "qk_norm_bias = true needs norm: layernorm, norm_scale: true and a qk_norm; here "
-            "norm: {norm}, norm_scale: {norm_scale}, qk_norm: {qk_norm}",
-        ),
-        Rule(
-            "norm_bias && (norm == 'rmsnorm' || !norm_scale)",
-            "norm_bias = true needs norm: layernorm and norm_scale: true; "
-            "no published model shifts without them",
-        ),
-        Rule("d_rope % 2", "d_rope = {d_rope} is odd; rotary positions turn pairs"),
-        Rule(
-            "n_expert_per_token > n_expert",
-            "n_expert_per_token = {n_expert_per_token} is more than n_expert = {n_expert}",
-        ),
-        Rule(
-            "shared_gate && !d_shared",
-            "shared_gate = true needs shared experts: d_shared of at least 1",
-        ),
-        Rule(
-            "parallel && norm_placement != 'pre'",
-            "norm_placement = '{norm_placement}': parallel: true allows 'pre' alone",
-        ),
-        Rule(
-            "position_offset && position != 'learned'",
-            "position_offset = {position_offset} needs position: learned; "
-            "position: {position} has no rows",
-        ),
-        Rule(
-            "d_rotary && (position != 'rotary' || d_rotary > d_head)",
-            "d_rotary = {d_rotary} needs position: rotary and at most d_head = {d_head} channels; "
-            "position: {position}",
-        ),
-        *(
-            Rule(
-                f"position == 'rotary' && {turned} && {name} % 2 && ({ATTENTION})",
-                f"{name} = {{{name}}} is odd; position: rotary turns pairs of channels",
-            )
-            for name, turned in (("d_rotary", "d_rotary"), ("d_head", "!d_rotary"))
-        ),
-        Rule(
-            "position == 'learned' && length > n_ctx",
-            "length = {length:,}: position: learned has n_ctx = {n_ctx:,} places; "
-            "allowed: at most {n_ctx:,}",
-        ),
-        Rule(
-            "n_dense_layer > n_layer",
-            "n_dense_layer = {n_dense_layer} is more than n_layer = {n_layer}",
-        ),
+    switches = [
+        name
+        for kind in (Decoder, RunConfig)
+        for name, field in kind.model_fields.items()
+        if field.annotation is bool
     ]
-    flash, only_math = "attention_kernel == 'flash' && ", "allowed: attention_kernel: math"
-    of_flash = [
-        Rule(
-            f"{flash}indexof('{' '.join(HALF)}', dtype) < 0",
-            f"dtype = {{dtype}}: a GPU's flash attention takes {' or '.join(HALF)}; "
-            "allowed otherwise: attention_kernel: math",
-        ),
-        Rule(
-            f"{flash}indexof('{' '.join(MASKS)}', position) >= 0",
-            f"attention_kernel = 'flash': position: {{position}} adds to scores; {only_math}",
-        ),
-        Rule(
-            f"{flash}window && window < length",
-            "attention_kernel = 'flash': window = {window:,}, of length = {length:,}, hides "
-            f"scores; {only_math}",
-        ),
-        Rule(
-            f"{flash}sinks", f"attention_kernel = 'flash': sinks = true adds to scores; {only_math}"
-        ),
-        Rule(
-            f"{flash}(d_head % {FLASH_MULTIPLE} || d_head > {FLASH_WIDEST})",
-            f"attention_kernel = 'flash': d_head = {{d_head}}: a GPU's flash attention takes "
-            f"multiples of {FLASH_MULTIPLE} up to {FLASH_WIDEST}; {only_math}",
-        ),
-    ]
-    of_attention = [
-        Rule(
-            f"{name} && !({ATTENTION})",
-            f"{name} = true needs attention in mixers, which are '{{mixers}}'",
-        )
-        for name in ("query_bias", "key_bias", "value_bias", "output_bias", "sinks")
-    ]
-    bounded = [
-        Rule(f"{name} > {most}", f"{name} = {{{name}:,}}: must be at most {most:,}")
-        for name in Decoder.numeric()
-        if (most := _most(name)) < vega.EXACT_BELOW
-    ]
-    plain += bounded + of_flash + of_attention
-    return plain + [rule for needs in NEEDS.items() for rule in _needs(*needs)]
-
-
-def _most(size: str) -> int:
-    """The largest that a decoder may have of it."""
-    bounds = [rule.le for rule in Decoder.model_fields[size].metadata if hasattr(rule, "le")]
-    return min(bounds, default=vega.EXACT_BELOW)
-
-
-def _needs(word: str, needs: tuple[str, tuple[str, ...]]) -> list[Rule]:
-    """A part and its sizes: neither without the other."""
-    words, sizes = needs
-    there = f"indexof({words}, '{word}')"
+    checks = [*Decoder.all_constraints(), *RunConfig.all_constraints(), *run_constraints(Decoder)]
+    # A check that is no expression is about layers without mixer and MLP, which no model here has.
+    constraints = [check for check in checks if isinstance(check, Constraint)]
     return [
-        rule
-        for name in sizes
-        for rule in (
-            Rule(f"{there} >= 0 && !{name}", f"{name} = 0: {word} in {{{words}}} needs at least 1"),
-            Rule(f"{there} < 0 && {name}", f"{name} = {{{name}}} needs {word} in {words}"),
-        )
+        {"mistake": vega_constraints.mistake(one, switches), "fields": sorted(one.names)}
+        for one in [*_upper_bounds(), *constraints]
+    ]
+
+
+def _upper_bounds() -> list[Constraint]:
+    """Those of sizes that are smaller than what a browser computes exactly."""
+    return [
+        Constraint(f"{name} <= {rule.le}", f"{name} = {{{name}:,}}: must be at most {rule.le:,}")
+        for name in Decoder.numeric()
+        for rule in Decoder.model_fields[name].metadata
+        if hasattr(rule, "le") and rule.le < vega.EXACT_BELOW
     ]
 
 
@@ -300,7 +192,7 @@ def explorer_section(catalogue: Catalogue) -> dict:
             "choices": [(name, choices) for name, (_, choices) in WORDS_OF_RUN.items()],
             "quantities": list(QUANTITIES.items()),
             "least": {name: field["least"] for name, field in (fields | of_run).items()},
-            "still": {name: 0 for name in RunConfig.numeric() if name not in OF_RUN},
+            "still": _still(),
             "switches": [name for name, field in fields.items() if field["switch"]],
             "defaults": _defaults(),
             "free": {choice: _experts_of(choice) for choice in choices},
@@ -309,11 +201,21 @@ def explorer_section(catalogue: Catalogue) -> dict:
             "expressions": list(dataflow.expressions),
             "budgets": list(dataflow.budgets),
             "fields": dataflow.fields,
-            "rules": [rule._asdict() for rule in rules()],
+            "rules": rules(),
             "groups": [(name, variable_of_group(group_of(name))) for name in components],
             "order": [(group, variable_of_group(group)) for group in ORDER],
         },
     }
+
+
+def _still() -> dict[str, int | str]:
+    """The fields of a run that the page does not set; a switch as 1 or 0."""
+    defaults = {
+        name: field.default
+        for name, field in RunConfig.model_fields.items()
+        if name not in (*OF_RUN, *WORDS_OF_RUN)
+    }
+    return {name: int(v) if isinstance(v, bool) else v for name, v in defaults.items()}
 
 
 def _kinds(architectures: list[Decoder]) -> list[dict[str, str]]:

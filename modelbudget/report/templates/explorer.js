@@ -18,7 +18,7 @@
   const inputs = [...Object.keys(data.least), ...words];
   const given = inputs.map((name) => ({ name, value: words.includes(name) ? "" : 0 }));
   for (const [name, value] of Object.entries(data.still)) given.push({ name, value });
-  const rules = data.rules.map((rule, i) => ({ name: `broken${i}`, update: rule.broken }));
+  const rules = data.rules.map((rule, i) => ({ name: `mistake${i}`, update: rule.mistake }));
   const options = {
     mode: "vega",
     renderer: "none",
@@ -128,8 +128,8 @@
     const view = await viewOf(form, runs);
     for (const name of inputs) view.signal(name, values[name]);
     view.run();
-    const broken = data.rules.filter((_, i) => view.signal(`broken${i}`));
-    const reasons = broken.map(({ reason }) => reason.replace(/\{(\w+)(:,)?\}/g, (_, name, commas) => shown(name, values, commas)));
+    const broken = data.rules.map(({ fields }, i) => ({ fields, reason: view.signal(`mistake${i}`) })).filter(({ reason }) => reason);
+    const reasons = broken.map(({ reason }) => reason);
     const components = componentsOf(form, view);
     if (reasons.length > 0) return { values, reasons, broken, components };
     const parameters = { whole: view.signal(form.total), parts: components.map(({ name, value }) => [name, value]) };
@@ -162,9 +162,8 @@
     }));
   }
 
-  function shown(name, values, commas) {
+  function shown(name, values) {
     if (Number.isNaN(values[name])) return "?";
-    if (commas) return values[name].toLocaleString("en-US");
     return String(data.switches.includes(name) ? Boolean(values[name]) : values[name]);
   }
 
@@ -192,7 +191,7 @@
 
   function showControls(side, { values, components, broken }) {
     const used = new Set(["batch", "length", ...components.filter((c) => c.present).flatMap((c) => c.fields)]);
-    for (const rule of broken) rule.broken.match(/\w+/g).forEach((name) => used.add(name));
+    for (const rule of broken) rule.fields.forEach((name) => used.add(name));
     const { model, run, changes } = chosen[side];
     const of = (kind) => root.querySelector(`[data-side="${side}"][${kind}]`);
     of("data-model").value = model;
