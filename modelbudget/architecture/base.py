@@ -1,14 +1,15 @@
-"""What a model is: a strict, frozen record of the numbers that determine it.
+"""An architecture: a strict, frozen record of the numbers that determine a model.
 
-A family (`modelbudget/families/`) is a record together with its formulas and its torch module.
-Nothing here knows torch.
+A family (`modelbudget/families/`) is a record with its formulas and its torch module. Nothing here
+imports torch.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import largest
 from modelbudget.architecture.record import MAX_COUNT, Count, Depth, Parts, Record, Size
 from modelbudget.architecture.run_config import bytes_of
@@ -23,51 +24,49 @@ __all__ = ["MAX_COUNT", "Architecture", "Count", "Depth", "Parts", "Size"]
 class Architecture(Record):
     """The base of all families: subclasses add fields, formulas and `build`.
 
-    A formula takes `a`, anything with this family's fields as attributes, and for what depends on
-    how the model runs `r`, anything with a run's: records, Polars columns, SymPy symbols, Vega
-    signals. Sizes and switches may be any of these and only take part in arithmetic; words are
-    text in every reading and may be compared.
+    A formula takes `a`, the fields of the architecture, and for what depends on how the model runs
+    `r`, those of the run (`fields.py`).
 
-    The formulas of a run bear the names of their quantities. Each holds where `covered` is 1; a
-    family that has none leaves it at 0, and its runs are measured without a prediction.
+    The formulas of a run have the names of their quantities. Each holds where `has_formula_for` is
+    1; a family without formulas leaves it at 0, and its runs are measured without a prediction.
     """
 
     has_formula: ClassVar[bool] = True
-    """Whether its parameters have one; a family without is measured, on meta, and not compared."""
+    """Whether its parameters have a formula; other families are only measured, on meta."""
 
     switches_of_run: ClassVar[tuple[str, ...]] = ()
-    """Fields of a run beyond what any model has, that the modules of this family have built in."""
+    """Options of a run that not every family's modules have, and this one's do."""
     has_cache: ClassVar[bool] = False
     """Whether its modules can keep a cache from one token to the next."""
 
     @staticmethod
     @abstractmethod
-    def parameters(a: Any) -> Terms:
+    def parameters(a: Fields) -> Terms:
         """Parameters by component."""
 
     @classmethod
-    def parameter_bytes(cls, a: Any, r: Any) -> Terms:
+    def parameter_bytes(cls, a: Fields, r: Run) -> Terms:
         """Bytes of the parameters in the run's dtype."""
         return scaled(cls.parameters(a), bytes_of(r.dtype))
 
     @classmethod
-    def resident_bytes(cls, a: Any, r: Any) -> Terms:
-        """What a real CPU's memory holds of the parameters: their own bytes, once written."""
+    def resident_bytes(cls, a: Fields, r: Run) -> Terms:
+        """Bytes of a real CPU process that the parameters take: their own, once written."""
         return part("", {"model": total(cls.parameter_bytes(a, r))})
 
     @classmethod
-    def resident_peak_bytes(cls, a: Any, r: Any) -> Terms:
-        """What it holds at most in two steps of training: the largest peak of all phases."""
+    def resident_peak_bytes(cls, a: Fields, r: Run) -> Terms:
+        """Peak bytes of a real CPU process in two steps of training: the largest of all phases."""
         phases = cls.peak_training_bytes(a, r).values()
         return part("", {"model": largest(*(phase.total for phase in phases))})
 
     @classmethod
-    def peak_requested_bytes(cls, a: Any, r: Any) -> Terms:
-        """What is requested of an allocator at most, by phase: the tensors that live."""
+    def peak_requested_bytes(cls, a: Fields, r: Run) -> Terms:
+        """Peak bytes requested from an allocator, by phase: the live tensors."""
         return cls.peak_training_bytes(a, r)
 
-    @staticmethod
-    def covered(quantity: str, a: Any, r: Any):
+    @classmethod
+    def has_formula_for(cls, quantity: str, a: Fields, r: Run):
         """1 where the formula of a run's quantity holds, else 0."""
         return 0
 
@@ -77,5 +76,5 @@ class Architecture(Record):
 
     @classmethod
     def is_language_model(cls) -> bool:
-        """Whether it turns tokens into logits, so that a step of training it has a loss."""
+        """Whether it maps tokens to logits, so that a training step has a loss."""
         return "tied" in cls.model_fields

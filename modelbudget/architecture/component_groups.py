@@ -24,14 +24,14 @@ _GROUPS = (
     Group("cross-attention", ("cross",), "#77042f", "#c22a2c"),
     Group("positions", ("position", "position_bias"), "#4e99cd", "#90d0ff"),
     Group("router", ("router",), "#293a00", "#7d8941"),
-    Group("experts", ("experts",), "#778102", "#bed638"),
+    Group("experts", ("moe",), "#778102", "#bed638"),
     Group("token embedding", ("embedding",), "#054998", "#3b99ff"),
     Group("head", ("head", "loss", "transform", "pooler", "next_sentence"), "#b98b15", "#ffdf9a"),
     Group("state space", ("mixer",), "#3b096d", "#7c54c8"),
-    Group("attention", ("attention", "latent", "bias"), "#9f2b00", "#f28536"),
+    Group("attention", ("attention", "mla", "bias"), "#9f2b00", "#f28536"),
     Group("MLP", ("mlp", "channel"), "#0e7b65", "#099378"),
     Group(
-        "recurrence", ("recurrent", "time", "hidden", "input", "projection"), "#9f5cac", "#dfa2d5"
+        "recurrence", ("channel_rnn", "time", "hidden", "input", "projection"), "#9f5cac", "#dfa2d5"
     ),
     Group("other", (), "#999189", "#95989a"),
 )

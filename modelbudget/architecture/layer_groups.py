@@ -1,55 +1,69 @@
-"""Layers that are alike, and where they stand."""
+"""Groups of identical layers and their indices."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from modelbudget.architecture.fields import Fields
 from modelbudget.architecture.operations import ceil_div, largest, positive
 
 
 class LayerGroup(NamedTuple):
-    """Layers that are alike: what follows attention, if that has a window (1), where they stand."""
+    """Identical layers: the words of their mixer and feed-forward part, and their indices."""
 
-    second: str
-    local: Any
+    mixer: str
+    feed_forward: str
     is_there: Any
+    """1 where the model has such a layer."""
     first: Any
     last: Any
     before: Callable
-    """How many of them stand before a place."""
+    """The number of these layers with an index below a given one."""
+
+    def at(self, index):
+        """1 where the layer of that index is in the group."""
+        return self.before(index + 1) - self.before(index)
 
 
-def layer_groups(a, mixers: tuple[str, ...] = ("attention",)) -> Iterator[LayerGroup]:
-    """The dense layers at the beginning, and those of the pattern that follows; `mixers`: a pattern
-    of its own, over all layers.
-    """
-    dense, words = a.n_dense_layer, a.mlps.split()
-    local = [int(word == "local") for word in mixers]
-    for i, is_local in enumerate(local):
-        yield _every(len(local), "mlp", is_local, i, 0, dense)
-    period = math.lcm(len(words), len(local))
+def layer_groups(a: Fields) -> list[LayerGroup]:
+    """The n_dense_layer first layers, which have an MLP, and those of the pattern that follows."""
+    dense, mixers, mlps = a.n_dense_layer, _period(a.mixers), _period(a.mlps)
+    found = [_every(len(mixers), mixer, "mlp", 1, i, 0, dense) for i, mixer in enumerate(mixers)]
+    period = math.lcm(len(mixers), len(mlps))
     for i in range(period):
-        is_local = local[0] if len(local) == 1 else _at(local, dense + i)
-        yield _every(period, words[i % len(words)], is_local, i, dense, a.n_layer)
+        for mixer in dict.fromkeys(mixers):
+            chosen = _is_at(mixers, mixer, dense + i)
+            second = mlps[i % len(mlps)]
+            found.append(_every(period, mixer, second, chosen, i, dense, a.n_layer))
+    return [one for one in found if not (isinstance(one.is_there, int) and one.is_there == 0)]
 
 
-def _at(values: list[int], place):
-    """Which of some values that repeat stands at a place."""
-    n = len(values)
-    rest = place - n * ceil_div(place + 1 - n, n)
-    return sum(value * _is_zero(rest - i) for i, value in enumerate(values))
+def _period(pattern: str) -> list[str]:
+    """The words of a pattern, up to where they repeat."""
+    words = pattern.split()
+    lengths = (n for n in range(1, len(words) + 1) if len(words) % n == 0)
+    return next(words[:n] for n in lengths if words[:n] * (len(words) // n) == words)
+
+
+def _is_at(words: list[str], word: str, index):
+    """1 where repeated words have a word at an index."""
+    n = len(words)
+    if n == 1:
+        return 1
+    rest = index - n * ceil_div(index + 1 - n, n)
+    return sum(_is_zero(rest - i) for i, other in enumerate(words) if other == word)
 
 
 def _is_zero(x):
     return 1 - positive(x) - positive(-x)
 
 
-def _every(period: int, second: str, local, i: int, start, end) -> LayerGroup:
-    """One layer in so many, the i-th and those that follow it, from one place up to another."""
+def _every(period: int, mixer: str, second: str, chosen, i: int, start, end) -> LayerGroup:
+    """The i-th of every `period` layers from index `start` to `end`, where `chosen` is 1."""
 
-    def before(place):
-        inside = largest(place - start, 0) - largest(place - end, 0)
+    def before(index):
+        inside = largest(index - start, 0) - largest(index - end, 0)
         return ceil_div(inside - i, period)
 
-    last = start + i + period * (before(end) - 1)
-    return LayerGroup(second, local, positive(end - start - i), start + i, last, before)
+    is_there, last = chosen * positive(end - start - i), start + i + period * (before(end) - 1)
+    return LayerGroup(mixer, second, is_there, start + i, last, lambda x: chosen * before(x))

@@ -1,7 +1,7 @@
-"""Layers that differ: which part stands in which layer, as words that repeat.
+"""Layer patterns: which part each layer uses, as a repeating list.
 
-`mlps: mlp experts` puts experts into every second layer. A pattern is text, so that every reading
-of a formula can take it apart.
+`mlps: mlp moe` gives every second layer experts. A pattern is text, so that every reading of a
+formula can take it apart.
 """
 
 from typing import Annotated
@@ -9,18 +9,20 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from modelbudget.architecture.operations import ceil_div
+from modelbudget.common.suggestions import did_you_mean
 
 
 def pattern(*allowed: str):
-    """The type of a field that holds some of the allowed words, with spaces between them."""
+    """The type of a field that holds some of the allowed words, separated by spaces."""
 
     def check(text: str) -> str:
         words = text.split()
         wrong = [word for word in words if word not in allowed]
         if wrong or not words:
+            hints = "".join(did_you_mean(word, allowed) for word in wrong)
             raise ValueError(
-                f"must be words with spaces between them, one for each layer, repeated; "
-                f"allowed: {', '.join(allowed)}"
+                f"must be words separated by spaces, one for each layer, repeated; "
+                f"allowed: {', '.join(allowed)}{hints}"
             )
         return " ".join(words)
 
@@ -28,8 +30,8 @@ def pattern(*allowed: str):
 
 
 def instances(words: str, n_layer) -> dict:
-    """How many of n_layer layers hold each word, when the words repeat: of p words the i-th (from
-    0) stands in ⌈(n_layer − i) / p⌉ layers.
+    """Number of layers of each word in a repeated pattern: of p words, the i-th (from 0) is in
+    ⌈(n_layer − i) / p⌉ of n_layer layers.
     """
     found: dict = {}
     period = len(words.split())

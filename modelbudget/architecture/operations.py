@@ -1,7 +1,7 @@
-"""What formulas need beyond + - * //: named operations with one implementation for each reading.
+"""Operations of formulas besides + - * //, with one implementation for each reading.
 
-The implementations here are for integers; those for columns, symbols and signals stand with their
-readings (`modelbudget/architecture/readings/`).
+The implementations here are for integers; those for columns, symbols and signals are in the files
+of their readings (`modelbudget/architecture/readings/`).
 """
 
 from functools import singledispatch
@@ -15,7 +15,7 @@ def ceil_div(x, y):
 
 @singledispatch
 def positive(x):
-    """1 where x is greater than 0, else 0: whether a size that may be 0 stands for a part."""
+    """1 where x is greater than 0, else 0: whether a part whose size may be 0 is there."""
     return int(x > 0)
 
 
@@ -29,3 +29,9 @@ def largest(*values):
     """The largest of several, of which numbers may be some and expressions others."""
     # Which implementation is taken, the first decides: so an expression goes first.
     return largest_of(*sorted(values, key=lambda value: isinstance(value, int)))
+
+
+@singledispatch
+def same(x, y) -> bool:
+    """Whether two values are surely equal."""
+    return x is y or (type(x) is type(y) and x == y)

@@ -1,5 +1,6 @@
 """How a model runs: batch, precision, optimizer, backend. The other half of a sweep's point."""
 
+from types import SimpleNamespace
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -10,6 +11,9 @@ from modelbudget.architecture.record import Count, Record
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 HALF = ("bfloat16", "float16")
 FULL = ("float32", "float64")
+
+INDEX = 8
+"""Bytes of a token or of a position: torch's indices are 64-bit integers."""
 
 MASKS = ("alibi", "buckets", "relative")
 """Positions that add to the scores, which flash attention never writes out."""
@@ -93,6 +97,11 @@ class RunConfig(Record):
 def tokens(r):
     """Tokens in one step."""
     return r.batch * r.length
+
+
+def one_token(r):
+    """The run of one more token for each sequence."""
+    return SimpleNamespace(batch=r.batch, length=1)
 
 
 def bytes_of(dtype: str) -> int:

@@ -1,8 +1,8 @@
-"""What a formula returns: named terms, each with how often the model holds it."""
+"""The result of a formula: named terms, each with its number of instances in the model."""
 
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.operations import largest
+from modelbudget.architecture.operations import largest, same
 
 
 class Term(NamedTuple):
@@ -33,8 +33,24 @@ def part(name: str, values: dict[str, Any], instances: Any = 1) -> Terms:
 
 
 def scaled(terms: Terms, factor) -> Terms:
-    """Each term so many times."""
+    """Each term times a factor."""
     return {name: Term(factor * term.each, term.instances) for name, term in terms.items()}
+
+
+def merged(*several: Terms) -> Terms:
+    """The terms of several kinds of layer. What two kinds hold of a component is added up: the
+    instances, or the totals where the values of one instance differ.
+    """
+    found: Terms = {}
+    for name, term in (item for terms in several for item in terms.items()):
+        other = found.get(name)
+        if other is None:
+            found[name] = term
+        elif same(other.each, term.each):
+            found[name] = Term(term.each, other.instances + term.instances)
+        else:
+            found[name] = Term(other.total + term.total)
+    return found
 
 
 def total(terms: Terms):

@@ -50,7 +50,7 @@ def _in(item, words: str | tuple) -> bool:
 
 
 def _first(text: str, number: int) -> str:
-    """The first words of a text."""
+    """Return the first words of a text."""
     return " ".join(_words(text)[:number])
 
 

@@ -1,7 +1,7 @@
-"""The core of attention: what each query finds among the keys.
+"""Scaled dot-product attention: its products, what it saves and what it allocates.
 
-Written out (math), it computes in at least single precision, from copies of queries, keys and
-values where these are in half; flash attention never holds a score.
+The unfused kernel (`math`) computes in at least single precision, from copies of queries, keys and
+values where these are in half precision. The fused kernels never hold a score in memory.
 """
 
 from types import SimpleNamespace
@@ -9,19 +9,22 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_config import bytes_of, exact_bytes, mask_bytes, tokens
-from modelbudget.memory.timeline import Node, change, times
+from modelbudget.memory.timeline import Allocation, Timeline, change, times
 
 SEEDS = 24
-"""Bytes of the random state that a GPU's flash attention keeps, with dropout or without."""
+"""Bytes of the random state that a GPU's FlashAttention saves, with dropout or without."""
 TWO_SEEDS = 16
 """The same of memory-efficient attention."""
 SUM = 4
-"""Bytes of the logarithm of a row's sum, there."""
+"""Bytes of the logarithm of a row's sum in memory-efficient attention."""
+
+FORWARD_PRODUCTS = 4
+"""Twice the number of products of length²: queries by keys, and scores by values."""
 
 
 class Heads(NamedTuple):
-    """What the core is given. Rotated queries and keys lie head by head (`turned` 1), others token
-    by token.
+    """The inputs: queries (n_head · d_key channels a token), keys (n_kv_head · d_key) and values
+    (n_kv_head · d_value).
     """
 
     n_head: Any
@@ -30,8 +33,24 @@ class Heads(NamedTuple):
     """Channels of a query and of a key."""
     d_value: Any
     d_stored: Any
-    """Channels that lie in memory where those of a value do, the value's own among them."""
-    turned: int
+    """Channels of the storage that holds a value: the value's own, and others stored with it."""
+    rope: int
+    """Layout of queries and keys: 1, contiguous per head (RoPE output); 0, per token."""
+
+
+def backward_products(r) -> int:
+    """Twice the number of products of length² in half of a backward pass: each forward product
+    twice. Fused kernels also compute the scores again: five products instead of four (Dao 2024,
+    §3.1.2).
+    """
+    return {"math": 4, "flash": 5, "efficient": 5}[r.attention_kernel]
+
+
+def recomputed_products(r) -> int:
+    """The same of selective checkpointing; unfused, the product with the values is not repeated,
+    since backward needs none of its results.
+    """
+    return {"math": 2, "flash": 4, "efficient": 4}[r.attention_kernel]
 
 
 def inputs(h, r):
@@ -41,49 +60,48 @@ def inputs(h, r):
 
 
 def saved(h, r):
-    """Bytes that backward needs; only the inputs, where the core is computed again."""
+    """Bytes saved for backward; with selective checkpointing, the inputs only."""
     if r.recompute == "selective":
         return inputs(h, r)
-    return kept(h, r)
+    return saved_once_computed(h, r)
 
 
-def kept(h, r):
-    """Bytes that backward needs when the core has been computed.
+def saved_once_computed(h, r):
+    """Bytes that backward needs once the core has been computed.
 
     Math: queries, keys and values, the last two repeated for each query head, and the softmax of
-    the scores, length² for each head; with dropout, what is left of the softmax and what was
-    dropped. Flash: queries, keys, values, the result, and the logarithm of each row's sum (Dao et
-    al. 2022, §3.1): scores are computed again in the backward pass, and with them what is dropped.
-    Efficient: as flash (Rabe & Staats 2021, §3), with keys and values repeated for each query head,
-    and rows padded to a multiple of 32.
+    the scores, length² for each head; with dropout, the dropped softmax and the mask. Flash:
+    queries, keys, values, the result, and the logarithm of each row's sum (Dao et al. 2022, §3.1);
+    backward computes the scores and the dropout again. Efficient: as flash (Rabe & Staats 2021,
+    §3), with keys and values repeated for each query head, and rows padded to a multiple of 32.
     """
     if r.attention_kernel == "math":
         b = _bytes(h, r)
         return 2 * b.queries + b.values_kept + b.scores + r.dropout * (b.scores + b.dropped)
     repeated = _repeated(h, r)
-    return inputs(h, r) + repeated * (_all(h, r) - _given(h, r)) + _result(h, r)
+    repeats = repeated * (_keys_and_values(r, h, h.n_head) - _keys_and_values(r, h, h.n_kv_head))
+    return inputs(h, r) + repeats + _result(h, r)
 
 
 def copied_result(h, r):
-    """Bytes of the result that an output projection keeps: it reads a copy, unless the result lies
-    token by token. A core that is computed again keeps none, so that the projection keeps it, copy
-    or not.
+    """Bytes of the result that the output projection saves: it reads a copy, unless the result is
+    contiguous per token. A checkpointed core saves no result, so that the projection does.
     """
     kept_by_core = int(r.attention_kernel != "math" and r.recompute != "selective")
     return (1 - kept_by_core * (1 - result_apart(h, r))) * _heads(r, h.n_head * h.d_value)
 
 
 def result_apart(h, r):
-    """1 where the result lies head by head. Flash attention's takes the order in memory of its
-    queries; memory-efficient attention writes token by token. One sequence of heads of one channel
-    is read as it lies.
+    """1 where the result is contiguous per head and not per token. FlashAttention's has the layout
+    of its queries; memory-efficient attention writes per token. One sequence of heads of one
+    channel has the same layout either way.
     """
-    by_head = {"math": 1, "flash": h.turned, "efficient": 0}[r.attention_kernel]
+    by_head = {"math": 1, "flash": h.rope, "efficient": 0}[r.attention_kernel]
     return by_head * apart(h, r) * positive(r.batch * h.d_value - 1)
 
 
 def apart(h, r):
-    """1 where head by head is another order in memory than token by token."""
+    """1 where a layout per head differs from one per token."""
     return positive(h.n_head - 1) * positive(r.length - 1)
 
 
@@ -91,18 +109,12 @@ def _heads(r, width):
     return bytes_of(r.dtype) * tokens(r) * width
 
 
-def _given(h, r):
-    """Keys and values."""
-    return _heads(r, h.n_kv_head * (h.d_key + h.d_value))
-
-
-def _all(h, r):
-    """The same, one for each query head."""
-    return _heads(r, h.n_head * (h.d_key + h.d_value))
+def _keys_and_values(r, h, n_head):
+    return _heads(r, n_head * (h.d_key + h.d_value))
 
 
 def _result(h, r):
-    """What a fused kernel makes: the result, the logarithms of sums, the random state."""
+    """Bytes of a fused kernel's outputs: the result, the logarithms of sums, the random state."""
     if r.attention_kernel == "efficient":
         sums, seeds = SUM * 32 * ceil_div(r.length, 32), TWO_SEEDS
     else:
@@ -111,63 +123,69 @@ def _result(h, r):
 
 
 def _repeated(h, r):
-    """1 where keys and values are repeated for each query head; flash attention knows groups."""
+    """1 where keys and values are repeated for each query head; FlashAttention needs none of it."""
     return int(r.attention_kernel != "flash") * positive(h.n_head - h.n_kv_head)
 
 
-def forward(h, r, hides=0) -> list[Node]:
-    """From queries, keys and values, which their owner keeps, to what backward needs beside them,
-    and the result; to the result alone, where the core is computed again. `hides`: 1 where the
-    owner has a mask, so that none is made.
+def forward(h, r, hides=0) -> Timeline:
+    """From queries, keys and values, which the caller keeps, to the result and what backward needs
+    besides; to the result alone under selective checkpointing. `hides`: 1 where the caller has a
+    mask, so that the core makes none.
     """
     if r.recompute != "selective":
         return _computed(h, r, hides)
-    nodes = _computed(h, r, hides, keeps=0)
-    return [*nodes, (0, change(nodes) - _heads(r, h.n_head * h.d_value))]
+    computed = _computed(h, r, hides, keeps=0)
+    freed = change(computed) - _heads(r, h.n_head * h.d_value)
+    return [*computed, Allocation("checkpoint", 0, freed)]
 
 
-def _computed(h, r, hides=0, keeps=1) -> list[Node]:
-    """To what backward needs, and the result. Where it `keeps` (0) nothing, some goes earlier."""
+def _computed(h, r, hides=0, keeps=1) -> Timeline:
+    """To the result and what backward needs. With `keeps` 0 some of that is freed earlier."""
     if r.attention_kernel == "math":
-        return _written_out(_bytes(h, r, hides), r, 1, keeps)
-    return [(_repeated(h, r) * _all(h, r) + _result(h, r), 0)]
+        return _unfused(_bytes(h, r, hides), r, 1, keeps)
+    made = _repeated(h, r) * _keys_and_values(r, h, h.n_head) + _result(h, r)
+    return [Allocation("fused attention", made)]
 
 
-def kept_of_given(h, r) -> tuple:
+def kept_inputs(h, r) -> tuple:
     """1 where backward reads the given queries, keys and values themselves, 0 where copies."""
     if r.attention_kernel == "math":
         return 0, 0, _bytes(h, r).values_given
     return 1, 1 - _repeated(h, r), 1 - _repeated(h, r)
 
 
-def owned_mask(r, hides):
-    """Bytes of the mask of a window that `hides` some scores (1) or none."""
+def mask_of_window(r, hides):
+    """Bytes of the mask of a window that hides some scores (`hides` 1)."""
     return hides * bytes_of(r.dtype) * r.length * r.length
 
 
-def backward(h, r, hides=0) -> list[Node]:
+def backward(h, r, hides=0) -> Timeline:
     """From the gradient of the result to those of queries, keys and values; `hides`: as forward."""
     if r.attention_kernel == "math":
-        return _back_through_scores(h, _bytes(h, r, hides), r, owned_mask(r, hides))
+        return _unfused_backward(h, _bytes(h, r, hides), r, mask_of_window(r, hides))
     repeated, selective = _repeated(h, r), int(r.recompute == "selective")
     queries, result = _heads(r, h.n_head * h.d_key), _heads(r, h.n_head * h.d_value)
     keys, values = (_heads(r, h.n_kv_head * width) for width in (h.d_key, h.d_value))
-    gradients = queries + repeated * _all(h, r) + (1 - repeated) * _given(h, r)
-    given = selective * repeated * _given(h, r)
+    given = _keys_and_values(r, h, h.n_kv_head)
+    gradients = queries + repeated * _keys_and_values(r, h, h.n_head) + (1 - repeated) * given
+    freed = result + saved_once_computed(h, r) + selective * repeated * given
+    sums = [
+        Allocation("value gradient summed over groups", values, result),
+        Allocation("key gradient summed over groups", keys, queries),
+    ]
     return [
         *times(selective, _computed(h, r)),
-        (gradients, result + kept(h, r) + given),
-        *times(repeated, [(values, result), (keys, queries)]),
+        Allocation("fused attention gradients", gradients, freed),
+        *times(repeated, sums),
     ]
 
 
 def _bytes(h, r, hides=0) -> SimpleNamespace:
-    """Bytes of what math holds, and switches of what it copies."""
+    """Bytes of the tensors of the unfused kernel, and switches of what it copies."""
     size, exact, n = bytes_of(r.dtype), exact_bytes(r.dtype), tokens(r)
     n_score = r.batch * h.n_head * r.length * r.length
     half, repeated = int(size < exact), positive(h.n_head - h.n_kv_head)
-    # A product wants each head of each sequence by itself. Tensors that lie token by token are
-    # copied.
+    # A batched product needs each head of each sequence contiguous; other layouts are copied.
     split = apart(h, r) * positive(r.batch - 1)
     values, values_given = exact * n * h.n_head * h.d_value, (1 - half) * (1 - repeated)
     values_given *= 1 - split
@@ -190,80 +208,134 @@ def _bytes(h, r, hides=0) -> SimpleNamespace:
         half=half,
         repeated=repeated,
         result_apart=split,
-        queries_apart=(1 - h.turned) * split,
-        keys_apart=(1 - h.turned) * split * (1 - repeated),
+        queries_apart=(1 - h.rope) * split,
+        keys_apart=(1 - h.rope) * split * (1 - repeated),
         values_apart=split * (1 - repeated),
         values_given=values_given,
-        by_hand=r.dropout * int(r.backend == "gpu"),
+        in_python=r.dropout * int(r.backend == "gpu"),
     )
 
 
-def _written_out(b, r, whole, keeps=1) -> list[Node]:
-    """Copies in higher precision; scaled queries; the mask; keys and values repeated; scaled keys;
-    copies head by head; scores; masked scores; their softmax; dropout; values head by head; and,
-    if `whole`, the result.
+def _unfused(b, r, whole, keeps=1) -> Timeline:
+    """Attention as separate operations; the product with the values only if `whole`.
 
-    What backward would need goes, where nothing is kept (`keeps` 0), when it has been read: keys,
-    the softmax and what was dropped.
-
-    Torch composes it in C++, where what is computed lives until all is; with a GPU's dropout it is
-    told by hand, in Python.
+    With `keeps` 0 nothing is saved: keys, the softmax and the dropout are freed once read. Torch
+    composes the operations in C++, where every intermediate tensor lives to the end; with a GPU's
+    dropout (`in_python`) they are composed in Python, where each is freed after its last use.
     """
-    by_torch = 1 - b.by_hand
+    in_torch = 1 - b.in_python
     few = b.keys + b.few_values
     copies = b.half * (b.queries + few)
-    seen = b.by_hand * b.mask
+    causal = b.in_python * b.mask
     mask = b.exact * b.mask
     kept_values = b.half * (1 - b.repeated) * (1 - b.values_apart) * b.few_values
     temporary = (
         copies
         - kept_values
-        - b.by_hand * b.half * (b.queries + b.repeated * few)
+        - b.in_python * b.half * (b.queries + b.repeated * few)
         + b.queries_apart * b.queries
-        + seen
+        + causal
         + mask
         + b.repeated * b.queries
-        + by_torch * b.half * b.scores_given
-        + b.by_hand * b.scores
+        + in_torch * b.half * b.scores_given
+        + b.in_python * b.scores
     )
+    dropout = r.dropout * (b.scores + b.dropped)
+    masking = in_torch * b.masked * b.scores
+    repeats = b.repeated * (b.queries + b.values)
+    per_head = (b.queries_apart + b.keys_apart) * b.queries
     return [
-        (copies, 0),
-        (b.queries, b.by_hand * b.half * b.queries),
-        (seen + mask, 0),
-        (b.repeated * (b.queries + b.values), b.by_hand * b.half * b.repeated * few),
-        (b.queries, 0),
-        ((b.queries_apart + b.keys_apart) * b.queries, 0),
-        (b.scores, (b.keys_apart + 1 - keeps) * b.queries),
-        (by_torch * b.masked * b.scores, by_torch * b.masked * b.scores),
-        (b.scores, by_torch * b.scores),
-        (r.dropout * (b.scores + b.dropped), (1 - keeps) * r.dropout * (b.scores + b.dropped)),
-        (by_torch * b.half * b.scores_given, 0),
-        (b.values_apart * b.values, 0),
-        (whole * b.values, 0),
-        (whole * b.half * b.result, temporary + whole * b.half * b.values),
+        Allocation("single-precision copies of query, key, value", copies),
+        Allocation("scaled query", b.queries, b.in_python * b.half * b.queries),
+        Allocation("causal mask", causal + mask),
+        Allocation("repeated key and value", repeats, b.in_python * b.half * b.repeated * few),
+        Allocation("scaled key", b.queries),
+        Allocation("query and key contiguous per head", per_head),
+        Allocation("scores", b.scores, (b.keys_apart + 1 - keeps) * b.queries),
+        Allocation("masked scores", masking, masking),
+        Allocation("softmax", b.scores, in_torch * b.scores),
+        Allocation("dropout", dropout, (1 - keeps) * dropout),
+        Allocation("softmax in the run's dtype", in_torch * b.half * b.scores_given),
+        Allocation("value contiguous per head", b.values_apart * b.values),
+        Allocation("weighted values", whole * b.values),
+        Allocation(
+            "result in the run's dtype",
+            whole * b.half * b.result,
+            temporary + whole * b.half * b.values,
+        ),
     ]
 
 
-def _back_through_scores(h, b, r, mask) -> list[Node]:
-    """The result's precision; its copy head by head; scores by values; dropout; softmax; queries by
-    keys; the scale of keys; repeated values and keys; the scale of queries; precision.
+def _unfused_backward(h, b, r, mask) -> Timeline:
+    """Gradients of the separate operations, last first.
 
-    What was computed again lives beside the inputs, of which values may be one and the same, and
-    the owner's mask.
+    Under selective checkpointing the recomputed tensors live next to the saved inputs, of which
+    the values may be the same tensor, and to the window's mask (`mask` bytes).
     """
     selective = int(r.recompute == "selective")
     values = (1 - selective * b.values_given) * b.values_kept
+    per_head = b.result_apart * b.values
+    of_few = [
+        Allocation("value gradient summed over groups", b.few_values, b.values),
+        Allocation("key gradient summed over groups", b.keys, b.queries),
+    ]
+    to_half = [
+        Allocation("value gradient in the run's dtype", b.few_values_given, b.few_values),
+        Allocation("key gradient in the run's dtype", b.keys_given, b.keys),
+    ]
+    of_query = [Allocation("query gradient in the run's dtype", b.queries_given, b.queries)]
+    freed = b.scores + 2 * b.queries + selective * (inputs(h, r) + mask)
     return [
-        *times(b.half, [(b.values, b.result)]),
-        (b.result_apart * b.values, b.result_apart * b.values),
-        *(_written_out(b, r, 0) if selective else []),
-        (b.values + b.scores, b.values + values + r.dropout * b.scores),
-        (r.dropout * b.scores, r.dropout * (b.scores + b.dropped)),
-        (b.scores, 2 * b.scores),
-        (2 * b.queries, b.scores + 2 * b.queries + selective * (inputs(h, r) + mask)),
-        (b.queries, b.queries),
-        *times(b.repeated, [(b.few_values, b.values), (b.keys, b.queries)]),
-        (b.queries, b.queries),
-        *times(b.half, [(b.few_values_given, b.few_values), (b.keys_given, b.keys)]),
-        *times(b.half, [(b.queries_given, b.queries)]),
+        *times(b.half, [Allocation("result gradient in single precision", b.values, b.result)]),
+        Allocation("result gradient contiguous per head", per_head, per_head),
+        *(_unfused(b, r, 0) if selective else []),
+        Allocation(
+            "value and softmax gradients", b.values + b.scores,
+            b.values + values + r.dropout * b.scores,
+        ),
+        Allocation("dropout gradient", r.dropout * b.scores, r.dropout * (b.scores + b.dropped)),
+        Allocation("softmax gradient", b.scores, 2 * b.scores),
+        Allocation("query and key gradients", 2 * b.queries, freed),
+        Allocation("key gradient before the scale", b.queries, b.queries),
+        *times(b.repeated, of_few),
+        Allocation("query gradient before the scale", b.queries, b.queries),
+        *times(b.half, to_half),
+        *times(b.half, of_query),
+    ]  # fmt: skip
+
+
+def inference(h, r, new, query_copied, value_copied) -> Timeline:
+    """`new` queries of each sequence against r.length keys. `query_copied`, `value_copied`: 1 where
+    the unfused kernel copies them to be contiguous per head.
+    """
+    size, exact = bytes_of(r.dtype), exact_bytes(r.dtype)
+    queries, keys = r.batch * new * h.n_head, r.batch * r.length
+    grouped, masked = positive(h.n_head - h.n_kv_head), positive(new - 1)
+    if r.attention_kernel == "efficient":
+        repeated = grouped * size * keys * h.n_head * (h.d_key + h.d_value)
+        made = repeated + size * queries * h.d_value + TWO_SEEDS
+        return [Allocation("fused attention", made, repeated + TWO_SEEDS)]
+    if r.attention_kernel == "flash":
+        sums = exact * queries + int(r.backend == "gpu") * SEEDS
+        return [Allocation("fused attention", size * queries * h.d_value + sums, sums)]
+    query, result = exact * queries * h.d_key, exact * queries * h.d_value
+    key, value = (exact * keys * h.n_head * width for width in (h.d_key, h.d_value))
+    scores, seen = queries * r.length, masked * new * r.length
+    query_copied, value_copied = query_copied * query, value_copied * value
+    cast = int(size != exact)
+    of_cast = query + exact * keys * h.n_kv_head * (h.d_key + h.d_value)
+    of_scale = query + exact * seen + grouped * (key + value)
+    causal = masked * 2 * exact
+    return [
+        Allocation("single-precision copies of query, key, value", cast * of_cast),
+        Allocation("scaled query", query),
+        Allocation("positions visible", 2 * seen, seen),
+        Allocation("causal mask", causal + exact * seen, causal + seen),
+        Allocation("repeated key and value", grouped * (key + value)),
+        Allocation("scores", key + query_copied + exact * scores, key + query_copied),
+        Allocation("masked scores", masked * exact * scores, masked * exact * scores),
+        Allocation("softmax", exact * scores, exact * scores),
+        Allocation("weighted values", cast * size * scores + value_copied + result, value_copied),
+        Allocation("result in the run's dtype", cast * size * queries * h.d_value, cast * result),
+        Allocation("freed copies", 0, cast * (of_cast + size * scores) + of_scale + exact * scores),
     ]

@@ -1,4 +1,4 @@
-"""Token and position embeddings, and the head that turns states into logits."""
+"""Token and position embeddings, and the LM head."""
 
 from typing import ClassVar, Literal
 
@@ -6,15 +6,17 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import ceil_div, positive
-from modelbudget.architecture.run_config import bytes_of, tokens
-
-INDEX = 8
-"""Bytes of a token or of a place: torch's indices are 64-bit integers."""
+from modelbudget.architecture.run_config import INDEX, bytes_of, tokens
+from modelbudget.components import dropout, norm
+from modelbudget.components.rope import ANGLE
+from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.timeline import Allocation, Timeline, times
 
 
 class VocabularyFields(Architecture):
-    n_vocab: Count = Field(description="words of the vocabulary")
+    n_vocab: Count = Field(description="vocabulary size, in tokens")
     vocab_multiple: Count = Field(
         1, description="the vocabulary is padded to a multiple of this; padded rows are parameters"
     )
@@ -36,7 +38,7 @@ class LearnedPositionFields(Architecture):
     """For families with a `position` of which one kind is learned."""
 
     n_ctx: Count = Field(1024, description="longest sequence, in tokens")
-    position_offset: Size = Field(0, description="rows of learned positions beside the n_ctx")
+    position_offset: Size = Field(0, description="rows of learned positions besides the n_ctx")
 
     constraints: ClassVar[tuple[Constraint, ...]] = (
         Constraint(
@@ -52,42 +54,46 @@ class PositionFields(LearnedPositionFields):
     position: Literal["none", "learned", "sinusoidal", "rotary", "alibi", "buckets", "relative"] = (
         Field(
             "learned",
-            description="how a token knows its place; learned positions, T5's buckets of distances "
-            "and Transformer-XL's relative positions have parameters",
+            description="position embedding; learned positions, T5's buckets of distances and "
+            "Transformer-XL's relative positions have parameters",
         )
     )
-    n_bucket: Count = Field(32, description="position: buckets: distances told apart")
+    n_bucket: Count = Field(32, description="position: buckets: number of buckets")
     d_rotary: Size = Field(
-        0, description="position: rotary: channels of a head that are turned; 0: all"
+        0, description="position: rotary: channels of a head that RoPE rotates; 0: all"
     )
 
 
 class HeadFields(Architecture):
     tied: bool = Field(True, description="the head uses the token embedding's matrix")
-    head_bias: bool = Field(False, description="the head adds a bias for each word")
+    head_bias: bool = Field(False, description="the head adds a bias for each row of its matrix")
 
 
-def rows(a):
-    """Words and padding (`make_vocab_size_divisible_by` in Megatron's code)."""
+def rows(a: Fields):
+    """Rows of the token embedding: the vocabulary and its padding
+    (`make_vocab_size_divisible_by` in Megatron's code).
+    """
     return a.vocab_multiple * ceil_div(a.n_vocab, a.vocab_multiple)
 
 
-def token(a, width=None):
-    """One row for each word of the vocabulary; d_model wide unless told."""
+def token(a: Fields, width=None):
+    """Parameters of the token embedding: one row of `width` (d_model) for each token."""
     return rows(a) * (a.d_model if width is None else width)
 
 
-def head(a, width=None):
-    """A tied head owns no matrix (Press & Wolf 2017); its bias, if any, is its own."""
+def head(a: Fields, width=None):
+    """Parameters of the head. A tied head owns no matrix (Press & Wolf 2017); its bias, if any, is
+    its own.
+    """
     return (1 - a.tied) * token(a, width) + a.head_bias * rows(a)
 
 
-def width(a):
-    """Of the rows of a token embedding."""
+def width(a: Fields):
+    """Channels of a row of the token embedding."""
     return a.d_emb + (1 - positive(a.d_emb)) * a.d_model
 
 
-def factorised(a) -> dict:
+def factorised(a: Fields) -> dict:
     """Token embedding and head of width d_emb, and projections to d_model and back (Lan et al.
     2020, §3.1; both projections: OPT-350M). Not factorised, both are d_model wide.
     """
@@ -100,35 +106,43 @@ def factorised(a) -> dict:
     }
 
 
-def learned(a, width):
+def learned(a: Fields, width):
     """One row of `width` for each position (Vaswani et al. 2017, §3.5: learned positions), and for
     those before the first, which RoBERTa and OPT leave unused.
     """
     return int(a.position == "learned") * (a.n_ctx + a.position_offset) * width
 
 
-def position(a):
+def position(a: Fields):
     """Learned positions, or one number for each head and bucket of distances (Raffel et al. 2020,
     §2.1).
     """
     return learned(a, a.d_model) + int(a.position == "buckets") * a.n_bucket * a.n_head
 
 
-def tensors(a) -> dict:
-    """Tables, projections and the head's bias are a tensor each; a tied head has no table."""
-    return {
-        "embedding.token": 1,
-        "embedding.position": int(a.position in ("learned", "buckets")),
-        "embedding.projection": positive(a.d_emb),
-        "head": 1 - a.tied + a.head_bias,
-        "head.projection": positive(a.d_emb),
-    }
+def tensors(a: Fields) -> list[Tensor]:
+    """Parameter tensors of the embedding, in the order of the module."""
+    has_table = int(a.position in ("learned", "buckets"))
+    return [
+        Tensor("embedding.token", token(a, width(a))),
+        Tensor("embedding.projection", a.d_emb * a.d_model, positive(a.d_emb)),
+        Tensor("embedding.position", position(a), has_table),
+    ]
 
 
-def saved(a, r) -> dict:
-    """Bytes that backward needs: which rows were looked up; the inputs of head and projections;
-    and for the loss the log-probability of each word at each place, the targets, and one number
-    that their mean is divided by.
+def head_tensors(a: Fields) -> list[Tensor]:
+    """Parameter tensors of the head, in the order of the module; a tied head has no matrix."""
+    return [
+        Tensor("head", token(a, width(a)), 1 - a.tied),
+        Tensor("head", rows(a), a.head_bias),
+        Tensor("head.projection", a.d_emb * a.d_model, positive(a.d_emb)),
+    ]
+
+
+def saved(a: Fields, r: Run) -> dict:
+    """Bytes saved for backward: the indices of embedding rows; the inputs of head and projections;
+    and for the loss the log-probability of each token of the vocabulary at each position, the
+    targets, and one number that their mean is divided by.
     """
     size, n = bytes_of(r.dtype), tokens(r)
     return saved_by_ends(a, r, width(a)) | {
@@ -138,8 +152,8 @@ def saved(a, r) -> dict:
     }
 
 
-def saved_by_ends(a, r, width) -> dict:
-    """Those of words and head of such a width, and of the loss."""
+def saved_by_ends(a: Fields, r: Run, width) -> dict:
+    """Those of token embedding and head of such a width, and of the loss."""
     size, n = bytes_of(r.dtype), tokens(r)
     return {
         "embedding.token": INDEX * n,
@@ -148,7 +162,14 @@ def saved_by_ends(a, r, width) -> dict:
     }
 
 
-def flops(a, r) -> dict:
+def saved_after_layers(a: Fields, r: Run):
+    """Bytes saved by final norm, head and loss, and the loss itself, without the targets."""
+    held, loss = saved(a, r), bytes_of(r.dtype)
+    of_head = held["head.projection"] + held["head"] + held["loss"] - INDEX * tokens(r)
+    return a.final_norm * norm.saved(a, r) + of_head + loss
+
+
+def flops(a: Fields, r: Run) -> dict:
     """The head is a product even where its matrix is tied; looking a row up is none."""
     projection = 2 * tokens(r) * a.d_emb * a.d_model
     return {
@@ -156,3 +177,105 @@ def flops(a, r) -> dict:
         "head.projection": projection,
         "head": 2 * tokens(r) * width(a) * rows(a),
     }
+
+
+def head_backward(a: Fields, r: Run) -> Timeline:
+    """Loss, head, its projection, the last norm.
+
+    The loss needs two tensors of the size of the logits besides the saved log-probabilities: the
+    gradient of these, and that of the logits.
+    """
+    size, n = bytes_of(r.dtype), tokens(r)
+    states, logits, read = (size * n * m for m in (a.d_model, rows(a), width(a)))
+    of_head = size * token(a, width(a)) + size * a.head_bias * rows(a)
+    projection = [
+        Allocation("head projection gradients", size * a.d_emb * a.d_model + states, read + states)
+    ]
+    return [
+        Allocation("loss gradients", 2 * logits, 2 * logits),
+        Allocation("head gradients", of_head + read, logits + read),
+        *times(positive(a.d_emb), projection),
+        *times(a.final_norm, norm.backward(a, r)),
+    ]
+
+
+def backward(a: Fields, r: Run) -> Timeline:
+    """Norm; dropout; positions, summed over the batch; the projection; the token embedding; and
+    with a tied head the sum of both gradients of the matrix.
+    """
+    size, n = bytes_of(r.dtype), tokens(r)
+    states, narrow = size * n * a.d_model, size * n * a.d_emb
+    table, is_learned = size * token(a, width(a)), int(a.position == "learned")
+    factorised = positive(a.d_emb)
+    of_positions = is_learned * size * r.length * a.d_model
+    freed = of_positions + is_learned * INDEX * r.length
+    projection = [
+        Allocation(
+            "embedding projection gradients", size * a.d_emb * a.d_model + narrow, states + narrow
+        )
+    ]
+    dropped = [Allocation("dropout gradient", states, dropout.saved(a, r) + states)]
+    unread = factorised * narrow + (1 - factorised) * states
+    return [
+        *times(a.embedding_norm, norm.backward(a, r)),
+        *times(r.dropout, dropped),
+        Allocation("gradient of positions summed over the batch", of_positions),
+        Allocation("position embedding gradient", size * position(a), freed),
+        *times(factorised, projection),
+        Allocation("token embedding gradient", table, unread),
+        *times(a.tied, [Allocation("sum with the head's gradient", table, 2 * table)]),
+    ]
+
+
+def inference(a: Fields, r: Run, new) -> Timeline:
+    """Token embedding (projected up from d_emb if factorised), position embedding, norm."""
+    size = bytes_of(r.dtype) * r.batch * new
+    states, narrow = size * a.d_model, size * a.d_emb
+    normed = [
+        *norm.inference(a, r, new, a.d_model),
+        Allocation("states before the norm", 0, states),
+    ]
+    return [
+        Allocation("narrow token embedding", narrow),
+        Allocation("token embedding", states, narrow),
+        *_positions(a, r, new, states),
+        *times(a.embedding_norm, normed),
+    ]
+
+
+def _positions(a: Fields, r: Run, new, states) -> Timeline:
+    """Position embedding, which is added to the states."""
+    size = bytes_of(r.dtype)
+    rows = size * new * a.d_model
+    if a.position == "learned":
+        index = INDEX * new
+        return [
+            Allocation("positions", index),
+            Allocation("position embedding", index + rows, index),
+            Allocation("sum with the positions", states, states + rows),
+            Allocation("positions freed", 0, index),
+        ]
+    if a.position == "sinusoidal":
+        angles, exact = ANGLE * new * ceil_div(a.d_model, 2), ANGLE * new * a.d_model
+        cast = int(size != ANGLE)
+        return [
+            Allocation("sinusoids", 3 * angles + exact, 2 * angles),
+            Allocation("sinusoids in the run's dtype", cast * rows, cast * exact + angles),
+            Allocation("sum with the positions", states, states + rows),
+        ]
+    return []
+
+
+def head_inference(a: Fields, r: Run, new) -> Timeline:
+    """The norm of all states; of each sequence the last of them, projected down to d_emb if
+    factorised, and its logits.
+    """
+    one = bytes_of(r.dtype) * r.batch
+    normed = [
+        *norm.inference(a, r, new, a.d_model),
+        Allocation("states before the norm", 0, one * new * a.d_model),
+    ]
+    return [
+        *times(a.final_norm, normed),
+        Allocation("logits", one * (a.d_model + a.d_emb + rows(a))),
+    ]

@@ -1,19 +1,39 @@
-"""A transformer layer: a mixer and an MLP with their norms, in sequence or in parallel."""
+"""A layer: a mixer and a feed-forward part with their norms, in sequence or in parallel.
+
+Everything here iterates over the parts that a model's patterns name (`contract.py`).
+"""
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
+from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.layer_groups import LayerGroup, layer_groups
+from modelbudget.architecture.layer_pattern import instances
+from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_config import bytes_of, computed_again, tokens
-from modelbudget.architecture.terms import join
-from modelbudget.components import attention, attention_core, dropout, mla, mlp, moe, norm
-from modelbudget.components.attention import AttentionFields
-from modelbudget.components.mlp import MLPFields
-from modelbudget.memory.timeline import Node, change, times
+from modelbudget.architecture.terms import Terms, join, merged, part
+from modelbudget.components import contract, dropout, norm
+from modelbudget.components.contract import Part, Place, Values
+from modelbudget.components.feed_forward import feed_forward, mlp
+from modelbudget.components.feed_forward.mlp import MLPFields
+from modelbudget.components.mixers import attention, mixers
+from modelbudget.components.mixers.attention import AttentionFields
+from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.inference import Step
+from modelbudget.memory.timeline import (
+    Allocation,
+    Timeline,
+    change,
+    times,
+    within,
+)
+from modelbudget.memory.training import Layers
 
 BEFORE, AFTER = ("pre", "both"), ("post", "output", "both")
-"""Where norms are placed before a part, and where after it."""
+"""Norm placements with a norm before each part, and with one after it."""
 
 
 class LayerFields(MLPFields, AttentionFields):
@@ -36,8 +56,59 @@ class LayerFields(MLPFields, AttentionFields):
     )
 
 
-def parameters(a) -> dict:
-    """The plain layer: attention and MLP."""
+def all_parts() -> dict[str, Part]:
+    """Every part that a layer can have, by its word."""
+    return mixers() | feed_forward()
+
+
+def fields_of_parts() -> type[Architecture]:
+    """A record of the fields of all parts, for families that find parts by folder."""
+    kinds = [one.FIELDS for one in (feed_forward() | mixers()).values()]
+    own = [kind for kind in kinds if not any(issubclass(k, kind) and k is not kind for k in kinds)]
+    return create_model("PartFields", __base__=tuple(own))
+
+
+def parts(a: Fields) -> dict[str, Part]:
+    """The parts that a model's patterns name, by word; MLPs always, for n_dense_layer."""
+    words = {*a.mixers.split(), *a.mlps.split(), "mlp"}
+    return {word: one for word, one in all_parts().items() if word in words}
+
+
+def name_of(word: str) -> str:
+    """The component's name of a part."""
+    return getattr(all_parts()[word], "NAME", word)
+
+
+def n_layers(a: Fields) -> dict:
+    """Number of layers that have each part, by word."""
+    found = instances(a.mixers, a.n_layer) | instances(a.mlps, a.n_layer - a.n_dense_layer)
+    found["mlp"] = a.n_dense_layer + found.get("mlp", 0)
+    found.pop("none", None)
+    return found
+
+
+def has_formula(quantity: str, a: Fields, r: Run):
+    """1 where all parts of a model provide the formula of a quantity, and the layer does, else 0.
+
+    Peaks are known of layers with both parts. Full checkpointing of a layer without a feed-forward
+    part ends elsewhere.
+    """
+    no_mixer, no_mlp = ("none" in pattern.split() for pattern in (a.mixers, a.mlps))
+    missing = {
+        "peak_training_bytes": no_mixer or no_mlp,
+        "peak_inference_bytes": no_mixer,
+        "flops_backward": no_mlp and r.recompute == "full",
+    }
+    if missing.get(quantity):
+        return 0
+    holds = 1
+    for one in parts(a).values():
+        holds = holds * contract.has_formula(one, quantity, a, r)
+    return holds
+
+
+def parameters(a: Fields) -> Values:
+    """The layer of attention and MLP."""
     return {
         **sublayer(a, "attention", attention.parameters(a), norm.parameters(a)),
         **sublayer(a, "mlp", mlp.parameters(a), norm.parameters(a)),
@@ -45,9 +116,9 @@ def parameters(a) -> dict:
     }
 
 
-def sublayer(a, name: str, values: dict, one_norm) -> dict:
-    """A mixer or an MLP with its norms: one before (Radford et al. 2019, §2.3), one after
-    (Vaswani et al. 2017, §3.1), or one at each end (Gemma 2, §2). Parallel ones may share theirs.
+def sublayer(a: Fields, name: str, values: Values, one_norm) -> Values:
+    """A part with its norms: one before (Radford et al. 2019, §2.3), one after (Vaswani et al.
+    2017, §3.1), or one at each end (Gemma 2, §2). Parallel parts may share theirs.
     """
     return {
         **{join(name, leaf): value for leaf, value in values.items()},
@@ -56,103 +127,149 @@ def sublayer(a, name: str, values: dict, one_norm) -> dict:
     }
 
 
-def shared_norm(a, one_norm) -> dict:
+def shared_norm(a: Fields, one_norm) -> Values:
     """The one norm of a parallel layer (PaLM, §2)."""
     return {"norm.shared": a.parallel * a.shared_norm * one_norm}
 
 
-def saved_of_second_norm(a, r):
-    """Bytes of the norm before the MLP: a parallel layer's reads what attention's has saved."""
+def in_layers(
+    a: Fields, values: dict[str, Values], one_norm=0, second_norm=None, dropped=0
+) -> Terms:
+    """The terms of all layers, from the values of each part, by word.
+
+    `one_norm`: the value of a norm; `second_norm`: of the norm before a feed-forward part, where
+    it differs; `dropped`: of the dropout after each part.
+    """
+    n_layer = n_layers(a)
+    terms: Terms = {}
+    for word, of_part in values.items():
+        own = one_norm if second_norm is None or word in mixers() else second_norm
+        held = sublayer(a, name_of(word), of_part, own)
+        terms = merged(terms, part("layer", held, n_layer[word]))
+    terms |= part("layer", {"dropout": dropped}, sum(n_layer.values()))
+    return terms | part("layer", shared_norm(a, one_norm), a.n_layer)
+
+
+def place_of(a: Fields, r: Run, word: str) -> Place:
+    """The place of a part in its layer: a mixer is first, a feed-forward part second."""
+    shared = a.parallel * a.shared_norm
+    # Without a norm before it, a part reads the residual stream itself, whose gradient is there.
+    straight = int(a.norm_placement not in BEFORE)
+    _, given = _output_backward(a, r)
+    if word in mixers():
+        return Place(given=given, others=shared + straight, is_first=straight)
+    stops = computed_again(r) * (1 - int(a.norm_placement in AFTER)) * (1 - r.dropout)
+    return Place(given=given, saves_input=1 - shared, others=straight, stops=stops)
+
+
+def saved_of_second_norm(a: Fields, r: Run):
+    """Bytes saved by the norm before a feed-forward part: in a parallel layer, the mixer's norm
+    has saved the input.
+    """
     return norm.saved(a, r) - a.parallel * bytes_of(r.dtype) * tokens(r) * a.d_model
 
 
-def saved_mask(r, hides):
-    """Bytes of the mask of a window, which a core that is computed again is given once more."""
-    return int(r.recompute == "selective") * attention_core.owned_mask(r, hides)
+def saved(a: Fields, r: Run) -> Terms:
+    """Bytes saved for backward by all layers, without full checkpointing."""
+    held = {word: one.saved(a, r, place_of(a, r, word)) for word, one in parts(a).items()}
+    second_norm = saved_of_second_norm(a, r)
+    return in_layers(a, held, norm.saved(a, r), second_norm, dropout.saved(a, r))
 
 
-def saved(a, r, second: str, hides=0):
-    """Bytes that one layer keeps for its backward pass, unless all of it is computed again; with
-    attention, whose window `hides` some scores (1) or none.
-    """
-    read_alone = 1 - a.parallel * a.shared_norm
-    mixer = mla if "latent" in a.mixers else attention
-    part_of = {"mlp": mlp.saved, "experts": moe.saved}[second]
-    parts = [
-        sublayer(a, "", mixer.saved(a, r), norm.saved(a, r)),
-        sublayer(a, "", part_of(a, r, read_alone), saved_of_second_norm(a, r)),
-        shared_norm(a, norm.saved(a, r)),
+def tensors(a: Fields, group: LayerGroup) -> list[Tensor]:
+    """Parameter tensors of one layer that get a gradient, in the order of the module."""
+    n_after = 2 if a.norm_placement == "both" else 0
+    return [
+        *(
+            tensor
+            for word in (group.mixer, group.feed_forward)
+            if word != "none"
+            for tensor in all_parts()[word].tensors(a)
+        ),
+        *norm.tensors(a, "norm"),
+        *norm.tensors(a, "norm", 1 - a.parallel * a.shared_norm),
+        *n_after * norm.tensors(a, "norm"),
     ]
-    return (
-        sum(sum(values.values()) for values in parts)
-        + 2 * dropout.saved(a, r)
-        + saved_mask(r, hides)
-    )
 
 
-def forward(a, r, second: str, hides=0) -> list[Node]:
-    """From the input, which lives already, to all that backward needs; with attention, whose window
-    `hides` some scores (1) or none.
+def training(a: Fields, r: Run) -> list[Layers]:
+    """The timelines of one layer of each group, for the peak of training."""
+    return [
+        Layers(group, _forward(a, r, group), _backward(a, r, group)) for group in layer_groups(a)
+    ]
 
-    Told are attention with its dropout or sum, and the end of the layer, which alone may take more
-    than backward does later; of the rest, what stays.
+
+def _saved_by(a: Fields, r: Run, group: LayerGroup):
+    """Bytes saved by one layer of a group, without full checkpointing."""
+    held = [
+        sublayer(a, "", all_parts()[word].saved(a, r, place_of(a, r, word)), of_norm)
+        for word, of_norm in (
+            (group.mixer, norm.saved(a, r)),
+            (group.feed_forward, saved_of_second_norm(a, r)),
+        )
+    ]
+    held.append(shared_norm(a, norm.saved(a, r)))
+    return sum(sum(values.values()) for values in held) + 2 * dropout.saved(a, r)
+
+
+def _forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
+    """From the input, which is live, to all that is saved.
+
+    The mixer with its dropout or sum, and the end of the layer, may take more than backward does
+    later. Everything else is one allocation of the bytes that stay.
     """
+    mixer, second = all_parts()[group.mixer], all_parts()[group.feed_forward]
     states, masks = bytes_of(r.dtype) * tokens(r) * a.d_model, dropout.saved(a, r)
     before, after = (int(a.norm_placement in words) for words in (BEFORE, AFTER))
     n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
-    nodes = [(n_norm * norm.saved(a, r), 0), *_mix(a, r, hides), (states + masks, states + masks)]
-    # The end: the output, beside what experts still hold, and in a parallel layer attention's; then
-    # dropout's and the layer's own. Computed again, it runs up to what a dropout or a norm saves of
-    # it, or else to what is read last; a CPU's dropout saves a factor before it multiplies.
+    mixed = [
+        Allocation("norm", n_norm * norm.saved(a, r)),
+        *within(group.mixer, mixer.forward(a, r, place_of(a, r, group.mixer))),
+        Allocation("dropout or residual sum", states + masks, states + masks),
+    ]
+    place = place_of(a, r, group.feed_forward)
+    then = second.forward(a, r, place)
+    # At the end are live: the output, what the part still holds, and in a parallel layer the
+    # mixer's output; then dropout's result and the layer's output. A repeated forward pass ends
+    # with what dropout or a norm saves of it, or else with what is read last; a CPU's dropout
+    # saves a factor before it multiplies.
     again = computed_again(r)
-    stops = again * (1 - after) * (1 - r.dropout)
-    of_end = masks + after * norm.saved(a, r)
-    rest = saved(a, r, second, hides) - states - change(nodes)
-    beside = moe.summed(a, r, stops) if second == "experts" else 0
-    output = (1 - stops) * states + a.parallel * states
+    at_end = masks + after * norm.saved(a, r)
+    outputs = (1 - place.stops) * states + a.parallel * states
+    kept = _saved_by(a, r, group) - states - change(mixed)
+    between = kept - at_end - change(then) + outputs
     dropped = r.dropout * (1 - again * int(r.backend == "cpu") * (1 - after))
     ended = (1 - again * (1 - dropped)) * states + masks
     return [
-        *nodes,
-        (0, of_end - rest),
-        (output + beside, beside),
-        (ended, output + ended - of_end),
+        *mixed,
+        Allocation("saved by norms and dropout, parallel output", between),
+        *within(group.feed_forward, then),
+        Allocation("dropout, norm and residual sum", ended, outputs + ended - at_end),
     ]
 
 
-def _mix(a, r, hides) -> list[Node]:
-    """What mixes the positions: in all layers latent attention, or in none."""
-    return mla.forward(a, r) if "latent" in a.mixers else attention.forward(a, r, hides)
-
-
-def _mix_backward(a, r, *given, hides) -> list[Node]:
-    if "latent" in a.mixers:
-        return mla.backward(a, r, *given)
-    return attention.backward(a, r, *given, hides)
-
-
-def backward(a, r, second: str, hides=0) -> list[Node]:
+def _backward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     """From the gradient of the layer's output to that of its input."""
     two_norms = a.parallel * (1 - a.shared_norm)
-    shared = a.parallel * a.shared_norm
-    # Without a norm before it, a part reads the residual stream itself, whose gradient is there.
-    straight = int(a.norm_placement in ("post", "output"))
-    of_output, given = _output(a, r)
-    part_of = {"mlp": mlp.backward, "experts": moe.backward}[second]
+    of_output, _ = _output_backward(a, r)
+    mixer, second = (
+        within(word, all_parts()[word].backward(a, r, place_of(a, r, word)))
+        for word in (group.mixer, group.feed_forward)
+    )
     return [
         *of_output,
-        *part_of(a, r, given, 1 - shared, straight),
-        *times(1 - a.parallel, _input(a, r)),
+        *second,
+        *times(1 - a.parallel, _input_backward(a, r)),
         *of_output,
-        *_mix_backward(a, r, given, shared + straight, straight, hides=hides),
+        *mixer,
         *times(two_norms, norm.backward(a, r, residual=1, others=1)),
-        *_input(a, r),
+        *_input_backward(a, r),
     ]
 
 
-def _output(a, r) -> tuple[list[Node], object]:
-    """From the gradient of the residual stream to that of a part's output, and how much of it the
-    part has for itself: all, or nothing if it is the residual stream's own.
+def _output_backward(a: Fields, r: Run) -> tuple[Timeline, object]:
+    """From the gradient of the residual stream to that of a part's output, and the bytes of it
+    that the part owns: all, or none if it is the residual stream's own.
     """
     states = bytes_of(r.dtype) * tokens(r) * a.d_model
     normed = {
@@ -162,10 +279,50 @@ def _output(a, r) -> tuple[list[Node], object]:
         "both": norm.backward(a, r, given=0),
     }[a.norm_placement]
     own = int(a.norm_placement in ("output", "both"))
-    dropped = times(r.dropout, [(states, dropout.saved(a, r) + own * states)])
-    return [*normed, *dropped], (1 - (1 - own) * (1 - r.dropout)) * states
+    dropped = [Allocation("dropout gradient", states, dropout.saved(a, r) + own * states)]
+    return [*normed, *times(r.dropout, dropped)], (1 - (1 - own) * (1 - r.dropout)) * states
 
 
-def _input(a, r) -> list[Node]:
+def _input_backward(a: Fields, r: Run) -> Timeline:
     """The norm before a part, if there is one."""
     return norm.backward(a, r, residual=1) if a.norm_placement in BEFORE else []
+
+
+def inference(a: Fields, r: Run, new) -> list[Step]:
+    """Each part with its norms and the residual sum, for `new` tokens. The layer's input is live
+    throughout; in a feed-forward part, so is the sum with the mixer's output.
+    """
+    states = bytes_of(r.dtype) * r.batch * new * a.d_model
+    n_layer = n_layers(a)
+    found = []
+    for word, one in parts(a).items():
+        second = int(word not in mixers())
+        timeline = _with_norms(a, r, new, within(word, one.inference(a, r, new)), second)
+        found.append(Step(timeline, (1 + second) * states, positive(n_layer[word])))
+    return found
+
+
+def _with_norms(a: Fields, r: Run, new, timeline: Timeline, second: int) -> Timeline:
+    """A part with its norms and the sum, which takes the place of the part's output; parallel
+    parts keep their inputs until both are done.
+    """
+    states = bytes_of(r.dtype) * r.batch * new * a.d_model
+    one_norm = norm.inference(a, r, new, a.d_model)
+    added, freed = Allocation("residual sum", states, states), Allocation("states", 0, states)
+    if a.norm_placement == "post":
+        return [*timeline, added, *one_norm]
+    if a.norm_placement == "output":
+        return [*timeline, *one_norm, freed, added]
+    if a.norm_placement == "both":
+        return [*one_norm, *timeline, freed, *one_norm, freed, added]
+    n_norm = 1 - a.parallel * a.shared_norm
+    first = 1 - second
+    return [
+        *times(1 - a.parallel, one_norm),
+        *times(a.parallel * first, one_norm),
+        *times(a.parallel * first * n_norm, one_norm),
+        Allocation("inputs of parallel parts", a.parallel * second * (1 + n_norm) * states),
+        *timeline,
+        Allocation("normalised states", 0, (1 - a.parallel) * states),
+        added,
+    ]

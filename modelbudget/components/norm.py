@@ -1,4 +1,4 @@
-"""Normalisation: LayerNorm (scale and shift) or RMSNorm (scale alone)."""
+"""Normalisation: LayerNorm (scale and bias) or RMSNorm (scale only)."""
 
 from typing import ClassVar, Literal
 
@@ -7,14 +7,15 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.run_config import bytes_of, computed_again, exact_bytes, tokens
-from modelbudget.memory.timeline import Node, added, times
+from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.timeline import Allocation, Timeline, accumulate, times
 
 
 class NormFields(Architecture):
     d_model: Count = Field(description="width of the residual stream")
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     norm_scale: bool = Field(True, description="norms multiply by a learned scale")
-    norm_bias: bool = Field(False, description="norms add a learned shift")
+    norm_bias: bool = Field(False, description="norms add a learned bias")
 
     constraints: ClassVar[tuple[Constraint, ...]] = (
         Constraint(
@@ -27,7 +28,7 @@ class NormFields(Architecture):
 
 
 def parameters(a, width=None):
-    """One scale and, in a full LayerNorm, one shift a channel; d_model channels unless told.
+    """One scale and, in LayerNorm with a bias, one bias for each of `width` channels (d_model).
 
     LayerNorm: Ba et al. 2016, §3; RMSNorm: Zhang & Sennrich 2019, eq. 4.
     """
@@ -35,17 +36,18 @@ def parameters(a, width=None):
     return a.norm_scale * width + a.norm_bias * width
 
 
-def tensors(a):
-    """The scale and the shift are a tensor each."""
-    return a.norm_scale + a.norm_bias
+def tensors(a, name: str, is_there=1, width=None) -> list[Tensor]:
+    """The scale and the bias."""
+    width = a.d_model if width is None else width
+    return [Tensor(name, width, is_there * one) for one in (a.norm_scale, a.norm_bias)]
 
 
 def saved(a, r, width=None, vectors=None):
-    """Bytes that backward needs: the input, and for each normalised vector, in at least single
+    """Bytes saved for backward: the input and, for each normalised vector, in at least single
     precision, mean and 1/σ (LayerNorm) or 1/rms (RMSNorm).
 
-    A CPU composes RMSNorm of simpler operations and keeps the unscaled output too. One vector of
-    d_model for each token unless told: `width` channels a token, `vectors` of them together.
+    A CPU composes RMSNorm of simpler operations and saves the unscaled output too. `width`:
+    channels of a token (d_model); `vectors`: how many vectors are normalised (one for each token).
     """
     width = a.d_model if width is None else width
     vectors = tokens(r) if vectors is None else vectors
@@ -56,39 +58,70 @@ def saved(a, r, width=None, vectors=None):
 
 
 def is_composed(a, r) -> int:
-    """1 where simpler operations make up the norm: RMSNorm, on a CPU."""
+    """1 where the norm is composed of simpler operations: RMSNorm on a CPU."""
     return int(a.norm == "rmsnorm" and r.backend == "cpu")
 
 
-def backward(a, r, given=1, residual=0, others=0, width=None) -> list[Node]:
-    """Gradients of input, scale and shift, from the gradient of the output, which is freed if
-    `given` is 1. With `residual` the input's is added to the gradient that the residual stream has
-    there. `others`: 1 if the input is kept for others. d_model channels unless told.
+def backward(a, r, given=1, residual=0, others=0, width=None) -> Timeline:
+    """Gradients of input, scale and bias from the gradient of the output.
+
+    `given` 1: the output's gradient is freed. `residual` 1: the input's gradient is added to the
+    residual stream's. `others` 1: the saved input stays, for another reader. `width`: channels of
+    a token (d_model).
     """
     states = bytes_of(r.dtype) * tokens(r) * (a.d_model if width is None else width)
     of_scale = bytes_of(r.dtype) * parameters(a, width)
     if is_composed(a, r):
         rms = exact_bytes(r.dtype) * tokens(r)
-        return composed(a, r, states, rms, of_scale, given, residual, others)
+        return composed_backward(a, r, states, rms, of_scale, given, residual, others)
     freed = given * states + saved(a, r, width) - others * states
-    return [(states + of_scale, freed), *times(residual, added(states))]
-
-
-def composed(a, r, states, rms, of_scale, given=1, residual=0, others=0) -> list[Node]:
-    """RMSNorm, x / rms · scale, operation by operation: scale; quotient; rms; squares."""
-    of_quotient = 1 - (1 - given) * (1 - a.norm_scale)
     return [
-        *times(a.norm_scale, scaled(r, states, of_scale, given)),
-        (2 * states + rms, states + of_quotient * states),
-        *times(residual, added(states)),
-        (3 * rms, 4 * rms),
-        (states, rms),
-        (3 * states, 4 * states - others * states),
-        *added(states),
+        Allocation("norm gradient", states + of_scale, freed),
+        *times(residual, accumulate(states)),
     ]
 
 
-def scaled(r, states, of_scale, given=1) -> list[Node]:
-    """A scale that is a product of its own: gradients of its input and, summed up, of itself."""
+def composed_backward(a, r, states, rms, of_scale, given=1, residual=0, others=0) -> Timeline:
+    """Backward of RMSNorm, x / rms · scale, operation by operation."""
+    of_quotient = 1 - (1 - given) * (1 - a.norm_scale)
+    return [
+        *times(a.norm_scale, scale_backward(r, states, of_scale, given)),
+        Allocation("quotient gradients", 2 * states + rms, states + of_quotient * states),
+        *times(residual, accumulate(states)),
+        Allocation("rms gradient", 3 * rms, 4 * rms),
+        Allocation("mean gradient", states, rms),
+        Allocation("square gradient", 3 * states, 4 * states - others * states),
+        *accumulate(states),
+    ]
+
+
+def scale_backward(r, states, of_scale, given=1) -> Timeline:
+    """Backward of a scale that is a multiplication of its own: the gradient of its input, and its
+    own, summed over the tokens.
+    """
     early = computed_again(r)
-    return [(2 * states, early * states), (of_scale, (2 - early) * states + given * states)]
+    return [
+        Allocation("scale gradients", 2 * states, early * states),
+        Allocation("scale gradient sum", of_scale, (2 - early) * states + given * states),
+    ]
+
+
+def inference(a, r, new, width, scaled=None, vectors=None) -> Timeline:
+    """The normalised copy of `width` channels of each of `new` tokens, and the statistics, which
+    are freed. `scaled`: whether the norm multiplies by a scale (norm_scale); `vectors`: how many
+    vectors are normalised (one for each token).
+    """
+    scaled = a.norm_scale if scaled is None else scaled
+    vectors = r.batch * new if vectors is None else vectors
+    states = bytes_of(r.dtype) * r.batch * new * width
+    statistic = exact_bytes(r.dtype) * vectors
+    if a.norm == "layernorm":
+        return [Allocation("layer norm", states + 2 * statistic, 2 * statistic)]
+    if r.backend == "gpu":
+        return [Allocation("rms norm", states + statistic, statistic)]
+    return [
+        Allocation("squares and their mean", states + 2 * statistic, states + statistic),
+        Allocation("quotient", states),
+        Allocation("scaled", scaled * states, scaled * states),
+        Allocation("rms freed", 0, statistic),
+    ]

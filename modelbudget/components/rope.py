@@ -1,42 +1,53 @@
-"""Rotary positions: pairs of channels are turned by an angle that grows with the place (Su et al.
-2021, §3.2).
-"""
+"""Rotary position embedding (RoPE), Su et al. 2021, §3.2."""
 
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_config import bytes_of, tokens
-from modelbudget.memory.timeline import Node
+from modelbudget.memory.timeline import Allocation, Timeline
 
 ANGLE = 4
-"""Bytes of an angle, one for two turned channels, in single precision whatever the dtype."""
+"""Bytes of an angle, one for each pair of channels, in single precision in every dtype."""
 
 
-def tables(r, d_turned):
-    """Bytes of sines and cosines of half the turned channels each; queries and keys have their
-    own.
-    """
-    return bytes_of(r.dtype) * r.length * d_turned
+def tables(r, d_rotary):
+    """Bytes of the cosine and sine tables of d_rotary channels; queries and keys have their own."""
+    return bytes_of(r.dtype) * r.length * d_rotary
 
 
-def forward(r, n_head, d_head, d_turned) -> list[Node]:
-    """Both halves of the turned channels, put together, beside sines, cosines and the angles."""
+def forward(r, n_head, d_head, d_rotary) -> Timeline:
+    """The rotated copy of n_head heads, with the tables; the halves and the angles are freed."""
     size = bytes_of(r.dtype) * tokens(r) * n_head
-    angles = ANGLE // 2 * r.length * d_turned
-    halves = size * d_turned
-    made = size * d_head + tables(r, d_turned)
-    return [(made + halves + angles, halves + angles)]
+    angles = ANGLE // 2 * r.length * d_rotary
+    halves = size * d_rotary
+    made = size * d_head + tables(r, d_rotary)
+    return [Allocation("RoPE", made + halves + angles, halves + angles)]
 
 
-def backward(r, n_head, d_head, d_turned, given=1) -> list[Node]:
-    """Four products of halves; the turned channels put together; those that are not turned, and
-    theirs, each in a tensor of all channels; and the sum. The gradient of the output is freed if
-    `given` is 1.
-    """
+def backward(r, n_head, d_head, d_rotary, given=1) -> Timeline:
+    """The gradient of n_head heads before RoPE. The gradient after it is freed if `given` is 1."""
     size = bytes_of(r.dtype) * tokens(r) * n_head
-    turned, whole = size * d_turned, size * d_head
-    in_part = positive(d_head - d_turned)
+    rotated, whole = size * d_rotary, size * d_head
+    in_part = positive(d_head - d_rotary)
     return [
-        (2 * turned, turned + tables(r, d_turned)),
-        (whole, given * whole),
-        (in_part * whole, in_part * turned),
-        (whole, whole + in_part * whole + (1 - in_part) * turned),
+        Allocation("RoPE products of halves", 2 * rotated, rotated + tables(r, d_rotary)),
+        Allocation("RoPE rotated channels", whole, given * whole),
+        Allocation("RoPE other channels", in_part * whole, in_part * rotated),
+        Allocation("RoPE sum", whole, whole + in_part * whole + (1 - in_part) * rotated),
+    ]
+
+
+def inference(r, new, n_head, d_rotary, heads) -> Timeline:
+    """The rotated copy, of `heads` bytes, of `new` tokens: angles, cosines, sines; both halves of
+    the rotated channels, three products and sums each. Computing the angles never takes more.
+    """
+    size = bytes_of(r.dtype)
+    table, exact = (width // 2 * new * d_rotary for width in (size, ANGLE))
+    half = r.batch * n_head * table
+    cast = int(size != ANGLE)
+    return [
+        Allocation("RoPE angles", exact),
+        Allocation("RoPE cosines", exact + cast * table, cast * exact),
+        Allocation("RoPE sines", exact + cast * table, cast * exact),
+        Allocation("RoPE first half", 3 * half, 2 * half),
+        Allocation("RoPE second half", 3 * half, 2 * half),
+        Allocation("RoPE concatenation", heads, 2 * half + exact + 2 * table),
     ]

@@ -8,9 +8,10 @@ from modelbudget.architecture.base import Count, Depth, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.terms import Terms, part
-from modelbudget.components import embedding, mlp, multi_head, norm
+from modelbudget.components import embedding, multi_head, norm
 from modelbudget.components.embedding import FactorisedFields, HeadFields, LearnedPositionFields
-from modelbudget.components.mlp import MLPFields
+from modelbudget.components.feed_forward import mlp
+from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
 

@@ -7,9 +7,10 @@ from pydantic import Field
 from modelbudget.architecture.base import Count, Depth
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.terms import Terms, part
-from modelbudget.components import embedding, mlp, multi_head, norm
+from modelbudget.components import embedding, multi_head, norm
 from modelbudget.components.embedding import HeadFields, LearnedPositionFields, VocabularyFields
-from modelbudget.components.mlp import MLPFields
+from modelbudget.components.feed_forward import mlp
+from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
 

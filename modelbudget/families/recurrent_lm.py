@@ -42,8 +42,8 @@ class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
             **part("", {"head": embedding.head(a, recurrent_layer.width(a))}),
         }
 
-    @staticmethod
-    def covered(quantity, a, r):
+    @classmethod
+    def has_formula_for(cls, quantity, a, r):
         return int(quantity == "cache_bytes")
 
     @staticmethod

@@ -32,8 +32,8 @@ class RWKV(NormFields, RWKVFields, HeadFields, VocabularyFields):
             **part("", {"head": embedding.head(a, a.d_model)}),
         }
 
-    @staticmethod
-    def covered(quantity, a, r):
+    @classmethod
+    def has_formula_for(cls, quantity, a, r):
         return int(quantity == "cache_bytes")
 
     @staticmethod

@@ -25,8 +25,8 @@ class SelectiveScan(NormFields, SelectiveScanFields, HeadFields, VocabularyField
         """Gu & Dao 2023, §3.4."""
         return _parameters(a, mamba.parameters(a))
 
-    @staticmethod
-    def covered(quantity, a, r):
+    @classmethod
+    def has_formula_for(cls, quantity, a, r):
         return int(quantity == "cache_bytes")
 
     @staticmethod
@@ -51,8 +51,8 @@ class StateSpaceDual(NormFields, StateSpaceDualFields, HeadFields, VocabularyFie
         """Dao & Gu 2024, §7."""
         return _parameters(a, mamba2.parameters(a))
 
-    @staticmethod
-    def covered(quantity, a, r):
+    @classmethod
+    def has_formula_for(cls, quantity, a, r):
         return int(quantity == "cache_bytes")
 
     @staticmethod

@@ -4,9 +4,10 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Depth
 from modelbudget.architecture.terms import Terms, part
-from modelbudget.components import adaptive_softmax, mlp, norm, relative_attention
+from modelbudget.components import adaptive_softmax, norm, relative_attention
 from modelbudget.components.adaptive_softmax import AdaptiveFields
-from modelbudget.components.mlp import MLPFields
+from modelbudget.components.feed_forward import mlp
+from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.relative_attention import RelativeAttentionFields
 

@@ -152,7 +152,7 @@ def _windows(translation: Translation, values: dict, mistakes: list[str]) -> dic
         cases = [Case(value=v, fields={"mixer": m}) for v, m in shared_keys().layer_types.items()]
         found = [_chosen(cases, "layer_types", name, mistakes) for name in types]
         words = [chosen.get("mixer", "") for chosen in found]
-    if "local" not in words:
+    if "sliding_attention" not in words:
         return {}
     periods = range(1, len(words) + 1)
     period = next(p for p in periods if all(words[i] == words[i % p] for i in range(len(words))))

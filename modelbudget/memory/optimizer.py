@@ -1,16 +1,16 @@
-"""What an optimizer keeps beside the parameters."""
+"""Optimizer states, and the phases of a training step."""
 
-from modelbudget.architecture.operations import largest
-from modelbudget.architecture.run_config import bytes_of, exact_bytes, tokens
+from modelbudget.architecture.run_config import INDEX, bytes_of, exact_bytes, tokens
 from modelbudget.architecture.terms import Term, Terms, part
-from modelbudget.components.embedding import INDEX
+from modelbudget.memory.adamw_temporaries import Neighbours, largest_pair
 
 SINGLE = 4
 """Bytes of a number in single precision."""
 
 
 def states(r, trained: Terms, tensors: Terms) -> Terms:
-    """Bytes of the states of all parameters that get a gradient, of so many tensors.
+    """Bytes of the optimizer states, from the parameters that get a gradient (`trained`) and the
+    number of their tensors.
 
     Momentum is one number a parameter (Polyak 1964), AdamW's moments are two (Kingma & Ba 2015,
     algorithm 1; Loshchilov & Hutter 2019), and AdamW counts the steps of each tensor in single
@@ -20,22 +20,25 @@ def states(r, trained: Terms, tensors: Terms) -> Terms:
     plain = moments * bytes_of(r.dtype)
     each = plain + r.master_weights * (SINGLE * (moments + 1) - plain)
     count = int(r.optimizer == "adamw") * SINGLE
+    none = Term(0)
     return {
-        name: Term(each * term.each + count * tensors[name].each, term.instances)
+        name: Term(each * term.each + count * tensors.get(name, none).each, term.instances)
         for name, term in trained.items()
     }
 
 
-def phases(r, trained, of_parameters, states, needed, forward_backward) -> Terms:
-    """The peak of each phase of two steps, of which the second finds the states in memory;
-    gradients are dropped after each.
+def phases(r, trained, of_parameters, states, temporaries, forward_backward) -> Terms:
+    """Peak bytes of each phase of two steps; the second finds the optimizer states in memory.
 
-    `of_parameters`, `states`, `needed` (what a step needs beside all that it works on): bytes.
-    `forward_backward`: the peak of a pass, given the bytes that the optimizer holds already.
+    Gradients are freed after each step. `trained`: parameters that get a gradient;
+    `of_parameters`, `states`, `temporaries`: bytes of all parameters, of the optimizer states, of
+    the optimizer's temporary tensors; `forward_backward`: the peak of a pass, a function of the
+    bytes that the optimizer holds already.
     """
     size = bytes_of(r.dtype)
     copies = r.master_weights * exact_bytes(r.dtype) * trained
-    stepping = of_parameters + size * trained + copies + states + 2 * INDEX * tokens(r) + needed
+    stepping = of_parameters + size * trained + copies + states + 2 * INDEX * tokens(r)
+    stepping = stepping + temporaries
     peaks = {
         "first.forward_backward": forward_backward(copies),
         "first.optimizer": stepping,
@@ -45,16 +48,12 @@ def phases(r, trained, of_parameters, states, needed, forward_backward) -> Terms
     return part("", peaks)
 
 
-def root(r, trained, neighbours: list[tuple]):
-    """Bytes that a step needs beside all that it works on: AdamW's root of the second moment, for
-    all parameters at once, or for each in turn: then it is divided, which makes it two, and the
-    one before is still there.
-
-    `neighbours`: numbers in each tensor, in the one before it, and whether it is there.
+def temporaries(r, trained, neighbours: list[Neighbours]):
+    """Bytes of AdamW's temporary √v: one buffer for all parameters with foreach; otherwise two
+    buffers of the current tensor plus one of the previous tensor, which is not yet freed.
     """
     if r.optimizer != "adamw":
         return 0
     plain = bytes_of(r.dtype)
     exact = plain + r.master_weights * (SINGLE - plain)
-    needs = (is_there * (2 * size + before) for size, before, is_there in neighbours)
-    return exact * (r.foreach * trained + (1 - r.foreach) * largest(*needs))
+    return exact * (r.foreach * trained + (1 - r.foreach) * largest_pair(neighbours))

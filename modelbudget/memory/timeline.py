@@ -1,38 +1,72 @@
-"""A pass told node by node: what each operation allocates while it runs, and what is freed when it
-has run. Live bytes are the running sum.
+"""Timelines: the operations of a pass, each with the bytes that it allocates and frees.
+
+Live bytes are the running sum. Training and inference compute their peaks from timelines alone.
 """
 
-Node = tuple
-"""Bytes allocated while it runs, bytes freed when it has run."""
+from typing import Any, NamedTuple
 
 
-def watched(live, nodes: list[Node]) -> tuple[list, object]:
-    """Live bytes while each node runs, and after all of them."""
-    peaks = []
-    for allocated, freed in nodes:
-        peaks.append(live + allocated)
-        live = live + allocated - freed
-    return peaks, live
+class Allocation(NamedTuple):
+    """One operation: `bytes` are allocated while it runs, `freed` bytes are freed after it.
 
-
-def change(nodes: list[Node]):
-    """What the nodes leave behind, less what was there before."""
-    return sum(allocated - freed for allocated, freed in nodes)
-
-
-def times(switch, nodes: list[Node]) -> list[Node]:
-    """The nodes where the switch is 1; none where it is 0."""
-    return [(switch * allocated, switch * freed) for allocated, freed in nodes]
-
-
-def added(gradient) -> list[Node]:
-    """Two gradients of the same states are added up."""
-    return [(gradient, 2 * gradient)]
-
-
-def linear(of_matrix, of_bias, of_input, freed, saved, early) -> list[Node]:
-    """The gradients of a linear layer's matrix, bias and input, from one of which `freed` bytes
-    are freed, as is what was saved: with the node itself, but if that was computed again (`early`),
-    before torch sums up the bias's gradient.
+    What an operation frees may have been allocated by an earlier one, or before the timeline.
     """
-    return [(of_matrix + of_input, early * saved), (of_bias, freed + (1 - early) * saved)]
+
+    name: str
+    bytes: Any = 0
+    freed: Any = 0
+
+
+Timeline = list[Allocation]
+
+
+def live_bytes(before, timeline: Timeline) -> list:
+    """Live bytes during each operation, and after the last one; `before` bytes are live already.
+
+    An operation that frees nothing is left out: during the next, as many bytes or more are live.
+    """
+    found, live = [], before
+    for allocation in timeline:
+        live = live + allocation.bytes
+        if not _is_nothing(allocation.freed):
+            found.append(live)
+            live = live - allocation.freed
+    return [*found, live]
+
+
+def _is_nothing(value) -> bool:
+    return isinstance(value, int) and value == 0
+
+
+def change(timeline: Timeline):
+    """Live bytes after the timeline less those before it."""
+    return sum(allocation.bytes - allocation.freed for allocation in timeline)
+
+
+def times(switch, timeline: Timeline) -> Timeline:
+    """The timeline where `switch` is 1; no operation where it is 0."""
+    if _is_nothing(switch):
+        return []
+    return [Allocation(name, switch * size, switch * freed) for name, size, freed in timeline]
+
+
+def within(name: str, timeline: Timeline) -> Timeline:
+    """The timeline of a part, with the part's name before those of its operations."""
+    return [allocation._replace(name=f"{name}: {allocation.name}") for allocation in timeline]
+
+
+def accumulate(gradient) -> Timeline:
+    """The sum of two gradients of the same states, which takes their place."""
+    return [Allocation("gradient accumulation", gradient, 2 * gradient)]
+
+
+def linear_backward(name: str, of_weight, of_bias, of_input, freed, saved, early) -> Timeline:
+    """Gradients of a linear layer's weight, input and bias, each of that many bytes.
+
+    `freed`: the gradient of the output. `saved`: the saved input, freed with the first operation
+    under full checkpointing (`early` 1), otherwise after the bias gradient is reduced.
+    """
+    return [
+        Allocation(f"{name} weight and input gradients", of_weight + of_input, early * saved),
+        Allocation(f"{name} bias gradient", of_bias, freed + (1 - early) * saved),
+    ]

@@ -1,4 +1,4 @@
-"""What a model remembers of the tokens before, so that the next one need not read them again."""
+"""KV cache and recurrent state."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,11 +81,11 @@ class State:
 
 @contextmanager
 def caching(model: nn.Module, batch: int, length: int) -> Iterator[dict[str, Cache | State]]:
-    """Every part of the model that can remember does so inside this context; its memory by path."""
-    parts = {path: part for path, part in model.named_modules() if hasattr(part, "remember")}
+    """Give every module with `make_cache` a cache inside this context; the caches by path."""
+    parts = {path: part for path, part in model.named_modules() if hasattr(part, "make_cache")}
     like = next(model.parameters()).detach()
     for part in parts.values():
-        part.cache = part.remember(batch, length, like)
+        part.cache = part.make_cache(batch, length, like)
     try:
         with torch.no_grad():
             yield {path: part.cache for path, part in parts.items()}

@@ -14,7 +14,7 @@ class CausalConvolution(nn.Conv1d):
         super().__init__(n_channel, n_channel, span, groups=n_channel)
         self.cache = None
 
-    def remember(self, batch: int, length: int, like) -> State:
+    def make_cache(self, batch: int, length: int, like) -> State:
         """The last `span` tokens: one more than the next needs, as Mamba's authors keep them."""
         return State([(self.in_channels, self.kernel_size[0])], batch, like)
 

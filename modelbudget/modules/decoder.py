@@ -11,7 +11,7 @@ from modelbudget.modules.replicate import twins
 
 
 class DecoderModel(nn.Module):
-    """Tokens (batch, length) to logits (batch, length, words and padding)."""
+    """Tokens (batch, length) to logits (batch, length, vocabulary with padding)."""
 
     def __init__(self, a):
         super().__init__()
@@ -20,7 +20,7 @@ class DecoderModel(nn.Module):
         mixers = cycle(a.mixers.split())
         mlps = chain(repeat("mlp", a.n_dense_layer), cycle(a.mlps.split()))
         kinds = islice(zip(mixers, mlps, strict=False), a.n_layer)
-        self.layer = twins(kinds, lambda kind: Layer(a, *kind, a.position))
+        self.layer = twins(kinds, lambda kind: Layer(a, *kind))
         names = ["embedding"] * a.embedding_norm + ["final"] * a.final_norm
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
         self.head = Head(a, self.embedding.token, a.d_emb)

@@ -38,7 +38,7 @@ class Embedding(nn.Module):
         self.offset = a.position_offset
         self.cache = None
 
-    def remember(self, batch: int, length: int, like) -> Cache:
+    def make_cache(self, batch: int, length: int, like) -> Cache:
         """How many tokens there were: the place of the next."""
         return Cache([], batch, length, like)
 

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from modelbudget.modules.embedding import padded
+from modelbudget.modules.feed_forward.mlp import ACTIVATIONS, MLP
 from modelbudget.modules.lm_head import make_head
-from modelbudget.modules.mlp import ACTIVATIONS, MLP
 from modelbudget.modules.multi_head import MultiHead
 from modelbudget.modules.norm import make_norm
 

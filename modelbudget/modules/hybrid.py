@@ -2,10 +2,10 @@
 
 from torch import nn
 
-from modelbudget.modules.attention import Attention
-from modelbudget.modules.channel_rnn import ChannelRNN
 from modelbudget.modules.embedding import Head, TokenEmbedding
-from modelbudget.modules.mlp import MLP
+from modelbudget.modules.feed_forward.mlp import MLP
+from modelbudget.modules.mixers.attention import Attention
+from modelbudget.modules.mixers.channel_rnn import ChannelRNN
 from modelbudget.modules.norm import make_norm
 
 
@@ -14,16 +14,16 @@ class HybridLayer(nn.Module):
 
     def __init__(self, a):
         super().__init__()
-        self.recurrent = ChannelRNN(a)
+        self.channel_rnn = ChannelRNN(a)
         self.attention = Attention(a)
         self.mlp = MLP(a)
         self.norm = nn.ModuleDict(
-            {name: make_norm(a) for name in ("recurrent", "attention", "mlp")}
+            {name: make_norm(a) for name in ("channel_rnn", "attention", "mlp")}
         )
 
     def forward(self, x):
-        # The cells put order into the states that attention sees; there are no positions.
-        y = self.recurrent(self.norm["recurrent"](x))
+        # There are no position embeddings; the cells give attention the order of the tokens.
+        y = self.channel_rnn(self.norm["channel_rnn"](x))
         x = x + self.attention(self.norm["attention"](y))
         return x + self.mlp(self.norm["mlp"](x))
 

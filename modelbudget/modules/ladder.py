@@ -4,9 +4,9 @@ from collections import OrderedDict
 
 from torch import nn
 
-from modelbudget.modules.attention import Attention
 from modelbudget.modules.embedding import Head, TokenEmbedding
-from modelbudget.modules.mlp import MLP
+from modelbudget.modules.feed_forward.mlp import MLP
+from modelbudget.modules.mixers.attention import Attention
 from modelbudget.modules.norm import make_norm
 
 

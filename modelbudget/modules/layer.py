@@ -1,40 +1,27 @@
-"""A transformer layer: a mixer and an MLP with their norms, in sequence or in parallel."""
+"""A layer: a mixer and a feed-forward part with their norms, in sequence or in parallel."""
 
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from modelbudget.modules.attention import Attention
-from modelbudget.modules.channel_rnn import ChannelRNN
-from modelbudget.modules.mla import LatentAttention
-from modelbudget.modules.mlp import MLP
-from modelbudget.modules.moe import Experts
+from modelbudget.modules.feed_forward import feed_forward
+from modelbudget.modules.mixers import mixers
 from modelbudget.modules.norm import make_norm
-
-PARTS = {
-    "latent": LatentAttention,
-    "recurrent": ChannelRNN,
-    "mlp": MLP,
-    "experts": Experts,
-}
 
 
 class Layer(nn.Module):
     """States (batch, length, d_model) to states of the same shape.
 
-    The layer's parts bear the names of their kinds, `local` attention that of attention; `none`
-    leaves one out. Where `recompute` is
-    set, all but the input is computed again in the backward pass instead of kept (Chen et al.
-    2016).
+    The parts are attributes with the names of their components; `none` leaves one out. With
+    `recompute`, all but the input is computed again in the backward pass instead of saved (Chen et
+    al. 2016).
     """
 
-    def __init__(self, a, mixer: str = "attention", mlp: str = "mlp", position: str = "none"):
+    def __init__(self, a, mixer: str = "attention", mlp: str = "mlp"):
         super().__init__()
-        window = a.window if mixer == "local" else 0
-        mixer = "attention" if mixer == "local" else mixer
-        self.parts = [name for name in (mixer, mlp) if name != "none"]
-        for name in self.parts:
-            part = Attention(a, position, window) if name == "attention" else PARTS[name](a)
-            self.add_module(name, part)
+        files = {mixer: mixers().get(mixer), mlp: feed_forward().get(mlp)}
+        self.parts = [getattr(file, "NAME", word) for word, file in files.items() if file]
+        for name, file in zip(self.parts, filter(None, files.values()), strict=True):
+            self.add_module(name, file.make(a))
         self.parallel, self.placement = a.parallel, a.norm_placement
         names = ["shared"] if a.parallel and a.shared_norm else list(self.parts)
         if a.norm_placement == "both":
@@ -61,7 +48,7 @@ class Layer(nn.Module):
         return x + self.run(mixer, for_mixer, bias) + self.run(mlp, for_mlp, bias)
 
     def add(self, name: str, x, bias):
-        """One part after another, with its norm where `norm_placement` says."""
+        """The residual sum with one part, with norms as in `norm_placement`."""
         norm = self.norm[name]
         match self.placement:
             case "pre":
@@ -75,5 +62,5 @@ class Layer(nn.Module):
 
     def run(self, name: str, x, bias):
         part = getattr(self, name)
-        x = part(x, bias) if name == "attention" else part(x)
+        x = part(x, bias) if getattr(part, "reads_bias", False) else part(x)
         return self.dropout(x)

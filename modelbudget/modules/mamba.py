@@ -26,7 +26,7 @@ class SelectiveScanMixer(nn.Module):
         self.inner_norm = a.inner_norm
         self.cache = None
 
-    def remember(self, batch: int, length: int, like) -> State:
+    def make_cache(self, batch: int, length: int, like) -> State:
         """d_state numbers for each channel."""
         return State([tuple(self.decay.shape)], batch, like)
 
@@ -44,7 +44,7 @@ class SelectiveScanMixer(nn.Module):
         if self.inner_norm:
             parts = [F.rms_norm(y, y.shape[-1:], eps=EPSILON) for y in parts]
         step, write, read = parts
-        state = (self.cache or self.remember(len(x), 1, x)).tensors[0]
+        state = (self.cache or self.make_cache(len(x), 1, x)).tensors[0]
         y, state = scan(x, F.softplus(self.step(step)), -self.decay.exp(), write, read, state)
         if self.cache:
             self.cache.keep(state)

@@ -28,7 +28,7 @@ class StateSpaceDualMixer(nn.Module):
         self.shape_of_state = (a.n_head, a.d_head, a.d_state)
         self.cache = None
 
-    def remember(self, batch: int, length: int, like) -> State:
+    def make_cache(self, batch: int, length: int, like) -> State:
         """A matrix of d_head × d_state for each head."""
         return State([self.shape_of_state], batch, like)
 
@@ -45,7 +45,7 @@ class StateSpaceDualMixer(nn.Module):
         x, write, read = F.silu(self.convolution(x)).split(self.from_convolution, -1)
         x = x.unflatten(-1, (self.n_head, -1))
         write, read = (self.by_head(y) for y in (write, read))
-        state = (self.cache or self.remember(len(x), 1, x)).tensors[0]
+        state = (self.cache or self.make_cache(len(x), 1, x)).tensors[0]
         y, state = scan(x, F.softplus(step + self.step), -self.decay.exp(), write, read, state)
         if self.cache:
             self.cache.keep(state)

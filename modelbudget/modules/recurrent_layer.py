@@ -25,13 +25,13 @@ class RecurrentLayer(nn.Module):
         self.width, self.n_cell, self.cell = width, n_cell, a.cell
         self.cache = None
 
-    def remember(self, batch: int, length: int, like) -> State:
+    def make_cache(self, batch: int, length: int, like) -> State:
         """What the layer handed on last and, of an LSTM, its cells."""
         n_cell = self.n_cell if self.cell == "lstm" else 0
         return State([(self.width,), (n_cell,)], batch, like)
 
     def forward(self, x):
-        state, cells = (self.cache or self.remember(len(x), 1, x)).tensors
+        state, cells = (self.cache or self.make_cache(len(x), 1, x)).tensors
         step = getattr(self, self.cell)
         states = []
         for below in self.input(x).unbind(1):

@@ -18,7 +18,7 @@ class Mixer(nn.Module):
         self.mix = nn.Parameter(torch.empty(n_mix, d_model))
         self.cache = None
 
-    def remember(self, batch: int, length: int, like) -> State:
+    def make_cache(self, batch: int, length: int, like) -> State:
         """The token before."""
         return State([(self.mix.shape[1],)], batch, like)
 
@@ -54,9 +54,9 @@ class TimeMixer(Mixer):
             self.decay.copy_(spread)
         nn.init.constant_(self.bonus, 0.3)
 
-    def remember(self, batch: int, length: int, like) -> State:
+    def make_cache(self, batch: int, length: int, like) -> State:
         """The token before, and three sums."""
-        state = super().remember(batch, length, like)
+        state = super().make_cache(batch, length, like)
         state.tensors += sums(like.new_empty(batch, 1, len(self.decay)))
         return state
 

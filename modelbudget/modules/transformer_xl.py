@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from modelbudget.modules.adaptive_softmax import AdaptiveInput, AdaptiveSoftmax
-from modelbudget.modules.mlp import MLP
+from modelbudget.modules.feed_forward.mlp import MLP
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import sinusoids
 from modelbudget.modules.relative_attention import RelativeAttention

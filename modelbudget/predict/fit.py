@@ -84,7 +84,7 @@ def needed(model: Model, purpose: str) -> int | None:
     a, r = model
     values = []
     for quantity in FITS[purpose]:
-        if quantity != "parameter_bytes" and not a.covered(quantity, a, r):
+        if quantity != "parameter_bytes" and not a.has_formula_for(quantity, a, r):
             return None
         values.append([term.total for term in getattr(a, quantity)(a, r).values()])
     return together(values, purpose)

@@ -61,7 +61,7 @@ def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, obj
     if quantity in ("parameter_bytes", "resident_bytes"):
         return getattr(family, quantity)(a, r), int(family.has_formula)
     of = "peak_training_bytes" if quantity in OF_PEAK else quantity
-    holds = family.covered(of, a, r) if hasattr(family, of) else 0
+    holds = family.has_formula_for(of, a, r) if hasattr(family, of) else 0
     if isinstance(holds, int) and not holds:
         return {}, 0
     return getattr(family, quantity)(a, r), holds

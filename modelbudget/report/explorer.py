@@ -126,7 +126,7 @@ class _Dataflow(vega.Dataflow):
         r = vega.namespace(RunConfig, words)
         found, sums = {}, {}
         for quantity in [name for name in QUANTITIES if name != STATES]:
-            holds = quantity == "parameter_bytes" or Decoder.covered(quantity, a, r)
+            holds = quantity == "parameter_bytes" or Decoder.has_formula_for(quantity, a, r)
             if self.text(holds) != "0":
                 terms = getattr(Decoder, quantity)(a, r)
                 sums[quantity] = total(terms)
@@ -248,7 +248,7 @@ def _by_series(bases: list[Base]) -> dict[str, list[tuple[str, str]]]:
 
 def _experts_of(choice: str) -> dict:
     """What the free word needs beside it; a name stands for that field's value."""
-    return NEW_EXPERTS if "experts" in choice.split() else dict.fromkeys(NEW_EXPERTS, 0)
+    return NEW_EXPERTS if "moe" in choice.split() else dict.fromkeys(NEW_EXPERTS, 0)
 
 
 def _defaults() -> dict:

@@ -32,7 +32,7 @@ def _formulas(points: pl.DataFrame, quantity: str) -> dict[str, str]:
     a, r = (_symbols(record, points) for record in (family, RunConfig))
     if quantity == "parameters":
         terms = family.parameters(a)
-    elif quantity == "parameter_bytes" or family.covered(quantity, a, r) != 0:
+    elif quantity == "parameter_bytes" or family.has_formula_for(quantity, a, r) != 0:
         terms = getattr(family, quantity)(a, r)
     else:
         return {}

@@ -545,7 +545,7 @@ def predicted_peak(architecture: Architecture, run: RunConfig, quantities: list[
     The bytes of its parameters if nothing runs or no formula covers it.
     """
     steps = (OF_TRAINING | OF_ALLOCATOR) & set(quantities)
-    if steps and architecture.covered("peak_training_bytes", architecture, run):
+    if steps and architecture.has_formula_for("peak_training_bytes", architecture, run):
         phases = architecture.peak_training_bytes(architecture, run)
         return max(term.total for term in phases.values())
     return total(architecture.parameter_bytes(architecture, run))

@@ -23,7 +23,7 @@ def check_totals(architecture: Architecture, run: RunConfig, quantities: list[st
             "the largest 64-bit integer"
         )
     for quantity in _of_run(type(architecture), quantities):
-        if architecture.covered(quantity, architecture, run):
+        if architecture.has_formula_for(quantity, architecture, run):
             value = of_model(quantity, getattr(architecture, quantity)(architecture, run))
             if value > MAX_COUNT:
                 raise ValueError(
@@ -50,7 +50,9 @@ def _words(record: Record) -> tuple:
 def _surely_fit(models: list[Model], quantities: list[str]) -> bool:
     family = type(models[0][0])
     a, r = map(_bounds, zip(*models, strict=True))
-    covered = [q for q in _of_run(family, quantities) if intervals.most(family.covered(q, a, r))]
+    covered = [
+        q for q in _of_run(family, quantities) if intervals.most(family.has_formula_for(q, a, r))
+    ]
     asked = ["parameter_bytes", *covered]
     return all(intervals.fits(of_model(name, getattr(family, name)(a, r))) for name in asked)
 

@@ -43,9 +43,9 @@ def decoders(draw, covered: bool = False) -> Decoder:
     """
     shared = draw(sizes_and_switches())
     parallel = draw(st.booleans())
-    kinds = ["attention", "local", "latent", *([] if covered else ["recurrent"])]
+    kinds = ["attention", "sliding_attention", "mla", *([] if covered else ["channel_rnn"])]
     mixers = draw(st.lists(st.sampled_from(kinds), min_size=1))[: shared["n_layer"]]
-    mlps = draw(st.lists(st.sampled_from(["mlp", "experts"]), min_size=1))[:3]
+    mlps = draw(st.lists(st.sampled_from(["mlp", "moe"]), min_size=1))[:3]
     if not parallel:
         draw(st.sampled_from([[], mixers, mlps])).append("none")
     fields = {
@@ -61,18 +61,18 @@ def decoders(draw, covered: bool = False) -> Decoder:
         **{name: draw(st.booleans()) for name in ("shared_norm", "embedding_norm", "final_norm")},
     }
     fields |= draw(positions(mixers, shared["d_head"], covered))
-    if "local" in mixers:
+    if "sliding_attention" in mixers:
         fields["window"] = draw(small)
-    if {"attention", "local"} & {*mixers}:
+    if {"attention", "sliding_attention"} & {*mixers}:
         fields |= draw(heads(shared, covered))
     else:
         shared |= dict.fromkeys(ATTENTION_BIASES, False)
-    if "latent" in mixers:
+    if "mla" in mixers:
         fields |= {name: draw(small) for name in ("kv_lora_rank", "d_nope", "d_value")}
         fields["d_rope"] = 2 * draw(small)
-    if "recurrent" in mixers:
+    if "channel_rnn" in mixers:
         fields["d_hidden"] = draw(small)
-    if "experts" in mlps:
+    if "moe" in mlps:
         fields |= draw(experts(shared["n_layer"]))
     return Decoder(**shared | fields)
 
@@ -83,9 +83,9 @@ placements = st.sampled_from(["pre", "post", "output", "both"])
 @st.composite
 def positions(draw, mixers: list[str], d_head: int, covered: bool) -> dict:
     words = ["none", "learned", "sinusoidal", "rotary", "alibi", "buckets", "relative"]
-    if "latent" in mixers:
+    if "mla" in mixers:
         words = ["rotary"]
-    elif covered or not {"attention", "local"} & {*mixers}:
+    elif covered or not {"attention", "sliding_attention"} & {*mixers}:
         words = words[:4]
     word = draw(st.sampled_from(words))
     sizes = {
@@ -157,16 +157,14 @@ KERNELS = ["math", "flash", "efficient"]
 
 @st.composite
 def decoders_with_known_peaks(draw) -> tuple[Decoder, RunConfig]:
-    """Attention in every layer, latent or not; see `components/step.py`."""
+    """A mixer and a feed-forward part in every layer."""
     a, run = draw(decoders_that_run())
-    mlps = " ".join(word for word in a.mlps.split() if word != "none")
-    mixers = draw(
-        st.sampled_from(["attention", "local", "attention local", "local local attention"])
-    )
-    window = draw(small) if run.attention_kernel == "math" else run.length
-    update = {"mixers": mixers, "window": window if "local" in mixers else 0, "mlps": mlps}
-    update["shared_gate"] = a.shared_gate and a.d_model > 1
-    return a.model_copy(update=update), run
+    there = {
+        name: " ".join(word for word in getattr(a, name).split() if word != "none") or plain
+        for name, plain in (("mixers", "attention"), ("mlps", "mlp"))
+    }
+    shared_gate = a.shared_gate and a.d_model > 1
+    return a.model_copy(update=there | {"shared_gate": shared_gate}), run
 
 
 @st.composite
@@ -177,9 +175,9 @@ def decoders_that_run(draw) -> tuple[Decoder, RunConfig]:
         a = a.model_copy(update={"mlps": a.mlps.replace(" none", "")})
     if run.attention_kernel != "math":
         a = a.model_copy(update={"d_head": 8 * draw(st.integers(1, 2))})
-    if "latent" in a.mixers and run.attention_kernel == "flash":
+    if "mla" in a.mixers and run.attention_kernel == "flash":
         run = run.model_copy(update={"attention_kernel": "math"})
-    if "local" in a.mixers and run.attention_kernel != "math":
+    if "sliding_attention" in a.mixers and run.attention_kernel != "math":
         a = a.model_copy(update={"window": run.length + draw(st.integers(0, 2))})
     return a, run
 

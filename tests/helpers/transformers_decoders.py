@@ -65,7 +65,7 @@ def config(kind: str, a):
             keys |= {"sliding_window": a.window or None}
         case "Qwen2" if a.window:
             keys |= {"use_sliding_window": True, "sliding_window": a.window}
-            keys |= {"max_window_layers": a.mixers.split().index("local")}
+            keys |= {"max_window_layers": a.mixers.split().index("sliding_attention")}
         case "Falcon":
             keys |= {"new_decoder_architecture": not a.shared_norm}
         case "StableLm":

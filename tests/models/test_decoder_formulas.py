@@ -24,22 +24,22 @@ def test_layers_of_each_kind_are_counted_apart():
     """Seven layers of a pattern of three mixers and two MLPs after one dense layer."""
     a = Decoder(
         n_vocab=11, d_model=6, n_layer=7, n_head=2, n_kv_head=1, d_head=4, d_ff=8,
-        mixers="recurrent attention recurrent", d_hidden=2, position="none",
-        mlps="mlp experts", n_dense_layer=1, n_expert=3, n_expert_per_token=2, d_expert=5,
+        mixers="channel_rnn attention channel_rnn", d_hidden=2, position="none",
+        mlps="mlp moe", n_dense_layer=1, n_expert=3, n_expert_per_token=2, d_expert=5,
     )  # fmt: skip
     instances = {name: term.instances for name, term in a.parameters(a).items()}
     assert instances["layer.attention.query"] == instances["layer.norm.attention"] == 2
-    assert instances["layer.recurrent.input"] == instances["layer.norm.recurrent"] == 5
-    assert instances["layer.experts.up"] == instances["layer.norm.experts"] == 3
+    assert instances["layer.channel_rnn.input"] == instances["layer.norm.channel_rnn"] == 5
+    assert instances["layer.moe.up"] == instances["layer.norm.moe"] == 3
     assert instances["layer.mlp.up"] == instances["layer.norm.mlp"] == 4
 
 
 BASE = {
     "n_vocab": 11, "d_model": 6, "n_layer": 2, "n_head": 4, "n_kv_head": 2, "d_head": 4, "d_ff": 8,
 }  # fmt: skip
-EXPERTS = {"mlps": "experts", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 3}
+EXPERTS = {"mlps": "moe", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 3}
 LATENT = {
-    "mixers": "latent", "position": "rotary", "kv_lora_rank": 3, "d_nope": 2, "d_rope": 2,
+    "mixers": "mla", "position": "rotary", "kv_lora_rank": 3, "d_nope": 2, "d_rope": 2,
     "d_value": 2,
 }  # fmt: skip
 
@@ -56,22 +56,22 @@ LATENT = {
         ({"position": "rotary", "d_rotary": 6}, "d_rotary = 6 needs .* at most d_head = 4"),
         ({"d_rotary": 2}, "d_rotary = 2 needs position: rotary"),
         ({"position": "alibi", "position_offset": 2}, "position_offset = 2 needs position: learn"),
-        ({"n_expert": 4}, "n_expert = 4 needs experts in mlps"),
-        ({"mlps": "experts"}, "n_expert = 0: experts in mlps needs at least 1"),
+        ({"n_expert": 4}, "n_expert = 4 needs moe in mlps"),
+        ({"mlps": "moe"}, "n_expert = 0: moe in mlps needs at least 1"),
         (EXPERTS | {"n_expert_per_token": 5}, "n_expert_per_token = 5 is more than n_expert = 4"),
         (EXPERTS | {"shared_gate": True}, "shared_gate = true needs shared experts"),
         (EXPERTS | {"n_dense_layer": 3}, "n_dense_layer = 3 is more than n_layer = 2"),
-        (LATENT | {"kv_lora_rank": 0}, "kv_lora_rank = 0: latent in mixers needs at least 1"),
-        (LATENT | {"position": "learned"}, "latent in mixers needs position: rotary"),
+        (LATENT | {"kv_lora_rank": 0}, "kv_lora_rank = 0: mla in mixers needs at least 1"),
+        (LATENT | {"position": "learned"}, "mla in mixers needs position: rotary"),
         (LATENT | {"d_rope": 3}, "d_rope = 3 is odd"),
-        (LATENT | {"sinks": True}, "sinks = true needs attention in mixers, which are 'latent'"),
+        (LATENT | {"sinks": True}, "sinks = true needs attention in mixers, which are 'mla'"),
         ({"mixers": "none", "position": "alibi"}, "position: alibi needs attention in mixers"),
         ({"mixers": "none attention", "mlps": "none mlp"}, "layer 1 is empty"),
         ({"mlps": "none", "parallel": True}, "parallel = true needs a mixer and an MLP"),
-        ({"mlps": "dense"}, "allowed: mlp, experts, none"),
-        ({"mixers": ""}, "allowed: attention, local, latent, recurrent, none"),
-        ({"mixers": "local"}, "window = 0: local in mixers needs at least 1"),
-        ({"window": 4}, "window = 4 needs local in mixers"),
+        ({"mlps": "dense"}, "allowed: mlp, moe, none"),
+        ({"mixers": ""}, "allowed: attention, channel_rnn, mla, sliding_attention, none"),
+        ({"mixers": "sliding_attention"}, "window = 0: sliding_attention in mixers needs at"),
+        ({"window": 4}, "window = 4 needs sliding_attention in mixers"),
     ],
 )  # fmt: skip
 def test_illegal_records_are_refused(fields, message):

@@ -17,13 +17,13 @@ LLAMA = TINY | {
 LAYERNORM = TINY | {"norm": "layernorm", "norm_bias": True, "n_kv_head": 4}
 QKV_BIAS = dict.fromkeys(["query_bias", "key_bias", "value_bias"], True)
 BIASES = QKV_BIAS | dict.fromkeys(["output_bias", "up_bias", "down_bias"], True)
-EXPERTS = {"mlps": "experts", "n_expert": 5, "n_expert_per_token": 2, "d_expert": 8}
-LATENT = {"mixers": "latent", "kv_lora_rank": 7, "d_nope": 6, "d_rope": 4, "d_value": 3}
+EXPERTS = {"mlps": "moe", "n_expert": 5, "n_expert_per_token": 2, "d_expert": 8}
+LATENT = {"mixers": "mla", "kv_lora_rank": 7, "d_nope": 6, "d_rope": 4, "d_value": 3}
 PARTIAL = {"position": "rotary", "d_rotary": 2, "parallel": True, "tied": False}
 MODELS = {
     "Llama": LLAMA,
-    "Mistral": LLAMA | {"mixers": "local", "window": 4},
-    "Qwen2": LLAMA | QKV_BIAS | {"mixers": "attention local", "window": 3},
+    "Mistral": LLAMA | {"mixers": "sliding_attention", "window": 4},
+    "Qwen2": LLAMA | QKV_BIAS | {"mixers": "attention sliding_attention", "window": 3},
     "Qwen3": LLAMA | {"qk_norm": "shared", "d_head": 6},
     "Olmo2": LLAMA | {"qk_norm": "joint", "norm_placement": "output"},
     "Olmoe": LLAMA | EXPERTS | {"qk_norm": "joint"},

@@ -5,17 +5,17 @@ import torch
 
 from modelbudget.architecture.terms import total
 from modelbudget.families.decoder import Decoder
-from modelbudget.modules.attention import Attention
 from modelbudget.modules.initialise import initialise
+from modelbudget.modules.mixers.attention import Attention
 from modelbudget.modules.position import DistanceBuckets, alibi, shift
 
 BASE = {
     "n_vocab": 29, "d_model": 12, "n_layer": 2, "n_head": 4, "n_kv_head": 2, "d_head": 4,
     "d_ff": 20, "n_ctx": 16,
 }  # fmt: skip
-EXPERTS = {"mlps": "experts", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 6}
+EXPERTS = {"mlps": "moe", "n_expert": 4, "n_expert_per_token": 2, "d_expert": 6}
 LATENT = {
-    "mixers": "latent", "position": "rotary", "kv_lora_rank": 5, "d_nope": 4, "d_rope": 2,
+    "mixers": "mla", "position": "rotary", "kv_lora_rank": 5, "d_nope": 4, "d_rope": 2,
     "d_value": 3,
 }  # fmt: skip
 BIASES = dict.fromkeys(
@@ -55,7 +55,7 @@ KINDS = {
     "experts by selection": EXPERTS | {"router_bias": "selection", "n_dense_layer": 1},
     "latent": LATENT,
     "latent query": LATENT | {"q_lora_rank": 7},
-    "hybrid": {"mixers": "recurrent attention", "d_hidden": 2, "mlps": "mlp none"},
+    "hybrid": {"mixers": "channel_rnn attention", "d_hidden": 2, "mlps": "mlp none"},
 }  # fmt: skip
 
 

@@ -10,8 +10,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.hybrid import Hybrid
 from modelbudget.measure.build import build
-from modelbudget.modules.channel_rnn import ChannelRNN
 from modelbudget.modules.initialise import initialise, uninitialised
+from modelbudget.modules.mixers.channel_rnn import ChannelRNN
 
 TOKENS = torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
 

@@ -26,7 +26,7 @@ from modelbudget.sweep.sweep_file import OF_INFERENCE
 SIZES = {"n_vocab": 97, "d_model": 32, "n_layer": 2, "n_head": 4, "n_kv_head": 4, "d_head": 8}
 SIZES |= {"d_ff": 48, "n_ctx": 24}
 LATENT = {
-    "mixers": "latent", "position": "rotary", "kv_lora_rank": 6, "d_nope": 4, "d_rope": 2,
+    "mixers": "mla", "position": "rotary", "kv_lora_rank": 6, "d_nope": 4, "d_rope": 2,
     "d_value": 5,
 }  # fmt: skip
 KINDS = {
@@ -35,14 +35,14 @@ KINDS = {
     "multi-query": {"n_kv_head": 1, "position": "sinusoidal", "parallel": True},
     "norms of keys": {"n_kv_head": 2, "position": "rotary", "qk_norm": "shared"},
     "sinks": {"sinks": True, "position": "none"},
-    "window": {"mixers": "local", "window": 4, "position": "rotary"},
-    "window of one": {"mixers": "local", "window": 1},
-    "windows between": {"mixers": "local attention", "window": 2, "sinks": True},
-    "wide window": {"mixers": "local", "window": 1000, "n_kv_head": 2},
-    "recurrent and attention": {"mixers": "recurrent attention", "d_hidden": 3},
+    "window": {"mixers": "sliding_attention", "window": 4, "position": "rotary"},
+    "window of one": {"mixers": "sliding_attention", "window": 1},
+    "windows between": {"mixers": "sliding_attention attention", "window": 2, "sinks": True},
+    "wide window": {"mixers": "sliding_attention", "window": 1000, "n_kv_head": 2},
+    "recurrent and attention": {"mixers": "channel_rnn attention", "d_hidden": 3},
     "latent": LATENT,
-    "latent and attention": LATENT | {"mixers": "latent attention"},
-    "experts": {"mlps": "experts", "n_expert": 3, "n_expert_per_token": 2, "d_expert": 8},
+    "latent and attention": LATENT | {"mixers": "mla attention"},
+    "experts": {"mlps": "moe", "n_expert": 3, "n_expert_per_token": 2, "d_expert": 8},
 }
 
 
@@ -84,7 +84,7 @@ def test_predicted_caches_are_the_real_ones(fields, dtype):
 def test_predicted_peaks_are_measured(a, run):
     if run.attention_kernel != "math":
         a = a.model_copy(update={"d_head": 8})
-    assume(cache_is_known(a) and a.covered("peak_inference_bytes", a, run))
+    assume(cache_is_known(a) and a.has_formula_for("peak_inference_bytes", a, run))
     assert said(a, run, "peak_inference_bytes") == used(a, run)["peak_inference_bytes"]
 
 
@@ -93,7 +93,7 @@ def test_predicted_peaks_are_measured(a, run):
 def test_predicted_is_measured_component_by_component(model):
     a, run = model
     found = used(a, run)
-    for quantity in (q for q in OF_INFERENCE if a.covered(q, a, run)):
+    for quantity in (q for q in OF_INFERENCE if a.has_formula_for(q, a, run)):
         assert said(a, run, quantity) == {n: v for n, v in found[quantity].items() if v}, quantity
 
 
@@ -112,7 +112,7 @@ def test_transformers_keeps_a_window_as_large():
     config = MistralConfig(
         **sizes, num_attention_heads=4, num_key_value_heads=2, sliding_window=5, head_dim=8
     )
-    a = Decoder(**SIZES | KINDS["grouped"] | {"mixers": "local", "window": 5})
+    a = Decoder(**SIZES | KINDS["grouped"] | {"mixers": "sliding_attention", "window": 5})
     for length in (3, 5, 9):
         fixed = StaticCache(config, max_cache_len=length)
         growing = DynamicCache(config=config)
@@ -160,7 +160,7 @@ UNTOLD = {"sinks", "window", "window of one", "windows between", "recurrent and 
 @pytest.mark.parametrize("kind", sorted(UNTOLD))
 def test_where_peaks_have_no_formula(kind):
     a = Decoder(**SIZES | KINDS[kind])
-    assert not a.covered("peak_inference_bytes", a, RunConfig(length=17))
+    assert not a.has_formula_for("peak_inference_bytes", a, RunConfig(length=17))
 
 
 @pytest.mark.parametrize("fields", [KINDS[k] for k in KINDS if k not in UNTOLD], ids=str)

@@ -90,11 +90,11 @@ def test_hybrid_by_part(catalogue):
     counts = measured_parameters(architecture).values["parameters"]
     a_layer = {name: count // 4 for name, count in counts.items()}
     # by hand, with 368 channels of 4 hidden units
-    assert a_layer["layer.recurrent.input"] == 1_472  # 368 × 4
-    assert a_layer["layer.recurrent.hidden"] == 5_888  # 368 × 4²
-    assert a_layer["layer.recurrent.biases"] == 2_944  # 368 × 2 × 4
+    assert a_layer["layer.channel_rnn.input"] == 1_472  # 368 × 4
+    assert a_layer["layer.channel_rnn.hidden"] == 5_888  # 368 × 4²
+    assert a_layer["layer.channel_rnn.biases"] == 2_944  # 368 × 2 × 4
     attention = sum(n for name, n in a_layer.items() if name.startswith("layer.attention."))
-    norms = a_layer["layer.norm.recurrent"] + a_layer["layer.norm.attention"]
+    norms = a_layer["layer.norm.channel_rnn"] + a_layer["layer.norm.attention"]
     assert attention + norms == 542_432  # 4 × 368² and two norms of 368
     mlp = sum(n for name, n in a_layer.items() if name.startswith("layer.mlp."))
     assert mlp + a_layer["layer.norm.mlp"] == 1_083_760  # 2 × 368 × 1,472 and a norm of 368

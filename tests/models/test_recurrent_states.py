@@ -64,7 +64,7 @@ def test_predicted_states_are_the_real_ones(a, batch, length):
 @given(st.sampled_from(SHAPES).flatmap(architectures) | hybrids() | decoders())
 @settings(max_examples=100)
 def test_a_formula_stands_where_something_is_remembered(a):
-    assert a.covered("cache_bytes", a, RunConfig()) == cache_is_known(a)
+    assert a.has_formula_for("cache_bytes", a, RunConfig()) == cache_is_known(a)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "hybrid"])

@@ -46,7 +46,7 @@ def disagreements(a, run: RunConfig) -> list[str]:
     return [
         f"{quantity}: {run}"
         for quantity in (*PREDICTED, "peak_training_bytes")
-        if not a.covered(quantity, a, run)
+        if not a.has_formula_for(quantity, a, run)
         or without_zeros(said[quantity]) != without_zeros(found[quantity])
     ]
 

@@ -112,7 +112,7 @@ class Setting:
         terms |= {
             name: getattr(Decoder, name)(self.a, self.run)
             for name in QUANTITIES.keys() - {STATES}
-            if name == "parameter_bytes" or Decoder.covered(name, self.a, self.run)
+            if name == "parameter_bytes" or Decoder.has_formula_for(name, self.a, self.run)
         }
         return {
             name: {part: term.total for part, term in found.items() if term.total}
@@ -144,7 +144,7 @@ def drawn(models: dict[str, Decoder], dice: random.Random) -> Setting:
         changes[field] = dice.choice([0, 1]) if field in SWITCHES else size
     if dice.random() < 0.3:
         experts = model.mlps == "mlp"
-        changes["mlps"] = "experts" if experts else "mlp"
+        changes["mlps"] = "moe" if experts else "mlp"
         for field, value in NEW_EXPERTS.items():
             changes[field] = getattr(model, str(value), value) if experts else 0
     if dice.random() < 0.3:
@@ -267,7 +267,7 @@ def test_the_keyboard_moves_numbers_and_the_address_follows(opened, models):
     tab.keyboard.press("ArrowRight")
     larger = models["gpt-2-124m"].model_copy(update={"n_vocab": 57344})
     assert total_of(tab, "A") == f"{total(Decoder.parameters(larger)):,}"
-    tab.select_option("[aria-label='mlps of B']", "experts")
+    tab.select_option("[aria-label='mlps of B']", "moe")
     assert total_of(tab, "B") != "124,439,808"
     tab.uncheck("[aria-label='tied of B']")
     kept = [total_of(tab, side) for side in "AB"]

@@ -26,8 +26,15 @@ from modelbudget.sweep.expand import Mistakes
 from modelbudget.sweep.sweep_file import Sweep
 
 PATTERNS = {
-    "mixers": ["attention", "local", "latent local", "recurrent", "none", "none attention"],
-    "mlps": ["mlp", "experts", "none", "none mlp", "mlp experts none"],
+    "mixers": [
+        "attention",
+        "sliding_attention",
+        "mla sliding_attention",
+        "channel_rnn",
+        "none",
+        "none attention",
+    ],
+    "mlps": ["mlp", "moe", "none", "none mlp", "mlp moe none"],
 }
 
 
@@ -42,7 +49,8 @@ def choices(field) -> list:
 @st.composite
 def grids(draw) -> tuple[type, dict, dict[str, list]]:
     """A legal model and run, and some fields that take other values, legal together or not."""
-    kinds = [decoders(), decoders(), hybrids(), *map(architectures, SHAPES)]
+    others = [architectures(family) for family in SHAPES if family.is_language_model()]
+    kinds = [decoders(), decoders(), hybrids(), *others]
     a, run = draw(draw(st.sampled_from(kinds))), draw(runs())
     if run_mistake(a, run):
         run = RunConfig(length=run.length)

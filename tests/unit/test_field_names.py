@@ -8,6 +8,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common import suggestions
 from modelbudget.common.errors import InputError
 from modelbudget.common.suggestions import did_you_mean, field_names
+from modelbudget.components.layer import all_parts
 from modelbudget.families import families
 from modelbudget.huggingface.classes import shared_keys
 from modelbudget.sweep.sweep_file import Quantity
@@ -17,7 +18,7 @@ TOOLS = {"huggingface", "megatron", "nanogpt", "other"}
 
 def test_every_field_and_quantity_exists():
     known = {field for one in (RunConfig, *families().values()) for field in one.model_fields}
-    assert field_names().keys() <= known | set(get_args(Quantity))
+    assert field_names().keys() <= known | set(get_args(Quantity)) | all_parts().keys()
     assert {tool for tools in field_names().values() for tool in tools} == TOOLS
 
 

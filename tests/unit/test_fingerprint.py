@@ -18,6 +18,17 @@ LIBRARY = ROOT / "modelbudget"
 SCRIPTS = sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
 CLASSES = ROOT / "configs" / "huggingface"
 FIELD_NAMES = ROOT / "configs" / "field_names.yaml"
+FOUND_BY_FOLDER = [
+    LIBRARY / folder / "__init__.py"
+    for folder in (
+        "families",
+        *(
+            f"{kind}/{part}"
+            for kind in ("components", "modules")
+            for part in ("mixers", "feed_forward")
+        ),
+    )
+]
 FILES = sorted(
     path
     for folder in (LIBRARY, CLASSES)
@@ -60,7 +71,7 @@ def loadable(path: Path) -> set[Path]:
             continue
         text = here.read_text(encoding="utf-8")
         waiting |= {file for name in imports(here) for file in of_module(name)} - found
-        if here == LIBRARY / "families" / "__init__.py":
+        if here in FOUND_BY_FOLDER:
             waiting |= set(here.parent.glob("*.py")) - found
         if here == LIBRARY / "report" / "tables.py":
             waiting |= set((here.parent / "templates").iterdir()) - found

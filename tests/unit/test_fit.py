@@ -101,12 +101,12 @@ def test_nothing_fits_and_nothing_is_solved_and_no_end(catalogue):
 
 def test_the_formula_may_end_before_the_memory_does(catalogue, monkeypatch):
     """Here it holds for at most 100 sequences, of which a device would hold 127."""
-    covered = Decoder.covered
+    has_formula_for = Decoder.has_formula_for
 
     def up_to_100(quantity, a, r):
-        return covered(quantity, a, r) * (r.batch <= 100)
+        return has_formula_for(quantity, a, r) * (r.batch <= 100)
 
-    monkeypatch.setattr(Decoder, "covered", staticmethod(up_to_100))
+    monkeypatch.setattr(Decoder, "has_formula_for", staticmethod(up_to_100))
     model = named_architecture(catalogue["gpt-2-124m"]), RunConfig(master_weights=True, **FLASH)
     assert solve(model, "batch", "training", 80 * GB) == Solution(100, None, "formula")
     assert solve(model, "batch", "training", 40 * GB) == Solution(62, 63)

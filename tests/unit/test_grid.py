@@ -41,7 +41,7 @@ AXES = {
     "position": ["rotary", "learned", "none", "alibi"],
     "qk_norm": ["none", "joint"],
     "n_expert_per_token": [1, 2, 9],
-    "mlps": ["mlp", "mlp experts"],
+    "mlps": ["mlp", "mlp moe"],
     "batch": [1, 3, 2**40],
     "length": [1, 17, 2**20],
     "dtype": ["float32", "bfloat16"],

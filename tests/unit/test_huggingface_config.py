@@ -188,11 +188,16 @@ def resolved(family, fields: dict):
 
 ITS_OWN = ["full_attention", "sliding_attention", "sliding_attention"] * 3
 WINDOWS = [
-    ("Mistral", {}, "local", 4096),
+    ("Mistral", {}, "sliding_attention", 4096),
     ("Mistral", {"sliding_window": None}, "attention", 0),
-    ("Gemma2", {"sliding_window": 7}, "local attention", 7),
-    ("GptOss", {}, "local attention", 128),
-    ("Gemma3", {"layer_types": ITS_OWN, "sliding_window": 9}, "attention local local", 9),
+    ("Gemma2", {"sliding_window": 7}, "sliding_attention attention", 7),
+    ("GptOss", {}, "sliding_attention attention", 128),
+    (
+        "Gemma3",
+        {"layer_types": ITS_OWN, "sliding_window": 9},
+        "attention sliding_attention sliding_attention",
+        9,
+    ),
     ("Gemma3", {"layer_types": ["full_attention"] * 9}, "attention", 0),
 ]
 

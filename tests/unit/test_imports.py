@@ -25,8 +25,8 @@ def test_prediction_never_imports_torch_or_a_module():
 
 
 def test_modules_and_measurement_never_import_a_formula():
-    modules = sorted(path.stem for path in (ROOT / "modelbudget" / "modules").glob("[a-z]*.py"))
-    imports = "\n".join(f"import modelbudget.modules.{name}" for name in modules)
+    files = (path.relative_to(ROOT) for path in (ROOT / "modelbudget/modules").rglob("[a-z]*.py"))
+    imports = "\n".join(f"import {'.'.join(path.with_suffix('').parts)}" for path in files)
     loaded = imported_by(f"{imports}\nimport modelbudget.measure.pool, modelbudget.measure.table")
     assert "modelbudget.predict.predict" not in loaded
     assert not {name for name in loaded if name.startswith("modelbudget.components")}
@@ -40,3 +40,9 @@ def test_reading_a_sweep_needs_no_heavy_library():
 def test_noting_versions_asks_torch_only_where_a_driver_is():
     loaded = imported_by("from modelbudget.common.provenance import provenance; provenance()")
     assert ("torch" in loaded) == bool(find_library("cuda"))
+
+
+def test_memory_knows_no_component():
+    files = (ROOT / "modelbudget" / "memory").glob("[a-z]*.py")
+    imports = "\n".join(f"import modelbudget.memory.{path.stem}" for path in files)
+    assert not {name for name in imported_by(imports) if "components" in name}

@@ -184,7 +184,7 @@ LEGAL = {
     "n_kv_head": [1, 2, 5], "d_head": [1, 3, 264], "d_ff": [1, 2**62], "n_vocab": [1, 2**62],
     "n_ctx": [1, 2**63 - 1], "tied": [True, False], "vocab_multiple": [1, 64, 2**50],
     "position": ["learned", "rope", "alibi", "none", "buckets"], "window": [0, 1, 2**40],
-    "mixers": ["attention", "attention local", "mamba"], "mlps": ["mlp", "experts"],
+    "mixers": ["attention", "attention sliding_attention", "mamba"], "mlps": ["mlp", "moe"],
     "norm": ["layernorm", "rmsnorm"], "n_expert": [1, 8, 10**6], "n_expert_per_token": [1, 9],
 }  # fmt: skip
 """Fields with values that each is allowed to have; together they need not be."""

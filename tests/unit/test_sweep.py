@@ -190,12 +190,12 @@ def test_an_expression_is_what_its_operators_are(tree, a, b, c):
         ("norm not in ('layernorm', 'rmsnorm')", False),
         ("'mlp' in mlps", True),
         ("'ml' in mlps", False),
-        ("'experts' in first(mlps, d - 1)", False),
+        ("'moe' in first(mlps, d - 1)", False),
         ("d * exp2(d + 1) = 16", True),
     ],
 )
 def test_comparisons_are_chained_and_take_words(text, value):
-    values = {"d": 2, "d_min": 2, "norm": "rmsnorm", "none": None, "mlps": "mlp experts"}
+    values = {"d": 2, "d_min": 2, "norm": "rmsnorm", "none": None, "mlps": "mlp moe"}
     assert Expression(text)(values) is value
 
 

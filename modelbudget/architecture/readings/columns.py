@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import polars as pl
 
-from modelbudget.architecture.operations import ceil_div, largest_of, positive
+from modelbudget.architecture.operations import ceil_div, largest_of, positive, same
 
 
 def namespace(kind, fields: dict) -> SimpleNamespace:
@@ -90,3 +90,8 @@ def _(first, *others):
         column = series(other, len(values))
         values = values.zip_with(values > column, column)
     return Column(values)
+
+
+@same.register(Column)
+def _(x, y):
+    return isinstance(y, Column) and x.values.equals(y.values)

@@ -1,4 +1,4 @@
-"""Causal self-attention with grouped key–value heads."""
+"""Causal attention, with GQA or MQA if wanted."""
 
 import torch
 from torch import nn
@@ -14,8 +14,10 @@ class Attention(nn.Module):
     """States (batch, length, d_model) to states of the same shape.
 
     `bias`, if given, is added to the scores: (n_head, length, length), with its own causal mask.
-    With a `window` a token sees itself and the window − 1 before it, else all of them.
+    With a `window` a token attends itself and the window − 1 tokens before it, else all of them.
     """
+
+    reads_bias = True
 
     def __init__(self, a, position: str = "none", window: int = 0):
         super().__init__()
@@ -84,7 +86,7 @@ class Attention(nn.Module):
         scores = (q + self.position_bias) @ distance.transpose(-1, -2)
         return shift(scores) * self.d_head**-0.5
 
-    def remember(self, batch: int, length: int, like) -> Cache:
+    def make_cache(self, batch: int, length: int, like) -> Cache:
         """Keys and values, of all tokens or of those in the window."""
         widths = [(self.n_kv_head, self.d_head)] * 2
         if self.window:
@@ -103,8 +105,13 @@ class Attention(nn.Module):
         return k, v, torch.cat((bias, sinks), dim=-1)
 
 
+def make(a) -> Attention:
+    """Attention of all tokens before; families without positions have no `position`."""
+    return Attention(a, getattr(a, "position", "none"))
+
+
 def make_head_norm(a, n_head: int) -> nn.Module | None:
-    """Normalises (batch, length, n_head, d_head) as `qk_norm` says."""
+    """The norm of (batch, length, n_head, d_head) that `qk_norm` names."""
     if a.qk_norm == "none":
         return None
     if a.qk_norm == "separate":

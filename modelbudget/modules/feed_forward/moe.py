@@ -1,10 +1,10 @@
-"""A mixture of experts."""
+"""Mixture of experts (MoE)."""
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.mlp import ACTIVATIONS, MLP
+from modelbudget.modules.feed_forward.mlp import ACTIVATIONS, MLP
 
 
 class Router(nn.Module):
@@ -17,7 +17,7 @@ class Router(nn.Module):
     def __init__(self, a):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(a.n_expert, a.d_model))
-        # A bias that only moves the choice has no gradient: whoever trains sets it by the load.
+        # A bias that only changes the choice has no gradient; training sets it by the load.
         self.selects = a.router_bias == "selection"
         bias = nn.Parameter(torch.empty(a.n_expert), requires_grad=not self.selects)
         self.bias = None if a.router_bias == "none" else bias
@@ -87,7 +87,7 @@ class ExpertLinear(nn.Module):
         return Grouped.apply(rows, self.weight, self.bias, loads)
 
 
-class Experts(nn.Module):
+class MoE(nn.Module):
     """States (batch, length, d_model) to states of the same shape, each token through its own
     experts. No token is dropped.
     """
@@ -117,22 +117,27 @@ class Experts(nn.Module):
         return y.view_as(x)
 
     def routed(self, rows, loads: list[int]):
-        """What the experts say of rows that are sorted by expert."""
+        """The experts' outputs for rows sorted by expert."""
         if self.gate is None:
             return self.down(self.activation(self.up(rows, loads)), loads)
         gate = self.activation(self.gate(rows, loads))
         return self.down(gate * self.up(rows, loads), loads)
 
     def always(self, tokens):
-        """What the shared experts say, weighed by their gate if they have one."""
+        """The shared experts' output, scaled by their gate if they have one."""
         y = self.shared(tokens)
         return y if self.shared_gate is None else y * self.shared_gate(tokens).sigmoid()
 
     def loads(self, chosen) -> list[int]:
-        """Tokens for each expert. Without storage there are no choices to count: tokens are dealt
-        out evenly, which changes no sum over the experts.
+        """Number of tokens of each expert. On meta there are no choices to count: tokens are
+        distributed evenly, which changes no sum over the experts.
         """
         if chosen.is_meta:
             each, more = divmod(chosen.numel(), self.n_expert)
             return [each + (i < more) for i in range(self.n_expert)]
         return chosen.flatten().bincount(minlength=self.n_expert).tolist()
+
+
+def make(a) -> MoE:
+    """The router, the routed and the shared experts."""
+    return MoE(a)

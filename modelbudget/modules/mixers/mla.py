@@ -1,4 +1,4 @@
-"""Causal self-attention through latents."""
+"""Multi-head latent attention (MLA)."""
 
 import torch
 from torch import nn
@@ -9,11 +9,11 @@ from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import rotate
 
 
-class LatentAttention(nn.Module):
+class MLA(nn.Module):
     """States (batch, length, d_model) to states of the same shape.
 
-    A query or key has d_nope channels from its latent and d_rope that rotary positions turn; the
-    rotary channels of the keys are the same for all heads.
+    A query or key has d_nope channels without RoPE and d_rope with it; the rotary channels of the
+    keys are shared by all heads.
     """
 
     def __init__(self, a):
@@ -55,10 +55,15 @@ class LatentAttention(nn.Module):
         y = self.core(q, k, v)
         return self.output(y.transpose(1, 2).flatten(2))
 
-    def remember(self, batch: int, length: int, like) -> Cache:
+    def make_cache(self, batch: int, length: int, like) -> Cache:
         """Latents and rotary keys."""
         return Cache([(1, self.kv_lora_rank), (1, self.d_rope)], batch, length, like)
 
     def split(self, x, widths: tuple[int, int]):
         """(batch, length, n_head · sum) to two of (batch, n_head, length, width)."""
         return x.unflatten(2, (self.n_head, -1)).transpose(1, 2).split(widths, dim=-1)
+
+
+def make(a) -> MLA:
+    """MLA of all tokens before."""
+    return MLA(a)

@@ -2,16 +2,23 @@
 
 from pydantic import Field
 
-from modelbudget.architecture.base import Architecture, Count
+from modelbudget.architecture.base import Architecture, Count, Size
+from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_config import bytes_of
+from modelbudget.components.contract import Values
+
+SIZES = ("d_hidden",)
 
 
-class RecurrentFields(Architecture):
+class ChannelRNNFields(Architecture):
     d_model: Count = Field(description="width of the residual stream: the number of cells")
-    d_hidden: Count = Field(description="hidden size of each cell")
+    d_hidden: Size = Field(0, description="mixers: channel_rnn: hidden size of each channel's cell")
 
 
-def parameters(a) -> dict:
+FIELDS = ChannelRNNFields
+
+
+def parameters(a: Fields) -> Values:
     """The Elman cell (Elman 1990) as torch.nn.RNN has it, with input size 1, d_model times.
 
     cuDNN keeps two biases, one for the input and one for the state; torch counts both.
@@ -23,6 +30,6 @@ def parameters(a) -> dict:
     }
 
 
-def cached(a, r):
+def cache(a: Fields, r: Run) -> Values:
     """Bytes of the state of each cell."""
-    return bytes_of(r.dtype) * r.batch * a.d_model * a.d_hidden
+    return {"": bytes_of(r.dtype) * r.batch * a.d_model * a.d_hidden}

@@ -22,7 +22,7 @@ class ChannelRNN(nn.Module):
         self.biases = nn.Parameter(torch.empty(2, a.d_model, a.d_hidden))
         self.cache = None
 
-    def remember(self, batch: int, length: int, like) -> State:
+    def make_cache(self, batch: int, length: int, like) -> State:
         """The state of each cell."""
         return State([tuple(self.input.shape)], batch, like)
 
@@ -32,7 +32,7 @@ class ChannelRNN(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, x):
-        state = (self.cache or self.remember(len(x), 1, x)).tensors[0]
+        state = (self.cache or self.make_cache(len(x), 1, x)).tensors[0]
         bias = self.biases.sum(0)
         outputs = []
         for step in x.unbind(1):
@@ -42,3 +42,8 @@ class ChannelRNN(nn.Module):
         if self.cache:
             self.cache.keep(state)
         return torch.stack(outputs, dim=1)
+
+
+def make(a) -> ChannelRNN:
+    """One cell for each channel."""
+    return ChannelRNN(a)

@@ -1,4 +1,4 @@
-"""The feed-forward part of a layer."""
+"""The MLP of a layer."""
 
 from torch import nn
 from torch.nn import functional as F
@@ -7,7 +7,7 @@ ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
 
 
 class MLP(nn.Module):
-    """States (…, d_model) to states (…, d_model) through d_ff hidden units, a.d_ff unless told."""
+    """States (…, d_model) to states (…, d_model) through d_ff hidden units, `d_ff` (a.d_ff)."""
 
     def __init__(self, a, d_ff: int | None = None):
         super().__init__()
@@ -21,3 +21,8 @@ class MLP(nn.Module):
         if self.gate is None:
             return self.down(self.activation(self.up(x)))
         return self.down(self.activation(self.gate(x)) * self.up(x))
+
+
+def make(a) -> MLP:
+    """The MLP with a.d_ff hidden units."""
+    return MLP(a)

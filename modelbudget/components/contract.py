@@ -1,0 +1,160 @@
+"""The contract of a part of a layer: what a file in `mixers/` or `feed_forward/` provides.
+
+Parts are found by folder; the name of a file is the word that `mixers:` or `mlps:` allows. A file
+is a module of functions (`Part`). The layer, the optimizer, checkpointing and the peaks of training
+and inference iterate over the parts of a model, so that a new part needs no change of them.
+
+A part that lacks a function has no formula for the quantities that need it (`FUNCTIONS`). A
+function with limits states them beside itself, `@valid_if(condition, …)`: a condition takes fields
+and run like the function and returns 1 where the formula holds, else 0, in arithmetic that every
+reading can evaluate. A model without a formula is measured, and the comparison says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.constraint import Check
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.timeline import Timeline
+
+Values = dict[str, Any]
+"""By the name of a component below the part; the empty name is the part itself."""
+
+
+class Place(NamedTuple):
+    """The position of a part in its layer, as far as backward and what is saved depend on it."""
+
+    given: Any = 0
+    """Bytes of the output's gradient that the part owns: freed by its last reader."""
+    saves_input: Any = 1
+    """1 unless another part of the layer saves the same input."""
+    others: Any = 0
+    """1 where another reader of the input has left a gradient of it before."""
+    is_first: int = 0
+    """1 where the part reads the input of the layer without a norm before it."""
+    stops: Any = 0
+    """1 where a repeated forward pass ends with the last tensor that the part saves."""
+
+
+class Part(Protocol):
+    """A mixer (attention and what replaces it) or a feed-forward part.
+
+    Shapes: states (batch, length, d_model) in, the same out. Values are of one layer: counts,
+    bytes, or FLOPs.
+    """
+
+    NAME: str
+    """The component's name in tables and attribute in modules; the file's name if missing."""
+    SIZES: tuple[str, ...]
+    """Fields that are at least 1 where the part is in the pattern, and 0 where it is not."""
+    FIELDS: type[Architecture]
+    """Its fields, with their checks; they join those of the families that find parts by folder."""
+
+    CONSTRAINTS: tuple[Check, ...]
+    """Constraints between the part and a decoder's other fields. May be missing."""
+
+    def parameters(self, a: Fields) -> Values: ...
+
+    def active_parameters(self, a: Fields) -> Values:
+        """Parameters that one token uses; all, if missing."""
+        ...
+
+    def trained_parameters(self, a: Fields) -> Values:
+        """Parameters that get a gradient; all, if missing."""
+        ...
+
+    def tensors(self, a: Fields) -> list[Tensor]:
+        """Parameter tensors that get a gradient, in the order of the torch module."""
+        ...
+
+    def saved(self, a: Fields, r: Run, place: Place) -> Values:
+        """Bytes saved for backward, without full checkpointing."""
+        ...
+
+    def flops(self, a: Fields, r: Run) -> Values:
+        """FLOPs of the matrix products of a forward pass, two for a multiplication and a sum."""
+        ...
+
+    def flops_backward(self, a: Fields, r: Run) -> Values:
+        """FLOPs of the gradients, without what checkpointing repeats."""
+        ...
+
+    def flops_recomputed(self, a: Fields, r: Run) -> Values:
+        """FLOPs that checkpointing repeats in the backward pass."""
+        ...
+
+    def flops_decode(self, a: Fields, r: Run) -> Values:
+        """FLOPs of one more token for each sequence, after `length` tokens."""
+        ...
+
+    def forward(self, a: Fields, r: Run, place: Place) -> Timeline:
+        """From the input, which is live, to the output and all that is saved.
+
+        Backward needs more than the middle of a feed-forward part, which may be left out.
+        """
+        ...
+
+    def backward(self, a: Fields, r: Run, place: Place) -> Timeline:
+        """From the gradient of the output to that of the input."""
+        ...
+
+    def cache(self, a: Fields, r: Run) -> Values:
+        """Bytes kept from one token to the next, after `length` tokens."""
+        ...
+
+    def inference(self, a: Fields, r: Run, new: Any) -> Timeline:
+        """From the states of `new` tokens to the output, without autograd; the cache holds
+        `length` tokens with these.
+        """
+        ...
+
+
+ALONE = Place()
+"""The place of a part outside a layer."""
+
+FUNCTIONS = {
+    "gradient_bytes": ("tensors",),
+    "optimizer_bytes": ("tensors",),
+    "activation_bytes": ("saved",),
+    "flops_forward": ("flops",),
+    "flops_backward": ("flops_backward", "flops_recomputed"),
+    "peak_training_bytes": ("tensors", "saved", "forward", "backward"),
+    "cache_bytes": ("cache",),
+    "peak_inference_bytes": ("cache", "inference"),
+    "flops_decode": ("flops_decode",),
+}
+"""What a part must provide for the formula of a quantity."""
+
+
+def doubled(values: Values) -> Values:
+    """Twice each value: backward has two products for each product of forward."""
+    return {name: 2 * value for name, value in values.items()}
+
+
+Condition = Callable[[Fields, Run], Any]
+
+
+def valid_if(*conditions: Condition) -> Callable:
+    """The formula holds where all conditions are 1."""
+
+    def decorate(function: Callable) -> Callable:
+        function.conditions = conditions
+        return function
+
+    return decorate
+
+
+def has_formula(part: Part, quantity: str, a: Fields, r: Run):
+    """1 where the part provides the formula of a quantity and the conditions hold, else 0."""
+    holds = 1
+    for name in FUNCTIONS[quantity]:
+        function = getattr(part, name, None)
+        if function is None:
+            return 0
+        for condition in getattr(function, "conditions", ()):
+            holds = holds * condition(a, r)
+    return holds

@@ -1,0 +1,12 @@
+"""What mixes the positions of a layer: one mixer a file, named as in the pattern `mixers:`."""
+
+from functools import cache
+
+from modelbudget.common.discover import modules_in
+from modelbudget.components.contract import Part
+
+
+@cache
+def mixers() -> dict[str, Part]:
+    """Every mixer by its word."""
+    return modules_in(__path__, __name__)

@@ -1,0 +1,282 @@
+"""Multi-head latent attention (MLA), DeepSeek-AI 2024."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from modelbudget.architecture.base import Architecture, Count, Parts, Size
+from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_config import bytes_of, computed_again, one_token, tokens
+from modelbudget.components import attention_core, norm, rope
+from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
+from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.timeline import Allocation, Timeline, accumulate, linear_backward, times
+
+SIZES = ("kv_lora_rank", "d_nope", "d_rope", "d_value")
+
+
+class MLAFields(Architecture):
+    d_model: Count = Field(description="width of the residual stream")
+    n_head: Parts = Field(description="query heads")
+    q_lora_rank: Size = Field(0, description="width of the queries' latent; 0: none, one matrix")
+    kv_lora_rank: Size = Field(0, description="width of the latent of keys and values")
+    d_nope: Size = Field(0, description="query/key head dimensions without RoPE (qk_nope_head_dim)")
+    d_rope: Size = Field(
+        0,
+        description="query/key head dimensions with RoPE (qk_rope_head_dim); the key is shared by "
+        "all heads",
+    )
+    d_value: Size = Field(0, description="width of one value head")
+
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint("d_rope % 2 == 0", "d_rope = {d_rope} is odd; RoPE rotates pairs of channels"),
+    )
+
+
+FIELDS = MLAFields
+
+
+CONSTRAINTS = (
+    Constraint(
+        "position == 'rotary'",
+        "position: {position}: mla in mixers needs position: rotary",
+        when="'mla' in mixers",
+    ),
+)
+
+
+def values_fit_kernel(a: Fields, r: Run):
+    """FlashAttention requires values as wide as keys."""
+    return int(r.attention_kernel != "flash")
+
+
+def parameters(a: Fields) -> Values:
+    """DeepSeek-V2 (DeepSeek-AI 2024), §2.1: down to a latent, a norm, up to the heads.
+
+    The rotary key is shared by all heads and projected from the states. Without a latent
+    (q_lora_rank = 0, as in V2-Lite) queries are one projection.
+    """
+    d_query = a.n_head * (a.d_nope + a.d_rope)
+    return {
+        "query": (1 - positive(a.q_lora_rank)) * a.d_model * d_query,
+        "query_down": a.d_model * a.q_lora_rank,
+        "query_norm": norm.parameters(a, a.q_lora_rank),
+        "query_up": a.q_lora_rank * d_query,
+        "kv_down": a.d_model * (a.kv_lora_rank + a.d_rope),
+        "kv_norm": norm.parameters(a, a.kv_lora_rank),
+        "kv_up": a.kv_lora_rank * a.n_head * (a.d_nope + a.d_value),
+        "output": a.n_head * a.d_value * a.d_model,
+    }
+
+
+@valid_if(values_fit_kernel)
+def tensors(a: Fields) -> list[Tensor]:
+    """One matrix for the queries, or two and a norm; then the others in the order of parameters."""
+    own, d_query = positive(a.q_lora_rank), a.n_head * (a.d_nope + a.d_rope)
+    return [
+        Tensor("query", a.d_model * d_query, 1 - own),
+        Tensor("query_down", a.d_model * a.q_lora_rank, own),
+        *norm.tensors(a, "query_norm", own, a.q_lora_rank),
+        Tensor("query_up", a.q_lora_rank * d_query, own),
+        Tensor("kv_down", a.d_model * (a.kv_lora_rank + a.d_rope)),
+        *norm.tensors(a, "kv_norm", 1, a.kv_lora_rank),
+        Tensor("kv_up", a.kv_lora_rank * a.n_head * (a.d_nope + a.d_value)),
+        Tensor("output", a.n_head * a.d_value * a.d_model),
+    ]
+
+
+def heads(a: Fields) -> attention_core.Heads:
+    """The inputs of the core. A value is stored with the key channels without RoPE."""
+    d_key = a.d_nope + a.d_rope
+    return attention_core.Heads(a.n_head, a.n_head, d_key, a.d_value, a.d_nope + a.d_value, 1)
+
+
+@valid_if(values_fit_kernel)
+def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
+    """Bytes saved for backward: the input, which queries and keys share; inputs and outputs of the
+    norms of the latents, of which that of keys and values is stored with the rotary key; RoPE's
+    tables; the core; the input of the output projection, where it is a copy.
+    """
+    size, own = bytes_of(r.dtype) * tokens(r), positive(a.q_lora_rank)
+    states = size * a.d_model
+    return {
+        "query": (1 - own) * states,
+        "query_down": own * states,
+        "query_norm": own * norm.saved(a, r, a.q_lora_rank),
+        "query_up": size * a.q_lora_rank,
+        "": 2 * rope.tables(r, a.d_rope),
+        "kv_norm": norm.saved(a, r, a.kv_lora_rank) + size * a.d_rope,
+        "kv_up": size * a.kv_lora_rank,
+        "core": attention_core.saved(heads(a), r),
+        "output": attention_core.copied_result(heads(a), r),
+    }
+
+
+@valid_if(values_fit_kernel)
+def flops(a: Fields, r: Run, of_scores=2, of_values=2) -> Values:
+    """Projections, two operations for each weight and token; and the core.
+
+    `of_scores`, `of_values`: twice the number of products of length² with a query's channels, and
+    with a value's.
+    """
+    n, d_query = tokens(r), a.n_head * (a.d_nope + a.d_rope)
+    of_core = of_scores * d_query + of_values * a.n_head * a.d_value
+    return {
+        "query": (1 - positive(a.q_lora_rank)) * 2 * n * a.d_model * d_query,
+        "query_down": 2 * n * a.d_model * a.q_lora_rank,
+        "query_up": 2 * n * a.q_lora_rank * d_query,
+        "kv_down": 2 * n * a.d_model * (a.kv_lora_rank + a.d_rope),
+        "kv_up": 2 * n * a.kv_lora_rank * a.n_head * (a.d_nope + a.d_value),
+        "core": of_core * n * r.length,
+        "output": 2 * n * a.n_head * a.d_value * a.d_model,
+    }
+
+
+@valid_if(values_fit_kernel)
+def flops_backward(a: Fields, r: Run) -> Values:
+    """Each product twice; scores that a kernel computes again have a query's channels."""
+    return doubled(flops(a, r, attention_core.backward_products(r) - 2))
+
+
+def flops_recomputed(a: Fields, r: Run) -> Values:
+    """Selective checkpointing repeats the core, full checkpointing the whole part."""
+    if r.recompute == "selective":
+        return {"core": flops(a, r, 2, attention_core.recomputed_products(r) - 2)["core"]}
+    return flops(a, r) if r.recompute == "full" else {}
+
+
+@valid_if(values_fit_kernel)
+def flops_decode(a: Fields, r: Run) -> Values:
+    """Projections of one token; keys and values of all tokens, projected up from the cache."""
+    of_one = flops(a, one_token(r))
+    return of_one | {name: r.length * of_one[name] for name in ("kv_up", "core")}
+
+
+def cache(a: Fields, r: Run) -> Values:
+    """Bytes of the latent and of the one rotary key of each token (DeepSeek-AI 2024, §2.1.3)."""
+    return {"": bytes_of(r.dtype) * tokens(r) * (a.kv_lora_rank + a.d_rope)}
+
+
+@valid_if(values_fit_kernel)
+def forward(a: Fields, r: Run, place: Place) -> Timeline:
+    """Queries; latent and rotary key, which is rotated; norm; keys and values; queries rotated;
+    queries and keys concatenated; core, a copy of its result that is contiguous per token, output.
+    """
+    held, h = saved(a, r), heads(a)
+    size, math = bytes_of(r.dtype) * tokens(r), int(r.attention_kernel == "math")
+    queries, stored = size * a.n_head * h.d_key, size * a.n_head * h.d_stored
+    rotary, down = size * a.d_rope, size * (a.kv_lora_rank + a.d_rope)
+    copied = attention_core.result_apart(h, r) * size * a.n_head * a.d_value
+    of_query, of_key, of_value = attention_core.kept_inputs(h, r)
+    freed = (2 - of_query + 1 - of_key) * queries + rotary + (1 - of_value) * stored
+    return [
+        Allocation("query and kv_down", held["query_norm"] + held["query_up"] + queries + down),
+        *rope.forward(r, 1, a.d_rope, a.d_rope),
+        Allocation("kv_norm and kv_up", held["kv_norm"] - down + held["kv_up"] + stored),
+        *rope.forward(r, a.n_head, a.d_rope, a.d_rope),
+        Allocation("query concatenation", queries, a.n_head * rotary),
+        Allocation("key concatenation", queries),
+        *attention_core.forward(h, r),
+        Allocation("result contiguous per token", copied),
+        Allocation("output", size * a.d_model, freed + math * copied),
+    ]
+
+
+@valid_if(values_fit_kernel)
+def backward(a: Fields, r: Run, place: Place) -> Timeline:
+    """Output, core; the rotary key, summed over the heads, if there are several; RoPE of the
+    queries; keys and values; their latent; RoPE of the key; queries and their latent, if any.
+    """
+    held, h, early = saved(a, r), heads(a), computed_again(r)
+    size, n = bytes_of(r.dtype), tokens(r)
+    states, rotary = size * n * a.d_model, size * n * a.d_rope
+    queries, values, stored = (
+        size * n * a.n_head * width for width in (h.d_key, h.d_value, h.d_stored)
+    )
+    latent, down = size * n * a.kv_lora_rank, size * n * (a.kv_lora_rank + a.d_rope)
+    copied, several = attention_core.apart(h, r), positive(a.n_head - 1)
+    output = size * a.n_head * a.d_value * a.d_model
+    kv_up, kv_down = size * a.kv_lora_rank * a.n_head * h.d_stored, size * a.d_model
+    kv_down *= a.kv_lora_rank + a.d_rope
+    saved_input = states, early * (1 - place.is_first)
+    freed = (1 - several) * (queries - rotary)
+    return [
+        *linear_backward("output", output, 0, values, place.given, held["output"], early),
+        *attention_core.backward(h, r),
+        Allocation("rotary key gradient summed over heads", several * rotary),
+        *rope.backward(r, a.n_head, a.d_rope, a.d_rope, given=0),
+        Allocation("key and value gradients concatenated", stored, several * queries + values),
+        Allocation("their copy contiguous per token", copied * stored, copied * stored),
+        *linear_backward("kv_up", kv_up, 0, latent, stored, held["kv_up"], early),
+        *norm.backward(a, r, width=a.kv_lora_rank),
+        Allocation("rotary key before RoPE", 0, rotary),
+        *rope.backward(r, 1, a.d_rope, a.d_rope),
+        Allocation("key gradient", 0, freed),
+        Allocation("latent and rotary key gradients concatenated", down, down),
+        *linear_backward("kv_down", kv_down, 0, states, down, 0, early),
+        *times(place.others, accumulate(states)),
+        Allocation("query gradients concatenated", queries, queries + a.n_head * rotary),
+        Allocation("their copy contiguous per token", copied * queries, copied * queries),
+        *_query_backward(a, r, queries, saved_input),
+        *accumulate(states),
+    ]
+
+
+def _query_backward(a: Fields, r: Run, queries, saved_input) -> Timeline:
+    """From the gradient of the queries to that of the states: through one matrix, or through two
+    and the norm between. `saved_input`: bytes freed with the first matrix, and whether early.
+    """
+    own, size, early = positive(a.q_lora_rank), bytes_of(r.dtype), computed_again(r)
+    d_query = a.n_head * (a.d_nope + a.d_rope)
+    states, latent = size * tokens(r) * a.d_model, size * tokens(r) * a.q_lora_rank
+    weight, up, down = (
+        size * n for n in (a.d_model * d_query, a.q_lora_rank * d_query, a.d_model * a.q_lora_rank)
+    )
+    whole = linear_backward("query", weight, 0, states, queries, *saved_input)
+    in_two = [
+        *linear_backward("query_up", up, 0, latent, queries, latent, early),
+        *norm.backward(a, r, width=a.q_lora_rank),
+        *linear_backward("query_down", down, 0, states, latent, *saved_input),
+    ]
+    return [*times(1 - own, whole), *times(own, in_two)]
+
+
+@valid_if(values_fit_kernel)
+def inference(a: Fields, r: Run, new) -> Timeline:
+    """Queries, through a latent or not; the latent and the rotary key, which move into the cache;
+    keys and values of all tokens, projected up from the cache.
+    """
+    size, batch, length, h = bytes_of(r.dtype), r.batch, r.length, heads(a)
+    per_token, per_query = size * batch * new, size * batch * new * a.n_head
+    query, narrow = per_query * h.d_key, per_token * a.q_lora_rank
+    latent, rotary, states = (per_token * n for n in (a.kv_lora_rank, a.d_rope, a.d_model))
+    per_key = size * batch * length * a.n_head
+    both, key = per_key * h.d_stored, per_key * h.d_key
+    all_latents = size * batch * length * a.kv_lora_rank
+    result = per_query * a.d_value
+    by_head = positive(a.n_head - 1)
+    value_copied = positive(batch - 1) * by_head * positive(length - 1)
+    copied = by_head * positive(new - 1) * int(r.attention_kernel == "math")
+    compressed = positive(a.q_lora_rank)
+    through_latent = [
+        Allocation("query_down", narrow),
+        *norm.inference(a, r, new, a.q_lora_rank),
+        Allocation("query latent before the norm", 0, narrow),
+    ]
+    freed = (copied + 1) * result + 2 * query + both + key
+    return [
+        *times(compressed, through_latent),
+        Allocation("query", query, compressed * narrow),
+        Allocation("kv_down", latent + rotary),
+        *rope.inference(r, new, 1, a.d_rope, rotary),
+        Allocation("latent and rotary key in the cache", 0, latent + 2 * rotary),
+        *norm.inference(a, r, length, a.kv_lora_rank),
+        Allocation("kv_up", both, all_latents),
+        *rope.inference(r, new, a.n_head, a.d_rope, per_query * a.d_rope),
+        Allocation("query concatenation", query, per_query * a.d_rope),
+        Allocation("key concatenation", key),
+        *attention_core.inference(h, r, new, 0, value_copied),
+        Allocation("output", copied * result + states, freed),
+    ]

@@ -1,0 +1,85 @@
+"""Sliding-window attention: a token attends the last `window` tokens, itself included."""
+
+from pydantic import Field
+
+from modelbudget.architecture.base import Architecture, Size
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_config import bytes_of
+from modelbudget.components import attention_core
+from modelbudget.components.contract import ALONE, Place, Values, valid_if
+from modelbudget.components.mixers import attention
+from modelbudget.components.mixers.attention import (
+    flops,
+    flops_backward,
+    flops_recomputed,
+    no_mask_on_scores,
+    no_sinks,
+    parameters,
+    tensors,
+)
+from modelbudget.memory.timeline import Timeline
+
+__all__ = ["flops", "flops_backward", "flops_recomputed", "parameters", "tensors"]
+
+NAME = "attention"
+SIZES = ("window",)
+
+
+class WindowFields(Architecture):
+    window: Size = Field(
+        0, description="mixers: sliding_attention: tokens that a token attends, itself included"
+    )
+
+
+FIELDS = WindowFields
+
+
+def window_is_wide(a: Fields, r: Run):
+    """The window hides nothing: it is at least as long as the sequence."""
+    return 1 - _hides(a, r)
+
+
+def _hides(a: Fields, r: Run):
+    return positive(r.length - a.window)
+
+
+@valid_if(no_mask_on_scores, no_sinks)
+def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
+    """As attention; selective checkpointing saves the mask too, an input of the core."""
+    held = attention.saved(a, r, place)
+    mask = int(r.recompute == "selective") * attention_core.mask_of_window(r, _hides(a, r))
+    return held | {"core": held["core"] + mask}
+
+
+@valid_if(no_mask_on_scores)
+def cache(a: Fields, r: Run) -> Values:
+    """Keys and values of the last `window` tokens, or of all while there are fewer (Jiang et al.
+    2023, §2: rolling buffer cache).
+    """
+    n = a.window - positive(a.window - r.length) * (a.window - r.length)
+    return {"window": bytes_of(r.dtype) * 2 * r.batch * n * a.n_kv_head * a.d_head}
+
+
+@valid_if(no_mask_on_scores, no_sinks, window_is_wide)
+def flops_decode(a: Fields, r: Run) -> Values:
+    """As attention."""
+    return attention.flops_decode(a, r)
+
+
+@valid_if(no_mask_on_scores, no_sinks)
+def forward(a: Fields, r: Run, place: Place) -> Timeline:
+    """As attention, with the window's mask."""
+    return attention.forward(a, r, place, _hides(a, r))
+
+
+@valid_if(no_mask_on_scores, no_sinks)
+def backward(a: Fields, r: Run, place: Place) -> Timeline:
+    """As attention, with the window's mask."""
+    return attention.backward(a, r, place, _hides(a, r))
+
+
+@valid_if(no_mask_on_scores, no_sinks, window_is_wide)
+def inference(a: Fields, r: Run, new) -> Timeline:
+    """As attention."""
+    return attention.inference(a, r, new)

@@ -1,0 +1,12 @@
+"""Feed-forward parts: one file for each word of the pattern `mlps:`, with a function `make(a)`."""
+
+from functools import cache
+from types import ModuleType
+
+from modelbudget.common.discover import modules_in
+
+
+@cache
+def feed_forward() -> dict[str, ModuleType]:
+    """Every feed-forward part's file by its word."""
+    return modules_in(__path__, __name__)

@@ -1,0 +1,12 @@
+"""Mixers: one file for each word of the pattern `mixers:`, with a function `make(a)`."""
+
+from functools import cache
+from types import ModuleType
+
+from modelbudget.common.discover import modules_in
+
+
+@cache
+def mixers() -> dict[str, ModuleType]:
+    """Every mixer's file by its word."""
+    return modules_in(__path__, __name__)
