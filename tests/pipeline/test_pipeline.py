@@ -193,7 +193,7 @@ def test_snakemakes_own_report_has_captions(copy_of_reported):
     captions = {
         "results/report.html": "The report in one file",
         "results/small/comparison.csv": "Sweep <tt",
-        "results/headline.charts/headline.svg": "at the head of the report",
+        "results/headline.charts/headline.svg": "of the first model in the report",
     }
     for file, words in captions.items():
         assert words in results[file]["caption"]
