@@ -64,8 +64,8 @@ MISTAKES = [
     ("falcon", "vocab_size: 65024", "vocab: 65024", "defaults.vocab: unknown key; did you mean"
      " vocab_size?"),
     ("falcon", "vocab_size: 65024", "vocab_size: [1]", "defaults.vocab_size = [1]: must be"),
-    ("falcon", "vocab_size: 65024", "vocab_size: 1\n  vocab_size: 2", "line 6: key 'vocab_size'"
-     " stands twice"),
+    ("falcon", "vocab_size: 65024", "vocab_size: 1\n  vocab_size: 2", "line 6: duplicate key"
+     " 'vocab_size'"),
     ("bert", "(tied - 1)", "(tide - 1)", "left_out.parameters: 'tide': unknown field; did you mean"
      " tied?"),
     ("bert", "pooler: true", "poler: true", "classes.BertForPreTraining: 'poler': unknown field;"
