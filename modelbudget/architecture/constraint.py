@@ -32,7 +32,7 @@ class Constraint:
                 self.message.append(Inserted(Expression(inserted), spec == ","))
 
     def __call__(self, values: Mapping[str, Any]) -> str | None:
-        """The message, where the constraint does not hold."""
+        """Return the message if the constraint does not hold."""
         if self.holds(values):
             return None
         return "".join(
@@ -57,7 +57,7 @@ def _shown(value, commas: bool) -> str:
 
 
 def first_mistake(checks: Iterable[Check], values: Mapping[str, Any]) -> str | None:
-    """What the first check finds that finds anything."""
+    """Return the first mistake that a check finds, if any does."""
     for check in checks:
         if mistake := check(values):
             return mistake
@@ -65,6 +65,6 @@ def first_mistake(checks: Iterable[Check], values: Mapping[str, Any]) -> str | N
 
 
 def check_all(checks: Iterable[Check], values: Mapping[str, Any]) -> None:
-    """Raises ValueError with the first mistake, if there is one."""
+    """Raise ValueError with the first mistake, if there is one."""
     if mistake := first_mistake(checks, values):
         raise ValueError(mistake)

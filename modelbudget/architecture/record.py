@@ -68,12 +68,12 @@ class Record(BaseModel):
     @classmethod
     @cache
     def all_constraints(cls) -> list[Check]:
-        """`constraints` of this record and of all its base classes."""
+        """Return the `constraints` of this record and of all its base classes."""
         return [one for base in reversed(cls.__mro__) for one in vars(base).get("constraints", ())]
 
     @model_validator(mode="after")
     def keeps_constraints(self) -> Self:
-        """Raises ValueError."""
+        """Raise ValueError if a constraint does not hold."""
         check_all(self.all_constraints(), vars(self))
         return self
 

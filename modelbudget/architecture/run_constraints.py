@@ -1,4 +1,4 @@
-"""What an architecture forbids its runs."""
+"""Constraints over an architecture and its run together: kernels, lengths, options."""
 
 from functools import cache
 
@@ -59,7 +59,7 @@ _OFF = {"dropout": "not dropout", "recompute": "recompute == 'none'"}
 
 @cache
 def run_constraints(family: type[Architecture]) -> list[Constraint]:
-    """The constraints over the fields of a family and of its run together."""
+    """Return the constraints over the fields of a family and of its run together."""
     switches = [
         Constraint(off, f"{name} = {{{name}}}: layers of {family.name()} have no such switch")
         for name, off in _OFF.items()
@@ -70,5 +70,5 @@ def run_constraints(family: type[Architecture]) -> list[Constraint]:
 
 
 def run_mistake(architecture: Architecture, run: RunConfig) -> str | None:
-    """What the architecture forbids the run, if anything."""
+    """Return why the architecture does not allow the run, if it does not."""
     return first_mistake(run_constraints(type(architecture)), vars(architecture) | vars(run))
