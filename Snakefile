@@ -14,7 +14,9 @@ from pathlib import Path
 
 from modelbudget.common.errors import InputError
 from modelbudget.common.fingerprint import code, digest
-from modelbudget.plan import checksums, plan
+from modelbudget.common.paths import ACCELERATORS
+from modelbudget.plan import check_run, checksums, targets
+from modelbudget.plan.chosen_sweeps import chosen_sweeps, on_request
 from modelbudget.plan.interrupt import end_jobs_when_interrupted
 from modelbudget.plan.terminal.handler import attach
 from modelbudget.sweep.summary import content
@@ -23,14 +25,14 @@ if workflow.is_main_process:
     terminal = attach(workflow)
 
 try:
-    plan.check_results()
-    plan.check_config(config)
+    check_run.check_results()
+    check_run.check_config(config)
     # Do not check devices here if jobs run on other machines (--jobs).
     here = workflow.is_main_process and workflow.nodes is None
-    CHOSEN = plan.chosen_sweeps(config.get("sweeps"), here)
+    CHOSEN = chosen_sweeps(config.get("sweeps"), here)
     SWEEPS = {one.name: one for one in CHOSEN if not one.sweep.predicts_alone}
     PREDICTED = {one.name: one for one in CHOSEN if one.sweep.predicts_alone}
-    SHARDS = plan.shards(SWEEPS, config.get("shard"))
+    SHARDS = targets.shards(SWEEPS, config.get("shard"))
 except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
 
@@ -43,8 +45,8 @@ report: "workflow/report/workflow.rst"
 
 
 wildcard_constraints:
-    sweep=plan.one_of(SWEEPS),
-    predicted=plan.one_of(PREDICTED),
+    sweep=targets.one_of(SWEEPS),
+    predicted=targets.one_of(PREDICTED),
 
 
 include: "workflow/rules/common.smk"
@@ -64,7 +66,7 @@ include: "workflow/rules/pictures.smk"
 include: "workflow/rules/report.smk"
 
 
-RESULTS = plan.results(SWEEPS, PREDICTED)
+RESULTS = targets.results(SWEEPS, PREDICTED)
 
 
 # Parameters of every rule: its results are recomputed if its code or the results have changed.
@@ -85,7 +87,7 @@ onstart:
         # one second that triggers another selection: n finished jobs cost n selections a second.
         workflow.scheduler.job_rate_limiter = None
     try:
-        plan.check_renderer(workflow.dag_settings.targets)
+        check_run.check_renderer(workflow.dag_settings.targets)
     except InputError as error:
         sys.exit(f"Nothing was started. 1 mistake(s):\n{error}")
 

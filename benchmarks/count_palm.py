@@ -17,7 +17,7 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.measure.build import build
 from modelbudget.measure.count import count
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 ROUNDS = 30
 MODELS = Path(__file__).parent.parent / "configs" / "models"

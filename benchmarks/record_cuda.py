@@ -20,7 +20,7 @@ from modelbudget.measure.build import build
 from modelbudget.measure.cuda import change, refuse_without_cuda, statistics
 from modelbudget.measure.device import room
 from modelbudget.measure.one_model import measure_one
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 from modelbudget.sweep.sweep_file import OF_ALLOCATOR, Measure
 
 GOLDEN = Path("tests/golden")

@@ -20,7 +20,7 @@ from modelbudget.measure.backend import backend
 from modelbudget.measure.build import build
 from modelbudget.measure.train import train
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 ROUNDS = 5
 MODELS = Path(__file__).parent.parent / "configs" / "models"

@@ -14,7 +14,7 @@ from modelbudget.common.paths import MODELS
 from modelbudget.measure.inspect import inspect
 from modelbudget.measure.tree import tree
 from modelbudget.report.sample import chosen
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 from modelbudget.sweep.points_table import rows
 from modelbudget.sweep.sweep_file import Measure
 

@@ -10,7 +10,7 @@ from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
 from modelbudget.measure.reference.ledger import ledger
 from modelbudget.measure.reference.surgery import surgery
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 catalogue = Catalogue(MODELS)
 sizes = ("gpt-2-124m", "gpt-2-355m", "gpt-2-774m", "gpt-2-1558m")

@@ -9,7 +9,7 @@ from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.common.expressions import Expression
 from modelbudget.huggingface.classes import translations
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 AGREES, EXPLAINED, UNEXPLAINED = "agrees", "differs, explained", "differs, unexplained"
 NO_REASON = "unexplained"

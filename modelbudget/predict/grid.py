@@ -21,20 +21,19 @@ from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.models import Base
 from modelbudget.common.expressions import Expression
 from modelbudget.predict.predict import formula
-from modelbudget.sweep.expand import (
+from modelbudget.sweep.check_run import checks_of_run
+from modelbudget.sweep.check_values import field_value
+from modelbudget.sweep.derive import (
     FIELDS_OF_RUN,
-    Mistakes,
-    checks_of_run,
     derived,
     expression_of,
-    field_value,
-    point_at,
     settled,
-    where,
     whole,
     with_expression,
     wrong_fields,
 )
+from modelbudget.sweep.expand import point_at, where
+from modelbudget.sweep.mistakes import Mistakes
 from modelbudget.sweep.overflow import check_totals
 from modelbudget.sweep.sweep_file import MAX_POINTS, Sweep, Value
 

@@ -13,7 +13,8 @@ from modelbudget.architecture.readings import columns, intervals, polynomials
 from modelbudget.architecture.readings.polynomials import Scheme
 from modelbudget.architecture.terms import Terms, of_model, total
 from modelbudget.predict.grid import Chunk, Grid
-from modelbudget.sweep.expand import Asked, Mistakes
+from modelbudget.sweep.mistakes import Mistakes
+from modelbudget.sweep.read import Asked
 from modelbudget.sweep.summary import resolved
 from modelbudget.sweep.sweep_file import MAX_PREDICTIONS, OF_PARAMETERS, Sweep
 

@@ -19,7 +19,7 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.report.charts.format import field_title
 from modelbudget.report.component_order import flow
 from modelbudget.report.specs import variable_of_group
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 START = "palm-540b"
 MAIN = (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.errors import InputError
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 
 def check_models(catalogue: Catalogue) -> None:

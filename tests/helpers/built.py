@@ -7,7 +7,8 @@ import torch
 
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.measure.tree import tree
-from modelbudget.sweep.expand import expand, named_architecture
+from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweep.expand import expand
 
 
 def printed_modules(path: Path, catalogue: Catalogue) -> dict[str, str]:

@@ -5,7 +5,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measure.build import build
 from modelbudget.measure.infer import infer
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.sweep.expand import constraints_of_cache
+from modelbudget.sweep.check_run import constraints_of_cache
 from modelbudget.sweep.sweep_file import OF_INFERENCE
 
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.zoo import zoo
-from modelbudget.plan.plan import is_zoo
+from modelbudget.plan.targets import is_zoo
 from modelbudget.predict.predict import predict
 from modelbudget.report.charts.select import charts
 from modelbudget.report.charts.zoo import zoo_charts

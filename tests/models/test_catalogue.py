@@ -11,7 +11,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.measure.count import count
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.sweep.check_models import check_models
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 BASES = [base for base in Catalogue(Path("configs/models")).bases.values() if base.model]
 

@@ -5,7 +5,7 @@ import pytest
 
 from modelbudget.measure.reference.ledger import ledger
 from modelbudget.measure.reference.surgery import surgery
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 
 @pytest.fixture(scope="module")

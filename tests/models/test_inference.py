@@ -20,7 +20,7 @@ from modelbudget.measure.build import build
 from modelbudget.measure.infer import infer
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise, uninitialised
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 from modelbudget.sweep.sweep_file import OF_INFERENCE
 
 SIZES = {"n_vocab": 97, "d_model": 32, "n_layer": 2, "n_head": 4, "n_kv_head": 4, "d_head": 8}

@@ -14,7 +14,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.measure.build import build
 from modelbudget.measure.count import count
 from modelbudget.modules.initialise import initialise, uninitialised
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 CATALOGUE = Catalogue(ROOT / "configs" / "models")
 NAMED = [name for name, base in CATALOGUE.bases.items() if base.model and base.family in SHAPES]

@@ -32,7 +32,7 @@ from modelbudget.measure.build import build
 from modelbudget.modules.initialise import initialise
 from modelbudget.modules.recurrent_layer import RecurrentLayer
 from modelbudget.modules.relative_buckets import bucket
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 CATALOGUE = Catalogue(ROOT / "configs" / "models")
 TARGETS = torch.tensor([[2, 7, 1, 8, 2], [8, 1, 8, 2, 8]])

@@ -12,7 +12,8 @@ from modelbudget.measure.one_model import measure_one
 from modelbudget.measure.pool import measure_all
 from modelbudget.measure.table import measured_table
 from modelbudget.predict.predict import predict
-from modelbudget.sweep.expand import expand, named_architecture
+from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweep.expand import expand
 from modelbudget.sweep.points_table import points_table
 from modelbudget.sweep.sweep_file import OF_PROCESS, Measure
 

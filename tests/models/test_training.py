@@ -18,7 +18,7 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.measure.backend import backend
 from modelbudget.measure.build import build
 from modelbudget.measure.train import switch
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 
 @given(decoders_that_run())

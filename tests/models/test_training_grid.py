@@ -9,7 +9,7 @@ from helpers.training import PREDICTED, measured, predicted, without_zeros
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 N_LAYER = 2
 """Of models that are deeper: in `test_training.py` they run with all their layers."""

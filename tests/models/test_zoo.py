@@ -13,7 +13,8 @@ from modelbudget.measure.reference.table import witness_table
 from modelbudget.measure.reference.witness import witnesses
 from modelbudget.measure.table import measured_table
 from modelbudget.predict.predict import predict
-from modelbudget.sweep.expand import expand, named_architecture
+from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweep.expand import expand
 from modelbudget.sweep.points_table import points_table
 from modelbudget.sweep.sweep_file import Measure
 

@@ -12,7 +12,7 @@ import pytest
 from helpers.project import SMALL, Project, start
 
 from modelbudget.common.errors import InputError
-from modelbudget.plan import plan
+from modelbudget.plan import check_run
 
 TARGET = "results/small/comparison.parquet"
 
@@ -76,11 +76,11 @@ def test_a_disk_that_takes_no_more_is_told_in_a_line_and_nothing_is_lost(project
 
 
 def test_results_that_cannot_be_written_are_told_before_any_work(tmp_path, monkeypatch):
-    plan.check_results(tmp_path)
-    plan.check_results(tmp_path / "made by the first job")
+    check_run.check_results(tmp_path)
+    check_run.check_results(tmp_path / "made by the first job")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
     with pytest.raises(InputError, match="cannot be written"):
-        plan.check_results(tmp_path)
+        check_run.check_results(tmp_path)
 
 
 def test_the_second_of_two_runs_at_once_is_refused(project):

@@ -24,7 +24,7 @@ from modelbudget.measure.pool import measure_all
 from modelbudget.measure.reference import witness
 from modelbudget.measure.reference.table import witness_table
 from modelbudget.measure.table import failures, measured_table
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 from modelbudget.sweep.sweep_file import Measure
 
 REASONS = {

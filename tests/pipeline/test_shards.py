@@ -8,7 +8,8 @@ import yaml
 from helpers.project import ROOT
 
 from modelbudget.common.errors import InputError
-from modelbudget.plan import plan
+from modelbudget.plan import check_device, targets
+from modelbudget.plan.chosen_sweeps import chosen_sweeps, on_request
 
 # Two points are the same model, and fall into two shards.
 SWEEP = """
@@ -36,7 +37,7 @@ def test_shards_together_are_the_whole(make_project):
 
 def test_how_many_shards(sweep):
     five = sweep(SWEEP)
-    assert [plan.shards({"s": five}, n)["s"] for n in (None, 99, 5, 4, 2, 1)] == [
+    assert [targets.shards({"s": five}, n)["s"] for n in (None, 99, 5, 4, 2, 1)] == [
         1, 1, 1, 2, 3, 5,
     ]  # fmt: skip
 
@@ -44,12 +45,12 @@ def test_how_many_shards(sweep):
 @pytest.mark.parametrize("wrong", [0, -1, "many", 2.5, True])
 def test_what_is_no_number_of_points(wrong, sweep):
     with pytest.raises(InputError, match=f"--config shard={wrong}: must be a whole number"):
-        plan.shards({"s": sweep(SWEEP)}, wrong)
+        targets.shards({"s": sweep(SWEEP)}, wrong)
 
 
 @pytest.mark.parametrize(("device", "gpus"), [("cuda", 1), ("auto", None), ("cpu", None)])
 def test_only_a_sweep_that_names_cuda_asks_for_a_gpu(device, gpus, sweep):
-    assert plan.gpus(sweep(f"{SWEEP}measure: {{device: {device}}}")) == gpus
+    assert targets.gpus(sweep(f"{SWEEP}measure: {{device: {device}}}")) == gpus
 
 
 def test_a_device_is_asked_for_where_the_models_are_measured(tmp_path, monkeypatch):
@@ -60,10 +61,10 @@ def test_a_device_is_asked_for_where_the_models_are_measured(tmp_path, monkeypat
     text = f"title: t\nquestion: q{SWEEP}measure: {{device: cuda}}\n"
     (tmp_path / "configs" / "sweeps" / "five.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plan, "_has_cuda", lambda: False)
+    monkeypatch.setattr(check_device, "_has_cuda", lambda: False)
     with pytest.raises(InputError, match="no CUDA device here"):
-        plan.chosen_sweeps(None)
-    assert [one.name for one in plan.chosen_sweeps(None, here=False)] == ["five"]
+        chosen_sweeps(None)
+    assert [one.name for one in chosen_sweeps(None, here=False)] == ["five"]
 
 
 def test_a_sweep_that_says_so_runs_only_when_it_is_named(tmp_path, monkeypatch):
@@ -74,16 +75,16 @@ def test_a_sweep_that_says_so_runs_only_when_it_is_named(tmp_path, monkeypatch):
         text = f"title: {name.title()}\nquestion: q\n{more}{SWEEP}"
         (tmp_path / "configs" / "sweeps" / f"{name}.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
-    assert [one.name for one in plan.chosen_sweeps(None)] == ["usual"]
-    assert [one.name for one in plan.chosen_sweeps("large")] == ["large"]
-    assert plan.on_request() == [("large", "Large")]
+    assert [one.name for one in chosen_sweeps(None)] == ["usual"]
+    assert [one.name for one in chosen_sweeps("large")] == ["large"]
+    assert on_request() == [("large", "Large")]
     (tmp_path / "configs" / "sweeps" / "usual.yaml").unlink()
     with pytest.raises(InputError, match="every sweep has default: false; name one"):
-        plan.chosen_sweeps(None)
+        chosen_sweeps(None)
     broken = "title: t\nquestion: q\ndefault: false\nbase: gpt-2\ngrid: {n_hed: [1]}\n"
     (tmp_path / "configs" / "sweeps" / "large.yaml").write_text(broken)
     with pytest.raises(InputError, match="n_hed: unknown field"):
-        plan.chosen_sweeps(None)
+        chosen_sweeps(None)
 
 
 def test_on_slurm_every_rule_is_a_job_by_itself_or_part_of_one(make_project):

@@ -16,7 +16,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from modelbudget.common.errors import InputError
 from modelbudget.common.progress import progress, read_progress, write_progress_to
-from modelbudget.plan import plan
+from modelbudget.plan.chosen_sweeps import chosen_sweeps
 from modelbudget.plan.terminal.handler import Terminal
 from modelbudget.plan.terminal.summary import WorkflowRun, duration, verdict
 
@@ -298,10 +298,10 @@ def test_names_that_read_as_numbers_are_names(project):
 )
 def test_values_of_every_type_are_names(wanted, name):
     with pytest.raises(InputError, match=re.escape(f"--config sweeps={name}: unknown sweep")):
-        plan.chosen_sweeps(wanted)
+        chosen_sweeps(wanted)
 
 
 @pytest.mark.parametrize("wanted", ["", " , ", [""]])
 def test_no_name_is_no_choice(wanted):
     with pytest.raises(InputError, match="sweeps="):
-        plan.chosen_sweeps(wanted)
+        chosen_sweeps(wanted)

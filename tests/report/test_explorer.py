@@ -22,7 +22,7 @@ from modelbudget.report.explorer import (
 )
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 EXACT_BELOW = 2**53
 

@@ -12,7 +12,7 @@ from modelbudget.measure.tree import tree
 from modelbudget.report import sample
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 NAMES = ("gpt-2-124m", "palm-540b")
 

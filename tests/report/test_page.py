@@ -12,8 +12,8 @@ from helpers.built import module_trees, printed_modules
 from helpers.page import DRAWN, Text, scroll_and_wait
 from helpers.results import LEDGER, PROVENANCE, SURGERY, result
 
+from modelbudget.common.paths import SWEEPS
 from modelbudget.compare.comparison import compare
-from modelbudget.plan.plan import SWEEPS
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.predict import predict
 from modelbudget.predict.streamed import frames, groups_of, predicted
@@ -23,8 +23,8 @@ from modelbudget.report.charts.select import charts
 from modelbudget.report.page import render
 from modelbudget.report.results import PredictedResult, Results, SweepResult
 from modelbudget.report.verdict import failure_lines, line, verdicts
-from modelbudget.sweep.expand import read
 from modelbudget.sweep.points_table import points_table
+from modelbudget.sweep.read import read
 
 EVIL = "<script>alert('title')</script>"
 

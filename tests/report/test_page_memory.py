@@ -11,7 +11,7 @@ from helpers.project import ROOT
 from helpers.results import result
 
 from modelbudget.catalogue.accelerators import accelerators
-from modelbudget.plan.plan import SWEEPS
+from modelbudget.common.paths import SWEEPS
 from modelbudget.predict.fit import cells, fit_table
 from modelbudget.report.charts.select import charts_of_all
 from modelbudget.report.formulas import formulas

@@ -9,7 +9,8 @@ from helpers.built import printed_modules
 from helpers.page import Text
 from helpers.results import LEDGER, SURGERY, result
 
-from modelbudget.plan.plan import SWEEPS, counted_by_hand
+from modelbudget.common.paths import SWEEPS
+from modelbudget.plan.targets import counted_by_hand
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
 from modelbudget.sweep.expand import expand

@@ -6,7 +6,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measure.device import Room
 from modelbudget.measure.one_model import measure_one
 from modelbudget.measure.pool import measure_all
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 from modelbudget.sweep.sweep_file import Measure
 
 ENOUGH = Room(cpu=2**33, cuda=0)

@@ -9,8 +9,10 @@ import sys
 import pytest
 from helpers.project import ROOT
 
+from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.errors import InputError
-from modelbudget.plan import plan
+from modelbudget.plan import check_run
+from modelbudget.plan.chosen_sweeps import PARTS_OF_SWEEP, TEMPLATES, chosen_sweeps, reserved_names
 
 GOOD = "base: gpt-2-124m\ngrid:\n  n_layer: [1, 2]\n"
 
@@ -29,7 +31,7 @@ def mistakes(tmp_path, monkeypatch):
             path = tmp_path / "configs" / "sweeps" / name.replace("__", ".")
             path.write_text(head + text.removeprefix("!"))
         with pytest.raises(InputError) as refusal:
-            plan.chosen_sweeps(None)
+            chosen_sweeps(None)
         return refusal.value.mistakes
 
     return refuse
@@ -392,7 +394,7 @@ def test_files_of_editors_and_systems_are_ignored(mistakes, tmp_path):
             (tmp_path / "configs" / folder / name).write_bytes(b"\x00\xff{")
         (tmp_path / "configs" / folder / ".#lock.yaml").symlink_to("user@host.123:456")
     (tmp_path / "configs/sweeps/good.yaml").write_text(f"title: t\nquestion: q\n{GOOD}")
-    assert [sweep.name for sweep in plan.chosen_sweeps(None)] == ["good"]
+    assert [sweep.name for sweep in chosen_sweeps(None)] == ["good"]
 
 
 def test_endings_may_be_written_in_capitals(mistakes, tmp_path):
@@ -402,10 +404,10 @@ def test_endings_may_be_written_in_capitals(mistakes, tmp_path):
     models.mkdir()
     (models / "M.YML").write_text(series)
     (tmp_path / "configs/sweeps/A.YAML").write_text("title: t\nquestion: q\npoints: [{base: tiny}]")
-    assert [sweep.name for sweep in plan.chosen_sweeps(None)] == ["A"]
+    assert [sweep.name for sweep in chosen_sweeps(None)] == ["A"]
 
 
-@pytest.mark.parametrize("part", plan.PARTS_OF_SWEEP)
+@pytest.mark.parametrize("part", PARTS_OF_SWEEP)
 def test_a_sweep_has_not_the_name_of_a_part_of_another(mistakes, part):
     (line,) = mistakes(**{"width.yaml": GOOD, f"width-{part}.yaml": GOOD})
     assert line.startswith(
@@ -415,9 +417,9 @@ def test_a_sweep_has_not_the_name_of_a_part_of_another(mistakes, part):
 
 def test_no_id_of_the_page_is_free_for_a_sweep():
     """Every id that a page without sweeps has, written out or computed, is reserved."""
-    written = "".join(path.read_text() for path in plan.TEMPLATES.glob("*.j2"))
+    written = "".join(path.read_text() for path in TEMPLATES.glob("*.j2"))
     for name in re.findall(r"""\bid=["']?([^"'\s>{]+)["'\s>]""", written):
-        assert name in plan.reserved_names()
+        assert name in reserved_names()
 
 
 def test_two_sweeps_of_one_name(mistakes):
@@ -432,7 +434,7 @@ def test_no_sweeps(mistakes):
 def test_unknown_sweep_asked_for(mistakes, tmp_path):
     (tmp_path / "configs" / "sweeps" / "width.yaml").write_text(f"title: t\nquestion: q\n{GOOD}")
     with pytest.raises(InputError, match=r"sweeps=widht: .*did you mean width\?"):
-        plan.chosen_sweeps("widht")
+        chosen_sweeps("widht")
 
 
 @pytest.mark.parametrize(
@@ -450,7 +452,7 @@ def test_unknown_sweep_asked_for(mistakes, tmp_path):
 def test_model_files(tmp_path, text, fragment):
     (tmp_path / "m.yaml").write_text(text)
     with pytest.raises(InputError, match=fragment.replace("?", r"\?")) as refusal:
-        plan.Catalogue(tmp_path)
+        Catalogue(tmp_path)
     assert all(line.startswith(str(tmp_path / "m.yaml")) for line in refusal.value.mistakes)
 
 
@@ -542,10 +544,10 @@ def test_an_unknown_model_type(mistakes, tmp_path, model_type, near):
 def test_results_that_are_a_file(tmp_path):
     (tmp_path / "results").touch()
     with pytest.raises(InputError, match="results: is a file; results need a folder"):
-        plan.check_results(tmp_path / "results")
+        check_run.check_results(tmp_path / "results")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"link: a link to .*nowhere, which does not exist"):
-        plan.check_results(tmp_path / "link")
+        check_run.check_results(tmp_path / "link")
 
 
 def with_few_addresses(*arguments) -> subprocess.CompletedProcess:
@@ -559,7 +561,7 @@ def with_few_addresses(*arguments) -> subprocess.CompletedProcess:
 
 
 def test_too_few_addresses_for_the_renderer():
-    check = "from modelbudget.plan import plan; plan.check_renderer({})"
+    check = "from modelbudget.plan import check_run; check_run.check_renderer({})"
     run = with_few_addresses(check.format([]))
     *_, last = run.stderr.splitlines()
     assert last.endswith(

@@ -22,7 +22,7 @@ from modelbudget.architecture.run_constraints import run_constraints, run_mistak
 from modelbudget.catalogue.models import Base
 from modelbudget.families import families
 from modelbudget.predict.grid import Grid
-from modelbudget.sweep.expand import Mistakes
+from modelbudget.sweep.mistakes import Mistakes
 from modelbudget.sweep.sweep_file import Sweep
 
 PATTERNS = {

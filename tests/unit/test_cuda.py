@@ -12,7 +12,7 @@ from modelbudget.measure.build import build
 from modelbudget.measure.device import Room
 from modelbudget.measure.one_model import measure_one
 from modelbudget.memory.caching_allocator import Layout, layout
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 from modelbudget.sweep.sweep_file import OF_ALLOCATOR, OF_DEVICE, Measure
 
 RECORDED = sorted((ROOT / "tests" / "golden").glob("cuda-*.json"))

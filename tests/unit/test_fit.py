@@ -22,7 +22,7 @@ from modelbudget.measure.train import train
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.predict.fit import ENDLESS, SCHEMA, Solution, at, cells, fit_table, needed, solve
 from modelbudget.predict.six_nd import error, over, six_n_d, without_embeddings
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 GB = 10**9
 FLASH = {"dtype": "bfloat16", "attention_kernel": "flash"}

@@ -17,7 +17,9 @@ from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.predict import formula
 from modelbudget.predict.streamed import frames, groups_of, predicted
 from modelbudget.report.charts.predicted import predicted_charts
-from modelbudget.sweep import expand
+from modelbudget.sweep import mistakes
+from modelbudget.sweep.expand import expand, expanded
+from modelbudget.sweep.read import read
 from modelbudget.sweep.sweep_file import MAX_POINTS
 
 AXES = {
@@ -135,12 +137,10 @@ def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, said, chun
     """Over random grids, legal and not, whole or in chunks of few rows."""
     monkeypatch.setattr(grids, "ROWS", chunk)
     for most in ("MAX_SHOWN", "MAX_FOUND"):
-        monkeypatch.setattr(expand, most, 10**9)
+        monkeypatch.setattr(mistakes, most, 10**9)
     asked = said["measure"]["quantities"]
-    points, refused = outcome(
-        expand.expanded, expand.read(written(tmp_path, said, "meta"), catalogue)
-    )
-    whole, lines = outcome(predicted, expand.read(written(tmp_path, said, "none"), catalogue))
+    points, refused = outcome(expanded, read(written(tmp_path, said, "meta"), catalogue))
+    whole, lines = outcome(predicted, read(written(tmp_path, said, "none"), catalogue))
     uncovered = [line.split(": ")[1] for line in lines if "no formula covers" in line]
     if points:
         rows = [in_integers(point, asked) for point in points.points]
@@ -206,7 +206,7 @@ def many(tmp_path, catalogue):
     """More rows than a measured sweep may have points."""
     path = tmp_path / "many.yaml"
     path.write_text(MANY)
-    return predicted(expand.read(path, catalogue))
+    return predicted(read(path, catalogue))
 
 
 def test_frames_are_small_and_hold_every_combination_once(many, monkeypatch):
@@ -288,14 +288,14 @@ def test_of_the_phases_of_a_peak_the_largest_counts(tmp_path, catalogue):
         "grid": {"n_vocab": words},
         "measure": {"quantities": ["peak_training_bytes"]},
     }
-    (point,) = expand.expand(written(tmp_path, said, "meta"), catalogue).points
+    (point,) = expand(written(tmp_path, said, "meta"), catalogue).points
     phases = point.architecture.peak_training_bytes(point.architecture, point.run)
     assert max(term.total for term in phases.values()) == peak
     assert total(phases) > MAX_COUNT > peak
-    alone = predicted(expand.read(written(tmp_path, said, "none"), catalogue))
+    alone = predicted(read(written(tmp_path, said, "none"), catalogue))
     assert pl.concat(frames(alone, 1))["peak_training_bytes"].to_list() == [peak]
     words[0] *= 4
-    for device, function in (("meta", expand.expanded), ("none", predicted)):
-        asked = expand.read(written(tmp_path, said, device), catalogue)
+    for device, function in (("meta", expanded), ("none", predicted)):
+        asked = read(written(tmp_path, said, device), catalogue)
         with pytest.raises(InputError, match=f"peak_training_bytes = .*more than {MAX_COUNT:,}"):
             function(asked)

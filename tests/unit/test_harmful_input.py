@@ -25,7 +25,7 @@ from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.spreadsheet import csv as as_csv
 from modelbudget.huggingface import unknown
 from modelbudget.measure.build import build
-from modelbudget.plan import plan
+from modelbudget.plan.chosen_sweeps import chosen_sweeps
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
 
@@ -48,7 +48,7 @@ def project(tmp_path, monkeypatch) -> Path:
 
 def points(names=None) -> list[str]:
     """What the Snakefile asks for; of each point its label."""
-    return [point.label for sweep in plan.chosen_sweeps(names) for point in sweep.points]
+    return [point.label for sweep in chosen_sweeps(names) for point in sweep.points]
 
 
 def refusal(text: str | bytes) -> list[str]:
@@ -250,7 +250,7 @@ def built() -> list[str]:
     """Every model of the sweeps as a module on meta: its class."""
     return [
         type(build(point.architecture, "meta", "float32")).__name__
-        for sweep in plan.chosen_sweeps(None)
+        for sweep in chosen_sweeps(None)
         for point in sweep.points
     ]
 

@@ -181,7 +181,7 @@ def test_there_and_back(case):
 
 def resolved(family, fields: dict):
     from modelbudget.catalogue.models import Base
-    from modelbudget.sweep.expand import named_architecture
+    from modelbudget.sweep.derive import named_architecture
 
     return named_architecture(Base("", "", family, fields, {}))
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from modelbudget.measure.inspect import inspect
 from modelbudget.measure.tree import tree
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 
 def test_a_model_that_cannot_be_built_fails_alone():

@@ -18,7 +18,7 @@ from helpers.project import ROOT
 from modelbudget.common.errors import MAX_LINE, InputError
 from modelbudget.measure.device import Room
 from modelbudget.measure.one_model import measure_one
-from modelbudget.plan import plan
+from modelbudget.plan.chosen_sweeps import chosen_sweeps
 from modelbudget.predict.predict import predict
 from modelbudget.sweep.expand import Expanded
 from modelbudget.sweep.points_table import points_table
@@ -298,7 +298,7 @@ def outcome(kind: str, content: bytes) -> str | list[str]:
     """What becomes of one file: 'runs', or why it is refused."""
     Path(FILES.get(kind, f"configs/{kind}/m.yaml")).write_bytes(content)
     try:
-        sweeps = plan.chosen_sweeps(None)
+        sweeps = chosen_sweeps(None)
     except InputError as error:
         return error.mistakes
     for expanded in sweeps:

@@ -4,7 +4,7 @@
 
 rule architecture:
     input:
-        models=ancient(plan.model_files()),
+        models=ancient(targets.model_files()),
         points=expand("results/{sweep}/points.parquet", sweep=SWEEPS),
     output:
         trees="results/architecture/trees.json",
@@ -17,9 +17,9 @@ rule architecture:
     threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
         named=["gpt-2-124m", "llama-3-8b", "mixtral-8x7b", "palm-540b"],
-        printed=[name for name in SWEEPS if plan.counted_by_hand(SWEEPS[name])],
+        printed=[name for name in SWEEPS if targets.counted_by_hand(SWEEPS[name])],
         timeouts={name: SWEEPS[name].sweep.measure.timeout_s for name in SWEEPS},
-        models=digest(plan.model_files()),
+        models=digest(targets.model_files()),
     message:
         "Build the module trees that the report shows"
     script:

@@ -6,8 +6,8 @@ rule charts:
     input:
         summary="results/{sweep}/sweep.json",
         comparison="results/{sweep}/comparison.parquet",
-        accelerators=ancient(plan.ACCELERATORS),
-        zoo=lambda wildcards: plan.zoo_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
+        accelerators=ancient(ACCELERATORS),
+        zoo=lambda wildcards: targets.zoo_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
     output:
         charts="results/{sweep}/charts.json",
     log:
@@ -16,7 +16,7 @@ rule charts:
         "../../environment.yml"
     threads: 1
     params:
-        accelerators=digest([plan.ACCELERATORS]),
+        accelerators=digest([ACCELERATORS]),
     message:
         "{wildcards.sweep}: draw the charts that the report shows"
     script:

@@ -7,7 +7,7 @@ rule fit:
     input:
         points="results/{sweep}/points.parquet",
         summary="results/{sweep}/sweep.json",
-        accelerators=ancient(plan.ACCELERATORS),
+        accelerators=ancient(ACCELERATORS),
     output:
         parquet="results/{sweep}/fit.parquet",
         csv=report(
@@ -22,7 +22,7 @@ rule fit:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
-        accelerators=digest([plan.ACCELERATORS]),
+        accelerators=digest([ACCELERATORS]),
     message:
         "{wildcards.sweep}: solve for the largest models that fit on each accelerator"
     script:

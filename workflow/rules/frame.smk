@@ -4,7 +4,7 @@
 
 rule frame:
     input:
-        models=ancient(plan.model_files()),
+        models=ancient(targets.model_files()),
     output:
         explorer="results/frame/explorer.json",
         vega="results/frame/vega.js",
@@ -13,7 +13,7 @@ rule frame:
     conda:
         "../../environment.yml"
     params:
-        models=digest(plan.model_files()),
+        models=digest(targets.model_files()),
     message:
         "Write the formulas of the report's calculator"
     script:

@@ -4,7 +4,7 @@
 
 rule gpt2:
     input:
-        models=ancient(plan.model_files()),
+        models=ancient(targets.model_files()),
     output:
         ledger="results/gpt-2-ledger/ledger.parquet",
         surgery="results/tying-surgery/surgery.parquet",
@@ -13,7 +13,7 @@ rule gpt2:
     conda:
         "../../environment.yml"
     params:
-        models=digest(plan.model_files()),
+        models=digest(targets.model_files()),
     message:
         "Count Hugging Face's GPT-2, tied and untied"
     script:

@@ -19,16 +19,16 @@ rule measure:
         "results/{sweep}/logs/measure.log",
         work="results/{sweep}/logs/measure-1-of-1.json",
     wildcard_constraints:
-        sweep=plan.one_of(name for name in SWEEPS if SHARDS[name] == 1),
+        sweep=targets.one_of(name for name in SWEEPS if SHARDS[name] == 1),
     conda:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2
     resources:
-        gpu=lambda wildcards: plan.gpus(SWEEPS[wildcards.sweep]),
+        gpu=lambda wildcards: targets.gpus(SWEEPS[wildcards.sweep]),
     params:
         shard=1,
         shards=1,
-        last_failure=lambda wildcards: plan.last_failure(wildcards.sweep),
+        last_failure=lambda wildcards: targets.last_failure(wildcards.sweep),
     message:
         "{wildcards.sweep}: instantiate and count every model"
     script:
@@ -43,7 +43,7 @@ use rule measure as measure_shard with:
         "results/{sweep}/logs/measure-{shard}-of-{shards}.log",
         work="results/{sweep}/logs/measure-{shard}-of-{shards}.json",
     wildcard_constraints:
-        sweep=plan.one_of(name for name in SWEEPS if SHARDS[name] > 1),
+        sweep=targets.one_of(name for name in SWEEPS if SHARDS[name] > 1),
     params:
         shard=lambda wildcards: int(wildcards.shard),
         shards=lambda wildcards: int(wildcards.shards),
@@ -53,15 +53,15 @@ use rule measure as measure_shard with:
 
 rule gather:
     input:
-        measured=lambda wildcards: plan.shards_of(wildcards.sweep, SHARDS, "parquet"),
-        failures=lambda wildcards: plan.shards_of(wildcards.sweep, SHARDS, "json"),
+        measured=lambda wildcards: targets.shards_of(wildcards.sweep, SHARDS, "parquet"),
+        failures=lambda wildcards: targets.shards_of(wildcards.sweep, SHARDS, "json"),
     output:
         measured="results/{sweep}/measured.parquet",
         failures="results/{sweep}/failures.json",
     log:
         "results/{sweep}/logs/gather.log",
     wildcard_constraints:
-        sweep=plan.one_of(name for name in SWEEPS if SHARDS[name] > 1),
+        sweep=targets.one_of(name for name in SWEEPS if SHARDS[name] > 1),
     conda:
         "../../environment.yml"
     message:

@@ -4,7 +4,7 @@
 rule points:
     input:
         sweep=lambda wildcards: ancient(SWEEPS[wildcards.sweep].path),
-        models=ancient(plan.model_files()),
+        models=ancient(targets.model_files()),
         configs=lambda wildcards: ancient(SWEEPS[wildcards.sweep].files),
     output:
         points="results/{sweep}/points.parquet",

@@ -5,7 +5,7 @@
 rule predictions:
     input:
         sweep=lambda wildcards: ancient(PREDICTED[wildcards.predicted].path),
-        models=ancient(plan.model_files()),
+        models=ancient(targets.model_files()),
         configs=lambda wildcards: ancient(PREDICTED[wildcards.predicted].files),
     output:
         predictions=directory("results/{predicted}/predictions"),
@@ -18,7 +18,7 @@ rule predictions:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
-        content=lambda wildcards: digest(plan.source_files(PREDICTED[wildcards.predicted])),
+        content=lambda wildcards: digest(targets.source_files(PREDICTED[wildcards.predicted])),
     message:
         "{wildcards.predicted}: predict every point of the grid"
     script:

@@ -17,9 +17,9 @@ rule report:
         charts=expand("results/{sweep}/charts.json", sweep=SWEEPS),
         predicted=expand("results/{predicted}/sweep.json", predicted=PREDICTED),
         predicted_charts=expand("results/{predicted}/charts.json", predicted=PREDICTED),
-        zoos=plan.zoo_tables(SWEEPS),
-        fits=plan.fit_tables(SWEEPS),
-        models=ancient(plan.model_files()),
+        zoos=targets.zoo_tables(SWEEPS),
+        fits=targets.fit_tables(SWEEPS),
+        models=ancient(targets.model_files()),
     output:
         html=report(
             "results/report.html",
@@ -34,8 +34,8 @@ rule report:
         "../../environment.yml"
     threads: 1
     params:
-        on_request=[list(one) for one in plan.on_request()],
-        models=digest(plan.model_files()),
+        on_request=[list(one) for one in on_request()],
+        models=digest(targets.model_files()),
     message:
         "Write the report"
     script:

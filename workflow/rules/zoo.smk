@@ -13,7 +13,7 @@ rule witness:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
-        last_failure=lambda wildcards: plan.last_failure(wildcards.sweep),
+        last_failure=lambda wildcards: targets.last_failure(wildcards.sweep),
     message:
         "{wildcards.sweep}: count the same models in transformers"
     script:
@@ -25,7 +25,7 @@ rule zoo:
         points="results/{sweep}/points.parquet",
         comparison="results/{sweep}/comparison.parquet",
         witness="results/{sweep}/witness.parquet",
-        models=ancient(plan.model_files()),
+        models=ancient(targets.model_files()),
     output:
         parquet="results/{sweep}/zoo.parquet",
         csv=report(
@@ -39,7 +39,7 @@ rule zoo:
     conda:
         "../../environment.yml"
     params:
-        models=digest(plan.model_files()),
+        models=digest(targets.model_files()),
     message:
         "{wildcards.sweep}: compare every model with public counts"
     script:

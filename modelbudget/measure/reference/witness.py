@@ -21,7 +21,7 @@ from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import config_of, fields_of
 from modelbudget.measure.count import count
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 log = logging.getLogger(__name__)
 TIMEOUT_S = 600

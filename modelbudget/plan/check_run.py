@@ -1,0 +1,63 @@
+"""Whether a run can start: its --config, the folder of results, the renderer of charts."""
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from modelbudget.common.errors import InputError
+from modelbudget.common.paths import RESULTS
+from modelbudget.common.suggestions import did_you_mean
+
+CONFIG = {"sweeps": "names of sweeps, as sweeps=a,b", "shard": "a number of points"}
+"""Allowed keys of --config."""
+RENDERER = "import vl_convert; vl_convert.vegalite_to_svg({'mark': 'bar', 'data': {'values': []}})"
+
+
+def check_config(config: dict[str, Any]) -> None:
+    """Raise InputError for unknown keys of --config, and for keys without a value."""
+    mistakes = [
+        f"--config {key}: unknown key{did_you_mean(key, CONFIG)} (allowed: {', '.join(CONFIG)})"
+        for key in config
+        if key not in CONFIG
+    ]
+    mistakes += [
+        f"--config {key}=: empty; leave it out, or give {CONFIG[key]}"
+        for key, value in config.items()
+        if key in CONFIG and (value is None or value in ("", [], {}))
+    ]
+    if mistakes:
+        raise InputError(mistakes)
+
+
+def check_results(folder: Path = RESULTS) -> None:
+    """Raise InputError if results cannot be written."""
+    if folder.is_symlink() and not folder.exists():
+        raise InputError([f"{folder}: a link to {folder.readlink()}, which does not exist"])
+    if folder.exists() and not folder.is_dir():
+        raise InputError([f"{folder}: is a file; results need a folder; rename or delete it"])
+    if not os.access(folder if folder.exists() else folder.parent, os.W_OK):
+        raise InputError([f"{folder}: not writable; run in a writable folder"])
+
+
+def check_renderer(targets: Collection[str]) -> None:
+    """Raise InputError if charts are wanted and cannot be drawn.
+
+    The renderer's JavaScript engine reserves tens of GB of address space, uses little of it, and
+    aborts if it cannot get it. If the address space is limited, the renderer is tried.
+    """
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    tables_alone = targets and all(target.endswith((".parquet", ".csv")) for target in targets)
+    if allowed == resource.RLIM_INFINITY or tables_alone:
+        return
+    tried = subprocess.run([sys.executable, "-c", RENDERER], capture_output=True, check=False)
+    if tried.returncode:
+        raise InputError(
+            [
+                f"ulimit -v = {allowed // 1024:,} kB: too little address space for the "
+                "renderer of charts; allowed: ulimit -v unlimited, or targets without charts"
+            ]
+        )

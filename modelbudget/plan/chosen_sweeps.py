@@ -1,0 +1,152 @@
+"""The sweeps of a run: their files, read and checked."""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from modelbudget.catalogue.accelerators import accelerators
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.errors import InputError
+from modelbudget.common.files import load_yaml, yaml_files
+from modelbudget.common.paths import ACCELERATORS, MODELS, SWEEPS
+from modelbudget.common.suggestions import did_you_mean
+from modelbudget.huggingface import bounded
+from modelbudget.plan.check_device import out_of_reach
+from modelbudget.plan.check_run import CONFIG
+from modelbudget.sweep.check_models import check_models
+from modelbudget.sweep.expand import Expanded, expanded
+from modelbudget.sweep.read import Asked, read
+
+TEMPLATES = Path(__file__).parents[1] / "report" / "templates"
+FOLDERS = {
+    "architecture", "frame", "gpt-2-ledger", "headline", "logs", "measurements", "provenance",
+    "tying-surgery", "witnesses",
+}  # fmt: skip
+"""Folders of results/ that do not belong to a sweep."""
+PARTS_OF_SWEEP = ("fit", "models", "numbers", "shares", "total", "vocabulary")
+"""Suffixes of the ids that the page derives from a sweep's name: `width-fit`, `width-numbers`."""
+
+
+def chosen_sweeps(wanted: Any, here: bool = True) -> list:
+    """Read and check the named sweeps; None: all except those with `default: false`.
+
+    Each is `Expanded`, or `Predicted` if nothing is to be measured. With `here`, models are
+    measured on this machine, and the sweeps are also checked against its devices.
+
+    Raises InputError with the mistakes of all files together.
+    """
+    files = sweep_files()
+    names = list(files) if wanted is None else _names(wanted, files)
+    mistakes = [
+        f"--config sweeps={name}: unknown sweep{did_you_mean(name, files)} "
+        f"(allowed: {', '.join(files)})"
+        for name in names
+        if name not in files
+    ]
+    catalogue = Catalogue(MODELS)
+    check_models(catalogue)
+    sweeps = []
+    for path in [files[name] for name in files if name in names]:
+        try:
+            asked = read(path, catalogue)
+            if asked.sweep.default or wanted is not None:
+                sweeps.append(_predicted(asked) if asked.sweep.predicts_alone else expanded(asked))
+        except InputError as error:
+            mistakes += error.mistakes
+    if not sweeps and not mistakes:
+        mistakes.append(f"{SWEEPS}: every sweep has default: false; name one: --config sweeps=…")
+    try:
+        accelerators(ACCELERATORS)
+    except InputError as error:
+        mistakes += error.mistakes
+    if here:
+        measured = [sweep for sweep in sweeps if isinstance(sweep, Expanded)]
+        mistakes += [line for sweep in measured for line in out_of_reach(sweep)]
+    bounded.end()
+    if mistakes:
+        raise InputError(mistakes)
+    return sweeps
+
+
+def on_request() -> list[tuple[str, str]]:
+    """Return name and title of the sweeps with `default: false`."""
+    found = {name: load_yaml(path) for name, path in sweep_files().items()}
+    return [(name, one["title"]) for name, one in found.items() if one.get("default") is False]
+
+
+def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
+    """Return every sweep file by name. Raises InputError for names that cannot be folders."""
+    found: dict[str, Path] = {}
+    mistakes = []
+    reserved = reserved_names()
+    for path in yaml_files(folder):
+        name = path.stem
+        if not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
+            mistakes.append(
+                f"{path}: the name of a sweep becomes a folder; "
+                "allowed: letters, digits, hyphens and underscores"
+            )
+        elif name.lower() in reserved:
+            mistakes.append(
+                f"{path}: the report uses this name for one of its parts; "
+                f"allowed: any name but {', '.join(sorted(reserved))}"
+            )
+        elif name.lower() in (known := {other.lower(): found[other] for other in found}):
+            mistakes.append(f"{path}: {known[name.lower()]} has the same name; rename one")
+        else:
+            found[name] = path
+    mistakes += _names_of_parts(found)
+    if not found and not mistakes:
+        mistakes.append(f"{folder}: contains no sweep; add a YAML file")
+    if mistakes:
+        raise InputError(mistakes)
+    return found
+
+
+def reserved_names() -> set[str]:
+    """Return names that no sweep may have: folders of results/ and ids of the page."""
+    pages = (path.read_text(encoding="utf-8") for path in TEMPLATES.glob("*.html.j2"))
+    ids = {name for page in pages for name in re.findall(r'id="([\w-]+)"', page)}
+    return FOLDERS | ids | {"all"}
+
+
+def _names_of_parts(found: dict[str, Path]) -> Iterator[str]:
+    """Yield a mistake for each sweep named like a part of another one on the page."""
+    for name, path in found.items():
+        sweep, _, part = name.rpartition("-")
+        if sweep in found and part in PARTS_OF_SWEEP:
+            yield (
+                f"{path}: the report uses this name for a part of {found[sweep]}; allowed: any "
+                f"name but {sweep}-{part}"
+            )
+
+
+def _names(wanted: Any, files: Iterable[str]) -> list[str]:
+    """Split names of sweeps, from a list or from text with commas.
+
+    Snakemake reads 123 and 1e3 as numbers: such a number means the sweep whose name it reads so.
+    """
+    if isinstance(wanted, str):
+        names = wanted.replace(",", " ").split()
+        if not names:
+            raise InputError([f"--config sweeps={wanted}: empty; give {CONFIG['sweeps']}"])
+        return names
+    if isinstance(wanted, list):
+        return [
+            n for one in wanted for n in ([one] if isinstance(one, str) else _names(one, files))
+        ]
+    return [next((name for name in files if _as_snakemake_reads(name) == wanted), str(wanted))]
+
+
+def _as_snakemake_reads(name: str) -> Any:
+    from snakemake.cli import parse_config  # importing it takes a second
+
+    return parse_config([f"sweeps={name}"])["sweeps"]
+
+
+def _predicted(asked: Asked):
+    # Imports Polars, which only sweeps without measurement need here.
+    from modelbudget.predict.streamed import predicted
+
+    return predicted(asked)

@@ -1,0 +1,130 @@
+"""Files that jobs read and write, and how many jobs measure a sweep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelbudget.architecture.terms import total
+from modelbudget.common.errors import InputError
+from modelbudget.common.files import yaml_files
+from modelbudget.common.paths import MODELS, SHARDS, failed_at, files_in
+from modelbudget.sweep.expand import Expanded
+
+if TYPE_CHECKING:
+    from modelbudget.predict.streamed import Predicted
+
+ON_PAPER = 10_000
+"""Parameters of the largest model that the report counts step by step."""
+OF_REPORT = (
+    "report.html", "verdict.json", "provenance.json", "headline.charts",
+    "architecture/trees.json", "architecture/swept.json", "architecture/modules.json",
+    "frame/explorer.json", "frame/vega.js",
+    "gpt-2-ledger/ledger.parquet", "tying-surgery/surgery.parquet",
+)  # fmt: skip
+OF_SWEEP = (
+    "sweep.json", "points.parquet", "predicted.parquet", "measured.parquet", "failures.json",
+    "comparison.parquet", "comparison.csv", "charts.json", "charts",
+)  # fmt: skip
+OF_PREDICTED = (
+    "sweep.json", "predictions", "totals.parquet", "shares.parquet", "charts.json", "charts",
+)  # fmt: skip
+TABLES = ("parquet", "csv")
+"""Files of a run, of each sweep, and of each sweep without measurement; formats of some tables."""
+
+
+def results(sweeps: dict[str, Expanded], predicted: Iterable[str]) -> list[str]:
+    """Return all files that the pipeline writes, so that deleted ones are made again."""
+    of_sweeps = [f"{name}/{file}" for name in sweeps for file in OF_SWEEP]
+    of_predicted = [f"{name}/{file}" for name in predicted for file in OF_PREDICTED]
+    tables = [*zoo_tables(sweeps), *fit_tables(sweeps)]
+    witnesses = [f"{name}/witness.parquet" for name in sweeps if has_witness(sweeps[name])]
+    return [
+        *(f"results/{file}" for file in (*OF_REPORT, *of_sweeps, *of_predicted, *witnesses)),
+        *(f"{path.removesuffix('.parquet')}.{kind}" for path in tables for kind in TABLES),
+    ]
+
+
+def zoo_tables(sweeps: dict[str, Expanded]) -> list[str]:
+    """Return the tables of published and counted models that these sweeps write."""
+    return [f"results/{name}/zoo.parquet" for name, sweep in sweeps.items() if is_zoo(sweep)]
+
+
+def fit_tables(sweeps: dict[str, Expanded]) -> list[str]:
+    """Return the tables of what fits on accelerators that these sweeps write."""
+    return [f"results/{name}/fit.parquet" for name, sweep in sweeps.items() if sweep.sweep.fit]
+
+
+def is_zoo(expanded: Expanded) -> bool:
+    """Whether the sweep contains every named model."""
+    return expanded.sweep.models == "all"
+
+
+def has_witness(expanded: Expanded) -> bool:
+    """Whether `transformers` classes are counted: in the zoo and for a config.json."""
+    known = any(point.transformers for point in expanded.points)
+    return known and (is_zoo(expanded) or bool(expanded.files))
+
+
+def counted_by_hand(expanded: Expanded) -> bool:
+    """Whether the points are listed one by one and are all small enough to count by hand.
+
+    The report explains the models of such a sweep step by step.
+    """
+    return not expanded.sweep.grid and all(
+        point.architecture.has_formula
+        and total(point.architecture.parameters(point.architecture)) <= ON_PAPER
+        for point in expanded.points
+    )
+
+
+def last_failure(sweep: str) -> int | None:
+    """Return the time of the last failed measurement of a sweep, in ns; None if there is none.
+
+    As a parameter of the rule it changes after each failure, so that the rule runs again until
+    nothing fails.
+    """
+    path = failed_at(sweep)
+    return path.stat().st_mtime_ns if path.exists() else None
+
+
+def source_files(predicted: Predicted) -> list[Path]:
+    """Return every file that a sweep without measurements depends on."""
+    return [predicted.path, *model_files(), *predicted.files]
+
+
+def model_files() -> list[Path]:
+    """Return the files of all named models and the config.json files that these name."""
+    return [*yaml_files(MODELS), *(path for path in files_in(MODELS) if path.suffix == ".json")]
+
+
+def shards(sweeps: dict[str, Expanded], n_points: Any) -> dict[str, int]:
+    """Return the number of measuring jobs of each sweep with at most `n_points` points a job.
+
+    None leaves each sweep whole. Raises InputError if `n_points` is not a number of points.
+    """
+    if n_points is None:
+        return dict.fromkeys(sweeps, 1)
+    if type(n_points) is not int or n_points < 1:
+        raise InputError(
+            [f"--config shard={n_points}: must be a whole number of points, at least 1"]
+        )
+    return {name: math.ceil(len(sweep.points) / n_points) for name, sweep in sweeps.items()}
+
+
+def shards_of(sweep: str, shards: dict[str, int], kind: str) -> list[str]:
+    """Return the files of one kind that the measuring jobs of a sweep write."""
+    n = shards[sweep]
+    return [f"{SHARDS}/{sweep}/{i}-of-{n}.{kind}" for i in range(1, n + 1)]
+
+
+def gpus(expanded: Expanded) -> int | None:
+    """Return the number of GPUs to request: one if the sweep names the device, else None."""
+    return 1 if expanded.sweep.measure.device == "cuda" else None
+
+
+def one_of(names: Iterable[str]) -> str:
+    """Return a wildcard pattern that matches these names only; no names match nothing."""
+    return "|".join(names) or "(?!)"
