@@ -15,16 +15,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.constraint import Constraint, first_mistake
 from modelbudget.architecture.readings import vega_constraints
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_constraints import run_constraints, run_mistake
+from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.catalogue.models import Base
 from modelbudget.families import families
 from modelbudget.predict.grid import Grid
+from modelbudget.sweep.check_run import checks_of_run
 from modelbudget.sweep.mistakes import Mistakes
 from modelbudget.sweep.sweep_file import Sweep
 
+QUANTITIES = ("gradient_bytes",)
 PATTERNS = {
     "mixers": [
         "attention",
@@ -78,14 +80,14 @@ def refused(family, row: dict) -> str | None:
     except ValidationError as error:
         (mistake,) = error.errors()
         return str(mistake["ctx"]["error"])
-    return run_mistake(a, run)
+    return first_mistake(checks_of_run(family, QUANTITIES), vars(a) | vars(run))
 
 
 def refused_in_columns(family, values: dict, axes: dict[str, list]) -> Counter:
     """The messages with which a grid refuses its rows, and how many each."""
     fields = {name: value for name, value in values.items() if name not in axes}
     base = Base("base", "base", family, fields, {})
-    measure = {"device": "none", "quantities": ["gradient_bytes"]}
+    measure = {"device": "none", "quantities": [*QUANTITIES]}
     sweep = Sweep(title="t", question="q", base="base", grid=axes, measure=measure)
     mistakes = Mistakes(Path("sweep.yaml"))
     Grid("base", base, sweep).check(mistakes)
@@ -94,7 +96,9 @@ def refused_in_columns(family, values: dict, axes: dict[str, list]) -> Counter:
 
 def refused_by_vega(family, some: list[dict]) -> list[list[str]]:
     """For each row all messages, computed by Vega itself: drawn as text, and read from there."""
-    checks = family.all_constraints() + RunConfig.all_constraints() + run_constraints(family)
+    checks = (
+        family.all_constraints() + RunConfig.all_constraints() + checks_of_run(family, QUANTITIES)
+    )
     constraints = [check for check in checks if isinstance(check, Constraint)]
     switches = [name for name, value in some[0].items() if isinstance(value, bool)]
     found = [vega_constraints.mistake(one, switches) for one in constraints]
