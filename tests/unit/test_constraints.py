@@ -51,8 +51,7 @@ def choices(field) -> list:
 @st.composite
 def grids(draw) -> tuple[type, dict, dict[str, list]]:
     """A legal model and run, and some fields that take other values, legal together or not."""
-    others = [architectures(family) for family in SHAPES if family.is_language_model()]
-    kinds = [decoders(), decoders(), hybrids(), *others]
+    kinds = [decoders(), decoders(), hybrids(), *map(architectures, SHAPES)]
     a, run = draw(draw(st.sampled_from(kinds))), draw(runs())
     if run_mistake(a, run):
         run = RunConfig(length=run.length)
