@@ -81,8 +81,7 @@ def renamed(table: pl.DataFrame, names: dict) -> pl.DataFrame:
         table = table.with_columns(pl.col(column).replace(new))
     for column in {"component", *names["patterns"]} & set(table.columns):
         for old, new in names["parts"].items():
-            word = rf"(^|[. ]){old}($|[. ])"
-            table = table.with_columns(pl.col(column).str.replace_all(word, f"${{1}}{new}${{2}}"))
+            table = table.with_columns(pl.col(column).str.replace_all(rf"\b{old}\b", new))
     return table
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_COUNT", "Architecture", "Count", "Depth", "Parts", "Size"]
 
+OF_PEAK = ("resident_peak_bytes", "peak_requested_bytes")
+"""Quantities whose formula is that of the peak of training."""
+
 
 class Architecture(Record):
     """The base of all families: subclasses add fields, formulas and `build`.
@@ -68,6 +71,12 @@ class Architecture(Record):
     @classmethod
     def has_formula_for(cls, quantity: str, a: Fields, r: Run):
         """1 where the formula of a run's quantity holds, else 0."""
+        of = "peak_training_bytes" if quantity in OF_PEAK else quantity
+        return cls._holds(of, a, r) if hasattr(cls, of) else 0
+
+    @classmethod
+    def _holds(cls, quantity: str, a: Fields, r: Run):
+        """1 where the formula of a quantity that the family defines holds, else 0."""
         return 0
 
     @abstractmethod

@@ -92,7 +92,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     )
 
     @classmethod
-    def has_formula_for(cls, quantity: str, a: Fields, r: Run):
+    def _holds(cls, quantity: str, a: Fields, r: Run):
         """1 where all parts of the layers provide the formula, else 0."""
         return layer.has_formula(quantity, a, r)
 

@@ -40,7 +40,7 @@ class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFiel
         }
 
     @classmethod
-    def has_formula_for(cls, quantity, a, r):
+    def _holds(cls, quantity, a, r):
         return int(quantity == "cache_bytes")
 
     @staticmethod

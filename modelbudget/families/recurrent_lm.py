@@ -43,7 +43,7 @@ class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
         }
 
     @classmethod
-    def has_formula_for(cls, quantity, a, r):
+    def _holds(cls, quantity, a, r):
         return int(quantity == "cache_bytes")
 
     @staticmethod

@@ -33,7 +33,7 @@ class RWKV(NormFields, RWKVFields, HeadFields, VocabularyFields):
         }
 
     @classmethod
-    def has_formula_for(cls, quantity, a, r):
+    def _holds(cls, quantity, a, r):
         return int(quantity == "cache_bytes")
 
     @staticmethod

@@ -22,7 +22,7 @@ class SmallestLM(HeadFields, TokenFields):
     has_mlp: ClassVar[bool] = False
 
     @classmethod
-    def has_formula_for(cls, quantity, a, r):
+    def _holds(cls, quantity, a, r):
         return int(quantity in TRAINING)
 
     @classmethod

@@ -26,7 +26,7 @@ class SelectiveScan(NormFields, SelectiveScanFields, HeadFields, VocabularyField
         return _parameters(a, mamba.parameters(a))
 
     @classmethod
-    def has_formula_for(cls, quantity, a, r):
+    def _holds(cls, quantity, a, r):
         return int(quantity == "cache_bytes")
 
     @staticmethod
@@ -52,7 +52,7 @@ class StateSpaceDual(NormFields, StateSpaceDualFields, HeadFields, VocabularyFie
         return _parameters(a, mamba2.parameters(a))
 
     @classmethod
-    def has_formula_for(cls, quantity, a, r):
+    def _holds(cls, quantity, a, r):
         return int(quantity == "cache_bytes")
 
     @staticmethod

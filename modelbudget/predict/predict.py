@@ -12,8 +12,6 @@ from modelbudget.architecture.terms import Term, Terms
 from modelbudget.families import families
 
 KEYS = ["architecture", "run"]
-OF_PEAK = ("resident_peak_bytes", "peak_requested_bytes")
-"""Quantities with the formula of peak training memory."""
 
 
 def predict(points: pl.DataFrame, quantities: list[str]) -> pl.DataFrame:
@@ -60,8 +58,7 @@ def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, obj
         return family.parameters(a), int(family.has_formula)
     if quantity in ("parameter_bytes", "resident_bytes"):
         return getattr(family, quantity)(a, r), int(family.has_formula)
-    of = "peak_training_bytes" if quantity in OF_PEAK else quantity
-    holds = family.has_formula_for(of, a, r) if hasattr(family, of) else 0
+    holds = family.has_formula_for(quantity, a, r)
     if isinstance(holds, int) and not holds:
         return {}, 0
     return getattr(family, quantity)(a, r), holds
