@@ -1,4 +1,4 @@
-# `make report` and `make test` do all of their own set-up: Python 3.11 is all they need.
+# `make report` and `make test` install what they need; Python 3.11 must be there.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -10,7 +10,7 @@ CORES ?= 8
 report: cache $(VENV)/.installed
 	@$(BIN)/snakemake --cores $(CORES)
 
-# Snakemake keeps a cache in the user's home, or where XDG_CACHE_HOME says, and needs to write it.
+# Snakemake needs a writable cache: in XDG_CACHE_HOME, or else in the user's home.
 CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)
 
 cache:
@@ -21,7 +21,7 @@ cache:
 test: lint
 	$(BIN)/pytest
 
-# With the tests that take minutes.
+# All tests, including those that take minutes.
 test-all: lint
 	$(BIN)/pytest -m "slow or not slow"
 
@@ -35,7 +35,8 @@ lint: $(VENV)/.installed
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 
-# Two sweeps on a real Slurm of one node, held against a run here: for root on Debian, 5 minutes.
+# Run two sweeps on a Slurm cluster of one node and compare with a local run. Needs root on Debian;
+# takes 5 minutes.
 test-slurm: .slurm-venv/.installed
 	tests/slurm/run.sh .slurm-venv/bin
 
@@ -50,16 +51,15 @@ $(VENV)/.installed: requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
 	@touch $@
 
-# How fast it is, beside the floor and beside others: PaLM's count against its bare modules, counts
-# of seven tools, PaLM's step of training against torch's own tracker (minutes), ten million
-# predictions against a copy of their columns and a calculator, the run by stage and by the number
-# of models, the page in a browser, and twenty runs that are killed and taken up again (half an
-# hour).
+# Speed: counting PaLM against its bare torch modules, counting with seven tools, tracing a training
+# step of PaLM against torch's tracker (minutes), ten million predictions against a copy of their
+# columns and against a calculator, a run by stage and by number of models, the page in a browser,
+# and twenty runs that are killed and resumed (half an hour).
 bench: report .bench-venv/.installed
 	PYTHONPATH=. $(BIN)/python benchmarks/count_palm.py
 	PYTHONPATH=. $(BIN)/python benchmarks/trace_palm.py
 	PYTHONPATH=. .bench-venv/bin/python benchmarks/predictions.py
-	PYTHONPATH=. .bench-venv/bin/python benchmarks/beside_others.py docs/beside-others.md
+	PYTHONPATH=. .bench-venv/bin/python benchmarks/other_tools.py docs/other-tools.md
 	$(BIN)/python benchmarks/pipeline.py $(CORES)
 	$(BIN)/python benchmarks/scale.py $(CORES)
 	$(BIN)/python benchmarks/page.py
@@ -73,17 +73,17 @@ bench: report .bench-venv/.installed
 		-r benchmarks/calculator.txt
 	@touch $@
 
-# The sweep schema that editors complete with, from the code.
+# Generate the JSON schema of sweeps, which editors use for completion, from the code.
 schema: $(VENV)/.installed
 	$(BIN)/python -m modelbudget.sweep.json_schema
 
-# The README's picture, from the real report.
+# Take the README's screenshot of the report.
 picture: report
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1100,720 \
 		--virtual-time-budget=4000 --screenshot=docs/report.png file://$(CURDIR)/results/report.html
 
-# The newest versions that pyproject.toml admits, tried in an environment of their own. Torch
-# brings the accelerator packages of the machine that installs it; the lock leaves them open.
+# Lock the newest versions that pyproject.toml allows, installed in a fresh environment. The
+# accelerator packages that torch installs depend on the machine, so they are not locked.
 lock:
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
 	.lock-venv/bin/pip install --quiet '.[test]'
@@ -91,7 +91,7 @@ lock:
 		| grep -vE '^(nvidia-|triton|cuda-)' > requirements.lock
 	rm -rf .lock-venv
 
-# The locked packages against the advisories that PyPI keeps. Fails where it cannot ask.
+# Look up the locked packages in PyPI's advisories. Fails if PyPI cannot be reached.
 advisories:
 	$(PYTHON) -m venv .audit-venv
 	.audit-venv/bin/pip install --quiet --disable-pip-version-check pip-audit==2.10.1

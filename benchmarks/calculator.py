@@ -1,5 +1,6 @@
-"""llm-analysis, a public calculator (Li 2023, https://github.com/cli99/llm-analysis), and what it
-counts: a decoder without biases and without positions.
+"""Call llm-analysis, a public calculator (Li 2023, https://github.com/cli99/llm-analysis).
+
+It counts a decoder without biases and without position embeddings.
 """
 
 import logging
@@ -13,23 +14,23 @@ from modelbudget.families.decoder import Decoder
 
 NAME = f"llm-analysis {version('llm-analysis')}"
 GPU = GPUConfig("any", 80, 2000, 300, 1e-6, 300)
-"""It wants one, which does not change the count."""
-logger.setLevel(logging.ERROR)  # it says of every model what it takes the GPU to be
+"""A required argument that does not change the count."""
+logger.setLevel(logging.ERROR)  # it logs the assumed GPU for every model
 
 
 def config(n_vocab: int, n_ctx: int, d_model: int, n_layer: int, d_ff: int) -> ModelConfig:
-    # Told both, it does not ask that one width divides the other.
+    # With both given, it does not require that one width divides the other.
     widths = {"ffn_embed_dim": d_ff, "expansion_ratio": 4}
     return ModelConfig("any", n_layer, 1, d_model, n_vocab, n_ctx, **widths)
 
 
 def as_documented(models: list[tuple]) -> list[int]:
-    """An analysis of each model."""
+    """Count each model with an analysis of its own."""
     return [LLMAnalysis(config(*sizes), GPU).get_num_params_total() for sizes in models]
 
 
 def formula_alone(models: list[tuple]) -> list[int]:
-    """One analysis that is given model after model: its formula, and nothing else of it."""
+    """Count all models with one analysis, whose config is replaced: only the formula is run."""
     analysis = LLMAnalysis(config(*models[0]), GPU)
     found = []
     for sizes in models:
@@ -39,6 +40,6 @@ def formula_alone(models: list[tuple]) -> list[int]:
 
 
 def counted(decoder: Decoder) -> Decoder:
-    """What of a decoder it counts."""
+    """Remove from a decoder what the calculator does not count."""
     biases = {name: False for name in Decoder.model_fields if name.endswith("_bias")}
     return decoder.model_copy(update=biases | {"position": "none"})

@@ -1,8 +1,8 @@
-"""How long counting PaLM 540B takes, beside the floor: its torch modules and nothing else.
+"""Time to count PaLM 540B, compared with building its bare torch modules.
 
     python benchmarks/count_palm.py
 
-Both are measured in turn in one process, so that a slow machine slows both: quote the ratio.
+Both run in turn in one process, so quote the ratio: a slow machine slows both.
 """
 
 import statistics
@@ -24,7 +24,7 @@ MODELS = Path(__file__).parent.parent / "configs" / "models"
 
 
 def bare_modules(a: Decoder) -> list[nn.Module]:
-    """PaLM's leaves, each on its own: no layers, no names, no count."""
+    """Build PaLM's leaf modules as a flat list: no layers, no names, no count."""
     d_query = a.n_head * a.d_head
     leaves = [nn.Embedding(a.n_vocab, a.d_model), nn.LayerNorm(a.d_model, bias=False)]
     for _ in range(a.n_layer):

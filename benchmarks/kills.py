@@ -1,10 +1,10 @@
-"""`kill -9` of a whole run at twenty random moments: does the next run end as if nothing had been?
+"""Kill runs with `kill -9` at twenty random moments and check that the next run recovers.
 
     python benchmarks/kills.py [times] [sweeps]
 
-Each time: a fresh copy of the project, a run that is killed with all that it has started, then
-what the README says (`snakemake --unlock`, and again). Its results are compared with those of an
-undisturbed run, byte for byte, but for logs and provenance.json.
+Each time: a fresh copy of the project, a run that is killed with all its processes, then the steps
+of the README (`snakemake --unlock`, and the run again). The results are compared byte for byte with
+those of an undisturbed run, except logs and provenance.json.
 """
 
 import random
@@ -40,12 +40,12 @@ def main(times: str = "20", *sweeps: str) -> None:
                 if undisturbed.get(name) != found.get(name)
             ]
             different += bool(names)
-            print(f"{number:3}. killed after {after:5.1f} s: {names or 'the same, every byte'}")
-    sys.exit(f"{different} of {times} runs ended otherwise" if different else 0)
+            print(f"{number:3}. killed after {after:5.1f} s: {names or 'same bytes'}")
+    sys.exit(f"{different} of {times} runs gave other results" if different else 0)
 
 
 def results_of(scratch: Path, run: list[str], killed_after: float | None) -> dict[str, bytes]:
-    """The results of a run from scratch, by file; killed once, and taken up again, if so asked."""
+    """Run from scratch and return the results by file; with `killed_after`, kill and resume once."""
     project = copy_of_project(scratch)
     if killed_after is not None:
         kill(subprocess.Popen(run, cwd=project, **QUIET), killed_after)
@@ -63,9 +63,9 @@ QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 def kill(run: subprocess.Popen, after: float) -> None:
-    """The run and all that it has started, wherever it is."""
+    """Kill the run and all its descendants after some seconds."""
     time.sleep(after)
-    with suppress(psutil.NoSuchProcess):  # it was faster than the undisturbed one
+    with suppress(psutil.NoSuchProcess):  # the run may have ended before
         root = psutil.Process(run.pid)
         for process in (*root.children(recursive=True), root):
             process.kill()

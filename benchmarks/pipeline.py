@@ -1,9 +1,9 @@
-"""From installed environment to open report: wall seconds, seconds by stage, models a second.
+"""Time a run from an installed environment to the report: wall time, stages, models per second.
 
     python benchmarks/pipeline.py [cores] [sweeps]
 
-Runs the shipped sweeps, or those named, from scratch in a copy of the project. Stages overlap, so
-their seconds add up to more than the wall's.
+Runs the shipped sweeps, or the named ones, from scratch in a copy of the project. Stages overlap,
+so their seconds add up to more than the wall time.
 """
 
 import json
@@ -39,7 +39,7 @@ def main(cores: str = "8", *sweeps: str) -> None:
 
 
 def copy_of_project(scratch: Path, sweeps: dict[str, str] | None = None) -> Path:
-    """Without results, and with other sweeps if given, by the names of their files."""
+    """Copy the project without results; `sweeps` (file name → text) replaces its sweeps."""
     project = scratch / "project"
     shutil.rmtree(project, ignore_errors=True)
     shutil.copytree(ROOT, project, ignore=IGNORED)
@@ -65,12 +65,12 @@ def report(project: Path, wall: float) -> None:
 
 
 def stages(metadata: Path) -> tuple[Counter, Counter]:
-    """Seconds and jobs by rule, from what Snakemake noted about each output."""
+    """Return seconds and jobs by rule, from Snakemake's metadata of each output."""
     spans = {}
     for path in metadata.rglob("*"):
         if path.is_file():
             record = json.loads(path.read_text())
-            # A job's outputs share its log and its times.
+            # The outputs of one job share its log and its times.
             spans[(record["rule"], tuple(record["log"]))] = record["endtime"] - record["starttime"]
     seconds, jobs = Counter(), Counter()
     for (rule, _), span in spans.items():

@@ -1,14 +1,14 @@
-"""How fast predictions alone are: a formula over columns, and a sweep of ten million models.
+"""Time predictions without measurements: a formula over columns, and a sweep of 10 million models.
 
     python benchmarks/predictions.py
 
-The total number of parameters over 10 million rows is computed beside others in turn in one
-process, so that a slow machine slows all: quote the ratios. One is a copy of the same columns, the
-least that reading and writing them can cost; the others are closed formulas that are called model
-by model: our own, as lean as Python allows, and that of llm-analysis, a public calculator (Li 2023,
-https://github.com/cli99/llm-analysis; `make bench` installs it in an environment of its own). Then
-one and ten million models from a sweep file to Parquet, each in a process of its own, with the
-largest memory that it has held.
+The total parameters of 10 million rows are computed in turn with four others in one process, so
+quote the ratios: a slow machine slows all of them. One is a copy of the same columns, which is a
+lower bound for reading and writing them. The others are closed formulas called model by model: our
+own minimal one, and that of llm-analysis, a public calculator (Li 2023,
+https://github.com/cli99/llm-analysis; `make bench` installs it in a separate environment). Then
+one and ten million models go from a sweep file to Parquet, each in a process of its own, with its
+peak memory.
 """
 
 import statistics
@@ -45,7 +45,7 @@ SIZES = {
 }  # fmt: skip
 SWEEP = """
 title: Ten million
-question: How many a second?
+question: How many models per second?
 base: gpt-2
 grid:
   tied: [true, false]
@@ -60,7 +60,7 @@ measure: {{device: none, quantities: [parameters]}}
 
 @dataclass
 class Config:
-    """A model as calculators take it."""
+    """The sizes of a model, as calculators read them."""
 
     n_vocab: int
     n_ctx: int
@@ -70,9 +70,7 @@ class Config:
 
 
 def closed_form(config: Config) -> int:
-    """A tied GPT-2 with an MLP of any width (Radford et al. 2019), part by part as calculators
-    tell it.
-    """
+    """Count the parameters of a tied GPT-2 with an MLP of any width (Radford et al. 2019)."""
     d, layers = config.d_model, config.n_layer
     parts = {
         "token embedding": config.n_vocab * d,
@@ -87,8 +85,8 @@ def closed_form(config: Config) -> int:
 
 
 def over_columns() -> None:
-    """Rows a second, side by side."""
-    import calculator  # brings transformers, whose memory is not that of the sweeps below
+    """Print rows per second of all methods."""
+    import calculator  # imports transformers, whose memory must not count for the sweeps below
 
     gpt2 = named_architecture(Catalogue(MODELS)["gpt-2-124m"])
     random = np.random.default_rng(0)
@@ -138,17 +136,15 @@ def over_columns() -> None:
 
 
 def scheme_of(decoder: Decoder) -> Scheme:
-    """Its total, of the sizes that stand in columns."""
-    # One head as wide as the model: how many there are does not change the count.
+    """Return the total parameters as a function of columns."""
+    # One head as wide as the model: the number of heads does not change the count.
     fields = decoder.model_dump() | {"n_head": 1, "n_kv_head": 1} | dict.fromkeys(SIZES, (0, 0))
     named = polynomials.namespace(type(decoder), fields | {"d_head": (0, 0)})
     return Scheme(total(decoder.parameters(named)))
 
 
 def seconds(work) -> float:
-    """The second time: the first one wakes processors and finds memory, which in a round of seconds
-    what takes a twentieth of one would pay alone.
-    """
+    """Time the second of two calls: the first pays for page faults and idle processors."""
     work()
     start = time.perf_counter()
     work()
@@ -156,7 +152,7 @@ def seconds(work) -> float:
 
 
 def whole_sweep(n_layer: str) -> None:
-    """From YAML to Parquet and its summary, in this process."""
+    """Time a sweep from YAML to Parquet and its summary, in this process."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sweep.yaml"
         path.write_text(SWEEP.format(n_layer=n_layer))

@@ -1,8 +1,8 @@
-"""Record what torch's allocator says on a CUDA device: `python benchmarks/record_cuda.py`.
+"""Record the statistics of torch's allocator on a CUDA device: `python benchmarks/record_cuda.py`.
 
-Writes tests/golden/cuda-DEVICE-torch-VERSION.json, which tests/unit/test_cuda.py holds against the
-arithmetic of modelbudget/memory/caching_allocator.py and against traces on meta. Needs a GPU, some
-8 GB of it free, and the repository's folder as the working directory.
+Writes tests/golden/cuda-DEVICE-torch-VERSION.json. tests/unit/test_cuda.py compares it with the
+simulation in modelbudget/memory/caching_allocator.py and with traces on meta. Needs a GPU with
+about 8 GB of free memory, and the repository's folder as the working directory.
 """
 
 import json
@@ -42,7 +42,7 @@ def main() -> None:
     found = {
         "device": torch.cuda.get_device_name(),
         "versions": {"torch": torch.__version__, "cuda": torch.version.cuda},
-        # Before any product: its workspace would leave holes for tensors to fill.
+        # Before any matrix product: its workspace would leave free blocks that tensors then reuse.
         "parameters": [parameters(catalogue, name) for name in MODELS],
         "training": [training(catalogue, name, run) for name in MODELS for run in RUNS],
     }
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def parameters(catalogue: Catalogue, name: str) -> dict:
-    """What a model's parameters take of an empty allocator; sizes in the order of allocation."""
+    """Record what a model's parameters take of an empty allocator; sizes in allocation order."""
     torch.cuda.empty_cache()
     before = statistics()
     kept, sizes = [], []
@@ -66,7 +66,7 @@ def parameters(catalogue: Catalogue, name: str) -> dict:
 
 
 def training(catalogue: Catalogue, name: str, settings: dict) -> dict:
-    """What two steps of training take, as a sweep measures it."""
+    """Record what two training steps take, as a sweep measures it."""
     run = RunConfig(**(settings | {"batch": 2, "length": 256}))
     asked = Measure(device="cuda", quantities=sorted(OF_ALLOCATOR))
     measured = measure_one(named_architecture(catalogue[name]), run, asked, room(0.9, 1))

@@ -1,11 +1,11 @@
-"""From an installed environment to an open report, by the number of models.
+"""Time a run from an installed environment to the report, by number of models.
 
     python benchmarks/scale.py [cores] [points …]
 
-GPT-2, Llama and PaLM shapes of 2 to 118 layers, every one instantiated, counted and compared. Each
-run is from scratch in a copy of the project. `measuring` is the time of the pool, beside which
-jobs run that wait for no measurement; the rest is what is left of the wall's time: start-up, the
-plan, tables, charts, the page. `CPU` is what all processes together have used.
+GPT-2, Llama and PaLM shapes of 2 to 118 layers, all instantiated, counted and compared. Each run is
+from scratch in a copy of the project. `measuring` is the time of the process pool; jobs that need
+no measurement run at the same time. `the rest` is the remaining wall time: start-up, planning,
+tables, charts, page. `CPU` is the processor time of all processes.
 """
 
 import json
@@ -34,7 +34,7 @@ derive: {{n_head: d_model / 128, d_ff: 4 * d_model}}
 measure: {{device: meta}}
 """
 STEPS = {100: (3, 2), 1_000: (7, 8), 10_000: (31, 18)}
-"""Steps of n_layer and d_model; three bases, three vocabularies, tied and not make 18 of each."""
+"""Steps of n_layer and d_model. Bases, vocabularies and tying multiply them by 3 × 3 × 2 = 18."""
 
 
 def main(cores: str = "8", *sizes: str) -> None:
@@ -53,16 +53,16 @@ def main(cores: str = "8", *sizes: str) -> None:
                 stderr=subprocess.DEVNULL,
             )
             wall = time.perf_counter() - began
-            tell(project / "results", wall, cpu() - used)
+            print_row(project / "results", wall, cpu() - used)
 
 
 def cpu() -> float:
-    """Seconds of all processes that have ended."""
+    """Return the processor seconds of all ended child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def tell(results: Path, wall: float, used: float) -> None:
+def print_row(results: Path, wall: float, used: float) -> None:
     verdict = json.loads((results / "verdict.json").read_text())["line"]
     models = json.loads((results / "scale" / "sweep.json").read_text())["points"]
     inside = measuring((results / "scale" / "logs" / "measure.log").read_text())
@@ -75,7 +75,7 @@ def tell(results: Path, wall: float, used: float) -> None:
 
 
 def measuring(log: str) -> float:
-    """Seconds from the start of the pool to its end."""
+    """Return the seconds from the start of the pool to its end."""
     times = dict(re.findall(r"^(\S+ \S+) INFO .*?(processes, room|models: )", log, re.MULTILINE))
     began, ended = (datetime.strptime(when, "%Y-%m-%d %H:%M:%S,%f") for when in times)
     return (ended - began).total_seconds()

@@ -1,9 +1,9 @@
-"""How long tracing a step of PaLM 540B takes, beside torch's own memory tracker.
+"""Time to trace a training step of PaLM 540B, compared with torch's own memory tracker.
 
     python benchmarks/trace_palm.py
 
-All 118 layers, forward and backward, without storage. One trace gives saved bytes, peak and FLOPs
-by component; `MemTracker` gives the peak alone. Takes a few minutes, nearly all of it the latter.
+All 118 layers, forward and backward, without storage. One trace gives activation bytes, peak memory
+and FLOPs by component; `MemTracker` gives only the peak. Takes a few minutes, mostly `MemTracker`.
 """
 
 import statistics
@@ -28,7 +28,7 @@ RUN = RunConfig(length=1024, dtype="bfloat16", attention_kernel="flash")
 
 
 def traced(model) -> tuple[int, str]:
-    """The peak, and what else one trace has found."""
+    """Return the peak in bytes, and the other results of the trace as text."""
     values = train(model, RUN, {"activation_bytes"})
     others = ", ".join(
         f"{sum(values[quantity].values()):,} {quantity}"
@@ -38,7 +38,7 @@ def traced(model) -> tuple[int, str]:
 
 
 def tracked(model) -> int:
-    """The peak by torch's tracker, of the same step."""
+    """Return the peak in bytes of the same step by torch's tracker."""
     tracker = MemTracker()
     tracker.track_external(model)
     tokens = torch.zeros(RUN.batch, RUN.length, dtype=torch.long, device="meta")
@@ -62,7 +62,7 @@ def main() -> None:
         peak, others = traced(model)
         seconds.append(time.perf_counter() - start)
     ours = statistics.median(seconds)
-    print(f"PaLM 540B, {RUN.batch} × {RUN.length}, {RUN.dtype}, {RUN.attention} attention")
+    print(f"PaLM 540B, {RUN.batch} × {RUN.length}, {RUN.dtype}, {RUN.attention_kernel} attention")
     print(f"  traced      {ours:7.2f} s (median of {ROUNDS}), peak {peak:,} bytes; {others}")
     with uninitialised():
         model = build(palm, "meta", RUN.dtype)

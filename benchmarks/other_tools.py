@@ -1,11 +1,11 @@
-"""The count that each of seven tools gives of four models, and how many models a second.
+"""Parameter counts of four models by seven tools, and models per second.
 
-    python benchmarks/beside_others.py docs/beside-others.md
+    python benchmarks/other_tools.py docs/other-tools.md
 
-Needs benchmarks/requirements.txt; `make bench` installs it in an environment of its own. Each tool
-goes from a config to a count, by the way that its documentation shows for models without storage,
-and is given the class of transformers, or our module where transformers has no class. One process,
-in turn, so that a slow machine slows all: quote the ratios.
+Needs benchmarks/requirements.txt, which `make bench` installs in a separate environment. Each tool
+goes from a config to a count, as its documentation shows for models without storage. It counts the
+class of transformers, or our module if transformers has no class. All tools run in turn in one
+process, so quote the ratios: a slow machine slows all of them.
 """
 
 import platform
@@ -43,7 +43,7 @@ Tool = Callable[[Base], int]
 
 
 def made(base: Base) -> nn.Module:
-    """The model as its users make it: the class of transformers, where there is one."""
+    """Build the class of transformers, or our module if there is none."""
     architecture = named_architecture(base)
     if base.transformers is None:
         return architecture.build()
@@ -86,12 +86,12 @@ def by_mem_tracker(base: Base) -> int:
     model, tracker = on_meta(base), MemTracker()
     tracker.track_external(model)
     with tracker:
-        pass  # it looks at what is external when it is entered
+        pass  # it counts external modules when it is entered
     return tracker.get_tracker_snapshot()[META][_MemRefType.PARAM] // FLOAT32
 
 
 def measured(base: Base) -> int:
-    """By component, which none of the others does, without drawing initial values."""
+    """Count by component, which no other tool does, without initial values."""
     with uninitialised():
         model = build(named_architecture(base), "meta", "float32")
     return sum(part.parameters for part in count(model).values())
@@ -115,13 +115,13 @@ TOOLS: dict[str, Tool] = {
 
 
 def rows_of(base: Base) -> Iterable[tuple[str, str, str, float | None]]:
-    """For each tool its name, its count, whether that is right, and its seconds."""
+    """Yield for each tool its name, its count, whether that is right, and its seconds."""
     truth = base.model.exact or base.model.independent
     for name, tool in TOOLS.items():
         try:
             found = tool(base)
             seconds = statistics.median(timed(tool, base) for _ in range(ROUNDS))
-        except LookupError as error:  # what a tool cannot do is a result too
+        except LookupError as error:  # a tool that cannot count the model is a result too
             yield name, "none", str(error).splitlines()[0], None
         else:
             difference = found - truth
@@ -143,7 +143,7 @@ def tables() -> Iterable[str]:
         rows = list(rows_of(base))
         floor = next(seconds for tool, *_, seconds in rows if tool == "plain torch")
         yield f"## {base.label}, {kind}\n"
-        yield "| tool | count | | models a second | × plain torch |"
+        yield "| tool | count | | models/s | × plain torch |"
         yield "| --- | --: | --- | --: | --: |"
         for tool, found, verdict, seconds in rows:
             speed = f"{1 / seconds:,.1f} | {floor / seconds:,.1f}" if seconds else "|"
@@ -156,13 +156,13 @@ def main(path: str) -> None:
     transformers.logging.set_verbosity_error()
     machine = f"{platform.machine()}, {torch.get_num_threads()} cores, Python"
     text = [
-        "# Beside the others\n",
-        "From a config to a count, without storage; written by `make bench`. Right is the count "
-        "that others have published of the same model, for PaLM another closed form (`exact` and "
-        "`independent` in `configs/models`). What is too much is tied matrices counted twice, or "
-        "buffers. Speeds are "
-        f"medians of {ROUNDS} on one machine ({machine} {platform.python_version()}), taken in "
-        "turn; only their ratios mean something elsewhere.\n",
+        "# Parameter counts by other tools\n",
+        "From a config to a count, without storage; written by `make bench`. A count is right if "
+        "it equals a published exact count of the model, or for PaLM an independent closed form "
+        "(`exact` and `independent` in `configs/models`). Counts that are too high include tied "
+        "matrices twice, or buffers. Speeds are "
+        f"medians of {ROUNDS} on one machine ({machine} {platform.python_version()}), measured in "
+        "turn; only their ratios carry over to other machines.\n",
         *tables(),
     ]
     Path(path).write_text("\n".join(text), encoding="utf-8")
