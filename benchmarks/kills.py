@@ -45,7 +45,7 @@ def main(times: str = "20", *sweeps: str) -> None:
 
 
 def results_of(scratch: Path, run: list[str], killed_after: float | None) -> dict[str, bytes]:
-    """Run from scratch and return the results by file; with `killed_after`, kill and resume once."""
+    """Run from scratch, killed and resumed once if `killed_after`; return results by file."""
     project = copy_of_project(scratch)
     if killed_after is not None:
         kill(subprocess.Popen(run, cwd=project, **QUIET), killed_after)
