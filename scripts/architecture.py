@@ -13,7 +13,7 @@ from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
 from modelbudget.measure.inspect import inspect
 from modelbudget.measure.tree import tree
-from modelbudget.report.sample import chosen
+from modelbudget.report.sample import sampled
 from modelbudget.sweep.derive import named_architecture
 from modelbudget.sweep.points_table import rows
 from modelbudget.sweep.sweep_file import Measure
@@ -33,15 +33,16 @@ named = {
 }
 
 
-def limited(chosen_models: dict) -> dict:
-    return {digest: (one, seconds[digest]) for digest, one in chosen_models.items()}
+def limited(models: dict) -> dict:
+    """Add the timeout in seconds to each model."""
+    return {digest: (one, seconds[digest]) for digest, one in models.items()}
 
 
 trees = [
     {"model": name, "label": catalogue[name].label, "tree": found}
     for name, found in inspect(tree, named, 1).items()
 ]
-swept = inspect(tree, limited(chosen(architectures)), snakemake.threads)
+swept = inspect(tree, limited(sampled(architectures)), snakemake.threads)
 printed = inspect(repr, limited(small), 1)
 with replacing(snakemake.output.trees) as path:
     path.write_text(json.dumps(trees, indent=1), encoding="utf-8")

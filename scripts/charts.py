@@ -7,13 +7,15 @@ from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.files import replacing
 from modelbudget.plan.job_setup import start_log
 from modelbudget.report.charts.files import save
-from modelbudget.report.charts.select import charts_of_all
+from modelbudget.report.charts.select import charts_of_sweep
 from modelbudget.report.charts.zoo import zoo_charts
 
 start_log(snakemake)
 summary = json.loads(Path(snakemake.input.summary).read_text(encoding="utf-8"))
 comparison = pl.read_parquet(snakemake.input.comparison)
-found = charts_of_all(summary["axes"], comparison, accelerators(Path(snakemake.input.accelerators)))
+found = charts_of_sweep(
+    summary["axes"], comparison, accelerators(Path(snakemake.input.accelerators))
+)
 for zoo in snakemake.input.zoo:  # empty, or the one table of all published models
     found |= zoo_charts(pl.read_parquet(zoo), comparison)
 with replacing(snakemake.output.charts) as path:

@@ -11,7 +11,7 @@ import polars as pl
 from modelbudget.common.files import replacing_folder
 from modelbudget.report.charts.files import draw
 from modelbudget.report.charts.headline import headline
-from modelbudget.report.results import SweepResult, opening, ordered
+from modelbudget.report.results import SweepResult, headline_model, ordered
 
 sweeps = [
     SweepResult(
@@ -24,6 +24,6 @@ sweeps = [
         snakemake.input.summaries, snakemake.input.points, snakemake.input.comparisons, strict=True
     )
 ]
-chosen = opening(ordered(sweeps))
+chosen = headline_model(ordered(sweeps))
 with replacing_folder(snakemake.output.headline) as folder:
     draw({"headline": headline(chosen[1]).to_dict()} if chosen else {}, folder)

@@ -1,5 +1,5 @@
-"""The results as one HTML file that opens from disk with no network.
+"""The report: one HTML file that opens from disk without a network.
 
-Templates, styles and the script are files of their own under `templates/`; what is computed for
-them stands here, one subject a file.
+`templates/` has templates, styles and scripts. The modules here compute their contents, one
+subject a file; `charts/` has the charts.
 """

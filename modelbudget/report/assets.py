@@ -1,4 +1,4 @@
-"""What every page has, whatever the sweeps: the explorer, and the script that draws charts."""
+"""Parts of the page that do not depend on sweeps: the calculator, and the script for charts."""
 
 from functools import cache
 from typing import NamedTuple
@@ -10,13 +10,13 @@ from modelbudget.report.explorer import explorer_section
 
 
 class Frame(NamedTuple):
-    """`explorer` is what its template shows; `vega` is Vega and what embeds it, as one script."""
+    """The context of the calculator's template, and Vega with vega-embed as one script."""
 
     explorer: dict
     vega: str
 
 
-@cache  # seconds, and no page of a process has another
+@cache  # takes seconds, and is the same for all pages of a process
 def frame(catalogue: Catalogue) -> Frame:
-    """Made anew, from the formulas and the named models."""
+    """Compute both from the formulas and the published models."""
     return Frame(explorer_section(catalogue), vl_convert.javascript_bundle())

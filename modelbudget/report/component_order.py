@@ -1,13 +1,13 @@
-"""In which order a model's components stand in a table: as the data flows through them."""
+"""The order of components in tables: the order in which data passes through the model."""
 
 _FIRST = ("embedding", "norm", "dropout")
 _LAST = ("pooler", "next_sentence", "transform", "head", "loss")
 
 
-def flow(component: str) -> tuple[int, int]:
-    """A sort key: embeddings, the encoder's layers, the decoder's, their final norm, heads.
+def sort_key(component: str) -> tuple[int, int]:
+    """Return a sort key: embeddings, layers of the encoder, of the decoder, final norms, heads.
 
-    Components of one place are left in the order that they come in.
+    Components with the same key keep their order.
     """
     first, *rest = component.split(".")
     if first in _LAST:
@@ -20,5 +20,5 @@ def flow(component: str) -> tuple[int, int]:
 
 
 def _place(parts: list[str]) -> int:
-    """Before the layers of its side, one of them, or after."""
+    """Return 0 before the layers of an encoder or decoder, 1 for its layers, and 2 after them."""
     return 2 if "final" in parts else int(parts[0] == "layer")

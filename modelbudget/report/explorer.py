@@ -1,7 +1,7 @@
-"""What if: every decoder of the catalogue, with its numbers free to move in the page.
+"""The calculator of the page: every decoder of the catalogue, with fields that a reader can change.
 
-The page computes nothing of its own. It hands sizes to one Vega dataflow, whose derived signals
-are the formulas in their Vega reading; Vega's interpreter evaluates them, without eval.
+The page has no formulas of its own. Fields are signals of a Vega dataflow, whose derived signals
+are the formulas as Vega expressions. Vega's interpreter evaluates them without eval.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from modelbudget.architecture.terms import Term, Terms, total
 from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.families.decoder import Decoder
 from modelbudget.report.charts.format import field_title
-from modelbudget.report.component_order import flow
+from modelbudget.report.component_order import sort_key
 from modelbudget.report.specs import variable_of_group
 from modelbudget.sweep.derive import named_architecture
 
@@ -26,35 +26,39 @@ MAIN = (
     "n_vocab", "n_ctx", "d_model", "n_layer", "n_head", "n_kv_head", "d_head", "d_ff", "n_expert",
     "n_expert_per_token", "d_expert", "gated", "tied", "head_bias",
 )  # fmt: skip
-"""The numbers that people ask about first; the others stand below them."""
+"""Fields at the top of the table; the others are below, in a closed part."""
 OF_RUN = ("batch", "length")
-WORDS_OF_RUN = {
+CHOICES_OF_RUN = {
     "dtype": ("of parameters, activations and cache", ("float32", *HALF)),
-    "attention_kernel": ("scores written out in memory, or never", ("math", "flash")),
+    "attention_kernel": ("scores in memory (math) or not (flash)", ("math", "flash")),
 }
-"""What a reader sets of the run: sizes, and words of which the page has these. The rest is as a
-run has it by itself.
+"""Categorical run settings with a description and their choices in the page.
+
+With the sizes in OF_RUN these are the run settings that a reader can change; all others have their
+defaults.
 """
 STATES = "states"
 QUANTITIES = {
     "parameter_bytes": "bytes of parameters",
     "gradient_bytes": "bytes of gradients",
-    "optimizer_bytes": "bytes of AdamW’s states",
+    "optimizer_bytes": "bytes of AdamW state",
     STATES: "bytes of these three",
-    "activation_bytes": "bytes kept for backward",
-    "flops_forward": "FLOPs forward",
-    "flops_backward": "FLOPs backward",
-    "cache_bytes": "bytes of the cache",
+    "activation_bytes": "bytes of activations",
+    "flops_forward": "FLOPs of the forward pass",
+    "flops_backward": "FLOPs of the backward pass",
+    "cache_bytes": "bytes of KV cache",
 }
-FREE = "mlps"
-"""The word that can be exchanged: a plain MLP for experts, and back."""
+EXCHANGEABLE = "mlps"
+"""The categorical field that a reader can change: dense MLPs or experts."""
 NEW_EXPERTS = {"n_expert": 8, "n_expert_per_token": 2, "d_expert": "d_ff"}
-"""What a model starts with that had none: Mixtral's experts, each as wide as the MLP was."""
+"""Experts of a model that had none: those of Mixtral, each as wide as the MLP was."""
 
 
 def rules() -> list[dict]:
-    """Every constraint of a decoder and its run: the Vega expression of what is wrong with the
-    signals, empty where nothing is, and the fields that it reads.
+    """Return every constraint of a decoder and its run, as `mistake` and `fields`.
+
+    `mistake` is a Vega expression whose value is the message, or empty if the constraint holds;
+    `fields` are the fields that it reads.
     """
     switches = [
         name
@@ -63,7 +67,7 @@ def rules() -> list[dict]:
         if field.annotation is bool
     ]
     checks = [*Decoder.all_constraints(), *RunConfig.all_constraints(), *run_constraints(Decoder)]
-    # A check that is no expression is about layers without mixer and MLP, which no model here has.
+    # Checks that are not expressions are about layers without mixer and MLP; no model here has any.
     constraints = [check for check in checks if isinstance(check, Constraint)]
     return [
         {"mistake": vega_constraints.mistake(one, switches), "fields": sorted(one.names)}
@@ -72,7 +76,7 @@ def rules() -> list[dict]:
 
 
 def _upper_bounds() -> list[Constraint]:
-    """Those of sizes that are smaller than what a browser computes exactly."""
+    """Return the upper bounds of fields below the limit of exact numbers in a browser."""
     return [
         Constraint(f"{name} <= {rule.le}", f"{name} = {{{name}:,}}: must be at most {rule.le:,}")
         for name in Decoder.numeric()
@@ -82,10 +86,10 @@ def _upper_bounds() -> list[Constraint]:
 
 
 class _Dataflow(vega.Dataflow):
-    """What all kinds of model compute; what is alike in two of them is computed once.
+    """The signals of all groups of models; equal expressions are one signal.
 
-    `fields` holds the fields that a component depends on, by the signal of its one instance;
-    `budgets` a quantity's sum and its parts.
+    `fields` has the fields that a component depends on, by the signal of one instance. `budgets`
+    has the total of a quantity with its components, and its index.
     """
 
     def __init__(self):
@@ -93,12 +97,12 @@ class _Dataflow(vega.Dataflow):
         self.fields: dict[str, list[str]] = {}
         self.budgets: dict[tuple, int] = {}
 
-    def kind(self, words: dict[str, str]) -> dict:
-        """Signals of the decoders with these words: components, and their sums."""
-        a = vega.namespace(Decoder, words)
+    def form(self, categories: dict[str, str]) -> dict:
+        """Return the signals of the decoders with these categorical fields."""
+        a = vega.namespace(Decoder, categories)
         all_of, active = Decoder.parameters(a), Decoder.active_parameters(a)
         found = {
-            "words": words,
+            "categories": categories,
             "components": {name: self._product(term) for name, term in all_of.items()},
             "total": self.signal(total(all_of)),
             "active": self.signal(total(active)),
@@ -109,21 +113,21 @@ class _Dataflow(vega.Dataflow):
         return found
 
     def _runs(self, a) -> dict[str, dict]:
-        """By the words of each run; elements of as many bytes are alike in every formula."""
-        of_bytes: dict[tuple, dict] = {}
+        """Return the quantities of each run; dtypes of the same size have the same formulas."""
+        by_size: dict[tuple, dict] = {}
         for dtype, attention in _runs():
-            alike = BYTES[dtype], attention
-            if alike not in of_bytes:
-                of_bytes[alike] = self._run(a, (dtype, attention))
-        return {" ".join(words): of_bytes[BYTES[words[0]], words[1]] for words in _runs()}
+            if (BYTES[dtype], attention) not in by_size:
+                by_size[BYTES[dtype], attention] = self._run(a, (dtype, attention))
+        return {f"{dtype} {kernel}": by_size[BYTES[dtype], kernel] for dtype, kernel in _runs()}
 
-    def _run(self, a, words_of_run: tuple[str, ...]) -> dict[str, list]:
-        """For each quantity of a run its budget, and the signal of whether a formula holds; those
-        that never hold are left out.
+    def _run(self, a, choices: tuple[str, ...]) -> dict[str, list]:
+        """Return for each quantity its budget, and the signal of whether its formula holds.
+
+        Quantities whose formula never holds are left out.
         """
-        words = {name: RunConfig.model_fields[name].default for name in RunConfig.categorical()}
-        words |= zip(WORDS_OF_RUN, words_of_run, strict=True)
-        r = vega.namespace(RunConfig, words)
+        settings = {name: RunConfig.model_fields[name].default for name in RunConfig.categorical()}
+        settings |= zip(CHOICES_OF_RUN, choices, strict=True)
+        r = vega.namespace(RunConfig, settings)
         found, sums = {}, {}
         for quantity in [name for name in QUANTITIES if name != STATES]:
             holds = quantity == "parameter_bytes" or Decoder.has_formula_for(quantity, a, r)
@@ -142,60 +146,60 @@ class _Dataflow(vega.Dataflow):
         return self.budgets.setdefault(budget, len(self.budgets))
 
     def _note(self, signal: str, term: Term) -> None:
-        """The fields of a component: of one instance, and of their number."""
+        """Note the fields that one instance of a component and their number depend on."""
         names = self.sizes(term.each) | self.sizes(term.instances)
         self.fields[signal] = sorted(names.union(self.fields.get(signal, ())))
 
     def _product(self, term: Term) -> list[str]:
-        """Signals of one instance, of the number of instances, and of both multiplied."""
+        """Return the signals of one instance, of the number of instances, and of the product."""
         return [self.signal(value) for value in (*term, term.total)]
 
 
 def _runs() -> list[tuple[str, ...]]:
-    """The words of all runs that there can be."""
-    choices = itertools.product(*(choices for _, choices in WORDS_OF_RUN.values()))
-    return [words for words in choices if words[1] == "math" or words[0] in HALF]
+    """Return all valid combinations of dtype and attention kernel."""
+    runs = itertools.product(*(choices for _, choices in CHOICES_OF_RUN.values()))
+    return [(dtype, kernel) for dtype, kernel in runs if kernel == "math" or dtype in HALF]
 
 
 def explorer_section(catalogue: Catalogue) -> dict:
-    """What the template shows as controls, and `data` for the script behind them."""
+    """Return the controls for the template, and `data` for the script."""
     named = {
         base.name: (base, named_architecture(base))
         for base in catalogue.bases.values()
         if base.model is not None and base.family is Decoder
     }
-    kinds = _kinds([architecture for _, architecture in named.values()])
+    categories = _categories([architecture for _, architecture in named.values()])
     dataflow = _Dataflow()
-    forms = [dataflow.kind(words) for words in kinds]
+    forms = [dataflow.form(values) for values in categories]
     named_parts = [name for form in forms for name in form["components"]]
     named_parts += [name for _, *parts in dataflow.budgets for name, _ in parts]
-    components = sorted(dict.fromkeys(named_parts), key=flow)
+    components = sorted(dict.fromkeys(named_parts), key=sort_key)
     fields = {name: _field(Decoder, name) for name in Decoder.numeric()}
     of_run = {name: _field(RunConfig, name) for name in OF_RUN}
-    choices = list(dict.fromkeys(kind[FREE] for kind in kinds))
+    choices = list(dict.fromkeys(values[EXCHANGEABLE] for values in categories))
     return {
         "models": len(named),
         "main": [fields[name] for name in MAIN],
         "run": list(of_run.values()),
         "others": [field for name, field in fields.items() if name not in MAIN],
-        "word": {"name": FREE, "choices": choices},
-        "words_of_run": [
-            {"name": name, "says": says, "choices": choices}
-            for name, (says, choices) in WORDS_OF_RUN.items()
+        "exchangeable": {"name": EXCHANGEABLE, "choices": choices},
+        "choices_of_run": [
+            {"name": name, "description": description, "choices": choices}
+            for name, (description, choices) in CHOICES_OF_RUN.items()
         ],
         "quantities": {"parameters": "parameters"}
-        | {name: words for name, words in QUANTITIES.items() if name != STATES},
+        | {name: title for name, title in QUANTITIES.items() if name != STATES},
         "series": _by_series([base for base, _ in named.values()]),
         "data": {
             "start": START,
-            "run": {name: RunConfig.model_fields[name].default for name in WORDS_OF_RUN},
-            "choices": [(name, choices) for name, (_, choices) in WORDS_OF_RUN.items()],
+            "run": {name: RunConfig.model_fields[name].default for name in CHOICES_OF_RUN},
+            "choices": [(name, choices) for name, (_, choices) in CHOICES_OF_RUN.items()],
             "quantities": list(QUANTITIES.items()),
-            "least": {name: field["least"] for name, field in (fields | of_run).items()},
-            "still": _still(),
+            "minimum": {name: field["minimum"] for name, field in (fields | of_run).items()},
+            "constants": _constants(),
             "switches": [name for name, field in fields.items() if field["switch"]],
             "defaults": _defaults(),
-            "free": {choice: _experts_of(choice) for choice in choices},
+            "exchangeable": {choice: _experts_of(choice) for choice in choices},
             "models": {name: _numbers(base, a) for name, (base, a) in named.items()},
             "forms": forms,
             "expressions": list(dataflow.expressions),
@@ -208,38 +212,37 @@ def explorer_section(catalogue: Catalogue) -> dict:
     }
 
 
-def _still() -> dict[str, int | str]:
-    """The fields of a run that the page does not set; a switch as 1 or 0."""
+def _constants() -> dict[str, int | str]:
+    """Return the run settings that a reader cannot change; switches as 1 or 0."""
     defaults = {
         name: field.default
         for name, field in RunConfig.model_fields.items()
-        if name not in (*OF_RUN, *WORDS_OF_RUN)
+        if name not in (*OF_RUN, *CHOICES_OF_RUN)
     }
     return {name: int(v) if isinstance(v, bool) else v for name, v in defaults.items()}
 
 
-def _kinds(architectures: list[Decoder]) -> list[dict[str, str]]:
-    """The words of all architectures, with every choice of the free one."""
+def _categories(architectures: list[Decoder]) -> list[dict[str, str]]:
+    """Return the categorical fields of all architectures, with every choice of EXCHANGEABLE."""
     found = [{name: getattr(a, name) for name in Decoder.categorical()} for a in architectures]
-    free = dict.fromkeys(words[FREE] for words in found)
-    both = [words | {FREE: choice} for words, choice in itertools.product(found, free)]
-    return [dict(items) for items in dict.fromkeys(tuple(words.items()) for words in both)]
+    choices = dict.fromkeys(values[EXCHANGEABLE] for values in found)
+    both = [values | {EXCHANGEABLE: c} for values, c in itertools.product(found, choices)]
+    return [dict(items) for items in dict.fromkeys(tuple(values.items()) for values in both)]
 
 
 def _field(record, name: str) -> dict:
     info = record.model_fields[name]
     title = field_title(name) if record is Decoder else info.description
-    words = re.sub(f"^{name}(: )?", "", title)
     return {
         "name": name,
-        "words": words,
+        "description": re.sub(f"^{name}(: )?", "", title),
         "switch": info.annotation is bool,
-        "least": next((rule.ge for rule in info.metadata if hasattr(rule, "ge")), 0),
+        "minimum": next((rule.ge for rule in info.metadata if hasattr(rule, "ge")), 0),
     }
 
 
 def _by_series(bases: list[Base]) -> dict[str, list[tuple[str, str]]]:
-    """Names and labels of models, under the title of their series."""
+    """Return names and labels of models by the title of their series."""
     found: dict[str, list[tuple[str, str]]] = {}
     for base in sorted(bases, key=lambda base: base.series.lower()):
         found.setdefault(base.series, []).append((base.name, base.label))
@@ -247,7 +250,7 @@ def _by_series(bases: list[Base]) -> dict[str, list[tuple[str, str]]]:
 
 
 def _experts_of(choice: str) -> dict:
-    """What the free word needs beside it; a name stands for that field's value."""
+    """Return the fields to set with a choice of EXCHANGEABLE; a name means that field's value."""
     return NEW_EXPERTS if "moe" in choice.split() else dict.fromkeys(NEW_EXPERTS, 0)
 
 
@@ -257,8 +260,9 @@ def _defaults() -> dict:
 
 
 def _numbers(base: Base, a: Architecture) -> dict:
-    """A model's label, and its fields as far as they are not the defaults; its sequences are as
-    long as it allows.
+    """Return a model's label, and its fields that differ from the defaults.
+
+    The sequence length is the default one, or n_ctx if that is smaller.
     """
     defaults = _defaults()
     of_both = a.model_dump() | {"length": min(a.n_ctx, defaults["length"])}

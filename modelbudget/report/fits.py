@@ -1,4 +1,4 @@
-"""What each accelerator holds of each model: tables of solved sizes."""
+"""The largest batch, length or depth that fits on each accelerator: tables of `fit`."""
 
 import polars as pl
 from markupsafe import Markup
@@ -11,41 +11,41 @@ from modelbudget.report.results import SweepResult
 MOST_MISSING = 20
 NO_BREAK = "\N{NO-BREAK SPACE}"
 PURPOSES = {
-    "training": "at the worst moment of a training step",
-    "use": "at the worst moment of reading a prompt and computing the next token",
-    "memory": "with the parameters and what is remembered of the text",
+    "training": "by peak training memory",
+    "use": "by peak inference memory (prefill and decode)",
+    "memory": "by weights and KV cache",
 }
-BOUNDS = {"model": " its most", "formula": " or more", None: ""}
-"""Said of a value at which not the memory ends, but what the model admits or the formula knows."""
+BOUNDS = {"model": " (model’s limit)", "formula": " or more", None: ""}
+"""After a value that is limited by the model or by the formula, not by the memory."""
 FIELDS = {
     "batch": ("Largest batch", {"length": "length"}),
-    "length": ("Longest sequence, alone in its batch", {}),
-    "n_layer": ("Most layers of this width and batch", {"n_layer": "its n_layer"}),
+    "length": ("Longest sequence at batch 1", {}),
+    "n_layer": ("Most layers at this width and batch", {"n_layer": "its n_layer"}),
 }
-"""What a table is called, and which of a point's own fields stand beside the answers."""
+"""Field → title of its table, and the fields of the point that the table shows."""
 
 
 def fits_section(sweep: SweepResult) -> dict | None:
-    """One table for each purpose and field, models by accelerators."""
+    """Return one table for each purpose and field, with models as rows and devices as columns."""
     fit = sweep.fit
     if fit is None:
         return None
     own = sweep.points.select("point", pl.col("^(length|n_layer)$"))
     fit = fit.join(own, on="point")
-    looked_at, wrong = fit["confirmed"].count(), fit.filter(~pl.col("confirmed")).height
+    checked, wrong = fit["confirmed"].count(), fit.filter(~pl.col("confirmed")).height
     return {
         "tables": [
             _table(cells, purpose, field)
             for (purpose, field), cells in fit.group_by("purpose", "field", maintain_order=True)
         ],
-        "checked": f"{count(looked_at - wrong)} of {count(looked_at)} that were looked at",
+        "checked": f"{count(checked - wrong)} of {count(checked)} traced values",
         "agrees": not wrong,
         "missing": _missing(fit),
     }
 
 
 def _missing(fit: pl.DataFrame) -> Markup | None:
-    """Cells without a formula or a measurement: by model and reason, which devices and fields."""
+    """Return the table of cells without a solution or a measurement, by model and reason."""
     cells = fit.filter(pl.col("failure").is_not_null())
     if cells.is_empty():
         return None
@@ -54,39 +54,40 @@ def _missing(fit: pl.DataFrame) -> Markup | None:
     )
     return tables.table(
         [
-            {"model": row["label"], "for": row["purpose"], "largest": row["field"]}
+            {"model": row["label"], "for": row["purpose"], "fields": row["field"]}
             | {"cells": row["len"], "reason": row["failure"]}
             for row in rows.head(MOST_MISSING).iter_rows(named=True)
         ],
-        "What was not solved or not measured"
+        "Values that could not be solved or measured"
         + (f", the first {MOST_MISSING} of {count(rows.height)}" * (rows.height > MOST_MISSING)),
         numbers=("cells",),
     )
 
 
 def _table(cells: pl.DataFrame, purpose: str, field: str) -> Markup:
-    words, beside = FIELDS[field]
+    title, own_fields = FIELDS[field]
     devices = [
         f"{name} {si_bytes(memory).replace(' ', NO_BREAK)}"
         for name, memory in cells.select("device", "memory").unique(maintain_order=True).rows()
     ]
     rows = [
         {"model": model["label"][0]}
-        | {title: model[name][0] for name, title in beside.items() if name in model}
+        | {head: model[name][0] for name, head in own_fields.items() if name in model}
         | dict(zip(devices, map(_cell, model.iter_rows(named=True)), strict=True))
         for _, model in cells.group_by("point", maintain_order=True)
     ]
     return tables.table(
         rows,
-        f"{words} {PURPOSES[purpose]}",
+        f"{title} {PURPOSES[purpose]}",
         numbers=tuple(name for name in rows[0] if name != "model"),
         html=tuple(devices),
     )
 
 
 def _cell(cell: dict) -> Markup:
-    """The solved number, and what is to be said about it; where nothing fits, how many times the
-    memory the least would take.
+    """Return the solved value with its notes.
+
+    If nothing fits, return the memory that the smallest value needs as a multiple of the device's.
     """
     if cell["value"] is None:
         return Markup("<small>{}</small>").format(cell["failure"])
@@ -97,7 +98,7 @@ def _cell(cell: dict) -> Markup:
     else:
         text = Markup("{}{}").format(count(cell["value"]), BOUNDS[cell["bound"]])
     if cell["confirmed"] is False:
-        return Markup('<span class="disagrees">{} not as measured</span>').format(text)
+        return Markup('<span class="disagrees">{} differs from trace</span>').format(text)
     return text if cell["confirmed"] else text + Markup("<small>*</small>")
 
 

@@ -1,4 +1,4 @@
-"""The formula of each component of one point, beside its numbers."""
+"""Tables of one point: the formula of each component with its predicted and measured numbers."""
 
 import polars as pl
 from markupsafe import Markup, escape
@@ -10,15 +10,17 @@ from modelbudget.architecture.terms import Term, Terms
 from modelbudget.families import families
 from modelbudget.report import tables
 from modelbudget.report.charts.format import percent
-from modelbudget.report.component_order import flow
+from modelbudget.report.component_order import sort_key
 from modelbudget.report.specs import variable_of_group
 
-_COLUMNS = ("component", "formula", "predicted", "counted", "share")
+_COLUMNS = ("component", "formula", "predicted", "measured", "share")
 
 
 def formulas(point: dict, quantity: str = "parameters", varying=()) -> Terms:
-    """Terms of a row of points.parquet over symbols for its sizes; what says which parts the
-    model has, and how it runs, is put in, unless it is one of `varying`.
+    """Return the terms of a quantity as SymPy expressions, for a row of points.parquet.
+
+    Sizes become symbols. Fields that decide which parts the model has, and categorical run
+    settings, have their values, unless they are in `varying`.
     """
     family = families()[point["family"]]
     a, r = (
@@ -42,9 +44,9 @@ def component_rows(
     quantity: str = "parameters",
     with_numbers: bool = False,
 ) -> list[dict]:
-    """One row for each component of a quantity of a point, as the data flows through them.
+    """Return one row for each component of a quantity, in the order of `component_order`.
 
-    `comparison` holds the rows of this point. `with_numbers` adds, below each formula, its numbers.
+    `comparison` has the rows of this point. `with_numbers` adds each formula with its numbers.
     """
     found = {
         row["component"]: row
@@ -53,7 +55,7 @@ def component_rows(
     known = any(row["formula"] for row in found.values())
     terms = formulas(point, quantity) if known else {}
     order = [name for name in terms if name in found] + [n for n in found if n not in terms]
-    order.sort(key=flow)
+    order.sort(key=sort_key)
     total = sum(row["measured"] or 0 for row in found.values())
     return [
         _row(found[name], terms.get(name), point if with_numbers else None, total) for name in order
@@ -64,12 +66,12 @@ def _row(row: dict, term: Term | None, values: dict | None, total: int) -> dict:
     shown = term is not None and bool(row["predicted"])
     formula = symbols.to_mathml(term) if shown else ""
     if shown and values:
-        formula += f'<span class="put-in">= {symbols.to_mathml(term, values)}</span>'
+        formula += f'<span class="substituted">= {symbols.to_mathml(term, values)}</span>'
     return {
         "component": component_name(row["component"], row["shared_with"]),
         "formula": formula,
         "predicted": row["predicted"],
-        "counted": row["measured"],
+        "measured": row["measured"],
         "difference": row["difference"],
         "share": percent((row["measured"] or 0) / total) if total else None,
         "agrees": row["agrees"] is not False,  # None where it was not compared
@@ -78,19 +80,19 @@ def _row(row: dict, term: Term | None, values: dict | None, total: int) -> dict:
 
 
 def whole(name: str, rows: list[dict]) -> dict:
-    """The row that sums up a model's others."""
-    sides = ("predicted", "counted", "difference")
+    """Return the row of totals."""
+    sides = ("predicted", "measured", "difference")
     sums = {side: sum(row[side] or 0 for row in rows) for side in sides}
     texts = dict.fromkeys(rows[0], "") | {"component": escape(name), "share": "100 %"}
     return texts | sums | {"agrees": all(row["agrees"] for row in rows), "whole": True}
 
 
 def component_table(rows: list[dict], caption: str) -> Markup:
-    """The rows of a model, its whole last."""
+    """Return the table of a model's rows."""
     return tables.table(
         [{name: row[name] for name in _COLUMNS} for row in rows],
         caption,
-        numbers=("predicted", "counted", "share"),
+        numbers=("predicted", "measured", "share"),
         html=("component", "formula"),
         red=[not row["agrees"] for row in rows],
         whole=[row["whole"] for row in rows],
@@ -98,7 +100,7 @@ def component_table(rows: list[dict], caption: str) -> Markup:
 
 
 def component_name(component: str, shared_with: str | None = None) -> Markup:
-    """A component with the colour of its group, and with the one that owns its tensor."""
+    """Return a component with the colour of its group, and the component that owns its tensor."""
     swatch = f'<i class="swatch {variable_of_group(group_of(component))}"></i>'
-    owner = f" <small>matrix of {escape(shared_with)}</small>" if shared_with else ""
+    owner = f" <small>tied to {escape(shared_with)}</small>" if shared_with else ""
     return Markup(f'<span class="name">{swatch}<code>{escape(component)}</code></span>{owner}')

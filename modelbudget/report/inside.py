@@ -1,6 +1,6 @@
-"""Inside a model: its module tree as built, for the page to draw and to read out.
+"""Module trees of instantiated models, for the page.
 
-A model that could not be built has a reason in place of its tree: {"failure": …}.
+A model that could not be built has {"failure": the reason} instead of a tree.
 """
 
 import re
@@ -13,7 +13,7 @@ from modelbudget.report.specs import variable_of_group
 
 
 def swept_trees(sweeps: list[SweepResult], swept: dict[str, dict]) -> dict[str, dict]:
-    """For each sweep its points that `swept` holds, and their trees in HTML, each once."""
+    """Return for each sweep the points with a tree in `swept`, and each tree once as HTML."""
     found = {sweep.name: _of_sweep(sweep, swept) for sweep in sweeps}
     return {name: one for name, one in found.items() if one["points"]}
 
@@ -37,7 +37,7 @@ def _html(root: dict) -> str:
 
 
 def swept_section(sweeps: list[SweepResult], found: dict[str, dict]) -> dict | None:
-    """Which sweeps have trees in the page, and how many of all points those are."""
+    """Return the sweeps with trees in the page, and the number of their points."""
     if not found:
         return None
     points, held = (
@@ -52,7 +52,7 @@ def swept_section(sweeps: list[SweepResult], found: dict[str, dict]) -> dict | N
 
 
 def inside_section(trees: list[dict] | None) -> list[dict] | None:
-    """Each model's tree, as the script walked it, in the words of the page."""
+    """Return the tree of each model, as the template needs it."""
     if trees is None:
         return None
     return [
@@ -67,7 +67,7 @@ def inside_section(trees: list[dict] | None) -> list[dict] | None:
 
 
 def could_not_be_built(built: dict) -> str:
-    """What the page shows in place of a model that failed."""
+    """Return the text that replaces a model that failed."""
     return f"could not be built: {built['failure']}"
 
 
@@ -82,7 +82,7 @@ def _root(tree: dict, name: str) -> dict:
 
 
 def _part(node: dict, path: str, times: int, whole: int) -> dict:
-    """A part with its parts; `times` is how often its parent stands in the model."""
+    """Return a node with its children; `times` is the number of its parents in the model."""
     times *= node["times"]
     parameters = times * node["parameters"]
     inner = [
@@ -105,7 +105,7 @@ def _part(node: dict, path: str, times: int, whole: int) -> dict:
 
 
 def _one_group(parts: list[dict]) -> str | None:
-    """The group that all parts with parameters belong to, if it is one."""
+    """Return the group of all parts with parameters, or None if there are several."""
     found = {part["group"] for part in parts if part["parameters"]}
     return found.pop() if len(found) == 1 else None
 

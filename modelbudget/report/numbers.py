@@ -1,4 +1,4 @@
-"""A sweep's whole table in a few lines: each quantity over all points."""
+"""Summary of a sweep's comparison: one line for each quantity, over all points."""
 
 import polars as pl
 
@@ -9,22 +9,22 @@ from modelbudget.report.results import SweepResult
 from modelbudget.sweep.sweep_file import LAID_OUT
 
 
-def numbers_section(sweep: SweepResult, carried: dict) -> dict:
-    """`carried` is the table as far as the page holds it."""
-    points, held = sweep.comparison["point"].n_unique(), len(carried["points"]["point"])
+def numbers_section(sweep: SweepResult, table: dict) -> dict:
+    """Return the summary and its size; `table` is the part of the comparison in the page."""
+    points, held = sweep.comparison["point"].n_unique(), len(table["points"]["point"])
     return {
         "rows": count(sweep.comparison.height),
         "held": None if held == points else f"{count(held)} of {count(points)} points",
         "table": tables.table(
             [_line(*line) for line in _over_all_points(sweep.comparison)],
             f"Each quantity over all points of {sweep.summary['title']}",
-            numbers=("compared", "agree", "least of a point", "most of a point"),
+            numbers=("compared", "agree", "smallest point", "largest point"),
         ),
     }
 
 
 def _over_all_points(comparison: pl.DataFrame) -> list[tuple]:
-    """Quantity, comparisons, how many agree, and the least and the most that a point holds."""
+    """Return quantity, comparisons, agreements, and the smallest and largest total of a point."""
     laid_out = pl.col("quantity").is_in(LAID_OUT)
     comparison = comparison.drop_nulls("quantity").with_columns(
         pl.when(laid_out).then(pl.coalesce("measured", "predicted")).otherwise("measured")
@@ -55,6 +55,6 @@ def _line(quantity: str, compared: int, agree: int, least: int | None, most: int
         "quantity": quantity,
         "compared": compared,
         "agree": agree,
-        "least of a point": least,
-        "most of a point": most,
+        "smallest point": least,
+        "largest point": most,
     }

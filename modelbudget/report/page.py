@@ -1,4 +1,4 @@
-"""The page: its sections in their order, and the one file around them all."""
+"""The page: all sections in order, in one HTML file."""
 
 import base64
 import hashlib
@@ -13,20 +13,21 @@ from modelbudget.report.appendix import (
 )
 from modelbudget.report.assets import Frame, frame
 from modelbudget.report.inside import inside_section, swept_section, swept_trees
-from modelbudget.report.payload import carried, packed
+from modelbudget.report.payload import comparison_tables, packed
 from modelbudget.report.predicted import predicted_section
 from modelbudget.report.results import PredictedResult, Results, known_models, ordered
 from modelbudget.report.summary import headline_section, verdict_section
 from modelbudget.report.sweeps import sweep_section
 from modelbudget.report.verdict import verdicts
 
-STYLES = ("style.css", "explorer.css", "inside.css", "memory.css", "walk.css", "numbers.css")
+STYLES = ("style.css", "explorer.css", "inside.css", "memory.css", "steps.css", "numbers.css")
 SCRIPTS = ("unpack.js", "charts.js", "finder.js", "explorer.js", "inside.js", "numbers.js")
 
 
 def render(results: Results, catalogue: Catalogue, around: Frame | None = None) -> str:
-    """The whole page, within `around` if that is made already. The same results give the same
-    bytes.
+    """Return the page as HTML; equal results give equal bytes.
+
+    `around` has the parts that do not depend on sweeps, if they are computed already.
     """
     around = around or frame(catalogue)
     sweeps = ordered(results.sweeps)
@@ -36,7 +37,7 @@ def render(results: Results, catalogue: Catalogue, around: Frame | None = None) 
     charts = specs.Charts()
     top = headline_section(sweeps, charts)
     trees = swept_trees(sweeps, results.swept or {})
-    numbers = carried(sweeps, trees)
+    numbers = comparison_tables(sweeps, trees)
     printed = results.printed or {}
     sections = [
         predicted_section(sweep, charts)
@@ -46,16 +47,16 @@ def render(results: Results, catalogue: Catalogue, around: Frame | None = None) 
         )
         for sweep in ordered([*sweeps, *(results.predicted or [])])
     ]
-    beside = [one for one in found if one.source not in {sweep.name for sweep in sweeps}]
+    others = [one for one in found if one.source not in {sweep.name for sweep in sweeps}]
     return _filled(
         {
-            "title": top["title"] if top else "Where the budget of sequence models goes",
+            "title": top["title"] if top else "Parameters, memory and compute of sequence models",
             "contents": [
-                ("verdict", "Predicted and counted"),
-                ("what-if", "What if?"),
-                *([("architecture", "Inside a model")] if results.trees else []),
+                ("verdict", "Predicted and measured"),
+                ("what-if", "Calculator"),
+                *([("architecture", "Module trees")] if results.trees else []),
                 *((section["name"], section["title"]) for section in sections),
-                *((one.source, one.title) for one in beside),
+                *((one.source, one.title) for one in others),
                 *([("provenance", "Provenance")] if results.provenance else []),
             ],
             "headline": top,

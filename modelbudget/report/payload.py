@@ -1,4 +1,4 @@
-"""What the page holds beside its words: data for its scripts, packed, each of it once."""
+"""Compressed JSON data embedded in the page for its scripts."""
 
 import base64
 import json
@@ -8,30 +8,30 @@ import polars as pl
 
 from modelbudget.architecture.readings.vega import EXACT_BELOW
 from modelbudget.architecture.terms import is_peak
-from modelbudget.report.charts.budget import shared_out, spread
-from modelbudget.report.component_order import flow
+from modelbudget.report.charts.budget import evenly_spaced, share_room
+from modelbudget.report.component_order import sort_key
 from modelbudget.report.results import SweepResult
 from modelbudget.report.symbolic_formulas import general_formulas
 
 MOST_ROWS = 50_000
-"""Rows that all tables of a page have together. What is more is only in the files beside it."""
+"""Most rows of all tables of a page together. The result files have all rows."""
 SAME = "="
-"""Stands for a prediction that is each × instances, and for a measurement that equals it."""
+"""Replaces a prediction that equals each × instances, and a measurement that equals it."""
 
 
 def packed(data) -> str:
-    """JSON, deflated, in letters that no HTML parser stumbles over. Equal data, equal text."""
+    """Return the data as compressed JSON in base64. Equal data give equal text."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
-def carried(sweeps: list[SweepResult], trees: dict[str, dict]) -> dict[str, dict]:
-    """Each sweep's comparison as its table in the page takes it, which knows the points of `trees`.
+def comparison_tables(sweeps: list[SweepResult], trees: dict[str, dict]) -> dict[str, dict]:
+    """Return each sweep's comparison as the data of its table in the page.
 
-    Small tables are whole. The rows that they leave are shared out among the larger ones, whose
-    points are then evenly chosen.
+    Small tables are whole. The remaining rows are distributed over the larger ones, which have
+    evenly spaced points. A table lists its points that have a module tree in `trees`.
     """
-    rows = shared_out({sweep.name: sweep.comparison.height for sweep in sweeps}, MOST_ROWS)
+    rows = share_room({sweep.name: sweep.comparison.height for sweep in sweeps}, MOST_ROWS)
     return {
         sweep.name: _table(_at_most(sweep.comparison, rows[sweep.name]), sweep.points)
         | {"trees": [point for point, *_ in trees.get(sweep.name, {}).get("points", ())]}
@@ -43,13 +43,14 @@ def _at_most(comparison: pl.DataFrame, rows: int) -> pl.DataFrame:
     if comparison.height <= rows:
         return comparison
     points = comparison["point"].unique(maintain_order=True).to_list()
-    kept = spread(points, max(2, len(points) * rows // comparison.height))
+    kept = evenly_spaced(points, max(2, len(points) * rows // comparison.height))
     return comparison.filter(pl.col("point").is_in(kept))
 
 
 def _table(rows: pl.DataFrame, architectures: pl.DataFrame) -> dict:
-    """Columns of the points, and of the rows, whose `of` is the place of their point; `kinds` of
-    models, each with its points and its formulas.
+    """Return columns of points and rows, and formulas.
+
+    `of` has the index of each row's point; `kinds` has the formulas of groups of points.
     """
     place = rows.columns.index("component")
     points = rows.select(rows.columns[:place]).unique("point", maintain_order=True)
@@ -66,7 +67,9 @@ def _table(rows: pl.DataFrame, architectures: pl.DataFrame) -> dict:
         "rows": _rows(rows.select(rows.columns[place:])),
         "columns": rows.columns[place:],
         "numbers": [name for name in rows.columns if rows[name].dtype.is_numeric()],
-        "components": sorted(rows["component"].drop_nulls().unique(maintain_order=True), key=flow),
+        "components": sorted(
+            rows["component"].drop_nulls().unique(maintain_order=True), key=sort_key
+        ),
         "peaks": list(filter(is_peak, quantities)),
     }
 

@@ -1,4 +1,4 @@
-"""One section for each sweep that was predicted and not measured."""
+"""The section of a sweep that is predicted and not measured."""
 
 from markupsafe import Markup
 
@@ -11,6 +11,7 @@ from modelbudget.report.sweeps import facts, question
 
 
 def predicted_section(sweep: PredictedResult, charts: Charts) -> dict:
+    """Return the context of the section's template."""
     summary = sweep.summary
     return {
         "name": sweep.name,
@@ -28,7 +29,7 @@ def predicted_section(sweep: PredictedResult, charts: Charts) -> dict:
 
 
 def _formulas(model: dict) -> Markup:
-    """The components of a base's parameters; those that its models lack are left out."""
+    """Return the table of a base's components that have parameters, with their formulas."""
     point = model["fields"] | {"family": model["family"]}
     rows = [
         {"component": formulas.component_name(name), "formula": symbols.to_mathml(term)}

@@ -1,4 +1,4 @@
-"""For a telling point of a sweep: each quantity by component, with its formula and its ledger."""
+"""The example point of a sweep: a table for each quantity, by component, with formulas."""
 
 import polars as pl
 from markupsafe import Markup, escape
@@ -10,28 +10,31 @@ from modelbudget.report.charts.format import UNITS, count
 from modelbudget.report.results import SweepResult
 from modelbudget.sweep.sweep_file import LAID_OUT, OF_RUN
 
-TELLING = ("parameters", "activation_bytes", "cache_bytes", "peak_requested_bytes")
-"""What makes a point the largest of its sweep: the first of these that was measured."""
-HOW_PEAKS_ARE_MADE = (
-    "The formula follows the operations in their order, adds what each allocates, takes away what "
-    "is freed after it, and keeps the largest sum; written out it is pages long. The first step of "
-    "training makes the optimizer's states, the second finds them in memory. Bold: what sets the "
-    "peak."
+SORTED_BY = ("parameters", "activation_bytes", "cache_bytes", "peak_requested_bytes")
+"""The largest point of a sweep is by the first of these that was measured."""
+PEAK_NOTE = (
+    "The formula adds the bytes that each operation allocates, in order, subtracts those freed "
+    "after it, and takes the maximum; it is too long to print. The first training step creates the "
+    "optimizer state; the second has it in memory. Bold: the phase that sets the peak."
 )
-FOLLOWED = ("peak_training_bytes", "peak_inference_bytes", "peak_requested_bytes")
-ALLOCATED = (
-    "Blocks of the caching allocator: multiples of 512 bytes, and large ones may keep up to 1 MiB "
-    "too much. Predicted: the tensors of the trace, laid out by its rules."
-)
-RESERVED = "Segments that it has asked of the device; what is freed stays reserved for later."
-UNCOUNTED = "No counter has a formula for these operations, so they are listed by name."
+NOTES = dict.fromkeys(
+    ("peak_training_bytes", "peak_inference_bytes", "peak_requested_bytes"), PEAK_NOTE
+) | {
+    "unsupported_ops": "The FLOP counter has no formula for these operations.",
+    "peak_allocated_bytes": "Blocks of the caching allocator are multiples of 512 bytes; a large "
+    "block may have up to 1 MiB of slack. Predicted: the allocator's rules applied to the tensors "
+    "of a trace.",
+    "peak_reserved_bytes": "Segments that the caching allocator reserves on the device; freed "
+    "blocks stay reserved.",
+}
+"""Quantity → note below the title of its table."""
 
 
 def largest(sweep: SweepResult) -> pl.DataFrame:
-    """The points with the total that tells the largest from the others, as `total`."""
+    """Return the points with the quantity that they are sorted by, as `total`."""
     measured = sweep.comparison.drop_nulls("measured")
     there = set(measured["quantity"].unique())
-    quantity = next((one for one in TELLING if one in there), "")
+    quantity = next((one for one in SORTED_BY if one in there), "")
     return (
         measured.filter(pl.col("quantity") == quantity)
         .group_by("point").agg(total=pl.col("measured").sum())
@@ -40,33 +43,27 @@ def largest(sweep: SweepResult) -> pl.DataFrame:
 
 
 def ledgers(sweep: SweepResult, point: dict) -> list[dict]:
-    """One for each quantity of the run, and for the bytes of parameters beside them."""
-    asked = sweep.summary["measure"]["quantities"]
-    if not OF_RUN & set(asked):
+    """Return a table for each quantity that depends on run settings, and for parameter bytes."""
+    quantities = sweep.summary["measure"]["quantities"]
+    if not OF_RUN & set(quantities):
         return []
-    said = pl.col("measured").is_not_null() | pl.col("quantity").is_in(LAID_OUT)
-    comparison = sweep.of_point(point).filter(said)
+    known = pl.col("measured").is_not_null() | pl.col("quantity").is_in(LAID_OUT)
+    comparison = sweep.of_point(point).filter(known)
     return [
         _ledger(quantity, point, comparison.filter(pl.col("quantity") == quantity))
-        for quantity in asked
+        for quantity in quantities
         if quantity in OF_RUN | {"parameter_bytes"}
         and not comparison.filter(quantity=quantity).is_empty()
     ]
 
 
 def _ledger(quantity: str, point: dict, comparison: pl.DataFrame) -> dict:
-    told = pl.coalesce("measured", "predicted")
-    values = comparison.select(told).to_series().to_list()
-    notes = dict.fromkeys(FOLLOWED, HOW_PEAKS_ARE_MADE) | {
-        "unsupported_ops": UNCOUNTED,
-        "peak_allocated_bytes": ALLOCATED,
-        "peak_reserved_bytes": RESERVED,
-    }
+    values = comparison.select(pl.coalesce("measured", "predicted")).to_series().to_list()
     has_formula = comparison["formula"].all()
     agree = int(comparison["agrees"].fill_null(False).sum())
     mark, verdict = "none", "no formula"
     if quantity in NOT_JUDGED:
-        verdict = "not judged" if comparison["measured"].count() else "predicted"
+        verdict = "no verdict" if comparison["measured"].count() else "predicted"
     elif has_formula:
         mark = "agrees" if agree == comparison.height else "disagrees"
         verdict = f"{agree} of {comparison.height} agree"
@@ -74,7 +71,7 @@ def _ledger(quantity: str, point: dict, comparison: pl.DataFrame) -> dict:
         "summary": f"{count(max(values) if is_peak(quantity) else sum(values))} {UNITS[quantity]}",
         "mark": mark,
         "verdict": verdict,
-        "note": notes.get(quantity),
+        "note": NOTES.get(quantity),
         "table": _table(quantity, point, comparison, has_formula),
     }
 
@@ -88,11 +85,10 @@ def _table(quantity: str, point: dict, comparison: pl.DataFrame, has_formula: bo
         first, rows = "component", formulas.component_rows(point, comparison, quantity)
         rows = [*rows, formulas.whole("all", rows)]
     written = has_formula and first == "component"
-    columns = {"component": first} | ({"formula": "formula"} if written else {})
-    columns |= {"predicted": "predicted"} if has_formula else {}
-    columns |= {"counted": "measured"} | ({"difference": "difference"} if has_formula else {})
+    columns = ["formula"] * written + ["predicted"] * has_formula
+    columns += ["measured"] + ["difference"] * has_formula
     return tables.table(
-        [{title: row[name] for name, title in columns.items()} for row in rows],
+        [{first: row["component"]} | {name: row[name] for name in columns} for row in rows],
         UNITS[quantity],
         numbers=("predicted", "measured", "difference"),
         html=(first, *(["formula"] if written else [])),
@@ -102,12 +98,12 @@ def _table(quantity: str, point: dict, comparison: pl.DataFrame, has_formula: bo
 
 
 def _phases(comparison: pl.DataFrame) -> list[dict]:
-    """`second.forward_backward` as words; the largest is what sets the peak."""
-    comparison = comparison.with_columns(told=pl.coalesce("measured", "predicted"))
-    peak = comparison["told"].max()
+    """Return one row for each phase, such as `second.forward_backward`; the largest is bold."""
+    comparison = comparison.with_columns(value=pl.coalesce("measured", "predicted"))
+    peak = comparison["value"].max()
     return [
         _line(row, row["component"].replace(".", " step: ").replace("_", " and "))
-        | {"whole": row["told"] == peak}
+        | {"whole": row["value"] == peak}
         for row in comparison.iter_rows(named=True)
     ]
 
@@ -124,7 +120,7 @@ def _line(row: dict, name: str) -> dict:
     return {
         "component": escape(name),
         "predicted": row["predicted"],
-        "counted": row["measured"],
+        "measured": row["measured"],
         "difference": row["difference"],
         "agrees": bool(row["agrees"]) or not row["formula"] or row["quantity"] in LAID_OUT,
     }

@@ -1,4 +1,4 @@
-"""What the pipeline left behind, as the page takes it."""
+"""The results that the page shows."""
 
 from typing import NamedTuple
 
@@ -11,9 +11,9 @@ from modelbudget.sweep.derive import named_architecture
 
 
 class SweepResult(NamedTuple):
-    """What a sweep left in its folder: sweep.json, its tables, and its chart specs by name.
+    """Results of a sweep: sweep.json, its tables, and its chart specs by name.
 
-    `zoo` is there where the sweep holds every named model, `fit` where it asks what fits.
+    `zoo` is set if the sweep has all published models, `fit` if it has a field `fit`.
     """
 
     summary: dict
@@ -28,12 +28,12 @@ class SweepResult(NamedTuple):
         return self.summary["name"]
 
     def of_point(self, point: dict) -> pl.DataFrame:
-        """The comparison's rows of one point."""
+        """Return the comparison's rows of one point."""
         return self.comparison.filter(pl.col("point") == point["point"])
 
 
 class PredictedResult(NamedTuple):
-    """What a sweep without measurements left: sweep.json, and its chart specs by name."""
+    """Results of a sweep without measurements: sweep.json, and its chart specs by name."""
 
     summary: dict
     charts: dict[str, dict]
@@ -44,11 +44,11 @@ class PredictedResult(NamedTuple):
 
 
 class Results(NamedTuple):
-    """All that a page can show; what is None was not made and is left out.
+    """All results of a page; parts that are None are left out.
 
-    `on_request` has name and title of the sweeps that run only when they are named. `printed` has
-    modules as torch prints them, `swept` module trees, by the digest of their architecture. A model
-    that could not be built is {"failure": the reason} in these and `trees`.
+    `on_request` has name and title of the sweeps with `default: false`. `printed` has modules as
+    torch prints them and `swept` has module trees, both by digest of the architecture. A model that
+    could not be built is {"failure": the reason} in these and in `trees`.
     """
 
     sweeps: list[SweepResult]
@@ -63,13 +63,14 @@ class Results(NamedTuple):
 
 
 def ordered(sweeps: list) -> list:
-    """As the page shows them."""
+    """Return the sweeps in the order of the page."""
     return sorted(sweeps, key=lambda sweep: (sweep.summary["order"], sweep.name))
 
 
-def opening(sweeps: list[SweepResult]) -> tuple[int, pl.DataFrame] | None:
-    """Whose model opens the page, and its budget: the one that a sweep names as its headline, if
-    it could be measured, else the largest that was.
+def headline_model(sweeps: list[SweepResult]) -> tuple[int, pl.DataFrame] | None:
+    """Return the index of a sweep, and the budget of its model that opens the page.
+
+    It is the model that a sweep has as `headline`, or else the largest measured one.
     """
     for place, sweep in enumerate(sweeps):
         if sweep.summary["headline"]:
@@ -80,7 +81,7 @@ def opening(sweeps: list[SweepResult]) -> tuple[int, pl.DataFrame] | None:
 
 
 def known_models(catalogue: Catalogue) -> dict[str, str]:
-    """Digest of each named model's architecture → the name that people know it by."""
+    """Map the digest of each published model's architecture to its label."""
     named = [base for base in catalogue.bases.values() if base.model is not None]
-    # Models that are alike go by the name of the first.
+    # Models with the same architecture get the label of the first.
     return {named_architecture(base).digest(): base.label for base in reversed(named)}

@@ -1,25 +1,26 @@
-"""Which swept models are built once more to be looked into."""
+"""Sample of swept models whose module trees go into the report."""
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.report.charts.budget import shared_out, spread
+from modelbudget.report.charts.budget import evenly_spaced, share_room
 
 MOST_TREES = 1_500
-"""Of all sweeps together."""
+"""Most trees of all sweeps together."""
 LARGE, FEW = 1_000, 240
-"""Of a sweep of more different models than the first, only so many as the second."""
+"""A sweep with more than LARGE different models has FEW of them in the sample."""
 
 
-def chosen(swept: dict[str, list[Architecture]]) -> dict[str, Architecture]:
-    """By their digests the models of all sweeps; evenly chosen of a large one, and where all sweeps
-    together have too many.
+def sampled(swept: dict[str, list[Architecture]]) -> dict[str, Architecture]:
+    """Return a sample of the models of all sweeps, by digest.
+
+    The models of a sweep are evenly spaced if there are too many of the sweep or in total.
     """
     distinct = {
         name: {one.digest(): one for one in architectures} for name, architectures in swept.items()
     }
     wanted = {name: len(f) if len(f) <= LARGE else FEW for name, f in distinct.items()}
-    room = shared_out(wanted, MOST_TREES)
+    room = share_room(wanted, MOST_TREES)
     return {
         digest: found[digest]
         for name, found in distinct.items()
-        for digest in spread(list(found), max(2, room[name]))
+        for digest in evenly_spaced(list(found), max(2, room[name]))
     }

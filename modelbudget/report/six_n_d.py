@@ -1,4 +1,4 @@
-"""Counted operations beside 6·N·D, model by model."""
+"""Measured FLOPs of a training step against the estimate 6·N·D, model by model."""
 
 from types import SimpleNamespace
 
@@ -18,7 +18,10 @@ MOST_MODELS = 24
 
 
 def six_n_d_section(sweep: SweepResult) -> dict | None:
-    """One row for each point, where both passes of a step were counted and points are few."""
+    """Return a table with one row for each point.
+
+    None if a pass of the training step was not measured, or if there are too many points.
+    """
     counted = sweep.comparison.filter(
         pl.col("quantity").is_in(STEP), pl.col("measured").is_not_null()
     )
@@ -26,37 +29,37 @@ def six_n_d_section(sweep: SweepResult) -> dict | None:
         return None
     rows, errors = [], []
     for point in sweep.points.iter_rows(named=True):
-        # Summed in Python: a step may hold more operations than 64 bits.
-        operations = sum(counted.filter(pl.col("point") == point["point"])["measured"].to_list())
+        # Summed in Python: the FLOPs of a step may exceed 64 bits.
+        flops = sum(counted.filter(pl.col("point") == point["point"])["measured"].to_list())
         whole, bare = _estimates(point)
-        errors += [error(whole, operations)]
+        errors += [error(whole, flops)]
         rows.append(
             {
                 "model": point["label"],
                 "tokens": tokens(SimpleNamespace(**point)),
-                "counted": operations,
+                "measured FLOPs": flops,
                 "6·N·D": whole,
                 "error": signed_percent(errors[-1]),
-                "error without embeddings": signed_percent(error(bare, operations)),
-                "10¹² tokens": _of_a_trillion(point, operations),
+                "error without embeddings": signed_percent(error(bare, flops)),
+                "FLOPs for 10¹² tokens": _for_a_trillion_tokens(point, flops),
             }
         )
     numbers = tuple(name for name in rows[0] if name != "model")
     return {
-        "summary": "6·N·D against the count: "
+        "summary": "6·N·D against measured FLOPs: "
         f"{signed_percent(min(errors))} to {signed_percent(max(errors))}",
-        "table": tables.table(rows, "Operations of one step, forward and backward", numbers),
+        "table": tables.table(rows, "FLOPs of a training step, forward and backward", numbers),
     }
 
 
 def _estimates(point: dict) -> tuple[int, int]:
-    """6·N·D with all parameters, and without embeddings; with experts, N is what a token uses."""
+    """Return 6·N·D with all parameters, and without embeddings; N is the active parameters."""
     family, of_point = families()[point["family"]], SimpleNamespace(**point)
     parameters = getattr(family, "active_parameters", family.parameters)(of_point)
     n_token = tokens(of_point)
     return six_n_d(total(parameters), n_token), six_n_d(without_embeddings(parameters), n_token)
 
 
-def _of_a_trillion(point: dict, operations: int) -> str:
-    """What training on 10¹² tokens takes, in such steps."""
-    return scientific(over(operations, tokens(SimpleNamespace(**point)), TRILLION))
+def _for_a_trillion_tokens(point: dict, flops: int) -> str:
+    """Return the FLOPs of training on 10¹² tokens in steps like this one."""
+    return scientific(over(flops, tokens(SimpleNamespace(**point)), TRILLION))

@@ -1,4 +1,4 @@
-"""Chart specs as the page holds them: data once, colours by name, titles as the page's own text."""
+"""Chart specs in the page: each dataset once, colours as CSS variables, titles as HTML."""
 
 from modelbudget.architecture.component_groups import GROUPS
 from modelbudget.report.charts.palette import PALETTE
@@ -8,21 +8,21 @@ _VARIABLES = {light: f"var(--{name})" for name, (light, _) in PALETTE.items()}
 
 
 def variable_of_group(title: str) -> str:
-    """The name of a group's colour in the page's styles."""
+    """Return the name of a group's CSS variable and class."""
     return f"group-{list(GROUPS).index(title)}"
 
 
 class Charts:
-    """The charts of a page: each spec by its place, each dataset once by the hash that names it."""
+    """The charts of a page: specs by id, and datasets by hash."""
 
     def __init__(self):
         self.specs: dict[str, dict] = {}
         self.datasets: dict[str, list] = {}
 
     def add(self, identifier: str, spec: dict, files: str) -> dict:
-        """Take a stored spec apart; what is not drawn is returned, for the template to show.
+        """Add a stored spec, and return the parts that the template shows: title and legend.
 
-        `files` is the path of the chart's pictures beside the page, without their endings.
+        `files` is the path of the chart's files relative to the page, without their suffix.
         """
         spec = dict(spec)
         title, datasets = spec.pop("title"), spec.pop("datasets")
@@ -42,8 +42,9 @@ class Charts:
 
 
 def _of_the_page(node):
-    """The spec with each colour of the light palette replaced by the style variable it is, and
-    without legends of groups: the page has its own.
+    """Replace the colours of the light palette by CSS variables, and remove legends of groups.
+
+    The page has legends of its own.
     """
     if isinstance(node, dict):
         bare = {"legend": None} if node.get("field") == "group" and "scale" in node else {}
@@ -54,11 +55,11 @@ def _of_the_page(node):
 
 
 def palette_css() -> str:
-    """Style variables for all colours: light, and dark where a screen prefers it."""
+    """Return CSS variables of all colours, light and dark, and classes of the groups."""
     light, dark = (
         "".join(f"--{name}:{pair[i]};" for name, pair in PALETTE.items()) for i in (0, 1)
     )
     swatches = "".join(f".group-{i}{{background:var(--group-{i})}}" for i, _ in enumerate(GROUPS))
     edges = "".join(f".group-{i}-edge{{--edge:var(--group-{i})}}" for i, _ in enumerate(GROUPS))
-    in_the_dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
-    return f":root{{{light}}}{in_the_dark}{swatches}{edges}"
+    dark_theme = f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
+    return f":root{{{light}}}{dark_theme}{swatches}{edges}"

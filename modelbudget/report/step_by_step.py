@@ -1,4 +1,4 @@
-"""A walk through small models: each as torch prints it, and its count as one does it on paper."""
+"""Small models one by one: the module as torch prints it, and the count of each component."""
 
 import inspect
 
@@ -13,8 +13,9 @@ from modelbudget.report.results import SweepResult
 
 
 def steps(sweep: SweepResult, totals: pl.DataFrame, printed: dict[str, str | dict]) -> list[dict]:
-    """One step for each point: what it is, its module as text or {"failure": the reason}, its
-    components with the numbers put in, if it was measured and is in `totals`.
+    """Return one step for each point, with its module as text.
+
+    A point that was measured (it is in `totals`) has a table of components with their numbers.
     """
     points = sweep.points.join(
         totals.select("point", "total"), on="point", how="left", maintain_order="left"
@@ -30,7 +31,7 @@ def _step(sweep: SweepResult, number: int, point: dict, printed: dict[str, str |
         "id": f"{sweep.name}-{number}",
         "label": point["label"],
         "count": count(point["total"]) if measured else "not measured",
-        "says": inspect.getdoc(families()[point["family"]]).splitlines()[0],
+        "description": inspect.getdoc(families()[point["family"]]).splitlines()[0],
         "module": module if isinstance(module, str) else could_not_be_built(module),
         "table": _table(sweep, point) if measured else None,
     }

@@ -1,4 +1,4 @@
-"""One section for each sweep: what it asked, its charts, and formulas beside their numbers."""
+"""The section of a sweep: question, facts, charts, and tables with formulas."""
 
 import polars as pl
 from markdown_it import MarkdownIt
@@ -13,73 +13,75 @@ from modelbudget.report.results import SweepResult
 from modelbudget.report.six_n_d import six_n_d_section
 from modelbudget.report.specs import Charts
 from modelbudget.report.step_by_step import steps
-from modelbudget.report.verdict import Verdict, device_words
+from modelbudget.report.verdict import Verdict, device_text
 from modelbudget.report.zoo import zoo_section
 
 MOST_FAILED = 50
-# No HTML, and no pictures: the page would ask other machines for them.
+# No HTML and no images: the page must not load anything from other machines.
 _MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True})
 _MARKDOWN.enable("smartquotes").disable("image")
 
 
 def sweep_section(
     sweep: SweepResult,
-    its_verdict: Verdict,
+    verdict: Verdict,
     known: dict[str, str],
     charts: Charts,
     printed: dict[str, str | dict],
-    carried: dict,
+    table: dict,
 ) -> dict:
-    """`printed` has modules as torch prints them. Where every point of the sweep is among them,
-    the page walks through them all; else one telling model stands for the others. `carried` is
-    the sweep's table as far as the page holds it.
+    """Return the context of the section's template.
+
+    `known` maps digests of published architectures to labels. `printed` has modules as torch
+    prints them: if it has every point of the sweep, the page shows all of them step by step, and
+    otherwise one example. `table` is the part of the comparison that is in the page.
     """
     totals = quantities.largest(sweep)
-    walked = not totals.is_empty() and set(sweep.points["architecture"]) <= printed.keys()
+    step_by_step = not totals.is_empty() and set(sweep.points["architecture"]) <= printed.keys()
     return {
         "name": sweep.name,
         "title": sweep.summary["title"],
         "template": "sweep.html.j2",
         "question": question(sweep.summary),
-        "facts": [*facts(sweep.summary), ("counted", _counted(its_verdict))],
-        "verdict": its_verdict,
+        "facts": [*facts(sweep.summary), ("measured", _devices(verdict))],
+        "verdict": verdict,
         "failed": _failed(sweep.comparison),
         "zoo": zoo_section(sweep.zoo, sweep.name),
         "charts": [
             charts.add(f"{sweep.name}-{name}", spec, f"{sweep.name}/charts/{name}")
             for name, spec in sweep.charts.items()
         ],
-        "walk": steps(sweep, totals, printed) if walked else None,
+        "steps": steps(sweep, totals, printed) if step_by_step else None,
         "fits": fits_section(sweep),
         "six_n_d": six_n_d_section(sweep),
-        "example": None if walked else _example(sweep, totals, known),
-        "numbers": numbers_section(sweep, carried),
+        "example": None if step_by_step else _example(sweep, totals, known),
+        "numbers": numbers_section(sweep, table),
     }
 
 
 def question(summary: dict) -> str:
-    """What the sweep asks, as HTML."""
+    """Return the sweep's question as HTML."""
     return _MARKDOWN.render(summary["question"])
 
 
-def _counted(its_verdict: Verdict) -> list[str]:
-    models = its_verdict.models.items()
-    return [f"{count(n)} {device_words(device)}" for device, n in models]
+def _devices(verdict: Verdict) -> list[str]:
+    models = verdict.models.items()
+    return [f"{count(n)} {device_text(device)}" for device, n in models]
 
 
 def facts(summary: dict) -> list[tuple[str, list[str]]]:
-    """What the sweep file said, in a few lines; what it left out stays out."""
-    dropped = summary["dropped"]
-    dropping = f", {count(dropped)} more dropped by constraints" if dropped else ""
-    said = [
+    """Return terms and values of the sweep file; terms without values are left out."""
+    n_dropped = summary["dropped"]
+    dropped = f", {count(n_dropped)} more dropped by constraints" if n_dropped else ""
+    lines = [
         ("base", [summary["base"]] if summary["base"] else []),
         ("fixed", [f"{name} = {_shown(value)}" for name, value in summary["fixed"].items()]),
         ("axes", [f"{name}: {_range(values)}" for name, values in summary["axes"].items()]),
         ("derived", [f"{name} = {text}" for name, text in summary["derive"].items()]),
         ("constraints", summary["constraints"]),
-        ("models", [f"{count(summary['points'])}{dropping}"]),
+        ("models", [f"{count(summary['points'])}{dropped}"]),
     ]
-    return [(term, words) for term, words in said if words]
+    return [(term, values) for term, values in lines if values]
 
 
 def _range(values: list) -> str:
@@ -89,17 +91,13 @@ def _range(values: list) -> str:
 
 
 def _shown(value) -> str:
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f"{value:,}"
-        if isinstance(value, int)
-        else value
-    )
+    if isinstance(value, bool):
+        return str(value).lower()
+    return count(value) if isinstance(value, int) else value
 
 
 def _failed(comparison: pl.DataFrame) -> Markup | None:
-    """What could not be measured, by reason."""
+    """Return a table of what could not be measured, by reason."""
     failed = by_reason(comparison)
     if not failed:
         return None
@@ -108,8 +106,8 @@ def _failed(comparison: pl.DataFrame) -> Markup | None:
         [
             {
                 "models": len(one.labels),
-                "which": one.models,
-                "not measured": ", ".join(one.quantities),
+                "names": one.models,
+                "quantities": ", ".join(one.quantities),
                 "reason": one.reason,
             }
             for one in failed[:MOST_FAILED]
@@ -120,7 +118,7 @@ def _failed(comparison: pl.DataFrame) -> Markup | None:
 
 
 def _example(sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str]) -> dict | None:
-    """One telling model, by component, with the formulas."""
+    """Return the example of a sweep: its largest published model, or else its largest point."""
     if totals.is_empty():
         return None
     named = totals.filter(pl.col("architecture").is_in(list(known)))

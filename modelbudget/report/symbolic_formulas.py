@@ -1,6 +1,4 @@
-"""The formulas behind a sweep's table: one for each component, with what the sweep varies left as
-symbols.
-"""
+"""The formulas in a sweep's table: one for each component, with symbols for the swept fields."""
 
 import polars as pl
 import sympy
@@ -12,14 +10,16 @@ from modelbudget.families import families
 
 
 def general_formulas(points: pl.DataFrame, quantities: list[str]) -> list[dict]:
-    """For each kind of model of a sweep its points, and by quantity and component the MathML of
-    their formula. A peak is the largest of a hundred sums and has none here.
+    """Return the formulas of each group of points with equal categorical fields.
+
+    A group has `points`, and `formulas` as MathML by quantity and component. Peaks are left out:
+    they are the maximum of about a hundred sums.
     """
     wanted = [quantity for quantity in quantities if not is_peak(quantity)]
     found = []
     for (name,), of_family in points.partition_by("family", as_dict=True).items():
-        words = [*families()[name].categorical(), *RunConfig.categorical()]
-        for same in of_family.partition_by(words):
+        fields = [*families()[name].categorical(), *RunConfig.categorical()]
+        for same in of_family.partition_by(fields):
             formulas = {quantity: _formulas(same, quantity) for quantity in wanted}
             found.append({"points": same["point"].to_list(), "formulas": formulas})
     return found
@@ -42,7 +42,7 @@ def _formulas(points: pl.DataFrame, quantity: str) -> dict[str, str]:
 
 
 def _symbols(record, points: pl.DataFrame):
-    """Symbols for the sizes, except for what says which parts all of these models have."""
+    """Return symbols for sizes, and values for fields that decide which parts all models have."""
     row = points.row(0, named=True)
     same = {name for name in record.numeric() if points[name].n_unique() == 1}
     settled = {k: v for k, v in symbols.settled(record, row).items() if k in same}
@@ -54,7 +54,7 @@ def _mathml(term: Term, points: pl.DataFrame) -> str:
 
 
 def _answered(value, points: pl.DataFrame):
-    """Questions whether a size is there are answered where the answer is the same in all points."""
+    """Replace conditions on sizes by their value if it is the same for all points."""
 
     def answer(part):
         names = sorted(symbol.name for symbol in part.free_symbols)

@@ -1,4 +1,4 @@
-"""Tables of the page, by pandas' Styler with a template of our own: classes, no inline styles."""
+"""HTML tables of the page, with pandas' Styler and our template: CSS classes, no inline styles."""
 
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ _Table = Styler.from_custom_template(str(TEMPLATES), html_table="table.html.j2")
 
 @cache
 def environment() -> jinja2.Environment:
-    """The templates, whose text is escaped."""
+    """Return the environment of the templates, which escape text."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -33,10 +33,10 @@ def table(
     red: list[bool] | None = None,
     whole: list[bool] | None = None,
 ) -> Markup:
-    """An HTML table with the keys of `rows` as columns; text is escaped, missing cells are dashes.
+    """Return an HTML table with the keys of `rows` as columns; missing cells are dashes.
 
-    `numbers` are aligned right with thousands separated; `html` columns hold markup; rows that
-    are `red` or a `whole` of others carry the class that says so.
+    Text is escaped, except in the columns `html`, which have markup. The columns `numbers` are
+    right-aligned with thousands separators. `red` and `whole` mark rows that disagree and totals.
     """
     frame = pd.DataFrame(rows, dtype=object)
     classes = pd.DataFrame("", index=frame.index, columns=frame.columns)

@@ -1,4 +1,4 @@
-"""How many comparisons of how many agree, where, and on which device."""
+"""Verdicts: the number of comparisons that agree, by section and device."""
 
 from typing import NamedTuple
 
@@ -8,20 +8,22 @@ from modelbudget.compare import failures
 from modelbudget.compare.comparison import is_compared, is_failed, is_near, is_roomless
 from modelbudget.report.results import Results, ordered
 
-BOUND = "1 % of what the system says of a process, or 0.1 % of what an allocator says"
-"""In words, what TOLERANCE of the comparison admits."""
+BOUND = "1 % (process memory) or 0.1 % (allocator)"
+"""TOLERANCE of the comparison as text."""
 _DEVICES = {
-    "cpu": "on CPU, in real storages",
-    "cuda": "on CUDA, in real storages",
-    "meta": "on meta, as shapes without storage",
-    "not measured": "not at all: they failed",
+    "cpu": "on CPU, with storage",
+    "cuda": "on CUDA, with storage",
+    "meta": "on meta, without storage",
+    "not measured": "not measured: failed",
 }
 
 
 class Verdict(NamedTuple):
-    """What one table of results says: comparisons, those that agree, models by device; of those
-    that agree how many do so within a tolerance; models of which a measurement failed, and models
-    of which one was left out for want of memory.
+    """The verdict on one table of results.
+
+    `compared` and `agreed` count comparisons, and `near` those that agree within a tolerance but
+    not exactly. `models` counts models by device. `failed` counts models with a failed measurement,
+    and `roomless` those with a measurement left out for lack of memory.
     """
 
     source: str
@@ -35,18 +37,20 @@ class Verdict(NamedTuple):
 
     @property
     def right(self) -> bool:
-        """Whether all that was compared agrees."""
+        """Return whether all comparisons agree."""
         return self.agreed == self.compared
 
     @property
     def whole(self) -> bool:
-        """Whether, besides, nothing is missing."""
+        """Return whether all comparisons agree and no measurement failed."""
         return self.right and not self.failed
 
 
 def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
-    """A row on which neither side has a value does not agree; what has no formula or could not be
-    measured is not compared.
+    """Return the verdict on a sweep.
+
+    A row without a value on either side does not agree. A row without a formula, or whose
+    measurement failed, is not compared.
     """
     compared = comparison.filter(is_compared())
     models = comparison.unique("point").group_by("method").len().sort("method", nulls_last=True)
@@ -63,27 +67,29 @@ def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
 
 
 def of_table(name: str, title: str, table: pl.DataFrame, model: str) -> Verdict:
-    """For the tables beside the sweeps: `model` is the column that tells one model from another."""
+    """Return the verdict on another table; the column `model` identifies a model."""
     agreed = int(table["agrees"].fill_null(False).sum())
     models = table.group_by("device").agg(pl.col(model).n_unique()).sort("device")
     return Verdict(name, title, table.height, agreed, dict(models.rows()))
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """One for each sweep and each table beside them, in the order of the page."""
+    """Return a verdict for each sweep and each other table, in the order of the page."""
     found = [
         of_sweep(sweep.name, sweep.summary["title"], sweep.comparison)
         for sweep in ordered(results.sweeps)
     ]
     if results.ledger is not None:
-        found.append(of_table("gpt-2-ledger", "The GPT-2 ledger", results.ledger, "model"))
+        title = "Every module of Hugging Face’s GPT-2"
+        found.append(of_table("gpt-2-ledger", title, results.ledger, "model"))
     if results.surgery is not None:
-        found.append(of_table("tying-surgery", "Tying as surgery", results.surgery, "step"))
+        title = "Untying and tying GPT-2’s head"
+        found.append(of_table("tying-surgery", title, results.surgery, "step"))
     return found
 
 
 def disagreements(results: Results) -> list[tuple[str, dict]]:
-    """Every row that does not agree, with the section it stands in, in the order of the page."""
+    """Return every row that does not agree, with its section, in the order of the page."""
     found = [
         _wrong(
             sweep.comparison.filter(is_compared()),
@@ -114,7 +120,7 @@ def _wrong(
                 "component": row[part],
                 "quantity": row.get("quantity", "parameters"),
                 "predicted": row[expected],
-                "counted": row[counted],
+                "measured": row[counted],
                 "difference": (row[counted] or 0) - (row[expected] or 0),
             },
         )
@@ -122,13 +128,13 @@ def _wrong(
     ]
 
 
-def device_words(device: str) -> str:
-    """Where a model was counted, in words."""
+def device_text(device: str) -> str:
+    """Return the device of a measurement as text."""
     return _DEVICES.get(device, f"on {device}")
 
 
 def models_by_device(verdicts: list[Verdict]) -> dict[str, int]:
-    """Over all tables together."""
+    """Return the number of models by device, over all tables."""
     found: dict[str, int] = {}
     for verdict in verdicts:
         for device, n in verdict.models.items():
@@ -137,7 +143,7 @@ def models_by_device(verdicts: list[Verdict]) -> dict[str, int]:
 
 
 def failure_lines(results: Results) -> list[str]:
-    """Every reason why something could not be measured, for a terminal."""
+    """Return every reason why something could not be measured, for a terminal."""
     return [
         line
         for sweep in ordered(results.sweeps)
@@ -146,18 +152,18 @@ def failure_lines(results: Results) -> list[str]:
 
 
 def line(verdicts: list[Verdict]) -> str:
-    """The verdict in one line, for a terminal."""
+    """Return the verdict in one line, for a terminal."""
     compared = sum(verdict.compared for verdict in verdicts)
     agreed = sum(verdict.agreed for verdict in verdicts)
     near = sum(verdict.near for verdict in verdicts)
-    words = f"{agreed:,} of {compared:,} comparisons agree"
+    text = f"{agreed:,} of {compared:,} comparisons agree"
     if near:
-        words += f", {near:,} of them within {BOUND}"
+        text += f", {near:,} of them within {BOUND}"
     wrong = [verdict.source for verdict in verdicts if not verdict.right]
     if wrong:
-        words += f"; DISAGREEMENT in {', '.join(wrong)}"
+        text += f"; DISAGREEMENT in {', '.join(wrong)}"
     missing = {verdict.source: verdict.failed for verdict in verdicts if verdict.failed}
     if missing:
         where = ", ".join(f"{n:,} in {source}" for source, n in missing.items())
-        words += f"; COULD NOT BE MEASURED: {where}"
-    return words
+        text += f"; COULD NOT BE MEASURED: {where}"
+    return text

@@ -1,4 +1,4 @@
-"""The named models beside what others count and print: how many agree, which differ, and why."""
+"""The section of all published models: agreement with reference counts, differences, reasons."""
 
 import polars as pl
 
@@ -6,21 +6,21 @@ from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, NO_REASON, UNEXPL
 from modelbudget.report.charts.format import count, short, signed_percent
 
 WITNESSES = {
-    "measured": ("our module", "our own torch module, counted"),
-    "witness": ("transformers", "the class of Hugging Face transformers that is the same model"),
-    "exact": ("public count", "a count to the last parameter that others made public"),
-    "published_value": ("printed", "the size that a paper or a model card prints"),
+    "measured": ("our module", "our own torch module"),
+    "witness": ("transformers", "the class of the same model in Hugging Face transformers"),
+    "exact": ("public count", "a published exact count"),
+    "published_value": ("printed", "the size that the paper or model card prints"),
 }
-"""Each of `COUNTS` in few words, as the head of a column, and in more."""
+"""Each of `COUNTS` → head of its column, and description."""
 _MARKS = {AGREES: "agrees", EXPLAINED: "differs", UNEXPLAINED: "unexplained"}
 _SIGNS = {"agrees": "=", "differs": "≠", "unexplained": "≠", None: "–"}
 
 
 def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
-    """The page's part on the table of `compare/zoo.py`, whose file is next to it in `name`."""
+    """Return the context of the template, from the table of `compare/zoo.py` in folder `name`."""
     if zoo is None:
         return None
-    zoo = zoo.with_columns(agreement(witness).alias(_stands(witness)) for witness in COUNTS)
+    zoo = zoo.with_columns(agreement(witness).alias(_status_of(witness)) for witness in COUNTS)
     status = zoo["status"].to_list()
     return {
         "files": f"{name}/zoo",
@@ -44,21 +44,21 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
     }
 
 
-def _stands(witness: str) -> str:
-    """The column that says how a witness stands to the prediction."""
-    return f"{witness}_stands"
+def _status_of(witness: str) -> str:
+    """Return the column with the agreement of a witness with the prediction."""
+    return f"{witness}_status"
 
 
 def _tally(zoo: pl.DataFrame, name: str) -> dict:
-    """How many models a witness speaks of, and how many of them agree."""
-    stands = zoo[_stands(name)].to_list()
-    found = {mark: stands.count(status) for status, mark in _MARKS.items()}
-    return {"head": WITNESSES[name][0], "words": WITNESSES[name][1], **found,
-            "models": sum(found.values())}  # fmt: skip
+    """Return the number of models with a count by this witness, in total and by agreement."""
+    statuses = zoo[_status_of(name)].to_list()
+    found = {mark: statuses.count(status) for status, mark in _MARKS.items()}
+    head, description = WITNESSES[name]
+    return {"head": head, "description": description, "models": sum(found.values())} | found
 
 
 def _differences(zoo: pl.DataFrame) -> list[dict]:
-    """Each reason once, with the models that it holds for; those without a reason come first."""
+    """Return each reason once with its models, unexplained differences first."""
     rows = pl.concat(
         zoo.filter(pl.col(f"{name}_reason").is_not_null()).select(
             "label", "class", witness=pl.lit(name), reason=f"{name}_reason",
@@ -71,7 +71,7 @@ def _differences(zoo: pl.DataFrame) -> list[dict]:
         {
             "unexplained": reason.startswith(NO_REASON),
             "models": same["label"].to_list(),
-            "who": same["class"][0] if witness == "witness" else WITNESSES[witness][0],
+            "source": same["class"][0] if witness == "witness" else WITNESSES[witness][0],
             "difference": _range(same),
             "reason": reason,
         }
@@ -81,7 +81,7 @@ def _differences(zoo: pl.DataFrame) -> list[dict]:
 
 
 def _range(rows: pl.DataFrame) -> str | None:
-    """How far off: the one difference, or from the least to the most."""
+    """Return the difference, or the range of several."""
     rows = rows.drop_nulls("difference").sort("difference")
     if rows.is_empty():
         return None
@@ -95,17 +95,17 @@ def _signed(difference: int, share: float) -> str:
 
 
 def _remarks(zoo: pl.DataFrame) -> list[dict]:
-    """What the models' files say beside their numbers, each once."""
-    said = zoo.filter(pl.col("remark").is_not_null())
+    """Return each remark once with its models."""
+    remarked = zoo.filter(pl.col("remark").is_not_null())
     return [
         {"models": rows["label"].to_list(), "remark": remark}
-        for (remark,), rows in said.group_by("remark", maintain_order=True)
+        for (remark,), rows in remarked.group_by("remark", maintain_order=True)
     ]
 
 
 def _row(row: dict) -> dict:
-    """One model of the table; `differences` are the lines below its name."""
-    marks = {name: _MARKS.get(row[_stands(name)]) for name in COUNTS}
+    """Return one row of the table; its `differences` are shown below its name."""
+    marks = {name: _MARKS.get(row[_status_of(name)]) for name in COUNTS}
     return {
         "label": row["label"],
         "model": row["model"],
@@ -119,14 +119,14 @@ def _row(row: dict) -> dict:
         "printed": {
             "mark": marks["published_value"],
             "sign": _sign_of_print(row, marks["published_value"]),
-            "words": row["published"],
+            "text": row["published"],
             "title": _title(row, "published_value"),
             "recalled": row["published_checked"] == "recalled",
             "value": row["published_value"],
         },
         "differences": [
             {
-                "who": row["class"] if name == "witness" else WITNESSES[name][0],
+                "source": row["class"] if name == "witness" else WITNESSES[name][0],
                 "difference": difference and _signed(difference, difference / row["predicted"]),
                 "reason": row[f"{name}_reason"],
                 "unexplained": marks[name] == "unexplained",
@@ -139,13 +139,13 @@ def _row(row: dict) -> dict:
 
 
 def _sign_of_print(row: dict, mark: str | None) -> str:
-    """A print that is rounded equals nothing to the last digit."""
+    """Return the sign of a printed size: `≈` if it agrees because of its rounding."""
     rounded = mark == "agrees" and row["published_value_difference"]
     return "≈" if rounded else _SIGNS[mark]
 
 
 def _title(row: dict, name: str) -> str | None:
-    """Where a number comes from, and what it is."""
+    """Return the number and its source."""
     source = {"witness": row["class"], "exact": row["exact_source"],
               "published_value": row["published_source"]}.get(name)  # fmt: skip
     if row[name] is None:
@@ -154,14 +154,14 @@ def _title(row: dict, name: str) -> str | None:
 
 
 def _experts(zoo: pl.DataFrame) -> list[dict]:
-    """What one token uses, predicted under either convention, beside what is printed."""
+    """Return active parameters per token, predicted in both conventions and as printed."""
     rows = zoo.filter(pl.col("active").is_not_null()).sort("predicted", "model", descending=True)
     return [
         {
             "label": row["label"],
             "total": count(row["measured"]),
             "counts": [
-                {"words": count(row[name]), "nearest": name == _nearest(row)}
+                {"text": count(row[name]), "nearest": name == _nearest(row)}
                 for name in ("active", "active_without_input_embedding")
             ],
             "printed": row["published_active"] and short(row["published_active"]),
@@ -171,7 +171,7 @@ def _experts(zoo: pl.DataFrame) -> list[dict]:
 
 
 def _nearest(row: dict) -> str | None:
-    """The convention that comes closest to the printed number."""
+    """Return the convention that is closest to the printed number."""
     if row["published_active"] is None:
         return None
     return min(

@@ -14,12 +14,12 @@ import vl_convert
 from helpers.project import ROOT
 
 from modelbudget.architecture.component_groups import GROUPS, MEMORY, group_of
-from modelbudget.report.charts.budget import budget, spread
+from modelbudget.report.charts.budget import budget, evenly_spaced
 from modelbudget.report.charts.files import draw, load, save
 from modelbudget.report.charts.format import percent
 from modelbudget.report.charts.headline import headline, largest
 from modelbudget.report.charts.palette import PALETTE
-from modelbudget.report.charts.select import charts, charts_of_all
+from modelbudget.report.charts.select import charts, charts_of_sweep
 from modelbudget.sweep.derive import named_architecture
 
 MOST_ROWS = 5_000
@@ -227,46 +227,50 @@ def test_percent(share, text):
 
 
 def test_spread_keeps_both_ends():
-    assert spread(range(1000), 4) == [0, 333, 666, 999]
-    assert spread([1, 2], 4) == [1, 2]
+    assert evenly_spaced(range(1000), 4) == [0, 333, 666, 999]
+    assert evenly_spaced([1, 2], 4) == [1, 2]
 
 
 def resident(parameters: list[int], measured: list[float | None]) -> pl.DataFrame:
-    """Models of 4 bytes a parameter, and how much more of them the system tells."""
+    """Models of 4 bytes a parameter, and how much more of them the system reports."""
     rows = []
     for i, (n, more) in enumerate(zip(parameters, measured, strict=True)):
         point = {"point": f"{i:06}", "label": f"model {i}", "component": "model", "method": "cpu"}
-        told = None if more is None else round(4 * n * (1 + more))
+        value = None if more is None else round(4 * n * (1 + more))
         percent = None if more is None else 100 * more
         rows += [
             point | {"quantity": "parameters", "predicted": n, "measured": n, "percent": 0.0},
-            point | {"quantity": "resident_bytes", "predicted": 4 * n, "measured": told,
+            point | {"quantity": "resident_bytes", "predicted": 4 * n, "measured": value,
                      "percent": percent},
         ]  # fmt: skip
     return pl.from_dicts(rows, infer_schema_length=None)
 
 
-def test_what_the_system_tells_is_drawn_beside_what_is_predicted():
+def test_resident_memory_is_drawn_with_its_prediction():
     table = resident([10**6, 10**7, 10**8, 10**9], [0.05, -0.002, 0.001, None])
-    found = charts_of_all({}, table, [])
-    bytes_of, residue = found["resident"].to_dict(), found["residue"].to_dict()
+    found = charts_of_sweep({}, table, [])
+    bytes_of, difference = found["resident"].to_dict(), found["resident-difference"].to_dict()
     assert (
-        "100,000,000 parameters, parameters: 400,400,000 bytes, 400,000,000 predicted"
+        "100,000,000 parameters, parameters: 400,400,000 bytes measured, 400,000,000 predicted"
         in (bytes_of["description"])
     )
-    assert "From ten million parameters on, the farthest is −0.20 %" in residue["description"]
-    for spec, drawn in ((bytes_of, 4), (residue, 3)):
+    assert (
+        "From ten million parameters on, the largest difference is −0.20 %"
+        in difference["description"]
+    )
+    for spec, drawn in ((bytes_of, 4), (difference, 3)):
         assert drawn in map(len, spec["datasets"].values())
         assert "<path" in vl_convert.vegalite_to_svg(spec)
-    small = charts_of_all({}, table.filter(pl.col("point") == "000000"), [])
-    assert "Of all, the farthest is +5.0 %" in small["residue"].to_dict()["description"]
-    untold = table.with_columns(percent=pl.lit(None, pl.Float64))
-    assert not {"resident", "residue"} & charts_of_all({}, untold, []).keys()
+    small = charts_of_sweep({}, table.filter(pl.col("point") == "000000"), [])
+    description = small["resident-difference"].to_dict()["description"]
+    assert "Of all models, the largest difference is +5.0 %" in description
+    unmeasured = table.with_columns(percent=pl.lit(None, pl.Float64))
+    assert not {"resident", "resident-difference"} & charts_of_sweep({}, unmeasured, []).keys()
 
 
-def test_what_the_allocator_takes_is_drawn_above_what_tensors_request():
-    """The worst phase of each: 1,000 requested, 1,100 in blocks, 1,500 in segments."""
-    told = {
+def test_allocator_overhead_is_relative_to_requested_bytes():
+    """The largest phase of each: 1,000 requested, 1,100 in blocks, 1,500 in segments."""
+    peaks = {
         "peak_requested_bytes": (1000, 900),
         "peak_allocated_bytes": (1050, 1100),
         "peak_reserved_bytes": (1200, 1500),
@@ -276,16 +280,16 @@ def test_what_the_allocator_takes_is_drawn_above_what_tensors_request():
          "component": phase, "predicted": value + i * more, "percent": 0.0,
          "measured": value if quantity == "peak_requested_bytes" else None}
         for i in range(2)
-        for quantity, values in told.items()
+        for quantity, values in peaks.items()
         for more in [100 if quantity == "peak_reserved_bytes" else 0]
         for phase, value in zip(("first", "second"), values, strict=True)
     ]  # fmt: skip
-    chart = charts_of_all({}, pl.from_dicts(rows), [])["allocator-overhead"].to_dict()
-    assert "60.0 % at most (model 1), 50.0 % at least (model 0)" in chart["description"]
-    assert "Blocks are at most 10.0 % larger" in chart["description"]
+    chart = charts_of_sweep({}, pl.from_dicts(rows), [])["allocator-overhead"].to_dict()
+    assert "reserves 50.0 % (model 0) to 60.0 % (model 1) more" in chart["description"]
+    assert "Rounding to blocks adds at most 10.0 %" in chart["description"]
     assert "<path" in vl_convert.vegalite_to_svg(chart)
     without = [row for row in rows if row["quantity"] != "peak_reserved_bytes"]
-    assert "allocator-overhead" not in charts_of_all({}, pl.from_dicts(without), [])
+    assert "allocator-overhead" not in charts_of_sweep({}, pl.from_dicts(without), [])
 
 
 def test_files_hold_one_chart_three_times(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from modelbudget.report.component_order import flow
+from modelbudget.report.component_order import sort_key
 from modelbudget.sweep.derive import named_architecture
 
 MODELS = {
@@ -28,12 +28,12 @@ MODELS = {
 def test_components_follow_the_data(name, catalogue):
     a = named_architecture(catalogue[name])
     found = [component for component, term in a.parameters(a).items() if term.total]
-    in_flow = [one for one in sorted(found, key=flow) if one in MODELS[name]]
+    in_flow = [one for one in sorted(found, key=sort_key) if one in MODELS[name]]
     assert in_flow == MODELS[name]
 
 
 def test_what_only_training_has_stands_where_it_is_computed():
     of_training = ["loss", "head", "norm.final", "layer.dropout", "dropout", "embedding.token"]
-    assert sorted(of_training, key=flow) == [
+    assert sorted(of_training, key=sort_key) == [
         "embedding.token", "dropout", "layer.dropout", "norm.final", "head", "loss",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What if: the page's own arithmetic beside Python's, digit by digit, and the hands on it."""
+"""The calculator: the arithmetic of the page against Python's, digit by digit, and its controls."""
 
 import random
 from urllib.parse import urlencode
@@ -13,11 +13,11 @@ from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.decoder import Decoder
 from modelbudget.report.explorer import (
+    CHOICES_OF_RUN,
     NEW_EXPERTS,
     OF_RUN,
     QUANTITIES,
     STATES,
-    WORDS_OF_RUN,
     explorer_section,
 )
 from modelbudget.report.page import render
@@ -25,6 +25,7 @@ from modelbudget.report.results import Results
 from modelbudget.sweep.derive import named_architecture
 
 EXACT_BELOW = 2**53
+ACTIVE = "active parameters per token"
 
 ANSWERS = """async (addresses) => {
   const answers = [];
@@ -82,17 +83,17 @@ def opened(open_page, address):
 
 
 class Setting:
-    """A model of the catalogue with some numbers moved: what Python says of it."""
+    """A model of the catalogue with some fields changed, computed in Python."""
 
-    def __init__(self, name: str, words: dict[str, str], changes: dict, model: Decoder):
-        self.name, self.words, self.changes = name, words, changes
+    def __init__(self, name: str, settings: dict[str, str], changes: dict, model: Decoder):
+        self.name, self.settings, self.changes = name, settings, changes
         fields = model.model_dump() | changes
         of_run = {
             "batch": fields.pop("batch", 1),
             "length": fields.pop("length", min(model.n_ctx, 1024)),
         }
         try:
-            self.run = RunConfig(**of_run, **words)
+            self.run = RunConfig(**of_run, **settings)
             self.a = Decoder.model_validate(
                 {k: bool(v) if k in SWITCHES else v for k, v in fields.items()}
             )
@@ -104,7 +105,11 @@ class Setting:
 
     def written(self, side: str) -> dict:
         moved = {f"{side}.{name}": int(v) if v in (0, 1) else v for name, v in self.changes.items()}
-        return {side: self.name, **{f"{side}.{k}": word for k, word in self.words.items()}, **moved}
+        return {
+            side: self.name,
+            **{f"{side}.{k}": value for k, value in self.settings.items()},
+            **moved,
+        }
 
     def budgets(self) -> dict[str, dict[str, int]]:
         """Every quantity that has a formula here, by component."""
@@ -120,13 +125,13 @@ class Setting:
         }
 
     def numbers(self, by: str = "parameters") -> dict[str, int]:
-        """What the table says of it, by the words that stand before each row."""
+        """The numbers of the table, by the title of each row."""
         budgets = self.budgets()
         sums = {name: sum(parts.values()) for name, parts in budgets.items()}
         if "gradient_bytes" in sums:
             of_training = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
             sums[STATES] = sum(sums[name] for name in of_training)
-        active = {"used by one token": total(Decoder.active_parameters(self.a))}
+        active = {ACTIVE: total(Decoder.active_parameters(self.a))}
         rows = {QUANTITIES[name]: n for name, n in sums.items() if name in QUANTITIES}
         return budgets.get(by, {}) | {"all parameters": sums["parameters"]} | rows | active
 
@@ -150,16 +155,19 @@ def drawn(models: dict[str, Decoder], dice: random.Random) -> Setting:
     if dice.random() < 0.3:
         changes["n_kv_head"] = dice.randint(1, 64)
         changes["n_head"] = changes["n_kv_head"] * dice.randint(1, 8)
-    words = {"dtype": dice.choice(["float32", *HALF]), "attention_kernel": "math"}
+    settings = {"dtype": dice.choice(["float32", *HALF]), "attention_kernel": "math"}
     if dice.random() < 0.4:
-        words = {"dtype": dice.choice([*HALF, "bfloat16", "float32"]), "attention_kernel": "flash"}
-    return Setting(name, words, changes, model)
+        settings = {
+            "dtype": dice.choice([*HALF, "bfloat16", "float32"]),
+            "attention_kernel": "flash",
+        }
+    return Setting(name, settings, changes, model)
 
 
 def shown(value: int | str | None) -> str:
     if not isinstance(value, int):
         return value or "–"
-    return f"{value:,}" if abs(value) < EXACT_BELOW else "past 2⁵³"
+    return f"{value:,}" if abs(value) < EXACT_BELOW else "over 2⁵³"
 
 
 def difference(a: int, b: int) -> str:
@@ -190,7 +198,7 @@ def test_every_digit_and_every_reason_is_pythons(opened, models):
         split = [setting.budgets().get(by) if setting.a else None for setting in pair]
         components = {name for parts in split if parts for name in parts}
         sums = {"all parameters", *QUANTITIES.values()}
-        assert set(answer["rows"]) - {"used by one token"} == components | sums
+        assert set(answer["rows"]) - {"active parameters per token"} == components | sums
         for name, (*texts, change) in answer["rows"].items():
             sides = [
                 None if parts is None else of.get(name, 0)
@@ -199,14 +207,16 @@ def test_every_digit_and_every_reason_is_pythons(opened, models):
             if name not in components:
                 sides = [of and of.get(name, "no formula") for of in expected]
             assert texts == [shown(value) for value in sides], (
-                name, [(setting.name, setting.words, setting.changes) for setting in pair]
+                name, [(setting.name, setting.settings, setting.changes) for setting in pair]
             )  # fmt: skip
             numbers = [value for value in sides if isinstance(value, int)]
             past += any(value >= EXACT_BELOW for value in numbers)
             activations += name == QUANTITIES["activation_bytes"] and len(numbers)
             assert change == (difference(*numbers) if len(numbers) == 2 else "–")
-        uses_fewer = any(n and n["used by one token"] != n["all parameters"] for n in expected)
-        assert ("used by one token" in answer["rows"]) == uses_fewer
+        uses_fewer = any(
+            n and n["active parameters per token"] != n["all parameters"] for n in expected
+        )
+        assert ("active parameters per token" in answer["rows"]) == uses_fewer
         for setting, reasons in zip(pair, answer["reasons"], strict=True):
             assert bool(reasons) == (setting.a is None), (setting.name, setting.changes, reasons)
             if setting.reason:
@@ -311,7 +321,7 @@ def test_it_fits_and_every_control_has_a_name(opened, width, scheme):
     tab.click("#explorer details summary")
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     table = "t => t.scrollWidth <= t.clientWidth"
-    assert tab.eval_on_selector("#what-if .beside", table)
+    assert tab.eval_on_selector("#what-if .both-models", table)
     names = tab.eval_on_selector_all(
         "#explorer :is(input, select)",
         "all => all.map((control) => control.ariaLabel ?? control.labels[0].textContent)",
@@ -331,6 +341,6 @@ def test_controls_come_from_the_record(catalogue: Catalogue):
     names = [field["name"] for field in section["main"] + section["others"]]
     assert sorted(names) == sorted(Decoder.numeric())
     assert [field["name"] for field in section["run"]] == list(OF_RUN)
-    choices = {word["name"]: word["choices"] for word in section["words_of_run"]}
+    choices = {one["name"]: one["choices"] for one in section["choices_of_run"]}
     assert choices == {"dtype": ("float32", *HALF), "attention_kernel": ("math", "flash")}
-    assert choices.keys() == WORDS_OF_RUN.keys()
+    assert choices.keys() == CHOICES_OF_RUN.keys()

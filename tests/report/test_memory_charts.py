@@ -8,10 +8,10 @@ import pytest
 import vl_convert
 
 from modelbudget.catalogue.accelerators import Accelerator
-from modelbudget.report.charts.checkpointing import trade
-from modelbudget.report.charts.peak import moments
-from modelbudget.report.charts.select import charts_of_all
-from modelbudget.report.charts.vs_length import growth
+from modelbudget.report.charts.checkpointing import memory_against_flops
+from modelbudget.report.charts.peak import peak_parts
+from modelbudget.report.charts.select import charts_of_sweep
+from modelbudget.report.charts.vs_length import by_length
 
 DEVICES = [
     Accelerator(name="small", bytes=3_000, source="a test"),
@@ -52,7 +52,7 @@ STEPS = comparison([("tiny", {}, step(100, 1_200, 700)), ("huge", {}, step(5_000
 
 
 def test_parts_of_memory_add_up_to_the_measured_peak():
-    table = moments(STEPS)
+    table = peak_parts(STEPS)
     sums = table.group_by("point", "phase").agg(pl.col("value").sum(), pl.col("peak").first())
     assert sums["value"].to_list() == sums["peak"].to_list()
     tiny = table.filter(pl.col("label") == "tiny", pl.col("phase") == "forward_backward")
@@ -68,14 +68,14 @@ def test_parts_of_memory_add_up_to_the_measured_peak():
 
 
 def test_a_whole_step_names_what_sets_its_peak_and_who_holds_it():
-    found = charts_of_all({}, STEPS, DEVICES)
+    found = charts_of_sweep({}, STEPS, DEVICES)
     assert list(found)[:2] == ["peak-parts", "peak-accelerators"]
     parts, holds = (found[name].to_dict() for name in ("peak-parts", "peak-accelerators"))
     assert "The backward pass sets the peak of tiny (tiny: 41.7 % activations)" in parts[
         "description"
     ]  # fmt: skip
-    assert "The optimizer's step sets the peak of huge (huge: 37.5 %" in parts["description"]
-    assert "tiny fits small (3 kB); huge takes 2.0 × large" in holds["description"]
+    assert "The optimizer step sets the peak of huge (huge: 37.5 %" in parts["description"]
+    assert "tiny fits on small (3 kB); huge needs 2.0 × large" in holds["description"]
     for spec in (parts, holds):
         svg = vl_convert.vegalite_to_svg(spec)
         assert svg.count("<path") > 2
@@ -85,7 +85,7 @@ def test_a_whole_step_names_what_sets_its_peak_and_who_holds_it():
 
 def test_without_a_whole_step_there_is_no_such_chart():
     some = STEPS.filter(pl.col("quantity") != "optimizer_bytes")
-    assert not any(name.startswith("peak") for name in charts_of_all({}, some, DEVICES))
+    assert not any(name.startswith("peak") for name in charts_of_sweep({}, some, DEVICES))
 
 
 LENGTHS = [128, 256, 512, 1024, 2048]
@@ -104,29 +104,29 @@ def along(quantity: str, lines: dict, **more) -> tuple[dict, pl.DataFrame]:
     return {"length": LENGTHS, "attention_kernel": list(lines)}, comparison(points)
 
 
-def test_length_squared_takes_over_where_it_outweighs_the_rest():
+def test_length_squared_dominates_where_it_exceeds_the_rest():
     def rest(n):
         return 24 + 1_000 * n
 
     axes, table = along("activation_bytes", {"math": lambda n: rest(n) + 3 * n * n, "flash": rest})
     crossing = next(n for n in range(1, 2048) if 3 * n * n >= rest(n))
-    chart = charts_of_all(axes, table, DEVICES)["activation-bytes-total"]
+    chart = charts_of_sweep(axes, table, DEVICES)["activation-bytes-total"]
     assert chart.description.endswith(
-        f"With attention = math length² takes over at {crossing} tokens; "
+        f"With attention = math length² dominates from {crossing} tokens on; "
         "with attention = flash nothing grows with length²."
     )
-    assert f"takes over at {crossing}" in vl_convert.vegalite_to_svg(chart.to_dict())
+    assert f"dominates from {crossing}" in vl_convert.vegalite_to_svg(chart.to_dict())
 
 
 def test_what_is_no_polynomial_gets_no_crossing():
     _, table = along("activation_bytes", {"odd": lambda n: 100 * n + n**3 // 7})
-    assert "no line is a polynomial" in growth(table, "activation_bytes").description.lower()
+    assert "no line is a polynomial" in by_length(table, "activation_bytes").description.lower()
 
 
-def test_the_text_outweighs_the_model_from_a_length_on():
+def test_the_cache_exceeds_the_weights_from_a_length_on():
     lines = {"a": lambda n: 7 * n, "b": lambda n: 50 * n}
     axes, table = along("cache_bytes", lines, parameter_bytes=9_000)
-    chart = charts_of_all(axes, table, DEVICES)["cache-bytes-total"]
+    chart = charts_of_sweep(axes, table, DEVICES)["cache-bytes-total"]
     first = [next(n for n in range(10_000) if size * n >= 9_000) for size in (7, 50)]
     assert (
         f"from {first[0]:,} tokens (attention = a), {first[1]:,} tokens (attention = b) on"
@@ -143,7 +143,7 @@ RECOMPUTED = {"none": (1_000, 50), "selective": (250, 51), "full": (20, 65)}
 
 
 @pytest.mark.parametrize("axis", [{}, {"n_layer": [2, 4]}, {"attention_kernel": ["math", "flash"]}])
-def test_the_price_of_a_byte(axis):
+def test_memory_saved_for_flops_added(axis):
     axes = {"recompute": list(RECOMPUTED)} | axis
     points = []
     for values in itertools.product(*axes.values()):
@@ -153,14 +153,14 @@ def test_the_price_of_a_byte(axis):
         label = ", ".join(map(str, values))
         points.append((label, fields, quantities(saved * times, 50 * times, operations * times)))
     table = comparison(points)
-    chart = charts_of_all(axes, table, DEVICES)["recompute-trade"]
+    chart = charts_of_sweep(axes, table, DEVICES)["checkpointing"]
     assert "drops 75.0 % of the bytes for 1.0 % more operations" in chart.description
     assert "full drops 98.0 % of the bytes for 15.0 % more operations" in chart.description
     assert "NaN" not in vl_convert.vegalite_to_svg(chart.to_dict())
     panels = len(axes.get("attention_kernel", [""]))
-    assert len(trade(table, list(axes)).to_dict()["concat"]) == panels
+    assert len(memory_against_flops(table, list(axes)).to_dict()["concat"]) == panels
 
 
 def test_nothing_to_compare_with_gives_no_price():
     table = comparison([("a", {"recompute": "full"}, quantities(1, 1, 1))])
-    assert "recompute-trade" not in charts_of_all({"recompute": ["full"]}, table, DEVICES)
+    assert "checkpointing" not in charts_of_sweep({"recompute": ["full"]}, table, DEVICES)

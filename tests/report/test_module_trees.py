@@ -105,7 +105,7 @@ def test_a_block_is_as_wide_as_its_share_and_can_be_looked_into(opened):
     block(tab, "attention").click()
     assert width(tab, "attention") == pytest.approx(whole, abs=2)
     assert width(tab, "mlp") == 0
-    assert "54,565,797,888 in all" in tab.inner_text(f"{PALM} .told")
+    assert "54,565,797,888 in total" in tab.inner_text(f"{PALM} .description")
     block(tab, "PaLM 540B").click()
     assert width(tab, "mlp") > 0.8 * whole
     assert tab.said == []
@@ -116,9 +116,9 @@ def test_the_keyboard_walks_the_tree(opened):
     block(tab, "PaLM 540B").focus()
     for key in ("ArrowDown", "ArrowRight", "ArrowDown", "ArrowDown"):
         tab.keyboard.press(key)
-    assert "attention · Attention · 462,422,016 each" in tab.inner_text(f"{PALM} .told")
+    assert "attention · Attention · 462,422,016 each" in tab.inner_text(f"{PALM} .description")
     tab.keyboard.press("ArrowDown")
-    assert "weight 12,288 × 18,432" in tab.inner_text(f"{PALM} .told")
+    assert "weight 12,288 × 18,432" in tab.inner_text(f"{PALM} .description")
     tab.keyboard.press("Enter")
     assert width(tab, "query") == pytest.approx(width(tab, "PaLM 540B"), abs=2)
     assert tab.locator(f"{PALM} .tree [tabindex='0']").count() == 1
@@ -141,7 +141,7 @@ def test_no_label_is_cut(opened, wide, scheme):
 def test_it_reads_as_a_list_too(opened, script):
     tab = opened(script=script)
     if script:
-        tab.click(f"{PALM} .look")
+        tab.click(f"{PALM} .toggle")
     words = tab.inner_text(f"{PALM} .tree")
     for text in (
         "0 … 117 (118 ×)", "weight 12,288 × 18,432", "226,492,416 each",
@@ -157,7 +157,7 @@ GRID = "base: gpt-2-124m\ngrid: {n_layer: [2, 3], tied: [true, false], length: [
 def swept(open_page, trees, catalogue, sweep, tmp_path):
     """A page that knows the trees of three of its sweep's four models."""
     architectures = [point.architecture for point in sweep(GRID).points]
-    models = list(sample.chosen({"sweep": architectures}).items())
+    models = list(sample.sampled({"sweep": architectures}).items())
     assert len(models) == 4
     with torch.device("meta"):
         found = {digest: tree(architecture.build()) for digest, architecture in models[:3]}
@@ -179,7 +179,7 @@ def test_any_swept_model_can_be_looked_into(swept):
     assert "6 of 8 points" in tab.inner_text(SWEPT)
     tab.select_option(f"{SWEPT} [name=point]", "000003")
     tab.hover(f"{SWEPT} b:text-is('head')")
-    assert "weight 50,257 × 768 · 38,597,376" in tab.inner_text(f"{SWEPT} .told")
+    assert "weight 50,257 × 768 · 38,597,376" in tab.inner_text(f"{SWEPT} .description")
     assert tab.url.endswith(f"{SWEPT}?sweep=sweep&point=000003")
     again = swept(f"{SWEPT}?sweep=sweep&point=000003")
     again.wait_for_selector(f"{SWEPT} .icicle")
@@ -202,7 +202,7 @@ def test_many_models_are_chosen_evenly(catalogue, monkeypatch):
     monkeypatch.setattr(sample, "MOST_TREES", 7)
     gpt_2 = named_architecture(catalogue["gpt-2-124m"])
     deep = [gpt_2.model_copy(update={"n_layer": n}) for n in range(1, 101)]
-    found = sample.chosen({"small": [gpt_2] * 9, "large": deep})
+    found = sample.sampled({"small": [gpt_2] * 9, "large": deep})
     assert [a.n_layer for a in found.values()] == [12, 1, 21, 41, 60, 80, 100]
 
 
@@ -211,7 +211,7 @@ def test_of_a_large_sweep_only_a_few_models_are_built_again(catalogue, monkeypat
     monkeypatch.setattr(sample, "FEW", 3)
     gpt_2 = named_architecture(catalogue["gpt-2-124m"])
     deep = [gpt_2.model_copy(update={"n_layer": n}) for n in range(1, 10)]
-    found = sample.chosen({"whole": deep[:4], "large": deep[4:]})
+    found = sample.sampled({"whole": deep[:4], "large": deep[4:]})
     assert [a.n_layer for a in found.values()] == [1, 2, 3, 4, 5, 7, 9]
 
 
@@ -223,7 +223,7 @@ def test_what_could_not_be_built_has_its_reason_in_its_place(
 ):
     failed = {"failure": REASON}
     architectures = [point.architecture for point in sweep(GRID).points]
-    digests = list(sample.chosen({"sweep": architectures}))
+    digests = list(sample.sampled({"sweep": architectures}))
     found = dict.fromkeys(digests, trees[0]["tree"]) | {digests[0]: failed}
     shown = [trees[0], trees[1] | {"tree": failed}]
     path = tmp_path / "report.html"
@@ -233,7 +233,7 @@ def test_what_could_not_be_built_has_its_reason_in_its_place(
     tab.wait_for_selector(f"{SWEPT} .icicle")
     for figure in (PALM, SWEPT):
         assert tab.locator(f"{figure} li").is_visible()
-        assert tab.inner_text(f"{figure} .told").endswith(f"could not be built: {REASON}")
+        assert tab.inner_text(f"{figure} .description").endswith(f"could not be built: {REASON}")
     assert tab.inner_text(f"{PALM} h3") == "PaLM 540B: could not be built"
     options = tab.eval_on_selector_all(f"{SWEPT} [name=point] option", "o => o.map(x => x.text)")
     assert options[0] == "n_layer = 2, tied = true, length = 64: could not be built"

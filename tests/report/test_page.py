@@ -88,12 +88,12 @@ def test_formulas_show_sizes_and_no_switches(page):
     assert "<mi>gated</mi>" not in page
 
 
-def test_the_tables_beside_the_sweeps_are_shown(page):
+def test_tables_of_no_sweep_are_shown(page):
     text = str(Text(page))
     assert "38,597,376" in text
-    assert "matrix of transformer.wte" in text
-    assert "tied – wrong" in text
-    assert "is wrong here: head replaced on meta" in text
+    assert "tied to transformer.wte" in text
+    assert "yes: wrong" in text
+    assert "wrong answer for: head replaced on meta" in text
     assert "torch 2.13.0" in text
     assert "0123abc" in text
     assert "2001" not in text  # the time would make two equal runs differ
@@ -186,26 +186,26 @@ def test_a_disagreement_is_red_at_the_top(one, catalogue):
     page = render(results, catalogue)
     top = page[: page.index('<section id="sweep">')]
     assert '<section id="verdict" class="disagrees">' in top
-    assert "0 of 2 predictions are what torch counts" in top
-    row = top[top.index("Where prediction and count differ") :]
+    assert "0 of 2 predictions equal the measurement" in top
+    row = top[top.index("Predictions that differ from the measurement") :]
     assert re.search(r'class="number red"[^>]*>1,287<', row)
     assert re.search(r'class="number red"[^>]*>7<', row)
     assert line(verdicts(results)) == "0 of 2 comparisons agree; DISAGREEMENT in sweep"
 
 
-def test_what_agrees_within_a_bound_is_told_apart(one, catalogue):
+def test_agreement_within_a_tolerance_is_counted_separately(one, catalogue):
     near = one.comparison.with_columns(
         quantity=pl.lit("resident_bytes"), difference=pl.lit(1), percent=pl.lit(0.1)
     )
     results = Results([one._replace(comparison=near, charts={})])
-    assert line(verdicts(results)).startswith("2 of 2 comparisons agree, 2 of them within 1 % of")
+    assert line(verdicts(results)).startswith("2 of 2 comparisons agree, 2 of them within 1 % (")
     page = str(Text(render(results, catalogue)))
-    assert "2 of them agree within 1 % of what the system says" in page
-    assert "2 of 2 agree, 2 of them within a bound" in page
+    assert "2 of them agree within 1 % (process memory)" in page
+    assert "2 of 2 agree, 2 of them within tolerance" in page
     assert "of them" not in str(Text(render(Results([one]), catalogue)))
 
 
-def test_what_could_not_be_measured_is_told_with_its_reason(sweep, catalogue, tmp_path):
+def test_what_could_not_be_measured_is_shown_with_its_reason(sweep, catalogue, tmp_path):
     """At the top, in its section and for a terminal; it is no disagreement, and nothing agrees."""
     expanded = sweep("base: embedding\nfixed: {n_vocab: 256}\ngrid: {d_model: [5, 7]}\n")
     whole = result(tmp_path / "sweep.yaml", catalogue)
@@ -232,7 +232,7 @@ def test_what_could_not_be_measured_is_told_with_its_reason(sweep, catalogue, tm
     assert '<p class="banner"><a class="disagrees"' in top
     assert '<a href="#sweep">1 of A test</a>' in top
     assert f"<li>sweep: {reason.replace('<', '&lt;').replace('>', '&gt;')}</li>" in top
-    assert "Where prediction and count differ" not in top
+    assert "Predictions that differ from the measurement" not in top
     assert "d_model = 7" in section
     assert "parameter_bytes, parameters" in section
     assert "&lt;killed&gt; by signal 9" in section
@@ -247,10 +247,11 @@ def test_what_could_not_be_measured_is_told_with_its_reason(sweep, catalogue, tm
     assert "2 of A test" in page
 
 
-def test_a_disagreement_beside_the_sweeps_is_told_too(one, catalogue):
+def test_a_disagreement_outside_the_sweeps_is_shown_too(one, catalogue):
     wrong = LEDGER.with_columns(agrees=pl.col("module") != "lm_head", true=pl.lit(9))
     page = render(Results([one], ledger=wrong), catalogue)
-    row = page[page.index("Where prediction and count differ") : page.index('<section id="sweep">')]
+    start = page.index("Predictions that differ from the measurement")
+    row = page[start : page.index('<section id="sweep">')]
     assert "lm_head" in row
 
 
@@ -267,13 +268,13 @@ def test_what_is_missing_is_left_out(one, catalogue):
         measured=pl.lit(None, pl.Int64), method=pl.lit(None, pl.String), agrees=pl.lit(False)
     )
     page = render(Results([SweepResult(one.summary, one.points, nothing, {})]), catalogue)
-    assert "nothing to draw" in page
-    assert "not at all" in page
+    assert "No chart: nothing was measured" in page
+    assert "not measured: failed" in page
 
 
 def test_without_a_sweep_the_page_says_how_to_begin(catalogue, sweep):
     page = render(Results([]), catalogue)
-    assert "Nothing has been counted yet" in str(Text(page))
+    assert "Nothing has been measured yet" in str(Text(page))
     assert 'id="what-if"' in page
     example = re.search(r"<code>title: (.*?)</code>", page, re.S)[0]
     keys = Text(example).words[0].split("\n", 2)[2]

@@ -1,4 +1,4 @@
-"""The page's parts on memory and operations: what fits, 6·N·D, ledgers with their formulas."""
+"""The page's parts on memory and FLOPs: `fit`, 6·N·D, tables with their formulas."""
 
 import re
 
@@ -13,7 +13,7 @@ from helpers.results import result
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import SWEEPS
 from modelbudget.predict.fit import cells, fit_table
-from modelbudget.report.charts.select import charts_of_all
+from modelbudget.report.charts.select import charts_of_sweep
 from modelbudget.report.formulas import formulas
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
@@ -29,7 +29,7 @@ def results(catalogue) -> Results:
     sweeps = []
     for name in NAMES:
         one = result(SWEEPS / f"{name}.yaml", catalogue)
-        drawn = charts_of_all(one.summary["axes"], one.comparison, DEVICES)
+        drawn = charts_of_sweep(one.summary["axes"], one.comparison, DEVICES)
         asked = expand(SWEEPS / f"{name}.yaml", catalogue)
         quantities = asked.sweep.measure.quantities
         solved = list(cells(asked.points, quantities, asked.sweep.fit, DEVICES))
@@ -80,7 +80,7 @@ def test_every_formula_that_is_shown_gives_the_number_beside_it(results):
 
 def test_what_fits_is_what_was_solved(page, results):
     fit = results.sweeps[0].fit
-    batches = rows_of(page, "Largest batch at the worst moment of a training step")
+    batches = rows_of(page, "Largest batch by peak training memory")
     for (label,), own in fit.filter(pl.col("field") == "batch").group_by("label"):
         length, *answers = batches[label]
         assert length == ("1,024" if label.startswith("GPT-2") else "2,048")
@@ -93,23 +93,23 @@ def test_what_fits_is_what_was_solved(page, results):
                 times = cell["bytes_beyond"] / cell["memory"]
                 assert answer.removesuffix(" *") == f"– {times:,.1f} ×"
     first = batches["GPT-2 124M"]
-    assert not first[1].endswith("*")  # looked at, and so
+    assert not first[1].endswith("*")  # traced
     assert first[2].endswith("*")
-    lengths = rows_of(page, "Longest sequence, alone in its batch at the worst moment")
-    assert lengths["GPT-2 124M"][-1].startswith("1,024 its most")
-    assert "1 of 1 that were looked at" in page
+    lengths = rows_of(page, "Longest sequence at batch 1 by peak training memory")
+    assert lengths["GPT-2 124M"][-1].startswith("1,024 (model’s limit)")
+    assert "1 of 1 traced values" in page
 
 
 def test_a_device_that_holds_less_than_was_solved_is_red(results, catalogue):
     sweep = results.sweeps[0]
     wrong = sweep._replace(fit=sweep.fit.with_columns(confirmed=pl.lit(False)))
     page = render(Results([wrong]), catalogue)
-    assert f"0 of {wrong.fit.height} that were looked at" in page
-    assert "not as measured" in rows_of(page, "Largest batch at the worst")["GPT-2 124M"][1]
+    assert f"0 of {wrong.fit.height} traced values" in page
+    assert "differs from trace" in rows_of(page, "Largest batch by peak")["GPT-2 124M"][1]
 
 
-def test_six_n_d_beside_the_count(page):
-    rows = rows_of(page, "Operations of one step, forward and backward")
+def test_six_n_d_against_the_measured_flops(page):
+    rows = rows_of(page, "FLOPs of a training step, forward and backward")
     tokens, counted, estimate, error, bare, trillion = rows["PaLM 540B"]
     assert (tokens, estimate) == ("2,048", f"{6 * 540_356_474_880 * 2048:,}")
     exact = int(counted.replace(",", ""))
@@ -128,18 +128,20 @@ def test_every_quantity_has_its_ledger(page, results):
     comparison = results.sweeps[0].comparison.filter(pl.col("label") == "PaLM 540B")
     saved = comparison.filter(pl.col("quantity") == "activation_bytes")
     total = f"{saved['measured'].sum():,}"
-    assert f"{total} bytes kept for backward {saved.height} of {saved.height} agree" in summaries
-    rows = rows_of(section, "bytes kept for backward")
+    assert f"{total} bytes of activations {saved.height} of {saved.height} agree" in summaries
+    rows = rows_of(section, "bytes of activations")
     for component, value in saved.select("component", "measured").iter_rows():
         assert rows[component][1:] == [f"{value:,}", f"{value:,}", "0"]
     assert rows["all"][1:] == [total, total, "0"]
     peaks = comparison.filter(pl.col("quantity") == "peak_training_bytes")["measured"]
-    assert any(one.startswith(f"{peaks.max():,} bytes at the worst moment") for one in summaries)
-    assert "second step: optimizer" in rows_of(section, "bytes at the worst moment of training")
+    assert any(
+        one.startswith(f"{peaks.max():,} bytes of peak training memory") for one in summaries
+    )
+    assert "second step: optimizer" in rows_of(section, "bytes of peak training memory")
     cache = page[page.index('<section id="kv-cache">') :]
     cached = results.sweeps[1].comparison.filter(pl.col("quantity") == "cache_bytes")
     totals = cached.group_by("point").agg(pl.col("measured").sum())["measured"]
-    shown = rows_of(cache, "bytes of cache")["all"][1:]
+    shown = rows_of(cache, "bytes of KV cache or state")["all"][1:]
     assert shown in [[f"{total:,}", f"{total:,}", "0"] for total in totals]
 
 
@@ -152,8 +154,8 @@ def test_a_ledger_that_differs_says_so(results, catalogue):
         pl.when(there).then(False).otherwise("agrees").alias("agrees"),
     )
     page = render(Results([sweep._replace(comparison=off)]), catalogue)
-    assert re.search(r'kept for backward <span class="disagrees">10 of 11 agree', page)
-    assert rows_of(page, "bytes kept for backward")["loss"][-1] == "5"
+    assert re.search(r'bytes of activations <span class="disagrees">10 of 11 agree', page)
+    assert rows_of(page, "bytes of activations")["loss"][-1] == "5"
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])

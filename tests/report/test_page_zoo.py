@@ -79,7 +79,7 @@ def test_a_reason_stands_once_and_what_has_none_comes_first():
     assert odd["reason"] == "unexplained: nobody knows"
     assert odd["difference"] == "+500 (+25.0\u00a0%)"
     assert tied["models"] == ["Model 2", "Model 3 (also tied)"]
-    assert (tied["who"], tied["unexplained"]) == ("TiedForCausalLM", False)
+    assert (tied["source"], tied["unexplained"]) == ("TiedForCausalLM", False)
     assert tied["difference"] == "−300 (−20.0\u00a0%) to −100 (−20.0\u00a0%)"
 
 
@@ -97,7 +97,7 @@ def test_marks_of_a_row():
 
 def test_active_parameters_name_the_nearest_convention():
     (row,) = zoo_section(TABLE, "zoo")["experts"]
-    assert [one["words"] for one in row["counts"]] == ["3,000", "2,000"]
+    assert [one["text"] for one in row["counts"]] == ["3,000", "2,000"]
     assert [one["nearest"] for one in row["counts"]] == [False, True]
     assert row["printed"] == "2.1K"
 
@@ -116,13 +116,16 @@ def drawn():
 
 def test_the_charts_say_what_they_show(drawn):
     found, _ = drawn
-    assert list(found) == ["printed", "series", "words", "experts"]
-    assert "1 of 2 printed sizes are within their rounding" in found["printed"].description
+    assert list(found) == ["printed", "series", "vocabulary", "experts"]
+    assert (
+        "1 of 2 printed sizes equal the prediction within their rounding"
+        in found["printed"].description
+    )
     assert "1 without (Model 4)" in found["printed"].description
-    assert "Furthest off: Model 4, +25.0 %" in found["printed"].description
-    assert "each of 1 series" in found["series"].description
+    assert "Largest difference: Model 4, +25.0 %" in found["printed"].description
+    assert "largest models of 1 series" in found["series"].description
     assert "MLP in 1" in found["series"].description
-    assert "30.0 % from 10 on (1)" in found["words"].description
+    assert "30.0 % from 10 on (1)" in found["vocabulary"].description
     assert "33.3 % (Model 5: 3,000 of 9,000)" in found["experts"].description
 
 
@@ -139,7 +142,7 @@ def test_an_unexplained_print_is_a_red_diamond(drawn):
 
 def test_charts_without_anything_to_show_are_left_out(drawn):
     _, comparison = drawn
-    assert list(zoo_charts(zoo({}), comparison)) == ["series", "words"]
+    assert list(zoo_charts(zoo({}), comparison)) == ["series", "vocabulary"]
     nothing = comparison.with_columns(measured=pl.lit(None, pl.Int64))
     assert zoo_charts(zoo({}), nothing) == {}
 

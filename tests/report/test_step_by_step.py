@@ -1,4 +1,4 @@
-"""The walk through models that can be counted on paper, and the storages of tying as drawings."""
+"""Small models step by step, and the drawings of storages of tied and untied GPT-2."""
 
 import re
 from html import unescape
@@ -61,7 +61,7 @@ def test_what_is_too_large_for_paper_is_not_walked_through(catalogue, sweep, tmp
     assert not counted_by_hand(large)
     assert not counted_by_hand(sweep("base: mlp\ngrid: {d_model: [5]}\n"))
     page = render(Results([result(tmp_path / "sweep.yaml", catalogue)]), catalogue)
-    assert 'class="walk"' not in page
+    assert 'class="steps"' not in page
 
 
 def drawing(page: str, label: str) -> str:

@@ -1,5 +1,5 @@
-"""A sweep's tables as pictures: pure functions from Polars tables to Altair charts.
+"""Charts: pure functions from Polars tables to Altair charts.
 
-Which charts a sweep gets follows from its axes alone (`choose.py`). Every chart is a view of real
-points: where there are too many to draw, some are left out, and none are averaged.
+`select.py` chooses the charts of a sweep from its axes and quantities. A chart shows real points:
+if there are too many, it shows evenly spaced ones and never averages.
 """

@@ -1,4 +1,4 @@
-"""What a GPU's allocator takes beyond the bytes that tensors request of it, model by model."""
+"""Overhead of the CUDA caching allocator: memory beyond what the tensors request, by model."""
 
 import altair as alt
 import polars as pl
@@ -11,14 +11,15 @@ REQUESTED = "peak_requested_bytes"
 NEEDS = frozenset((*KINDS, REQUESTED))
 SHAPES = {"blocks (allocated)": "circle", "segments (reserved)": "triangle-right"}
 ROW = 38
-"""Pixels from one line to the next: its points, and a line of text above them."""
+"""Height of a row in pixels: its points, and a line of text above them."""
 DIGITS = 70
-"""Pixels of a number of bytes at the end of a line."""
+"""Width in pixels of a number of bytes at the end of a row."""
 
 
 def overhead(comparison: pl.DataFrame) -> alt.LayerChart:
-    """The worst moment of blocks and that of segments, as shares above the worst of what was
-    requested; measured on a CUDA device or predicted without one.
+    """Draw the peaks of blocks and of segments, relative to the peak of the requested bytes.
+
+    They are measured on a CUDA device, or predicted without one.
     """
     table = _table(comparison)
     points = table["point"].unique(maintain_order=True).to_list()
@@ -27,7 +28,7 @@ def overhead(comparison: pl.DataFrame) -> alt.LayerChart:
     )
     x = alt.X(
         "share:Q",
-        title="bytes above those that tensors request",
+        title="memory above the requested bytes",
         axis=alt.Axis(format="%", tickCount=6, labelFlush=True),
     )
     of_kinds = alt.Chart(table).encode(y=y)
@@ -42,9 +43,9 @@ def overhead(comparison: pl.DataFrame) -> alt.LayerChart:
     )  # fmt: skip
     names = table.unique("point", keep="first", maintain_order=True)
     names = names.with_columns(
-        said=pl.col("requested").map_elements(si_bytes, pl.String) + " requested"
+        requested_text=pl.col("requested").map_elements(si_bytes, pl.String) + " requested"
     )
-    text = alt.Chart(names.select("point", "label", "said")).encode(y=y)
+    text = alt.Chart(names.select("point", "label", "requested_text")).encode(y=y)
     chart = alt.layer(
         lines.encode(y=y, x=alt.X("low:Q"), x2="high:Q"),
         marks.encode(x=x, shape=shape, tooltip=_tooltip()),
@@ -53,30 +54,34 @@ def overhead(comparison: pl.DataFrame) -> alt.LayerChart:
         ).encode(x=alt.value(0), text="label:N"),
         text.mark_text(
             align="right", baseline="bottom", yOffset=-2, color=theme.SOFT
-        ).encode(x=alt.value("width"), text="said:N"),
+        ).encode(x=alt.value("width"), text="requested_text:N"),
     ).properties(width=theme.WIDTH, height=ROW * len(points))  # fmt: skip
-    alone = table["who"].unique().to_list() == ["predicted"]
-    title = "What the allocator takes beyond the tensors" + (", predicted" if alone else "")
+    all_predicted = table["method"].unique().to_list() == ["predicted"]
+    title = "Overhead of the CUDA caching allocator" + (", predicted" if all_predicted else "")
     return theme.framed(chart, title, _extremes(table), 0)
 
 
 def _table(comparison: pl.DataFrame) -> pl.DataFrame:
-    """One row for each point × kind. Columns: point, label, who (said it), requested, bytes, kind,
-    share. Points of which not all is known are left out.
+    """Return one row for each point × kind.
+
+    Columns: point, label, method, requested, bytes, kind, share. Points with a missing quantity are
+    left out.
     """
-    worst = (
+    peaks = (
         comparison.filter(pl.col("quantity").is_in(list(NEEDS)))
         .with_columns(
             bytes=pl.coalesce("measured", "predicted"),
-            who=pl.when(pl.col("measured").is_null()).then(pl.lit("predicted")).otherwise("method"),
+            method=pl.when(pl.col("measured").is_null())
+            .then(pl.lit("predicted"))
+            .otherwise("method"),
         )
         .drop_nulls("bytes")
         .group_by("point", "label", "quantity", maintain_order=True)
-        .agg(pl.col("bytes").max(), pl.col("who").first())
+        .agg(pl.col("bytes").max(), pl.col("method").first())
     )
-    requested = worst.filter(pl.col("quantity") == REQUESTED).select("point", requested="bytes")
+    requested = peaks.filter(pl.col("quantity") == REQUESTED).select("point", requested="bytes")
     return (
-        worst.filter(pl.col("quantity") != REQUESTED)
+        peaks.filter(pl.col("quantity") != REQUESTED)
         .join(requested, on="point", maintain_order="left")
         .with_columns(
             kind=pl.col("quantity").replace_strict(KINDS, return_dtype=pl.String),
@@ -87,23 +92,23 @@ def _table(comparison: pl.DataFrame) -> pl.DataFrame:
 
 
 def _extremes(table: pl.DataFrame) -> str:
-    """Where most and where least is reserved, and what rounding takes at most."""
+    """Describe the largest and smallest overhead of segments, and the largest of blocks."""
     reserved = table.filter(pl.col("kind") == KINDS["peak_reserved_bytes"]).sort("share")
     least, most = (reserved.row(place, named=True) for place in (0, -1))
     blocks = table.filter(pl.col("kind") == KINDS["peak_allocated_bytes"])["share"].max()
     return (
-        f"Reserved above requested: {percent(most['share'])} at most ({most['label']}), "
-        f"{percent(least['share'])} at least ({least['label']}). Blocks are at most "
-        f"{percent(blocks)} larger than their tensors; the rest lies idle between them."
+        f"The allocator reserves {percent(least['share'])} ({least['label']}) to "
+        f"{percent(most['share'])} ({most['label']}) more than the tensors request. Rounding to "
+        f"blocks adds at most {percent(blocks)}; the rest is fragmentation."
     )
 
 
 def _tooltip() -> list[alt.Tooltip]:
     return [
         alt.Tooltip("label:N", title="model"),
-        alt.Tooltip("kind:N", title="what"),
+        alt.Tooltip("kind:N", title="kind"),
         alt.Tooltip("bytes:Q", format=","),
         alt.Tooltip("requested:Q", format=","),
         alt.Tooltip("share:Q", title="above requested", format=".2%"),
-        alt.Tooltip("who:N", title="predicted, or measured on"),
+        alt.Tooltip("method:N", title="predicted, or measured on"),
     ]

@@ -1,23 +1,30 @@
-"""A budget along one axis: its shares, stacked, and its total."""
+"""A quantity along one axis of a sweep: stacked shares of its components, and its total."""
 
 import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.budget import groups_in, thinned, totals, values
-from modelbudget.report.charts.format import UNITS, count, field_title, percent, value_of
+from modelbudget.report.charts.format import (
+    UNITS,
+    capitalized,
+    count,
+    field_title,
+    percent,
+    value_of,
+)
 
 MOST_VALUES = 120
 MARGIN, MARGIN_WITH_TITLE = 44, 62
-"""Pixels of a vertical axis."""
+"""Width in pixels of a vertical axis, without and with a title."""
 FEW = 8
-"""Up to so many values of an axis stand as bars; more become an area."""
+"""Up to this number of values an axis has bars; with more it has an area."""
 
 
 def shares_along(
     table: pl.DataFrame, axis: str, panels: dict[str, pl.DataFrame], quantity: str
 ) -> alt.ConcatChart:
-    """Share of the budget by group along `axis`, one panel for each of the named tables."""
+    """Draw the share of each group along `axis`, with one panel for each named table."""
     groups = groups_in(table)
     columns = min(len(panels), 3)
     drawn = [
@@ -26,8 +33,8 @@ def shares_along(
     ]
     return theme.framed(
         theme.panels(drawn, columns),
-        f"Share of the {UNITS[quantity]} along {axis}",
-        _shift(panels, axis),
+        f"{capitalized(UNITS[quantity])} by component along {axis}",
+        _largest_changes(panels, axis),
         MARGIN,
         columns,
         groups,
@@ -47,7 +54,9 @@ def _shares(
                 x=alt.X(
                     f"{axis}:O",
                     title=x_title,
-                    axis=alt.Axis(labelExpr=theme.EXACT, labelAngle=0, ticks=False),
+                    axis=alt.Axis(
+                        labelExpr=theme.EXACT, labelAngle=0, labelSeparation=2, ticks=False
+                    ),
                 ),
                 y=y,
                 color=colour,
@@ -59,7 +68,7 @@ def _shares(
         area = base.mark_area(stroke=theme.PAPER, strokeWidth=0.5, line=False)
         layers = [
             area.encode(x=_size(axis, rows, x_title), y=y, color=colour, order="rank:Q"),
-            _readings(rows, axis, x_title),
+            _tooltip_bands(rows, axis, x_title),
         ]
     return alt.layer(*layers).properties(
         title=alt.Title(title, fontSize=12, fontWeight="normal", color=theme.INK, offset=6),
@@ -68,20 +77,20 @@ def _shares(
     )
 
 
-def _readings(rows: pl.DataFrame, axis: str, title: str) -> alt.Chart:
-    """Unseen bands, one around each value, that tell a pointer all groups there, exactly."""
-    spoken = [
+def _tooltip_bands(rows: pl.DataFrame, axis: str, title: str) -> alt.Chart:
+    """Draw invisible bands, one around each value, whose tooltip lists all groups exactly."""
+    texts = [
         f"{count(value)} ({percent(share)})"
         for value, share in rows.select("value", "share").rows()
     ]
     wide = (
-        rows.with_columns(spoken=pl.Series(spoken, dtype=pl.String))
-        .pivot("group", index=[axis, "total"], values="spoken")
+        rows.with_columns(text=pl.Series(texts, dtype=pl.String))
+        .pivot("group", index=[axis, "total"], values="text")
         .with_columns(total=pl.col("total").map_elements(count, pl.String))
         .sort(axis)
     )
     groups = [name for name in wide.columns if name not in (axis, "total")]
-    # A band reaches halfway to its neighbours, as the scale goes.
+    # A band reaches halfway to its neighbours: the geometric mean on a logarithmic scale.
     here = pl.col(axis).cast(pl.Float64)
     next_ = here.shift(-1)
     middle = (here * next_).sqrt() if _is_logarithmic(rows[axis]) else (here + next_) / 2
@@ -100,7 +109,7 @@ def _readings(rows: pl.DataFrame, axis: str, title: str) -> alt.Chart:
 def totals_along(
     table: pl.DataFrame, axis: str, series: dict[str, pl.DataFrame], quantity: str
 ) -> alt.LayerChart:
-    """The whole budget along `axis`, on a logarithmic scale, one line for each named table."""
+    """Draw the total along `axis` on a logarithmic scale, with one line for each named table."""
     rows = pl.concat(
         totals(thinned(rows, axis, MOST_VALUES)).select(axis, "total", series=pl.lit(title))
         for title, rows in series.items()
@@ -117,21 +126,21 @@ def totals_along(
         tooltip=[
             alt.Tooltip(f"{axis}:Q", format=","),
             alt.Tooltip("total:Q", format=",", title=UNITS[quantity]),
-            alt.Tooltip("series:N", title="where"),
+            alt.Tooltip("series:N", title="line"),
         ],
     )
-    # The points are a layer of their own: as part of the line they would hide its dashes' legend.
+    # The points are a layer of their own: points of the line would hide the dashes in its legend.
     line = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(
         strokeDash=theme.dashes(list(series))
     )
     points = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
-    title = f"All {UNITS[quantity]} along {axis}"
+    title = f"Total {UNITS[quantity]} along {axis}"
     return theme.framed(
         alt.layer(line, points).properties(
             width=theme.panel_width(1, MARGIN_WITH_TITLE), height=220
         ),
         title,
-        _rise(rows, axis, quantity),
+        _first_and_last(rows, axis, quantity),
         MARGIN_WITH_TITLE,
     )
 
@@ -142,12 +151,12 @@ def _axis(**more) -> alt.Axis:
 
 
 def _is_logarithmic(sizes: pl.Series) -> bool:
-    """Whether sizes span more than a factor of 20, without a zero."""
+    """Return whether the sizes span more than a factor of 20, without a zero."""
     return sizes.min() >= 1 and sizes.max() > 20 * sizes.min()
 
 
 def _size(axis: str, rows: pl.DataFrame, title: str, column: str | None = None) -> alt.X:
-    """A size from left to right, read from another column if one is named."""
+    """Return the horizontal channel of a size; `column` names another column to read."""
     ends = values(rows, axis)
     logarithmic = _is_logarithmic(rows[axis])
     ticks = theme.ticks(ends[0], ends[-1]) if logarithmic else {"tickCount": 5}
@@ -175,8 +184,8 @@ def _tooltip(axis: str) -> list[alt.Tooltip]:
     ]
 
 
-def _shift(panels: dict[str, pl.DataFrame], axis: str) -> str:
-    """The group that falls furthest and the one that rises furthest, in the last panel."""
+def _largest_changes(panels: dict[str, pl.DataFrame], axis: str) -> str:
+    """Describe the largest decrease and the largest increase of a share, in the last panel."""
     title, rows = list(panels.items())[-1]
     ends = values(rows, axis)
     first, last = (
@@ -194,14 +203,14 @@ def _shift(panels: dict[str, pl.DataFrame], axis: str) -> str:
             (min(change, key=change.get), "falls"),
             (max(change, key=change.get), "rises"),
         )
-        if change[group]
+        if percent(first[group]) != percent(last[group])
     ]
-    shift = " and ".join(moves) or "no share changes"
-    return f"From {axis} = {count(ends[0])} to {count(ends[-1])}, {shift}{where}."
+    changes = " and ".join(moves) or "no share changes"
+    return f"From {axis} = {count(ends[0])} to {count(ends[-1])}, {changes}{where}."
 
 
-def _rise(rows: pl.DataFrame, axis: str, quantity: str) -> str:
-    """The ends of the last line."""
+def _first_and_last(rows: pl.DataFrame, axis: str, quantity: str) -> str:
+    """Describe both ends of the last line."""
     title = rows["series"][-1]
     line = rows.filter(pl.col("series") == title).sort(axis)
     (low, first), (high, last) = (line.select(axis, "total").row(i) for i in (0, -1))

@@ -1,20 +1,20 @@
-"""Models one under the other: each a bar of shares under its name and its total."""
+"""One bar for each model: the shares of its components, with its name and total above."""
 
 import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.budget import groups_in, totals
-from modelbudget.report.charts.format import UNITS, count, percent
+from modelbudget.report.charts.format import UNITS, capitalized, count, percent
 
 DIGIT = 8
-"""Pixels of a digit, for a total at the end of a line."""
+"""Width of a digit in pixels, for the total at the end of a line."""
 ROW = 46
-"""Pixels from one bar to the next: a bar, and a line of text above it."""
+"""Height of a row in pixels: a bar, and a line of text above it."""
 
 
 def bars(table: pl.DataFrame, quantity: str) -> alt.LayerChart:
-    """The share of each group in each model, in the order of the points."""
+    """Draw the share of each group in each model, in the order of the points."""
     models = totals(table)
     points = models["point"].to_list()
     names = models.select("point", "label", total=pl.col("total").map_elements(count, pl.String))
@@ -53,18 +53,18 @@ def bars(table: pl.DataFrame, quantity: str) -> alt.LayerChart:
         ),
     ).properties(width=theme.WIDTH, height=ROW * len(points))
     finding = extremes(table, models, quantity)
-    title = f"Where the {UNITS[quantity]} are, model by model"
+    title = f"{capitalized(UNITS[quantity])} by component and model"
     return theme.framed(chart, title, finding, 0, groups=groups)
 
 
 def extremes(table: pl.DataFrame, models: pl.DataFrame, quantity: str) -> str:
-    """What takes most in the smallest and in the largest model."""
+    """Describe the largest group in the smallest and in the largest model."""
     sizes = models.sort("total", maintain_order=True)
-    said = []
+    texts = []
     for point in dict.fromkeys((sizes["point"][0], sizes["point"][-1])):
         most = table.filter(pl.col("point") == point).sort("value").row(-1, named=True)
-        said.append(
+        texts.append(
             f"{most['label']} ({count(most['total'])} {UNITS[quantity]}): "
             f"{percent(most['share'])} {most['group']}"
         )
-    return "; ".join(said) + "."
+    return "; ".join(texts) + "."

@@ -1,4 +1,4 @@
-"""From a comparison to what charts draw: measured values by group, and what not to draw."""
+"""Tables for charts: measured values by group of components, and samples of long axes."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,10 @@ from modelbudget.architecture.component_groups import GROUPS, group_of
 
 
 def budget(comparison: pl.DataFrame, quantity: str = "parameters") -> pl.DataFrame:
-    """One row for each measured point × group of the whole table, zeros included.
+    """Return one row for each measured point × group of the whole table, zeros included.
 
-    Columns: point, label, the swept fields, group, rank (its place in the stack), value, share
-    and total of the point. Points of which nothing was measured, or which hold nothing, are left
-    out.
+    Columns: point, label, the swept fields, group, rank (position in the stack), value, share, and
+    the total of the point. Points without a measurement, or with a total of 0, are left out.
     """
     keys = comparison.columns[: comparison.columns.index("component")]
     rows = comparison.filter(pl.col("quantity") == quantity, pl.col("measured").is_not_null())
@@ -39,25 +38,28 @@ def budget(comparison: pl.DataFrame, quantity: str = "parameters") -> pl.DataFra
 
 
 def groups_in(table: pl.DataFrame) -> list[str]:
-    """The groups of a table, in the order of the stack."""
+    """Return the groups of a table in the order of the stack."""
     return table.sort("rank")["group"].unique(maintain_order=True).to_list()
 
 
 def totals(table: pl.DataFrame) -> pl.DataFrame:
-    """One row for each point."""
+    """Return one row for each point, without the columns of groups."""
     return table.unique("point", keep="first", maintain_order=True).drop("group", "rank", "value")
 
 
-def spread(values: Sequence, most: int) -> list:
-    """At most so many of the values, evenly spaced over their order, first and last included."""
+def evenly_spaced(values: Sequence, most: int) -> list:
+    """Return at most `most` of the values, evenly spaced, first and last included."""
     if len(values) <= most:
         return list(values)
     step = (len(values) - 1) / (most - 1)
     return [values[round(i * step)] for i in range(most)]
 
 
-def shared_out(sizes: dict[str, int], room: int) -> dict[str, int]:
-    """How many of each there is room for: the small ones are whole, the larger ones share alike."""
+def share_room(sizes: dict[str, int], room: int) -> dict[str, int]:
+    """Distribute `room` over tables of these sizes: small ones fit whole, larger ones get the same.
+
+    Return the number of rows for each name.
+    """
     found = {}
     smallest_first = sorted(sizes, key=lambda name: (sizes[name], name))
     for name, left in zip(smallest_first, range(len(sizes), 0, -1), strict=True):
@@ -67,13 +69,13 @@ def shared_out(sizes: dict[str, int], room: int) -> dict[str, int]:
 
 
 def thinned(table: pl.DataFrame, field: str, most: int) -> pl.DataFrame:
-    """The points at no more than so many values of a field."""
-    kept = spread(values(table, field), most)
+    """Return the points at no more than `most` evenly spaced values of a field."""
+    kept = evenly_spaced(values(table, field), most)
     return table.filter(pl.col(field).is_in(kept))
 
 
 def values(table: pl.DataFrame, field: str) -> list:
-    """The values of a field that occur: sizes rising, words and switches as they come."""
+    """Return the values of a field that occur: integers in ascending order, others as they come."""
     column = table[field].drop_nulls()
     found = column.unique(maintain_order=True)
     return (found.sort() if column.dtype.is_integer() else found).to_list()

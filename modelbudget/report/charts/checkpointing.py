@@ -1,10 +1,10 @@
-"""Recomputation: the bytes that are no longer kept, against the operations that this adds."""
+"""Activation checkpointing: bytes of activations against the FLOPs that recomputation adds."""
 
 import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.format import UNITS, percent, value_of
+from modelbudget.report.charts.format import UNITS, capitalized, percent, value_of
 
 NEEDS = frozenset({"activation_bytes", "flops_forward", "flops_backward"})
 SHAPES = {"none": "circle", "selective": "triangle-up", "full": "square"}
@@ -12,31 +12,36 @@ MARGIN = 62
 MOST_PANELS = 2
 
 
-def trade(comparison: pl.DataFrame, axes: list[str]) -> alt.ConcatChart:
-    """Bytes kept against operations added by each kind of recomputation: a line for each size of
-    the model, a panel for each word of the first axis that has words.
+def memory_against_flops(comparison: pl.DataFrame, axes: list[str]) -> alt.ConcatChart:
+    """Draw bytes of activations against added FLOPs for each kind of checkpointing.
+
+    There is a line for each size of the model, and a panel for each value of the first categorical
+    axis.
     """
     others = [axis for axis in axes if axis != "recompute"]
     table = _table(comparison, others)
-    words = [axis for axis in others if table[axis].dtype == pl.String][:1]
+    categories = [axis for axis in others if table[axis].dtype == pl.String][:1]
+    tables = table.partition_by(categories, maintain_order=True) if categories else [table]
     panels = {
-        value_of(words[0], rows[words[0]][0]) if words else "": rows
-        for rows in (table.partition_by(words, maintain_order=True) if words else [table])
+        value_of(categories[0], rows[categories[0]][0]) if categories else "": rows
+        for rows in tables
     }
     panels = dict(list(panels.items())[:MOST_PANELS])
     drawn = [_panel(rows, title, table, len(panels)) for title, rows in panels.items()]
     return theme.framed(
         theme.panels(drawn, len(drawn)).resolve_scale(shape="shared"),
-        "What it costs to compute again instead of keeping",
-        _prices(panels),
+        "Activation checkpointing: memory saved against FLOPs added",
+        _savings(panels),
         MARGIN,
         len(drawn),
     )
 
 
 def _table(comparison: pl.DataFrame, others: list[str]) -> pl.DataFrame:
-    """One row for each point: saved (bytes), added (operations of the step) and dropped (bytes),
-    as shares of what the same model has that recomputes nothing, and the model's sizes as text.
+    """Return one row for each point.
+
+    Columns: saved (bytes of activations); added (FLOPs) and dropped (bytes) as shares of those of
+    the same model without checkpointing; sizes (the model's sizes as text).
     """
     of = pl.col("quantity")
     rows = (
@@ -48,10 +53,10 @@ def _table(comparison: pl.DataFrame, others: list[str]) -> pl.DataFrame:
         )
     )
     sizes = [name for name in others if rows[name].dtype.is_integer()]
-    spoken = [
+    texts = [
         ", ".join(value_of(name, row[name]) for name in sizes) for row in rows.iter_rows(named=True)
     ]
-    rows = rows.with_columns(sizes=pl.Series(spoken, dtype=pl.String))
+    rows = rows.with_columns(sizes=pl.Series(texts, dtype=pl.String))
     plain = rows.filter(pl.col("recompute") == "none").drop("point", "recompute")
     return rows.join(plain, on=["sizes", *others], suffix="_plain").with_columns(
         added=pl.col("operations") / pl.col("operations_plain") - 1,
@@ -63,7 +68,7 @@ def _panel(rows: pl.DataFrame, title: str, whole: pl.DataFrame, columns: int) ->
     low, high, most = whole["saved"].min(), whole["saved"].max(), whole["added"].max()
     x = alt.X(
         "added:Q",
-        title="operations added to a step",
+        title="FLOPs added to a training step",
         scale=alt.Scale(domain=[0, 1.15 * most], nice=False),
         axis=alt.Axis(format="%", tickCount=4, grid=False),
     )
@@ -90,9 +95,9 @@ def _panel(rows: pl.DataFrame, title: str, whole: pl.DataFrame, columns: int) ->
             tooltip=[
                 alt.Tooltip("sizes:N", title="model"),
                 "recompute:N",
-                alt.Tooltip("saved:Q", format=",", title="bytes kept"),
-                alt.Tooltip("dropped:Q", format=".2%", title="bytes dropped"),
-                alt.Tooltip("added:Q", format=".2%", title="operations added"),
+                alt.Tooltip("saved:Q", format=",", title="bytes of activations"),
+                alt.Tooltip("dropped:Q", format=".2%", title="memory saved"),
+                alt.Tooltip("added:Q", format=".2%", title="FLOPs added"),
             ],
         ),
         base.transform_filter(f"datum.recompute == '{kinds[-1]}'")
@@ -105,17 +110,17 @@ def _panel(rows: pl.DataFrame, title: str, whole: pl.DataFrame, columns: int) ->
     )
 
 
-def _prices(panels: dict[str, pl.DataFrame]) -> str:
-    """What the largest model of each panel drops, and for how much."""
-    told = []
+def _savings(panels: dict[str, pl.DataFrame]) -> str:
+    """Describe memory saved and FLOPs added for the largest model of each panel."""
+    texts = []
     for title, rows in panels.items():
         largest = rows.filter(pl.col("saved_plain") == pl.col("saved_plain").max())
-        deals = [
-            f"{kind} drops {percent(dropped)} of the bytes for {percent(added)} more operations"
+        kinds = [
+            f"{kind} checkpointing saves {percent(dropped)} of the activations for "
+            f"{percent(added)} more FLOPs"
             for kind, dropped, added in largest.select("recompute", "dropped", "added").iter_rows()
             if kind != "none"
         ]
         where = ", ".join(filter(None, (title, largest["sizes"][0])))
-        told.append(f"{', '.join(deals)}{f' ({where})' if where else ''}")
-    finding = "; ".join(told)
-    return finding[0].upper() + finding[1:] + "."
+        texts.append(f"{', '.join(kinds)}{f' ({where})' if where else ''}")
+    return capitalized("; ".join(texts)) + "."

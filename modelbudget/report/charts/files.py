@@ -1,6 +1,4 @@
-"""Charts as files: their specs together for the report, which waits for no picture; each as
-Vega-Lite, SVG and PNG for everyone else.
-"""
+"""Charts as files: all specs of a sweep in one file, and each chart as Vega-Lite, SVG and PNG."""
 
 from __future__ import annotations
 
@@ -17,21 +15,22 @@ if TYPE_CHECKING:
 
 PIXELS_PER_POINT = 2
 FONT = "Liberation Sans"
-"""The font of pictures, the same on every machine. The page uses that of its reader's system."""
+"""The font of SVG and PNG, the same on every machine. The page uses its reader's system font."""
 
 FONTS = {"FONTCONFIG_FILE": str(Path(__file__).with_name("fonts.conf"))}
-"""A variable of fontconfig, which vl-convert reads when it draws the first picture of a process.
-It is set only meanwhile: a browser that is started with it finds no font.
+"""Configuration of fontconfig, which vl-convert reads when a process draws its first picture.
+
+It is set only while drawing: a browser that inherits it finds no font.
 """
 
 
 def save(charts: dict[str, alt.TopLevelMixin], path: Path) -> None:
-    """Write the specs by name, in the order in which they are read."""
+    """Write all charts to one JSON file: pairs of name and Vega-Lite spec, in order."""
     path.write_text(_json([(name, chart.to_dict()) for name, chart in charts.items()]), "utf-8")
 
 
 def load(path: Path) -> dict[str, dict]:
-    """What `save` has written."""
+    """Read the specs by name from a file that `save` has written."""
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 

@@ -1,4 +1,4 @@
-"""Numbers and fields as a reader reads them."""
+"""Numbers, units and fields as text."""
 
 import re
 
@@ -9,38 +9,44 @@ UNITS = {
     "parameters": "parameters",
     "parameter_bytes": "bytes of parameters",
     "gradient_bytes": "bytes of gradients",
-    "optimizer_bytes": "bytes of optimizer states",
-    "activation_bytes": "bytes kept for backward",
-    "peak_training_bytes": "bytes at the worst moment of training",
-    "peak_requested_bytes": "bytes requested at the worst moment",
-    "peak_allocated_bytes": "bytes allocated at the worst moment",
-    "peak_reserved_bytes": "bytes reserved at the worst moment",
-    "workspace_bytes": "bytes of workspace",
-    "context_bytes": "bytes of context",
-    "cache_bytes": "bytes of cache",
-    "peak_inference_bytes": "bytes at the worst moment of use",
-    "flops_forward": "FLOPs of a forward pass",
-    "flops_backward": "FLOPs of a backward pass",
-    "flops_decode": "FLOPs of one more token",
-    "unsupported_ops": "calls of operations that no counter knows",
+    "optimizer_bytes": "bytes of optimizer state",
+    "activation_bytes": "bytes of activations",
+    "peak_training_bytes": "bytes of peak training memory",
+    "peak_requested_bytes": "bytes of peak requested memory",
+    "peak_allocated_bytes": "bytes of peak allocated memory",
+    "peak_reserved_bytes": "bytes of peak reserved memory",
+    "workspace_bytes": "bytes of library workspace",
+    "context_bytes": "bytes of driver context",
+    "cache_bytes": "bytes of KV cache or state",
+    "peak_inference_bytes": "bytes of peak inference memory",
+    "flops_forward": "FLOPs of the forward pass",
+    "flops_backward": "FLOPs of the backward pass",
+    "flops_decode": "FLOPs per decoded token",
+    "unsupported_ops": "calls without a FLOP formula",
 }
+"""Quantity → unit and what is counted, for axis titles and after a number."""
 
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
+def capitalized(text: str) -> str:
+    """Return the text with its first letter in upper case, and nothing else changed."""
+    return text[:1].upper() + text[1:]
+
+
 def count(value: int) -> str:
-    """540356474880 → 540,356,474,880."""
+    """Format with thousands separators: 540356474880 → 540,356,474,880."""
     return f"{value:,}"
 
 
 def scientific(value: int) -> str:
-    """3283456000000000000000000 → 3.28 × 10²⁴."""
+    """Format with three digits and a power of ten: 3283456000000000000000000 → 3.28 × 10²⁴."""
     digits, power = f"{value:.2e}".split("e+")
     return f"{digits} × 10{str(int(power)).translate(_RAISED)}"
 
 
 def si_bytes(value: int) -> str:
-    """As data sheets print it, in powers of ten: 141000000000 → 141 GB, 2798123 → 2.8 MB."""
+    """Format bytes with SI units and three digits: 141000000000 → 141 GB, 2798123 → 2.8 MB."""
     unit, power = next(
         (one for one in (("GB", 9), ("MB", 6), ("kB", 3)) if value >= 10 ** one[1]), ("bytes", 0)
     )
@@ -48,7 +54,7 @@ def si_bytes(value: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A share with as many digits as tell it from nothing and from all."""
+    """Format a share with enough digits to distinguish it from 0 % and from 100 %."""
     hundredths = 100 * share
     if 0 < hundredths < 0.01:
         return "< 0.01 %"
@@ -59,22 +65,22 @@ def percent(share: float) -> str:
 
 
 def signed_percent(share: float) -> str:
-    """A difference against the whole: +3.4 %, −0.02 %, < 0.01 % either way."""
+    """Format a relative difference: +3.4 %, −0.02 %, or < 0.01 % for both signs."""
     text = percent(abs(share))
     return text if text.startswith("<") else f"{'−' if share < 0 else '+'}{text}"
 
 
 def value_of(field: str, value) -> str:
-    """One value of a field, as a panel's title: `n_vocab = 50,257`, `tied`, `not tied`."""
+    """Format one value of a field for a title: `n_vocab = 50,257`, `tied`, `not tied`."""
     if isinstance(value, bool):
         return field if value else f"not {field}"
     return f"{field} = {count(value) if isinstance(value, int) else value}"
 
 
 def field_title(field: str) -> str:
-    """The field with the first words of its own description: `n_layer: layers`.
+    """Return the field with the first clause of its description: `n_layer: layers`.
 
-    Single words before a colon are left out: they name the part that needs the field.
+    A single word before a colon is skipped: it names the component that needs the field.
     """
     for record in (*families().values(), RunConfig):
         info = record.model_fields.get(field)
@@ -86,7 +92,7 @@ def field_title(field: str) -> str:
 
 
 def short(value: int) -> str:
-    """540356474880 → 540B: three digits, as people say it."""
+    """Format with three digits and a letter: 540356474880 → 540B."""
     for power, letter in ((12, "T"), (9, "B"), (6, "M"), (3, "K")):
         if value >= 10**power:
             return f"{float(f'{value / 10**power:.3g}'):g}{letter}"

@@ -1,4 +1,4 @@
-"""A budget over two axes: heatmaps of its total and of one group's share."""
+"""Heatmaps over two axes of a sweep: the total of a quantity, and the share of one group."""
 
 from operator import itemgetter
 
@@ -10,13 +10,13 @@ from modelbudget.report.charts.budget import thinned, totals
 from modelbudget.report.charts.format import UNITS, count, field_title, percent, value_of
 
 MARGIN = 58
-"""Pixels of a vertical axis with its title."""
+"""Width in pixels of a vertical axis with its title."""
 MOST_VALUES = 40
-"""Rows and columns of a heatmap: more would be smaller than a pointer."""
+"""Most rows and columns of a heatmap: with more, cells are too small to point at."""
 
 
 def total_over(x: str, y: str, panels: dict[str, pl.DataFrame], quantity: str) -> alt.ConcatChart:
-    """The whole budget at each pair of values, on a logarithmic colour scale."""
+    """Draw the total at each pair of values, on a logarithmic colour scale."""
     tables = {title: totals(rows) for title, rows in panels.items()}
     unit = UNITS[quantity]
     (low, at_low), (high, at_high) = _ends(x, y, tables, "total")
@@ -26,13 +26,13 @@ def total_over(x: str, y: str, panels: dict[str, pl.DataFrame], quantity: str) -
         scale=alt.Scale(type="log", scheme="viridis"),
         legend=_legend(unit, labelExpr=theme.SHORT, **theme.ticks(low, high)),
     )
-    return _heatmaps(x, y, tables, "total", colour, f"All {unit} over {x} and {y}", finding)
+    return _heatmaps(x, y, tables, "total", colour, f"Total {unit} by {x} and {y}", finding)
 
 
 def share_over(
     x: str, y: str, panels: dict[str, pl.DataFrame], groups: tuple[str, ...], quantity: str
 ) -> alt.ConcatChart:
-    """The share of one group, or of several together, at each pair of values."""
+    """Draw the share of one group, or of several together, at each pair of values."""
     tables = {title: share_of(rows, groups) for title, rows in panels.items()}
     name = " and ".join(groups)
     colour = alt.Color(
@@ -46,12 +46,12 @@ def share_over(
         f"From {percent(low)} ({at_low}) to {percent(high)} ({at_high}); more than half of the "
         f"{UNITS[quantity]} in {count((shares > 0.5).sum())} of {count(len(shares))} models."
     )
-    title = f"What {name} take{'' if len(groups) > 1 or name.endswith('s') else 's'}"
+    title = f"Share of {name} in the {UNITS[quantity]}"
     return _heatmaps(x, y, tables, "share", colour, title, finding)
 
 
 def share_of(table: pl.DataFrame, groups: tuple[str, ...]) -> pl.DataFrame:
-    """One row for each point, with the share that these groups have together."""
+    """Return one row for each point, with the sum of the shares of these groups."""
     together = (
         table.filter(pl.col("group").is_in(groups)).group_by("point").agg(pl.col("share").sum())
     )
@@ -59,7 +59,7 @@ def share_of(table: pl.DataFrame, groups: tuple[str, ...]) -> pl.DataFrame:
 
 
 def _ends(x: str, y: str, tables: dict[str, pl.DataFrame], field: str) -> list[tuple]:
-    """The least and the most of a field, each with the place where it stands."""
+    """Return the minimum and the maximum of a field, each with its position as text."""
     rows = [
         (row[field], ", ".join(filter(None, (value_of(x, row[x]), value_of(y, row[y]), title))))
         for title, table in tables.items()

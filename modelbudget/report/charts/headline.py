@@ -1,4 +1,4 @@
-"""One model in one picture: as many squares as it has billions, coloured by what they are."""
+"""Parameters of one model as squares, one for a round number of parameters, coloured by group."""
 
 import altair as alt
 import polars as pl
@@ -15,8 +15,9 @@ _POWERS = {
 
 
 def largest(comparisons: list[pl.DataFrame]) -> tuple[int, pl.DataFrame] | None:
-    """Which comparison holds the largest measured model, and that model's budget; the first of
-    equal ones, None where nothing was measured.
+    """Find the largest measured model, the first of equal ones.
+
+    Return the index of its comparison and its budget, or None if nothing was measured.
     """
     found = None
     for place, comparison in enumerate(comparisons):
@@ -29,7 +30,7 @@ def largest(comparisons: list[pl.DataFrame]) -> tuple[int, pl.DataFrame] | None:
 
 
 def headline(table: pl.DataFrame) -> alt.Chart:
-    """Where the parameters of a table's one point go, with every group's number in the legend."""
+    """Draw the parameters of the table's only point, with each group's number in the legend."""
     rows = table.filter(pl.col("value") > 0).sort("value", descending=True)
     total, label = rows["total"][0], rows["label"][0]
     power = max(len(str(total)) - 3, 0)
@@ -44,8 +45,8 @@ def headline(table: pl.DataFrame) -> alt.Chart:
         group: f"{group} · {percent(share)} · {count(value)}"
         for group, share, value in rows.select("group", "share", "value").rows()
     }
-    spoken = "".join(f"datum.label == '{group}' ? '{text}' : " for group, text in numbers.items())
-    legend = {"columns": 2, "labelLimit": 340, "orient": "bottom", "labelExpr": f"{spoken} ''"}
+    labels = "".join(f"datum.label == '{group}' ? '{text}' : " for group, text in numbers.items())
+    legend = {"columns": 2, "labelLimit": 340, "orient": "bottom", "labelExpr": f"{labels} ''"}
     height = theme.WIDTH // COLUMNS * high
     chart = (
         alt.Chart(cells)
@@ -59,7 +60,7 @@ def headline(table: pl.DataFrame) -> alt.Chart:
         .properties(width=theme.WIDTH, height=height)
     )
     finding = (
-        f"Each square is {_words(power)} parameters: "
+        f"Each square is {_power_of_ten(power)} parameters: "
         + ", ".join(f"{n} {group}" for group, n in zip(groups, squares, strict=True) if n)
         + "."
     )
@@ -67,7 +68,7 @@ def headline(table: pl.DataFrame) -> alt.Chart:
 
 
 def _squares(amounts: list[int], squares: int) -> list[int]:
-    """So many squares shared out by amount; the largest remainders take what rounding leaves."""
+    """Distribute the squares in proportion to the amounts, by the largest remainder method."""
     total = sum(amounts)
     shares = [amount * squares // total for amount in amounts]
     remainders = [amount * squares % total for amount in amounts]
@@ -77,7 +78,7 @@ def _squares(amounts: list[int], squares: int) -> list[int]:
     return shares
 
 
-def _words(power: int) -> str:
-    """10 ** power in words: 9 is `one billion`."""
+def _power_of_ten(power: int) -> str:
+    """Return 10 ** power in words: 9 gives `one billion`."""
     rest = power % 3
     return f"{_UNITS[rest]} {_POWERS[power - rest]}".strip()

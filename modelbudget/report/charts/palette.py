@@ -1,4 +1,4 @@
-"""Every colour of the charts by name, on light and on dark paper."""
+"""Every colour of the charts by name, for a light and a dark background."""
 
 from modelbudget.architecture.component_groups import GROUPS
 
@@ -10,4 +10,4 @@ PALETTE = {
     "differs": ("#8a5a00", "#e3b04b"),
     "bad": ("#b3261e", "#ff8a80"),
 } | {f"group-{i}": (g.light, g.dark) for i, g in enumerate(GROUPS.values())}
-"""Charts are drawn in the light ones; a page that knows the names may exchange them."""
+"""Name → light and dark colour. Charts use the light ones; the page replaces them by name."""

@@ -1,4 +1,4 @@
-"""The worst moments of a training step: what lives then, and which accelerators hold it."""
+"""Peak training memory: its composition by phase, and the accelerators that it fits on."""
 
 import altair as alt
 import polars as pl
@@ -12,19 +12,19 @@ from modelbudget.report.charts.format import count, percent, si_bytes
 STATES = ("parameter_bytes", "optimizer_bytes", "gradient_bytes", "activation_bytes")
 NEEDS = frozenset((*STATES, "peak_training_bytes"))
 PHASES = {"forward_backward": "backward", "optimizer": "optimizer"}
-"""Both of the second step, which finds the optimizer's states in memory."""
+"""Phases of the second step, in which the optimizer state is in memory, and their labels."""
 ROW = 19
-"""Pixels of a line: a model's name, or one of its bars."""
+"""Height of a line in pixels: a model's name, or one of its bars."""
 MARGIN = 62
 
 
-def moments(comparison: pl.DataFrame) -> pl.DataFrame:
-    """One row for each point × phase × part of memory that lives then.
+def peak_parts(comparison: pl.DataFrame) -> pl.DataFrame:
+    """Return one row for each point × phase × part of the phase's peak.
 
-    Columns: point, label, phase, group, rank (its place in the stack), value (bytes), peak (of the
-    phase), worst (of all phases). When the backward pass begins, no gradient is there yet: what it
-    needs beyond the saved activations, gradients included, is temporary. Values are measured;
-    points of which not all was are left out.
+    Columns: point, label, phase, group, rank (position in the stack), value (bytes), peak (of the
+    phase), worst (largest peak of all phases). No gradient exists when the backward pass begins, so
+    everything that it needs beyond the saved activations, gradients included, is `temporary`.
+    Values are measured. Points with a missing quantity are left out.
     """
     rows = [
         row
@@ -32,12 +32,12 @@ def moments(comparison: pl.DataFrame) -> pl.DataFrame:
             pl.col("quantity").is_in(list(NEEDS)), pl.col("measured").is_not_null()
         ).group_by("point", "label", maintain_order=True)
         if table["quantity"].n_unique() == len(NEEDS)
-        for row in _moments_of(point, label, table)
+        for row in _parts_of(point, label, table)
     ]
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
-def _moments_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
+def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
     held = dict(table.group_by("quantity").agg(pl.col("measured").sum()).iter_rows())
     by_component = table.select("quantity", "component", "measured").rows()
     peaks = {c: value for quantity, c, value in by_component if quantity == "peak_training_bytes"}
@@ -76,10 +76,8 @@ def _moments_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
     return found
 
 
-def stacks(table: pl.DataFrame) -> alt.LayerChart:
-    """What lives in each model's memory at the worst moment of both phases, as shares of the
-    model's peak.
-    """
+def composition(table: pl.DataFrame) -> alt.LayerChart:
+    """Draw the composition of each model's peak in both phases, as shares of the larger peak."""
     models = table.unique("point", keep="first", maintain_order=True)
     lines = [f"{point} {phase}" for point in models["point"] for phase in ("", *PHASES)]
     names = " : ".join(f"split(datum.value, ' ')[1] == '{k}' ? '{v}'" for k, v in PHASES.items())
@@ -116,7 +114,7 @@ def stacks(table: pl.DataFrame) -> alt.LayerChart:
             order="rank:Q",
             tooltip=[
                 alt.Tooltip("label:N", title="model"),
-                alt.Tooltip("phase:N", title="worst moment of"),
+                alt.Tooltip("phase:N", title="phase"),
                 alt.Tooltip("group:N", title="part"),
                 alt.Tooltip("value:Q", format=",", title="bytes"),
                 alt.Tooltip("share:Q", format=".2%", title="of the peak"),
@@ -142,38 +140,38 @@ def stacks(table: pl.DataFrame) -> alt.LayerChart:
     groups = [group for group in MEMORY if group in table["group"]]
     return theme.framed(
         chart,
-        "What lives in memory at the worst moment of training",
-        _who_sets_the_peak(table),
+        "Composition of peak training memory",
+        _deciding_phases(table),
         MARGIN,
         groups=groups,
     )
 
 
-def _who_sets_the_peak(table: pl.DataFrame) -> str:
-    """By phase: the models whose peak it sets, and the part that is largest in the last of them."""
-    n_models, told = table["point"].n_unique(), []
-    for phase, words in (
+def _deciding_phases(table: pl.DataFrame) -> str:
+    """Describe for each phase the models whose peak it sets, and the largest part in the last."""
+    n_models, texts = table["point"].n_unique(), []
+    for phase, name in (
         ("forward_backward", "The backward pass"),
-        ("optimizer", "The optimizer's step"),
+        ("optimizer", "The optimizer step"),
     ):
         worst = table.filter(pl.col("phase") == phase, pl.col("peak") == pl.col("worst"))
         if worst.is_empty():
             continue
         labels = worst["label"].unique(maintain_order=True).to_list()
         last = worst.filter(pl.col("label") == labels[-1]).sort("value").row(-1, named=True)
-        whose = f"all {n_models} models" if len(labels) == n_models > 1 else ", ".join(labels)
-        told.append(
-            f"{words} sets the peak of {whose} "
+        models = f"all {n_models} models" if len(labels) == n_models > 1 else ", ".join(labels)
+        texts.append(
+            f"{name} sets the peak of {models} "
             f"({labels[-1]}: {percent(last['value'] / last['worst'])} {last['group']})."
         )
     return (
-        " ".join(told) + " Temporary is what a phase needs beside the rest; in the backward pass "
-        "that includes gradients as they come."
+        " ".join(texts) + " Temporary is all other memory of a phase; in the backward pass it "
+        "includes the gradients computed so far."
     )
 
 
 def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> alt.LayerChart:
-    """Each model's peak on a logarithmic scale, and the memory of each accelerator."""
+    """Draw each model's peak on a logarithmic scale, with a line for each accelerator's memory."""
     models = table.unique("point", keep="first", maintain_order=True).select(
         "point",
         "label",
@@ -185,7 +183,7 @@ def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> alt
     domain = [min(ends) / 1.5, max(ends) * 1.5]
     x = alt.X(
         "worst:Q",
-        title="bytes at the worst moment",
+        title="peak training memory (bytes)",
         scale=alt.Scale(type="log", domain=domain, nice=False),
         axis=alt.Axis(labelExpr=theme.SHORT, **theme.ticks(int(domain[0]), int(domain[1]))),
     )
@@ -211,24 +209,25 @@ def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> alt
         ),
     ).properties(width=theme.WIDTH, height=44 * models.height)
     return theme.framed(
-        chart, "Which accelerator holds a step of training", _who_fits(models, devices), 0
+        chart, "Peak training memory against accelerators", _smallest_fits(models, devices), 0
     )
 
 
 def device_lines(devices: list[Accelerator]) -> pl.DataFrame:
-    """Accelerators as a chart takes them: bytes, and name with memory."""
+    """Return the lines of a chart, with the columns bytes and device (name and memory)."""
     return pl.DataFrame(
         [{"bytes": d.bytes, "device": f"{d.name} · {si_bytes(d.bytes)}"} for d in devices]
     )
 
 
-def _who_fits(models: pl.DataFrame, devices: list[Accelerator]) -> str:
-    told = []
+def _smallest_fits(models: pl.DataFrame, devices: list[Accelerator]) -> str:
+    """Describe for each model the smallest accelerator that it fits on; devices are sorted."""
+    texts = []
     for label, worst in models.select("label", "worst").iter_rows():
-        holding = [device for device in devices if device.bytes >= worst]
-        if holding:
-            told.append(f"{label} fits {holding[0].name} ({si_bytes(holding[0].bytes)})")
+        fitting = [device for device in devices if device.bytes >= worst]
+        if fitting:
+            texts.append(f"{label} fits on {fitting[0].name} ({si_bytes(fitting[0].bytes)})")
         else:
             largest = devices[-1]
-            told.append(f"{label} takes {worst / largest.bytes:,.1f} × {largest.name}")
-    return "; ".join(told) + "."
+            texts.append(f"{label} needs {worst / largest.bytes:,.1f} × {largest.name}")
+    return "; ".join(texts) + "."

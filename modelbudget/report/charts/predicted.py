@@ -1,23 +1,26 @@
-"""Predictions alone, along each axis of their grid: how far totals reach, and mean shares."""
+"""Predictions along each axis of their grid: range of totals, and mean shares."""
 
 import altair as alt
 import polars as pl
 
 from modelbudget.architecture.component_groups import GROUPS
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.budget import spread
+from modelbudget.report.charts.budget import evenly_spaced
 from modelbudget.report.charts.format import UNITS, count, percent, short
 
 MOST_VALUES = 60
 FEW = 8
-"""Up to so many values of an axis stand apart; more become a band."""
+"""Up to this number of values an axis has bars; with more it has a band."""
 COLUMNS = 3
 MARGIN = 44
-"""Pixels of a vertical axis."""
+"""Width in pixels of a vertical axis."""
 
 
 def predicted_charts(totals: pl.DataFrame, shares: pl.DataFrame) -> dict[str, alt.TopLevelMixin]:
-    """Charts by name, from the tables of `predict/axis_summary.py`, without axes of one value."""
+    """Return charts by name from the tables of `predict/axis_summary.py`.
+
+    Axes with one value are left out.
+    """
     moving = totals.group_by("axis", maintain_order=True).agg(pl.col("index").n_unique())
     axes = moving.filter(pl.col("index") > 1)["axis"].to_list()
     found = {}
@@ -34,13 +37,13 @@ def predicted_charts(totals: pl.DataFrame, shares: pl.DataFrame) -> dict[str, al
 
 
 def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> alt.ConcatChart:
-    """From the least to the most at each value of an axis, and the typical one between them."""
-    drawn = [_reach(_along(totals, axis), axis, len(axes), quantity) for axis in axes]
+    """Draw minimum, maximum and geometric mean of the totals at each value of each axis."""
+    drawn = [_range(_along(totals, axis), axis, len(axes), quantity) for axis in axes]
     first = totals.filter(pl.col("axis") == axes[0])
     finding = (
         f"{count(first['models'].sum())} predictions, from {short(first['least'].min())} to "
-        f"{short(first['most'].max())} {UNITS[quantity]}. In each panel one axis, over all values "
-        "of the others: the band from least to most, the line their geometric mean."
+        f"{short(first['most'].max())} {UNITS[quantity]}. Each panel shows one axis over all "
+        "values of the others: the band is from minimum to maximum, the line is the geometric mean."
     )
     columns = min(len(axes), COLUMNS)
     title = f"Predicted {UNITS[quantity]} along each axis"
@@ -48,22 +51,21 @@ def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> a
 
 
 def shares_along_axes(shares: pl.DataFrame, axes: list[str]) -> alt.ConcatChart:
-    """The mean share of each group at each value of an axis."""
+    """Draw the mean share of each group at each value of each axis."""
     groups = [group for group in GROUPS if group in shares["group"]]
     ranks = pl.DataFrame({"group": groups, "rank": range(len(groups))})
     ranked = shares.join(ranks, on="group").sort("rank")
     drawn = [_stack(_along(ranked, axis), axis, len(axes), groups) for axis in axes]
     columns = min(len(axes), COLUMNS)
-    title = "Predicted share of the parameters along each axis, on average"
-    return theme.framed(
-        theme.panels(drawn, columns), title, _shift(shares, axes), MARGIN, columns, groups
-    )
+    title = "Predicted mean share of the parameters by component along each axis"
+    finding = _largest_change(shares, axes)
+    return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns, groups)
 
 
 def _along(table: pl.DataFrame, axis: str) -> pl.DataFrame:
-    """The rows of one axis, at no more values than are seen; sizes as numbers."""
+    """Return the rows of one axis at evenly spaced values; integers as numbers."""
     rows = table.filter(pl.col("axis") == axis)
-    kept = spread(rows["index"].unique().sort().to_list(), MOST_VALUES)
+    kept = evenly_spaced(rows["index"].unique().sort().to_list(), MOST_VALUES)
     sizes = rows["value"].str.contains(r"^\d+$").all()
     value = pl.col("value").cast(pl.Int64) if sizes else pl.col("value")
     return rows.filter(pl.col("index").is_in(kept)).with_columns(value).drop("axis")
@@ -76,7 +78,7 @@ def _is_band(rows: pl.DataFrame) -> bool:
 def _x(rows: pl.DataFrame, axis: str) -> alt.X:
     if not _is_band(rows):
         in_order = rows.sort("index")["value"].unique(maintain_order=True).to_list()
-        plain = alt.Axis(labelAngle=0, ticks=False, grid=False, labelExpr=_WORDS)
+        plain = alt.Axis(labelAngle=0, ticks=False, grid=False, labelExpr=_LABEL)
         return alt.X("value:O", title=axis, sort=in_order, axis=plain)
     low, high = rows["value"].min(), rows["value"].max()
     logarithmic = low >= 1 and high > 20 * low
@@ -86,10 +88,10 @@ def _x(rows: pl.DataFrame, axis: str) -> alt.X:
     return alt.X("value:Q", title=axis, scale=alt.Scale(**scale), axis=marks)
 
 
-_WORDS = f"isNumber(datum.value) ? ({theme.EXACT}) : datum.label"
+_LABEL = f"isNumber(datum.value) ? ({theme.EXACT}) : datum.label"
 
 
-def _reach(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> alt.LayerChart:
+def _range(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> alt.LayerChart:
     low, high = rows["least"].min(), rows["most"].max()
     # Fixed extent: panels of one figure line up, and a page knows the pixels outside the axes.
     scale = alt.Scale(type="log", nice=False, domain=[max(1, low), max(2, high)])
@@ -97,7 +99,9 @@ def _reach(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> alt.Lay
     tooltip = [
         alt.Tooltip("value", title=axis),
         alt.Tooltip("models:Q", format=",", title="predictions"),
-        *(alt.Tooltip(f"{name}:Q", format=",.0f") for name in ("least", "typical", "most")),
+        alt.Tooltip("least:Q", format=",.0f", title="minimum"),
+        alt.Tooltip("typical:Q", format=",.0f", title="geometric mean"),
+        alt.Tooltip("most:Q", format=",.0f", title="maximum"),
     ]
     drawn = rows.filter(pl.col("least") > 0).select(
         "index", "value", "models", "least", "typical", "most"
@@ -143,8 +147,8 @@ def _stack(rows: pl.DataFrame, axis: str, panels: int, groups: list[str]) -> alt
     )  # fmt: skip
 
 
-def _shift(shares: pl.DataFrame, axes: list[str]) -> str:
-    """The group whose mean share changes most from one end of an axis to the other, and where."""
+def _largest_change(shares: pl.DataFrame, axes: list[str]) -> str:
+    """Describe the largest change of a mean share between the ends of an axis."""
     ends = (
         shares.filter(pl.col("axis").is_in(axes)).sort("index")
         .group_by("axis", "group", maintain_order=True)
@@ -155,7 +159,7 @@ def _shift(shares: pl.DataFrame, axes: list[str]) -> str:
     )  # fmt: skip
     most = ends.row(0, named=True)
     return (
-        f"Over all values of the other axes, the mean share of {most['group']} goes from "
+        f"Over all values of the other axes, the mean share of {most['group']} changes from "
         f"{percent(most['first share'])} at {most['axis']} = {_shown(most['first value'])} to "
         f"{percent(most['last share'])} at {_shown(most['last value'])}."
     )

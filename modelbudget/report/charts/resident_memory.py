@@ -1,4 +1,4 @@
-"""What agrees within a bound: measured bytes beside predicted ones, and what is between them."""
+"""Resident memory of real processes: measured and predicted bytes, and their difference."""
 
 import altair as alt
 import polars as pl
@@ -7,14 +7,15 @@ from modelbudget.compare.comparison import TOLERANCE
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import count, signed_percent
 
-KINDS = {"resident_bytes": "parameters", "resident_peak_bytes": "two steps of training"}
+KINDS = {"resident_bytes": "parameters", "resident_peak_bytes": "two training steps"}
 MARGIN = 62
-"""Pixels of the vertical axis."""
+"""Width in pixels of the vertical axis."""
 
 
-def near_charts(comparison: pl.DataFrame) -> dict[str, alt.TopLevelMixin]:
-    """Bytes over the number of parameters, and the residue in percent; none where a sweep measures
-    nothing that a system tells, or nothing of it could be held against a prediction.
+def resident_memory_charts(comparison: pl.DataFrame) -> dict[str, alt.TopLevelMixin]:
+    """Return charts by name: bytes by number of parameters, and the difference in percent.
+
+    There are none if the sweep has no measured process memory with a prediction.
     """
     sizes = (
         comparison.filter(pl.col("quantity") == "parameters")
@@ -30,7 +31,7 @@ def near_charts(comparison: pl.DataFrame) -> dict[str, alt.TopLevelMixin]:
     held = rows.drop_nulls("percent")
     if held.is_empty():
         return {}
-    return {"resident": _bytes(rows), "residue": _residue(held)}
+    return {"resident": _bytes(rows), "resident-difference": _difference(held)}
 
 
 def _bytes(rows: pl.DataFrame) -> alt.LayerChart:
@@ -46,14 +47,14 @@ def _bytes(rows: pl.DataFrame) -> alt.LayerChart:
         alt.layer(
             predicted, measured.encode(y="measured:Q", shape=_shape(rows), tooltip=_tooltip())
         ).properties(width=theme.panel_width(1, MARGIN), height=260),
-        "Bytes that the system gives, and predicted (lines)",
-        f"A model of {count(last['parameters'])} parameters, {last['kind']}: "
-        f"{count(last['measured'])} bytes, {count(last['predicted'])} predicted.",
+        "Resident memory, measured (points) and predicted (lines)",
+        f"Largest model, {count(last['parameters'])} parameters, {last['kind']}: "
+        f"{count(last['measured'])} bytes measured, {count(last['predicted'])} predicted.",
         MARGIN,
     )
 
 
-def _residue(rows: pl.DataFrame) -> alt.LayerChart:
+def _difference(rows: pl.DataFrame) -> alt.LayerChart:
     bound = 100 * TOLERANCE["resident_bytes"]
     band = alt.Chart(pl.DataFrame({"low": [-bound], "high": [bound]})).mark_rect(color=theme.LINE)
     points = alt.Chart(rows).mark_point(color=theme.INK, size=60, opacity=1)
@@ -63,16 +64,16 @@ def _residue(rows: pl.DataFrame) -> alt.LayerChart:
     large = judged.filter(pl.col("parameters") >= 10**7)
     worst = (judged if large.is_empty() else large).sort(pl.col("percent").abs())
     worst = worst.row(-1, named=True)
-    where = "Of all, " if large.is_empty() else "From ten million parameters on, "
+    where = "Of all models, " if large.is_empty() else "From ten million parameters on, "
     return theme.framed(
         alt.layer(
             band.encode(y=alt.Y("low:Q"), y2="high:Q"),
             points.encode(x=_x(rows), y=y, shape=_shape(rows), tooltip=_tooltip()),
         ).properties(width=theme.panel_width(1, MARGIN), height=220),
-        "What is between the two",
-        f"{where}the farthest is {signed_percent(worst['percent'] / 100)} ({worst['kind']}, a "
-        f"model of {count(worst['parameters'])}); the band is {bound:g} % either way. "
-        "Training takes memory beside its tensors, which no formula here knows.",
+        "Difference of measured and predicted resident memory",
+        f"{where}the largest difference is {signed_percent(worst['percent'] / 100)} "
+        f"({worst['kind']}, {count(worst['parameters'])} parameters). The band is ±{bound:g} %. "
+        "Training also uses memory outside of tensors, which the formulas do not cover.",
         MARGIN,
     )
 
@@ -106,7 +107,7 @@ def _tooltip() -> list[alt.Tooltip]:
     return [
         alt.Tooltip("label:N", title="model"),
         alt.Tooltip("parameters:Q", format=","),
-        alt.Tooltip("kind:N", title="what"),
+        alt.Tooltip("kind:N", title="kind"),
         alt.Tooltip("predicted:Q", format=","),
         alt.Tooltip("measured:Q", format=","),
         alt.Tooltip("percent:Q", format="+.3f", title="%"),

@@ -1,4 +1,4 @@
-"""Which charts a sweep gets: its axes decide, and nothing else."""
+"""Select the charts of a sweep from its axes and measured quantities."""
 
 import math
 
@@ -10,36 +10,38 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.report.charts import allocator_overhead, checkpointing, peak, vs_length
 from modelbudget.report.charts.area import shares_along, totals_along
 from modelbudget.report.charts.bars import bars
-from modelbudget.report.charts.budget import budget, groups_in, spread, values
+from modelbudget.report.charts.budget import budget, evenly_spaced, groups_in, values
 from modelbudget.report.charts.format import value_of
 from modelbudget.report.charts.grid import share_over, total_over
-from modelbudget.report.charts.resident_memory import near_charts
+from modelbudget.report.charts.resident_memory import resident_memory_charts
 from modelbudget.report.charts.strip import strip
 
 SIDE_BY_SIDE = 3
-"""A size with so few values is compared side by side; with more it is an axis."""
+"""A size with up to this number of values is split into panels; with more it is an axis."""
 MOST_PANELS = 4
 MOST_BARS = 40
-"""So many models are a bar each; more are drawn as a strip."""
+"""Up to this number of models there is a bar for each; more are drawn as a strip."""
 DRAWN = ("parameters", "activation_bytes", "cache_bytes", "flops_forward")
-"""Quantities that a picture splits by component. Gradients and optimizer states are split as
-parameters are, a backward pass as a forward one.
+"""Quantities with charts by component. Gradients and optimizer state are distributed as
+parameters, and a backward pass as a forward pass, so they have none.
 """
 
 
-def charts_of_all(
+def charts_of_sweep(
     axes: dict[str, list], comparison: pl.DataFrame, devices: list[Accelerator]
 ) -> dict[str, alt.TopLevelMixin]:
-    """The charts of every drawn quantity that the sweep measures, by quantity and name; before
-    them those that tell of several quantities together, after them those of what the system tells.
+    """Return the charts of a sweep by name, in the order of the page.
+
+    First those of several quantities, then those of each quantity by component, then those of
+    process memory. `axes` maps the fields of the grid to their values, in the order of the file.
     """
     measured = set(comparison.drop_nulls("measured")["quantity"].unique())
     found = _of_several(axes, comparison, devices, measured)
     for quantity in DRAWN:
         if quantity in measured:
-            own = {_name(quantity, k): v for k, v in charts(axes, comparison, quantity).items()}
-            found |= {name: chart for name, chart in own.items() if name not in found}
-    return found | near_charts(comparison)
+            for name, chart in charts(axes, comparison, quantity).items():
+                found.setdefault(_name(quantity, name), chart)
+    return found | resident_memory_charts(comparison)
 
 
 def _name(quantity: str, chart: str) -> str:
@@ -49,35 +51,36 @@ def _name(quantity: str, chart: str) -> str:
 def _of_several(
     axes: dict[str, list], comparison: pl.DataFrame, devices: list[Accelerator], measured: set[str]
 ) -> dict[str, alt.TopLevelMixin]:
-    """A whole step of models given one by one: its worst moments, and the accelerators that hold
-    it. What a GPU's allocator takes beyond the tensors. Recomputation: bytes against operations.
-    Length: what grows with it, and to what.
+    """Return charts of peak memory, the CUDA allocator, checkpointing and length, where they apply.
+
+    Peak memory is drawn if the models are listed one by one or are the only axis.
     """
     found = {}
     few = axes.keys() <= {"base"} and comparison["point"].n_unique() <= MOST_BARS
-    if few and not (moments := peak.moments(comparison)).is_empty():
-        found["peak-parts"] = peak.stacks(moments)
-        found["peak-accelerators"] = peak.against_accelerators(moments, devices)
-    told = set(comparison.filter(pl.coalesce("measured", "predicted").is_not_null())["quantity"])
-    if told >= allocator_overhead.NEEDS and comparison["point"].n_unique() <= MOST_BARS:
+    if few and not (parts := peak.peak_parts(comparison)).is_empty():
+        found["peak-parts"] = peak.composition(parts)
+        found["peak-accelerators"] = peak.against_accelerators(parts, devices)
+    known = set(comparison.filter(pl.coalesce("measured", "predicted").is_not_null())["quantity"])
+    if known >= allocator_overhead.NEEDS and comparison["point"].n_unique() <= MOST_BARS:
         found["allocator-overhead"] = allocator_overhead.overhead(comparison)
     kinds = axes.get("recompute", [])
     if len(kinds) > 1 and "none" in kinds and measured >= checkpointing.NEEDS:
-        found["recompute-trade"] = checkpointing.trade(comparison, list(axes))
+        found["checkpointing"] = checkpointing.memory_against_flops(comparison, list(axes))
     if len(axes.get("length", [])) > SIDE_BY_SIDE:
         for quantity in [one for one in vs_length.TITLES if one in measured]:
-            found[_name(quantity, "total")] = vs_length.growth(comparison, quantity)
+            found[_name(quantity, "total")] = vs_length.by_length(comparison, quantity)
     return found
 
 
 def charts(
     axes: dict[str, list], comparison: pl.DataFrame, quantity: str = "parameters"
 ) -> dict[str, alt.TopLevelMixin]:
-    """Every chart of a sweep by name. `axes` are those of its grid, in the order of its file.
+    """Return the charts of one quantity by name.
 
-    One size: shares and total along it. Two: also heatmaps over both. Switches, words and sizes
-    of few values stand side by side. Points given one by one: a bar each, or a strip of many. Axes
-    that are left over are held at their middle values.
+    `axes` maps the fields of the grid to their values, in the order of the file. A grid with one
+    size axis gets shares and total along it; with two, also heatmaps. Boolean and categorical
+    fields, and sizes with few values, become panels; remaining axes are fixed at their middle
+    values. Points listed one by one get a bar each, or a strip if there are many.
     """
     table = budget(comparison, quantity)
     # Points are numbered as the sweep file gives them: the grid's first, then those one by one.
@@ -115,13 +118,13 @@ def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
     )  # fmt: skip
     found["shares"] = shares_along(table, main, slices, quantity)
     found["total"] = total_over(main, second, panels, quantity)
-    for name, groups in _telling(table).items():
+    for name, groups in _varying_groups(table).items():
         found[name] = share_over(main, second, panels, groups, quantity)
     return found
 
 
 def _is_shared(table: pl.DataFrame) -> bool:
-    """Whether some point has more than one group: all of one thing has no shares to show."""
+    """Return whether some point has more than one group, so that there are shares to draw."""
     return table.filter(pl.col("value") > 0)["point"].is_duplicated().any()
 
 
@@ -130,14 +133,14 @@ def _one_by_one(table: pl.DataFrame, quantity: str) -> alt.LayerChart:
 
 
 def _panels(table: pl.DataFrame, others: list[str], hold: list[str] = ()) -> dict:
-    """The table split by the first other axis, at some of its values; the rest are held."""
+    """Split the table by the first other axis, at some of its values; fix the remaining axes."""
     split, held = others[:1], [*others[1:], *hold]
     most = MOST_PANELS if split and not table[split[0]].dtype.is_integer() else SIDE_BY_SIDE
     tables = {"": table}
     if split:
         tables = {
             value_of(split[0], value): table.filter(pl.col(split[0]) == value)
-            for value in spread(values(table, split[0]), most)
+            for value in evenly_spaced(values(table, split[0]), most)
         }
     found = {}
     for title, rows in tables.items():
@@ -147,7 +150,10 @@ def _panels(table: pl.DataFrame, others: list[str], hold: list[str] = ()) -> dic
 
 
 def _held(table: pl.DataFrame, fields: list[str]) -> tuple[str, pl.DataFrame]:
-    """The points at one combination of these fields: the middle one of those that hold most."""
+    """Return the points at one combination of these fields, and that combination as text.
+
+    It is the middle one of the combinations that have most points.
+    """
     if not fields:
         return "", table
     sizes = table.group_by(fields).agg(points=pl.col("point").n_unique()).sort(fields)
@@ -161,9 +167,11 @@ def _join(*titles: str) -> str:
     return ", ".join(title for title in titles if title)
 
 
-def _telling(table: pl.DataFrame) -> dict[str, tuple[str, ...]]:
-    """The groups whose share is worth a heatmap: the vocabulary's, and the one that varies most
-    of the others, where it is not simply what the vocabulary leaves to plain layers.
+def _varying_groups(table: pl.DataFrame) -> dict[str, tuple[str, ...]]:
+    """Return the groups whose share gets a heatmap, by the name of the chart.
+
+    These are the groups of the vocabulary, and the group that varies most of the others. Groups of
+    plain layers are left out next to the vocabulary, since their share is its complement.
     """
     ends = tuple(group for group in VOCABULARY if group in table["group"])
     ranges = (

@@ -1,22 +1,24 @@
-"""Many models side by side, the smallest first: each a sliver of shares."""
+"""Many models side by side, sorted by size: the shares of each model as a narrow bar."""
 
 import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bars import extremes
-from modelbudget.report.charts.budget import groups_in, spread, totals
-from modelbudget.report.charts.format import UNITS, count, percent
+from modelbudget.report.charts.budget import evenly_spaced, groups_in, totals
+from modelbudget.report.charts.format import UNITS, capitalized, count, percent
 
 MOST_MODELS = 350
 MARGIN = 44
-"""Pixels of the vertical axis."""
+"""Width in pixels of the vertical axis."""
 
 
 def strip(table: pl.DataFrame, quantity: str) -> alt.LayerChart:
-    """The share of each group in each model, in the order of their sizes."""
+    """Draw the share of each group in each model, in ascending order of the total."""
     models = totals(table).sort("total", "point")
-    kept = models.filter(pl.col("point").is_in(spread(models["point"].to_list(), MOST_MODELS)))
+    kept = models.filter(
+        pl.col("point").is_in(evenly_spaced(models["point"].to_list(), MOST_MODELS))
+    )
     kept = kept.select("point", "label", "total", place=pl.int_range(pl.len()))
     rows = table.drop("label", "total").join(kept, on="point").filter(pl.col("value") > 0)
     groups = groups_in(table)
@@ -36,20 +38,20 @@ def strip(table: pl.DataFrame, quantity: str) -> alt.LayerChart:
     most = table.sort("value", maintain_order=True).unique("point", keep="last")
     leads = most.group_by("group").len().sort("len", "group", descending=True).rows()
     finding = (
-        f"What holds most of a model: {', '.join(f'{group} in {count(n)}' for group, n in leads)}. "
+        f"Largest group: {', '.join(f'{group} in {count(n)} models' for group, n in leads)}. "
         f"{extremes(table, models, quantity)}"
     )
     if kept.height < models.height:
-        finding += f" Drawn: {kept.height} of {count(models.height)}, evenly chosen."
-    chart = alt.layer(shares, _readings(rows, kept, groups, quantity)).properties(
+        finding += f" Drawn: {kept.height} of {count(models.height)} models, evenly spaced."
+    chart = alt.layer(shares, _tooltip_bars(rows, kept, groups, quantity)).properties(
         width=theme.panel_width(1, MARGIN), height=300
     )
-    title = f"Where the {UNITS[quantity]} are in {count(models.height)} models, by size"
+    title = f"{capitalized(UNITS[quantity])} by component in {count(models.height)} models"
     return theme.framed(chart, title, finding, MARGIN, groups=groups)
 
 
 def _place(models: pl.DataFrame, quantity: str) -> alt.X:
-    """From the smallest to the largest, marked where each power of ten is first reached."""
+    """Return the horizontal channel: models by size, with a mark at each new power of ten."""
     firsts = (
         models.with_columns(power=pl.col("total").map_elements(lambda n: len(str(n)) - 1, pl.Int64))
         .unique("power", keep="first").sort("power").select("place", "power").rows()
@@ -58,7 +60,7 @@ def _place(models: pl.DataFrame, quantity: str) -> alt.X:
     text = "".join(f"datum.value == {place} ? {size} : " for place, size in marks.items())
     return alt.X(
         "place:O",
-        title=f"models, from few {UNITS[quantity]} to many",
+        title=f"models, sorted by {UNITS[quantity]}",
         scale=alt.Scale(paddingInner=0, paddingOuter=0),
         axis=alt.Axis(
             values=list(marks),
@@ -69,17 +71,17 @@ def _place(models: pl.DataFrame, quantity: str) -> alt.X:
     )
 
 
-def _readings(
+def _tooltip_bars(
     rows: pl.DataFrame, models: pl.DataFrame, groups: list[str], quantity: str
 ) -> alt.Chart:
-    """Unseen slivers that tell a pointer a model's name and all of its groups, exactly."""
-    spoken = [
+    """Draw invisible bars whose tooltip has a model's name and all of its groups exactly."""
+    texts = [
         f"{count(value)} ({percent(share)})"
         for value, share in rows.select("value", "share").rows()
     ]
     wide = (
-        rows.with_columns(spoken=pl.Series(spoken, dtype=pl.String))
-        .pivot("group", index="place", values="spoken")
+        rows.with_columns(text=pl.Series(texts, dtype=pl.String))
+        .pivot("group", index="place", values="text")
         .join(models, on="place")
         .with_columns(pl.col(groups).fill_null("–"), pl.col("total").map_elements(count, pl.String))
         .drop("point")

@@ -1,4 +1,4 @@
-"""How all charts look: ink, paper, letters, and the frame around each."""
+"""The appearance of all charts: colours, fonts, axes, and the title of each."""
 
 import textwrap
 
@@ -13,16 +13,16 @@ GAP = 28
 """Pixels between panels."""
 
 SHORT_TITLE = 24
-"""Letters of a line's title, of which two stand side by side on a narrow screen."""
+"""Characters of a line's title, two of which fit side by side on a narrow screen."""
 
 INK, SOFT, LINE, PAPER, DIFFERS, BAD = (
     PALETTE[name][0] for name in ("ink", "soft", "line", "paper", "differs", "bad")
 )
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 SHORT = "replace(format(datum.value, '.3~s'), 'G', 'B')"
-"""Vega expression: a tick's number in three digits, billions as B."""
+"""Vega expression: the number of a tick in three digits, billions as B."""
 EXACT = f"datum.value < 1e6 ? format(datum.value, ',') : {SHORT}"
-"""The same for sizes, which people know by all their digits."""
+"""The same, but with all digits below a million, for sizes."""
 
 _CONFIG = {
     "background": PAPER,
@@ -49,15 +49,16 @@ _CONFIG = {
 
 
 def colour(titles: list[str], **legend) -> alt.Color:
-    """The colour channel of a table's `group` column, for the groups it holds."""
+    """Return the colour channel of the column `group`, for these groups."""
     scale = alt.Scale(domain=titles, range=[GROUPS[title].light for title in titles])
     legend = alt.Legend(symbolType="square", **legend)
     return alt.Color("group:N", scale=scale, legend=legend, title=None)
 
 
 def dashes(titles: list[str]) -> alt.StrokeDash:
-    """The dash channel of a table's `series` column; two titles side by side, where a narrow screen
-    has room for them.
+    """Return the dash channel of the column `series`.
+
+    Its legend has two columns if a narrow screen has room for them.
     """
     columns = 2 if max(map(len, titles)) <= SHORT_TITLE else 1
     legend = alt.Legend(symbolSize=400, columns=columns, labelLimit=340)
@@ -66,20 +67,21 @@ def dashes(titles: list[str]) -> alt.StrokeDash:
 
 
 def panels(charts: list[alt.Chart], columns: int) -> alt.ConcatChart:
-    """Charts side by side that together fill the width, with their colours in common."""
+    """Concatenate charts that together fill the width and share their colours."""
     return alt.concat(*charts, columns=columns).resolve_scale(color="shared", strokeDash="shared")
 
 
 def panel_width(columns: int, margin: int) -> int:
-    """Pixels inside the axes of one of so many panels in a row, each with a margin for its axis."""
+    """Return the pixels inside the axes of one panel in a row, each with a margin for its axis."""
     return (WIDTH + GAP) // columns - GAP - margin
 
 
 def ticks(low: int, high: int) -> dict:
-    """Where a logarithmic axis or legend is marked: at powers of ten, or at 1, 2 and 5 of each
-    where those are few. Where those are few as well, Vega chooses about five.
+    """Return the marks of a logarithmic axis or legend, as properties of Vega-Lite.
 
-    Not both: a logarithmic axis leaves the labels of `values` out that are more than `tickCount`.
+    They are powers of ten, or 1, 2 and 5 times those if there are fewer than three. If these are
+    fewer too, Vega chooses about five. `values` and `tickCount` are never set together: a
+    logarithmic axis drops the labels of `values` beyond `tickCount`.
     """
     decades = range(len(str(high)))
     for steps in ((1,), (1, 2, 5)):
@@ -92,10 +94,10 @@ def ticks(low: int, high: int) -> dict:
 def framed(
     chart: alt.TopLevelMixin, title: str, finding: str, margin: int, columns: int = 1, groups=()
 ):
-    """The chart as it is stored: title, what it shows in words, and how a page may refit it.
+    """Return the chart with title, finding and the data that the page needs to resize it.
 
-    `usermeta` says how many panels stand in a row, the pixels between them and those that each
-    one's vertical axis takes, and the groups in the legend.
+    `usermeta` has the number of panels in a row, the pixels between them and of the vertical axis
+    of each, and the groups in the legend.
     """
     subtitle = textwrap.wrap(finding, 110)
     return chart.properties(

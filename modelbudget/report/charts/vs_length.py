@@ -1,4 +1,4 @@
-"""Memory along length: how it grows, and from where on it outweighs what does not."""
+"""Memory against sequence length, and the lengths at which a part of it starts to dominate."""
 
 import math
 import re
@@ -9,22 +9,24 @@ import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.format import UNITS, count, field_title, si_bytes
+from modelbudget.report.charts.format import UNITS, capitalized, count, field_title, si_bytes
 
 MARGIN = 62
 TITLES = {
-    "activation_bytes": "What is kept for the backward pass, by length of the text",
-    "cache_bytes": "What attention remembers, by length of the text",
+    "activation_bytes": "Activations by sequence length",
+    "cache_bytes": "KV cache or recurrent state by sequence length",
 }
-"""Quantities that length makes large, and what their charts are called."""
+"""Quantities that grow with length, and the titles of their charts."""
 LABELLED = re.compile(r"(, )?length = \d+(?:,\d{3})*(, )?")
-"""The part of a label that the axis tells."""
+"""The part of a point's label that the axis already shows."""
 
 
-def growth(comparison: pl.DataFrame, quantity: str) -> alt.LayerChart:
-    """A quantity along `length` on logarithmic scales, one line for each kind of point that has
-    several lengths; others are told in words. Of activations: where what grows with length² takes
-    over; of a cache: where it outweighs the model's own parameters, if these were measured.
+def by_length(comparison: pl.DataFrame, quantity: str) -> alt.LayerChart:
+    """Draw a quantity against `length` on logarithmic scales.
+
+    There is a line for each series of points that differ in length only; other points are in the
+    text. For activations the chart marks where the part that grows with length² becomes the larger
+    one; for a cache, where it exceeds the model's own parameters, if these were measured.
     """
     sums = _sums(comparison, quantity)
     is_line = pl.col("length").n_unique().over("series") > 1
@@ -36,14 +38,14 @@ def growth(comparison: pl.DataFrame, quantity: str) -> alt.LayerChart:
         x=_length(rows),
         y=_bytes(quantity, [*rows["value"], *models["value"]]),
         tooltip=[
-            alt.Tooltip("series:N", title="where"),
+            alt.Tooltip("series:N", title="line"),
             alt.Tooltip("length:Q", format=","),
             alt.Tooltip("value:Q", format=",", title=UNITS[quantity]),
         ],
     )
     lines = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=theme.dashes(series))
     dots = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
-    marks, finding = _where_squares_take_over(rows) if models.is_empty() else _against(models, rows)
+    marks, finding = _where_squares_dominate(rows) if models.is_empty() else _against(models, rows)
     for name, n, value in sums.filter(~is_line).select("series", "length", "value").rows():
         finding += f" {name}: {count(value)} bytes at {count(n)} tokens."
     chart = alt.layer(*marks, lines, dots).properties(width=theme.WIDTH - MARGIN, height=280)
@@ -51,7 +53,7 @@ def growth(comparison: pl.DataFrame, quantity: str) -> alt.LayerChart:
 
 
 def _sums(comparison: pl.DataFrame, quantity: str) -> pl.DataFrame:
-    """Columns: series, length, value."""
+    """Sum a quantity over components. Columns: series, length, value."""
     return (
         comparison.filter(pl.col("quantity") == quantity, pl.col("measured").is_not_null())
         .group_by("label", "length", maintain_order=True)
@@ -88,9 +90,10 @@ def _bytes(quantity: str, values: list[int]) -> alt.Y:
 
 
 def _of_each_series(rows: pl.DataFrame) -> Iterator[tuple[str, list[Fraction]]]:
-    """The polynomial in length that each line is, constant first, where it is one up to a square.
+    """Yield each series that is a quadratic polynomial in length, with its coefficients.
 
-    Three values fix it; all others must agree to the byte.
+    The constant comes first. Three values determine the polynomial; all others must equal it to the
+    byte, or the series is left out.
     """
     for (name,), line in rows.group_by("series", maintain_order=True):
         known = line.sort("length").select("length", "value").rows()
@@ -102,28 +105,27 @@ def _of_each_series(rows: pl.DataFrame) -> Iterator[tuple[str, list[Fraction]]]:
 
 
 def _through(*points: tuple[int, int]) -> list[Fraction]:
-    """The coefficients of the parabola through three points (Newton's divided differences)."""
+    """Return the coefficients of the parabola through three points (divided differences)."""
     (x0, y0), (x1, y1), (x2, y2) = points
     first = Fraction(y1 - y0, x1 - x0)
     square = (Fraction(y2 - y0, x2 - x0) - first) / (x2 - x1)
     return [y0 - first * x0 + square * x0 * x1, first - square * (x0 + x1), square]
 
 
-def _where_squares_take_over(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
-    """Where the square is as large as all the rest; drawn as a line up, if it lies within."""
-    found, told = [], []
+def _where_squares_dominate(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
+    """Find and mark where the part that grows with length² becomes larger than the rest."""
+    found, texts = [], []
     for name, (constant, slope, square) in _of_each_series(rows):
         if not square:
-            told.append(f"with {name} nothing grows with length²")
+            texts.append(f"with {name} nothing grows with length²")
             continue
         root = math.sqrt(float(slope**2 + 4 * square * constant))
         crossing = math.ceil((float(slope) + root) / float(2 * square))
-        text = f"length² takes over at {count(crossing)} tokens"
-        told.append(f"with {name} {text}")
+        text = f"length² dominates from {count(crossing)} tokens on"
+        texts.append(f"with {name} {text}")
         if rows["length"].min() < crossing < rows["length"].max():
             found.append({"length": crossing, "text": text})
-    finding = "; ".join(told) or "no line is a polynomial in length"
-    finding = finding[0].upper() + finding[1:] + "."
+    finding = capitalized("; ".join(texts) or "no line is a polynomial in length") + "."
     if not found:
         return [], finding
     base = alt.Chart(pl.DataFrame(found)).encode(x=_length(rows))
@@ -136,27 +138,27 @@ def _where_squares_take_over(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
 
 
 def _against(models: pl.DataFrame, rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
-    """A band from the smallest to the largest of the models' own parameters, and for each line the
-    length at which it reaches its own model.
-    """
+    """Draw the range of the models' weights, and find where each cache exceeds them."""
     own = dict(models.select("series", "value").iter_rows())
-    told = [
+    texts = [
         f"{count(math.ceil((own[name] - constant) / slope))} tokens ({name})"
         for name, (constant, slope, square) in _of_each_series(rows)
         if slope and not square
     ]
     low, high = min(own.values()), max(own.values())
     band = alt.Chart(pl.DataFrame([{"low": low, "high": high}]))
-    words = si_bytes(low) if low == high else f"{si_bytes(low)} to {si_bytes(high)}"
+    span = si_bytes(low) if low == high else f"{si_bytes(low)} to {si_bytes(high)}"
     area = band.mark_rect(color=theme.DIFFERS, stroke=theme.DIFFERS, opacity=0.25)
     text = band.mark_text(color=theme.DIFFERS, align="left", baseline="top", dx=4, dy=5)
     finding = (
-        f"The text outweighs the model from {', '.join(told) or 'no length'} on, in one sequence."
+        f"For one sequence, the cache exceeds the weights from {', '.join(texts)} on."
+        if texts
+        else "The cache exceeds the weights at no length."
     )
     for (name,), line in rows.sort("length").group_by("series", maintain_order=True):
         if line["value"][-1] == line["value"][-2]:
             finding += f" {name} stays at {count(line['value'][-1])} bytes."
     return [
         area.encode(y="low:Q", y2="high:Q"),
-        text.encode(x=alt.value(0), y="low:Q", text=alt.value(f"own parameters: {words}")),
+        text.encode(x=alt.value(0), y="low:Q", text=alt.value(f"weights: {span}")),
     ], finding

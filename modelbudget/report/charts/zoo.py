@@ -1,4 +1,4 @@
-"""Published models as pictures: printed sizes, one model of each series, words, experts."""
+"""Charts of all published models: printed sizes, largest models, vocabulary, experts."""
 
 import altair as alt
 import polars as pl
@@ -11,37 +11,37 @@ from modelbudget.report.charts.format import count, percent, short, signed_perce
 from modelbudget.report.charts.grid import share_of
 
 MARGIN = 62
-"""Pixels of a vertical axis with its title."""
+"""Width in pixels of a vertical axis with its title."""
 NAMES = 190
-"""Pixels of a vertical axis of models' names."""
+"""Width in pixels of a vertical axis with names of models."""
 EXPERTS = 120
-"""The same for the few that have experts."""
+"""The same for models with experts, whose names are shorter."""
 ROW = 17
-"""Pixels from one named bar to the next."""
+"""Height in pixels of a bar and its gap."""
 _STATUS = {
     AGREES: ("within rounding", theme.SOFT, "circle", 26),
     EXPLAINED: ("differs, with a reason", theme.DIFFERS, "triangle-up", 60),
     UNEXPLAINED: ("unexplained", theme.BAD, "diamond", 90),
 }
-"""Words, colour, shape and size of a point."""
+"""Status → label, colour, shape and size of a point."""
 
 _COUNTED = {
     "predicted": ("all", theme.SOFT, "square", 0),
     "active": ("active, with input embedding", GROUPS["experts"].light, "circle", -5),
     "active_without_input_embedding": (
-        "active, without it", GROUPS["experts"].light, "triangle-up", 6,
+        "active, without input embedding", GROUPS["experts"].light, "triangle-up", 6,
     ),
     "published_active": ("active, printed", theme.INK, "M-0.2,-1.6H0.2V1.6H-0.2Z", 0),
 }  # fmt: skip
-"""What is counted of experts: words, colour, shape, and pixels below the line."""
+"""Count of a model with experts → label, colour, shape, and pixels below the line."""
 
 
 def zoo_charts(zoo: pl.DataFrame, comparison: pl.DataFrame) -> dict[str, alt.TopLevelMixin]:
-    """The charts of the table of all named models by name; those that would be empty are left out.
+    """Return the charts of all published models by name; empty ones are left out.
 
     `zoo` is the table of `modelbudget.compare.zoo`, `comparison` that of its sweep.
     """
-    # Two models of one label would be drawn as one.
+    # Two models with the same label would be drawn as one.
     label = pl.when(pl.col("label").is_unique()).then("label").otherwise("model").alias("model")
     shares = budget(comparison).join(
         zoo.select("point", "series", "family", label), on="point", maintain_order="left"
@@ -51,31 +51,31 @@ def zoo_charts(zoo: pl.DataFrame, comparison: pl.DataFrame) -> dict[str, alt.Top
         found["printed"] = printed(zoo)
     if not shares.is_empty():
         found["series"] = one_of_each_series(shares)
-        found["words"] = words_by_size(shares)
+        found["vocabulary"] = vocabulary_by_size(shares)
     if zoo["active"].count():
         found["experts"] = experts(zoo)
     return found
 
 
 def printed(zoo: pl.DataFrame) -> alt.ConcatChart:
-    """What papers and cards print against what the formulas give, and how far off it is."""
+    """Draw printed sizes against predictions, and their relative difference."""
     rows = zoo.filter(pl.col("published_value_difference").is_not_null()).select(
         "label", "predicted", "published", "published_value", "published_value_reason",
         off=pl.col("published_value_difference") / pl.col("predicted"),
         status=agreement("published_value").replace({k: v[0] for k, v in _STATUS.items()}),
     )  # fmt: skip
     legend = alt.Legend(title=None, columns=2, symbolOpacity=1)
-    words, colours, shapes, sizes = (list(c) for c in zip(*_STATUS.values(), strict=True))
+    labels, colours, shapes, sizes = (list(c) for c in zip(*_STATUS.values(), strict=True))
     low, high = _ends(rows, "predicted", "published_value")
-    rows = rows.with_columns(size=pl.col("status").replace_strict(words, sizes)).sort("size")
+    rows = rows.with_columns(size=pl.col("status").replace_strict(labels, sizes)).sort("size")
     base = (
         alt.Chart(rows.rename({"published_value_reason": "reason"}))
         .mark_point(filled=True, opacity=0.8)
         .encode(
             x=_size("predicted", "predicted", low, high),
-            color=alt.Color("status:N", scale=alt.Scale(domain=words, range=colours),
+            color=alt.Color("status:N", scale=alt.Scale(domain=labels, range=colours),
                             legend=legend),
-            shape=alt.Shape("status:N", scale=alt.Scale(domain=words, range=shapes),
+            shape=alt.Shape("status:N", scale=alt.Scale(domain=labels, range=shapes),
                             legend=legend),
             size=alt.Size("size:Q", scale=None),
             tooltip=[
@@ -103,30 +103,30 @@ def printed(zoo: pl.DataFrame) -> alt.ConcatChart:
                 axis=alt.Axis(format="+.0%", minExtent=34, maxExtent=34)),
     )  # fmt: skip
     names = (
-        alt.Chart(rows.filter(pl.col("status") == words[2]))
+        alt.Chart(rows.filter(pl.col("status") == labels[2]))
         .mark_text(align="left", baseline="middle", dx=8, fontSize=11, color=theme.BAD)
         .encode(x="predicted:Q", y="off:Q", text="label:N")
     )
     chart = theme.panels([against, (off + names).properties(width=width, height=240)], 1)
-    title = "The sizes that papers print, against what the formulas give"
-    return theme.framed(chart, title, _printed_finding(rows, words), MARGIN)
+    title = "Printed sizes against predicted parameters"
+    return theme.framed(chart, title, _printed_finding(rows, labels), MARGIN)
 
 
-def _printed_finding(rows: pl.DataFrame, words: list[str]) -> str:
-    n = {word: rows.filter(pl.col("status") == word).height for word in words}
+def _printed_finding(rows: pl.DataFrame, labels: list[str]) -> str:
+    n = [rows.filter(pl.col("status") == label).height for label in labels]
     furthest = rows.sort(pl.col("off").abs(), maintain_order=True).row(-1, named=True)
-    unexplained = rows.filter(pl.col("status") == words[2])["label"].to_list()
+    unexplained = rows.filter(pl.col("status") == labels[2])["label"].to_list()
     without = f" ({'; '.join(unexplained)})" if unexplained else ""
     low, high = (short(end) for end in _ends(rows, "predicted"))
     return (
-        f"From {low} to {high}, {n[words[0]]} of {rows.height} printed sizes are within their "
-        f"rounding of the prediction, {n[words[1]]} differ with a reason, {n[words[2]]} without"
-        f"{without}. Furthest off: {furthest['label']}, {signed_percent(furthest['off'])}."
+        f"From {low} to {high} parameters, {n[0]} of {rows.height} printed sizes equal the "
+        f"prediction within their rounding, {n[1]} differ for a known reason, {n[2]} without one"
+        f"{without}. Largest difference: {furthest['label']}, {signed_percent(furthest['off'])}."
     )
 
 
 def one_of_each_series(shares: pl.DataFrame) -> alt.LayerChart:
-    """The largest model of each series, under the name of its family."""
+    """Draw the shares of the largest model of each series, grouped by family."""
     largest = (
         totals(shares).sort("total", descending=True, maintain_order=True)
         .unique("series", keep="first", maintain_order=True)
@@ -171,23 +171,20 @@ def one_of_each_series(shares: pl.DataFrame) -> alt.LayerChart:
         .len()
     )
     leads = [f"{group} in {n}" for group, n in most.sort("len", "group", descending=True).rows()]
-    finding = (
-        f"Of the largest model of each of {largest.height} series, what holds most: "
-        f"{', '.join(leads)}."
-    )
-    title = "One model of each series: the largest"
+    finding = f"Largest group in the largest models of {largest.height} series: {', '.join(leads)}."
+    title = "Parameters by component in the largest model of each series"
     return theme.framed(chart, title, finding, NAMES, groups=groups)
 
 
-def words_by_size(shares: pl.DataFrame) -> alt.LayerChart:
-    """What a model spends on its vocabulary, at both ends, against its size."""
+def vocabulary_by_size(shares: pl.DataFrame) -> alt.LayerChart:
+    """Draw the share of token embedding and head against the size of the model."""
     rows = (
         share_of(shares, VOCABULARY)
         .filter(pl.col("share") > 0)
         .with_columns(power=pl.col("total").map_elements(lambda n: len(str(n)) - 1, pl.Int64))
     )
     low, high = _ends(rows, "total")
-    # On a telephone names would lie on each other.
+    # Names are hidden on narrow screens, where they would overlap.
     by_share = rows.sort("share", "model")
     ends = [by_share.unique("power", keep=end, maintain_order=True) for end in ("first", "last")]
     named = pl.concat(ends).unique("point", keep="first", maintain_order=True)
@@ -220,22 +217,22 @@ def words_by_size(shares: pl.DataFrame) -> alt.LayerChart:
     )
     chart = alt.layer(points, names).properties(width=theme.panel_width(1, MARGIN), height=300)
     medians = rows.group_by("power").agg(pl.col("share").median(), pl.len()).sort("power")
-    spoken = [
+    texts = [
         f"{percent(share)} from {short(10**power)} on ({n})" for power, share, n in medians.rows()
     ]
-    finding = f"The median share, and the number of models, by size: {', '.join(spoken)}."
-    return theme.framed(chart, "What words take, by size", finding, MARGIN)
+    finding = f"Median share by size, with the number of models: {', '.join(texts)}."
+    return theme.framed(chart, "Share of token embedding and head by size", finding, MARGIN)
 
 
 def experts(zoo: pl.DataFrame) -> alt.LayerChart:
-    """All parameters of models with experts, and those that one token uses, however counted."""
+    """Draw total and active parameters of models with experts, in two ways of counting."""
     rows = zoo.filter(pl.col("active").is_not_null()).sort("predicted", "model")
     low = rows["active_without_input_embedding"].min()
     x = _size("parameters", "parameters", int(low * 0.8), int(rows["predicted"].max() * 1.15))
     y = alt.Y("label:N", sort=rows["label"].to_list()[::-1], title=None, axis=alt.Axis(
         labelLimit=EXPERTS - 8, labelPadding=6, minExtent=EXPERTS, maxExtent=EXPERTS,
         ticks=False, domain=False))  # fmt: skip
-    words, colours, shapes, *_ = (list(column) for column in zip(*_COUNTED.values(), strict=True))
+    labels, colours, shapes, *_ = (list(column) for column in zip(*_COUNTED.values(), strict=True))
     legend = alt.Legend(title=None, columns=1, labelLimit=240, symbolOpacity=1)
     lines = (
         alt.Chart(rows.select("label", parameters="active", all="predicted"))
@@ -243,14 +240,14 @@ def experts(zoo: pl.DataFrame) -> alt.LayerChart:
         .encode(x=x, x2="all:Q", y=y)
     )
     points = [
-        alt.Chart(rows.select("label", parameters=column, counted=pl.lit(word)).drop_nulls())
+        alt.Chart(rows.select("label", parameters=column, counted=pl.lit(label)).drop_nulls())
         .mark_point(size=60, opacity=1, filled=True, strokeWidth=2, yOffset=offset)
         .encode(
             x=x,
             y=y,
-            color=alt.Color("counted:N", scale=alt.Scale(domain=words, range=colours),
+            color=alt.Color("counted:N", scale=alt.Scale(domain=labels, range=colours),
                             legend=legend),
-            shape=alt.Shape("counted:N", scale=alt.Scale(domain=words, range=shapes),
+            shape=alt.Shape("counted:N", scale=alt.Scale(domain=labels, range=shapes),
                             legend=legend),
             tooltip=[
                 alt.Tooltip("label:N", title="model"),
@@ -258,7 +255,7 @@ def experts(zoo: pl.DataFrame) -> alt.LayerChart:
                 alt.Tooltip("parameters:Q", format=","),
             ],
         )
-        for column, (word, _, _, offset) in _COUNTED.items()
+        for column, (label, _, _, offset) in _COUNTED.items()
     ]  # fmt: skip
     chart = alt.layer(lines, *points).properties(
         width=theme.panel_width(1, EXPERTS), height=28 * rows.height
@@ -270,20 +267,20 @@ def experts(zoo: pl.DataFrame) -> alt.LayerChart:
         for row in (shares.row(0, named=True), shares.row(-1, named=True))
     )
     finding = (
-        f"One token uses from {least} to {most} of the parameters, the input embedding included. "
-        "Predicted: nothing measures at full size what a token uses."
+        f"Active parameters per token, with the input embedding: from {least} to {most} of all "
+        "parameters. They are predicted, since they are not measured at full size."
     )
-    title = "Experts: all parameters, and those that one token uses"
+    title = "Total and active parameters of MoE models"
     return theme.framed(chart, title, finding, EXPERTS)
 
 
 def _ends(rows: pl.DataFrame, *columns: str) -> tuple[int, int]:
-    """The least and the most of these columns together."""
+    """Return the minimum and the maximum of these columns together."""
     return min(rows[c].min() for c in columns), max(rows[c].max() for c in columns)
 
 
 def _size(field: str, title: str, low: int, high: int) -> alt.X:
-    """Parameters from left to right, by factors."""
+    """Return the horizontal channel of parameters, on a logarithmic scale."""
     return alt.X(
         f"{field}:Q",
         title=title,

@@ -1,9 +1,9 @@
-// Draws each chart at the width it has, when it comes near the window or the page is idle.
+// Draws each chart at the width of its place, when it comes near the window or the page is idle.
 "use strict";
 
 (async () => {
   const { specs, datasets } = await unpack("charts");
-  const NARROW = 560; // pixels: below, panels and legends' entries stand one under the other
+  const NARROW = 560; // pixels: below this width, panels and legend entries are stacked
 
   function fitted(spec, width, excess) {
     const { columns, gap, margin, datasets: used } = spec.usermeta;

@@ -1,4 +1,4 @@
-// What if: controls in, parameters out. Every number is computed by one Vega dataflow.
+// The calculator: controls in, parameters out. A Vega dataflow computes every number.
 "use strict";
 
 (async () => {
@@ -6,18 +6,18 @@
   const root = document.getElementById("explorer");
   const HOME = "#what-if";
   const groups = new Map(data.groups);
-  const choices = new Map(data.choices); // of the words of a run
+  const choices = new Map(data.choices); // of categorical run settings
   const SIDES = ["A", "B"];
   const all = (selector) => [...root.querySelectorAll(selector)];
 
-  // -- The dataflow: sizes and words are its signals, formulas and rules its derived ones. Of all
-  // formulas a kind of model needs few: each kind has a dataflow of its own, made when it is met.
+  // -- The dataflow: fields are its signals, formulas and rules its derived signals. Each form (a
+  // combination of categorical fields) has a dataflow of its own, created on first use, since it
+  // needs few of all formulas.
 
-  const wordsOfModel = Object.keys(data.forms[0].words);
-  const words = [...wordsOfModel, ...choices.keys()];
-  const inputs = [...Object.keys(data.least), ...words];
-  const given = inputs.map((name) => ({ name, value: words.includes(name) ? "" : 0 }));
-  for (const [name, value] of Object.entries(data.still)) given.push({ name, value });
+  const categorical = [...Object.keys(data.forms[0].categories), ...choices.keys()];
+  const inputs = [...Object.keys(data.minimum), ...categorical];
+  const given = inputs.map((name) => ({ name, value: categorical.includes(name) ? "" : 0 }));
+  for (const [name, value] of Object.entries(data.constants)) given.push({ name, value });
   const rules = data.rules.map((rule, i) => ({ name: `mistake${i}`, update: rule.mistake }));
   const options = {
     mode: "vega",
@@ -52,14 +52,14 @@
     return views.get(name);
   }
 
-  // -- What is set: a model on each side, and what differs from it.
+  // -- The state: a model on each side, and its changed fields.
 
   const untied = { tied: 1 - (ownFields(data.start).tied ?? 0) };
   let chosen = {
     A: { model: data.start, run: data.run, changes: {} },
     B: { model: data.start, run: data.run, changes: untied },
   };
-  let by = "parameters"; // the quantity that the table splits
+  let by = "parameters"; // the quantity in the table
 
   function ownFields(model) {
     const fields = { ...data.defaults, ...data.models[model].fields };
@@ -73,15 +73,15 @@
     else changes[name] = value;
   }
 
-  function exchange(side, word, choice) {
+  function exchange(side, field, choice) {
     const own = ownFields(chosen[side].model);
-    change(side, word, choice);
-    for (const [name, value] of Object.entries(data.free[choice])) {
-      change(side, name, own[word] === choice ? own[name] : (own[value] ?? value));
+    change(side, field, choice);
+    for (const [name, value] of Object.entries(data.exchangeable[choice])) {
+      change(side, name, own[field] === choice ? own[name] : (own[value] ?? value));
     }
   }
 
-  // -- In the address: #what-if?A=palm-540b&B=palm-540b&B.tied=0
+  // -- The state in the address: #what-if?A=palm-540b&B=palm-540b&B.tied=0
 
   function written() {
     const settings = new URLSearchParams();
@@ -104,8 +104,8 @@
       for (const [key, value] of settings) {
         const name = key.slice(2);
         if (!key.startsWith(`${side}.`)) continue;
-        if (Object.hasOwn(data.least, name)) change(side, name, whole(value));
-        if (name === freeWord && Object.hasOwn(data.free, value)) change(side, name, value);
+        if (Object.hasOwn(data.minimum, name)) change(side, name, whole(value));
+        if (name === exchangeable && Object.hasOwn(data.exchangeable, value)) change(side, name, value);
         if (choices.get(name)?.includes(value)) chosen[side].run[name] = value;
       }
     }
@@ -114,16 +114,16 @@
   }
 
   const splits = all("[data-by] option").map(({ value }) => value);
-  const freeWord = root.querySelector("[data-word]").dataset.word;
+  const exchangeable = root.querySelector("[data-exchangeable]").dataset.exchangeable;
   const whole = (text) => (/^\d+$/.test(text) ? Number(text) : NaN);
 
-  // -- The answer of one side.
+  // -- The result of one side.
 
   async function compute({ model, run, changes }) {
     const values = { ...ownFields(model), ...run, ...changes };
-    const wrong = Object.keys(data.least).map((name) => mistake(name, values[name])).filter(Boolean);
+    const wrong = Object.keys(data.minimum).map((name) => mistake(name, values[name])).filter(Boolean);
     if (wrong.length > 0) return { values, reasons: wrong, broken: [], components: [] };
-    const form = data.forms.find(({ words }) => Object.entries(words).every(([name, word]) => word === values[name]));
+    const form = data.forms.find(({ categories }) => Object.entries(categories).every(([name, value]) => value === values[name]));
     const runs = [...choices.keys()].map((name) => run[name]).join(" ");
     const view = await viewOf(form, runs);
     for (const name of inputs) view.signal(name, values[name]);
@@ -148,9 +148,9 @@
 
   function mistake(name, value) {
     const isSwitch = data.switches.includes(name);
-    const legal = isSwitch ? value === 0 || value === 1 : Number.isSafeInteger(value) && value >= data.least[name];
+    const legal = isSwitch ? value === 0 || value === 1 : Number.isSafeInteger(value) && value >= data.minimum[name];
     if (legal) return null;
-    return `${name} needs ${isSwitch ? "0 or 1" : `a whole number from ${data.least[name]} to 2⁵³ − 1`}`;
+    return `${name} needs ${isSwitch ? "0 or 1" : `a whole number from ${data.minimum[name]} to 2⁵³ − 1`}`;
   }
 
   function componentsOf(form, view) {
@@ -167,9 +167,9 @@
     return String(data.switches.includes(name) ? Boolean(values[name]) : values[name]);
   }
 
-  // -- What is seen.
+  // -- Output.
 
-  const exact = (value) => (Number.isSafeInteger(value) ? value.toLocaleString("en-US") : "past 2⁵³");
+  const exact = (value) => (Number.isSafeInteger(value) ? value.toLocaleString("en-US") : "over 2⁵³");
 
   function signed(value) {
     const sign = value > 0 ? "+" : value < 0 ? "−" : "";
@@ -182,9 +182,9 @@
     return `${Number((bytes / 1000 ** power).toPrecision(3))}\u00a0${units[power]}`;
   }
 
-  function element(tag, words, classes = "") {
+  function element(tag, text, classes = "") {
     const made = document.createElement(tag);
-    made.textContent = words;
+    made.textContent = text;
     made.className = classes;
     return made;
   }
@@ -195,8 +195,8 @@
     const { model, run, changes } = chosen[side];
     const of = (kind) => root.querySelector(`[data-side="${side}"][${kind}]`);
     of("data-model").value = model;
-    for (const [name, word] of Object.entries(run)) of(`data-run="${name}"`).value = word;
-    of("data-word").value = values[freeWord];
+    for (const [name, value] of Object.entries(run)) of(`data-run="${name}"`).value = value;
+    of("data-exchangeable").value = values[exchangeable];
     for (const field of all(`[data-side="${side}"][data-field]`)) {
       const name = field.dataset.field;
       if (field.type === "checkbox") field.checked = values[name];
@@ -211,7 +211,7 @@
     }
   }
 
-  // A slider's places are four to the octave: 4096, 5120, 6144, 7168, 8192. Below 0 it is none.
+  // A slider has four positions per factor of two: 4096, 5120, 6144, 7168, 8192. Position −1 is 0.
   const valueAt = (place) => (place < 0 ? 0 : Math.round((4 + (place % 4)) * 2 ** (Math.floor(place / 4) - 2)));
   function placeOf(value) {
     if (value < 1) return -1;
@@ -232,11 +232,11 @@
     const [total, bytes] = [budgets.parameters.whole, budgets.parameter_bytes.whole];
     place.append(element("p", exact(total), "total"));
     const facts = [`parameters; ${exact(bytes)} bytes in ${run.dtype}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
-    if (active !== total) facts.push(`one token uses ${exact(active)}`);
-    const [kept, cache] = [budgets.activation_bytes, budgets.cache_bytes];
-    if (kept) facts.push(`a step of training keeps ${short(kept.whole)} of activations`);
-    if (cache) facts.push(`the cache ${short(cache.whole)}`);
-    if (!Number.isSafeInteger(bytes)) facts.push("past 2⁵³ a browser rounds, so no digits are shown");
+    if (active !== total) facts.push(`${exact(active)} active per token`);
+    const [activations, cache] = [budgets.activation_bytes, budgets.cache_bytes];
+    if (activations) facts.push(`${short(activations.whole)} of activations`);
+    if (cache) facts.push(`${short(cache.whole)} of KV cache`);
+    if (!Number.isSafeInteger(bytes)) facts.push("numbers over 2⁵³ are not exact in a browser and not shown");
     place.append(element("p", facts.join("; ")), bar(answer.components, total));
   }
 
@@ -254,7 +254,7 @@
       sums.set(group, (sums.get(group) ?? 0) + value);
     }
     const made = element("div", "", "bar");
-    made.setAttribute("aria-hidden", "true"); // the table below says it in numbers
+    made.setAttribute("aria-hidden", "true"); // the table below has the numbers
     for (const [title, group] of data.order) {
       if (!sums.get(group)) continue;
       const piece = element("i", "", group);
@@ -272,13 +272,13 @@
       const pair = SIDES.map((side, i) => (answers[side].budgets?.[by] ? (parts[i].get(name) ?? 0) : null));
       if (pair.some((value) => value > 0)) rows.push(row(nameOf(name), pair));
     }
-    const sum = (words, of) => {
-      const made = row(words, SIDES.map((side) => (answers[side].budgets ? (of(answers[side]) ?? undefined) : null)));
+    const sum = (title, of) => {
+      const made = row(title, SIDES.map((side) => (answers[side].budgets ? (of(answers[side]) ?? undefined) : null)));
       for (const cell of made.cells) cell.classList.add("whole");
       rows.push(made);
     };
     sum("all parameters", ({ budgets }) => budgets.parameters.whole);
-    if (SIDES.some((side) => answers[side].active !== answers[side].budgets?.parameters.whole)) sum("used by one token", ({ active }) => active);
+    if (SIDES.some((side) => answers[side].active !== answers[side].budgets?.parameters.whole)) sum("active parameters per token", ({ active }) => active);
     for (const [quantity, title] of data.quantities) sum(title, ({ budgets }) => budgets[quantity]?.whole);
     root.querySelector("#explorer-table tbody").replaceChildren(...rows);
     root.querySelector("[data-by]").value = by;
@@ -305,11 +305,11 @@
     return made;
   }
 
-  let asked = 0; // an answer that comes after a later question is not shown
+  let latest = 0; // a result that arrives after a later request is not shown
   async function show() {
-    const number = (asked += 1);
+    const number = (latest += 1);
     const found = await Promise.all(SIDES.map((side) => compute(chosen[side])));
-    if (number !== asked) return;
+    if (number !== latest) return;
     const answers = Object.fromEntries(SIDES.map((side, i) => [side, found[i]]));
     for (const side of SIDES) {
       showControls(side, answers[side]);
@@ -323,13 +323,13 @@
     root.dispatchEvent(new Event("answered"));
   }
 
-  // -- What the reader does.
+  // -- Input.
 
   root.addEventListener("input", ({ target }) => {
-    const { side, field, slides, word, model, run } = target.dataset;
+    const { side, field, slides, exchangeable: exchanged, model, run } = target.dataset;
     if (field) change(side, field, target.type === "checkbox" ? Number(target.checked) : whole(target.value));
     else if (slides) change(side, slides, valueAt(Number(target.value)));
-    else if (word) exchange(side, word, target.value);
+    else if (exchanged) exchange(side, exchanged, target.value);
     else if (model !== undefined) chosen[side] = { ...chosen[side], model: target.value, changes: {} };
     else if (run) chosen[side].run = { ...chosen[side].run, [run]: target.value };
     else by = target.value;

@@ -1,30 +1,30 @@
-// Finds and sorts the rows of long tables. Without it they are whole, in the order of their series.
+// Filters and sorts long tables. Without it they are complete, in the order of their series.
 for (const table of document.querySelectorAll("table[data-sortable]")) {
   const form = table.closest("section").querySelector("form.finder");
-  const [search, choice, told] = ["input", "select", "output"].map((tag) => form.querySelector(tag));
+  const [search, choice, output] = ["input", "select", "output"].map((tag) => form.querySelector(tag));
   const groups = [...table.tBodies];
   const rows = groups.flatMap((group) =>
     [...group.querySelectorAll("tr[data-status]")].map((row) => ({
       row,
       group,
-      words: `${row.textContent} ${row.cells[0].title} ${group.rows[0].textContent}`.toLowerCase(),
+      text: `${row.textContent} ${row.cells[0].title} ${group.rows[0].textContent}`.toLowerCase(),
     })),
   );
-  const sorted = table.createTBody(); // holds every row while the table is not in its own order
+  const sorted = table.createTBody(); // has every row while the table is sorted by a column
   const heads = [...table.tHead.rows[0].cells];
 
   function find() {
     const wanted = search.value.toLowerCase().split(/\s+/);
-    for (const { row, words } of rows) {
+    for (const { row, text } of rows) {
       const fits = choice.value === "" || row.dataset.status === choice.value;
-      row.hidden = !(fits && wanted.every((word) => words.includes(word)));
+      row.hidden = !(fits && wanted.every((word) => text.includes(word)));
     }
     for (const group of groups) {
       const left = [...group.rows].slice(1);
       group.rows[0].hidden = left.every((row) => row.hidden);
     }
     const shown = rows.filter(({ row }) => !row.hidden).length;
-    told.textContent = `${shown} of ${rows.length}`;
+    output.textContent = `${shown} of ${rows.length}`;
   }
 
   function value(row, column) {

@@ -1,25 +1,25 @@
-// Draws each module tree as an icicle: blocks within blocks, as wide as their parameters.
+// Draws each module tree as an icicle chart: nested blocks, as wide as their parameters.
 "use strict";
 
 function drawTree(figure) {
   const tree = figure.querySelector(".tree");
-  const told = figure.querySelector(".told");
-  const look = figure.querySelector(".look");
+  const description = figure.querySelector(".description");
+  const toggle = figure.querySelector(".toggle");
   const parts = [...tree.querySelectorAll("li")];
   const root = parts[0];
   const parent = (part) => part.parentElement.closest("li");
   const button = (part) => part.querySelector("button");
-  const words = (part) => [...button(part).children].map((piece) => piece.textContent).join(" · ");
+  const textOf = (part) => [...button(part).children].map((piece) => piece.textContent).join(" · ");
 
   for (const part of parts) {
     part.style.flexGrow = part.dataset.parameters;
     const holds = part.dataset.parameters !== "0" || part.classList.contains("shared");
     part.classList.toggle("empty", !holds && part !== root);
     button(part).tabIndex = -1;
-    button(part).ariaLabel = words(part);
+    button(part).ariaLabel = textOf(part);
   }
 
-  // Everything beside the way from the root to the part makes room for it.
+  // Hide everything that is not on the path from the root to the part, or below it.
   function zoom(part) {
     for (const other of parts) other.classList.remove("aside", "zoomed");
     part.classList.add("zoomed");
@@ -29,15 +29,15 @@ function drawTree(figure) {
     fit();
   }
 
-  // A label that would be cut is left out; the line above the picture tells all.
+  // Hide labels that do not fit; the line above the tree has the full text.
   function fit() {
     const labels = [...tree.querySelectorAll("b, .amount")];
     const cut = labels.map((label) => label.scrollWidth > label.clientWidth);
     labels.forEach((label, i) => label.classList.toggle("cut", cut[i]));
   }
 
-  function tell(part) {
-    told.textContent = words(part);
+  function describe(part) {
+    description.textContent = textOf(part);
   }
 
   function visible(part) {
@@ -69,27 +69,27 @@ function drawTree(figure) {
   tree.addEventListener("focusin", ({ target }) => {
     tree.querySelector("[tabindex='0']").tabIndex = -1;
     target.tabIndex = 0;
-    tell(target.closest("li"));
+    describe(target.closest("li"));
   });
-  tree.addEventListener("pointerover", ({ target }) => tell(target.closest("li") ?? root));
-  look.addEventListener("click", () => {
+  tree.addEventListener("pointerover", ({ target }) => describe(target.closest("li") ?? root));
+  toggle.addEventListener("click", () => {
     const drawn = tree.classList.toggle("icicle");
-    told.hidden = !drawn;
-    look.textContent = drawn ? "as a list" : "as a picture";
+    description.hidden = !drawn;
+    toggle.textContent = drawn ? "show as list" : "show as chart";
   });
 
   new ResizeObserver(fit).observe(tree);
 
   button(root).tabIndex = 0;
   tree.classList.add("icicle");
-  look.hidden = false;
+  toggle.hidden = false;
   zoom(root);
-  tell(root);
+  describe(root);
 }
 
 document.querySelectorAll("figure.inside").forEach(drawTree);
 
-// Any swept model: chosen by sweep and point, drawn when it is.
+// Any swept model, selected by sweep and point.
 {
   const HOME = "#architecture-swept";
   const figure = document.querySelector(HOME);
@@ -102,18 +102,18 @@ document.querySelectorAll("figure.inside").forEach(drawTree);
     async function choose(sweep, point) {
       form.sweep.value = sweep;
       ({ points, trees } = await unpack(`trees ${sweep}`));
-      form.point.replaceChildren(...points.map(([name, words]) => new Option(words, name)));
+      form.point.replaceChildren(...points.map(([name, label]) => new Option(label, name)));
       const known = points.some(([name]) => name === point);
       form.point.value = known ? point : points[0][0];
       show();
     }
 
     function show() {
-      const [, words, place] = points[form.point.selectedIndex];
+      const [, label, place] = points[form.point.selectedIndex];
       const fresh = blank.cloneNode(true);
       const tree = fresh.querySelector(".tree");
       tree.innerHTML = trees[place];
-      tree.ariaLabel = `Modules of ${words}`;
+      tree.ariaLabel = `Modules of ${label}`;
       figure.querySelector(".inside").replaceWith(fresh);
       drawTree(fresh);
     }

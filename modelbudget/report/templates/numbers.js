@@ -1,8 +1,8 @@
-// The full table of each sweep: filtered, sorted, and as CSV. Built when a reader opens it.
+// The full table of each sweep: filter, sort, save as CSV. Built when a reader opens it.
 "use strict";
 
 {
-  const MORE = 100; // rows: as many as a page draws at once
+  const MORE = 100; // rows drawn at once
   const SAME = "=";
   const blueprint = document.getElementById("all-numbers");
   const tables = new Map();
@@ -11,7 +11,7 @@
     return tables.get(name);
   };
 
-  // -- The table as it is in its file. Numbers stay text: some have more digits than a double.
+  // -- The table of the file. Numbers stay text, since some have more digits than a double.
 
   function whole({ points, order, of, rows, columns, numbers, components, peaks, trees, kinds }) {
     const formulas = new Map(kinds.flatMap((kind) => kind.points.map((point) => [point, kind.formulas])));
@@ -26,7 +26,7 @@
     return { rows: found, columns: [...order, ...columns], axes, numbers, components, peaks, trees: new Set(trees), formulas };
   }
 
-  // A text that a spreadsheet would compute stands behind an apostrophe, as in the files.
+  // Text that a spreadsheet would run as a formula gets an apostrophe, as in the files.
   const safe = (text) => (/^[=+\-@＝＋－＠\t\r\n]/.test(text) ? `'${text}` : text);
   const quoted = (text) => `"${safe(text).replaceAll('"', '""')}"`;
   const written = (value, isNumber) => (value === null ? "" : isNumber ? String(value) : quoted(String(value)));
@@ -43,41 +43,40 @@
     URL.revokeObjectURL(link.href);
   }
 
-  // -- What a reader asks of it: one quantity, its components apart, one of them, or together.
+  // -- The selection: one quantity, with each component, one component, or their total.
 
   const big = (text) => (text === null ? null : BigInt(text));
   const SIDES = ["predicted", "measured", "difference"];
 
-  function together(rows, isPeak) {
+  function totals(rows, isPeak) {
     return [...Map.groupBy(rows, (row) => row.point).values()].map((parts) => {
       const one = { ...parts[0], component: isPeak ? "largest" : "all" };
-      for (const side of SIDES) one[side] = gathered(parts.map((row) => big(row[side])), isPeak);
+      for (const side of SIDES) one[side] = total(parts.map((row) => big(row[side])), isPeak);
       if (isPeak && one.difference !== null) one.difference = (one.measured ?? 0n) - (one.predicted ?? 0n);
       one.agrees = parts.every((row) => row.agrees !== null) ? parts.every((row) => row.agrees) : null;
       return one;
     });
   }
 
-  function gathered(values, isPeak) {
+  function total(values, isPeak) {
     const there = values.filter((value) => value !== null);
     if (there.length === 0) return null;
     return there.reduce((a, b) => (isPeak ? (a > b ? a : b) : a + b));
   }
 
-  // As the data flows through each point.
-  function inFlow(rows, components) {
+  function inOrder(rows, components) {
     const rank = new Map(components.map((name, i) => [name, i]));
     return rows.toSorted((a, b) => Number(a.point) - Number(b.point) || rank.get(a.component) - rank.get(b.component));
   }
 
-  const apart = (rows) =>
+  const asNumbers = (rows) =>
     rows.map((row) => ({ ...row, ...Object.fromEntries(SIDES.map((side) => [side, big(row[side])])) }));
 
   const verdict = (row) => (row.agrees === null ? "–" : row.agrees ? "yes" : "no");
 
-  function asked({ rows, components, peaks }, { quantity, component, shown, wanted }) {
+  function selected({ rows, components, peaks }, { quantity, component, shown, wanted }) {
     const of = rows.filter((row) => row.quantity === quantity && (["", "*"].includes(component) || row.component === component));
-    const found = component === "" ? together(of, peaks.includes(quantity)) : apart(inFlow(of, components));
+    const found = component === "" ? totals(of, peaks.includes(quantity)) : asNumbers(inOrder(of, components));
     const phrases = wanted.toLowerCase().split(",").map((phrase) => phrase.trim());
     return found.filter((row) => {
       if (shown !== "" && verdict(row) !== shown) return false;
@@ -90,12 +89,12 @@
     if (order === "none") return rows;
     const sign = order === "ascending" ? 1 : -1;
     return rows.toSorted(({ [column]: x }, { [column]: y }) => {
-      if (x === null || y === null) return (x === null) - (y === null); // what is not there, last
+      if (x === null || y === null) return (x === null) - (y === null); // missing values last
       return sign * (typeof x === "string" ? x.localeCompare(y, "en", { numeric: true }) : Number(x > y) - Number(x < y));
     });
   }
 
-  // -- What is seen.
+  // -- Output.
 
   const grouped = (value) => (value === null ? "–" : value.toLocaleString("en-US").replace("-", "−"));
   const plain = (value) => (value === null ? "–" : String(value));
@@ -107,17 +106,17 @@
     const form = part("form");
     const state = { column: "point", order: "none", drawn: MORE };
     let rows, columns;
-    const fill = (select, options) => select.append(...options.map(([value, words]) => new Option(words, value)));
+    const fill = (select, options) => select.append(...options.map(([value, text]) => new Option(text, value)));
     const measured = [...new Set(table.rows.map((row) => row.quantity))].filter((name) => name !== null).sort();
     const first = measured.includes("parameters") ? ["parameters"] : [];
     fill(form.quantity, [...new Set([...first, ...measured])].map((name) => [name, name]));
-    fill(form.component, [["", "all together"], ["*", "each apart"], ...table.components.map((name) => [name, name])]);
+    fill(form.component, [["", "total"], ["*", "each"], ...table.components.map((name) => [name, name])]);
 
-    // To the module tree of the point.
-    function linked(words, point) {
+    // A link to the module tree of the point.
+    function linked(text, point) {
       const made = document.createElement("a");
       made.href = `#architecture-swept?${new URLSearchParams({ sweep: details.dataset.numbers, point })}`;
-      made.append(words);
+      made.append(text);
       return made;
     }
 
@@ -127,8 +126,8 @@
         if (name === "point") {
           made.scope = "row";
           made.title = row.label;
-          const words = named(row, table.axes) ? row.label : Number(row.point);
-          made.append(table.trees.has(row.point) ? linked(words, row.point) : words);
+          const text = named(row, table.axes) ? row.label : Number(row.point);
+          made.append(table.trees.has(row.point) ? linked(text, row.point) : text);
         } else if (name === "formula") made.innerHTML = table.formulas.get(row.point)?.[row.quantity]?.[row.component] ?? "–";
         else if (name === "agrees") made.textContent = verdict(row);
         else made.textContent = isNumber(name, row) ? grouped(row[name]) : plain(row[name]);
@@ -166,12 +165,12 @@
     }
 
     function draw() {
-      const wish = Object.fromEntries(new FormData(form));
-      const parts = wish.component === "" ? [] : ["component", "formula"];
+      const selection = Object.fromEntries(new FormData(form));
+      const parts = selection.component === "" ? [] : ["component", "formula"];
       columns = ["point", ...table.axes, ...parts, ...SIDES, "agrees", "method"];
-      rows = sorted(asked(table, wish), state);
+      rows = sorted(selected(table, selection), state);
       const seen = rows.slice(0, state.drawn);
-      part("caption").textContent = `${wish.quantity}, predicted and measured`;
+      part("caption").textContent = `${selection.quantity}, predicted and measured`;
       part("thead tr").replaceChildren(...heads(columns));
       part("tbody").replaceChildren(...seen.map((row) => line(row, columns)));
       part("output").textContent = `${grouped(rows.length)} ${rows.length === 1 ? "row" : "rows"}`;

@@ -1,4 +1,4 @@
-// Data that the page holds packed, as it was before.
+// Decompresses data that is embedded in the page.
 "use strict";
 
 async function unpack(name) {
