@@ -121,8 +121,8 @@ def _where_squares_dominate(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
             continue
         root = math.sqrt(float(slope**2 + 4 * square * constant))
         crossing = math.ceil((float(slope) + root) / float(2 * square))
-        text = f"length² dominates from {count(crossing)} tokens on"
-        texts.append(f"with {name} {text}")
+        text = f"length² dominates from {count(crossing)}"
+        texts.append(f"with {name} {text} tokens on")
         if rows["length"].min() < crossing < rows["length"].max():
             found.append({"length": crossing, "text": text})
     finding = capitalized("; ".join(texts) or "no line is a polynomial in length") + "."
