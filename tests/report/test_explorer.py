@@ -105,11 +105,8 @@ class Setting:
 
     def written(self, side: str) -> dict:
         moved = {f"{side}.{name}": int(v) if v in (0, 1) else v for name, v in self.changes.items()}
-        return {
-            side: self.name,
-            **{f"{side}.{k}": value for k, value in self.settings.items()},
-            **moved,
-        }
+        settings = {f"{side}.{name}": value for name, value in self.settings.items()}
+        return {side: self.name} | settings | moved
 
     def budgets(self) -> dict[str, dict[str, int]]:
         """Every quantity that has a formula here, by component."""
@@ -198,7 +195,7 @@ def test_every_digit_and_every_reason_is_pythons(opened, models):
         split = [setting.budgets().get(by) if setting.a else None for setting in pair]
         components = {name for parts in split if parts for name in parts}
         sums = {"all parameters", *QUANTITIES.values()}
-        assert set(answer["rows"]) - {"active parameters per token"} == components | sums
+        assert set(answer["rows"]) - {ACTIVE} == components | sums
         for name, (*texts, change) in answer["rows"].items():
             sides = [
                 None if parts is None else of.get(name, 0)
@@ -213,10 +210,8 @@ def test_every_digit_and_every_reason_is_pythons(opened, models):
             past += any(value >= EXACT_BELOW for value in numbers)
             activations += name == QUANTITIES["activation_bytes"] and len(numbers)
             assert change == (difference(*numbers) if len(numbers) == 2 else "–")
-        uses_fewer = any(
-            n and n["active parameters per token"] != n["all parameters"] for n in expected
-        )
-        assert ("active parameters per token" in answer["rows"]) == uses_fewer
+        uses_fewer = any(n and n[ACTIVE] != n["all parameters"] for n in expected)
+        assert (ACTIVE in answer["rows"]) == uses_fewer
         for setting, reasons in zip(pair, answer["reasons"], strict=True):
             assert bool(reasons) == (setting.a is None), (setting.name, setting.changes, reasons)
             if setting.reason:

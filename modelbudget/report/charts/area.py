@@ -70,10 +70,9 @@ def _shares(
             area.encode(x=_size(axis, rows, x_title), y=y, color=colour, order="rank:Q"),
             _tooltip_bands(rows, axis, x_title),
         ]
+    width = theme.panel_width(columns, MARGIN)
     return alt.layer(*layers).properties(
-        title=alt.Title(title, fontSize=12, fontWeight="normal", color=theme.INK, offset=6),
-        width=theme.panel_width(columns, MARGIN),
-        height=260,
+        title=theme.panel_title(title, width), width=width, height=260
     )
 
 

@@ -81,6 +81,7 @@ def _panel(rows: pl.DataFrame, title: str, whole: pl.DataFrame, columns: int) ->
     base = alt.Chart(rows.select("sizes", "recompute", "saved", "added", "dropped")).encode(
         x=x, y=y
     )
+    width = theme.panel_width(columns, MARGIN)
     kinds = [kind for kind in SHAPES if kind in whole["recompute"]]
     shape = alt.Shape(
         "recompute:N",
@@ -104,8 +105,8 @@ def _panel(rows: pl.DataFrame, title: str, whole: pl.DataFrame, columns: int) ->
         .mark_text(baseline="top", dy=8, color=theme.SOFT)
         .encode(text="sizes:N"),
     ).properties(
-        title=alt.Title(title, fontSize=12, fontWeight="normal", color=theme.INK, offset=6),
-        width=theme.panel_width(columns, MARGIN),
+        title=theme.panel_title(title, width),
+        width=width,
         height=300,
     )
 

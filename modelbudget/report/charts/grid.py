@@ -76,6 +76,7 @@ def _heatmaps(
     x: str, y: str, tables: dict, field: str, colour: alt.Color, title: str, finding: str
 ) -> alt.ConcatChart:
     columns = min(len(tables), 2)
+    width = theme.panel_width(columns, MARGIN)
     format_ = "," if field == "total" else ".2%"
     drawn = [
         alt.Chart(thinned(thinned(rows, x, MOST_VALUES), y, MOST_VALUES).select(x, y, field))
@@ -90,11 +91,7 @@ def _heatmaps(
                 alt.Tooltip(f"{field}:Q", format=format_),
             ],
         )
-        .properties(
-            title=alt.Title(name, fontSize=12, fontWeight="normal", color=theme.INK, offset=6),
-            width=theme.panel_width(columns, MARGIN),
-            height=280,
-        )
+        .properties(title=theme.panel_title(name, width), width=width, height=280)
         for name, rows in tables.items()
     ]
     return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns)

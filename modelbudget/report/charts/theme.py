@@ -12,6 +12,8 @@ WIDTH = 720
 GAP = 28
 """Pixels between panels."""
 
+CHARACTER = 6
+"""Mean width of a character in pixels, in the title of a panel."""
 SHORT_TITLE = 24
 """Characters of a line's title, two of which fit side by side on a narrow screen."""
 
@@ -61,7 +63,7 @@ def dashes(titles: list[str]) -> alt.StrokeDash:
     Its legend has two columns if a narrow screen has room for them.
     """
     columns = 2 if max(map(len, titles)) <= SHORT_TITLE else 1
-    legend = alt.Legend(symbolSize=400, columns=columns, labelLimit=340)
+    legend = alt.Legend(symbolSize=400, columns=columns, labelFontSize=11, labelLimit=300)
     legend = legend if len(titles) > 1 else None
     return alt.StrokeDash("series:N", title=None, sort=titles, legend=legend)
 
@@ -74,6 +76,14 @@ def panels(charts: list[alt.Chart], columns: int) -> alt.ConcatChart:
 def panel_width(columns: int, margin: int) -> int:
     """Return the pixels inside the axes of one panel in a row, each with a margin for its axis."""
     return (WIDTH + GAP) // columns - GAP - margin
+
+
+def panel_title(text: str, width: int) -> alt.Title:
+    """Return the title of a panel, wrapped to its width but not within `field = value`."""
+    lines = textwrap.wrap(text.replace(" = ", "\u00a0=\u00a0"), width // CHARACTER)
+    lines = [line.replace("\u00a0", " ") for line in lines]
+    title = lines if len(lines) > 1 else text
+    return alt.Title(title, fontSize=12, fontWeight="normal", color=INK, offset=6)
 
 
 def ticks(low: int, high: int) -> dict:
