@@ -125,7 +125,7 @@ def _example(sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str]) ->
     choice = totals if named.is_empty() else named
     point = choice.sort("total", maintain_order=True, descending=True).row(0, named=True)
     name = known.get(point["architecture"], point["label"])
-    label = name if name == point["label"] else f"{name} ({point['label']})"
+    label = point["label"] if point["label"].startswith(name) else f"{name} ({point['label']})"
     rows = formulas.component_rows(point, sweep.of_point(point))
     return {
         "title": f"{label}: {count(point['total'])} parameters" if rows else label,

@@ -109,7 +109,7 @@ def framed(
     `usermeta` has the number of panels in a row, the pixels between them and of the vertical axis
     of each, and the groups in the legend.
     """
-    subtitle = textwrap.wrap(finding, 110)
+    subtitle = textwrap.wrap(finding, 110, break_on_hyphens=False)
     return chart.properties(
         title=alt.Title(title, subtitle=subtitle),
         description=f"{title}. {finding}",
