@@ -15,7 +15,7 @@ PURPOSES = {
     "use": "by peak inference memory (prefill and decode)",
     "memory": "by weights and KV cache",
 }
-BOUNDS = {"model": " (model’s limit)", "formula": " or more", None: ""}
+BOUNDS = {"model": " max", "formula": " or more", None: ""}
 """After a value that is limited by the model or by the formula, not by the memory."""
 FIELDS = {
     "batch": ("Largest batch", {"length": "length"}),
