@@ -49,6 +49,8 @@ class Part(Protocol):
 
     NAME: str
     """The component's name in tables and attribute in modules; the file's name if missing."""
+    GROUP: str
+    """The group of charts that its components belong to (`groups.py`)."""
     SIZES: tuple[str, ...]
     """Fields that are at least 1 where the part is in the pattern, and 0 where it is not."""
     FIELDS: type[Architecture]

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import polars as pl
 
-from modelbudget.architecture.component_groups import GROUPS, group_of
 from modelbudget.architecture.readings import columns, intervals, polynomials
 from modelbudget.architecture.readings.polynomials import Scheme
 from modelbudget.architecture.terms import Terms, of_model, total
+from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.predict.grid import Chunk, Grid
 from modelbudget.sweep.mistakes import Mistakes
 from modelbudget.sweep.read import Asked

@@ -8,13 +8,13 @@ import itertools
 import re
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.component_groups import ORDER, group_of
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.readings import vega, vega_constraints
 from modelbudget.architecture.run_config import BYTES, HALF, RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.architecture.terms import Term, Terms, total
 from modelbudget.catalogue.models import Base, Catalogue
+from modelbudget.components.groups import ORDER, group_of
 from modelbudget.families.decoder import Decoder
 from modelbudget.report.charts.format import field_title
 from modelbudget.report.component_order import sort_key

@@ -3,10 +3,10 @@
 import polars as pl
 from markupsafe import Markup, escape
 
-from modelbudget.architecture.component_groups import group_of
 from modelbudget.architecture.readings import symbols
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, Terms
+from modelbudget.components.groups import group_of
 from modelbudget.families import families
 from modelbudget.report import tables
 from modelbudget.report.charts.format import percent

@@ -5,7 +5,7 @@ A model that could not be built has {"failure": the reason} instead of a tree.
 
 import re
 
-from modelbudget.architecture.component_groups import group_of
+from modelbudget.components.groups import group_of
 from modelbudget.report import tables
 from modelbudget.report.charts.format import count, percent
 from modelbudget.report.results import SweepResult

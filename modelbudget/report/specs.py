@@ -1,6 +1,6 @@
 """Chart specs in the page: each dataset once, colours as CSS variables, titles as HTML."""
 
-from modelbudget.architecture.component_groups import GROUPS
+from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts.palette import PALETTE
 
 _PADDING = {"left": 0, "right": 1, "top": 4, "bottom": 4}

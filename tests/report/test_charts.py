@@ -13,7 +13,7 @@ import pytest
 import vl_convert
 from helpers.project import ROOT
 
-from modelbudget.architecture.component_groups import GROUPS, MEMORY, group_of
+from modelbudget.components.groups import GROUPS, MEMORY, group_of
 from modelbudget.report.charts.budget import budget, evenly_spaced
 from modelbudget.report.charts.files import draw, load, save
 from modelbudget.report.charts.format import percent

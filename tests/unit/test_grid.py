@@ -8,10 +8,10 @@ import vl_convert
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from modelbudget.architecture.component_groups import group_of
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.architecture.terms import total
 from modelbudget.common.errors import InputError
+from modelbudget.components.groups import group_of
 from modelbudget.predict import grid as grids
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.predict import formula

@@ -12,6 +12,7 @@ from modelbudget.memory.activation_checkpointing import repeats_last_product
 from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate, linear_backward, times
 
+GROUP = "MLP"
 SIZES = ()
 
 

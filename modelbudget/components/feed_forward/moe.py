@@ -24,6 +24,7 @@ from modelbudget.memory.timeline import (
     within,
 )
 
+GROUP = "experts"
 SIZES = ("n_expert", "n_expert_per_token", "d_expert")
 
 

@@ -22,6 +22,7 @@ from modelbudget.components.norm import NormFields
 from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate, linear_backward, times
 
+GROUP = "attention"
 SIZES = ()
 
 DISTANCE = 8 + 1

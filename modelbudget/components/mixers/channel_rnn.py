@@ -7,6 +7,7 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_config import bytes_of
 from modelbudget.components.contract import Values
 
+GROUP = "recurrence"
 SIZES = ("d_hidden",)
 
 

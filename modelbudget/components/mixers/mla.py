@@ -14,6 +14,7 @@ from modelbudget.components.contract import ALONE, Place, Values, doubled, valid
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate, linear_backward, times
 
+GROUP = "attention"
 SIZES = ("kv_lora_rank", "d_nope", "d_rope", "d_value")
 
 

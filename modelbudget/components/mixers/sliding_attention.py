@@ -23,6 +23,7 @@ from modelbudget.memory.timeline import Timeline
 __all__ = ["flops", "flops_backward", "flops_recomputed", "parameters", "tensors"]
 
 NAME = "attention"
+GROUP = "attention"
 SIZES = ("window",)
 
 

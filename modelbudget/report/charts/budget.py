@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from modelbudget.architecture.component_groups import GROUPS, group_of
+from modelbudget.components.groups import GROUPS, group_of
 
 
 def budget(comparison: pl.DataFrame, quantity: str = "parameters") -> pl.DataFrame:

@@ -1,6 +1,6 @@
 """Every colour of the charts by name, for a light and a dark background."""
 
-from modelbudget.architecture.component_groups import GROUPS
+from modelbudget.components.groups import GROUPS
 
 PALETTE = {
     "ink": ("#1d2329", "#e9e6df"),

@@ -3,8 +3,8 @@
 import altair as alt
 import polars as pl
 
-from modelbudget.architecture.component_groups import MEMORY, group_of
 from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bars import DIGIT
 from modelbudget.report.charts.format import count, percent, si_bytes

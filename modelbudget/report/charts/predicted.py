@@ -3,7 +3,7 @@
 import altair as alt
 import polars as pl
 
-from modelbudget.architecture.component_groups import GROUPS
+from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.budget import evenly_spaced
 from modelbudget.report.charts.format import UNITS, count, percent, short

@@ -5,8 +5,8 @@ import math
 import altair as alt
 import polars as pl
 
-from modelbudget.architecture.component_groups import PLAIN_LAYER, VOCABULARY
 from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.components.groups import PLAIN_LAYER, VOCABULARY
 from modelbudget.report.charts import allocator_overhead, checkpointing, peak, vs_length
 from modelbudget.report.charts.area import shares_along, totals_along
 from modelbudget.report.charts.bars import bars

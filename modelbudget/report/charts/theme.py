@@ -4,7 +4,7 @@ import textwrap
 
 import altair as alt
 
-from modelbudget.architecture.component_groups import GROUPS
+from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts.palette import PALETTE
 
 WIDTH = 720

@@ -3,8 +3,8 @@
 import altair as alt
 import polars as pl
 
-from modelbudget.architecture.component_groups import GROUPS, VOCABULARY
 from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED, agreement
+from modelbudget.components.groups import GROUPS, VOCABULARY
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.budget import budget, groups_in, totals
 from modelbudget.report.charts.format import count, percent, short, signed_percent

@@ -1,0 +1,85 @@
+"""A dozen groups of components, each with one colour in the whole report."""
+
+from functools import cache
+from typing import NamedTuple
+
+from modelbudget.components.feed_forward import feed_forward
+from modelbudget.components.mixers import mixers
+
+
+class Group(NamedTuple):
+    """Components that charts show as one, and their colour on light and dark paper.
+
+    A component belongs to the first group one of whose `marks` is a part of its dotted name or,
+    after an underscore, the end of one: `layer.norm.attention` and `layer.attention.query_norm` are
+    norms. A mixer or feed-forward part names its group itself (`GROUP`). Colours differ in
+    lightness as well as in hue, for colour-blind readers, and contrast with the paper at 3:1 or
+    more (WCAG 2.2, 1.4.11); tests check both.
+    """
+
+    title: str
+    marks: tuple[str, ...]
+    light: str
+    dark: str
+
+
+_GROUPS = (
+    Group("norms", ("norm",), "#171715", "#f6f5f4"),
+    Group("cross-attention", ("cross",), "#77042f", "#c22a2c"),
+    Group("positions", ("position", "position_bias"), "#4e99cd", "#90d0ff"),
+    Group("router", ("router",), "#293a00", "#7d8941"),
+    Group("experts", (), "#778102", "#bed638"),
+    Group("token embedding", ("embedding",), "#054998", "#3b99ff"),
+    Group("head", ("head", "loss", "transform", "pooler", "next_sentence"), "#b98b15", "#ffdf9a"),
+    Group("state space", ("mixer",), "#3b096d", "#7c54c8"),
+    Group("attention", ("attention", "bias"), "#9f2b00", "#f28536"),
+    Group("MLP", ("mlp", "channel"), "#0e7b65", "#099378"),
+    Group("recurrence", ("time", "hidden", "input", "projection"), "#9f5cac", "#dfa2d5"),
+    Group("other", (), "#999189", "#95989a"),
+)
+
+ORDER = (
+    "token embedding", "head", "positions", "attention", "cross-attention", "recurrence",
+    "state space", "MLP", "experts", "router", "norms", "other",
+)  # fmt: skip
+"""The order of stacks and lists: embeddings first, then layers, then small components."""
+
+_MEMORY = (
+    Group("parameters", (), "#2e4364", "#8896c9"),
+    Group("optimizer states", (), "#6a94b4", "#90cced"),
+    Group("gradients", (), "#6e5a80", "#8e71a6"),
+    Group("activations", (), "#aa2226", "#c13436"),
+    Group("logits and loss", (), "#c38726", "#f9ce91"),
+    Group("temporary", (), "#7f7970", "#b0aca7"),
+)
+"""Live memory of training, in the order of its stack. It has charts of its own, so that these
+colours need only differ from each other.
+"""
+
+GROUPS = {
+    group.title: group for group in (*sorted(_GROUPS, key=lambda g: ORDER.index(g.title)), *_MEMORY)
+}
+MEMORY = tuple(group.title for group in _MEMORY)
+
+VOCABULARY = ("token embedding", "head")
+"""The groups that grow with the vocabulary: the two ends, which tying makes one."""
+PLAIN_LAYER = ("attention", "MLP", "norms")
+
+
+@cache
+def _marks() -> list[tuple[str, tuple[str, ...]]]:
+    """The title and the marks of each group, with the parts that name it."""
+    parts = (mixers() | feed_forward()).items()
+    return [
+        (title, (*marks, *(word for word, part in parts if title == part.GROUP)))
+        for title, marks, _, _ in _GROUPS
+    ]
+
+
+def group_of(component: str) -> str:
+    """Return the title of the group that a dotted component name belongs to."""
+    parts = component.split(".")
+    for title, marks in _marks():
+        if any(part == mark or part.endswith(f"_{mark}") for part in parts for mark in marks):
+            return title
+    return "other"
