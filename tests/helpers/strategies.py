@@ -103,6 +103,7 @@ def heads(draw, shared: dict, covered: bool) -> dict:
         "qk_norm": qk_norm,
         "qk_norm_bias": shifts and draw(st.booleans()),
         "sinks": not covered and draw(st.booleans()),
+        "attention_gate": draw(st.booleans()),
     }
 
 

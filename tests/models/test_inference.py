@@ -34,6 +34,7 @@ KINDS = {
     "grouped": {"n_kv_head": 2, "position": "rotary", "norm": "rmsnorm"},
     "multi-query": {"n_kv_head": 1, "position": "sinusoidal", "parallel": True},
     "norms of keys": {"n_kv_head": 2, "position": "rotary", "qk_norm": "shared"},
+    "gated result": {"n_kv_head": 2, "position": "rotary", "attention_gate": True},
     "sinks": {"sinks": True, "position": "none"},
     "window": {"mixers": "sliding_attention", "window": 4, "position": "rotary"},
     "window of one": {"mixers": "sliding_attention", "window": 1},

@@ -118,6 +118,7 @@ ON_BOTH = {
     "layers computed again": ({}, {"recompute": "full", "dropout": True}),
     "experts": (EXPERTS, {}),
     "latents": (LATENT, {"dropout": True, "recompute": "selective"}),
+    "gated result": (LLAMA | {"attention_gate": True}, {"recompute": "selective"}),
     "a window": (LLAMA | WINDOW, {"recompute": "selective"}),
 }
 

@@ -48,6 +48,12 @@ class AttentionFields(NormFields):
         description="attention sinks: a learned logit per head that absorbs probability (gpt-oss)",
     )
 
+    attention_gate: bool = Field(
+        False,
+        description="a projection of the states, through a sigmoid, gates the result of attention "
+        "before the output projection",
+    )
+
     derived: ClassVar[dict[str, str]] = {"n_kv_head": "n_head", "d_head": "d_model / n_head"}
 
     constraints: ClassVar[tuple[Constraint, ...]] = (
@@ -73,8 +79,15 @@ PRESENT = "'attention' in {0} or 'sliding_attention' in {0}"
 OPTIONS = {
     **{
         name: f"{name} = true"
-        for name in ("query_bias", "key_bias", "value_bias", "output_bias", "sinks")
-    },
+        for name in (
+            "query_bias",
+            "key_bias",
+            "value_bias",
+            "output_bias",
+            "sinks",
+            "attention_gate",
+        )
+    },  # fmt: skip
     "qk_norm != 'none'": "qk_norm: {qk_norm}",
     f"position in {MASKS}": "position: {position}",
 }
@@ -121,7 +134,8 @@ def parameters(a: Fields) -> Values:
     Queries and output have n_head heads of d_head, keys and values n_kv_head of them. One matrix
     or three makes no difference to the count. Norms of queries and keys: Dehghani et al. 2023,
     §2 (a scale shared by the heads: Qwen 3; one for each head: StableLM 2 12B; over all heads:
-    OLMo 2). Sinks: gpt-oss model card.
+    OLMo 2). Sinks: gpt-oss model card. Gate: Qiu et al. 2025 (Gated Attention), §2.2; Qwen3-Next's
+    code has it in the query's matrix.
     """
     d_query = a.n_head * a.d_head
     d_key = a.n_kv_head * a.d_head
@@ -129,6 +143,7 @@ def parameters(a: Fields) -> Values:
     of_key = {"none": 0, "shared": a.d_head, "separate": d_key, "joint": d_key}
     return {
         "query": a.d_model * d_query + a.query_bias * d_query,
+        "gate": a.attention_gate * (a.d_model * d_query + a.query_bias * d_query),
         "key": a.d_model * d_key + a.key_bias * d_key,
         "value": a.d_model * d_key + a.value_bias * d_key,
         "output": d_query * a.d_model + a.output_bias * a.d_model,
@@ -159,6 +174,8 @@ def tensors(a: Fields) -> list[Tensor]:
     query, key = a.n_head * a.d_head, a.n_kv_head * a.d_head
     found = [
         *linear_tensors("query", a.d_model, query, a.query_bias),
+        Tensor("gate", a.d_model * query, a.attention_gate),
+        Tensor("gate", query, a.attention_gate * a.query_bias),
         *linear_tensors("key", a.d_model, key, a.key_bias),
         *linear_tensors("value", a.d_model, key, a.value_bias),
         *linear_tensors("output", query, a.d_model, a.output_bias),
@@ -174,15 +191,17 @@ def tensors(a: Fields) -> list[Tensor]:
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Bytes saved for backward: the input, which query, key and value share; inputs of the norms
     of queries and keys; RoPE's tables; the core; the input of the output projection, where it is
-    a copy.
+    a copy. A gate saves its value, and the result that it multiplies in place of the projection.
     """
+    query = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
+    result, gated = attention_core.copied_result(heads(a), r), a.attention_gate
     return {
         "query": bytes_of(r.dtype) * tokens(r) * a.d_model,
         "query_norm": _saved_by_head_norm(a, r, a.n_head),
         "key_norm": _saved_by_head_norm(a, r, a.n_kv_head),
-        "": 2 * _rope(a) * rope.tables(r, _d_rotary(a)),
+        "": 2 * _rope(a) * rope.tables(r, _d_rotary(a)) + gated * (query + result),
         "core": attention_core.saved(heads(a), r),
-        "output": attention_core.copied_result(heads(a), r),
+        "output": result + gated * (query - result),
     }
 
 
@@ -232,6 +251,7 @@ def flops(a: Fields, r: Run, products=attention_core.FORWARD_PRODUCTS) -> Values
     n, d_query, d_key = tokens(r), a.n_head * a.d_head, a.n_kv_head * a.d_head
     return {
         "query": 2 * n * a.d_model * d_query,
+        "gate": a.attention_gate * 2 * n * a.d_model * d_query,
         "key": 2 * n * a.d_model * d_key,
         "value": 2 * n * a.d_model * d_key,
         "output": 2 * n * d_query * a.d_model,
@@ -277,6 +297,11 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         hides * DISTANCE * r.length * r.length,
     )
     freed += int(r.recompute != "selective") * mask
+    gate = [
+        Allocation("gate", query),
+        Allocation("sigmoid", query, query),
+        Allocation("gated result", query),
+    ]
     return [
         Allocation("query, key, value", query + 2 * key + held["query_norm"] + held["key_norm"]),
         *times(_rope(a), rope.forward(r, a.n_head, a.d_head, _d_rotary(a))),
@@ -285,14 +310,16 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         Allocation("mask of the window", 2 * mask + distances, mask + distances),
         *attention_core.forward(heads(a), r, hides),
         Allocation("result contiguous per token", copied),
+        *times(a.attention_gate, gate),
         Allocation("output", size * n * a.d_model, freed),
     ]
 
 
 @valid_if(no_mask_on_scores, no_sinks)
 def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
-    """Output projection, core, RoPE; then value, key and query, each with its norm. `hides`: as in
-    forward.
+    """Output projection, gate, core, RoPE; then value, key and query, each with its norm.
+
+    `hides`: as in forward.
     """
     held = saved(a, r)
     size, states = bytes_of(r.dtype), bytes_of(r.dtype) * tokens(r) * a.d_model
@@ -300,13 +327,21 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     output = size * a.n_head * a.d_head * a.d_model, size * a.output_bias * a.d_model, query
     early = computed_again(r)
     saved_input = states, early * (1 - place.is_first)
+    result, others = attention_core.copied_result(heads(a), r), place.others
+    gate = [
+        Allocation("gated result gradients", 2 * query, query + result),
+        Allocation("sigmoid gradient", query, 2 * query),
+        *_projection("gate", a, r, a.n_head, a.query_bias),
+        *times(others, accumulate(states)),
+    ]
     return [
         *linear_backward("output", *output, place.given, held["output"], early),
+        *times(a.attention_gate, gate),
         *attention_core.backward(heads(a), r, hides),
         *times(_rope(a), rope.backward(r, a.n_kv_head, a.d_head, _d_rotary(a))),
         *times(_rope(a), rope.backward(r, a.n_head, a.d_head, _d_rotary(a))),
         *_projection("value", a, r, a.n_kv_head, a.value_bias),
-        *times(place.others, accumulate(states)),
+        *times(1 - (1 - others) * (1 - a.attention_gate), accumulate(states)),
         *_head_norm_backward(a, r, a.n_kv_head),
         *_projection("key", a, r, a.n_kv_head, a.key_bias),
         *accumulate(states),
@@ -358,6 +393,12 @@ def inference(a: Fields, r: Run, new) -> Timeline:
     query_copied = (1 - _rope(a)) * positive(r.batch - 1) * by_head
     copied = by_head * {"math": 1, "flash": _rope(a), "efficient": 0}[r.attention_kernel]
     states = bytes_of(r.dtype) * r.batch * new * a.d_model
+    gate = [
+        Allocation("gate", query),
+        Allocation("sigmoid", query, query),
+        Allocation("gated result", query, (1 + copied) * query),
+    ]
+    freed = (2 + copied + a.attention_gate * (1 - copied)) * query
     rotated = [
         *rope.inference(r, new, a.n_head, _d_rotary(a), query),
         *rope.inference(r, new, a.n_kv_head, _d_rotary(a), key),
@@ -372,7 +413,9 @@ def inference(a: Fields, r: Run, new) -> Timeline:
         *times(_rope(a), rotated),
         Allocation("key and value in the cache", 0, 2 * key),
         *attention_core.inference(heads(a), r, new, query_copied, 0),
-        Allocation("output", copied * query + states, (copied + 2) * query),
+        Allocation("result contiguous per token", copied * query),
+        *times(a.attention_gate, gate),
+        Allocation("output", states, freed),
     ]
 
 

@@ -26,6 +26,8 @@ class Attention(nn.Module):
         # n_head · d_head need not be d_model: PaLM 540B has 48 · 256 = 12,288 of 18,432.
         d_query, d_key = a.n_head * a.d_head, a.n_kv_head * a.d_head
         self.query = nn.Linear(a.d_model, d_query, bias=a.query_bias)
+        gated = a.attention_gate
+        self.gate = nn.Linear(a.d_model, d_query, bias=a.query_bias) if gated else None
         self.key = nn.Linear(a.d_model, d_key, bias=a.key_bias)
         self.value = nn.Linear(a.d_model, d_key, bias=a.value_bias)
         self.output = nn.Linear(d_query, a.d_model, bias=a.output_bias)
@@ -68,7 +70,10 @@ class Attention(nn.Module):
         if self.sinks is not None:
             k, v, bias = self.with_sinks(q, k, v, bias)
         y = self.core(q, k, v, bias)
-        return self.output(y.transpose(1, 2).flatten(2))
+        result = y.transpose(1, 2).flatten(2)
+        if self.gate is not None:
+            result = result * self.gate(x).sigmoid()
+        return self.output(result)
 
     def split(self, x, n_head: int, norm: nn.Module | None = None):
         """(batch, length, n_head · d_head) to (batch, n_head, length, d_head)."""
