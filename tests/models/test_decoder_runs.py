@@ -123,7 +123,7 @@ def test_one_token_moves_only_its_own_experts():
     model = made(a)
     model(torch.tensor([[3]])).square().sum().backward()
     unused = 0
-    for name, parameter in model.layer[0].experts.named_parameters():
+    for name, parameter in model.layer[0].moe.named_parameters():
         if not name.startswith("router"):
             moved = parameter.grad.flatten(1).any(1)
             assert moved.sum() == a.n_expert_per_token, name
@@ -133,7 +133,7 @@ def test_one_token_moves_only_its_own_experts():
 
 def test_experts_are_what_a_loop_over_tokens_gives():
     a = Decoder(**BASE | EXPERTS | {"n_layer": 1, "gated": True, "up_bias": True})
-    experts = made(a).layer[0].experts
+    experts = made(a).layer[0].moe
     x = torch.randn(2, 5, a.d_model)
     expected = torch.zeros(10, a.d_model)
     for i, token in enumerate(x.flatten(0, 1)):

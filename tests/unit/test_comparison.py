@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from modelbudget.compare.comparison import compare, verdict
-from modelbudget.components import mlp
+from modelbudget.components.feed_forward import mlp
 from modelbudget.measure.pool import measure_all
 from modelbudget.measure.table import measured_table
 from modelbudget.predict.predict import predict

@@ -76,18 +76,9 @@ FIELDS = AttentionFields
 
 PRESENT = "'attention' in {0} or 'sliding_attention' in {0}"
 """Whether a pattern has attention, with a window or without."""
+SWITCHES = ("query_bias", "key_bias", "value_bias", "output_bias", "sinks", "attention_gate")
 OPTIONS = {
-    **{
-        name: f"{name} = true"
-        for name in (
-            "query_bias",
-            "key_bias",
-            "value_bias",
-            "output_bias",
-            "sinks",
-            "attention_gate",
-        )
-    },  # fmt: skip
+    **{name: f"{name} = true" for name in SWITCHES},
     "qk_norm != 'none'": "qk_norm: {qk_norm}",
     f"position in {MASKS}": "position: {position}",
 }

@@ -9,7 +9,9 @@ from transformers import GPT2LMHeadModel
 
 from modelbudget.architecture.readings import symbols
 from modelbudget.architecture.terms import Term
-from modelbudget.components import attention, embedding, mlp, norm
+from modelbudget.components import embedding, norm
+from modelbudget.components.feed_forward import mlp
+from modelbudget.components.mixers import attention
 from modelbudget.families.decoder import Decoder
 from modelbudget.measure.count import count
 from modelbudget.measure.reference.gpt2 import build_gpt2
