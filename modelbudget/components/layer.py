@@ -88,7 +88,7 @@ def n_layers(a: Fields) -> dict:
 
 
 def has_formula(quantity: str, a: Fields, r: Run):
-    """1 where all parts of a model provide the formula of a quantity, and the layer does, else 0.
+    """Return 1 where the parts of a model and the layer provide a formula, else 0.
 
     Peaks are known of layers with both parts. Full checkpointing of a layer without a feed-forward
     part ends elsewhere.
@@ -101,8 +101,8 @@ def has_formula(quantity: str, a: Fields, r: Run):
     }
     if missing.get(quantity):
         return 0
-    holds = 1
-    for one in parts(a).values():
+    holds = int(quantity in contract.FUNCTIONS)
+    for one in parts(a).values() if holds else ():
         holds = holds * contract.has_formula(one, quantity, a, r)
     return holds
 

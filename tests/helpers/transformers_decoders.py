@@ -58,7 +58,8 @@ def config(kind: str, a):
             keys |= {"word_embed_proj_dim": a.d_emb or a.d_model}
             keys |= {"do_layer_norm_before": a.norm_placement == "pre"}
         case "GPTNeo":
-            kinds = [{"attention": "global"}.get(word, word) for word in a.mixers.split()]
+            names = {"attention": "global", "sliding_attention": "local"}
+            kinds = [names[word] for word in a.mixers.split()]
             keys |= {"attention_types": [[kinds, a.n_layer // len(kinds)]]}
             keys |= {"window_size": a.window}
         case "Mistral":
