@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report test test-all test-random cache test-slurm lint advisories bench schema picture lock clean
+.PHONY: report test test-all test-random cache test-slurm lint advisories bench schema reference picture lock clean
 
 report: cache $(VENV)/.installed
 	@$(BIN)/snakemake --cores $(CORES)
@@ -76,6 +76,10 @@ bench: report .bench-venv/.installed
 # Generate the JSON schema of sweeps, which editors use for completion, from the code.
 schema: $(VENV)/.installed
 	$(BIN)/python -m modelbudget.sweep.json_schema
+
+# The pages of every field and every formula, from the code.
+reference: $(VENV)/.installed
+	PYTHONPATH=. $(BIN)/python tools/write_reference.py
 
 # Take the README's screenshot of the report.
 picture: report

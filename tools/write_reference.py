@@ -1,0 +1,166 @@
+"""Write docs/fields.md and docs/formulas.md from the code: `make reference`.
+
+A test keeps both in step with the code.
+"""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import sympy
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.readings import symbols
+from modelbudget.architecture.record import Record
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import is_peak
+from modelbudget.common.suggestions import field_names
+from modelbudget.components.layer import all_parts
+from modelbudget.families import families
+from modelbudget.sweep.sweep_file import OF_INFERENCE, OF_TRAINING
+
+DOCS = Path(__file__).parents[1] / "docs"
+WRITTEN = "<!-- Written by tools/write_reference.py; edit the code instead. -->"
+FIELDS = f"""# Fields
+
+{WRITTEN}
+
+Every field of a sweep file or a named model. Sizes are counts without a unit, lengths are in
+tokens. A field without a default must be given; an expression is evaluated where the field is not
+given. The last columns have the names in other tools (`configs/field_names.yaml`).
+"""
+FORMULAS = f"""# Formulas
+
+{WRITTEN}
+
+Parts of a layer first, each with the source of its formulas; then every family, component by
+component, as value of one instance × number of instances. Switches are 0 or 1. Where a field is
+text, the formulas of its default are shown; for another value, see the code.
+"""
+OF_PART = ("parameters", "saved", "flops", "flops_backward", "flops_decode", "cache")
+"""Functions of a part whose values are shown."""
+OF_FAMILY = ("parameters", *sorted(OF_TRAINING | OF_INFERENCE))
+
+
+def fields() -> str:
+    """Return docs/fields.md."""
+    kinds = {"Run settings": [RunConfig], "Architectures": sorted(families().values(), key=_name)}
+    return FIELDS + "".join(f"\n## {title}\n\n{_fields_of(kind)}" for title, kind in kinds.items())
+
+
+def formulas() -> str:
+    """Return docs/formulas.md."""
+    parts = (_part(word, one) for word, one in all_parts().items())
+    known = (family for family in sorted(families().values(), key=_name) if family.has_formula)
+    return "\n".join([FORMULAS, *parts, *map(_family, known)])
+
+
+def _name(kind: type[Record]) -> str:
+    return kind.name()
+
+
+def _fields_of(kinds: list[type[Record]]) -> str:
+    """One row for each field; families that describe it differently have rows of their own."""
+    rows: dict[tuple, list[str]] = {}
+    for kind in kinds:
+        for name, field in kind.model_fields.items():
+            default = kind.derivations().get(name) or _default(field)
+            says = name, _values(field.annotation), default, field.description or ""
+            rows.setdefault(says, []).append(kind.name())
+    table = [
+        (f"`{name}`", values, default, text, *_elsewhere(name), _families(of, kinds))
+        for (name, values, default, text), of in sorted(rows.items())
+    ]
+    titles = ("field", "values", "default", "meaning", "Hugging Face", "Megatron-LM", "families")
+    return _table(titles if len(kinds) > 1 else titles[:-1], table)
+
+
+def _families(of: list[str], kinds: list[type[Record]]) -> str:
+    return "all" if len(of) == len(kinds) else ", ".join(of)
+
+
+def _default(field: Any) -> str:
+    if field.is_required():
+        return ""
+    return str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+
+
+def _values(annotation: Any) -> str:
+    choices = get_args(annotation)
+    if choices and all(isinstance(choice, str) for choice in choices):
+        return ", ".join(choices)
+    return {bool: "true, false", int: "integer"}.get(annotation, "text")
+
+
+def _elsewhere(name: str) -> tuple[str, str]:
+    tools = field_names().get(name, {})
+    return tuple(", ".join(tools.get(tool, [])) for tool in ("huggingface", "megatron"))
+
+
+def _part(word: str, part: ModuleType) -> str:
+    """The functions of a mixer or feed-forward part: what they say, and their values."""
+    a, r = _symbols(families()["decoder"]), _symbols(RunConfig)
+    sections = [f"## Part: {word}", "", inspect.cleandoc(part.__doc__ or "")]
+    for name in OF_PART:
+        if function := getattr(part, name, None):
+            arguments = (a,) if name == "parameters" else (a, r)
+            values = {leaf or word: value for leaf, value in function(*arguments).items()}
+            sections += ["", f"### {word}: {name}", "", inspect.cleandoc(function.__doc__ or "")]
+            sections += ["", _table(("component", "formula"), _rows(values))]
+    return "\n".join(sections)
+
+
+def _family(family: type[Architecture]) -> str:
+    a, r = _symbols(family), _symbols(RunConfig)
+    sections = [f"## Family: {family.name()}", "", inspect.cleandoc(family.__doc__ or "")]
+    for quantity in OF_FAMILY:
+        known = quantity == "parameters" or family.has_formula_for(quantity, a, r) != 0
+        if known and not is_peak(quantity):
+            function = getattr(family, quantity)
+            terms = function(a) if quantity == "parameters" else function(a, r)
+            values = {n: (term.each, term.instances) for n, term in terms.items() if term.total}
+            sections += ["", f"### {family.name()}: {quantity}", ""]
+            sections += [inspect.cleandoc(function.__doc__ or ""), ""]
+            sections += [_table(("component", "each", "instances"), _rows(values))]
+    return "\n".join(sections)
+
+
+def _symbols(kind: type[Record]) -> Any:
+    """Symbols for numbers; text at its default, or the first that is allowed."""
+    text = {name: _text(kind.model_fields[name]) for name in kind.categorical()}
+    return symbols.namespace(kind, text)
+
+
+def _text(field: Any) -> str:
+    return get_args(field.annotation)[0] if field.is_required() else field.default
+
+
+def _rows(values: dict[str, Any]) -> Iterator[tuple]:
+    for name, value in values.items():
+        several = value if isinstance(value, tuple) else (value,)
+        texts = tuple(_written(one) for one in several)
+        if texts[0] != "`0`":
+            yield f"`{name}`", *texts
+
+
+def _written(value: Any) -> str:
+    """An expression in one line; `[size > 0]` is 1 where the size is not 0."""
+    shown = sympy.sympify(value).replace(
+        lambda part: isinstance(part, sympy.Piecewise),
+        lambda part: sympy.Symbol(f"[{part.args[0].cond}]"),
+    )
+    return f"`{str(shown).replace('**', '^').replace('|', '∣')}`"
+
+
+def _table(titles: tuple[str, ...], rows: Any) -> str:
+    lines = [titles, ["---"] * len(titles), *(row[: len(titles)] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+PAGES = {"fields.md": fields, "formulas.md": formulas}
+
+if __name__ == "__main__":
+    for page, text in PAGES.items():
+        (DOCS / page).write_text(text(), encoding="utf-8")
