@@ -64,7 +64,8 @@ def test_the_peak_of_training_is_measured_alone():
 def test_inference_is_predicted(kind, run):
     a, run = Decoder(**KINDS[kind]), RunConfig(**RUNS[run])
     found = used(a, run)
-    for quantity in ("cache_bytes", "flops_decode"):
+    for quantity in ("cache_bytes", "flops_decode", "peak_inference_bytes"):
+        assert a.has_formula_for(quantity, a, run)
         assert said(a, run, quantity) == without_zeros(found[quantity])
 
 

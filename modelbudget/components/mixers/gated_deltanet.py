@@ -14,8 +14,10 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_config import bytes_of, exact_bytes, tokens
+from modelbudget.components import norm
 from modelbudget.components.contract import ALONE, Place, Values, doubled
 from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.timeline import Allocation, Timeline, times, within
 
 GROUP = "recurrence"
 SIZES = (
@@ -102,6 +104,7 @@ def _chunked(a: Fields, r: Run) -> SimpleNamespace:
         one_value=one_scalar * a.d_linear_value,
         one_scalar=one_scalar,
         rate=exact * a.n_linear_head,
+        decay=exact * r.batch * a.n_linear_head,
         state=exact * r.batch * a.n_linear_head * a.d_linear_key * a.d_linear_value,
     )
 
@@ -137,7 +140,7 @@ def _saved_by_chunks(a: Fields, r: Run):
     later = c.n - 1
     within = 3 * c.query + 5 * c.scores + c.scalar + c.query + c.value + CHUNK * CHUNK
     between = c.one_value + 2 * c.one_query + c.one_scalar + c.state
-    return within + later * between + largest(c.n - 2, 0) * r.batch * c.rate
+    return within + later * between + largest(c.n - 2, 0) * c.decay
 
 
 def flops(a: Fields, r: Run) -> Values:
@@ -189,3 +192,158 @@ def cache(a: Fields, r: Run) -> Values:
     """
     span = bytes_of(r.dtype) * r.batch * _d_mixed(a) * a.d_linear_convolution
     return {"": _chunked(a, r).state, "convolution": span}
+
+
+def inference(a: Fields, r: Run, new) -> Timeline:
+    """Several tokens chunk by chunk, or one after those of the cache; the state moves there."""
+    chunked = positive(new - 1)
+    padded = chunked * CHUNK * ceil_div(new, CHUNK) + (1 - chunked) * new
+    size, exact = bytes_of(r.dtype), exact_bytes(r.dtype)
+    n = r.batch * new
+    values, states = size * n * _d_values(a), size * n * a.d_model
+    c = _chunked(a, SimpleNamespace(batch=r.batch, length=padded, dtype=r.dtype))
+    scalar = exact * r.batch * padded * a.n_linear_head
+    query, value = scalar * a.d_linear_key, scalar * a.d_linear_value
+    mixed, half = exact * r.batch * padded * _d_mixed(a), int(size < exact)
+    rms = SimpleNamespace(norm="rmsnorm", norm_scale=1)
+    return [
+        *_inputs(a, r, new, padded),
+        *times(chunked, _by_chunk(c, query, value, scalar)),
+        *times(1 - chunked, _by_token(c, value, scalar)),
+        Allocation("query, key, value, β, decay freed", 0, 2 * query + mixed + 2 * scalar),
+        Allocation("result in the run's dtype", half * values),
+        *norm.inference(rms, r, new, _d_values(a), vectors=n * a.n_linear_head),
+        Allocation("result before the norm", 0, value + half * values),
+        Allocation("gate", values),
+        Allocation("SiLU", values, values),
+        Allocation("gated result", values, values),
+        Allocation("output", states, 2 * values),
+    ]
+
+
+def _inputs(a: Fields, r: Run, new, padded) -> Timeline:
+    """Projections, convolution, normalised queries and keys, β and decay, of padded tokens."""
+    size, exact = bytes_of(r.dtype), exact_bytes(r.dtype)
+    half, span, width = int(size < exact), a.d_linear_convolution, r.batch * _d_mixed(a)
+    projected, seen = size * width * new, size * width * (span + new)
+    given, convolved = size * width * (padded + span - 1), size * width * padded
+    taps = positive(span - 1) * 2 * convolved
+    heads = exact * r.batch * padded * a.n_linear_key_head
+    query = heads * a.d_linear_key
+    one, exact_one = (bytes_ * r.batch * new * a.n_linear_head for bytes_ in (size, exact))
+    rate, scalar = exact * a.n_linear_head, exact * r.batch * padded * a.n_linear_head
+    grouped = positive(a.n_linear_head - a.n_linear_key_head)
+    copied = 1 - (1 - grouped) * (1 - positive(padded - 1) * positive(a.d_linear_key - 1))
+    shared = copied * scalar * a.d_linear_key
+    normalised = [
+        Allocation("squares", query),
+        Allocation("squared lengths", heads, query),
+        Allocation("squared lengths plus ε", heads, heads),
+        Allocation("inverse lengths", heads, heads),
+        Allocation("normalised", query, heads),
+    ]
+    return [
+        Allocation("query, key, value", projected),
+        Allocation("tokens that the convolution sees", seen),
+        Allocation("padded tokens", given, seen),
+        Allocation("first tap of the convolution", convolved),
+        Allocation("other taps", taps, taps),
+        Allocation("inputs of the convolution freed", 0, given + projected),
+        Allocation("SiLU", convolved, convolved),
+        Allocation("single precision", half * exact * width * padded, half * convolved),
+        *within("query", normalised),
+        Allocation("scaled query", query, query),
+        *within("key", normalised),
+        Allocation("β projection", one),
+        Allocation("sigmoid", one, one),
+        Allocation("β in single precision", half * exact_one, half * one),
+        Allocation("decay projection", one),
+        Allocation("step", one, one),
+        Allocation("step in single precision", half * exact_one, half * one),
+        Allocation("softplus", exact_one),
+        Allocation("rate in single precision", half * rate),
+        Allocation("exponential of the rate", rate, half * rate),
+        Allocation("negative rate", rate, rate),
+        Allocation("decay", exact_one, exact_one + rate),
+        Allocation("padded β", scalar),
+        Allocation("padded decay", scalar, 2 * exact_one),
+        Allocation("query of each head", shared),
+        Allocation("key of each head", shared, copied * 2 * query),
+        Allocation("step freed", 0, exact_one),
+    ]
+
+
+def _by_chunk(c: SimpleNamespace, query, value, scalar) -> Timeline:
+    """Within all chunks at once; then from chunk to chunk. The result stays live."""
+    scores, mask = scalar * CHUNK, CHUNK * CHUNK
+    second, third = positive(c.n - 1), positive(c.n - 2)
+    held = 2 * value + scores + query + 2 * scalar + mask + c.state + c.one_query
+    held += second * (c.state + c.one_value + c.one_query)
+    return [
+        Allocation("cumulative decay", scalar),
+        Allocation("ones", mask),
+        Allocation("causal mask", mask, mask),
+        Allocation("decay between tokens", scores),
+        Allocation("masked decay", scores),
+        Allocation("exponential of the decay", scores, 2 * scores),
+        Allocation("decay from the start", scalar),
+        Allocation("key times β", query),
+        Allocation("keys by keys", scores),
+        Allocation("triangular system", scores, scores),
+        Allocation("queries by keys", scores),
+        Allocation("scores", scores, scores),
+        Allocation("value times β", value),
+        Allocation("new values", value, value),
+        Allocation("decayed key", query),
+        Allocation("keys of old values", query, query),
+        Allocation("system, key times β, decay freed", 0, 2 * scores + query),
+        Allocation("first output", c.one_value),
+        *_written(c),
+        Allocation("first state", c.state),
+        *times(second, _next_chunk(c, 0)),
+        Allocation("further outputs", third * (c.n - 3) * c.one_value),
+        *times(third, _next_chunk(c, 1)),
+        Allocation("result", value),
+        Allocation("tensors of chunks freed", 0, held),
+    ]
+
+
+def _written(c: SimpleNamespace, before=0) -> Timeline:
+    """Keys, decayed to the end of a chunk; those `before` are freed."""
+    return [
+        Allocation("decay to the end", c.one_scalar),
+        Allocation("its exponential", c.one_scalar, c.one_scalar),
+        Allocation("decayed keys", c.one_query, c.one_scalar + before),
+    ]
+
+
+def _next_chunk(c: SimpleNamespace, later: int) -> Timeline:
+    """A chunk that reads a state; what the one before has computed is freed if it did (`later`)."""
+    return [
+        Allocation("old values", c.one_value),
+        Allocation("corrected values", c.one_value, (1 + later) * c.one_value),
+        Allocation("decayed queries", c.one_query, later * c.one_query),
+        Allocation("output of the state", c.one_value),
+        Allocation("output of the chunk", c.one_value),
+        Allocation("output", c.one_value, 2 * c.one_value),
+        *_written(c, c.one_query),
+        Allocation("written", c.state, later * c.state),
+        Allocation("decay of the state", c.decay),
+        Allocation("decayed state", c.state, c.decay),
+        Allocation("state", c.state, 2 * c.state),
+    ]
+
+
+def _by_token(c: SimpleNamespace, value, scalar) -> Timeline:
+    """One token: decay the state, write the correction, read the result, which stays live."""
+    return [
+        Allocation("exponential of the decay", scalar),
+        Allocation("decayed state", c.state, scalar),
+        Allocation("old value", value),
+        Allocation("difference", value, value),
+        Allocation("correction", value, value),
+        Allocation("written", c.state),
+        Allocation("state", c.state, 2 * c.state),
+        Allocation("result", value),
+        Allocation("state and correction freed", 0, c.state + value),
+    ]

@@ -66,11 +66,11 @@ class GatedDeltaNet(nn.Module):
         query, key = (self.shared(y) for y in (query, key))
         del mixed, step
         if chunked:
-            y = self.by_chunk(query, key, value, beta, decay)[:, :, :length]
+            y = self.by_chunk(query, key, value, beta, decay)[:, :length]
         else:
             y = self.by_token(query, key, value, beta, decay)
         del query, key, value, beta, decay
-        y = self.norm(y.transpose(1, 2).to(x.dtype))
+        y = self.norm(y.to(x.dtype))
         return self.output((y * F.silu(self.gate(x).unflatten(2, (self.n_head, -1)))).flatten(2))
 
     def shared(self, y):
@@ -79,7 +79,7 @@ class GatedDeltaNet(nn.Module):
         return y.unsqueeze(2).expand(-1, -1, n_group, -1, -1).flatten(1, 2).contiguous()
 
     def by_chunk(self, query, key, value, beta, decay):
-        """Outputs (batch, n_head, length, d_value) from queries, keys (batch, n_head, length,
+        """Outputs (batch, length, n_head, d_value) from queries, keys (batch, n_head, length,
         d_key), values, β and the logarithm of the decay (batch, n_head, length).
 
         Within a chunk, the delta rule is a triangular system (Yang et al. 2024, §3.3); from chunk
@@ -115,7 +115,7 @@ class GatedDeltaNet(nn.Module):
                 state = written if state is None else state * last.exp().unsqueeze(-1) + written
         if self.cache:
             self.cache.keep(state)
-        return torch.stack(outputs, dim=2).flatten(2, 3)
+        return torch.stack([y.transpose(1, 2) for y in outputs], dim=1).flatten(1, 2)
 
     def by_token(self, query, key, value, beta, decay):
         """As by_chunk, of one token after those of the cache."""
@@ -123,7 +123,7 @@ class GatedDeltaNet(nn.Module):
         delta = (value - key @ state) * beta.unsqueeze(-1)
         state = state + key.transpose(-1, -2) * delta
         self.cache.keep(state)
-        return query @ state
+        return (query @ state).transpose(1, 2)
 
 
 class Convolution(nn.Module):
