@@ -11,7 +11,7 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.measure.build import build
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise
-from modelbudget.sweep.expand import named_architecture
+from modelbudget.sweep.derive import named_architecture
 
 EPSILON = torch.finfo(torch.float32).eps
 """Of torch's RMSNorm."""
