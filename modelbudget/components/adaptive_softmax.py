@@ -1,4 +1,4 @@
-"""A vocabulary in clusters: rare words are narrower, and are scored only where they may occur."""
+"""Adaptive input and softmax: a vocabulary in clusters, of which rare tokens are narrower."""
 
 from typing import Annotated, ClassVar
 
@@ -7,14 +7,14 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.constraint import Constraint
 
-Cutoff = Annotated[Size, Field(description="words before the next cluster; 0 when not adaptive")]
+Cutoff = Annotated[Size, Field(description="tokens before the next cluster; 0 when not adaptive")]
 
 
 class AdaptiveFields(Architecture):
-    n_vocab: Count = Field(description="words, by falling frequency")
+    n_vocab: Count = Field(description="vocabulary size, in tokens by falling frequency")
     d_model: Count = Field(description="width of the residual stream and of the first cluster")
     tied: bool = Field(True, description="each cluster of the head uses its embedding's matrix")
-    adaptive: bool = Field(False, description="four clusters of words, divided at three cutoffs")
+    adaptive: bool = Field(False, description="four clusters of tokens, divided at three cutoffs")
     cutoff_1: Cutoff = 0
     cutoff_2: Cutoff = 0
     cutoff_3: Cutoff = 0
@@ -24,9 +24,9 @@ class AdaptiveFields(Architecture):
     tied_projections: bool = Field(
         False, description="the head's matrices are the embedding's, but for the first cluster"
     )
-    d_cluster_2: Count = Field(description="width of the second cluster's words")
-    d_cluster_3: Count = Field(description="width of the third cluster's words")
-    d_cluster_4: Count = Field(description="width of the fourth cluster's words")
+    d_cluster_2: Count = Field(description="width of the second cluster's tokens")
+    d_cluster_3: Count = Field(description="width of the third cluster's tokens")
+    d_cluster_4: Count = Field(description="width of the fourth cluster's tokens")
 
     derived: ClassVar[dict[str, str]] = {f"d_cluster_{number}": "d_model" for number in (2, 3, 4)}
 
@@ -62,7 +62,7 @@ class AdaptiveFields(Architecture):
 
 
 def _words(a):
-    """Numbers in the tables of all clusters; without cutoffs, all words are in the last."""
+    """Parameters of the tables of all clusters; without cutoffs, all tokens are in the last."""
     return (
         a.cutoff_1 * a.d_model
         + (a.cutoff_2 - a.cutoff_1) * a.d_cluster_2
@@ -78,8 +78,9 @@ def embedding(a) -> dict:
 
 
 def head(a) -> dict:
-    """Adaptive softmax: Grave et al. 2017, §4. `cluster` scores the three clusters beside the
-    words of the first; every word has a bias."""
+    """Adaptive softmax: Grave et al. 2017, §4. `cluster` scores the three clusters next to
+    the tokens of the first; every token has a bias.
+    """
     rare = a.d_cluster_2 + a.d_cluster_3 + a.d_cluster_4
     own = a.d_model + (1 - a.tied_projections) * rare
     return {

@@ -1,4 +1,4 @@
-"""Words read letter by letter: convolutions over characters in place of a table of words."""
+"""Character-level input: convolutions over characters in place of a token embedding."""
 
 from typing import Annotated, ClassVar
 
@@ -10,7 +10,7 @@ from modelbudget.architecture.constraint import Constraint
 
 class CharacterInputFields(Architecture):
     d_model: Count = Field(description="width of a word's vector: the first layer's input")
-    n_character: Count = Field(256, description="characters, the marks of word ends included")
+    n_character: Count = Field(256, description="characters, word boundaries included")
     d_character: Count = Field(16, description="width of a character's embedding")
     n_filter: Count = Field(description="convolution filters of all spans together")
     n_span: Annotated[int, Field(ge=1, le=64)] = Field(

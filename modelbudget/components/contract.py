@@ -5,9 +5,9 @@ is a module of functions (`Part`). The layer, the optimizer, checkpointing and t
 and inference iterate over the parts of a model, so that a new part needs no change of them.
 
 A part that lacks a function has no formula for the quantities that need it (`FUNCTIONS`). A
-function with limits states them by its decorator, `@valid_if(condition, …)`: a condition takes fields
-and run like the function and returns 1 where the formula holds, else 0, in arithmetic that every
-reading can evaluate. A model without a formula is measured, and the comparison says so.
+function with limits states them, `@valid_if(condition, …)`: a condition takes fields and run like
+the function and returns 1 where the formula holds, else 0, in arithmetic that every reading can
+evaluate. A model without a formula is measured, and the comparison says so.
 """
 
 from __future__ import annotations

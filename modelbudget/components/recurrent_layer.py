@@ -1,4 +1,4 @@
-"""A stack of recurrent layers: Elman, GRU or LSTM cells, with a projection if wanted."""
+"""A stack of recurrent layers: Elman, GRU or LSTM cells, with an optional projection."""
 
 from typing import ClassVar, Literal
 
@@ -17,9 +17,9 @@ class RecurrentLayerFields(Architecture):
     cell: Literal["rnn", "gru", "lstm"] = "lstm"
     d_hidden: Count = Field(description="cells of every layer but the last")
     d_last: Count = Field(description="cells of the last layer")
-    projected: bool = Field(False, description="each layer hands on d_projection, not all cells")
+    projected: bool = Field(False, description="outputs of layers are projected to d_projection")
     d_projection: Count = Field(
-        description="width that projected layers hand on, to themselves too"
+        description="width of the projected outputs, which are also the recurrent inputs"
     )
     input_bias: bool = Field(True, description="each gate adds a bias to what the input gives")
     hidden_bias: bool = Field(
@@ -44,7 +44,7 @@ class RecurrentLayerFields(Architecture):
 
 
 def width(a):
-    """What the last layer hands on."""
+    """Channels of the last layer's output."""
     return a.projected * a.d_projection + (1 - a.projected) * a.d_last
 
 
@@ -72,7 +72,7 @@ def parameters(a) -> dict:
 
 
 def cached(a, r):
-    """Bytes of what each layer handed on last and, of an LSTM, of its cells (Hochreiter &
+    """Bytes of the last output of each layer and, in an LSTM, of its cells (Hochreiter &
     Schmidhuber 1997), all layers together.
     """
     cells = (a.n_layer - 1) * a.d_hidden + a.d_last

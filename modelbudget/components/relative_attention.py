@@ -22,6 +22,7 @@ def parameters(a) -> dict:
 
 
 def biases(a) -> dict:
-    """u and v, which all layers share: what every query adds to itself before it meets contents
-    and distances (Dai et al. 2019, §3.3)."""
+    """u and v, shared by all layers: added to every query before the products with contents and
+    distances (Dai et al. 2019, §3.3).
+    """
     return dict.fromkeys(("content", "distance"), a.n_head * a.d_head)

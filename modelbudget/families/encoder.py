@@ -19,7 +19,7 @@ from modelbudget.components.norm import NormFields
 class Encoder(
     NormFields, MLPFields, MultiHeadFields, LearnedPositionFields, HeadFields, FactorisedFields
 ):
-    """A masked language model: every token looks at all the others.
+    """A masked language model: every token attends all others.
 
     The `transform` stands between the last layer and the head: a square matrix, the activation
     and a norm. `pooler` and `next_sentence` read the first token's state alone.

@@ -18,7 +18,7 @@ from modelbudget.components.norm import NormFields
 class EncoderDecoder(
     NormFields, MLPFields, MultiHeadFields, LearnedPositionFields, HeadFields, VocabularyFields
 ):
-    """One stack reads the source, another writes the target and looks at what the first read.
+    """The encoder reads the source; the decoder writes the target and attends the encoder's states.
 
     Source and target share one token embedding.
     """

@@ -16,11 +16,11 @@ class HuggingFace(Architecture):
 
     has_formula: ClassVar[bool] = False
     has_cache: ClassVar[bool] = True
-    """Most classes do; one that does not says so when it is measured."""
+    """Most classes have one; for others the measurement fails with that reason."""
 
     kind: str = Field(description="the class in transformers, e.g. XLNetLMHeadModel")
     config: str = Field(description="config.json, as text")
-    n_vocab: Size = Field(0, description="words of the vocabulary")
+    n_vocab: Size = Field(0, description="vocabulary size, in tokens")
     d_model: Size = Field(0, description="width of the residual stream")
     n_layer: Annotated[int, Field(ge=0, le=10_000)] = Field(0, description="layers")
     n_head: Size = Field(0, description="query heads")

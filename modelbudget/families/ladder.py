@@ -35,7 +35,7 @@ class EmbeddingLM(SmallestLM):
 
 
 class MLP(MLPFields):
-    """Two matrices with a bend between them."""
+    """Two linear layers with an activation between them."""
 
     @staticmethod
     def parameters(a) -> Terms:
@@ -48,7 +48,7 @@ class MLP(MLPFields):
 
 
 class FeedForwardLM(SmallestLM, MLPFields):
-    """A language model that looks at one word: embedding, MLP, head."""
+    """A language model that reads one token: embedding, MLP, head."""
 
     has_mlp = True
 

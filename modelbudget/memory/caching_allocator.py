@@ -1,4 +1,4 @@
-"""How torch's caching allocator lays tensors out in the memory of a CUDA device: arithmetic alone.
+"""Simulation of torch's CUDA caching allocator, in plain arithmetic.
 
 Source: PyTorch, `c10/cuda/CUDACachingAllocator.cpp` (the note at its head, `round_size`,
 `get_allocation_size`, `get_free_block`, `should_split`, `try_merge_blocks`) and the constants in
@@ -18,14 +18,14 @@ BLOCK = 512
 SMALL, SMALL_SEGMENT = MIB, 2 * MIB
 """Blocks up to here share segments of this size."""
 LARGE, LARGE_SEGMENT = 10 * MIB, 20 * MIB
-"""So do larger ones below this. From here on each asks the device for a segment of its own, where
-none is free that is large enough."""
+"""Blocks up to here share segments of this size. Larger ones get a segment of their own, unless a
+free one is large enough."""
 SEGMENT = 2 * MIB
-"""Which is a multiple of this."""
+"""The size of such a segment is a multiple of this."""
 
 
 class Layout(NamedTuple):
-    """What tensors ask for, the blocks that they get, and the segments that hold the blocks:
+    """Bytes that tensors request, of the blocks that they get, and of the segments around them:
     `requested_bytes`, `allocated_bytes`, `reserved_bytes` of `torch.cuda.memory_stats()`.
     """
 
@@ -46,8 +46,8 @@ class _Block:
 
 
 class CachingAllocator:
-    """Gives blocks and takes them back. Attributes: `now` and `peak`, each of its numbers at its
-    own largest, which may be set back to `now`.
+    """Allocates and frees blocks. Attributes: the layout `now` and its `peak`, the largest value of
+    each number, which may be reset to `now`.
     """
 
     def __init__(self):
@@ -57,7 +57,7 @@ class CachingAllocator:
         self._free: dict[bool, list[tuple[int, int, _Block]]] = {True: [], False: []}
 
     def allocate(self, key: object, size: int) -> None:
-        """A block for a tensor of so many bytes, which is free()d by the same key; none for no
+        """Allocate a block for a tensor of `size` bytes, to be freed by the same key; none for 0
         bytes.
         """
         if not size:
@@ -72,7 +72,7 @@ class CachingAllocator:
         self._count(size, block.size)
 
     def free(self, key: object) -> None:
-        """The block of a tensor, merged with the free ones beside it."""
+        """Free the block of a tensor, and merge it with its free neighbours."""
         block = self._taken.pop(key, None)
         if block is None:
             return
@@ -86,13 +86,13 @@ class CachingAllocator:
         insort(pool, (block.size, block.place, block))
 
     def _segment(self, rounded: int) -> _Block:
-        """One more segment of the device, all of it one block, behind all that there are."""
+        """Add a segment of one block after all others."""
         place = self.now.reserved
         self._count(reserved=segment(rounded))
         return _Block(place, self.now.reserved - place)
 
     def _split(self, block: _Block, rounded: int) -> None:
-        """Give back what a block has too much; a large one keeps up to 1 MiB of it."""
+        """Split off what a block has in excess; a large one keeps up to 1 MiB of it."""
         rest = block.size - rounded
         if rest <= (0 if rounded <= SMALL else SMALL):
             return
@@ -109,7 +109,7 @@ class CachingAllocator:
 
 
 def _merge(block: _Block, other: _Block) -> None:
-    """Take in a neighbour."""
+    """Merge a neighbour into a block."""
     if other is block.before:
         block.place, block.before = other.place, other.before
         if block.before:
@@ -122,7 +122,7 @@ def _merge(block: _Block, other: _Block) -> None:
 
 
 def layout(sizes: Iterable[int]) -> Layout:
-    """Of tensors allocated in this order from nothing, while none is freed."""
+    """The layout of tensors allocated in this order from nothing, with none freed."""
     allocator = CachingAllocator()
     for number, size in enumerate(sizes):
         allocator.allocate(number, size)
@@ -130,8 +130,8 @@ def layout(sizes: Iterable[int]) -> Layout:
 
 
 def peaks(changes: Iterable[tuple[object, int | None]], ends: dict[str, int]) -> dict[str, Layout]:
-    """The most of each phase of a run. Of what came and went, each change has a key, and its bytes
-    if it came; `ends` tells after how many changes each phase ended.
+    """The peak of each phase of a run. `changes`: the key of a tensor, and its bytes where it is
+    allocated or None where it is freed; `ends`: the number of changes up to the end of each phase.
     """
     allocator, found, changes = CachingAllocator(), {}, iter(changes)
     n_done = 0
@@ -144,12 +144,12 @@ def peaks(changes: Iterable[tuple[object, int | None]], ends: dict[str, int]) ->
 
 
 def segment(block: int) -> int:
-    """What is asked of the device for a block that no hole can take."""
+    """Bytes of the segment for a block that no free block can hold."""
     if block <= SMALL:
         return SMALL_SEGMENT
     return LARGE_SEGMENT if block < LARGE else _multiple(block, SEGMENT)
 
 
 def _multiple(size: int, unit: int) -> int:
-    """The size, rounded up."""
+    """The size, rounded up to a multiple."""
     return -(-size // unit) * unit

@@ -1,4 +1,4 @@
-"""The core of attention: what each query finds among the keys."""
+"""Scaled dot-product attention."""
 
 from torch import nn
 from torch.nn import functional as F
@@ -7,10 +7,10 @@ from torch.utils.checkpoint import checkpoint
 
 class ScaledDotProductAttention(nn.Module):
     """Queries (batch, n_head, length, width), keys and values (batch, n_kv_head, length, width) to
-    (batch, n_head, length, width of a value). Causal, unless `bias` says what to add to the scores;
+    (batch, n_head, length, width of a value). Causal, unless a `bias` is added to the scores;
     a single query sees all keys.
 
-    Where `recompute` is set, scores are computed again in the backward pass instead of kept
+    With `recompute`, scores are computed again in the backward pass instead of saved
     (Korthikanti et al. 2022, §5).
     """
 

@@ -58,10 +58,10 @@ class Window(Cache):
             for kept, fresh in zip(self.tensors, new, strict=True):
                 kept[:, :, place : place + 1] = fresh
             return self.tensors
-        turned = n_new % self.window
+        shift = n_new % self.window
         for kept, fresh in zip(self.tensors, new, strict=True):
-            kept[:, :, :turned] = fresh[:, :, n_new - turned :]
-            kept[:, :, turned:] = fresh[:, :, n_new - self.window : n_new - turned]
+            kept[:, :, :shift] = fresh[:, :, n_new - shift :]
+            kept[:, :, shift:] = fresh[:, :, n_new - self.window : n_new - shift]
         return list(new)
 
 

@@ -22,8 +22,8 @@ class TokenEmbedding(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Tokens (batch, length) to states (batch, length, d_model): words, factorised or not, and
-    positions where the architecture adds them here.
+    """Tokens (batch, length) to states (batch, length, d_model): token embedding, factorised or
+    not, and position embedding where the architecture adds one here.
     """
 
     def __init__(self, a):
@@ -39,7 +39,7 @@ class Embedding(nn.Module):
         self.cache = None
 
     def make_cache(self, batch: int, length: int, like) -> Cache:
-        """How many tokens there were: the place of the next."""
+        """The number of tokens so far: the position of the next."""
         return Cache([], batch, length, like)
 
     def forward(self, tokens):
@@ -56,7 +56,7 @@ class Embedding(nn.Module):
         return x
 
     def bias(self, x):
-        """What every layer adds to its attention scores: (n_head, length, length), or None."""
+        """The bias of the attention scores of all layers: (n_head, length, length), or None."""
         length = x.shape[1]
         if self.kind == "alibi":
             return alibi(self.n_head, length, x) + causal(length, x)
@@ -66,9 +66,9 @@ class Embedding(nn.Module):
 
 
 class Head(nn.Module):
-    """States (batch, length, d_model) to logits (batch, length, words and padding).
+    """States (batch, length, d_model) to logits (batch, length, vocabulary with padding).
 
-    Tied means the very Parameter of the token embedding, not a copy: whoever moves or casts this
+    Tied means the very Parameter of the token embedding, not a copy: moving or casting this
     module moves both. Not an nn.Linear, which would allocate a matrix only to drop it. A
     factorised head first projects the states to d_emb.
     """
@@ -81,7 +81,7 @@ class Head(nn.Module):
         self.tied = a.tied
 
     def extra_repr(self) -> str:
-        """As torch prints linear layers, and whether the matrix is its own."""
+        """As torch prints linear layers, and whether the matrix is tied."""
         words, width = self.weight.shape
         bias = self.bias is not None
         return f"in_features={width}, out_features={words}, bias={bias}, tied={self.tied}"

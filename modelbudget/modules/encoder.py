@@ -94,7 +94,7 @@ class EncoderModel(nn.Module):
         return self.head(x if self.transform is None else self.transform(x))
 
     def relation(self, tokens, segments=None):
-        """What the first token's state says about the whole: the next sentence's two logits
+        """Outputs read from the first token's state: the next sentence's two logits
         (batch, 2), or the pooled state (batch, d_model) where there are no classes.
         """
         pooled = torch.tanh(self.pooler(self.encode(tokens, segments)[:, 0]))

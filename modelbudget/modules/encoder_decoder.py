@@ -15,7 +15,7 @@ from modelbudget.modules.relative_buckets import bucket
 class StackLayer(nn.Module):
     """States (batch, length, d_model) to the same shape.
 
-    With `cross`, a layer of the decoder: causal, and it looks at the encoder's states.
+    With `cross`, a layer of the decoder: causal, with cross-attention to the encoder's states.
     """
 
     def __init__(self, a, cross: bool):

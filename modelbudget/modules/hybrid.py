@@ -1,4 +1,4 @@
-"""The recurrent–transformer hybrid."""
+"""The hybrid of recurrent cells and attention."""
 
 from torch import nn
 

@@ -1,4 +1,4 @@
-"""The head over states of any width."""
+"""LM head for hidden states of any width."""
 
 import torch
 from torch import nn

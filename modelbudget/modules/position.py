@@ -1,4 +1,4 @@
-"""How attention knows the order: rotation, sinusoids, and biases added to its scores.
+"""Position embeddings: RoPE, sinusoids, and biases added to the scores.
 
 Biases have shape (…, length, length): row i holds what query i adds to its score of each key.
 """
@@ -14,15 +14,15 @@ FARTHEST_BUCKET = 128
 
 
 def rotate(x, d_rotary: int, start: int = 0):
-    """Turn pairs of the first d_rotary channels by an angle that grows with the position (Su et
-    al. 2021, eq. 34); x is (batch, heads, length, channels), from position `start` on.
+    """Apply RoPE to the first d_rotary channels (Su et al. 2021, eq. 34); x is (batch, heads,
+    length, channels), from position `start` on.
 
     The pairs are channel i and i + d_rotary/2, as in Llama's published checkpoints.
     """
-    turned, kept = x[..., :d_rotary], x[..., d_rotary:]
+    rotated, kept = x[..., :d_rotary], x[..., d_rotary:]
     angle = angles(x.shape[-2], d_rotary, x.device, start)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    first, second = turned.chunk(2, dim=-1)
+    first, second = rotated.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin, kept), dim=-1)
 
 

@@ -26,7 +26,7 @@ class RecurrentLayer(nn.Module):
         self.cache = None
 
     def make_cache(self, batch: int, length: int, like) -> State:
-        """What the layer handed on last and, of an LSTM, its cells."""
+        """The layer's last output and, in an LSTM, its cells."""
         n_cell = self.n_cell if self.cell == "lstm" else 0
         return State([(self.width,), (n_cell,)], batch, like)
 

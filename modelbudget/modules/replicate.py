@@ -1,6 +1,6 @@
-"""Layers alike: one is constructed, the others are its twins.
+"""Build one layer of each kind and clone its structure for the others.
 
-Constructors are where the time of building goes: of a layer of PaLM more than half.
+Constructors take more than half of the time to build a layer of PaLM.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -11,12 +11,12 @@ from torch import nn
 
 
 def twins(kinds: Iterable[Hashable], construct: Callable[..., nn.Module]) -> nn.ModuleList:
-    """One module for each kind: the first of a kind constructed from it, the others its twins."""
+    """One module for each kind: the first of a kind constructed from it, the others cloned."""
     another: dict[Hashable, Callable[[], nn.Module]] = {}
     modules = []
     for kind in kinds:
         if kind in another:
-            # Twins know their device: nobody needs to look at each call for a default one.
+            # Clones have their device: torch need not check each call for a default one.
             with torch._C.DisableTorchFunction():
                 modules.append(another[kind]())
         else:

@@ -1,8 +1,8 @@
 """Formulas multiplied out: sums of products of sizes, made once and computed over many columns.
 
-What is multiplied by zero is gone, what is alike has become one product, and a factor that several
-products share is multiplied once (Horner's scheme). Integers wrap alike in any order, so that a
-sum that fits 64 bits is the same however it is arranged.
+Products with zero vanish, equal products are one, and a factor that several products share is
+multiplied once (Horner's scheme). Integers wrap equally in any order, so that a sum that fits 64
+bits is the same in every arrangement.
 """
 
 from collections import Counter
