@@ -36,6 +36,14 @@ KEYS = {
     | {"num_local_experts": "n_expert", "intermediate_size": "d_expert"},
     "Qwen3Moe": COMMON | EXPERTS | HEAD
     | {"num_experts": "n_expert", "moe_intermediate_size": "d_expert"},
+    "Qwen3Next": COMMON | EXPERTS | HEAD
+    | {
+        "num_experts": "n_expert", "moe_intermediate_size": "d_expert",
+        "shared_expert_intermediate_size": "d_shared", "linear_num_key_heads": "n_linear_key_head",
+        "linear_num_value_heads": "n_linear_head", "linear_key_head_dim": "d_linear_key",
+        "linear_value_head_dim": "d_linear_value",
+        "linear_conv_kernel_dim": "d_linear_convolution",
+    },
     "Olmoe": COMMON | EXPERTS | {"num_experts": "n_expert", "intermediate_size": "d_expert"},
     "DeepseekV2": COMMON | EXPERTS | LATENT,
     "DeepseekV3": COMMON | EXPERTS | LATENT,

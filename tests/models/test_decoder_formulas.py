@@ -72,7 +72,7 @@ LATENT = {
         ({"mixers": "latent recurrent"}, "did you mean mla.*did you mean channel_rnn"),
         ({"mlps": "experts"}, "did you mean moe"),
         ({"mlps": "dense"}, "allowed: mlp, moe, none"),
-        ({"mixers": ""}, "allowed: attention, channel_rnn, mla, sliding_attention, none"),
+        ({"mixers": ""}, "allowed: attention, channel_rnn, gated_deltanet, mla, sliding"),
         ({"mixers": "sliding_attention"}, "window = 0: sliding_attention in mixers needs at"),
         ({"window": 4}, "window = 4 needs sliding_attention in mixers"),
     ],

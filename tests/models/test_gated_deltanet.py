@@ -5,6 +5,7 @@ import torch
 import transformers
 from helpers.inference import said, used
 from helpers.training import PREDICTED, measured, predicted, without_zeros
+from helpers.transformers_decoders import config
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
@@ -81,25 +82,13 @@ def test_a_token_at_a_time_gives_what_all_at_once_give():
     torch.testing.assert_close(torch.cat(steps, dim=1), at_once)
 
 
-def their_config(a, **more):
-    return transformers.Qwen3NextConfig(
-        vocab_size=a.n_vocab, hidden_size=a.d_model, intermediate_size=a.d_ff,
-        num_hidden_layers=a.n_layer, num_attention_heads=a.n_head,
-        num_key_value_heads=a.n_kv_head, head_dim=a.d_head, linear_conv_kernel_dim=4,
-        linear_key_head_dim=a.d_linear_key, linear_value_head_dim=a.d_linear_value,
-        linear_num_key_heads=a.n_linear_key_head, linear_num_value_heads=a.n_linear_head,
-        num_experts=a.n_expert, num_experts_per_tok=a.n_expert_per_token,
-        moe_intermediate_size=a.d_expert, shared_expert_intermediate_size=a.d_shared, **more,
-    )  # fmt: skip
-
-
 def test_the_named_model_counts_as_the_class(catalogue):
     """By component: theirs stores queries with gates, queries to gates, and β with decays as one.
     Their buffers of the mixer are parameters.
     """
     a = named_architecture(catalogue["qwen3-next-80b-a3b"])
     with torch.device("meta"):
-        theirs = transformers.Qwen3NextForCausalLM(their_config(a))
+        theirs = transformers.Qwen3NextForCausalLM(config("Qwen3Next", a))
     ours = {name: term.each for name, term in a.parameters(a).items()}
     layers = theirs.model.layers
     linear, attention, moe = layers[0].linear_attn, layers[3].self_attn, layers[0].mlp
@@ -173,7 +162,10 @@ THEIRS = {
 def test_the_same_weights_give_the_same_logits():
     a = Decoder(**QWEN)
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.25}
-    settings = their_config(a, norm_topk_prob=False, rope_parameters=rope, rms_norm_eps=EPSILON)
+    alike = {"norm_topk_prob": False, "rope_parameters": rope, "rms_norm_eps": EPSILON}
+    settings = config("Qwen3Next", a)
+    for name, value in alike.items():
+        setattr(settings, name, value)
     torch.manual_seed(0)
     theirs = transformers.Qwen3NextForCausalLM._from_config(settings, attn_implementation="eager")
     theirs = theirs.eval()
