@@ -165,14 +165,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         trained, states = total(cls.trained_parameters(a)), total(cls.optimizer_bytes(a, r))
         of_parameters = total(cls.parameter_bytes(a, r))
         saved = of_parameters + total(cls.activation_bytes(a, r)) + bytes_of(r.dtype)
-        model = training.Model(
-            embedding.head_backward(a, r),
-            layer.training(a, r),
-            embedding.backward(a, r),
-            a.n_layer,
-            embedding.saved_after_layers(a, r),
-            bytes_of(r.dtype) * tokens(r) * a.d_model,
-        )
+        model = cls.timelines(a, r)
         return optimizer.phases(
             r,
             trained,
@@ -180,6 +173,18 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
             states,
             optimizer.temporaries(r, trained, _neighbours(a)),
             lambda held: training.forward_backward(model, r, saved + held),
+        )
+
+    @staticmethod
+    def timelines(a: Fields, r: Run) -> training.Model:
+        """The timelines that the peak of training is computed from."""
+        return training.Model(
+            embedding.head_backward(a, r),
+            layer.training(a, r),
+            embedding.backward(a, r),
+            a.n_layer,
+            embedding.saved_after_layers(a, r),
+            bytes_of(r.dtype) * tokens(r) * a.d_model,
         )
 
     @staticmethod

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from modelbudget.architecture.fields import Run
 from modelbudget.architecture.layer_groups import LayerGroup
 from modelbudget.architecture.operations import largest
-from modelbudget.memory.timeline import Timeline, change, live_bytes
+from modelbudget.memory.timeline import Timeline, change, live_bytes, within
 
 
 class Layers(NamedTuple):
@@ -60,6 +60,16 @@ def forward_backward(model: Model, r: Run, before):
             found += [one.group.is_there * level for level in live_bytes(at, one.forward)]
     embedding = live + _change_from(model, backward, 0)
     return largest(*found, *live_bytes(embedding, model.embedding))
+
+
+def backward_timeline(model: Model, r: Run) -> Timeline:
+    """The whole backward pass, layer by layer, for comparison with a trace."""
+    found = list(model.head)
+    for index in reversed(range(model.n_layer)):
+        one = next(one for one in model.layers if one.group.at(index))
+        repeated = one.forward if r.recompute == "full" else []
+        found += within(f"layer {index}", [*repeated, *one.backward])
+    return found + model.embedding
 
 
 def _change_from(model: Model, timelines: list[Timeline], index):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from helpers.strategies import decoders_that_run, decoders_with_known_peaks, smallest_that_run
 from helpers.training import PREDICTED, measured, predicted, without_zeros
+from helpers.why import why
 from hypothesis import HealthCheck, given, settings
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
@@ -37,7 +38,8 @@ def test_predicted_peaks_are_measured_phase_by_phase(model):
     a, run = model
     assert a.has_formula_for("peak_training_bytes", a, run)
     peaks = measured(a, run)["peak_training_bytes"]
-    assert {n: t.total for n, t in a.peak_training_bytes(a, run).items()} == peaks
+    found = {n: t.total for n, t in a.peak_training_bytes(a, run).items()}
+    assert found == peaks, why(a, run)
 
 
 @given(smallest_that_run())

@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 from helpers.training import PREDICTED, measured, predicted, without_zeros
+from helpers.why import why
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
@@ -44,7 +45,7 @@ def disagreements(a, run: RunConfig) -> list[str]:
         phase: term.total for phase, term in a.peak_training_bytes(a, run).items()
     }
     return [
-        f"{quantity}: {run}"
+        f"{quantity}: {run}{f' {why(a, run)}' * (quantity == 'peak_training_bytes')}"
         for quantity in (*PREDICTED, "peak_training_bytes")
         if not a.has_formula_for(quantity, a, run)
         or without_zeros(said[quantity]) != without_zeros(found[quantity])

@@ -1,0 +1,42 @@
+"""Where the timeline of a backward pass and its trace differ."""
+
+from torch.nn import functional as F
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.measure.backend import backend
+from modelbudget.measure.build import build
+from modelbudget.measure.foreign import logits_of
+from modelbudget.measure.trace import Trace
+from modelbudget.measure.train import switch, texts
+from modelbudget.memory.timeline import first_difference
+from modelbudget.memory.training import backward_timeline
+from modelbudget.modules.initialise import uninitialised
+
+
+def why(a, run: RunConfig) -> str | None:
+    """The first operation of backward whose live bytes the trace does not have, if there is one."""
+    live, levels = backward_levels(a, run)
+    return first_difference(live, backward_timeline(a.timelines(a, run), run), levels)
+
+
+def backward_levels(a, run: RunConfig) -> tuple[int, list[int]]:
+    """Live bytes when backward begins, and after each of its allocations and frees."""
+    with uninitialised():
+        model = build(a, "meta", run.dtype)
+    switch(model, run)
+    model.train()
+    trace = Trace(model)
+    with trace.watching("setup"):
+        tokens, targets = texts(model, run)
+    with backend(run.backend, run.attention_kernel):
+        with trace.watching("forward"):
+            loss = F.cross_entropy(logits_of(model, tokens).flatten(0, 1), targets.flatten())
+        start, before = len(trace.changes), trace.live
+        with trace.watching("backward"):
+            loss.backward()
+    sizes, live, levels = dict(c for c in trace.changes[:start] if c[1] is not None), before, []
+    for key, n_bytes in trace.changes[start:]:
+        live += n_bytes if n_bytes is not None else -sizes[key]
+        sizes |= {} if n_bytes is None else {key: n_bytes}
+        levels.append(live)
+    return before, levels
