@@ -1,8 +1,10 @@
 """The two witnesses stay apart: what predicts knows no torch, what measures knows no formula."""
 
+import re
 import subprocess
 import sys
 from ctypes.util import find_library
+from graphlib import TopologicalSorter
 
 from helpers.project import ROOT
 
@@ -46,3 +48,14 @@ def test_memory_knows_no_component():
     files = (ROOT / "modelbudget" / "memory").glob("[a-z]*.py")
     imports = "\n".join(f"import modelbudget.memory.{path.stem}" for path in files)
     assert not {name for name in imported_by(imports) if "components" in name}
+
+
+def test_imports_between_folders_have_no_circle():
+    library = ROOT / "modelbudget"
+    folders: dict[str, set[str]] = {}
+    for path in library.glob("*/**/*.py"):
+        folder = path.relative_to(library).parts[0]
+        imported = re.findall(r"^\s*from modelbudget\.(\w+)", path.read_text(), re.MULTILINE)
+        folders.setdefault(folder, set()).update(set(imported) - {folder})
+    assert [*TopologicalSorter(folders).static_order()]
+    assert len([path for path in library.iterdir() if path.name != "__pycache__"]) <= 16
