@@ -115,8 +115,8 @@ class Translation(_Meanings):
     fixed: Fields = Field({}, description="the fields that no key changes")
     mixers: str = Field(
         "",
-        description="of classes with sliding windows: mixers of the layers where layer_types is "
-        "left out and sliding_window is not null",
+        description="of classes with different layers: their mixers where layer_types is left out "
+        "and sliding_window, if the class has it, is not null",
     )
     computed: dict[str, Formula] = Field(
         {}, description="field → expression of keys, where it is not the value of one key"
@@ -159,7 +159,7 @@ class Translation(_Meanings):
         yield from ((f"aliases.{spelling}", key) for spelling, key in self.aliases.items())
         yield from _names("computed", self.computed)
         yield from _names("requires", dict(enumerate(self.requires)))
-        if self.mixers:
+        if "sliding_attention" in self.mixers.split():
             yield "mixers", "sliding_window"
 
 

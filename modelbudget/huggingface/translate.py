@@ -48,7 +48,7 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
         elif meaning is not None:
             fields |= _chosen(meaning, key, value, mistakes)
     if translation.mixers:
-        fields |= _windows(translation, values, mistakes)
+        fields |= _layers(translation, values, mistakes)
     if not mistakes:
         fields |= _computed(translation, values, mistakes)
     if mistakes:
@@ -142,9 +142,9 @@ def _chosen(cases: list[Case], key: str, value, mistakes: list[str]) -> dict:
     return {}
 
 
-def _windows(translation: Translation, values: dict, mistakes: list[str]) -> dict:
-    """Return the shortest layer pattern of full and sliding-window attention, and the window."""
-    words = translation.mixers.split() if values["sliding_window"] else ["attention"]
+def _layers(translation: Translation, values: dict, mistakes: list[str]) -> dict:
+    """Return the shortest pattern of mixers, unless all are attention, and the window if any."""
+    words = translation.mixers.split() if values.get("sliding_window", 1) else ["attention"]
     types = values.get("layer_types")
     if types and not isinstance(types, list):
         mistakes.append(f"layer_types = {_as_json(types)}: must be a list")
@@ -152,12 +152,14 @@ def _windows(translation: Translation, values: dict, mistakes: list[str]) -> dic
         cases = [Case(value=v, fields={"mixer": m}) for v, m in shared_keys().layer_types.items()]
         found = [_chosen(cases, "layer_types", name, mistakes) for name in types]
         words = [chosen.get("mixer", "") for chosen in found]
-    if "sliding_attention" not in words:
+    if set(words) <= {"attention"}:
         return {}
     periods = range(1, len(words) + 1)
     period = next(p for p in periods if all(words[i] == words[i % p] for i in range(len(words))))
-    fields = _size("window", "sliding_window", values["sliding_window"], mistakes)
-    return fields | {"mixers": " ".join(words[:period])}
+    fields = {"mixers": " ".join(words[:period])}
+    if "sliding_attention" in words:
+        fields |= _size("window", "sliding_window", values.get("sliding_window"), mistakes)
+    return fields
 
 
 def _as_json(value) -> str:

@@ -187,6 +187,7 @@ def resolved(family, fields: dict):
 
 
 ITS_OWN = ["full_attention", "sliding_attention", "sliding_attention"] * 3
+IN_TURN = ["linear_attention", "full_attention"] * 24
 WINDOWS = [
     ("Mistral", {}, "sliding_attention", 4096),
     ("Mistral", {"sliding_window": None}, "attention", 0),
@@ -199,6 +200,8 @@ WINDOWS = [
         9,
     ),
     ("Gemma3", {"layer_types": ["full_attention"] * 9}, "attention", 0),
+    ("Qwen3Next", {}, "gated_deltanet gated_deltanet gated_deltanet attention", 0),
+    ("Qwen3Next", {"layer_types": IN_TURN}, "gated_deltanet attention", 0),
 ]
 
 
