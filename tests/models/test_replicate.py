@@ -20,7 +20,7 @@ def described(module):
 @settings(max_examples=60)
 @given(a=decoders())
 def test_a_twin_is_what_the_constructor_gives(a: Decoder):
-    kind = a.mixers.split()[0], a.mlps.split()[0], a.position
+    kind = a.mixers.split()[0], a.mlps.split()[0]
     layer = Layer(a, *kind)
     twin = twin_of(layer)()
     assert repr(twin) == repr(layer)

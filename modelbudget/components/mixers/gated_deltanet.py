@@ -19,7 +19,7 @@ from modelbudget.components.contract import ALONE, Place, Values, doubled
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.timeline import Allocation, Timeline, times, within
 
-GROUP = "recurrence"
+GROUP = "state space"
 SIZES = (
     "n_linear_head", "n_linear_key_head", "d_linear_key", "d_linear_value", "d_linear_convolution",
 )  # fmt: skip
