@@ -81,7 +81,7 @@ class Architecture(Record):
 
     @abstractmethod
     def build(self) -> nn.Module:
-        """The torch model itself, on the current default device and dtype."""
+        """Build the torch model on the current default device and dtype."""
 
     @classmethod
     def is_language_model(cls) -> bool:

@@ -9,7 +9,7 @@ from modelbudget.architecture.operations import ceil_div, largest, positive
 
 
 class LayerGroup(NamedTuple):
-    """Identical layers: the words of their mixer and feed-forward part, and their indices."""
+    """Identical layers: the types of their mixer and feed-forward part, and their indices."""
 
     mixer: str
     feed_forward: str
@@ -26,7 +26,10 @@ class LayerGroup(NamedTuple):
 
 
 def layer_groups(a: Fields) -> list[LayerGroup]:
-    """The n_dense_layer first layers, which have an MLP, and those of the pattern that follows."""
+    """Return the groups of identical layers of a model.
+
+    The first n_dense_layer layers have an MLP; the layers after them follow the patterns.
+    """
     dense, mixers, mlps = a.n_dense_layer, _period(a.mixers), _period(a.mlps)
     found = [_every(len(mixers), mixer, "mlp", 1, i, 0, dense) for i, mixer in enumerate(mixers)]
     period = math.lcm(len(mixers), len(mlps))
@@ -39,7 +42,7 @@ def layer_groups(a: Fields) -> list[LayerGroup]:
 
 
 def _period(pattern: str) -> list[str]:
-    """The words of a pattern, up to where they repeat."""
+    """Return the shortest list of words whose repetition gives the pattern."""
     words = pattern.split()
     lengths = (n for n in range(1, len(words) + 1) if len(words) % n == 0)
     return next(words[:n] for n in lengths if words[:n] * (len(words) // n) == words)
@@ -59,7 +62,10 @@ def _is_zero(x):
 
 
 def _every(period: int, mixer: str, second: str, chosen, i: int, start, end) -> LayerGroup:
-    """The i-th of every `period` layers from index `start` to `end`, where `chosen` is 1."""
+    """Return the group of the i-th of every `period` layers with `start` ≤ index < `end`.
+
+    `chosen`: 1 where the group exists, else 0.
+    """
 
     def before(index):
         inside = largest(index - start, 0) - largest(index - end, 0)

@@ -13,7 +13,7 @@ from modelbudget.common.suggestions import did_you_mean
 
 
 def pattern(*allowed: str):
-    """The type of a field that holds some of the allowed words, separated by spaces."""
+    """Return the type of a layer-pattern field: allowed words, separated by spaces."""
 
     def check(text: str) -> str:
         words = text.split()
@@ -30,8 +30,9 @@ def pattern(*allowed: str):
 
 
 def instances(words: str, n_layer) -> dict:
-    """Number of layers of each word in a repeated pattern: of p words, the i-th (from 0) is in
-    ⌈(n_layer − i) / p⌉ of n_layer layers.
+    """Count the layers that use each word of a repeated pattern.
+
+    Of a pattern of p words, the i-th (from 0) is used by ⌈(n_layer − i) / p⌉ of n_layer layers.
     """
     found: dict = {}
     period = len(words.split())

@@ -21,12 +21,12 @@ def positive(x):
 
 @singledispatch
 def largest_of(first, *others):
-    """The largest of several, of which the first is an expression if any is."""
+    """Return the maximum; if any value is an expression, the first must be one."""
     return max((first, *others))
 
 
 def largest(*values):
-    """The largest of several, of which numbers may be some and expressions others."""
+    """Return the maximum of numbers and expressions, in any order."""
     # Which implementation is taken, the first decides: so an expression goes first.
     return largest_of(*sorted(values, key=lambda value: isinstance(value, int)))
 

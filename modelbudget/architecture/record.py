@@ -40,25 +40,25 @@ class Record(BaseModel):
 
     @classmethod
     def name(cls) -> str:
-        """The record's name in files: `BareLayer` is `bare-layer`."""
+        """Return the record's name in files: `BareLayer` is `bare-layer`."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
 
     @classmethod
     @cache
     def numeric(cls) -> list[str]:
-        """The fields that are numbers: sizes, and switches (yes is 1, no is 0)."""
+        """Return the names of the numeric fields: sizes, and switches (yes is 1, no is 0)."""
         return [name for name, field in cls.model_fields.items() if field.annotation in (int, bool)]
 
     @classmethod
     @cache
     def categorical(cls) -> list[str]:
-        """The fields that hold a word, like `norm: rmsnorm`."""
+        """Return the names of the categorical fields, such as `norm: rmsnorm`."""
         return [name for name in cls.model_fields if name not in cls.numeric()]
 
     @classmethod
     @cache
     def derivations(cls) -> dict[str, str]:
-        """`derived` of this record and of all the parts that it is made of."""
+        """Return `derived` of this record and of all its base classes, merged."""
         return {
             name: expression
             for base in reversed(cls.__mro__)

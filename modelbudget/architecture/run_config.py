@@ -100,7 +100,7 @@ def tokens(r):
 
 
 def one_token(r):
-    """The run of one more token for each sequence."""
+    """Return the run of one decoding step: one new token for each sequence."""
     return SimpleNamespace(batch=r.batch, length=1)
 
 
@@ -110,8 +110,9 @@ def bytes_of(dtype: str) -> int:
 
 
 def exact_bytes(dtype: str) -> int:
-    """Bytes of one element of what is summed up in at least single precision: the statistics of
-    norms, the softmax of attention.
+    """Return the bytes per element of values that are computed in at least single precision.
+
+    These are the statistics of norms and the softmax of attention.
     """
     return max(4, BYTES[dtype])
 

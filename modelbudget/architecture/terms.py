@@ -23,7 +23,7 @@ Terms = dict[str, Term]
 
 
 def join(*names: str) -> str:
-    """A dotted component name; the empty name is the component itself."""
+    """Join the parts of a component's name with dots; an empty part is left out."""
     return ".".join(filter(None, names))
 
 
@@ -38,8 +38,10 @@ def scaled(terms: Terms, factor) -> Terms:
 
 
 def merged(*several: Terms) -> Terms:
-    """The terms of several kinds of layer. What two kinds hold of a component is added up: the
-    instances, or the totals where the values of one instance differ.
+    """Merge the terms of several layer groups.
+
+    Where two groups have the same component, the instances are added, or the totals where the
+    values of one instance differ.
     """
     found: Terms = {}
     for name, term in (item for terms in several for item in terms.items()):
@@ -54,7 +56,7 @@ def merged(*several: Terms) -> Terms:
 
 
 def total(terms: Terms):
-    """The sum over all components."""
+    """Return the sum over all components."""
     return sum(term.total for term in terms.values())
 
 
@@ -64,6 +66,6 @@ def is_peak(quantity: str) -> bool:
 
 
 def of_model(quantity: str, terms: Terms):
-    """What a whole model has of a quantity."""
+    """Return a quantity of the whole model: the maximum of the terms for a peak, else their sum."""
     values = [term.total for term in terms.values()]
     return largest(0, *values) if is_peak(quantity) else sum(values)

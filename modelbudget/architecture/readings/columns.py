@@ -8,8 +8,10 @@ from modelbudget.architecture.operations import ceil_div, largest_of, positive, 
 
 
 def namespace(kind, fields: dict) -> SimpleNamespace:
-    """A record's fields: sizes and switches as columns or, where all rows have the same, as one
-    number (yes is 1, no is 0); words as they are.
+    """Return a record's fields as columns, numbers and text.
+
+    Sizes and switches are columns or, where all rows have the same value, one number (yes is 1, no
+    is 0). Categorical fields are text, unchanged.
     """
     given = {name: fields[name] for name in kind.model_fields}
     return SimpleNamespace(
@@ -18,7 +20,7 @@ def namespace(kind, fields: dict) -> SimpleNamespace:
 
 
 def series(value, height: int) -> pl.Series:
-    """What a formula gives as a column; one that names no column gives the same in all rows."""
+    """Convert the value of a formula to a column of `height` rows; repeat a constant."""
     if isinstance(value, Column):
         return value.values
     dtype = pl.Float64 if isinstance(value, float) else pl.Int64
@@ -26,8 +28,10 @@ def series(value, height: int) -> pl.Series:
 
 
 class Column:
-    """A column in a formula. A part that a model lacks is multiplied by the number 0, and what is
-    multiplied by a number 0 or 1, or has a 0 added, is not computed row by row.
+    """A column in a formula.
+
+    Multiplying by the number 0 or 1, or adding the number 0, is not computed row by row: a part
+    that a model lacks is multiplied by 0.
 
     Columns and not lazy expressions: in a long formula a value that is used often is computed once.
     """

@@ -1,7 +1,7 @@
-"""Formulas over intervals: the least and the most that any model of a whole grid can give.
+"""Formulas over intervals: lower and upper bounds over all models of a grid.
 
-The bounds hold and may be wide. They tell in one reading that no row of a grid leaves 64-bit
-integers, not even on the way to its result.
+The bounds hold and may be wide. One evaluation proves that no row of a grid overflows 64-bit
+integers, intermediate results included.
 """
 
 from types import SimpleNamespace
@@ -11,8 +11,10 @@ from modelbudget.architecture.record import MAX_COUNT
 
 
 def namespace(kind, fields: dict) -> SimpleNamespace:
-    """A record's fields: sizes and switches as intervals from (least, most) pairs or as numbers;
-    words as they are.
+    """Return a record's fields as intervals, numbers and text.
+
+    Sizes and switches are intervals, from pairs (least, most), or numbers. Categorical fields are
+    text, unchanged.
     """
     given = {name: fields[name] for name in kind.model_fields}
     return SimpleNamespace(
@@ -21,7 +23,7 @@ def namespace(kind, fields: dict) -> SimpleNamespace:
 
 
 def most(value) -> int:
-    """The upper bound of what a formula gives."""
+    """Return the upper bound of a formula's value."""
     return _ends(value)[1]
 
 

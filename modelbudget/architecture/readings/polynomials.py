@@ -16,7 +16,11 @@ Product = tuple[str, ...]
 
 
 def namespace(kind, fields: dict) -> SimpleNamespace:
-    """A record's sizes and switches by their names; words, and what is a number, as they are."""
+    """Return a record's fields as polynomials, numbers and text.
+
+    A size or switch that varies is a polynomial of its own name. Constants and categorical fields
+    are unchanged.
+    """
     given = {name: fields[name] for name in kind.model_fields}
     return SimpleNamespace(
         **{n: Polynomial({(n,): 1}) if isinstance(v, tuple) else v for n, v in given.items()}
@@ -24,8 +28,10 @@ def namespace(kind, fields: dict) -> SimpleNamespace:
 
 
 class Polynomial:
-    """Products with their coefficients. What is not a sum of products is a name of its own, and
-    `parts` has what it stands for: an operation and what it is applied to.
+    """A sum of products of names, with integer coefficients.
+
+    A subexpression that is not a sum of products gets a name of its own; `parts` maps that name to
+    the operation and its arguments.
     """
 
     __slots__ = ("coefficients", "parts")
@@ -114,7 +120,10 @@ class Scheme:
 
 
 def _factored(coefficients: dict[Product, int]):
-    """A number, or factor, what it multiplies, and what is added to that."""
+    """Return the polynomial factored by Horner's scheme.
+
+    A number, or a tuple: the factor, the polynomial that it multiplies, and the rest that is added.
+    """
     times = Counter(name for product in coefficients for name in set(product))
     if not times:
         return coefficients.get((), 0)

@@ -20,9 +20,7 @@ def namespace(family, words: dict[str, str], fixed: dict | None = None) -> Simpl
 
 
 def answered(expression, values: dict[str, int]):
-    """The expression with its questions whether a size is there (`positive`) answered for a model
-    of these sizes.
-    """
+    """Replace each condition (`positive`) of an expression by its value for the given sizes."""
     return sympy.sympify(expression).replace(
         lambda part: isinstance(part, sympy.Piecewise),
         lambda part: part.subs({symbol: values[symbol.name] for symbol in part.free_symbols}),
@@ -30,8 +28,10 @@ def answered(expression, values: dict[str, int]):
 
 
 def settled(family, values: dict[str, int]) -> dict[str, int]:
-    """Of a model's numbers, those that say which parts it has, for `fixed`: switches, and sizes
-    left at a default of 0 (no such part) or 1 (no such effect).
+    """Return the values that determine which parts a model has, for `fixed`.
+
+    These are the switches, and the sizes left at a default of 0 (no such part) or 1 (no such
+    effect).
     """
     fields = family.model_fields
     return {
@@ -79,7 +79,7 @@ class _Printer(MathMLPresentationPrinter):
         return both
 
     def _as_ordered_terms(self, expr, order=None):
-        """What is added before what is taken away."""
+        """Order the terms of a sum: positive terms first, then negative ones."""
         terms = super()._as_ordered_terms(expr, order)
         return sorted(terms, key=lambda term: term.could_extract_minus_sign())
 

@@ -68,12 +68,12 @@ class Dataflow:
         self._sizes: dict[str, set[str]] = {}
 
     def signal(self, value) -> str:
-        """The name of the signal that holds a value, an expression or a number."""
+        """Return the name of the signal that holds a value, an expression or a number."""
         text = self.text(value)
         return text if re.fullmatch(r"e\d+", text) else self._name(text)
 
     def text(self, value) -> str:
-        """The value as Vega's parser takes it, in terms of other signals where it is long."""
+        """Return the value in Vega's expression syntax, with long subexpressions as signals."""
         if not isinstance(value, Expression):
             return str(int(value))
         if value not in self._texts:
@@ -82,7 +82,7 @@ class Dataflow:
         return self._texts[value]
 
     def sizes(self, value) -> set[str]:
-        """The sizes and switches that a value depends on."""
+        """Return the sizes and switches that a value depends on."""
         return self._sizes_in(self.text(value))
 
     def _name(self, text: str) -> str:

@@ -18,7 +18,7 @@ _FUNCTIONS = {"exp2": "pow(2,{})", "first": "join(slice(split({},' '),0,{}),' ')
 
 
 def mistake(constraint: Constraint, switches: Collection[str]) -> str:
-    """The expression of the message where the constraint does not hold, else of an empty text.
+    """Return the Vega expression of a constraint's error message, empty where the constraint holds.
 
     Fields are signals, of which `switches` are 1 or 0.
     """
