@@ -8,8 +8,9 @@ from modelbudget.architecture.operations import largest
 
 
 class Tensor(NamedTuple):
-    """A parameter tensor that gets a gradient: its component, the count of its numbers, and 1
-    where the model has it.
+    """A parameter tensor that gets a gradient.
+
+    Its component, its number of elements, and 1 where the model has it (else 0).
     """
 
     name: str
@@ -18,12 +19,12 @@ class Tensor(NamedTuple):
 
 
 def linear_tensors(name: str, d_in, d_out, bias) -> list[Tensor]:
-    """The weight and the bias of a linear layer."""
+    """Return the weight and the bias of a linear layer."""
     return [Tensor(name, d_in * d_out), Tensor(name, d_out, bias)]
 
 
 def counts(tensors: list[Tensor]) -> dict[str, Any]:
-    """The number of tensors of each component."""
+    """Count the parameter tensors of each component."""
     found: dict[str, Any] = {}
     for name, _, is_there in tensors:
         found[name] = found.get(name, 0) + is_there
@@ -39,8 +40,10 @@ class Neighbours(NamedTuple):
 
 
 def largest_pair(found: list[Neighbours]):
-    """Numbers in AdamW's temporaries of one tensor at a time: √v and its quotient, and the last
-    of the tensor before, which is not yet freed.
+    """Return the peak number of elements in AdamW's temporaries without foreach.
+
+    √v and its quotient, both of the current tensor, and the last temporary of the previous tensor,
+    which is not yet freed.
     """
     return largest(*(one.is_there * (2 * one.numbers + one.before) for one in found))
 
@@ -72,7 +75,7 @@ def neighbours_of_model(
 
 
 def _followed(group: LayerGroup, last, layers) -> Iterator[Neighbours]:
-    """The last tensor of a layer and the first of the next, for each group that the next is of."""
+    """Yield the last tensor of a layer with the first of the next, for each group of the latter."""
     for other, tensors in layers:
         for index in (group.first, group.last):
             is_there = group.is_there * other.is_there * other.at(index + 1)
@@ -80,7 +83,7 @@ def _followed(group: LayerGroup, last, layers) -> Iterator[Neighbours]:
 
 
 def _first(tensors: list[Tensor]):
-    """The numbers of the first tensor that the model has."""
+    """Return the number of elements of the first tensor that the model has."""
     numbers = 0
     for _, size, is_there in reversed(tensors):
         numbers = is_there * size + (1 - is_there) * numbers

@@ -25,8 +25,10 @@ SEGMENT = 2 * MIB
 
 
 class Layout(NamedTuple):
-    """Bytes that tensors request, of the blocks that they get, and of the segments around them:
-    `requested_bytes`, `allocated_bytes`, `reserved_bytes` of `torch.cuda.memory_stats()`.
+    """Memory in bytes as `torch.cuda.memory_stats()` reports it.
+
+    `requested_bytes`: requested by tensors; `allocated_bytes`: of the blocks assigned to them;
+    `reserved_bytes`: of the segments that contain the blocks.
     """
 
     requested: int = 0
@@ -46,8 +48,10 @@ class _Block:
 
 
 class CachingAllocator:
-    """Allocates and frees blocks. Attributes: the layout `now` and its `peak`, the largest value of
-    each number, which may be reset to `now`.
+    """A caching allocator that allocates and frees blocks.
+
+    Attributes: the layout `now` and its `peak`, the largest value of each number, which may be
+    reset to `now`.
     """
 
     def __init__(self):
@@ -57,8 +61,9 @@ class CachingAllocator:
         self._free: dict[bool, list[tuple[int, int, _Block]]] = {True: [], False: []}
 
     def allocate(self, key: object, size: int) -> None:
-        """Allocate a block for a tensor of `size` bytes, to be freed by the same key; none for 0
-        bytes.
+        """Allocate a block for a tensor of `size` bytes, to be freed by the same key.
+
+        A tensor of 0 bytes gets no block.
         """
         if not size:
             return
@@ -122,7 +127,7 @@ def _merge(block: _Block, other: _Block) -> None:
 
 
 def layout(sizes: Iterable[int]) -> Layout:
-    """The layout of tensors allocated in this order from nothing, with none freed."""
+    """Return the layout after allocating tensors of these sizes in order, with none freed."""
     allocator = CachingAllocator()
     for number, size in enumerate(sizes):
         allocator.allocate(number, size)
@@ -130,8 +135,10 @@ def layout(sizes: Iterable[int]) -> Layout:
 
 
 def peaks(changes: Iterable[tuple[object, int | None]], ends: dict[str, int]) -> dict[str, Layout]:
-    """The peak of each phase of a run. `changes`: the key of a tensor, and its bytes where it is
-    allocated or None where it is freed; `ends`: the number of changes up to the end of each phase.
+    """Return the peak layout of each phase of a run.
+
+    `changes`: the key of a tensor, and its bytes where it is allocated or None where it is freed;
+    `ends`: the number of changes up to the end of each phase.
     """
     allocator, found, changes = CachingAllocator(), {}, iter(changes)
     n_done = 0
@@ -151,5 +158,5 @@ def segment(block: int) -> int:
 
 
 def _multiple(size: int, unit: int) -> int:
-    """The size, rounded up to a multiple."""
+    """Round a size up to a multiple of `unit`."""
     return -(-size // unit) * unit

@@ -18,7 +18,7 @@ class Step(NamedTuple):
 
 
 def peak(steps: list[Step]):
-    """The largest number of bytes that are live at once."""
+    """Return the largest number of bytes that are live at once."""
     return largest(
         *(
             step.is_there * level

@@ -9,8 +9,9 @@ SINGLE = 4
 
 
 def states(r, trained: Terms, tensors: Terms) -> Terms:
-    """Bytes of the optimizer states, from the parameters that get a gradient (`trained`) and the
-    number of their tensors.
+    """Count the bytes of the optimizer states of each component.
+
+    `trained`: the parameters that get a gradient; `tensors`: the number of their tensors.
 
     Momentum is one number a parameter (Polyak 1964), AdamW's moments are two (Kingma & Ba 2015,
     algorithm 1; Loshchilov & Hutter 2019), and AdamW counts the steps of each tensor in single
@@ -49,8 +50,10 @@ def phases(r, trained, of_parameters, states, temporaries, forward_backward) -> 
 
 
 def temporaries(r, trained, neighbours: list[Neighbours]):
-    """Bytes of AdamW's temporary √v: one buffer for all parameters with foreach; otherwise two
-    buffers of the current tensor plus one of the previous tensor, which is not yet freed.
+    """Count the bytes of AdamW's temporary √v.
+
+    One buffer for all parameters with foreach; otherwise two buffers of the current tensor plus one
+    of the previous tensor, which is not yet freed.
     """
     if r.optimizer != "adamw":
         return 0

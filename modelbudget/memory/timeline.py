@@ -62,19 +62,19 @@ def first_difference(before: int, timeline: Timeline, measured: list[int]) -> st
 
 
 def times(switch, timeline: Timeline) -> Timeline:
-    """The timeline where `switch` is 1; no operation where it is 0."""
+    """Return the timeline where `switch` is 1; no operation where it is 0."""
     if _is_nothing(switch):
         return []
     return [Allocation(name, switch * size, switch * freed) for name, size, freed in timeline]
 
 
 def within(name: str, timeline: Timeline) -> Timeline:
-    """The timeline of a part, with the part's name before those of its operations."""
+    """Prefix the names of a timeline's operations with the name of their part."""
     return [allocation._replace(name=f"{name}: {allocation.name}") for allocation in timeline]
 
 
 def accumulate(gradient) -> Timeline:
-    """The sum of two gradients of the same states, which takes their place."""
+    """Return the operation that adds two gradients of the same states and frees both."""
     return [Allocation("gradient accumulation", gradient, 2 * gradient)]
 
 

@@ -13,8 +13,9 @@ from modelbudget.memory.timeline import Timeline, change, live_bytes, within
 
 
 class Layers(NamedTuple):
-    """The layers of one group: one layer's forward pass, from its input to all that is saved, and
-    its backward pass.
+    """The layers of one group.
+
+    The forward pass of one layer, from its input to all that is saved, and its backward pass.
     """
 
     group: LayerGroup
@@ -63,7 +64,7 @@ def forward_backward(model: Model, r: Run, before):
 
 
 def backward_timeline(model: Model, r: Run) -> Timeline:
-    """The whole backward pass, layer by layer, for comparison with a trace."""
+    """Return the timeline of the backward pass, layer by layer, for comparison with a trace."""
     found = list(model.head)
     for index in reversed(range(model.n_layer)):
         one = next(one for one in model.layers if one.group.at(index))
@@ -73,7 +74,7 @@ def backward_timeline(model: Model, r: Run) -> Timeline:
 
 
 def _change_from(model: Model, timelines: list[Timeline], index):
-    """The change of live bytes through the layers from an index on."""
+    """Return the change in live bytes through the layers from `index` on."""
     return sum(
         change(timeline) * (one.group.before(model.n_layer) - one.group.before(index))
         for one, timeline in zip(model.layers, timelines, strict=True)
