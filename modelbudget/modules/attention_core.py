@@ -6,12 +6,13 @@ from torch.utils.checkpoint import checkpoint
 
 
 class ScaledDotProductAttention(nn.Module):
-    """Queries (batch, n_head, length, width), keys and values (batch, n_kv_head, length, width) to
-    (batch, n_head, length, width of a value). Causal, unless a `bias` is added to the scores;
-    a single query sees all keys.
+    """Scaled dot-product attention, causal unless a `bias` is added to the scores.
 
-    With `recompute`, scores are computed again in the backward pass instead of saved
-    (Korthikanti et al. 2022, §5).
+    Queries (batch, n_head, length, width), keys and values (batch, n_kv_head, length, width) to
+    (batch, n_head, length, width of a value). A single query attends to all keys.
+
+    With `recompute`, scores are computed again in the backward pass instead of saved (Korthikanti
+    et al. 2022, §5).
     """
 
     def __init__(self):

@@ -8,8 +8,9 @@ from torch import nn
 
 
 class Cache:
-    """Tensors (batch, heads, length, width), filled from the first token on: keys and values, or
-    latents and rotary keys. Without any it only counts the tokens.
+    """Cached tensors (batch, heads, length, width), filled from the first token on.
+
+    Keys and values, or latents and rotary keys. Without tensors it only counts the tokens.
     """
 
     name = ""
@@ -20,8 +21,9 @@ class Cache:
         self.length = 0
 
     def advance(self, n_new: int) -> int:
-        """Count new tokens; give the place of the first. Raises ValueError for several tokens after
-        others, which would need a mask.
+        """Count new tokens and return the position of the first.
+
+        Raises ValueError for several tokens after earlier ones, which would need a mask.
         """
         if self.length and n_new > 1:
             raise ValueError(f"{n_new} tokens after {self.length}: one at a time")
@@ -37,8 +39,10 @@ class Cache:
 
 
 class Window(Cache):
-    """As Cache, of the last `window` tokens: a token takes the place of the first that it does not
-    see. Keys know their positions, so their order does not matter.
+    """A rolling buffer cache of the last `window` tokens.
+
+    A new token replaces the oldest, which it does not attend to. Keys are stored with RoPE applied,
+    so their order does not matter.
     """
 
     name = "window"
@@ -74,7 +78,7 @@ class State:
         self.tensors = [like.new_zeros(batch, *shape) for shape in shapes]
 
     def keep(self, *new) -> None:
-        """The state after the last token takes the place of the one before."""
+        """Overwrite the state with that after the last token."""
         for kept, fresh in zip(self.tensors, new, strict=True):
             kept.copy_(fresh)
 

@@ -15,7 +15,10 @@ class CausalConvolution(nn.Conv1d):
         self.cache = None
 
     def make_cache(self, batch: int, length: int, like) -> State:
-        """The last `span` tokens: one more than the next needs, as Mamba's authors keep them."""
+        """Allocate the cache of the last `span` tokens.
+
+        One more than the next token needs, as in the code of Mamba's authors.
+        """
         return State([(self.in_channels, self.kernel_size[0])], batch, like)
 
     def forward(self, x):

@@ -22,8 +22,9 @@ class TokenEmbedding(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Tokens (batch, length) to states (batch, length, d_model): token embedding, factorised or
-    not, and position embedding where the architecture adds one here.
+    """Tokens (batch, length) to states (batch, length, d_model).
+
+    Token embedding, factorised or not, and position embedding where the architecture adds one here.
     """
 
     def __init__(self, a):
@@ -39,7 +40,7 @@ class Embedding(nn.Module):
         self.cache = None
 
     def make_cache(self, batch: int, length: int, like) -> Cache:
-        """The number of tokens so far: the position of the next."""
+        """Return a counter of the tokens so far: the position of the next token."""
         return Cache([], batch, length, like)
 
     def forward(self, tokens):
@@ -56,7 +57,7 @@ class Embedding(nn.Module):
         return x
 
     def bias(self, x):
-        """The bias of the attention scores of all layers: (n_head, length, length), or None."""
+        """Return the bias of all layers' attention scores: (n_head, length, length), or None."""
         length = x.shape[1]
         if self.kind == "alibi":
             return alibi(self.n_head, length, x) + causal(length, x)

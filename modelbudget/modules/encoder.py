@@ -94,8 +94,10 @@ class EncoderModel(nn.Module):
         return self.head(x if self.transform is None else self.transform(x))
 
     def relation(self, tokens, segments=None):
-        """Outputs read from the first token's state: the next sentence's two logits
-        (batch, 2), or the pooled state (batch, d_model) where there are no classes.
+        """Compute the outputs read from the first token's state.
+
+        The two logits of next-sentence prediction (batch, 2), or the pooled state (batch, d_model)
+        where there are no classes.
         """
         pooled = torch.tanh(self.pooler(self.encode(tokens, segments)[:, 0]))
         return pooled if self.next_sentence is None else self.next_sentence(pooled)

@@ -71,7 +71,7 @@ class Stack(nn.Module):
         return self.norm["final"](x) if "final" in self.norm else x
 
     def distance_bias(self, places):
-        """What T5 adds to all scores of this stack, (n_head, length, length)."""
+        """Return T5's relative position bias of this stack's scores, (n_head, length, length)."""
         distance = places - places[:, None]
         buckets = bucket(distance, self.n_bucket, self.max_distance, both_ways=not self.cross)
         bias = self.position(buckets).permute(2, 0, 1)
@@ -79,8 +79,10 @@ class Stack(nn.Module):
 
 
 class EncoderDecoderModel(nn.Module):
-    """Source (batch, length) and target (batch, target length), both tokens, to logits
-    (batch, target length, n_vocab). Without a target the source itself is decoded.
+    """Source and target tokens to logits (batch, target length, n_vocab).
+
+    Source (batch, length), target (batch, target length). Without a target the source itself is
+    decoded.
     """
 
     def __init__(self, a):

@@ -48,7 +48,7 @@ class Layer(nn.Module):
         return x + self.run(mixer, for_mixer, bias) + self.run(mlp, for_mlp, bias)
 
     def add(self, name: str, x, bias):
-        """The residual sum with one part, with norms as in `norm_placement`."""
+        """Compute the residual sum with one part, with norms according to `norm_placement`."""
         norm = self.norm[name]
         match self.placement:
             case "pre":

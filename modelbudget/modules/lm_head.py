@@ -30,5 +30,5 @@ class LMHead(nn.Module):
 
 
 def make_head(a, token: nn.Embedding, width: int) -> LMHead:
-    """The architecture's head over states of `width`, tied to `token` or not."""
+    """Build the architecture's head for hidden states of `width`, tied to `token` or not."""
     return LMHead(padded(a), width, a.head_bias, token if a.tied else None)

@@ -31,7 +31,7 @@ class SelectiveScanMixer(nn.Module):
         return State([tuple(self.decay.shape)], batch, like)
 
     def reset_parameters(self):
-        """A = −1, −2, … in every channel (Gu & Dao 2023, §3.6: S4D-Real)."""
+        """Initialise A = −1, −2, … in every channel (Gu & Dao 2023, §3.6: S4D-Real)."""
         states = torch.arange(1, self.decay.shape[1] + 1, device=self.decay.device)
         with torch.no_grad():
             self.decay.copy_(states.log().expand_as(self.decay))

@@ -29,11 +29,11 @@ class StateSpaceDualMixer(nn.Module):
         self.cache = None
 
     def make_cache(self, batch: int, length: int, like) -> State:
-        """A matrix of d_head × d_state for each head."""
+        """Allocate the recurrent state: d_head × d_state for each head."""
         return State([self.shape_of_state], batch, like)
 
     def reset_parameters(self):
-        """A = −1, −2, … from head to head; steps near softplus(0)."""
+        """Initialise A = −1, −2, … from head to head, and steps near softplus(0)."""
         heads = torch.arange(1, self.n_head + 1, device=self.decay.device)
         with torch.no_grad():
             self.decay.copy_(heads.log())

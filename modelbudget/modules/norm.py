@@ -4,7 +4,7 @@ from torch import nn
 
 
 def make_norm(a, width: int | tuple[int, ...] | None = None, bias: bool | None = None) -> nn.Module:
-    """The norm that the architecture names, over `width` channels (d_model)."""
+    """Build the norm that the architecture names, over `width` channels (d_model)."""
     width = a.d_model if width is None else width
     if a.norm == "rmsnorm":
         return nn.RMSNorm(width, elementwise_affine=a.norm_scale)

@@ -14,10 +14,10 @@ FARTHEST_BUCKET = 128
 
 
 def rotate(x, d_rotary: int, start: int = 0):
-    """Apply RoPE to the first d_rotary channels (Su et al. 2021, eq. 34); x is (batch, heads,
-    length, channels), from position `start` on.
+    """Apply RoPE to the first d_rotary channels (Su et al. 2021, eq. 34).
 
-    The pairs are channel i and i + d_rotary/2, as in Llama's published checkpoints.
+    x is (batch, heads, length, channels), from position `start` on. The pairs are channel i and i +
+    d_rotary/2, as in Llama's published checkpoints.
     """
     rotated, kept = x[..., :d_rotary], x[..., d_rotary:]
     angle = angles(x.shape[-2], d_rotary, x.device, start)
@@ -27,8 +27,9 @@ def rotate(x, d_rotary: int, start: int = 0):
 
 
 def sinusoids(length: int, d_model: int, like, start: int = 0):
-    """(length, d_model): sines of each position, then cosines (Vaswani et al. 2017, §3.5), from
-    position `start` on.
+    """Compute sinusoidal position embeddings (length, d_model), from position `start` on.
+
+    Sines of each position, then cosines (Vaswani et al. 2017, §3.5).
     """
     angle = angles(length, d_model, like.device, start)
     return torch.cat((angle.sin(), angle.cos()[:, : d_model // 2]), dim=-1).to(like.dtype)
@@ -47,7 +48,7 @@ def distances(length: int, device):
 
 
 def causal(length: int, like, window: int = 0):
-    """The bias that hides all keys ahead of a query, and those that lie `window` or more behind."""
+    """Return the bias that masks keys after a query and keys `window` or more tokens before it."""
     distance = distances(length, like.device)
     hidden = distance < 0
     if window:
@@ -56,9 +57,10 @@ def causal(length: int, like, window: int = 0):
 
 
 def alibi(n_head: int, length: int, like):
-    """A penalty that grows with the distance, by another slope in each head (Press et al. 2022,
-    §3): geometric from the n-th root of 2⁻⁸, n the power of two at or below n_head; heads beyond
-    it take every other slope of the next power.
+    """Compute the ALiBi bias: a penalty linear in the distance (Press et al. 2022, §3).
+
+    The slopes of the heads are geometric, starting at and multiplied by the n-th root of 2⁻⁸, n the
+    power of two at or below n_head; heads beyond n take every other slope of the next power.
     """
     n = 2 ** int(math.log2(n_head))
     slopes = [2 ** (-8 * (i + 1) / n) for i in range(n)]
@@ -68,12 +70,13 @@ def alibi(n_head: int, length: int, like):
 
 
 class DistanceBuckets(nn.Embedding):
-    """One number for each head and bucket of distances (Raffel et al. 2020, §2.1): half of the
-    buckets for single distances, the others for ranges that widen logarithmically.
+    """Relative position bias: one number per head and distance bucket (Raffel et al. 2020, §2.1).
+
+    Half of the buckets are for single distances, the others for ranges that widen logarithmically.
     """
 
     def forward(self, length: int):
-        """(n_head, length, length), for a model that looks back only."""
+        """Return the bias (n_head, length, length) of causal attention, without its mask."""
         single = max(1, self.num_embeddings // 2)
         distance = distances(length, self.weight.device).clamp(min=0)
         octaves = torch.log(distance.clamp(min=1) / single) / math.log(FARTHEST_BUCKET / single)
@@ -83,8 +86,9 @@ class DistanceBuckets(nn.Embedding):
 
 
 def shift(scores):
-    """Scores by distance to scores by key: (…, length, length), where column d of row i belongs
-    to distance d, becomes column j of row i, distance i − j (Dai et al. 2019, appendix B).
+    """Convert scores by distance to scores by key (Dai et al. 2019, appendix B).
+
+    (…, length, length): column d of row i, the score at distance d, becomes column i − d.
     """
     length = scores.shape[-1]
     distance = distances(length, scores.device).clamp(min=0)

@@ -26,7 +26,7 @@ class RecurrentLayer(nn.Module):
         self.cache = None
 
     def make_cache(self, batch: int, length: int, like) -> State:
-        """The layer's last output and, in an LSTM, its cells."""
+        """Allocate the layer's last output and, in an LSTM, its cell state."""
         n_cell = self.n_cell if self.cell == "lstm" else 0
         return State([(self.width,), (n_cell,)], batch, like)
 

@@ -18,11 +18,13 @@ class RelativeAttention(nn.Module):
         self.n_head, self.scale = a.n_head, a.d_head**-0.5
 
     def forward(self, x, memory, waves, bias):
-        """`memory`: earlier states (batch, m, d_model); `waves`: (m + length, d_model), one row
-        for each distance from 0; `bias`: u and v, (n_head · d_head,) each.
+        """Attend from the states to themselves and to the memory before them.
 
-        A score is (q + u) · k for what is at a place plus (q + v) · r for how far away it is
-        (Dai et al. 2019, §3.3).
+        `memory`: earlier states (batch, m, d_model); `waves`: (m + length, d_model), one row for
+        each distance from 0; `bias`: u and v, (n_head · d_head,) each.
+
+        A score is (q + u) · k for the content of a position plus (q + v) · r for its distance (Dai
+        et al. 2019, §3.3).
         """
         seen = torch.cat((memory, x), dim=1)
         q = self.query(x)

@@ -6,11 +6,13 @@ import torch
 
 
 def bucket(distance, n_bucket: int, max_distance: int, both_ways: bool):
-    """Buckets of integer distances (key's place minus query's), any shape (Raffel et al. 2020,
-    §2.1): single distances first, then ranges that grow with the logarithm up to max_distance.
+    """Map integer distances (key position minus query position) to buckets, in any shape.
 
-    With `both_ways`, half the buckets are for keys that follow; else those all fall into the
-    first.
+    Single distances first, then ranges that grow logarithmically up to max_distance (Raffel et al.
+    2020, §2.1).
+
+    With `both_ways`, half the buckets are for keys after the query; otherwise those keys all fall
+    into the first bucket.
     """
     if both_ways:
         n_bucket //= 2

@@ -26,9 +26,10 @@ def twins(kinds: Iterable[Hashable], construct: Callable[..., nn.Module]) -> nn.
 
 
 def twin_of(module: nn.Module) -> Callable[[], nn.Module]:
-    """A function that gives, each time, what the module's constructor gave: a new module with new
-    submodules and new parameters, not yet filled, each with a storage of its own on the same
-    device; no state in common with `module`.
+    """Return a function that builds a new module with the structure of `module`, uninitialised.
+
+    Each call gives new submodules and new parameters, not yet filled, each with a storage of its
+    own on the same device; no state is shared with `module`.
 
     For modules that hold parameters and submodules once each, and no buffers.
     """

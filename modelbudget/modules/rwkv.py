@@ -11,7 +11,7 @@ from modelbudget.modules.norm import make_norm
 
 
 class Mixer(nn.Module):
-    """What both mixers do first: blend each token with the one before, channel by channel."""
+    """Token shift, common to both mixers: mix each token with the previous one, per channel."""
 
     def __init__(self, d_model: int, n_mix: int):
         super().__init__()
@@ -19,7 +19,7 @@ class Mixer(nn.Module):
         self.cache = None
 
     def make_cache(self, batch: int, length: int, like) -> State:
-        """The token before."""
+        """Allocate the previous token's state."""
         return State([(self.mix.shape[1],)], batch, like)
 
     def reset_parameters(self):
@@ -55,7 +55,7 @@ class TimeMixer(Mixer):
         nn.init.constant_(self.bonus, 0.3)
 
     def make_cache(self, batch: int, length: int, like) -> State:
-        """The token before, and three sums."""
+        """Allocate the previous token's state and the three running sums of `sums`."""
         state = super().make_cache(batch, length, like)
         state.tensors += sums(like.new_empty(batch, 1, len(self.decay)))
         return state
@@ -71,8 +71,10 @@ class TimeMixer(Mixer):
 
 
 def sums(key) -> list:
-    """Weighted values, weights, and the largest exponent, before the first token: (batch, d_model)
-    each, in at least single precision.
+    """Return the running sums of WKV before the first token.
+
+    Weighted values, weights, and the largest exponent: (batch, d_model) each, in at least single
+    precision.
     """
     exact = torch.promote_types(key.dtype, torch.float32)
     none = torch.zeros_like(key[:, 0], dtype=exact)
@@ -80,8 +82,10 @@ def sums(key) -> list:
 
 
 def wkv(key, value, decay, bonus, before):
-    """A weighted mean of all values so far (Peng et al. 2023, §3.1): weight exp(key), less by
-    exp(decay) with each step back, and exp(key + bonus) for the present.
+    """Compute WKV, a weighted mean of all values so far (Peng et al. 2023, §3.1).
+
+    The weight of a value is exp(key), multiplied by exp(−exp(decay)) with each step back, and
+    exp(key + bonus) for the current token.
 
     key, value: (batch, length, d_model); decay, bonus: (d_model,). Sums are kept relative to the
     largest exponent seen, so that nothing overflows, and in their own precision, as the authors'

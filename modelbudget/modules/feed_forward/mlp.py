@@ -24,5 +24,5 @@ class MLP(nn.Module):
 
 
 def make(a) -> MLP:
-    """The MLP with a.d_ff hidden units."""
+    """Build the MLP with a.d_ff hidden units."""
     return MLP(a)

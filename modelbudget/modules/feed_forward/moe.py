@@ -37,11 +37,13 @@ class Router(nn.Module):
 
 
 class Grouped(torch.autograd.Function):
-    """Rows times one matrix for each expert, plus its bias: the first `loads[0]` rows belong to
-    the first expert, and so on.
+    """Grouped matrix product: rows times the matrix of their expert, plus its bias.
 
-    As a GPU's grouped product does, backward writes each expert's gradient into its place in the
-    stack's. Autograd of an indexed stack would make a gradient of the whole stack for each expert.
+    The first `loads[0]` rows belong to the first expert, and so on.
+
+    As a GPU's grouped product does, backward writes each expert's gradient into its slice of the
+    stack's. Autograd of an indexed stack would allocate a gradient of the whole stack for each
+    expert.
     """
 
     @staticmethod
@@ -88,8 +90,9 @@ class ExpertLinear(nn.Module):
 
 
 class MoE(nn.Module):
-    """States (batch, length, d_model) to states of the same shape, each token through its own
-    experts. No token is dropped.
+    """Mixture of experts: each token is processed by the experts that the router selects.
+
+    States (batch, length, d_model) to states of the same shape. No token is dropped.
     """
 
     def __init__(self, a):
@@ -117,20 +120,22 @@ class MoE(nn.Module):
         return y.view_as(x)
 
     def routed(self, rows, loads: list[int]):
-        """The experts' outputs for rows sorted by expert."""
+        """Compute the experts' outputs for rows sorted by expert."""
         if self.gate is None:
             return self.down(self.activation(self.up(rows, loads)), loads)
         gate = self.activation(self.gate(rows, loads))
         return self.down(gate * self.up(rows, loads), loads)
 
     def always(self, tokens):
-        """The shared experts' output, scaled by their gate if they have one."""
+        """Compute the shared experts' output, scaled by their gate if they have one."""
         y = self.shared(tokens)
         return y if self.shared_gate is None else y * self.shared_gate(tokens).sigmoid()
 
     def loads(self, chosen) -> list[int]:
-        """Number of tokens of each expert. On meta there are no choices to count: tokens are
-        distributed evenly, which changes no sum over the experts.
+        """Count the tokens of each expert.
+
+        On the meta device there are no choices to count: tokens are distributed evenly, which
+        changes no sum over the experts.
         """
         if chosen.is_meta:
             each, more = divmod(chosen.numel(), self.n_expert)
@@ -139,5 +144,5 @@ class MoE(nn.Module):
 
 
 def make(a) -> MoE:
-    """The router, the routed and the shared experts."""
+    """Build the router, the routed experts and the shared experts."""
     return MoE(a)

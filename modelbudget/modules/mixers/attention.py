@@ -83,8 +83,9 @@ class Attention(nn.Module):
         return x.transpose(1, 2)
 
     def distance_scores(self, q, x):
-        """Terms (b) and (d) of Dai et al. 2019, §3.3: queries against projected sinusoids of the
-        distance, (batch, n_head, length, length).
+        """Compute terms (b) and (d) of Dai et al. 2019, §3.3.
+
+        Queries against projected sinusoids of the distance, (batch, n_head, length, length).
         """
         distance = self.position(sinusoids(x.shape[1], x.shape[2], x))
         distance = distance.unflatten(1, (self.n_head, self.d_head)).transpose(0, 1)
@@ -116,7 +117,7 @@ def make(a) -> Attention:
 
 
 def make_head_norm(a, n_head: int) -> nn.Module | None:
-    """The norm of (batch, length, n_head, d_head) that `qk_norm` names."""
+    """Build the norm of (batch, length, n_head, d_head) that `qk_norm` names."""
     if a.qk_norm == "none":
         return None
     if a.qk_norm == "separate":

@@ -7,12 +7,13 @@ from modelbudget.modules.cache import State
 
 
 class ChannelRNN(nn.Module):
-    """d_model independent Elman cells, each one input and d_hidden states; (batch, length,
-    d_model) to the same shape: a channel's output is the mean of its cell's states.
+    """d_model independent Elman cells, each with one input and d_hidden states.
 
-    The cells run together as batched products. d_model separate nn.RNN(1, d_hidden) have the
-    same parameters and give the same numbers (a test holds them together), but take hundreds of
-    times as many kernels.
+    (batch, length, d_model) to the same shape: a channel's output is the mean of its cell's states.
+
+    The cells run together as batched products. d_model separate nn.RNN(1, d_hidden) have the same
+    parameters and give the same numbers (checked by a test), but launch hundreds of times as many
+    kernels.
     """
 
     def __init__(self, a):
@@ -23,7 +24,7 @@ class ChannelRNN(nn.Module):
         self.cache = None
 
     def make_cache(self, batch: int, length: int, like) -> State:
-        """The state of each cell."""
+        """Allocate the state of each cell."""
         return State([tuple(self.input.shape)], batch, like)
 
     def reset_parameters(self):

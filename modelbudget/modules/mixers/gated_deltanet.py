@@ -46,7 +46,10 @@ class GatedDeltaNet(nn.Module):
         nn.init.ones_(self.step)
 
     def make_cache(self, batch: int, length: int, like) -> State:
-        """A matrix of d_linear_key × d_linear_value for each head, in at least single precision."""
+        """Allocate the recurrent state in at least single precision.
+
+        d_linear_key × d_linear_value for each head.
+        """
         shape = (self.n_head, self.d_key, self.d_value)
         return State([shape], batch, like.new_empty(0, dtype=exact(like)))
 
@@ -79,8 +82,10 @@ class GatedDeltaNet(nn.Module):
         return y.unsqueeze(2).expand(-1, -1, n_group, -1, -1).flatten(1, 2).contiguous()
 
     def by_chunk(self, query, key, value, beta, decay):
-        """Outputs (batch, length, n_head, d_value) from queries, keys (batch, n_head, length,
-        d_key), values, β and the logarithm of the decay (batch, n_head, length).
+        """Compute the gated delta rule chunk by chunk.
+
+        Outputs (batch, length, n_head, d_value) from queries, keys (batch, n_head, length, d_key),
+        values, β and the logarithm of the decay (batch, n_head, length).
 
         Within a chunk, the delta rule is a triangular system (Yang et al. 2024, §3.3); from chunk
         to chunk, a recurrence.
@@ -127,11 +132,12 @@ class GatedDeltaNet(nn.Module):
 
 
 class Convolution(nn.Module):
-    """A causal convolution of each channel: (batch, length, n_channel) to (batch, n_channel, length
-    + padding).
+    """A causal depthwise convolution.
 
-    Written out as a sum of shifted products: torch's FLOP counter takes the gradient of a grouped
-    convolution for that of a dense one.
+    (batch, length, n_channel) to (batch, n_channel, length + padding).
+
+    Written out as a sum of shifted products: torch's FLOP counter counts the gradient of a grouped
+    convolution as that of a dense one.
     """
 
     def __init__(self, n_channel: int, span: int):
@@ -144,7 +150,7 @@ class Convolution(nn.Module):
         nn.init.uniform_(self.weight, -bound, bound)
 
     def make_cache(self, batch: int, length: int, like) -> State:
-        """The last `span` tokens."""
+        """Allocate the cache of the last `span` tokens."""
         return State([tuple(self.weight.shape)], batch, like)
 
     def forward(self, x, padding: int):
