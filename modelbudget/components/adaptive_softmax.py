@@ -78,8 +78,9 @@ def embedding(a) -> dict:
 
 
 def head(a) -> dict:
-    """Adaptive softmax: Grave et al. 2017, §4. `cluster` scores the three clusters next to
-    the tokens of the first; every token has a bias.
+    """Count the parameters of the adaptive softmax (Grave et al. 2017, §4).
+
+    `cluster` scores the three clusters next to the tokens of the first; every token has a bias.
     """
     rare = a.d_cluster_2 + a.d_cluster_3 + a.d_cluster_4
     own = a.d_model + (1 - a.tied_projections) * rare

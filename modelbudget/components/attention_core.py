@@ -23,8 +23,9 @@ FORWARD_PRODUCTS = 4
 
 
 class Heads(NamedTuple):
-    """The inputs: queries (n_head · d_key channels a token), keys (n_kv_head · d_key) and values
-    (n_kv_head · d_value).
+    """The inputs of attention: number and width of query, key and value heads.
+
+    Channels per token: queries n_head · d_key, keys n_kv_head · d_key, values n_kv_head · d_value.
     """
 
     n_head: Any
@@ -39,15 +40,18 @@ class Heads(NamedTuple):
 
 
 def backward_products(r) -> int:
-    """Twice the number of products of length² in half of a backward pass: each forward product
-    twice. Fused kernels also compute the scores again: five products instead of four (Dao 2024,
-    §3.1.2).
+    """Return twice the number of length² products in half of a backward pass.
+
+    Backward has two products for each forward product. Fused kernels also compute the scores again:
+    five products instead of four (Dao 2024, §3.1.2).
     """
     return {"math": 4, "flash": 5, "efficient": 5}[r.attention_kernel]
 
 
 def recomputed_products(r) -> int:
-    """The same of selective checkpointing; unfused, the product with the values is not repeated,
+    """Return twice the number of length² products that selective checkpointing repeats.
+
+    For a fused kernel, both forward products. Unfused, the product with the values is not repeated,
     since backward needs none of its results.
     """
     return {"math": 2, "flash": 4, "efficient": 4}[r.attention_kernel]
@@ -84,17 +88,20 @@ def saved_once_computed(h, r):
 
 
 def copied_result(h, r):
-    """Bytes of the result that the output projection saves: it reads a copy, unless the result is
-    contiguous per token. A checkpointed core saves no result, so that the projection does.
+    """Return the bytes of the result that the output projection saves.
+
+    It reads a copy, unless the result is contiguous per token. Checkpointed attention saves no
+    result, so that the projection does.
     """
     kept_by_core = int(r.attention_kernel != "math" and r.recompute != "selective")
     return (1 - kept_by_core * (1 - result_apart(h, r))) * _heads(r, h.n_head * h.d_value)
 
 
 def result_apart(h, r):
-    """1 where the result is contiguous per head and not per token. FlashAttention's has the layout
-    of its queries; memory-efficient attention writes per token. One sequence of heads of one
-    channel has the same layout either way.
+    """Return 1 where the result is contiguous per head, 0 where it is contiguous per token.
+
+    FlashAttention's result has the layout of its queries; memory-efficient attention writes per
+    token. One sequence of heads of one channel has the same layout either way.
     """
     by_head = {"math": 1, "flash": h.rope, "efficient": 0}[r.attention_kernel]
     return by_head * apart(h, r) * positive(r.batch * h.d_value - 1)
@@ -128,9 +135,10 @@ def _repeated(h, r):
 
 
 def forward(h, r, hides=0) -> Timeline:
-    """From queries, keys and values, which the caller keeps, to the result and what backward needs
-    besides; to the result alone under selective checkpointing. `hides`: 1 where the caller has a
-    mask, so that the core makes none.
+    """Return the timeline from queries, keys and values to the result and all that is saved.
+
+    The caller keeps queries, keys and values. Under selective checkpointing only the result is
+    left. `hides`: 1 where the caller has a mask, so that none is allocated here.
     """
     if r.recompute != "selective":
         return _computed(h, r, hides)
@@ -305,8 +313,10 @@ def _unfused_backward(h, b, r, mask) -> Timeline:
 
 
 def inference(h, r, new, query_copied, value_copied) -> Timeline:
-    """`new` queries of each sequence against r.length keys. `query_copied`, `value_copied`: 1 where
-    the unfused kernel copies them to be contiguous per head.
+    """Return the timeline of `new` queries of each sequence against r.length keys.
+
+    `query_copied`, `value_copied`: 1 where the unfused kernel copies them to be contiguous per
+    head.
     """
     size, exact = bytes_of(r.dtype), exact_bytes(r.dtype)
     queries, keys = r.batch * new * h.n_head, r.batch * r.length

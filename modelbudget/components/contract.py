@@ -109,8 +109,9 @@ class Part(Protocol):
         ...
 
     def inference(self, a: Fields, r: Run, new: Any) -> Timeline:
-        """From the states of `new` tokens to the output, without autograd; the cache holds
-        `length` tokens with these.
+        """Return the timeline from the states of `new` tokens to the output, without autograd.
+
+        The cache holds `length` tokens, these included.
         """
         ...
 
@@ -141,7 +142,7 @@ Condition = Callable[[Fields, Run], Any]
 
 
 def valid_if(*conditions: Condition) -> Callable:
-    """The formula holds where all conditions are 1."""
+    """Restrict a formula to where all conditions are 1."""
 
     def decorate(function: Callable) -> Callable:
         function.conditions = conditions

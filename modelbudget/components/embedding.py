@@ -70,8 +70,9 @@ class HeadFields(Architecture):
 
 
 def rows(a: Fields):
-    """Rows of the token embedding: the vocabulary and its padding
-    (`make_vocab_size_divisible_by` in Megatron's code).
+    """Count the rows of the token embedding: the vocabulary and its padding.
+
+    Padding: `make_vocab_size_divisible_by` in Megatron's code.
     """
     return a.vocab_multiple * ceil_div(a.n_vocab, a.vocab_multiple)
 
@@ -82,8 +83,9 @@ def token(a: Fields, width=None):
 
 
 def head(a: Fields, width=None):
-    """Parameters of the head. A tied head owns no matrix (Press & Wolf 2017); its bias, if any, is
-    its own.
+    """Count the parameters of the LM head.
+
+    A tied head owns no matrix (Press & Wolf 2017); its bias, if any, is its own.
     """
     return (1 - a.tied) * token(a, width) + a.head_bias * rows(a)
 
@@ -94,8 +96,10 @@ def width(a: Fields):
 
 
 def factorised(a: Fields) -> dict:
-    """Token embedding and head of width d_emb, and projections to d_model and back (Lan et al.
-    2020, §3.1; both projections: OPT-350M). Not factorised, both are d_model wide.
+    """Count the parameters of token embedding, LM head and their projections.
+
+    Embedding and head have width d_emb; projections lead to d_model and back (Lan et al. 2020,
+    §3.1; both projections: OPT-350M). Not factorised, both are d_model wide.
     """
     projection = a.d_emb * a.d_model
     return {
@@ -107,15 +111,19 @@ def factorised(a: Fields) -> dict:
 
 
 def learned(a: Fields, width):
-    """One row of `width` for each position (Vaswani et al. 2017, §3.5: learned positions), and for
-    those before the first, which RoBERTa and OPT leave unused.
+    """Count the parameters of learned positions: one row of `width` for each position.
+
+    Vaswani et al. 2017, §3.5. Rows before the first position are included; RoBERTa and OPT leave
+    them unused.
     """
     return int(a.position == "learned") * (a.n_ctx + a.position_offset) * width
 
 
 def position(a: Fields):
-    """Learned positions, or one number for each head and bucket of distances (Raffel et al. 2020,
-    §2.1).
+    """Count the parameters of the position embedding.
+
+    Learned positions, or T5's relative position bias: one number for each head and distance bucket
+    (Raffel et al. 2020, §2.1).
     """
     return learned(a, a.d_model) + int(a.position == "buckets") * a.n_bucket * a.n_head
 
@@ -140,9 +148,11 @@ def head_tensors(a: Fields) -> list[Tensor]:
 
 
 def saved(a: Fields, r: Run) -> dict:
-    """Bytes saved for backward: the indices of embedding rows; the inputs of head and projections;
-    and for the loss the log-probability of each token of the vocabulary at each position, the
-    targets, and one number that their mean is divided by.
+    """Return the bytes saved for backward by embedding, LM head and loss.
+
+    The indices of embedding rows; the inputs of head and projections; and for the loss the
+    log-probability of each token of the vocabulary at each position, the targets, and the number
+    that their mean is divided by.
     """
     size, n = bytes_of(r.dtype), tokens(r)
     return saved_by_ends(a, r, width(a)) | {
@@ -170,7 +180,10 @@ def saved_after_layers(a: Fields, r: Run):
 
 
 def flops(a: Fields, r: Run) -> dict:
-    """The head is a product even where its matrix is tied; looking a row up is none."""
+    """Count the FLOPs of a forward pass of the LM head and of the projections.
+
+    A tied head is a matrix product too; an embedding lookup is none.
+    """
     projection = 2 * tokens(r) * a.d_emb * a.d_model
     return {
         "embedding.projection": projection,
@@ -200,8 +213,10 @@ def head_backward(a: Fields, r: Run) -> Timeline:
 
 
 def backward(a: Fields, r: Run) -> Timeline:
-    """Norm; dropout; positions, summed over the batch; the projection; the token embedding; and
-    with a tied head the sum of both gradients of the matrix.
+    """Return the timeline of the backward pass of the embedding.
+
+    Norm; dropout; positions, summed over the batch; the projection; the token embedding; and with a
+    tied head the sum of both gradients of the matrix.
     """
     size, n = bytes_of(r.dtype), tokens(r)
     states, narrow = size * n * a.d_model, size * n * a.d_emb
@@ -267,8 +282,10 @@ def _positions(a: Fields, r: Run, new, states) -> Timeline:
 
 
 def head_inference(a: Fields, r: Run, new) -> Timeline:
-    """The norm of all states; of each sequence the last of them, projected down to d_emb if
-    factorised, and its logits.
+    """Return the timeline from the last layer's states to the logits of the last token.
+
+    The norm of all states; of each sequence the last state, projected down to d_emb if factorised,
+    and its logits.
     """
     one = bytes_of(r.dtype) * r.batch
     normed = [

@@ -68,7 +68,7 @@ PLAIN_LAYER = ("attention", "MLP", "norms")
 
 @cache
 def _marks() -> list[tuple[str, tuple[str, ...]]]:
-    """The title and the marks of each group, with the parts that name it."""
+    """Return the title and the marks of each group, with the words of the parts that are in it."""
     parts = (mixers() | feed_forward()).items()
     return [
         (title, (*marks, *(word for word, part in parts if title == part.GROUP)))

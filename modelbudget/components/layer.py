@@ -62,25 +62,25 @@ def all_parts() -> dict[str, Part]:
 
 
 def fields_of_parts() -> type[Architecture]:
-    """A record of the fields of all parts, for families that find parts by folder."""
+    """Build a record with the fields of all parts, for families that find parts by folder."""
     kinds = [one.FIELDS for one in (feed_forward() | mixers()).values()]
     own = [kind for kind in kinds if not any(issubclass(k, kind) and k is not kind for k in kinds)]
     return create_model("PartFields", __base__=tuple(own))
 
 
 def parts(a: Fields) -> dict[str, Part]:
-    """The parts that a model's patterns name, by word; MLPs always, for n_dense_layer."""
+    """Return the parts that a model's patterns name, by word; always `mlp`, for n_dense_layer."""
     words = {*a.mixers.split(), *a.mlps.split(), "mlp"}
     return {word: one for word, one in all_parts().items() if word in words}
 
 
 def name_of(word: str) -> str:
-    """The component's name of a part."""
+    """Return the component name of a part."""
     return getattr(all_parts()[word], "NAME", word)
 
 
 def n_layers(a: Fields) -> dict:
-    """Number of layers that have each part, by word."""
+    """Count the layers that have each part, by word."""
     found = instances(a.mixers, a.n_layer) | instances(a.mlps, a.n_layer - a.n_dense_layer)
     found["mlp"] = a.n_dense_layer + found.get("mlp", 0)
     found.pop("none", None)
@@ -108,7 +108,7 @@ def has_formula(quantity: str, a: Fields, r: Run):
 
 
 def parameters(a: Fields) -> Values:
-    """The layer of attention and MLP."""
+    """Count the parameters of a layer of attention and MLP."""
     return {
         **sublayer(a, "attention", attention.parameters(a), norm.parameters(a)),
         **sublayer(a, "mlp", mlp.parameters(a), norm.parameters(a)),
@@ -117,8 +117,10 @@ def parameters(a: Fields) -> Values:
 
 
 def sublayer(a: Fields, name: str, values: Values, one_norm) -> Values:
-    """A part with its norms: one before (Radford et al. 2019, §2.3), one after (Vaswani et al.
-    2017, §3.1), or one at each end (Gemma 2, §2). Parallel parts may share theirs.
+    """Return the values of a part and of its norms, by component.
+
+    One norm before (Radford et al. 2019, §2.3), one after (Vaswani et al. 2017, §3.1), or one at
+    each end (Gemma 2, §2). Parallel parts may share theirs.
     """
     return {
         **{join(name, leaf): value for leaf, value in values.items()},
@@ -128,17 +130,17 @@ def sublayer(a: Fields, name: str, values: Values, one_norm) -> Values:
 
 
 def shared_norm(a: Fields, one_norm) -> Values:
-    """The one norm of a parallel layer (PaLM, §2)."""
+    """Return the value of the one norm of a parallel layer (PaLM, §2)."""
     return {"norm.shared": a.parallel * a.shared_norm * one_norm}
 
 
 def in_layers(
     a: Fields, values: dict[str, Values], one_norm=0, second_norm=None, dropped=0
 ) -> Terms:
-    """The terms of all layers, from the values of each part, by word.
+    """Return the terms of all layers, from the values of each part, by word.
 
-    `one_norm`: the value of a norm; `second_norm`: of the norm before a feed-forward part, where
-    it differs; `dropped`: of the dropout after each part.
+    `one_norm`: the value of a norm; `second_norm`: of the norm before a feed-forward part, where it
+    differs; `dropped`: of the dropout after each part.
     """
     n_layer = n_layers(a)
     terms: Terms = {}
@@ -151,7 +153,7 @@ def in_layers(
 
 
 def place_of(a: Fields, r: Run, word: str) -> Place:
-    """The place of a part in its layer: a mixer is first, a feed-forward part second."""
+    """Return the position of a part in its layer: a mixer is first, a feed-forward part second."""
     shared = a.parallel * a.shared_norm
     # Without a norm before it, a part reads the residual stream itself, whose gradient is there.
     straight = int(a.norm_placement not in BEFORE)
@@ -163,8 +165,9 @@ def place_of(a: Fields, r: Run, word: str) -> Place:
 
 
 def saved_of_second_norm(a: Fields, r: Run):
-    """Bytes saved by the norm before a feed-forward part: in a parallel layer, the mixer's norm
-    has saved the input.
+    """Return the bytes saved by the norm before a feed-forward part.
+
+    In a parallel layer, the mixer's norm has saved the input.
     """
     return norm.saved(a, r) - a.parallel * bytes_of(r.dtype) * tokens(r) * a.d_model
 
@@ -193,7 +196,7 @@ def tensors(a: Fields, group: LayerGroup) -> list[Tensor]:
 
 
 def training(a: Fields, r: Run) -> list[Layers]:
-    """The timelines of one layer of each group, for the peak of training."""
+    """Return the timelines of one layer of each group, for the peak of training."""
     return [
         Layers(group, _forward(a, r, group), _backward(a, r, group)) for group in layer_groups(a)
     ]
@@ -268,8 +271,10 @@ def _backward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
 
 
 def _output_backward(a: Fields, r: Run) -> tuple[Timeline, object]:
-    """From the gradient of the residual stream to that of a part's output, and the bytes of it
-    that the part owns: all, or none if it is the residual stream's own.
+    """Return the timeline from the gradient of the residual stream to that of a part's output.
+
+    Also the bytes of that gradient that the part owns: all, or none if it is the residual stream's
+    own.
     """
     states = bytes_of(r.dtype) * tokens(r) * a.d_model
     normed = {
@@ -284,13 +289,15 @@ def _output_backward(a: Fields, r: Run) -> tuple[Timeline, object]:
 
 
 def _input_backward(a: Fields, r: Run) -> Timeline:
-    """The norm before a part, if there is one."""
+    """Return the backward timeline of the norm before a part; empty if there is none."""
     return norm.backward(a, r, residual=1) if a.norm_placement in BEFORE else []
 
 
 def inference(a: Fields, r: Run, new) -> list[Step]:
-    """Each part with its norms and the residual sum, for `new` tokens. The layer's input is live
-    throughout; in a feed-forward part, so is the sum with the mixer's output.
+    """Return the steps of each part with its norms and the residual sum, for `new` tokens.
+
+    The layer's input is live throughout; in a feed-forward part, so is the sum with the mixer's
+    output.
     """
     states = bytes_of(r.dtype) * r.batch * new * a.d_model
     n_layer = n_layers(a)
@@ -303,8 +310,9 @@ def inference(a: Fields, r: Run, new) -> list[Step]:
 
 
 def _with_norms(a: Fields, r: Run, new, timeline: Timeline, second: int) -> Timeline:
-    """A part with its norms and the sum, which takes the place of the part's output; parallel
-    parts keep their inputs until both are done.
+    """Add the norms and the residual sum to the timeline of a part.
+
+    The sum replaces the part's output; parallel parts keep their inputs until both are done.
     """
     states = bytes_of(r.dtype) * r.batch * new * a.d_model
     one_norm = norm.inference(a, r, new, a.d_model)

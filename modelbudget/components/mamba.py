@@ -39,8 +39,9 @@ def parameters(a) -> dict:
 
 
 def cached(a, r) -> dict:
-    """Bytes of the states of each channel, and of the tokens that the convolution spans (Gu & Dao
-    2023, §3.3 and their code).
+    """Return the bytes of the recurrent state and of the tokens that the convolution spans.
+
+    d_state states for each channel (Gu & Dao 2023, §3.3 and their code).
     """
     channels = bytes_of(r.dtype) * r.batch * a.d_inner
     return {"": channels * a.d_state, "convolution": channels * a.d_convolution}

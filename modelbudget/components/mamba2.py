@@ -55,8 +55,10 @@ def parameters(a) -> dict:
 
 
 def cached(a, r) -> dict:
-    """Bytes of d_state states for each channel, and of the tokens that the convolution spans, with
-    their B and C (Dao & Gu 2024, §7.1 and their code).
+    """Return the bytes of the recurrent state and of the tokens that the convolution spans.
+
+    d_state states for each channel; the convolution also spans B and C (Dao & Gu 2024, §7.1 and
+    their code).
     """
     size = bytes_of(r.dtype) * r.batch
     convolved = a.d_inner + 2 * a.n_group * a.d_state

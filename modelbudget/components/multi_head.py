@@ -1,5 +1,6 @@
-"""Multi-head attention of encoders and encoder–decoders: every query head has its own keys and
-values, of its own sequence or of another (cross-attention).
+"""Multi-head attention of encoders and encoder–decoders.
+
+Every query head has its own keys and values, of its own sequence or of another (cross-attention).
 """
 
 from typing import ClassVar
@@ -20,8 +21,9 @@ class MultiHeadFields(Architecture):
 
 
 def parameters(a) -> dict:
-    """Four projections (Vaswani et al. 2017, §3.2.2: W^Q and W^K have d_k columns a head, W^V
-    has d_v).
+    """Count the parameters of the four projections (Vaswani et al. 2017, §3.2.2).
+
+    W^Q and W^K have d_k columns a head, W^V has d_v.
     """
     d_query, d_value = a.n_head * a.d_head, a.n_head * a.d_value
     query = a.d_model * d_query + a.attention_bias * d_query

@@ -37,14 +37,15 @@ def parameters(a, width=None):
 
 
 def tensors(a, name: str, is_there=1, width=None) -> list[Tensor]:
-    """The scale and the bias."""
+    """Return the parameter tensors of a norm: scale and bias."""
     width = a.d_model if width is None else width
     return [Tensor(name, width, is_there * one) for one in (a.norm_scale, a.norm_bias)]
 
 
 def saved(a, r, width=None, vectors=None):
-    """Bytes saved for backward: the input and, for each normalised vector, in at least single
-    precision, mean and 1/σ (LayerNorm) or 1/rms (RMSNorm).
+    """Return the bytes saved for backward: the input and the statistics of each normalised vector.
+
+    The statistics are mean and 1/σ (LayerNorm) or 1/rms (RMSNorm), in at least single precision.
 
     A CPU composes RMSNorm of simpler operations and saves the unscaled output too. `width`:
     channels of a token (d_model); `vectors`: how many vectors are normalised (one for each token).
@@ -96,8 +97,9 @@ def composed_backward(a, r, states, rms, of_scale, given=1, residual=0, others=0
 
 
 def scale_backward(r, states, of_scale, given=1) -> Timeline:
-    """Backward of a scale that is a multiplication of its own: the gradient of its input, and its
-    own, summed over the tokens.
+    """Return the backward timeline of a scale that is a separate multiplication.
+
+    The gradient of its input, and its own, summed over the tokens.
     """
     early = computed_again(r)
     return [
@@ -107,9 +109,10 @@ def scale_backward(r, states, of_scale, given=1) -> Timeline:
 
 
 def inference(a, r, new, width, scaled=None, vectors=None) -> Timeline:
-    """The normalised copy of `width` channels of each of `new` tokens, and the statistics, which
-    are freed. `scaled`: whether the norm multiplies by a scale (norm_scale); `vectors`: how many
-    vectors are normalised (one for each token).
+    """Return the timeline of the norm of `width` channels of each of `new` tokens.
+
+    The normalised copy stays; the statistics are freed. `scaled`: whether the norm multiplies by a
+    scale (norm_scale); `vectors`: how many vectors are normalised (one for each token).
     """
     scaled = a.norm_scale if scaled is None else scaled
     vectors = r.batch * new if vectors is None else vectors

@@ -72,8 +72,9 @@ def parameters(a) -> dict:
 
 
 def cached(a, r):
-    """Bytes of the last output of each layer and, in an LSTM, of its cells (Hochreiter &
-    Schmidhuber 1997), all layers together.
+    """Return the bytes of the recurrent state of all layers.
+
+    The last output of each layer and, in an LSTM, its cell state (Hochreiter & Schmidhuber 1997).
     """
     cells = (a.n_layer - 1) * a.d_hidden + a.d_last
     handed_on = a.projected * a.n_layer * a.d_projection + (1 - a.projected) * cells

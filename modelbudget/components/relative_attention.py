@@ -22,7 +22,8 @@ def parameters(a) -> dict:
 
 
 def biases(a) -> dict:
-    """u and v, shared by all layers: added to every query before the products with contents and
-    distances (Dai et al. 2019, §3.3).
+    """Count the parameters of the biases u and v, shared by all layers (Dai et al. 2019, §3.3).
+
+    They are added to every query before the products with contents and distances.
     """
     return dict.fromkeys(("content", "distance"), a.n_head * a.d_head)

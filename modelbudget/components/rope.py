@@ -14,7 +14,10 @@ def tables(r, d_rotary):
 
 
 def forward(r, n_head, d_head, d_rotary) -> Timeline:
-    """The rotated copy of n_head heads, with the tables; the halves and the angles are freed."""
+    """Return the timeline of RoPE on n_head heads.
+
+    The rotated copy and the tables stay; the halves and the angles are freed.
+    """
     size = bytes_of(r.dtype) * tokens(r) * n_head
     angles = ANGLE // 2 * r.length * d_rotary
     halves = size * d_rotary
@@ -23,7 +26,10 @@ def forward(r, n_head, d_head, d_rotary) -> Timeline:
 
 
 def backward(r, n_head, d_head, d_rotary, given=1) -> Timeline:
-    """The gradient of n_head heads before RoPE. The gradient after it is freed if `given` is 1."""
+    """Return the timeline from the gradient of n_head heads after RoPE to that before it.
+
+    The gradient after it is freed if `given` is 1.
+    """
     size = bytes_of(r.dtype) * tokens(r) * n_head
     rotated, whole = size * d_rotary, size * d_head
     in_part = positive(d_head - d_rotary)
@@ -36,8 +42,10 @@ def backward(r, n_head, d_head, d_rotary, given=1) -> Timeline:
 
 
 def inference(r, new, n_head, d_rotary, heads) -> Timeline:
-    """The rotated copy, of `heads` bytes, of `new` tokens: angles, cosines, sines; both halves of
-    the rotated channels, three products and sums each. Computing the angles never takes more.
+    """Return the timeline of RoPE on `new` tokens, whose rotated copy has `heads` bytes.
+
+    Angles, cosines, sines; both halves of the rotated channels, three products and sums each.
+    Computing the angles never takes more.
     """
     size = bytes_of(r.dtype)
     table, exact = (width // 2 * new * d_rotary for width in (size, ANGLE))

@@ -16,8 +16,11 @@ class RWKVFields(Architecture):
 
 
 def time(a) -> dict:
-    """Peng et al. 2023, §3.1: the present token mixed with the one before it, three
-    ways; a decay w and a bonus u for the present, a number a channel each."""
+    """Count the parameters of the time mixer (Peng et al. 2023, §3.1).
+
+    The current token is mixed with the previous one in three ways; the decay w and the bonus u of
+    the current token have one number for each channel.
+    """
     square = a.d_model * a.d_model
     return {
         "mix": 3 * a.d_model,
@@ -38,8 +41,10 @@ def channel(a) -> dict:
 
 
 def cached(a, r) -> dict:
-    """Bytes of the token before, for each mixer, and over time of weighted values, weights and the
-    largest exponent, in at least single precision (Peng et al. 2023, appendix D).
+    """Return the bytes of the recurrent state of each mixer.
+
+    Both keep the previous token; the time mixer also keeps running sums of weighted values and
+    weights and the largest exponent, in at least single precision (Peng et al. 2023, appendix D).
     """
     before = bytes_of(r.dtype) * r.batch * a.d_model
     sums = 3 * exact_bytes(r.dtype) * r.batch * a.d_model

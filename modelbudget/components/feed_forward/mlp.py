@@ -67,8 +67,10 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
 
 
 def hidden(a: Fields, states) -> Values:
-    """Saved between the projections, with hidden states of that many bytes: the argument of the
-    activation (ReLU: its value instead), both factors of a gate, and the input of down.
+    """Return the bytes saved between the projections, where hidden states take `states` bytes.
+
+    The argument of the activation (ReLU: its value instead), both factors of a gate, and the input
+    of the down projection.
     """
     if a.activation == "relu":
         return {"": (1 + a.gated) * states, "down": a.gated * states}
@@ -96,7 +98,7 @@ def flops_recomputed(a: Fields, r: Run) -> Values:
 
 
 def flops_decode(a: Fields, r: Run) -> Values:
-    """A forward pass of one token."""
+    """Count the FLOPs of one decoded token."""
     return flops(a, one_token(r))
 
 
@@ -135,8 +137,10 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
 
 
 def hidden_backward(a: Fields, inside) -> tuple[object, Timeline, Timeline]:
-    """Between the projections, with hidden states of that many bytes: what down has saved, the
-    gate's product, the activation.
+    """Return what backward frees and computes between the projections.
+
+    `inside`: bytes of the hidden states. Bytes saved by the down projection, the timeline of the
+    gate's product, and that of the activation.
     """
     relu = int(a.activation == "relu")  # saves its value, which down or the product reads too
     product = [Allocation("gate product gradients", 2 * inside, (3 - relu) * inside)]

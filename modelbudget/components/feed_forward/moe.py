@@ -90,19 +90,25 @@ def _parameters(a: Fields, n_expert) -> Values:
 
 
 def _shared(a: Fields, values: Values) -> Values:
-    """The shared experts are one MLP, if there are any."""
+    """Return the values of the shared experts, computed as one MLP; 0 if there are none."""
     return {join("shared", name): positive(a.d_shared) * value for name, value in values.items()}
 
 
 def trained_parameters(a: Fields) -> Values:
-    """A bias that only changes the choice of experts gets no gradient."""
+    """Count the parameters that get a gradient.
+
+    A bias that only changes the selection of experts gets none.
+    """
     found = parameters(a)
     no_gradient = int(a.router_bias == "selection") * a.n_expert
     return found | {"router": found["router"] - no_gradient}
 
 
 def tensors(a: Fields) -> list[Tensor]:
-    """The router, the stacked matrices of all routed experts, the shared experts, their gate."""
+    """Return the parameter tensors in the order of the modules.
+
+    The router, the stacked matrices of all routed experts, the shared experts, their gate.
+    """
     shared = positive(a.d_shared)
     return [
         *linear_tensors("router", a.d_model, a.n_expert, int(a.router_bias == "logit")),
@@ -157,8 +163,10 @@ def flops_backward(a: Fields, r: Run) -> Values:
 
 
 def flops_recomputed(a: Fields, r: Run) -> Values:
-    """Full checkpointing repeats all but the shared experts' last product, unless its result is
-    saved; a gate saves it, as the weights save the routed experts' outputs.
+    """Count the FLOPs that full checkpointing repeats.
+
+    All but the shared experts' last product, unless its result is saved: a gate saves it, as the
+    weights save the routed experts' outputs.
     """
     if r.recompute != "full":
         return {}
@@ -168,7 +176,7 @@ def flops_recomputed(a: Fields, r: Run) -> Values:
 
 
 def flops_decode(a: Fields, r: Run) -> Values:
-    """A forward pass of one token."""
+    """Count the FLOPs of one decoded token."""
     return flops(a, one_token(r))
 
 
@@ -237,7 +245,10 @@ def _routed_backward(a: Fields, r: Run, rows) -> Timeline:
 
 
 def _shared_backward(a: Fields, r: Run, states) -> Timeline:
-    """The gate's product, sigmoid and projection; and the MLP."""
+    """Return the backward timeline of the shared experts.
+
+    The gate's product, sigmoid and projection; and the MLP.
+    """
     weight, early = bytes_of(r.dtype) * tokens(r), computed_again(r)
     wide = positive(a.d_model - 1)
     gate = [
@@ -257,7 +268,9 @@ def cache(a: Fields, r: Run) -> Values:
 
 
 def inference(a: Fields, r: Run, new) -> Timeline:
-    """The router's logits, probabilities, choice and weights; the order of the pairs of token and
+    """Return the timeline of a forward pass of `new` tokens, without autograd.
+
+    The router's logits, probabilities, choice and weights; the order of the pairs of token and
     expert; their rows: gate or up, activation, up, product, and down; expert outputs, weighted and
     summed; the shared experts.
     """
@@ -284,7 +297,7 @@ def inference(a: Fields, r: Run, new) -> Timeline:
 
 
 def _shared_inference(a: Fields, r: Run, new) -> Timeline:
-    """The shared experts, scaled by their gate if they have one, and added."""
+    """Return the timeline of the shared experts: output, scaled by their gate if any, and added."""
     gate = bytes_of(r.dtype) * r.batch * new
     states = gate * a.d_model
     scaling = [

@@ -146,8 +146,10 @@ def parameters(a: Fields) -> Values:
 
 
 def _relative_positions(a: Fields) -> Values:
-    """A fifth matrix, from sinusoids of the distance to keys, and two query biases, u for content
-    and v for position (Dai et al. 2019, §3.3). Some families have no positions.
+    """Count the parameters of Transformer-XL's relative positions, if the family has them.
+
+    A fifth matrix, from sinusoids of the distance to keys, and two query biases, u for content and
+    v for position (Dai et al. 2019, §3.3).
     """
     if getattr(a, "position", "none") != "relative":
         return {}
@@ -180,9 +182,11 @@ def tensors(a: Fields) -> list[Tensor]:
 
 @valid_if(no_mask_on_scores, no_sinks)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
-    """Bytes saved for backward: the input, which query, key and value share; inputs of the norms
-    of queries and keys; RoPE's tables; the core; the input of the output projection, where it is
-    a copy. A gate saves its value, and the result that it multiplies in place of the projection.
+    """Return the bytes saved for backward by each component.
+
+    The input, which query, key and value share; inputs of the norms of queries and keys; RoPE's
+    tables; scaled dot-product attention (`core`); the input of the output projection, where it is a
+    copy. A gate saves its value, and the result that it multiplies in place of the projection.
     """
     query = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
     result, gated = attention_core.copied_result(heads(a), r), a.attention_gate
@@ -197,7 +201,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
 
 
 def heads(a: Fields) -> attention_core.Heads:
-    """The inputs of the core."""
+    """Return the inputs of scaled dot-product attention."""
     return attention_core.Heads(a.n_head, a.n_kv_head, a.d_head, a.d_head, a.d_head, _rope(a))
 
 
@@ -228,16 +232,20 @@ def _scaled_apart(a: Fields, r: Run):
 
 @valid_if(no_mask_on_scores)
 def cache(a: Fields, r: Run) -> Values:
-    """Bytes of keys and values: one of each for every key–value head and token (Shazeer 2019, §3;
-    Ainslie et al. 2023, §2.2).
+    """Return the bytes of the KV cache: one key and one value for every KV head and token.
+
+    Shazeer 2019, §3; Ainslie et al. 2023, §2.2.
     """
     return {"": bytes_of(r.dtype) * 2 * tokens(r) * a.n_kv_head * a.d_head}
 
 
 @valid_if(no_mask_on_scores, no_sinks)
 def flops(a: Fields, r: Run, products=attention_core.FORWARD_PRODUCTS) -> Values:
-    """Projections, and the core: queries by keys and scores by values, 2·length² operations a
-    channel each, of which a causal mask saves none here. `products`: twice their number.
+    """Count the FLOPs of a forward pass.
+
+    Projections, and scaled dot-product attention (`core`): queries by keys and scores by values,
+    2·length² operations a channel each; a causal mask saves none of them here. `products`: twice
+    the number of these products.
     """
     n, d_query, d_key = tokens(r), a.n_head * a.d_head, a.n_kv_head * a.d_head
     return {
@@ -257,8 +265,9 @@ def flops_backward(a: Fields, r: Run) -> Values:
 
 
 def flops_recomputed(a: Fields, r: Run) -> Values:
-    """Selective checkpointing repeats the core, full checkpointing the whole part (Korthikanti et
-    al. 2022, §5).
+    """Count the FLOPs that activation checkpointing repeats.
+
+    Selective: scaled dot-product attention; full: the whole part (Korthikanti et al. 2022, §5).
     """
     if r.recompute == "selective":
         return {"core": flops(a, r, attention_core.recomputed_products(r))["core"]}
@@ -274,8 +283,10 @@ def flops_decode(a: Fields, r: Run) -> Values:
 
 @valid_if(no_mask_on_scores, no_sinks)
 def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
-    """Projections, norms, RoPE, the mask of a window that hides some scores (`hides` 1), the core,
-    a copy of its result that is contiguous per token, the output projection.
+    """Return the timeline of the forward pass, from the input to the output and all that is saved.
+
+    Projections, norms, RoPE, the mask of a window that hides some scores (`hides` 1), scaled
+    dot-product attention, a copy of its result that is contiguous per token, the output projection.
     """
     held = saved(a, r)
     size, n, math = bytes_of(r.dtype), tokens(r), int(r.attention_kernel == "math")
@@ -343,8 +354,10 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
 
 
 def _projection(name: str, a: Fields, r: Run, n_head, bias, saved_input=0, early=0) -> Timeline:
-    """Gradients of a projection's weight, bias and input. The gradient of the heads may be copied
-    first, to be contiguous per token, when fewer bytes are live than in the core before.
+    """Return the timeline of the gradients of a projection's weight, bias and input.
+
+    The gradient of the heads may be copied first, to be contiguous per token; fewer bytes are live
+    then than in the attention before.
     """
     size, width = bytes_of(r.dtype), n_head * a.d_head
     states, heads = size * tokens(r) * a.d_model, size * tokens(r) * width

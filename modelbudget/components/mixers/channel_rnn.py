@@ -20,7 +20,7 @@ FIELDS = ChannelRNNFields
 
 
 def parameters(a: Fields) -> Values:
-    """The Elman cell (Elman 1990) as torch.nn.RNN has it, with input size 1, d_model times.
+    """Count the parameters of d_model Elman cells with input size 1 (Elman 1990; torch.nn.RNN).
 
     cuDNN keeps two biases, one for the input and one for the state; torch counts both.
     """

@@ -63,8 +63,10 @@ def _d_mixed(a: Fields):
 
 
 def parameters(a: Fields) -> Values:
-    """Yang et al. 2024, §3.4: queries, keys and values through a convolution; β, decay (a rate and
-    a step for each head, as in Mamba-2), gate, a norm of each head, output.
+    """Count the parameters of each component (Yang et al. 2024, §3.4).
+
+    Queries, keys and values through a convolution; β, decay (a rate and a step for each head, as in
+    Mamba-2), gate, a norm of each head, output.
     """
     return {
         "rate": a.n_linear_head,
@@ -110,8 +112,10 @@ def _chunked(a: Fields, r: Run) -> SimpleNamespace:
 
 
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
-    """Bytes saved for backward: inputs of the projections and of the convolution; queries, keys and
-    values before and after the activation; factors of the rule; the gate and what it multiplies.
+    """Return the bytes saved for backward by each component.
+
+    Inputs of the projections and of the convolution; queries, keys and values before and after the
+    activation; factors of the delta rule; the gate and what it multiplies.
     """
     size, exact, n, c = bytes_of(r.dtype), exact_bytes(r.dtype), tokens(r), _chunked(a, r)
     half, values, mixed = int(size < exact), n * _d_values(a), c.tokens * _d_mixed(a)
@@ -132,9 +136,11 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
 
 
 def _saved_by_chunks(a: Fields, r: Run):
-    """Within chunks: queries, keys, keys times β; decays from token to token, both products before
-    and after them, and from the start; the solutions of the triangular systems; the causal mask.
-    From the second chunk on: values, keys read and written, decays to the end, states.
+    """Return the bytes saved for backward by the chunked delta rule.
+
+    Within chunks: queries, keys, keys times β; decays from token to token, both products before and
+    after them, and from the start; the solutions of the triangular systems; the causal mask. From
+    the second chunk on: values, keys read and written, decays to the end, states.
     """
     c = _chunked(a, r)
     later = c.n - 1
@@ -144,7 +150,9 @@ def _saved_by_chunks(a: Fields, r: Run):
 
 
 def flops(a: Fields, r: Run) -> Values:
-    """Projections; keys by keys, queries by keys and scores by values within chunks; old values,
+    """Count the FLOPs of a forward pass.
+
+    Projections; keys by keys, queries by keys and scores by values within chunks; old values,
     outputs and new states from chunk to chunk.
     """
     n, c = 2 * tokens(r), _chunked(a, r)
@@ -165,8 +173,10 @@ def _projections(a: Fields, n) -> Values:
 
 
 def flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice; and one product for the gradient of each triangular system, of which
-    one chunk alone needs the values' only.
+    """Count the FLOPs of a backward pass.
+
+    Each product twice; and one product for the gradient of each triangular system, of which one
+    chunk alone needs the values' only.
     """
     c, found = _chunked(a, r), doubled(flops(a, r))
     systems = 2 * r.batch * a.n_linear_head * c.n * CHUNK * CHUNK
@@ -187,8 +197,10 @@ def flops_decode(a: Fields, r: Run) -> Values:
 
 
 def cache(a: Fields, r: Run) -> Values:
-    """Bytes of the state of each head, in at least single precision, and of the tokens that the
-    convolution spans, for any number of tokens.
+    """Return the bytes of the recurrent state and of the tokens that the convolution spans.
+
+    The state of each head is in at least single precision. The size does not depend on the number
+    of tokens.
     """
     span = bytes_of(r.dtype) * r.batch * _d_mixed(a) * a.d_linear_convolution
     return {"": _chunked(a, r).state, "convolution": span}
@@ -318,7 +330,10 @@ def _written(c: SimpleNamespace, before=0) -> Timeline:
 
 
 def _next_chunk(c: SimpleNamespace, later: int) -> Timeline:
-    """A chunk that reads a state; what the one before has computed is freed if it did (`later`)."""
+    """Return the timeline of a chunk that reads the state of the chunk before.
+
+    `later`: 1 where that chunk has also read a state, whose results are freed here.
+    """
     return [
         Allocation("old values", c.one_value),
         Allocation("corrected values", c.one_value, (1 + later) * c.one_value),

@@ -89,16 +89,21 @@ def tensors(a: Fields) -> list[Tensor]:
 
 
 def heads(a: Fields) -> attention_core.Heads:
-    """The inputs of the core. A value is stored with the key channels without RoPE."""
+    """Return the inputs of scaled dot-product attention.
+
+    A value is stored with the key channels without RoPE.
+    """
     d_key = a.d_nope + a.d_rope
     return attention_core.Heads(a.n_head, a.n_head, d_key, a.d_value, a.d_nope + a.d_value, 1)
 
 
 @valid_if(values_fit_kernel)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
-    """Bytes saved for backward: the input, which queries and keys share; inputs and outputs of the
-    norms of the latents, of which that of keys and values is stored with the rotary key; RoPE's
-    tables; the core; the input of the output projection, where it is a copy.
+    """Return the bytes saved for backward by each component.
+
+    The input, which queries and keys share; inputs and outputs of the norms of the latents, of
+    which that of keys and values is stored with the rotary key; RoPE's tables; scaled dot-product
+    attention (`core`); the input of the output projection, where it is a copy.
     """
     size, own = bytes_of(r.dtype) * tokens(r), positive(a.q_lora_rank)
     states = size * a.d_model
@@ -142,7 +147,10 @@ def flops_backward(a: Fields, r: Run) -> Values:
 
 
 def flops_recomputed(a: Fields, r: Run) -> Values:
-    """Selective checkpointing repeats the core, full checkpointing the whole part."""
+    """Count the FLOPs that activation checkpointing repeats.
+
+    Selective: scaled dot-product attention; full: the whole part.
+    """
     if r.recompute == "selective":
         return {"core": flops(a, r, 2, attention_core.recomputed_products(r) - 2)["core"]}
     return flops(a, r) if r.recompute == "full" else {}
@@ -162,8 +170,11 @@ def cache(a: Fields, r: Run) -> Values:
 
 @valid_if(values_fit_kernel)
 def forward(a: Fields, r: Run, place: Place) -> Timeline:
-    """Queries; latent and rotary key, which is rotated; norm; keys and values; queries rotated;
-    queries and keys concatenated; core, a copy of its result that is contiguous per token, output.
+    """Return the timeline of the forward pass, from the input to the output and all that is saved.
+
+    Queries; latent and rotary key, to which RoPE is applied; norm; keys and values; RoPE of the
+    queries; queries and keys concatenated; scaled dot-product attention, a copy of its result that
+    is contiguous per token, output.
     """
     held, h = saved(a, r), heads(a)
     size, math = bytes_of(r.dtype) * tokens(r), int(r.attention_kernel == "math")
@@ -187,8 +198,11 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
 
 @valid_if(values_fit_kernel)
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
-    """Output, core; the rotary key, summed over the heads, if there are several; RoPE of the
-    queries; keys and values; their latent; RoPE of the key; queries and their latent, if any.
+    """Return the timeline of the backward pass.
+
+    Output, scaled dot-product attention; the rotary key, summed over the heads, if there are
+    several; RoPE of the queries; keys and values; their latent; RoPE of the key; queries and their
+    latent, if any.
     """
     held, h, early = saved(a, r), heads(a), computed_again(r)
     size, n = bytes_of(r.dtype), tokens(r)
@@ -226,8 +240,10 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
 
 
 def _query_backward(a: Fields, r: Run, queries, saved_input) -> Timeline:
-    """From the gradient of the queries to that of the states: through one matrix, or through two
-    and the norm between. `saved_input`: bytes freed with the first matrix, and whether early.
+    """Return the timeline from the gradient of the queries to that of the states.
+
+    Through one matrix, or through two and the norm between. `saved_input`: bytes freed with the
+    first matrix, and whether early.
     """
     own, size, early = positive(a.q_lora_rank), bytes_of(r.dtype), computed_again(r)
     d_query = a.n_head * (a.d_nope + a.d_rope)
@@ -246,8 +262,10 @@ def _query_backward(a: Fields, r: Run, queries, saved_input) -> Timeline:
 
 @valid_if(values_fit_kernel)
 def inference(a: Fields, r: Run, new) -> Timeline:
-    """Queries, through a latent or not; the latent and the rotary key, which move into the cache;
-    keys and values of all tokens, projected up from the cache.
+    """Return the timeline of a forward pass of `new` tokens, without autograd.
+
+    Queries, through a latent or not; the latent and the rotary key, which move into the cache; keys
+    and values of all tokens, projected up from the cache.
     """
     size, batch, length, h = bytes_of(r.dtype), r.batch, r.length, heads(a)
     per_token, per_query = size * batch * new, size * batch * new * a.n_head

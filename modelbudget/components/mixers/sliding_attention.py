@@ -37,7 +37,7 @@ FIELDS = WindowFields
 
 
 def window_is_wide(a: Fields, r: Run):
-    """The window hides nothing: it is at least as long as the sequence."""
+    """Return 1 where the window hides nothing: it is at least as long as the sequence."""
     return 1 - _hides(a, r)
 
 
@@ -55,8 +55,9 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
 
 @valid_if(no_mask_on_scores)
 def cache(a: Fields, r: Run) -> Values:
-    """Keys and values of the last `window` tokens, or of all while there are fewer (Jiang et al.
-    2023, §2: rolling buffer cache).
+    """Return the bytes of keys and values of the last `window` tokens, or of all if fewer.
+
+    Jiang et al. 2023, §2: rolling buffer cache.
     """
     n = a.window - positive(a.window - r.length) * (a.window - r.length)
     return {"window": bytes_of(r.dtype) * 2 * r.batch * n * a.n_kv_head * a.d_head}
