@@ -1,6 +1,4 @@
-"""The composable decoder: GPT-2, Llama, PaLM, DeepSeek and their relatives are options of one
-record.
-"""
+"""The composable decoder: GPT-2, Llama, PaLM, DeepSeek and relatives as options of one record."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -29,8 +27,10 @@ Mixers, MLPs = pattern(*mixers(), "none"), pattern(*feed_forward(), "none")
 
 
 def _constraints_of_parts() -> Iterator[Check]:
-    """The sizes of a part are given where a pattern names it, and only there; and what it demands
-    besides.
+    """Yield the constraints of all parts.
+
+    The sizes of a part are set where a pattern names the part, and only there. Then come the part's
+    own constraints.
     """
     for field, parts in (("mixers", mixers()), ("mlps", feed_forward())):
         for word, one in parts.items():
@@ -59,8 +59,9 @@ def empty_layer(values: Mapping[str, Any]) -> str | None:
 
 
 class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFields):
-    """A language model: embedding, n_layer layers of a mixer and a feed-forward part, final norm,
-    head.
+    """A decoder-only language model.
+
+    Embedding, n_layer layers of a mixer and a feed-forward part, final norm, head.
     """
 
     switches_of_run: ClassVar[tuple[str, ...]] = ("dropout", "recompute")
@@ -103,7 +104,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
 
     @staticmethod
     def active_parameters(a: Fields) -> Terms:
-        """The parameters that one token uses: of the routed experts, those that it goes through.
+        """Count the parameters that one token uses: of the routed experts, only the selected ones.
 
         The input embedding counts in full, as in Mixtral's and Qwen 3's figures; DeepSeek's and
         gpt-oss's leave it out.
@@ -112,7 +113,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
 
     @staticmethod
     def trained_parameters(a: Fields) -> Terms:
-        """The parameters that get a gradient."""
+        """Count the parameters that get a gradient."""
         return _parameters(a, lambda one: getattr(one, "trained_parameters", one.parameters)(a))
 
     @classmethod
@@ -122,7 +123,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
 
     @classmethod
     def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
-        """The optimizer's states of all parameters that get a gradient."""
+        """Count the bytes of the optimizer states of all parameters that get a gradient."""
         ends = adamw_temporaries.counts([*embedding.tensors(a), *embedding.head_tensors(a)])
         held = {
             word: adamw_temporaries.counts(one.tensors(a)) for word, one in layer.parts(a).items()
@@ -161,7 +162,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
 
     @classmethod
     def peak_training_bytes(cls, a: Fields, r: Run) -> Terms:
-        """The largest number of bytes that are live at once, in each phase of two steps."""
+        """Return the largest number of bytes live at once, for each phase of two steps."""
         trained, states = total(cls.trained_parameters(a)), total(cls.optimizer_bytes(a, r))
         of_parameters = total(cls.parameter_bytes(a, r))
         saved = of_parameters + total(cls.activation_bytes(a, r)) + bytes_of(r.dtype)
@@ -177,7 +178,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
 
     @staticmethod
     def timelines(a: Fields, r: Run) -> training.Model:
-        """The timelines that the peak of training is computed from."""
+        """Return the timelines from which the peak of training is computed."""
         return training.Model(
             embedding.head_backward(a, r),
             layer.training(a, r),
@@ -199,8 +200,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
 
     @classmethod
     def peak_inference_bytes(cls, a: Fields, r: Run) -> Terms:
-        """The largest number of bytes that are live at once while the prompt is read (`prefill`),
-        and while the next token is computed (`decode`).
+        """Return the largest number of bytes live at once in `prefill` and in `decode`.
+
+        `prefill` processes the prompt; `decode` computes the next token.
         """
         held = total(cls.parameter_bytes(a, r)) + total(cls.cache_bytes(a, r)) + INDEX * tokens(r)
         peaks = {
@@ -228,12 +230,15 @@ def _parameters(a: Fields, of_part: Callable[[Part], Values]) -> Terms:
 
 
 def _assembled(a: Fields, ends: Values, held: dict[str, Values], one_norm=0) -> Terms:
-    """The layers, from the values of each part by word, between the two ends of the model."""
+    """Combine the terms of all layers with those of both ends of the model.
+
+    `held`: the values of each part of a layer, by word; `ends`: those of embedding and head.
+    """
     return _around_layers(a, ends, one_norm) | layer.in_layers(a, held, one_norm)
 
 
 def _around_layers(a: Fields, ends: Values, one_norm) -> Terms:
-    """The two ends, and the norms between them and the layers."""
+    """Return the terms of embedding and head, and of the norms between them and the layers."""
     norms = {"embedding": a.embedding_norm * one_norm, "final": a.final_norm * one_norm}
     return part("", ends) | part("norm", norms)
 
@@ -250,7 +255,7 @@ def _neighbours(a: Fields) -> list[adamw_temporaries.Neighbours]:
 
 
 def _steps(a: Fields, r: Run, new) -> list[Step]:
-    """A forward pass of `new` tokens, up to the logits of the last one."""
+    """Return the steps of a forward pass of `new` tokens, up to the logits of the last one."""
     states = bytes_of(r.dtype) * r.batch * new * a.d_model
     ends = [Step(embedding.inference(a, r, new)), Step(embedding.head_inference(a, r, new), states)]
     return ends + layer.inference(a, r, new)

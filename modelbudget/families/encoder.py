@@ -79,8 +79,10 @@ class Encoder(
 
     @staticmethod
     def parameters(a) -> Terms:
-        """BERT: Devlin et al. 2019, §3; shared layers and factorised embedding: Lan et al. 2020,
-        §3.1; ModernBERT: Warner et al. 2024, §2.1.
+        """Count the parameters of each component.
+
+        BERT: Devlin et al. 2019, §3; shared layers and factorised embedding: Lan et al. 2020, §3.1;
+        ModernBERT: Warner et al. 2024, §2.1.
         """
         width = embedding.width(a)
         wide, narrow = norm.parameters(a), norm.parameters(a, width)

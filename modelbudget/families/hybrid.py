@@ -16,7 +16,7 @@ from modelbudget.components.mixers.channel_rnn import ChannelRNNFields
 
 
 class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFields):
-    """A language model without positions: the recurrent cells know the order.
+    """A language model without position embedding: the recurrent cells encode the order.
 
     Attention has two norms, one before the cells and one between the cells and its projections.
     """
@@ -28,7 +28,7 @@ class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFiel
 
     @staticmethod
     def parameters(a) -> Terms:
-        """The sum of the parts; there is no final norm."""
+        """Count the parameters of each component; there is no final norm."""
         norms = ("channel_rnn", "attention", "mlp")
         return {
             **part("embedding", {"token": embedding.token(a)}),

@@ -57,7 +57,7 @@ class SmallestLM(HeadFields, TokenFields):
 
     @classmethod
     def peak_training_bytes(cls, a: Fields, r: Run) -> Terms:
-        """The largest number of bytes that are live at once, in each phase of two steps."""
+        """Return the largest number of bytes live at once, for each phase of two steps."""
         trained, states = total(cls.parameters(a)), total(cls.optimizer_bytes(a, r))
         held = bytes_of(r.dtype) * trained
         saved = total(cls.activation_bytes(a, r)) + bytes_of(r.dtype)
