@@ -4,6 +4,7 @@ import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
+from modelbudget.report.charts.budget import least_and_most
 from modelbudget.report.charts.format import percent, si_bytes
 
 KINDS = {"peak_allocated_bytes": "blocks (allocated)", "peak_reserved_bytes": "segments (reserved)"}
@@ -16,7 +17,7 @@ DIGITS = 70
 """Width in pixels of a number of bytes at the end of a row."""
 
 
-def overhead(comparison: pl.DataFrame) -> alt.LayerChart:
+def overhead(comparison: pl.DataFrame) -> theme.Layers:
     """Draw the peaks of blocks and of segments, relative to the peak of the requested bytes.
 
     They are measured on a CUDA device, or predicted without one.
@@ -95,7 +96,8 @@ def _extremes(table: pl.DataFrame) -> str:
     """Describe the largest and smallest overhead of segments, and the largest of blocks."""
     reserved = table.filter(pl.col("kind") == KINDS["peak_reserved_bytes"]).sort("share")
     least, most = (reserved.row(place, named=True) for place in (0, -1))
-    blocks = table.filter(pl.col("kind") == KINDS["peak_allocated_bytes"])["share"].max()
+    allocated = table.filter(pl.col("kind") == KINDS["peak_allocated_bytes"])
+    _, blocks = least_and_most(allocated, "share")
     return (
         f"The allocator reserves {percent(least['share'])} ({least['label']}) to "
         f"{percent(most['share'])} ({most['label']}) more than the tensors request. Rounding to "

@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.budget import groups_in, thinned, totals, values
+from modelbudget.report.charts.budget import groups_in, least_and_most, thinned, totals, values
 from modelbudget.report.charts.format import (
     UNITS,
     capitalized,
@@ -43,7 +43,7 @@ def shares_along(
 
 def _shares(
     rows: pl.DataFrame, axis: str, title: str, groups: list[str], columns: int
-) -> alt.LayerChart:
+) -> theme.Layers:
     y = alt.Y("share:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=_axis(format="%"))
     colour = theme.colour(groups)
     base = alt.Chart(rows.select(axis, "group", "rank", "share", "value", "total"))
@@ -92,7 +92,7 @@ def _tooltip_bands(rows: pl.DataFrame, axis: str, title: str) -> alt.Chart:
     # A band reaches halfway to its neighbours: the geometric mean on a logarithmic scale.
     here = pl.col(axis).cast(pl.Float64)
     next_ = here.shift(-1)
-    middle = (here * next_).sqrt() if _is_logarithmic(rows[axis]) else (here + next_) / 2
+    middle = (here * next_).sqrt() if _is_logarithmic(rows, axis) else (here + next_) / 2
     bands = wide.with_columns(left=middle.shift(1).fill_null(here), right=middle.fill_null(here))
     return (
         alt.Chart(bands)
@@ -107,13 +107,13 @@ def _tooltip_bands(rows: pl.DataFrame, axis: str, title: str) -> alt.Chart:
 
 def totals_along(
     table: pl.DataFrame, axis: str, series: dict[str, pl.DataFrame], quantity: str
-) -> alt.LayerChart:
+) -> theme.Layers:
     """Draw the total along `axis` on a logarithmic scale, with one line for each named table."""
     rows = pl.concat(
         totals(thinned(rows, axis, MOST_VALUES)).select(axis, "total", series=pl.lit(title))
         for title, rows in series.items()
     )
-    low, high = rows["total"].min(), rows["total"].max()
+    low, high = least_and_most(rows, "total")
     base = alt.Chart(rows).encode(
         x=_size(axis, rows, field_title(axis)),
         y=alt.Y(
@@ -149,16 +149,19 @@ def _axis(**more) -> alt.Axis:
     return alt.Axis(minExtent=34, maxExtent=34, **more)
 
 
-def _is_logarithmic(sizes: pl.Series) -> bool:
+def _is_logarithmic(rows: pl.DataFrame, axis: str) -> bool:
     """Return whether the sizes span more than a factor of 20, without a zero."""
-    return sizes.min() >= 1 and sizes.max() > 20 * sizes.min()
+    low, high = least_and_most(rows, axis)
+    return low >= 1 and high > 20 * low
 
 
 def _size(axis: str, rows: pl.DataFrame, title: str, column: str | None = None) -> alt.X:
     """Return the horizontal channel of a size; `column` names another column to read."""
     ends = values(rows, axis)
-    logarithmic = _is_logarithmic(rows[axis])
-    ticks = theme.ticks(ends[0], ends[-1]) if logarithmic else {"tickCount": 5}
+    logarithmic = _is_logarithmic(rows, axis)
+    marks = theme.ticks(ends[0], ends[-1]) if logarithmic else {"tickCount": 5}
+    if len(ends) <= FEW:
+        marks = {"values": ends}
     return alt.X(
         f"{column or axis}:Q",
         title=title,
@@ -168,7 +171,7 @@ def _size(axis: str, rows: pl.DataFrame, title: str, column: str | None = None) 
         axis=alt.Axis(
             grid=False,
             labelExpr=theme.EXACT,
-            **({"values": ends} if len(ends) <= FEW else ticks),
+            **marks,
         ),
     )
 
@@ -193,14 +196,14 @@ def _largest_changes(panels: dict[str, pl.DataFrame], axis: str) -> str:
     )
     where = f" ({title})" if title else ""
     if len(ends) == 1:
-        largest = max(first, key=first.get)
+        largest = max(first, key=first.__getitem__)
         return f"{percent(first[largest])} {largest} at {value_of(axis, ends[0])}{where}."
     change = {group: last[group] - first[group] for group in first}
     moves = [
         f"the share of {group} {verb} from {percent(first[group])} to {percent(last[group])}"
         for group, verb in (
-            (min(change, key=change.get), "falls"),
-            (max(change, key=change.get), "rises"),
+            (min(change, key=change.__getitem__), "falls"),
+            (max(change, key=change.__getitem__), "rises"),
         )
         if percent(first[group]) != percent(last[group])
     ]

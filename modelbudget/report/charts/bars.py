@@ -13,12 +13,17 @@ ROW = 46
 """Height of a row in pixels: a bar, and a line of text above it."""
 
 
-def bars(table: pl.DataFrame, quantity: str) -> alt.LayerChart:
+def room_of(texts: pl.Series) -> int:
+    """Return the width in pixels of the longest of the texts, with a digit's gap before it."""
+    return DIGIT * (max(map(len, texts)) + 1)
+
+
+def bars(table: pl.DataFrame, quantity: str) -> theme.Layers:
     """Draw the share of each group in each model, in the order of the points."""
     models = totals(table)
     points = models["point"].to_list()
     names = models.select("point", "label", total=pl.col("total").map_elements(count, pl.String))
-    room = DIGIT * (names["total"].str.len_chars().max() + 1)
+    room = room_of(names["total"])
     groups = groups_in(table)
     y = alt.Y(
         "point:N", sort=points, axis=None, scale=alt.Scale(paddingInner=0.5, paddingOuter=0.5)

@@ -1,6 +1,7 @@
 """Tables for charts: measured values by group of components, and samples of long axes."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 
@@ -72,6 +73,12 @@ def thinned(table: pl.DataFrame, field: str, most: int) -> pl.DataFrame:
     """Return the points at no more than `most` evenly spaced values of a field."""
     kept = evenly_spaced(values(table, field), most)
     return table.filter(pl.col(field).is_in(kept))
+
+
+def least_and_most(rows: pl.DataFrame, *columns: str) -> tuple[Any, Any]:
+    """Return the minimum and the maximum of these columns of numbers together."""
+    chosen = rows.select(columns)
+    return min(chosen.min().row(0)), max(chosen.max().row(0))
 
 
 def values(table: pl.DataFrame, field: str) -> list:

@@ -4,6 +4,7 @@ import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
+from modelbudget.report.charts.budget import least_and_most
 from modelbudget.report.charts.format import UNITS, capitalized, percent, value_of
 
 NEEDS = frozenset({"activation_bytes", "flops_forward", "flops_backward"})
@@ -64,8 +65,9 @@ def _table(comparison: pl.DataFrame, others: list[str]) -> pl.DataFrame:
     )
 
 
-def _panel(rows: pl.DataFrame, title: str, whole: pl.DataFrame, columns: int) -> alt.LayerChart:
-    low, high, most = whole["saved"].min(), whole["saved"].max(), whole["added"].max()
+def _panel(rows: pl.DataFrame, title: str, whole: pl.DataFrame, columns: int) -> theme.Layers:
+    low, high = least_and_most(whole, "saved")
+    _, most = least_and_most(whole, "added")
     x = alt.X(
         "added:Q",
         title="FLOPs added to a training step",

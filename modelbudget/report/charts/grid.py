@@ -42,9 +42,10 @@ def share_over(
     )
     (low, at_low), (high, at_high) = _ends(x, y, tables, "share")
     shares = pl.concat(rows["share"] for rows in tables.values())
+    n_most = len(shares.filter(shares > 0.5))
     finding = (
         f"From {percent(low)} ({at_low}) to {percent(high)} ({at_high}); more than half of the "
-        f"{UNITS[quantity]} in {count((shares > 0.5).sum())} of {count(len(shares))} models."
+        f"{UNITS[quantity]} in {count(n_most)} of {count(len(shares))} models."
     )
     title = f"Share of {name} in the {UNITS[quantity]}"
     return _heatmaps(x, y, tables, "share", colour, title, finding)

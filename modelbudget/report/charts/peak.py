@@ -6,7 +6,7 @@ import polars as pl
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.bars import DIGIT
+from modelbudget.report.charts.bars import room_of
 from modelbudget.report.charts.format import count, percent, si_bytes
 
 STATES = ("parameter_bytes", "optimizer_bytes", "gradient_bytes", "activation_bytes")
@@ -76,7 +76,7 @@ def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
     return found
 
 
-def composition(table: pl.DataFrame) -> alt.LayerChart:
+def composition(table: pl.DataFrame) -> theme.Layers:
     """Draw the composition of each model's peak in both phases, as shares of the larger peak."""
     models = table.unique("point", keep="first", maintain_order=True)
     lines = [f"{point} {phase}" for point in models["point"] for phase in ("", *PHASES)]
@@ -126,7 +126,7 @@ def composition(table: pl.DataFrame) -> alt.LayerChart:
         line=pl.concat_str("point", pl.lit(" ")),
         total=pl.col("worst").map_elements(si_bytes, pl.String),
     )
-    room = DIGIT * (titles["total"].str.len_chars().max() + 1)
+    room = room_of(titles["total"])
     text = alt.Chart(titles).encode(y=y)
     chart = alt.layer(
         bars,
@@ -170,7 +170,7 @@ def _deciding_phases(table: pl.DataFrame) -> str:
     )
 
 
-def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> alt.LayerChart:
+def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
     """Draw each model's peak on a logarithmic scale, with a line for each accelerator's memory."""
     models = table.unique("point", keep="first", maintain_order=True).select(
         "point",
@@ -189,7 +189,7 @@ def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> alt
     )
     y = alt.Y("point:N", sort=models["point"].to_list(), axis=None)
     names = alt.Chart(models).encode(y=y)
-    room = DIGIT * (models["total"].str.len_chars().max() + 1)
+    room = room_of(models["total"])
     chart = alt.layer(
         alt.Chart(lines).mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]).encode(x="bytes:Q"),
         alt.Chart(lines)

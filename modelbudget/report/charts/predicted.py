@@ -1,11 +1,13 @@
 """Predictions along each axis of their grid: range of totals, and mean shares."""
 
+from typing import Any
+
 import altair as alt
 import polars as pl
 
 from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.budget import evenly_spaced
+from modelbudget.report.charts.budget import evenly_spaced, least_and_most
 from modelbudget.report.charts.format import UNITS, count, percent, short
 
 MOST_VALUES = 60
@@ -40,9 +42,10 @@ def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> a
     """Draw minimum, maximum and geometric mean of the totals at each value of each axis."""
     drawn = [_range(_along(totals, axis), axis, len(axes), quantity) for axis in axes]
     first = totals.filter(pl.col("axis") == axes[0])
+    low, high = least_and_most(first, "least", "most")
     finding = (
-        f"{count(first['models'].sum())} predictions, from {short(first['least'].min())} to "
-        f"{short(first['most'].max())} {UNITS[quantity]}. Each panel shows one axis over all "
+        f"{count(sum(first['models']))} predictions, from {short(low)} to "
+        f"{short(high)} {UNITS[quantity]}. Each panel shows one axis over all "
         "values of the others: the band is from minimum to maximum, the line is the geometric mean."
     )
     columns = min(len(axes), COLUMNS)
@@ -80,18 +83,19 @@ def _x(rows: pl.DataFrame, axis: str) -> alt.X:
         in_order = rows.sort("index")["value"].unique(maintain_order=True).to_list()
         plain = alt.Axis(labelAngle=0, ticks=False, grid=False, labelExpr=_LABEL)
         return alt.X("value:O", title=axis, sort=in_order, axis=plain)
-    low, high = rows["value"].min(), rows["value"].max()
+    low, high = least_and_most(rows, "value")
     logarithmic = low >= 1 and high > 20 * low
-    ticks = theme.ticks(low, high) if logarithmic else {"tickCount": 4}
-    scale = {"type": "log", "nice": False} if logarithmic else {"nice": False, "zero": False}
+    ticks: dict[str, Any] = theme.ticks(low, high) if logarithmic else {"tickCount": 4}
+    linear = alt.Scale(nice=False, zero=False)
+    scale = alt.Scale(type="log", nice=False) if logarithmic else linear
     marks = alt.Axis(grid=False, labelExpr=theme.EXACT, **ticks)
-    return alt.X("value:Q", title=axis, scale=alt.Scale(**scale), axis=marks)
+    return alt.X("value:Q", title=axis, scale=scale, axis=marks)
 
 
 _LABEL = f"isNumber(datum.value) ? ({theme.EXACT}) : datum.label"
 
 
-def _range(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> alt.LayerChart:
+def _range(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> theme.Layers:
     low, high = rows["least"].min(), rows["most"].max()
     # Fixed extent: panels of one figure line up, and a page knows the pixels outside the axes.
     scale = alt.Scale(type="log", nice=False, domain=[max(1, low), max(2, high)])

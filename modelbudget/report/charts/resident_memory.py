@@ -5,6 +5,7 @@ import polars as pl
 
 from modelbudget.compare.comparison import TOLERANCE
 from modelbudget.report.charts import theme
+from modelbudget.report.charts.budget import least_and_most
 from modelbudget.report.charts.format import count, signed_percent
 
 KINDS = {"resident_bytes": "parameters", "resident_peak_bytes": "two training steps"}
@@ -34,9 +35,10 @@ def resident_memory_charts(comparison: pl.DataFrame) -> dict[str, alt.TopLevelMi
     return {"resident": _bytes(rows), "resident-difference": _difference(held)}
 
 
-def _bytes(rows: pl.DataFrame) -> alt.LayerChart:
+def _bytes(rows: pl.DataFrame) -> theme.Layers:
     y = _y("predicted:Q", "bytes", alt.Scale(type="log", nice=False))
-    y.axis = _axis(labelExpr=theme.SHORT, **theme.ticks(*_ends(rows["predicted"])))
+    ticks = theme.ticks(*least_and_most(rows, "predicted"))
+    y = y.axis(_axis(labelExpr=theme.SHORT, **ticks))
     base = alt.Chart(rows).encode(x=_x(rows))
     predicted = base.mark_line(color=theme.SOFT, strokeWidth=1.5).encode(y=y, detail="kind:N")
     measured = base.transform_filter("isValid(datum.measured)").mark_point(
@@ -54,7 +56,7 @@ def _bytes(rows: pl.DataFrame) -> alt.LayerChart:
     )
 
 
-def _difference(rows: pl.DataFrame) -> alt.LayerChart:
+def _difference(rows: pl.DataFrame) -> theme.Layers:
     bound = 100 * TOLERANCE["resident_bytes"]
     band = alt.Chart(pl.DataFrame({"low": [-bound], "high": [bound]})).mark_rect(color=theme.LINE)
     points = alt.Chart(rows).mark_point(color=theme.INK, size=60, opacity=1)
@@ -78,16 +80,13 @@ def _difference(rows: pl.DataFrame) -> alt.LayerChart:
     )
 
 
-def _ends(values: pl.Series) -> tuple[int, int]:
-    return values.min(), values.max()
-
-
 def _x(rows: pl.DataFrame) -> alt.X:
+    ticks = theme.ticks(*least_and_most(rows, "parameters"))
     return alt.X(
         "parameters:Q",
         title="parameters",
         scale=alt.Scale(type="log", nice=False),
-        axis=alt.Axis(grid=False, labelExpr=theme.SHORT, **theme.ticks(*_ends(rows["parameters"]))),
+        axis=alt.Axis(grid=False, labelExpr=theme.SHORT, **ticks),
     )
 
 

@@ -1,13 +1,14 @@
 """Select the charts of a sweep from its axes and measured quantities."""
 
 import math
+from collections.abc import Sequence
 
 import altair as alt
 import polars as pl
 
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.components.groups import PLAIN_LAYER, VOCABULARY
-from modelbudget.report.charts import allocator_overhead, checkpointing, peak, vs_length
+from modelbudget.report.charts import allocator_overhead, checkpointing, peak, theme, vs_length
 from modelbudget.report.charts.area import shares_along, totals_along
 from modelbudget.report.charts.bars import bars
 from modelbudget.report.charts.budget import budget, evenly_spaced, groups_in, values
@@ -128,11 +129,11 @@ def _is_shared(table: pl.DataFrame) -> bool:
     return table.filter(pl.col("value") > 0)["point"].is_duplicated().any()
 
 
-def _one_by_one(table: pl.DataFrame, quantity: str) -> alt.LayerChart:
+def _one_by_one(table: pl.DataFrame, quantity: str) -> theme.Layers:
     return (bars if table["point"].n_unique() <= MOST_BARS else strip)(table, quantity)
 
 
-def _panels(table: pl.DataFrame, others: list[str], hold: list[str] = ()) -> dict:
+def _panels(table: pl.DataFrame, others: list[str], hold: Sequence[str] = ()) -> dict:
     """Split the table by the first other axis, at some of its values; fix the remaining axes."""
     split, held = others[:1], [*others[1:], *hold]
     most = MOST_PANELS if split and not table[split[0]].dtype.is_integer() else SIDE_BY_SIDE

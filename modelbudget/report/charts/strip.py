@@ -13,7 +13,7 @@ MARGIN = 44
 """Width in pixels of the vertical axis."""
 
 
-def strip(table: pl.DataFrame, quantity: str) -> alt.LayerChart:
+def strip(table: pl.DataFrame, quantity: str) -> theme.Layers:
     """Draw the share of each group in each model, in ascending order of the total."""
     models = totals(table).sort("total", "point")
     kept = models.filter(

@@ -1,11 +1,17 @@
 """The appearance of all charts: colours, fonts, axes, and the title of each."""
 
 import textwrap
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import altair as alt
 
 from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts.palette import PALETTE
+
+Drawn = TypeVar("Drawn", bound=alt.TopLevelMixin)
+Layers = alt.LayerChart | alt.FacetChart
+"""What `alt.layer` returns."""
 
 WIDTH = 720
 """Pixels from the left edge of the first panel to the right edge of the last."""
@@ -68,7 +74,7 @@ def dashes(titles: list[str]) -> alt.StrokeDash:
     return alt.StrokeDash("series:N", title=None, sort=titles, legend=legend)
 
 
-def panels(charts: list[alt.Chart], columns: int) -> alt.ConcatChart:
+def panels(charts: Sequence[alt.Chart | Layers], columns: int) -> alt.ConcatChart:
     """Concatenate charts that together fill the width and share their colours."""
     return alt.concat(*charts, columns=columns).resolve_scale(color="shared", strokeDash="shared")
 
@@ -86,7 +92,7 @@ def panel_title(text: str, width: int) -> alt.Title:
     return alt.Title(title, fontSize=12, fontWeight="normal", color=INK, offset=6)
 
 
-def ticks(low: int, high: int) -> dict:
+def ticks(low: int, high: int) -> dict[str, Any]:
     """Return the marks of a logarithmic axis or legend, as properties of Vega-Lite.
 
     They are powers of ten, or 1, 2 and 5 times those if there are fewer than three. If these are
@@ -102,8 +108,8 @@ def ticks(low: int, high: int) -> dict:
 
 
 def framed(
-    chart: alt.TopLevelMixin, title: str, finding: str, margin: int, columns: int = 1, groups=()
-):
+    chart: Drawn, title: str, finding: str, margin: int, columns: int = 1, groups=()
+) -> Drawn:
     """Return the chart with title, finding and the data that the page needs to resize it.
 
     `usermeta` has the number of panels in a row, the pixels between them and of the vertical axis

@@ -9,6 +9,7 @@ import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
+from modelbudget.report.charts.budget import least_and_most
 from modelbudget.report.charts.format import UNITS, capitalized, count, field_title, si_bytes
 
 MARGIN = 62
@@ -21,7 +22,7 @@ LABELLED = re.compile(r"(, )?length = \d+(?:,\d{3})*(, )?")
 """The part of a point's label that the axis already shows."""
 
 
-def by_length(comparison: pl.DataFrame, quantity: str) -> alt.LayerChart:
+def by_length(comparison: pl.DataFrame, quantity: str) -> theme.Layers:
     """Draw a quantity against `length` on logarithmic scales.
 
     There is a line for each series of points that differ in length only; other points are in the
@@ -115,6 +116,7 @@ def _through(*points: tuple[int, int]) -> list[Fraction]:
 def _where_squares_dominate(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
     """Find and mark where the part that grows with length² becomes larger than the rest."""
     found, texts = [], []
+    shortest, longest = least_and_most(rows, "length")
     for name, (constant, slope, square) in _of_each_series(rows):
         if not square:
             texts.append(f"with {name} nothing grows with length²")
@@ -123,7 +125,7 @@ def _where_squares_dominate(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
         crossing = math.ceil((float(slope) + root) / float(2 * square))
         text = f"length² dominates from {count(crossing)}"
         texts.append(f"with {name} {text} tokens on")
-        if rows["length"].min() < crossing < rows["length"].max():
+        if shortest < crossing < longest:
             found.append({"length": crossing, "text": text})
     finding = capitalized("; ".join(texts) or "no line is a polynomial in length") + "."
     if not found:

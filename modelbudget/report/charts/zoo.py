@@ -6,7 +6,7 @@ import polars as pl
 from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED, agreement
 from modelbudget.components.groups import GROUPS, VOCABULARY
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.budget import budget, groups_in, totals
+from modelbudget.report.charts.budget import budget, groups_in, least_and_most, totals
 from modelbudget.report.charts.format import count, percent, short, signed_percent
 from modelbudget.report.charts.grid import share_of
 
@@ -66,7 +66,7 @@ def printed(zoo: pl.DataFrame) -> alt.ConcatChart:
     )  # fmt: skip
     legend = alt.Legend(title=None, columns=2, symbolOpacity=1)
     labels, colours, shapes, sizes = (list(c) for c in zip(*_STATUS.values(), strict=True))
-    low, high = _ends(rows, "predicted", "published_value")
+    low, high = least_and_most(rows, "predicted", "published_value")
     rows = rows.with_columns(size=pl.col("status").replace_strict(labels, sizes)).sort("size")
     base = (
         alt.Chart(rows.rename({"published_value_reason": "reason"}))
@@ -117,7 +117,7 @@ def _printed_finding(rows: pl.DataFrame, labels: list[str]) -> str:
     furthest = rows.sort(pl.col("off").abs(), maintain_order=True).row(-1, named=True)
     unexplained = rows.filter(pl.col("status") == labels[2])["label"].to_list()
     without = f" ({'; '.join(unexplained)})" if unexplained else ""
-    low, high = (short(end) for end in _ends(rows, "predicted"))
+    low, high = (short(end) for end in least_and_most(rows, "predicted"))
     return (
         f"From {low} to {high} parameters, {n[0]} of {rows.height} printed sizes equal the "
         f"prediction within their rounding, {n[1]} differ for a known reason, {n[2]} without one"
@@ -125,7 +125,7 @@ def _printed_finding(rows: pl.DataFrame, labels: list[str]) -> str:
     )
 
 
-def one_of_each_series(shares: pl.DataFrame) -> alt.LayerChart:
+def one_of_each_series(shares: pl.DataFrame) -> alt.Chart:
     """Draw the shares of the largest model of each series, grouped by family."""
     largest = (
         totals(shares).sort("total", descending=True, maintain_order=True)
@@ -176,14 +176,15 @@ def one_of_each_series(shares: pl.DataFrame) -> alt.LayerChart:
     return theme.framed(chart, title, finding, NAMES, groups=groups)
 
 
-def vocabulary_by_size(shares: pl.DataFrame) -> alt.LayerChart:
+def vocabulary_by_size(shares: pl.DataFrame) -> theme.Layers:
     """Draw the share of token embedding and head against the size of the model."""
     rows = (
         share_of(shares, VOCABULARY)
         .filter(pl.col("share") > 0)
         .with_columns(power=pl.col("total").map_elements(lambda n: len(str(n)) - 1, pl.Int64))
     )
-    low, high = _ends(rows, "total")
+    low, high = least_and_most(rows, "total")
+    least, _ = least_and_most(rows, "share")
     # Names are hidden on narrow screens, where they would overlap.
     by_share = rows.sort("share", "model")
     ends = [by_share.unique("power", keep=end, maintain_order=True) for end in ("first", "last")]
@@ -193,7 +194,7 @@ def vocabulary_by_size(shares: pl.DataFrame) -> alt.LayerChart:
         y=alt.Y(
             "share:Q",
             title="token embedding and head",
-            scale=alt.Scale(type="log", nice=False, domain=[rows["share"].min() * 0.7, 1]),
+            scale=alt.Scale(type="log", nice=False, domain=[least * 0.7, 1]),
             axis=alt.Axis(format="~%", values=[1e-4, 1e-3, 0.01, 0.1, 1], minExtent=34,
                           maxExtent=34),
         ),
@@ -224,11 +225,12 @@ def vocabulary_by_size(shares: pl.DataFrame) -> alt.LayerChart:
     return theme.framed(chart, "Share of token embedding and head by size", finding, MARGIN)
 
 
-def experts(zoo: pl.DataFrame) -> alt.LayerChart:
+def experts(zoo: pl.DataFrame) -> theme.Layers:
     """Draw total and active parameters of models with experts, in two ways of counting."""
     rows = zoo.filter(pl.col("active").is_not_null()).sort("predicted", "model")
-    low = rows["active_without_input_embedding"].min()
-    x = _size("parameters", "parameters", int(low * 0.8), int(rows["predicted"].max() * 1.15))
+    low, _ = least_and_most(rows, "active_without_input_embedding")
+    _, high = least_and_most(rows, "predicted")
+    x = _size("parameters", "parameters", int(low * 0.8), int(high * 1.15))
     y = alt.Y("label:N", sort=rows["label"].to_list()[::-1], title=None, axis=alt.Axis(
         labelLimit=EXPERTS - 8, labelPadding=6, minExtent=EXPERTS, maxExtent=EXPERTS,
         ticks=False, domain=False))  # fmt: skip
@@ -272,11 +274,6 @@ def experts(zoo: pl.DataFrame) -> alt.LayerChart:
     )
     title = "Total and active parameters of MoE models"
     return theme.framed(chart, title, finding, EXPERTS)
-
-
-def _ends(rows: pl.DataFrame, *columns: str) -> tuple[int, int]:
-    """Return the minimum and the maximum of these columns together."""
-    return min(rows[c].min() for c in columns), max(rows[c].max() for c in columns)
 
 
 def _size(field: str, title: str, low: int, high: int) -> alt.X:
