@@ -7,6 +7,7 @@ imports torch.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from modelbudget.architecture.fields import Fields, Run
@@ -41,6 +42,9 @@ class Architecture(Record):
     """Options of a run that not every family's modules have, and this one's do."""
     has_cache: ClassVar[bool] = False
     """Whether its modules can keep a cache from one token to the next."""
+
+    peak_training_bytes: ClassVar[Callable[[Fields, Run], Terms]]
+    """Bytes of the live tensors at the peak of each phase of training; not of every family."""
 
     @staticmethod
     @abstractmethod

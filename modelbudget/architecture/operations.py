@@ -5,6 +5,7 @@ of their readings (`modelbudget/architecture/readings/`).
 """
 
 from functools import singledispatch
+from typing import Any
 
 
 @singledispatch
@@ -14,7 +15,7 @@ def ceil_div(x, y):
 
 
 @singledispatch
-def positive(x):
+def positive(x) -> Any:
     """1 where x is greater than 0, else 0: whether a part whose size may be 0 is there."""
     return int(x > 0)
 

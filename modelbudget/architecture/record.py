@@ -26,7 +26,7 @@ Parts = Annotated[int, Field(ge=1, le=1_000_000)]
 """How many parts of one tensor are walked through one by one: heads, experts."""
 
 
-class Record(BaseModel):
+class Record(BaseModel, frozen=True):
     """Fields are sizes (numbers), switches (yes or no) and words.
 
     `derived` gives, for fields that usually follow from others, the expression that fills them
@@ -34,7 +34,7 @@ class Record(BaseModel):
     first that does not hold refuses the record.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True)
     derived: ClassVar[dict[str, str]] = {}
     constraints: ClassVar[tuple[Check, ...]] = ()
 

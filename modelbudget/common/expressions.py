@@ -9,7 +9,7 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import reduce
 from typing import Any
@@ -21,7 +21,7 @@ _MAX_BITS = 1000
 _MAX_DEPTH = 300
 """Levels of nesting. Each is a nested function call, of which Python allows about 1,000."""
 
-_Evaluate = Callable[[dict[str, Any]], Any]
+_Evaluate = Callable[[Mapping[str, Any]], Any]
 """Maps the values of all names to the value of a subexpression."""
 
 
@@ -133,7 +133,7 @@ class Expression:
         except RecursionError:
             raise ValueError(f"{shown} is nested too deep") from None
 
-    def __call__(self, values: dict):
+    def __call__(self, values: Mapping[str, Any]) -> Any:
         """Return the exact value. Raises ValueError with the values used if there is none."""
         try:
             return self._evaluate(values)
@@ -145,7 +145,7 @@ class Expression:
             reason = str(error)
         raise ValueError(f"{show(self.text)} has no value{self._with(values)}: {reason}")
 
-    def _with(self, values: dict) -> str:
+    def _with(self, values: Mapping[str, Any]) -> str:
         known = sorted(self.names & values.keys())
         used = ", ".join(f"{name} = {_number(values[name])}" for name in known)
         return f" with {used}" if used else ""
@@ -156,7 +156,7 @@ def _number(value) -> str:
     return show(str(value)).strip("'")
 
 
-def _exact(value):
+def _exact(value) -> Any:
     """Return a constant as an exact number: 0.1 is 1/10. Raises ValueError for other constants."""
     if isinstance(value, float) and math.isfinite(value):
         return Fraction(repr(value))

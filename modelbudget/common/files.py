@@ -19,7 +19,7 @@ MAX_TWICE = 500
 
 
 _KINDS = {type(None): "nothing", list: "a list", str: "text without keys"}
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _StrictLoader(_Loader):
@@ -131,8 +131,8 @@ def _check_events(text: str) -> None:
             raise _mistake(f"*{event.anchor}: only a short text may be repeated", event)
         if isinstance(event, yaml.ScalarEvent) and len(event.value) <= MAX_TWICE:
             short.add(event.anchor)
-        if getattr(event, "tag", None) is not None:
-            raise _mistake(f"{event.tag}: tags are not read; write the value alone", event)
+        if (tag := getattr(event, "tag", None)) is not None:
+            raise _mistake(f"{tag}: tags are not read; write the value alone", event)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):

@@ -3,6 +3,7 @@
 import re
 import reprlib
 from collections.abc import Callable
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -32,7 +33,7 @@ def describe(
     hidden=(),
     within: str = "",
     rest: str = SCHEMA,
-    keep: Callable[[dict], bool] = lambda one: True,
+    keep: Callable[[Any], bool] = lambda one: True,
 ) -> list[str]:
     """Return one line for each mistake: `grid.n_vocab[2] = -5: must be at least 1`.
 
@@ -45,7 +46,7 @@ def describe(
     return list(dict.fromkeys(_line(one, allowed_keys, hidden, within, rest) for one in errors))
 
 
-def _line(one: dict, allowed_keys, hidden, within: str, rest: str) -> str:
+def _line(one: Any, allowed_keys, hidden, within: str, rest: str) -> str:
     path = within + "".join(_step(part) for part in one["loc"] if part not in hidden)
     path = path.removeprefix(".")
     if one["type"] == "extra_forbidden":

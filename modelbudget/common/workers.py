@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import psutil
 
@@ -53,7 +53,7 @@ def spread(
     a new worker takes the next one.
     """
     numbers = iter(range(len(items)))
-    busy: dict[Connection, _Worker] = {}
+    busy: dict[Any, _Worker] = {}  # by connection
 
     def give(worker: _Worker | None) -> None:
         """Send the next item to this worker or to a new one."""
@@ -119,10 +119,11 @@ class _Worker:
         arguments = (there, self.connection, work, bound)
         self.process = _FORK.Process(target=_serve, args=arguments, daemon=True)
         self.process.start()
+        self._id = cast(int, self.process.pid)  # None before the start
         # Only the worker holds its end of the pipe, so that its death is an end of file here.
         there.close()
         # A process group of its own: processes that the worker starts are killed with it.
-        os.setpgid(self.process.pid, self.process.pid)
+        os.setpgid(self._id, self._id)
         self._announce()
 
     def begin(self, item: Any, timeout_s: float) -> None:
@@ -138,7 +139,7 @@ class _Worker:
             outcome, alive = self.connection.recv()
         except (EOFError, OSError):
             self.kill()
-            return Failure(death(self.process.exitcode)), False
+            return Failure(death(cast(int, self.process.exitcode))), False  # it has ended
         if not alive:
             self.kill()
         return outcome, alive
@@ -152,7 +153,7 @@ class _Worker:
     def kill(self) -> None:
         # A worker that died by itself keeps its exit code and may have left nothing to kill.
         with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+            os.killpg(self._id, signal.SIGKILL)
         self.process.join()
         self._announce()
 
@@ -162,7 +163,7 @@ class _Worker:
 
     def _announce(self) -> None:
         with suppress(BrokenPipeError):  # the guard was killed
-            self._guard.send(self.process.pid)
+            self._guard.send(self._id)
 
 
 @cache

@@ -16,7 +16,9 @@ NOT_JUDGED = ("resident_peak_bytes", *sorted(LAID_OUT))
 """Quantities shown for information; their prediction covers only part of them. For the memory of a
 process it covers the tensors only; the simulated allocator leaves out the workspaces of kernels.
 """
-OF_FAILURE = dict.fromkeys(("architecture", "run", "quantity", "failure"), pl.String)
+OF_FAILURE: dict[str, type[pl.DataType]] = dict.fromkeys(
+    ("architecture", "run", "quantity", "failure"), pl.String
+)
 
 
 def compare(

@@ -6,7 +6,7 @@ The last three are independent of this project. A difference has a reason or is 
 import polars as pl
 
 from modelbudget.architecture.terms import total
-from modelbudget.catalogue.models import Base, Catalogue
+from modelbudget.catalogue.models import Base, Catalogue, Model
 from modelbudget.common.expressions import Expression
 from modelbudget.huggingface.classes import translations
 from modelbudget.sweep.derive import named_architecture
@@ -41,8 +41,9 @@ def zoo(
             pl.col("measured").sum(),
         )
     )
-    named = [base for base in catalogue.bases.values() if base.model]
-    facts = pl.from_dicts([_facts(base) for base in named], schema=FACTS)
+    facts = pl.from_dicts(
+        [_facts(base, base.model) for base in catalogue.bases.values() if base.model], schema=FACTS
+    )
     table = (
         points.select("point", "architecture", "family", model="base")
         .join(facts, on=["model", "architecture"], maintain_order="left")
@@ -94,9 +95,9 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def _facts(base: Base) -> dict:
+def _facts(base: Base, model: Model) -> dict:
     """Return the numbers in a model's file, and a known difference of its `transformers` class."""
-    a, model = named_architecture(base), base.model
+    a = named_architecture(base)
     left_out = base.transformers and translations()[base.transformers].left_out
     copied = ("exact", "exact_source", "published", "published_value", "published_tolerance",
               "published_source", "published_checked", "published_active", "remark")  # fmt: skip
@@ -139,7 +140,7 @@ def _judged(row: dict) -> dict[str, str | None]:
 
 def _reasons(row: dict) -> dict[str, str | None]:
     """Return the reason for each of `COUNTS`; None if it agrees or is missing."""
-    reasons = dict.fromkeys(COUNTS)
+    reasons: dict[str, str | None] = dict.fromkeys(COUNTS)
     if row["measured_difference"]:
         reasons["measured"] = f"{NO_REASON}: our own module differs from the formula"
     if row["witness_difference"]:

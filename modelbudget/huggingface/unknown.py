@@ -9,7 +9,7 @@ process, and so do the workers that measure.
 
 import json
 import re
-from typing import Any
+from typing import Any, cast
 
 from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import offered
@@ -115,7 +115,7 @@ def _without_code(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _config_class(config: dict[str, Any]):
+def _config_class(config: dict[str, Any]) -> Any:
     return transformers.CONFIG_MAPPING[config["model_type"]]
 
 
@@ -137,12 +137,12 @@ def _class_of(config: dict[str, Any]) -> str:
         if kind.config_class is not config_class:
             raise ValueError(
                 f"architectures[0] = {show(name)} and model_type = {show(model_type)} contradict "
-                f"each other: the class is of model_type {show(kind.config_class.model_type)}"
+                f"each other: the class is of model_type {show(getattr(kind.config_class, 'model_type', None))}"
             )
         return name
     for mapping in (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_MAPPING):
         if config_class in mapping:
-            return mapping[config_class].__name__
+            return cast(type, mapping[config_class]).__name__
     raise ValueError(
         f"model_type = {show(model_type)}: no language model by default; name the class in "
         "architectures"

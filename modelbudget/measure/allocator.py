@@ -6,6 +6,7 @@ compared with these readings.
 
 import gc
 import os
+from typing import Any
 
 import torch
 from torch import nn
@@ -36,7 +37,8 @@ def of_cpu(architecture: Architecture, run: RunConfig) -> Values:
             with record_function(f"{_END}{phase}"):
                 pass
     live, peak, peaks = 0, 0, {}
-    for event in sorted(profiler.profiler.kineto_results.events(), key=lambda e: e.start_ns()):
+    recorded: Any = profiler.profiler  # private to torch
+    for event in sorted(recorded.kineto_results.events(), key=lambda e: e.start_ns()):
         if event.name() == "[memory]":
             live += event.nbytes()
             peak = max(peak, live)

@@ -5,6 +5,7 @@ GPU, so that its figures hold there.
 """
 
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -32,7 +33,7 @@ def backend(name: str, attention_kernel: str):
         ("cpu", "flash"): attention_flash_cpu,
         ("gpu", "efficient"): attention_efficient,
     }
-    replaced = {"scaled_dot_product_attention": attend[name, attention_kernel]}
+    replaced: dict[str, Any] = {"scaled_dot_product_attention": attend[name, attention_kernel]}
     if name == "gpu":
         replaced |= {"rms_norm": rms_norm, "dropout": dropout}
     with patch.multiple(F, **replaced):
@@ -69,7 +70,7 @@ def attention_math_gpu(
     scores = q @ (k.transpose(-2, -1) * scale)
     if attn_mask is not None:
         scores = scores.add_(attn_mask)
-    kept = dropout(torch._safe_softmax(scores, -1), dropout_p)
+    kept = dropout(aten._safe_softmax(scores, -1), dropout_p)
     return (kept @ v).to(dtype)
 
 

@@ -69,8 +69,9 @@ def measure_new(
     )
     if not keys.is_empty():
         store.save(folder, table.join(keys, on=["architecture", "run"]))
-    if known:
-        table = pl.concat([table, store.load(folder, list(known))])
+    reused = store.load(folder, list(known))
+    if reused is not None:
+        table = pl.concat([table, reused])
     failed = failures(results)
     for failure in failed:
         log.error("not measured: %s", failure)

@@ -44,7 +44,8 @@ def measure_solutions(
         reasons = {(row["architecture"], row["run"]): row["failure"] for row in found.failures}
         of_digests = totals(found.table, purpose)
         for model in models:
-            digests = tuple(record.digest() for record in model)
+            architecture, run = model
+            digests = architecture.digest(), run.digest()
             if digests in reasons:  # the other quantities are only a part of what it needs
                 missing[purpose, model] = f"not traced ({reasons[digests]})"
             else:

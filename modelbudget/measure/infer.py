@@ -1,6 +1,7 @@
 """Traces of inference: prefill of a prompt, then one token with the cache."""
 
 from collections import Counter
+from collections.abc import Set
 from contextlib import ExitStack
 
 import torch
@@ -19,7 +20,7 @@ OF_TOKENS = {"flops_decode", "peak_inference_bytes"}
 """Quantities that need a forward pass; caches are allocated before it."""
 
 
-def infer(model: nn.Module, run: RunConfig, quantities: set[str]) -> Values:
+def infer(model: nn.Module, run: RunConfig, quantities: Set[str]) -> Values:
     """Prefill caches with a prompt of `length` tokens, then decode its last token again.
 
     (A recurrent state has then seen it twice, which changes no size.) If only caches are asked for,
@@ -35,7 +36,7 @@ def infer(model: nn.Module, run: RunConfig, quantities: set[str]) -> Values:
         return use(model, run, tokens, trace)
     with ExitStack() as stack:
         stack.enter_context(backend(run.backend, run.attention_kernel))
-        stack.callback(model.head.register_forward_pre_hook(last).remove)
+        stack.callback(model.get_submodule("head").register_forward_pre_hook(last).remove)
         with trace.watching("setup"):
             caches = stack.enter_context(caching(model, run.batch, run.length))
             tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)

@@ -1,7 +1,7 @@
 """Measurement of one model: on meta first, then on a device if it fits."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -52,12 +52,12 @@ class Measured(NamedTuple):
     laid_out: Values
 
 
-def trains(quantities: set[str]) -> bool:
+def trains(quantities: Set[str]) -> bool:
     """Whether a quantity needs a training step."""
     return bool((OF_TRAINING | OF_ALLOCATOR) & quantities)
 
 
-def is_used(quantities: set[str]) -> bool:
+def is_used(quantities: Set[str]) -> bool:
     """Whether a quantity needs inference."""
     return bool(OF_INFERENCE & quantities)
 
@@ -111,7 +111,7 @@ def measure_one(
 
 
 @contextmanager
-def _losing(quantities: set[str], missing: dict[str, str]) -> Iterator[None]:
+def _losing(quantities: Set[str], missing: dict[str, str]) -> Iterator[None]:
     """Record an exception of the block as the reason why these quantities are missing.
 
     MemoryError is passed on and ends the process, since what is still allocated is unknown.
@@ -129,7 +129,7 @@ def _losing(quantities: set[str], missing: dict[str, str]) -> Iterator[None]:
 def _look(
     architecture: Architecture,
     run: RunConfig,
-    asked: set[str],
+    asked: Set[str],
     device: str,
     missing: dict[str, str],
 ) -> tuple[dict[str, Count], Values]:
@@ -155,7 +155,7 @@ def _built(architecture: Architecture, run: RunConfig, device: str) -> nn.Module
 def _on_device(
     architecture: Architecture,
     run: RunConfig,
-    asked: set[str],
+    asked: Set[str],
     device: str,
     missing: dict[str, str],
 ) -> tuple[dict[str, Count], Values]:

@@ -138,7 +138,7 @@ def _measured(task: _Task, outcome: Measured | Failure) -> Measured:
     """Return the outcome as a result; a Failure as one without measurements."""
     if isinstance(outcome, Measured):
         return outcome
-    missing = dict.fromkeys(task.measure.quantities, outcome.reason)
+    missing: dict[str, str] = dict.fromkeys(task.measure.quantities, outcome.reason)
     return nothing(task.architecture, task.run, missing)
 
 

@@ -137,4 +137,5 @@ def _warm_up(architecture: Architecture, run: RunConfig) -> None:
 
 def status(name: str) -> int:
     """Return a field of the process's status, in bytes."""
-    return int(re.search(rf"{name}:\s+(\d+) kB", STATUS.read_text())[1]) * 1024
+    fields = dict(re.findall(r"(\w+):\s+(\d+) kB", STATUS.read_text()))
+    return int(fields[name]) * 1024

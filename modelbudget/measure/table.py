@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -31,7 +32,7 @@ def is_failure(reason: str) -> bool:
     return not reason.startswith(NO_ROOM)
 
 
-def measured_table(results: list[Measured], quantities: list[str]) -> pl.DataFrame:
+def measured_table(results: list[Measured], quantities: Sequence[str]) -> pl.DataFrame:
     """Return a row for each measured or simulated architecture × run × component × quantity."""
     rows = [
         (

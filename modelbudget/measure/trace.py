@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 from torch import nn
+from torch._C._autograd import _get_sequence_nr
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.module import (
     register_module_forward_hook,
@@ -138,7 +139,7 @@ class Trace(TorchDispatchMode):
         # Autograd numbers its nodes. The newest was created by this operation or by an earlier
         # one, which has been recorded then.
         component = self._component[-1]
-        self._of_node.setdefault(torch.autograd._get_sequence_nr() - 1, component)
+        self._of_node.setdefault(_get_sequence_nr() - 1, component)
         return component
 
     def _watch(self, tensor: torch.Tensor) -> None:

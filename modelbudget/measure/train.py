@@ -1,7 +1,7 @@
 """Traces of training steps."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 import torch
 from torch import nn
@@ -28,7 +28,7 @@ forward and a backward pass.
 """
 
 
-def train(model: nn.Module, run: RunConfig, quantities: set[str]) -> Values:
+def train(model: nn.Module, run: RunConfig, quantities: Set[str]) -> Values:
     """Trace two training steps, or one forward and backward pass if no quantity needs more.
 
     In the second step the optimizer states are resident. The values of tokens do not matter.

@@ -1,5 +1,7 @@
 """Whether the device that a sweep names exists and has memory for its models."""
 
+from collections.abc import Collection
+
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
@@ -37,7 +39,7 @@ def out_of_reach(sweep: Expanded) -> list[str]:
     return []
 
 
-def _predicted_peak(architecture: Architecture, run: RunConfig, quantities: list[str]) -> int:
+def _predicted_peak(architecture: Architecture, run: RunConfig, quantities: Collection[str]) -> int:
     """Predict the peak memory of measuring one model, in bytes.
 
     The bytes of its parameters if nothing runs or no formula covers it.

@@ -33,9 +33,9 @@ def start_log(snakemake) -> None:
     atexit.register(checksums.save, snakemake.output, snakemake.params.state)
     terminal = os.dup(2)
     log = Path(snakemake.log[0])
-    handler = logging.FileHandler(log, mode="w", encoding="utf-8")
+    output = log.open("w", encoding="utf-8")
     logging.basicConfig(
-        handlers=[handler],
+        stream=output,
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         force=True,
@@ -43,7 +43,7 @@ def start_log(snakemake) -> None:
     logging.captureWarnings(True)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-        os.dup2(handler.stream.fileno(), stream.fileno())
+        os.dup2(output.fileno(), stream.fileno())
     sys.excepthook = partial(_log_failure, log, terminal)
     write_progress_to(progress_file(log))
     end_in_order_when_interrupted()

@@ -1,5 +1,7 @@
 """Streaming summary (min, max, geometric mean) of predictions along each axis."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from modelbudget.predict.streamed import OF_GROUP
@@ -15,7 +17,7 @@ class AxisSummary:
     of components.
     """
 
-    def __init__(self, axes: dict[str, list], quantities: list[str], groups: list[str]):
+    def __init__(self, axes: dict[str, list], quantities: Sequence[str], groups: list[str]):
         self.axes, self.quantities, self.groups = axes, quantities, groups
         self.rows = 0
         self._sums: dict[str, pl.DataFrame] = {}

@@ -1,6 +1,6 @@
 """The largest batch, length or depth that fits into a device's memory, solved from formulas."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import polars as pl
@@ -108,7 +108,10 @@ def solve(model: Model, field: str, purpose: str, room: int) -> Solution | None:
         return "formula" if needed(there, purpose) is None else None
 
     def holds(value: int) -> bool:
-        return bound(value) is None and needed(at(model, field, value), purpose) <= room
+        if bound(value) is not None:
+            return False
+        n_bytes = needed(at(model, field, value), purpose)
+        return n_bytes is not None and n_bytes <= room
 
     if not holds(least):
         return Solution(0, least)
@@ -123,7 +126,7 @@ def solve(model: Model, field: str, purpose: str, room: int) -> Solution | None:
 
 
 def cells(
-    points: Iterable[Row], quantities: list[str], fields: list[str], devices: list[Accelerator]
+    points: Iterable[Row], quantities: Sequence[str], fields: list[str], devices: list[Accelerator]
 ) -> Iterator[Cell]:
     """Solve a sweep's `fit` for each of its points, purposes, fields and devices.
 

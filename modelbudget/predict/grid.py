@@ -7,7 +7,7 @@ that combination. Thus a grid of a hundred million rows is checked and written.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -264,7 +264,7 @@ class Grid:
         for chunk in self.chunks():
             kept = self.kept(chunk)
             if kept is None or kept.any():
-                row = 0 if kept is None else kept.arg_max()
+                row = 0 if kept is None else kept.arg_true()[0]
                 values = self.values(chunk)
                 return {n: v[row] if isinstance(v, pl.Series) else v for n, v in values.items()}
         return None
@@ -277,11 +277,11 @@ class Grid:
         """Return base and axes in the rows of a chunk, in the order of the sweep file."""
         found = {}
         for axis in self.sweep.axes():
-            index = chunk.place.get(axis)
+            index = chunk.place.get(axis)  # None: of `base`
             if isinstance(index, pl.Series):
                 found[axis] = pl.Series(self.axes[axis]).gather(index)
             else:
-                value = self.name if axis == "base" else self.axes[axis][index]
+                value = self.name if index is None else self.axes[axis][index]
                 found[axis] = pl.Series([value]).new_from_index(0, chunk.rows)
         return found
 
@@ -339,7 +339,7 @@ class Grid:
             found[axis] = self.axes[axis][index]
         return dict(reversed(found.items()))
 
-    def formulas(self, namespace, values: dict, quantities: list[str]) -> list[tuple]:
+    def formulas(self, namespace, values: dict, quantities: Sequence[str]) -> list[tuple]:
         """Return the terms of each quantity and where they hold, in one reading of the fields."""
         a, r = (namespace(kind, values) for kind in (self.base.family, RunConfig))
         return [formula(self.base.family, quantity, a, r) for quantity in quantities]
@@ -409,13 +409,14 @@ class Grid:
         """Return the mistakes of one combination when it is expanded to a point."""
         try:
             point = point_at(0, self.settings(row), self.sweep, {self.name: self.base})
-            check_totals(point.architecture, point.run, self.sweep.measure.quantities)
+            if point is not None:
+                check_totals(point.architecture, point.run, self.sweep.measure.quantities)
         except ValueError as error:
             return str(error).splitlines()
         return []
 
 
-def _check(axes: tuple[str, ...], lines: list[tuple[str, ...]]) -> _Check:
+def _check(axes: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> _Check:
     said = list(dict.fromkeys(filter(None, lines)))
     numbers = {(): 0} | {one: k for k, one in enumerate(said, start=1)}
     return _Check(axes, pl.Series([numbers[one] for one in lines], dtype=pl.UInt32), said)

@@ -1,6 +1,6 @@
 """Closed formulas over a table of points, all rows at once. Imports neither modules nor torch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
 import polars as pl
@@ -14,7 +14,7 @@ from modelbudget.families import families
 KEYS = ["architecture", "run"]
 
 
-def predict(points: pl.DataFrame, quantities: list[str]) -> pl.DataFrame:
+def predict(points: pl.DataFrame, quantities: Sequence[str]) -> pl.DataFrame:
     """Return one row for each architecture × run × component × quantity that is not zero.
 
     Columns: architecture, run, component, quantity, each (value of one instance), instances,
@@ -44,7 +44,8 @@ def _grouped(
         for values, same in rows.partition_by(words, as_dict=True).items():
             fields = dict(zip(words, values, strict=True))
             fields |= {n: _size(same[n]) for n in (*family.numeric(), *RunConfig.numeric())}
-            yield family, *(columns.namespace(kind, fields) for kind in (family, RunConfig)), same
+            a, r = (columns.namespace(kind, fields) for kind in (family, RunConfig))
+            yield family, a, r, same
 
 
 def _size(rows: pl.Series) -> pl.Series | int:

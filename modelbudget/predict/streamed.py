@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -60,7 +60,8 @@ def predicted(asked: Asked) -> Predicted:
 
 
 def _grids(asked: Asked, mistakes: Mistakes) -> Iterator[Grid]:
-    for name in asked.sweep.axes().get("base", [asked.sweep.base]):
+    names: list[Any] = asked.sweep.axes().get("base", [asked.sweep.base])
+    for name in names:
         base = asked.bases[name]
         if not base.family.has_formula:
             mistakes.add(f"base = {name!r}: {base.family.name()} has no formula to predict from")

@@ -222,7 +222,7 @@ def _constants() -> dict[str, int | str]:
     return {name: int(v) if isinstance(v, bool) else v for name, v in defaults.items()}
 
 
-def _categories(architectures: list[Decoder]) -> list[dict[str, str]]:
+def _categories(architectures: list[Architecture]) -> list[dict[str, str]]:
     """Return the categorical fields of all architectures, with every choice of EXCHANGEABLE."""
     found = [{name: getattr(a, name) for name in Decoder.categorical()} for a in architectures]
     choices = dict.fromkeys(values[EXCHANGEABLE] for values in found)
@@ -244,8 +244,9 @@ def _field(record, name: str) -> dict:
 def _by_series(bases: list[Base]) -> dict[str, list[tuple[str, str]]]:
     """Return names and labels of models by the title of their series."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for base in sorted(bases, key=lambda base: base.series.lower()):
-        found.setdefault(base.series, []).append((base.name, base.label))
+    titled = [(base.series or "", base) for base in bases]
+    for series, base in sorted(titled, key=lambda one: one[0].lower()):
+        found.setdefault(series, []).append((base.name, base.label))
     return found
 
 
@@ -265,6 +266,7 @@ def _numbers(base: Base, a: Architecture) -> dict:
     The sequence length is the default one, or n_ctx if that is smaller.
     """
     defaults = _defaults()
-    of_both = a.model_dump() | {"length": min(a.n_ctx, defaults["length"])}
+    own = a.model_dump()
+    of_both = own | {"length": min(own["n_ctx"], defaults["length"])}
     fields = {k: v for k, v in of_both.items() if k not in defaults or v != defaults[k]}
     return {"label": base.label, "fields": fields}

@@ -63,10 +63,11 @@ def component_rows(
 
 
 def _row(row: dict, term: Term | None, values: dict | None, total: int) -> dict:
-    shown = term is not None and bool(row["predicted"])
-    formula = symbols.to_mathml(term) if shown else ""
-    if shown and values:
-        formula += f'<span class="substituted">= {symbols.to_mathml(term, values)}</span>'
+    formula = ""
+    if term is not None and row["predicted"]:
+        formula = symbols.to_mathml(term)
+        if values:
+            formula += f'<span class="substituted">= {symbols.to_mathml(term, values)}</span>'
     return {
         "component": component_name(row["component"], row["shared_with"]),
         "formula": formula,

@@ -4,6 +4,7 @@ A model that could not be built has {"failure": the reason} instead of a tree.
 """
 
 import re
+from typing import Any
 
 from modelbudget.components.groups import group_of
 from modelbudget.report import tables
@@ -32,8 +33,8 @@ def _of_sweep(sweep: SweepResult, swept: dict[str, dict]) -> dict:
 
 
 def _html(root: dict) -> str:
-    part = tables.environment().get_template("part.html.j2").module.part
-    return re.sub(r"\n\s*", "", part(root))
+    macros: Any = tables.environment().get_template("part.html.j2").module
+    return re.sub(r"\n\s*", "", macros.part(root))
 
 
 def swept_section(sweeps: list[SweepResult], found: dict[str, dict]) -> dict | None:

@@ -31,7 +31,7 @@ def _step(sweep: SweepResult, number: int, point: dict, printed: dict[str, str |
         "id": f"{sweep.name}-{number}",
         "label": point["label"],
         "count": count(point["total"]) if measured else "not measured",
-        "description": inspect.getdoc(families()[point["family"]]).splitlines()[0],
+        "description": (inspect.getdoc(families()[point["family"]]) or "").partition("\n")[0],
         "module": module if isinstance(module, str) else could_not_be_built(module),
         "table": _table(sweep, point) if measured else None,
     }

@@ -39,7 +39,7 @@ def headline_section(sweeps: list[SweepResult], charts: Charts) -> dict | None:
             for group, share, value in parts.select("group", "share", "value").rows()
         ],
         "method": verdict.device_text(comparison["method"][0]),
-        "predicted": count(predicted),
+        "predicted": count(int(predicted)),
     }
 
 
@@ -73,7 +73,11 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
         "failures": (lines := verdict.failure_lines(results))[:MOST_FAILURES],
         "more_failures": count(len(lines) - MOST_FAILURES) if lines[MOST_FAILURES:] else None,
         "roomless": [(v.source, f"{count(v.roomless)} of {v.title}") for v in found if v.roomless],
-        "zoos": [_zoo(sweep) for sweep in ordered(results.sweeps) if sweep.zoo is not None],
+        "zoos": [
+            _zoo(sweep.name, sweep.zoo)
+            for sweep in ordered(results.sweeps)
+            if sweep.zoo is not None
+        ],
         "devices": f"Measured: {', '.join(where)}.",
         "table": tables.table(
             [_line(one) for one in found],
@@ -96,15 +100,15 @@ def _not_shown(results: Results) -> list[tuple[str, str]]:
     return [(name, title) for name, title in results.on_request or () if name not in shown]
 
 
-def _zoo(sweep: SweepResult) -> dict:
+def _zoo(section: str, zoo: pl.DataFrame) -> dict:
     """Return the agreement of the published models with reference counts, in one line."""
-    status = sweep.zoo["status"].to_list()
+    status = zoo["status"].to_list()
     agree, explained, unexplained = (status.count(s) for s in (AGREES, EXPLAINED, UNEXPLAINED))
     return {
         "line": f"Of {count(len(status))} published models, {count(agree)} agree with all "
         f"reference counts and printed sizes, and {count(explained)} differ for a known reason",
         "unexplained": f"{count(unexplained)} unexplained" if unexplained else None,
-        "section": sweep.name,
+        "section": section,
     }
 
 

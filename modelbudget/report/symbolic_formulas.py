@@ -1,5 +1,7 @@
 """The formulas in a sweep's table: one for each component, with symbols for the swept fields."""
 
+from collections.abc import Sequence
+
 import polars as pl
 import sympy
 
@@ -9,7 +11,7 @@ from modelbudget.architecture.terms import Term, is_peak
 from modelbudget.families import families
 
 
-def general_formulas(points: pl.DataFrame, quantities: list[str]) -> list[dict]:
+def general_formulas(points: pl.DataFrame, quantities: Sequence[str]) -> list[dict]:
     """Return the formulas of each group of points with equal categorical fields.
 
     A group has `points`, and `formulas` as MathML by quantity and component. Peaks are left out:

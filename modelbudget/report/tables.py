@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import pandas as pd
@@ -10,7 +11,7 @@ from pandas.io.formats.style import Styler
 
 TEMPLATES = Path(__file__).parent / "templates"
 
-_Table = Styler.from_custom_template(str(TEMPLATES), html_table="table.html.j2")
+_Table: Any = Styler.from_custom_template(str(TEMPLATES), html_table="table.html.j2")
 
 
 @cache

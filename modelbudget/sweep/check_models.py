@@ -13,7 +13,7 @@ def check_models(catalogue: Catalogue) -> None:
     Models that no sweep uses are checked too, since the report contains them. A mistake shared by
     several models of a file is reported once.
     """
-    found: dict[tuple[Path, str], list[str]] = {}
+    found: dict[tuple[Path | None, str], list[str]] = {}
     for base in catalogue.bases.values():
         for line in _mistakes(base) if base.model else ():
             found.setdefault((base.path, line), []).append(f"models.{base.name}")
@@ -29,6 +29,6 @@ def _mistakes(base) -> list[str]:
     return []
 
 
-def _line(path: Path, line: str, names: list[str]) -> str:
+def _line(path: Path | None, line: str, names: list[str]) -> str:
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
     return f"{path}: {names[0]}{more}: {line}"

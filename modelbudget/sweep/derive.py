@@ -4,6 +4,7 @@ from collections.abc import Collection
 from fractions import Fraction
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -14,6 +15,8 @@ from modelbudget.catalogue.models import Base
 from modelbudget.common.expressions import Expression
 from modelbudget.common.mistakes import describe
 from modelbudget.sweep.sweep_file import Value
+
+Kind = TypeVar("Kind", bound=Record)
 
 FIELDS_OF_RUN = RunConfig.model_fields.keys()
 
@@ -91,7 +94,7 @@ def whole(name: str, value):
     return int(value)
 
 
-def record(kind: type[Record], values: dict, follow: Collection[str]):
+def record(kind: type[Kind], values: dict, follow: Collection[str]) -> Kind:
     try:
         return kind.model_validate({name: whole(name, value) for name, value in values.items()})
     except ValidationError as error:

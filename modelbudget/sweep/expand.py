@@ -6,7 +6,7 @@ Finds all mistakes of a file before a run starts.
 import itertools
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,7 +71,7 @@ def expanded(asked: Asked) -> Expanded:
         mistakes.raise_if_any()
     if not points:
         mistakes.add(f"constraints: drop all {dropped:,} points; nothing is left to measure")
-    elif sweep.headline not in {None, *(point.label for point in points)}:
+    elif sweep.headline is not None and sweep.headline not in {point.label for point in points}:
         hint = did_you_mean(sweep.headline, [point.label for point in points])
         mistakes.add(f"headline = {show(sweep.headline)}: no point has this label{hint}")
     mistakes.raise_if_any()
@@ -119,7 +119,7 @@ def _with_progress(chosen: Iterable[dict], n_points: int, path: Path) -> Iterabl
 
 
 def _check_all_totals(
-    found: list[tuple[dict, Point]], quantities: list[str], mistakes: Mistakes
+    found: list[tuple[dict, Point]], quantities: Sequence[str], mistakes: Mistakes
 ) -> None:
     """Check totals of all points at once by bounds, and one by one only if bounds do not decide."""
     if may_overflow([(point.architecture, point.run) for _, point in found], quantities):

@@ -6,7 +6,8 @@
 import json
 from pathlib import Path
 
-from pydantic.json_schema import models_json_schema
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families import families
@@ -44,7 +45,9 @@ def _fields() -> dict[str, dict]:
     allows the values of all of them.
     """
     families_with_fields = [family for family in families().values() if family.has_formula]
-    kinds = [(kind, "validation") for kind in (*families_with_fields, RunConfig)]
+    kinds: list[tuple[type[BaseModel], JsonSchemaMode]] = [
+        (kind, "validation") for kind in (*families_with_fields, RunConfig)
+    ]
     _, schema = models_json_schema(kinds)
     found: dict[str, list[dict]] = {}
     for definition in schema["$defs"].values():

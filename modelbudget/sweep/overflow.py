@@ -1,7 +1,7 @@
 """Checks for totals larger than a 64-bit integer, which no table can hold."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
 from modelbudget.architecture.base import MAX_COUNT, Architecture
@@ -14,7 +14,7 @@ from modelbudget.sweep.sweep_file import OF_RUN
 Model = tuple[Architecture, RunConfig]
 
 
-def check_totals(architecture: Architecture, run: RunConfig, quantities: list[str]) -> None:
+def check_totals(architecture: Architecture, run: RunConfig, quantities: Sequence[str]) -> None:
     """Raise ValueError if a quantity of a model exceeds the largest 64-bit integer."""
     n_bytes = of_model("parameter_bytes", architecture.parameter_bytes(architecture, run))
     if n_bytes > MAX_COUNT:
@@ -32,7 +32,7 @@ def check_totals(architecture: Architecture, run: RunConfig, quantities: list[st
                 )
 
 
-def may_overflow(models: list[Model], quantities: list[str]) -> bool:
+def may_overflow(models: list[Model], quantities: Sequence[str]) -> bool:
     """Whether some model may exceed 64 bits, judged by the bounds of each size.
 
     Evaluates the formulas once for all models with the same categorical fields.
@@ -47,7 +47,7 @@ def _words(record: Record) -> tuple:
     return type(record), *(getattr(record, name) for name in record.categorical())
 
 
-def _surely_fit(models: list[Model], quantities: list[str]) -> bool:
+def _surely_fit(models: list[Model], quantities: Sequence[str]) -> bool:
     family = type(models[0][0])
     a, r = map(_bounds, zip(*models, strict=True))
     covered = [
@@ -67,5 +67,5 @@ def _bounds(records: tuple[Record, ...]) -> SimpleNamespace:
     return intervals.namespace(kind, fields)
 
 
-def _of_run(family: type[Architecture], quantities: list[str]) -> Iterator[str]:
+def _of_run(family: type[Architecture], quantities: Sequence[str]) -> Iterator[str]:
     return (name for name in quantities if name in OF_RUN and hasattr(family, name))

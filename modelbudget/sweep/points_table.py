@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -39,6 +39,9 @@ def points_table(expanded: Expanded) -> pl.DataFrame:
     return pl.from_dicts(rows, infer_schema_length=None)
 
 
+Kind = TypeVar("Kind", bound="Record")
+
+
 class Row(NamedTuple):
     """One point, validated when the table was made."""
 
@@ -61,5 +64,5 @@ def rows(points: pl.DataFrame) -> list[Row]:
     ]
 
 
-def _record(kind: type[Record], row: dict[str, Any]):
+def _record(kind: type[Kind], row: dict[str, Any]) -> Kind:
     return kind.model_construct(**{name: row[name] for name in kind.model_fields})

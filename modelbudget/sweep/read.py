@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -14,7 +14,7 @@ from modelbudget.huggingface.translate import keys_by_field
 from modelbudget.sweep.check_values import check_names_and_values
 from modelbudget.sweep.derive import named_architecture
 from modelbudget.sweep.mistakes import Mistakes
-from modelbudget.sweep.sweep_file import Sweep, Value
+from modelbudget.sweep.sweep_file import Measure, Sweep, Value
 
 MAX_ROUNDS = 3
 """How often mistakes are removed from a sweep to find further ones."""
@@ -27,7 +27,7 @@ class Asked(NamedTuple):
 
     path: Path
     sweep: Sweep
-    bases: dict[str, Base]
+    bases: dict[Any, Base]
     catalogue: Catalogue
     mistakes: Mistakes
 
@@ -57,12 +57,12 @@ def read(path: Path, catalogue: Catalogue) -> Asked:
                 mistakes.add(line)
         bases = _bases(sweep, catalogue, mistakes)
         check_names_and_values(sweep, bases, mistakes)
-    if wrong - COSMETIC or len(mistakes.points) > before:
+    if sweep is None or wrong - COSMETIC or len(mistakes.points) > before:
         mistakes.raise_if_any()
     return Asked(path, sweep, bases, catalogue, mistakes)
 
 
-def _read(path: Path, mistakes: Mistakes) -> tuple[Sweep | None, set[str]]:
+def _read(path: Path, mistakes: Mistakes) -> tuple[Sweep | None, set[str | int]]:
     """Read a sweep without its invalid parts, so that the rest is checked too.
 
     Returns it with the top-level keys that contain mistakes.
@@ -102,9 +102,8 @@ def _innermost(data: dict, path: tuple) -> tuple[dict, str] | None:
 
 
 def _keys_of_sweep() -> list[str]:
-    nested = (Sweep, Sweep.model_fields["measure"].annotation)
-    keys = [name for model in nested for name in model.model_fields]
-    return [*keys, "from", "to", "steps", "scale", "multiple_of"]
+    of_range = ("from", "to", "steps", "scale", "multiple_of")
+    return [*Sweep.model_fields, *Measure.model_fields, *of_range]
 
 
 def given_points(sweep: Sweep, catalogue: Catalogue) -> list[dict[str, Value]]:
@@ -117,10 +116,10 @@ def is_file(base: str) -> bool:
     return base.endswith(".json")
 
 
-def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: Mistakes) -> dict[str, Base]:
+def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: Mistakes) -> dict[Any, Base]:
     """Return every base of the sweep by its name in the file."""
-    bases = {
-        point["base"]: catalogue[point["base"]]
+    bases: dict[Any, Base] = {
+        point["base"]: catalogue[str(point["base"])]
         for point in given_points(sweep, catalogue)
         if sweep.models and point.get("base") in catalogue.bases
     }

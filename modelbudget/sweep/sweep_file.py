@@ -119,21 +119,21 @@ Solvable = Literal["batch", "length", "n_layer"]
 class Measure(_Strict):
     """Which quantities to measure, and on which device."""
 
-    quantities: list[Quantity] = Field(["parameters", "parameter_bytes"], min_length=1)
+    quantities: list[Quantity] = Field(default=["parameters", "parameter_bytes"], min_length=1)
     device: Literal["auto", "meta", "cpu", "cuda", "none"] = Field(
-        "auto",
+        default="auto",
         description="auto: a model that needs at most memory_gb runs on a CUDA device if there is "
         "one, else on the CPU; a larger one on meta (no storage); none: nothing is instantiated, "
         "a grid of millions is only predicted",
     )
     memory_gb: float = Field(
-        4,
+        default=4,
         gt=0,
         le=1_000_000,
         description="auto: GB (10^9 bytes) that one model may take on a device",
     )
     memory_share: float = Field(
-        0.4,
+        default=0.4,
         gt=0,
         le=1,
         description="the share of memory that one model may fill: under auto of all memory of the "
@@ -141,7 +141,7 @@ class Measure(_Strict):
         "what is free",
     )
     timeout_s: int = Field(
-        600,
+        default=600,
         ge=1,
         le=86_400,
         description="seconds that one model may take; after that it is reported as failed",
@@ -225,7 +225,7 @@ class Sweep(_Strict):
     def axes(self) -> dict[str, list[Value]]:
         """Return the grid's axes with ranges written out."""
         return {
-            name: axis.values() if isinstance(axis, Range) else axis
+            name: list[Value](axis.values()) if isinstance(axis, Range) else axis
             for name, axis in self.grid.items()
         }
 

@@ -2,6 +2,7 @@
 
 import re
 from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 from torch import nn
@@ -19,7 +20,7 @@ from modelbudget.measure.reference.gpt2 import build_gpt2
 LAYER = "transformer.h.*"
 
 
-def expected(a) -> dict[str, object]:
+def expected(a) -> dict[str, Any]:
     """Return the expected parameters of each module by its path in Hugging Face's model.
 
     Dropout and activations are listed with zero. Query, key and value are one matrix there.

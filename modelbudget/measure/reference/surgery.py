@@ -38,13 +38,13 @@ def _operate(a: Decoder, device: str) -> Iterator[tuple[str, nn.Module]]:
     yield "head replaced by a fresh one", model
 
     fresh.weight = model.transformer.wte.weight
-    model.lm_head = nn.Sequential(fresh)
+    model.set_submodule("lm_head", nn.Sequential(fresh))
     yield "re-tied through a wrapping Sequential", model
 
 
 def _examine(model: nn.Module, a: Decoder, operation: str) -> dict:
-    words = model.transformer.wte.weight
-    head = next(model.lm_head.parameters())
+    words = model.get_parameter("transformer.wte.weight")
+    head = next(model.get_submodule("lm_head").parameters())
     # Compare the addresses of storages: data_ptr() is the address of the values, which is 0 for
     # every tensor on meta.
     tied = words.untyped_storage()._cdata == head.untyped_storage()._cdata

@@ -5,6 +5,7 @@ import os
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 from snakemake.common import NOTHING_TO_BE_DONE_MSG
 from snakemake.logging import get_event
@@ -50,8 +51,11 @@ def attach(workflow) -> "Terminal | Summary":
     return handler
 
 
-def _shortened(record: logging.LogRecord) -> bool:
-    """Filter the output of a dry run: shorten reasons, drop the name of the machine."""
+def _shortened(record: Any) -> bool:
+    """Filter the output of a dry run: shorten reasons, drop the name of the machine.
+
+    `record` is a log record to which Snakemake has added attributes that depend on the event.
+    """
     if get_event(record) == LogEvent.JOB_INFO:
         record.reason = textwrap.shorten(record.reason, REASON, placeholder=" …")
     return get_event(record) != LogEvent.WORKFLOW_STARTED
@@ -108,7 +112,8 @@ class Terminal(Summary):
         self._stop_bars()
         super().close()
 
-    def _show(self, record: logging.LogRecord) -> None:
+    def _show(self, record: Any) -> None:
+        """Show a log record; its attributes depend on the event."""
         run = self.run
         match get_event(record):
             case LogEvent.WORKFLOW_STARTED:

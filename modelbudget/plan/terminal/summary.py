@@ -24,8 +24,10 @@ class Job:
 
     def reason(self) -> str | None:
         """Return why the job failed. A log older than the job belongs to another run."""
+        if self.log is None:
+            return None
         try:
-            of_this_run = self.log is not None and self.log.stat().st_mtime >= self.started
+            of_this_run = self.log.stat().st_mtime >= self.started
         except OSError:
             return None
         return reason_in(self.log) if of_this_run else None

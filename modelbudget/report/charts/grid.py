@@ -42,7 +42,7 @@ def share_over(
     )
     (low, at_low), (high, at_high) = _ends(x, y, tables, "share")
     shares = pl.concat(rows["share"] for rows in tables.values())
-    n_most = len(shares.filter(shares > 0.5))
+    n_most = int((shares > 0.5).sum())
     finding = (
         f"From {percent(low)} ({at_low}) to {percent(high)} ({at_high}); more than half of the "
         f"{UNITS[quantity]} in {count(n_most)} of {count(len(shares))} models."

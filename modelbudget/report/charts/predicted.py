@@ -96,7 +96,7 @@ _LABEL = f"isNumber(datum.value) ? ({theme.EXACT}) : datum.label"
 
 
 def _range(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> theme.Layers:
-    low, high = rows["least"].min(), rows["most"].max()
+    low, high = least_and_most(rows, "least", "most")
     # Fixed extent: panels of one figure line up, and a page knows the pixels outside the axes.
     scale = alt.Scale(type="log", nice=False, domain=[max(1, low), max(2, high)])
     marks = alt.Axis(minExtent=34, maxExtent=34, labelExpr=theme.SHORT, **theme.ticks(low, high))
