@@ -34,6 +34,7 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
+	$(BIN)/basedpyright
 
 # Run two sweeps on a Slurm cluster of one node and compare with a local run. Needs root on Debian;
 # takes 5 minutes.

@@ -26,7 +26,7 @@ Parts = Annotated[int, Field(ge=1, le=1_000_000)]
 """How many parts of one tensor are walked through one by one: heads, experts."""
 
 
-class Record(BaseModel, frozen=True):
+class Record(BaseModel):
     """Fields are sizes (numbers), switches (yes or no) and words.
 
     `derived` gives, for fields that usually follow from others, the expression that fills them
@@ -34,7 +34,7 @@ class Record(BaseModel, frozen=True):
     first that does not hold refuses the record.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     derived: ClassVar[dict[str, str]] = {}
     constraints: ClassVar[tuple[Check, ...]] = ()
 
@@ -79,7 +79,8 @@ class Record(BaseModel, frozen=True):
 
     def digest(self) -> str:
         """Names the record by its content: equal records, equal digests."""
-        return _digest(self)
+        # Pydantic makes frozen records hashable, which its types do not show.
+        return _digest(self)  # pyright: ignore[reportArgumentType]
 
 
 @cache  # a sweep has one run for thousands of points, and asks for digests again and again

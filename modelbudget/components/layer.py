@@ -3,11 +3,10 @@
 Everything here iterates over the parts that a model's patterns name (`contract.py`).
 """
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, create_model
 
-from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import LayerGroup, layer_groups
@@ -61,7 +60,7 @@ def all_parts() -> dict[str, Part]:
     return mixers() | feed_forward()
 
 
-def fields_of_parts() -> type[Architecture]:
+def fields_of_parts() -> Any:
     """Build a record with the fields of all parts, for families that find parts by folder."""
     kinds = [one.FIELDS for one in (feed_forward() | mixers()).values()]
     own = [kind for kind in kinds if not any(issubclass(k, kind) and k is not kind for k in kinds)]

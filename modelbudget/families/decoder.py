@@ -22,7 +22,7 @@ from modelbudget.components.mixers import mixers
 from modelbudget.memory import adamw_temporaries, inference, optimizer, training
 from modelbudget.memory.inference import Step
 
-PartFields = layer.fields_of_parts()
+PartFields: Any = layer.fields_of_parts()
 Mixers, MLPs = pattern(*mixers(), "none"), pattern(*feed_forward(), "none")
 
 
@@ -68,10 +68,11 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     has_cache: ClassVar[bool] = True
 
     n_layer: Depth = Field(description="layers, each one mixer and one MLP")
-    mixers: Mixers = Field(
+    # Types made from the files of a folder, which no type checker can read.
+    mixers: Mixers = Field(  # pyright: ignore[reportInvalidTypeForm]
         "attention", description="the mixer of each layer, repeated over the layers"
     )
-    mlps: MLPs = Field(
+    mlps: MLPs = Field(  # pyright: ignore[reportInvalidTypeForm]
         "mlp", description="the feed-forward part of each layer, repeated over the layers"
     )
     n_dense_layer: Size = Field(0, description="first layers with a plain MLP, whatever mlps says")

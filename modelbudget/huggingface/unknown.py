@@ -135,9 +135,10 @@ def _class_of(config: dict[str, Any]) -> str:
         if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
             raise ValueError(f"architectures[0] = {show(name)}: not a model class of transformers")
         if kind.config_class is not config_class:
+            own = getattr(kind.config_class, "model_type", None)
             raise ValueError(
                 f"architectures[0] = {show(name)} and model_type = {show(model_type)} contradict "
-                f"each other: the class is of model_type {show(getattr(kind.config_class, 'model_type', None))}"
+                f"each other: the class is of model_type {show(own)}"
             )
         return name
     for mapping in (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_MAPPING):

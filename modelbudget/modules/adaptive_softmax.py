@@ -1,6 +1,7 @@
 """Adaptive input and adaptive softmax, tied or not."""
 
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import nn
@@ -27,7 +28,7 @@ class AdaptiveInput(nn.Module):
         self.token = nn.ModuleList(
             nn.Embedding(end - at, width) for at, end, width in self.clusters
         )
-        self.projection = None
+        self.projection: Any = None
         if a.projected:
             self.projection = nn.ModuleList(
                 nn.Linear(width, a.d_model, bias=False) for _, _, width in self.clusters

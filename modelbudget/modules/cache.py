@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -86,7 +87,9 @@ class State:
 @contextmanager
 def caching(model: nn.Module, batch: int, length: int) -> Iterator[dict[str, Cache | State]]:
     """Give every module with `make_cache` a cache inside this context; the caches by path."""
-    parts = {path: part for path, part in model.named_modules() if hasattr(part, "make_cache")}
+    parts: dict[str, Any] = {
+        path: part for path, part in model.named_modules() if hasattr(part, "make_cache")
+    }
     like = next(model.parameters()).detach()
     for part in parts.values():
         part.cache = part.make_cache(batch, length, like)

@@ -1,5 +1,7 @@
 """Encoders with a masked-language-model head."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -82,7 +84,7 @@ class EncoderModel(nn.Module):
             EncoderLayer(a, attention_norm=a.first_norm or i > 0) for i in range(a.n_distinct)
         )
         self.norm = nn.ModuleDict({"final": make_norm(a)} if a.final_norm else {})
-        self.pooler = nn.Linear(a.d_model, a.d_model) if a.pooler else None
+        self.pooler: Any = nn.Linear(a.d_model, a.d_model) if a.pooler else None
         self.next_sentence = nn.Linear(a.d_model, 2) if a.next_sentence else None
         self.transform = Transform(a) if a.transform else None
         self.head = make_head(a, self.embedding.token, a.d_emb or a.d_model)

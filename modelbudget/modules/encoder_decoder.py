@@ -1,5 +1,7 @@
 """Encoder–decoders."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -22,7 +24,7 @@ class StackLayer(nn.Module):
         super().__init__()
         scaled = a.position != "buckets"
         self.attention = MultiHead(a, scaled=scaled)
-        self.cross = MultiHead(a, scaled=scaled) if cross else None
+        self.cross: Any = MultiHead(a, scaled=scaled) if cross else None
         self.mlp = MLP(a)
         names = ("attention", "cross", "mlp") if cross else ("attention", "mlp")
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
@@ -46,7 +48,7 @@ class Stack(nn.Module):
 
     def __init__(self, a, n_layer: int, cross: bool):
         super().__init__()
-        self.position = None
+        self.position: Any = None
         if a.position == "learned":
             self.position = nn.Embedding(a.n_ctx + a.position_offset, a.d_model)
         elif a.position == "buckets":

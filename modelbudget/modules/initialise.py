@@ -28,5 +28,6 @@ def uninitialised():
 def initialise(model: nn.Module) -> None:
     """Give every parameter the initial value that its module documents."""
     for module in model.modules():
-        if hasattr(module, "reset_parameters"):
-            module.reset_parameters()
+        reset = getattr(module, "reset_parameters", None)
+        if reset is not None:
+            reset()

@@ -1,5 +1,7 @@
 """LM head for hidden states of any width."""
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -13,7 +15,7 @@ class LMHead(nn.Module):
     Tied means the very Parameter of a token embedding, and not a copy.
     """
 
-    def __init__(self, n_vocab: int, width: int, bias: bool, tied_to: nn.Embedding | None):
+    def __init__(self, n_vocab: int, width: int, bias: bool, tied_to: Any):
         super().__init__()
         self.tied = tied_to is not None
         self.weight = tied_to.weight if self.tied else nn.Parameter(torch.empty(n_vocab, width))
@@ -29,6 +31,6 @@ class LMHead(nn.Module):
         return F.linear(x, self.weight, self.bias)
 
 
-def make_head(a, token: nn.Embedding, width: int) -> LMHead:
+def make_head(a, token: Any, width: int) -> LMHead:
     """Build the architecture's head for hidden states of `width`, tied to `token` or not."""
     return LMHead(padded(a), width, a.head_bias, token if a.tied else None)

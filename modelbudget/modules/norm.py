@@ -3,7 +3,7 @@
 from torch import nn
 
 
-def make_norm(a, width: int | tuple[int, ...] | None = None, bias: bool | None = None) -> nn.Module:
+def make_norm(a, width: int | list[int] | None = None, bias: bool | None = None) -> nn.Module:
     """Build the norm that the architecture names, over `width` channels (d_model)."""
     width = a.d_model if width is None else width
     if a.norm == "rmsnorm":

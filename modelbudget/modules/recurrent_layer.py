@@ -1,5 +1,7 @@
 """Recurrent layers: Elman, GRU and LSTM cells, step by step."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -58,10 +60,12 @@ class RecurrentLayer(nn.Module):
         return state if self.projection is None else self.projection(state), cells
 
 
-def recurrent_layers(a) -> nn.ModuleList:
+def recurrent_layers(a) -> Any:
     """n_layer layers of d_hidden cells, the last of d_last."""
-    layers, below = nn.ModuleList(), a.d_model
+    layers: Any = nn.ModuleList()
+    below = a.d_model
     for n_cell in [a.d_hidden] * (a.n_layer - 1) + [a.d_last]:
-        layers.append(RecurrentLayer(a, below, n_cell))
-        below = layers[-1].width
+        layer = RecurrentLayer(a, below, n_cell)
+        layers.append(layer)
+        below = layer.width
     return layers

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pydantic import ValidationError
 
@@ -59,7 +59,8 @@ def read(path: Path, catalogue: Catalogue) -> Asked:
         check_names_and_values(sweep, bases, mistakes)
     if sweep is None or wrong - COSMETIC or len(mistakes.points) > before:
         mistakes.raise_if_any()
-    return Asked(path, sweep, bases, catalogue, mistakes)
+    # Without a sweep there are mistakes.
+    return Asked(path, cast(Sweep, sweep), bases, catalogue, mistakes)
 
 
 def _read(path: Path, mistakes: Mistakes) -> tuple[Sweep | None, set[str | int]]:

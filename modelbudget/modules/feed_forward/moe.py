@@ -1,5 +1,7 @@
 """Mixture of experts (MoE)."""
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -20,7 +22,7 @@ class Router(nn.Module):
         # A bias that only changes the choice has no gradient; training sets it by the load.
         self.selects = a.router_bias == "selection"
         bias = nn.Parameter(torch.empty(a.n_expert), requires_grad=not self.selects)
-        self.bias = None if a.router_bias == "none" else bias
+        self.bias: Any = None if a.router_bias == "none" else bias
         self.n_expert_per_token = a.n_expert_per_token
 
     def reset_parameters(self):
@@ -104,7 +106,7 @@ class MoE(nn.Module):
         self.up = ExpertLinear(*up)
         self.down = ExpertLinear(a.n_expert, a.d_expert, a.d_model, a.down_bias)
         self.activation = ACTIVATIONS[a.activation]
-        self.shared = MLP(a, a.d_shared) if a.d_shared else None
+        self.shared: Any = MLP(a, a.d_shared) if a.d_shared else None
         self.shared_gate = nn.Linear(a.d_model, 1, bias=False) if a.shared_gate else None
 
     def forward(self, x):

@@ -1,5 +1,7 @@
 """Causal attention, with GQA or MQA if wanted."""
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -32,7 +34,7 @@ class Attention(nn.Module):
         self.value = nn.Linear(a.d_model, d_key, bias=a.value_bias)
         self.output = nn.Linear(d_query, a.d_model, bias=a.output_bias)
         self.core = ScaledDotProductAttention()
-        self.cache = None
+        self.cache: Cache | None = None
         self.query_norm = make_head_norm(a, a.n_head)
         self.key_norm = make_head_norm(a, a.n_kv_head)
         self.d_rotary = (a.d_rotary or a.d_head) if position == "rotary" else 0
@@ -41,7 +43,7 @@ class Attention(nn.Module):
             self.position = nn.Linear(a.d_model, d_query, bias=False)
             self.content_bias = nn.Parameter(torch.empty(a.n_head, 1, a.d_head))
             self.position_bias = nn.Parameter(torch.empty(a.n_head, 1, a.d_head))
-        self.sinks = nn.Parameter(torch.empty(a.n_head)) if a.sinks else None
+        self.sinks: Any = nn.Parameter(torch.empty(a.n_head)) if a.sinks else None
 
     def reset_parameters(self):
         if self.relative:
@@ -122,7 +124,7 @@ def make_head_norm(a, n_head: int) -> nn.Module | None:
         return None
     if a.qk_norm == "separate":
         return SeparateNorm(a, n_head)
-    shape = (n_head, a.d_head) if a.qk_norm == "joint" else (a.d_head,)
+    shape = [n_head, a.d_head] if a.qk_norm == "joint" else [a.d_head]
     return make_norm(a, shape, a.qk_norm_bias)
 
 

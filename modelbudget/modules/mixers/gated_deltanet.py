@@ -3,6 +3,8 @@
 The algorithm is that of `torch_chunk_gated_delta_rule` in transformers (Qwen3-Next).
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -36,7 +38,7 @@ class GatedDeltaNet(nn.Module):
         self.gate = nn.Linear(a.d_model, d_values, bias=False)
         self.norm = nn.RMSNorm(self.d_value)
         self.output = nn.Linear(d_values, a.d_model, bias=False)
-        self.cache = None
+        self.cache: Any = None
 
     def reset_parameters(self):
         """Decay rates of 1 to 16 from head to head; steps near softplus(1)."""
@@ -143,7 +145,7 @@ class Convolution(nn.Module):
     def __init__(self, n_channel: int, span: int):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_channel, span))
-        self.cache = None
+        self.cache: Any = None
 
     def reset_parameters(self):
         bound = self.weight.shape[1] ** -0.5  # as torch.nn.Conv1d

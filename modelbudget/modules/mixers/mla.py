@@ -1,5 +1,7 @@
 """Multi-head latent attention (MLA)."""
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -37,7 +39,7 @@ class MLA(nn.Module):
         self.kv_norm = make_norm(a, a.kv_lora_rank)
         self.kv_up = nn.Linear(a.kv_lora_rank, a.n_head * (a.d_nope + a.d_value), bias=False)
         self.core = ScaledDotProductAttention()
-        self.cache = None
+        self.cache: Any = None
         self.output = nn.Linear(a.n_head * a.d_value, a.d_model, bias=False)
 
     def forward(self, x):
