@@ -66,7 +66,8 @@ def rules() -> list[dict]:
         for name, field in kind.model_fields.items()
         if field.annotation is bool
     ]
-    checks = [*Decoder.all_constraints(), *RunConfig.all_constraints(), *run_constraints(Decoder)]
+    # A class is hashable even where its instances seem not to be.
+    checks = [*Decoder.all_constraints(), *RunConfig.all_constraints(), *run_constraints(Decoder)]  # pyright: ignore[reportArgumentType]
     # Checks that are not expressions are about layers without mixer and MLP; no model here has any.
     constraints = [check for check in checks if isinstance(check, Constraint)]
     return [
