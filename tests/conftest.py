@@ -16,6 +16,8 @@ from helpers.project import ROOT, Project, with_sweeps
 from hypothesis import settings
 
 from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.workers import guard
+from modelbudget.huggingface import bounded
 from modelbudget.sweep.expand import Expanded, expand
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -85,12 +87,16 @@ def chromium():
         pytest.skip(f"{CHROMIUM} is not there")
     from playwright.sync_api import sync_playwright
 
+    # Forked processes hold copies of the driver's pipes, without whose end it does not stop: the
+    # guard of workers, which stays, is started before, and the helper ended after.
+    guard(os.getpid())
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--no-first-run"]
         )
         yield browser
         browser.close()
+        bounded.end()
 
 
 @pytest.fixture

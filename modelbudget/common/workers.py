@@ -114,7 +114,7 @@ class _Worker:
     """A process that receives one item at a time and returns its result."""
 
     def __init__(self, work: Callable[[Any], Any], bound: Bound | None):
-        self._guard = _guard(os.getpid())
+        self._guard = guard(os.getpid())
         self.connection, there = _FORK.Pipe()
         arguments = (there, self.connection, work, bound)
         self.process = _FORK.Process(target=_serve, args=arguments, daemon=True)
@@ -167,7 +167,7 @@ class _Worker:
 
 
 @cache
-def _guard(process: int) -> Connection:
+def guard(process: int) -> Connection:
     """Start the guard of this process, whose id is `process`, and return its pipe.
 
     A worker's id is sent when it starts and when it ends. When this process ends, even by SIGKILL,

@@ -71,7 +71,7 @@ measure: {device: none, quantities: [parameters]}
 """,
     "zoo": "models: all\nmeasure: {quantities: [parameters]}\n",
 }
-OF_ZOO = ("bert", "gpt-2", "hybrid", "llama-3", "mixtral", "palm", "pythia", "rwkv", "t5")
+OF_ZOO = ("bert", "channel-rnn", "gpt-2", "llama-3", "mixtral", "palm", "pythia", "rwkv", "t5")
 """Series of many kinds, those among them that every report has."""
 
 

@@ -79,7 +79,7 @@ def test_results_that_cannot_be_written_are_told_before_any_work(tmp_path, monke
     check_run.check_results(tmp_path)
     check_run.check_results(tmp_path / "made by the first job")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(InputError, match="not writable"):
         check_run.check_results(tmp_path)
 
 

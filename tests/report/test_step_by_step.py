@@ -32,7 +32,7 @@ def step(page: str, label: str) -> str:
 def test_a_step_shows_module_formula_numbers_and_both_counts(page):
     mlp = step(page, "MLP, 16 hidden")
     assert "(up): Linear(in_features=5, out_features=16, bias=True)" in mlp
-    assert "Two matrices with a bend between them." in mlp
+    assert "Two linear layers with an activation between them." in mlp
     assert "<mn>16</mn>" in mlp
     text = str(Text(mlp))
     assert re.search(r"mlp\.up .* 96 96 53\.0 %", text)
