@@ -38,6 +38,9 @@ FORMULAS = f"""# Formulas
 Parts of a layer first, each with the source of its formulas; then every family, component by
 component, as value of one instance × number of instances. Switches are 0 or 1. Where a field is
 text, the formulas of its default are shown; for another value, see the code.
+
+Bytes and FLOPs are those of the modules in `modelbudget/modules/`; another implementation of the
+same model may save more or fewer tensors.
 """
 OF_PART = ("parameters", "saved", "flops", "flops_backward", "flops_decode", "cache")
 """Functions of a part whose values are shown."""
