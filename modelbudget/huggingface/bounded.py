@@ -21,6 +21,11 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     return _ask("fields_of", config)
 
 
+def read_by_class(kind: str, keys: list[str]) -> list[str]:
+    """Return those of some keys that the code of a class mentions. Raises ValueError."""
+    return _ask("read_by_class", (kind, keys)) if keys else []
+
+
 def check(a: Architecture) -> None:
     """Raise ValueError if the class of a record rejects its config."""
     # Pydantic makes frozen records hashable, which its types do not show.
@@ -57,11 +62,11 @@ def _helper(process: int) -> Helper:
     return Helper(_answer, TIMEOUT_S, BOUND)
 
 
-def _answer(asked: tuple[str, Any]) -> tuple[Any, str | None]:
-    """Return the value, or None and the reason why it is refused."""
+def _answer(task: tuple[str, Any]) -> tuple[Any, str | None]:
+    """Return the value, or None and the reason why it is rejected."""
     from modelbudget.huggingface import unknown
 
-    question, about = asked
+    question, about = task
     try:
         return getattr(unknown, question)(about), None
     except ValueError as error:

@@ -8,16 +8,16 @@ test compares its defaults with those of the class in transformers.
 import re
 from collections.abc import Iterator
 from functools import cache, cached_property
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field
 
 from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
-from modelbudget.common.files import load_yaml, yaml_files
-from modelbudget.common.mistakes import describe, show
+from modelbudget.common.files import yaml_files
+from modelbudget.common.mistakes import show
 from modelbudget.common.paths import CONFIGS
+from modelbudget.common.strict import Strict, read_strict
 from modelbudget.common.suggestions import offered
 
 FOLDER = CONFIGS / "huggingface"
@@ -27,7 +27,6 @@ OPTIONAL = {"head_dim"}
 """Keys that an expression may use if the class does not have them; they are then null."""
 
 Fields = dict[str, bool | int | str]
-_Model = TypeVar("_Model", bound=BaseModel)
 
 
 def _expression(text: str) -> str:
@@ -38,22 +37,21 @@ def _expression(text: str) -> str:
 Formula = Annotated[str, AfterValidator(_expression)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Case(_Strict):
+class Case(Strict):
     """One value of a key, and the fields that it sets."""
 
     value: bool | int | float | str | list | None
-    fields: Fields = {}
+    fields: Fields = Field(default={})
 
+
+Topic = Literal["all", "bytes", "training", "inference"]
+"""The quantities that a note is about."""
 
 Meaning = str | list[Case]
 """The field that has the value of a key, or the values that the key may have."""
 
 
-class _Meanings(_Strict):
+class _Meanings(Strict):
     """Sections that both kinds of files have."""
 
     sizes: dict[str, str] = Field({}, description="key → the field that has its value")
@@ -84,14 +82,55 @@ class _Meanings(_Strict):
                 yield from ((key, field) for field in fields)
 
 
+class NotUsed(Strict):
+    """Keys that are read and not used, and the line that a user reads about them."""
+
+    keys: re.Pattern
+    unless: list[bool | int | float | str | None] = Field(
+        description="values of the keys that need no line"
+    )
+    about: Topic
+    settles: str | None = Field(
+        None, description="the run's field that answers it: a sweep that sets it gets no line"
+    )
+    note: str
+
+
 class SharedKeys(_Meanings):
-    """`keys.yaml`: what keys mean in every class, where its own file says nothing else."""
+    """`keys.yaml`: what keys mean in every class, unless its own file overrides that."""
 
     same: dict[str, str] = Field(description="key → another key that means the same")
     layer_types: dict[str, str] = Field(description="entry of layer_types → mixer of that layer")
+    known_as: dict[str, str] = Field(
+        description="model_type or class of a model page → that of transformers with these modules"
+    )
+    run: dict[str, list[Case]] = Field(
+        description="key → its values, and the fields of the run that each sets where a sweep sets "
+        "none"
+    )
+    not_used: list[NotUsed]
 
 
-class LeftOut(_Strict):
+class Misdescribed(Strict):
+    """Published config.json files that do not describe the model that was trained."""
+
+    model: str
+    configs: list[dict[str, bool | int | str]] = Field(
+        description="keys of such files: one of these, with all of its values"
+    )
+    note: str
+    source: str
+
+    def matches(self, config: dict[str, Any]) -> bool:
+        """Whether a config, with its defaults, is such a file."""
+        return any(one.items() <= config.items() for one in self.configs)
+
+
+class _AllMisdescribed(Strict):
+    misdescribed: list[Misdescribed]
+
+
+class LeftOut(Strict):
     """Parameters of our model that the class does not have (if negative, the reverse)."""
 
     parameters: Formula = Field(description="how many, as an expression of fields")
@@ -108,6 +147,9 @@ class Translation(_Meanings):
         description="class → the fields that only it fixes; a config.json that names no class "
         "means the first",
     )
+    in_transformers: bool = Field(
+        True, description="false: the code is on model pages; there is a formula and no class"
+    )
     defaults: dict[str, bool | int | float | str | None] = Field(
         description="every key that can matter, with its value where a config.json leaves it out; "
         "null or auto leaves the field to what the family derives, as n_kv_head from n_head"
@@ -117,6 +159,19 @@ class Translation(_Meanings):
         "",
         description="of classes with different layers: their mixers where layer_types is left out "
         "and sliding_window, if the class has it, is not null",
+    )
+    layer_types: dict[str, str] = Field(
+        {}, description="entry of layer_types → mixer, where these classes differ from others"
+    )
+    attention_at: dict[str, str] = Field(
+        {},
+        description="key with the indices of the layers with attention → mixer of the others; read "
+        "where layer_types is left out",
+    )
+    dense_layers: int = Field(
+        0,
+        description="first layers with a plain MLP, where mlp_layer_types is left out and no other "
+        "key gives their number",
     )
     computed: dict[str, Formula] = Field(
         {}, description="field → expression of keys, where it is not the value of one key"
@@ -161,14 +216,16 @@ class Translation(_Meanings):
         yield from _names("requires", dict(enumerate(self.requires)))
         if "sliding_attention" in self.mixers.split():
             yield "mixers", "sliding_window"
+        elif self.mixers and "sliding_window" in self.defaults:
+            yield "layer_types", "sliding_window"
 
 
 @cache
 def shared_keys() -> SharedKeys:
     """Read `keys.yaml`. Raises InputError with every mistake."""
     path = FOLDER / "keys.yaml"
-    found = _read(path, SharedKeys)
-    known = found.meanings
+    found = read_strict(path, SharedKeys, rest=SECTIONS)
+    known = found.meanings | found.run
     mistakes = [
         f"{path}: same.{key} = {show(other)}: unknown key{offered(other, known, str(path))}"
         for key, other in found.same.items()
@@ -177,6 +234,12 @@ def shared_keys() -> SharedKeys:
     if mistakes:
         raise InputError(mistakes)
     return found
+
+
+@cache
+def misdescribed() -> list[Misdescribed]:
+    """Read `misdescribed.yaml`. Raises InputError with every mistake."""
+    return read_strict(FOLDER / "misdescribed.yaml", _AllMisdescribed, rest=SECTIONS).misdescribed
 
 
 @cache
@@ -189,7 +252,7 @@ def translations() -> dict[str, Translation]:
     shared_keys()
     for path in yaml_files(FOLDER / "model_types"):
         try:
-            translation = _read(path, Translation)
+            translation = read_strict(path, Translation, rest=SECTIONS)
         except InputError as error:
             mistakes += error.mistakes
             continue
@@ -208,14 +271,6 @@ def translations() -> dict[str, Translation]:
     return found
 
 
-def _read(path: Path, kind: type[_Model]) -> _Model:
-    try:
-        return kind.model_validate(load_yaml(path))
-    except ValidationError as error:
-        lines = describe(error, kind.model_fields, ("bool", "int", "float", "str"), "", SECTIONS)
-        raise InputError([f"{path}: {line}" for line in lines]) from None
-
-
 def _unknown_keys(translation: Translation) -> Iterator[str]:
     """Yield a line for each key without a default, and for each default that nothing reads."""
     defaults = translation.defaults
@@ -224,6 +279,7 @@ def _unknown_keys(translation: Translation) -> Iterator[str]:
         if key not in defaults.keys() | OPTIONAL:
             yield f"{place}: {show(key)} has no default{offered(key, defaults, 'defaults')}"
     used = {key for _, key in read} | ({"layer_types"} if translation.mixers else set())
+    used |= {"mlp_layer_types", *translation.attention_at}
     for key in defaults:
         if key not in used and translation.meaning(key) is None:
             known = shared_keys().meanings

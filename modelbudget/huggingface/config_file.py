@@ -9,29 +9,61 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text
 from modelbudget.common.mistakes import show
 from modelbudget.huggingface import bounded, translate
-from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.classes import shared_keys, translations
+from modelbudget.huggingface.quantization import weight_format
+from modelbudget.huggingface.run_settings import Note, misdescribes, not_used, run_settings
+
+FLOAT, NOT_FINITE = "__float__", ("Infinity", "-Infinity", "NaN")
 
 
 class Configured(NamedTuple):
-    """Family and fields of a file; `kind` is its `transformers` class if there is a formula."""
+    """Family and fields of a file; `kind` is its `transformers` class if there is a formula.
+
+    `run` has the fields of the run that the file gives, and `notes` what a reader must know.
+    """
 
     family: str
     fields: dict[str, Any]
     kind: str | None
+    run: dict[str, Any]
+    notes: list[Note]
 
 
 def read(path: Path) -> Configured:
     """Read a config.json. Raises InputError with everything that is wrong or not supported."""
     config = _load(path)
     try:
+        run, notes = run_settings(config)
         kind = translate.known_class(config)
         if kind:
-            return Configured(translations()[kind].family, translate.fields_of(kind, config), kind)
-        return Configured("hugging-face", bounded.fields_of(config), None)
+            notes += misdescribes(kind, config)
+            there = translations()[kind].in_transformers
+            unread = _unread_keys(kind, config) if there else {}
+            config = {key: value for key, value in config.items() if key not in unread}
+            fields = translate.fields_of(kind, config)
+            notes += [*unread.values(), *not_used(config)]
+            weights, of_weights = weight_format(config, fields)
+            run, notes = run | weights, [*notes, *of_weights]
+            family = translations()[kind].family
+            return Configured(family, fields, kind if there else None, run, notes)
+        weights, of_weights = weight_format(config, {})
+        fields, run = bounded.fields_of(config), run | weights
+        return Configured("hugging-face", fields, None, run, [*notes, *of_weights])
     except ValueError as error:
         raise InputError([f"{path}: {line}" for line in str(error).splitlines()]) from None
     except RecursionError:
         raise InputError([f"{path}: nested too deep"]) from None
+
+
+def _unread_keys(kind: str, config: dict[str, Any]) -> dict[str, Note]:
+    """Return the unknown keys that the class never reads, each with a note."""
+    unknown = translate.unrelated_keys(kind, config)
+    read = bounded.read_by_class(kind, unknown)
+    return {
+        key: Note(f"{key} = {show(config[key])}: {kind} does not read it")
+        for key in unknown
+        if key not in read
+    }
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -47,10 +79,17 @@ def _load(path: Path) -> dict[str, Any]:
     classes = config.get("architectures") or []
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise InputError([f"{path}: architectures = {show(classes)}: must be a list of classes"])
-    return config
+    known_as = shared_keys().known_as
+    return config | {
+        "model_type": known_as.get(config["model_type"], config["model_type"]),
+        "architectures": [known_as.get(name, name) for name in classes],
+    }
 
 
-def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _each_key_once(pairs: list[tuple[str, Any]]) -> Any:
+    """Return an object, or the number that transformers 5 writes as {"__float__": "Infinity"}."""
+    if len(pairs) == 1 and pairs[0][0] == FLOAT and pairs[0][1] in NOT_FINITE:
+        return float(pairs[0][1])
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]

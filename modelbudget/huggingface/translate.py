@@ -10,7 +10,8 @@ from typing import Any
 
 from modelbudget.common.expressions import Expression
 from modelbudget.common.mistakes import show
-from modelbudget.common.suggestions import offered
+from modelbudget.common.suggestions import offered, other_spelling
+from modelbudget.components.mixers import attention, mixers
 from modelbudget.huggingface.classes import CLASSES, Case, Translation, shared_keys, translations
 
 ABSENT = object()
@@ -37,7 +38,7 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
     the family. Raises ValueError with one line for each mistake.
     """
     translation = translations()[name]
-    mistakes = _unknown_keys(translation, config)
+    mistakes = _refused_keys(name, config)
     given = _given(translation, config, mistakes)
     values = dict(translation.defaults) | given
     fields = translation.fixed | translation.classes[name]
@@ -49,11 +50,13 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
             fields |= _chosen(meaning, key, value, mistakes)
     if translation.mixers:
         fields |= _layers(translation, values, mistakes)
+    if "mlp_layer_types" in values:
+        fields |= _dense_layers(translation, values, mistakes)
     if not mistakes:
         fields |= _computed(translation, values, mistakes)
     if mistakes:
         raise ValueError("\n".join(mistakes))
-    return fields
+    return _without_absent(fields) if translation.mixers else fields
 
 
 def config_of(name: str, a) -> dict[str, Any]:
@@ -72,11 +75,17 @@ def config_of(name: str, a) -> dict[str, Any]:
         elif isinstance(meaning, str):
             config[key] = values[meaning]
         elif meaning is not None:
-            fits = (case.value for case in meaning if case.fields.items() <= values.items())
-            config[key] = next(fits, translation.defaults[key])
+            fits = [case.value for case in meaning if case.fields.items() <= values.items()]
+            default = translation.defaults[key]
+            config[key] = default if default in fits else next(iter(fits), default)
         elif key == "sliding_window":
             config[key] = a.window or None
-    # Default padding tokens of classes lie outside of a small vocabulary, and are then refused.
+        elif key in translation.attention_at:
+            words = a.mixers.split()
+            config[key] = [i for i in range(a.n_layer) if words[i % len(words)] == "attention"]
+        elif key == "mlp_layer_types":
+            config[key] = ["dense"] * a.n_dense_layer + ["sparse"] * (a.n_layer - a.n_dense_layer)
+    # Default padding tokens of classes lie outside of a small vocabulary, and are then rejected.
     return _nested(config | {"pad_token_id": 0} | _filled_in(translation.also, values))
 
 
@@ -87,15 +96,31 @@ def keys_by_field(name: str) -> dict[str, str]:
     return {meaning: key for key, meaning in meanings.items() if isinstance(meaning, str)}
 
 
-def _unknown_keys(translation: Translation, config: dict) -> list[str]:
+def unknown_keys(name: str, config: dict) -> list[str]:
+    """Return the keys whose meaning in a class is not known."""
+    translation = translations()[name]
     known = {*translation.defaults, *translation.aliases, "architectures", "model_type"}
-    there = f"{CLASSES}/{translation.model_type}.yaml"
     ignored = (*shared_keys().ignored, *translation.ignored)
     return [
-        f"{key} = {show(value)}: unknown key of model_type {translation.model_type!r}, which "
-        f"might change the count{offered(key, translation.defaults, there)}"
-        for key, value in config.items()
+        key
+        for key in config
         if key not in known and not any(pattern.fullmatch(key) for pattern in ignored)
+    ]
+
+
+def unrelated_keys(name: str, config: dict) -> list[str]:
+    """Return the unknown keys that are no other spelling of a known one."""
+    known = translations()[name].defaults
+    return [key for key in unknown_keys(name, config) if not other_spelling(key, known)]
+
+
+def _refused_keys(name: str, config: dict) -> list[str]:
+    translation = translations()[name]
+    there = f"{CLASSES}/{translation.model_type}.yaml"
+    return [
+        f"{key} = {show(config[key])}: unknown key of model_type {translation.model_type!r}, which "
+        f"might change the count{offered(key, translation.defaults, there)}"
+        for key in unknown_keys(name, config)
     ]
 
 
@@ -146,10 +171,15 @@ def _layers(translation: Translation, values: dict, mistakes: list[str]) -> dict
     """Return the shortest pattern of mixers, unless all are attention, and the window if any."""
     words = translation.mixers.split() if values.get("sliding_window", 1) else ["attention"]
     types = values.get("layer_types")
+    for key, other in translation.attention_at.items():
+        if not types and isinstance(indices := values[key], list):
+            n_layer = range(values["num_hidden_layers"])
+            words = ["attention" if i in indices else other for i in n_layer]
     if types and not isinstance(types, list):
         mistakes.append(f"layer_types = {_as_json(types)}: must be a list")
     elif types:
-        cases = [Case(value=v, fields={"mixer": m}) for v, m in shared_keys().layer_types.items()]
+        mixers = shared_keys().layer_types | translation.layer_types
+        cases = [Case(value=v, fields={"mixer": m}) for v, m in mixers.items()]
         found = [_chosen(cases, "layer_types", name, mistakes) for name in types]
         words = [chosen.get("mixer", "") for chosen in found]
     if set(words) <= {"attention"}:
@@ -160,6 +190,29 @@ def _layers(translation: Translation, values: dict, mistakes: list[str]) -> dict
     if "sliding_attention" in words:
         fields |= _size("window", "sliding_window", values.get("sliding_window"), mistakes)
     return fields
+
+
+def _dense_layers(translation: Translation, values: dict, mistakes: list[str]) -> dict:
+    """Return how many layers come before those with experts."""
+    types = values["mlp_layer_types"]
+    if types is None:
+        known = "first_k_dense_replace" in translation.defaults
+        return {} if known else {"n_dense_layer": translation.dense_layers}
+    n = types.count("dense") if isinstance(types, list) else 0
+    if not isinstance(types, list) or types != ["dense"] * n + ["sparse"] * (len(types) - n):
+        mistakes.append(
+            f"mlp_layer_types = {_as_json(types)}: not supported (allowed: dense, then sparse)"
+        )
+    return {"n_dense_layer": n}
+
+
+def _without_absent(fields: dict[str, Any]) -> dict[str, Any]:
+    """Remove the sizes of mixers that no layer has, and the options of attention without any."""
+    present = fields.get("mixers", "attention").split()
+    absent = {size for word, one in mixers().items() if word not in present for size in one.SIZES}
+    if not {"attention", "sliding_attention"} & set(present):
+        absent |= {*attention.SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"}
+    return {name: value for name, value in fields.items() if name not in absent}
 
 
 def _as_json(value) -> str:

@@ -7,8 +7,10 @@ Time and memory of a class are not bounded here: `bounded.py` calls these functi
 process, and so do the workers that measure.
 """
 
+import inspect
 import json
 import re
+import sys
 from typing import Any, cast
 
 from modelbudget.common.mistakes import show
@@ -33,7 +35,12 @@ MODEL_TYPES = "python -c 'from transformers import CONFIG_MAPPING as m; print(*m
 
 MOST = 2**24
 MOST_LAYERS = 10_000
-_MANY_MODULES = re.compile(r"\w*(layer|block|expert|depth|stage|repeat)")
+MOST_EXPERTS = 1_000_000
+_LIMITS = {
+    re.compile(r"\w*(layers?|blocks?|depths?|stages?|repeats?|num_layers_\w+)"): MOST_LAYERS,
+    re.compile(r"\w*experts?"): MOST_EXPERTS,
+}
+"""Numbers of modules and of experts: what makes a class slow to build. Widths may be larger."""
 _CODE = re.compile(r"auto_map|trust_remote_code|use_kernels?|kernel_config|\w*_implementation\w*")
 """Keys that name external code: modules of a model page, kernels of a hub."""
 
@@ -54,57 +61,49 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     return {"kind": kind, "config": json.dumps(config), "tied": bool(tied), **given}
 
 
-def configuration(a):
+def configuration(record):
     """Return the config object of a record. Raises ValueError if the class rejects it."""
-    config = json.loads(a.config)
+    config = json.loads(record.config)
     place, keys = _text_part(config)
     before = place.get(keys["n_layer"])
     for field, key in keys.items():
-        if getattr(a, field):
-            place[key] = getattr(a, field)
+        if getattr(record, field):
+            place[key] = getattr(record, field)
     for part in (config, place):
         if part is config or "tie_word_embeddings" in part:
-            part["tie_word_embeddings"] = a.tied
-    if a.n_layer and a.n_layer != before:
-        _stretch(place, before, a.n_layer)
+            part["tie_word_embeddings"] = record.tied
+    if record.n_layer and record.n_layer != before:
+        _stretch(place, before, record.n_layer)
     try:
         return _config_class(config)(**{k: v for k, v in config.items() if k != "model_type"})
     except MemoryError:
         raise
     except Exception as error:  # each class raises its own errors
         reason = " ".join(str(error.__cause__ or error).split())
-        raise ValueError(f"{a.kind} does not accept its config: {reason}") from None
+        raise ValueError(f"{record.kind} does not accept its config: {reason}") from None
 
 
-def check(a) -> None:
+def check(record) -> None:
     """Raise ValueError if the class rejects the config of a record."""
-    configuration(a)
+    configuration(record)
 
 
-def build(a):
+def read_by_class(pair: tuple[str, list[str]]) -> list[str]:
+    """Return those of some keys that the code of a class, or of its config, mentions."""
+    kind, keys = pair
+    model_class = getattr(transformers, kind)
+    code = "".join(
+        inspect.getsource(sys.modules[one.__module__])
+        for one in (model_class, model_class.config_class)
+    )
+    return [key for key in keys if re.search(rf"\b{re.escape(key)}\b", code)]
+
+
+def build(record):
     """Build the model on the current default device."""
-    model = getattr(transformers, a.kind)(configuration(a))
-    _move_to_default_device(model)
-    return model
+    from modelbudget.huggingface.construct import construct  # imports torch, which takes a second
 
-
-def _move_to_default_device(model) -> None:
-    """Move parameters to the default device and dtype, which `torch.FloatTensor` (XLNet) ignores.
-
-    Tied parameters stay tied.
-    """
-    import torch  # takes a second, and only building a model needs it
-
-    device, moved = torch.get_default_device(), {}
-    for module in model.modules():
-        for name, parameter in module._parameters.items():
-            if parameter is not None and parameter.device != device:
-                if parameter not in moved:
-                    empty = torch.empty_like(
-                        parameter, device=device, dtype=torch.get_default_dtype()
-                    )
-                    moved[parameter] = torch.nn.Parameter(empty, parameter.requires_grad)
-                module._parameters[name] = moved[parameter]
+    return construct(record.kind, configuration(record))
 
 
 def _without_code(config: dict[str, Any]) -> dict[str, Any]:
@@ -175,7 +174,7 @@ def _absurd(config: dict[str, Any]):
         elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
             yield from _absurd({f"{key}[{i}]": item for i, item in enumerate(value)})
         elif not any(pattern.fullmatch(key) for pattern in shared_keys().ignored):
-            most = MOST_LAYERS if _MANY_MODULES.match(key) else MOST
+            most = next((n for keys, n in _LIMITS.items() if keys.fullmatch(key)), MOST)
             values = value if isinstance(value, list) else [value]
             if any(isinstance(size, int) and size > most for size in values):
                 yield f"{key} = {show(value)}: must be at most {most:,}"

@@ -79,13 +79,13 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "old", "new", "told"), MISTAKES)
-def test_a_mistake_in_a_file_about_classes(folder, name, old, new, told):
+@pytest.mark.parametrize(("name", "old", "new", "message"), MISTAKES)
+def test_a_mistake_in_a_file_about_classes(folder, name, old, new, message):
     file = "keys.yaml" if name == "keys" else f"model_types/{name}.yaml"
     replace(folder / file, old, new)
     line, *more = mistakes(folder)
     assert len(more) <= 1
-    assert line.startswith(f"{file}: {told}")
+    assert line.startswith(f"{file}: {message}")
     assert len(line) < 300
 
 

@@ -1,0 +1,31 @@
+"""Parts of `transformers` classes and the components of ours that correspond to them."""
+
+import re
+from functools import cache
+
+from modelbudget.common.files import load_yaml
+from modelbudget.huggingface.classes import FOLDER
+
+
+def component_of_class(path: str) -> str | None:
+    """Return our component that corresponds to a part of a class, if exactly one does."""
+    return _first("components", path)
+
+
+def group_of_class(path: str) -> str:
+    """Return the group of components to which a part of a class belongs in charts."""
+    return _first("groups", path) or "other"
+
+
+def _first(section: str, path: str) -> str | None:
+    fits = (found for pattern, found in _patterns()[section] if pattern.fullmatch(path))
+    return next(fits, None)
+
+
+@cache
+def _patterns() -> dict[str, list[tuple[re.Pattern, str]]]:
+    sections = load_yaml(FOLDER / "components.yaml")
+    return {
+        section: [(re.compile(pattern), found) for pattern, found in lines.items()]
+        for section, lines in sections.items()
+    }

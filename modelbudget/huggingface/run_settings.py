@@ -1,0 +1,71 @@
+"""Run settings in a config.json, and notes on keys that are not used."""
+
+from typing import Any, NamedTuple
+
+from modelbudget.common.mistakes import show
+from modelbudget.huggingface.classes import (
+    NotUsed,
+    Topic,
+    misdescribed,
+    shared_keys,
+    translations,
+)
+
+
+class Note(NamedTuple):
+    """A line for the reader of results.
+
+    `about` names the quantities concerned. `settles` is a field of the run: a sweep that sets it
+    needs no line.
+    """
+
+    text: str
+    about: Topic = "all"
+    settles: str | None = None
+
+
+def run_settings(config: dict[str, Any]) -> tuple[dict[str, Any], list[Note]]:
+    """Return the fields of the run that a config gives, each with a note."""
+    keys, fields, notes = shared_keys(), {}, []
+    for key, value in _all_keys(config):
+        for case in keys.run.get(keys.same.get(key, key), ()):
+            if case.value == value:
+                fields |= case.fields
+                (field,) = case.fields
+                text = f"{key} = {show(value)}: used as {field}, since the sweep does not set it"
+                notes.append(Note(text, "bytes", field))
+    return fields, notes
+
+
+def not_used(config: dict[str, Any]) -> list[Note]:
+    """Return a note for each group of keys that change memory or compute and are not used."""
+    found = [(one, _given(one, config)) for one in shared_keys().not_used]
+    return [
+        Note(f"{given}: not used: {one.note}", one.about, one.settles)
+        for one, given in found
+        if given
+    ]
+
+
+def misdescribes(kind: str, config: dict[str, Any]) -> list[Note]:
+    """Return a note if a published file is known not to describe the model that was trained."""
+    values = translations()[kind].defaults | config
+    return [
+        Note(f"{one.model}: {one.note} ({one.source})")
+        for one in misdescribed()
+        if one.matches(values)
+    ]
+
+
+def _given(one: NotUsed, config: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{key} = {show(value)}"
+        for key, value in _all_keys(config)
+        if one.keys.fullmatch(key) and value not in one.unless
+    )
+
+
+def _all_keys(config: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return the keys of a config and of the text part of a larger one."""
+    text = config.get("text_config")
+    return [*config.items(), *(text.items() if isinstance(text, dict) else ())]

@@ -1,0 +1,198 @@
+"""Keys of a config.json that change memory: used, or reported in one line."""
+
+import json
+
+import pytest
+from helpers.config_files import LLAMA, XLNET
+
+from modelbudget.architecture.terms import total
+from modelbudget.common.errors import InputError
+from modelbudget.huggingface import bounded
+
+
+@pytest.fixture
+def notes(tmp_path, sweep):
+    """Return the notes of a sweep over a config.json, and its first point."""
+
+    def expand(config: dict, rest: str = "", quantities: str = "parameter_bytes"):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        expanded = sweep(
+            f"points: [{{base: config.json{rest}}}]\nmeasure: {{device: meta, quantities: "
+            f"[{quantities}]}}"
+        )
+        return expanded.notes, expanded.points[0].run
+
+    return expand
+
+
+@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
+@pytest.mark.parametrize("config", [LLAMA, XLNET])
+def test_the_dtype_of_a_file_is_that_of_the_run(notes, config, key):
+    plain = {k: v for k, v in config.items() if k != "torch_dtype"}
+    found, run = notes(plain | {key: "float16"})
+    assert run.dtype == "float16"
+    (line,) = found
+    assert f"config.json: {key} = 'float16'" in line
+
+
+def test_a_sweep_sets_another_dtype(notes):
+    _, run = notes(LLAMA, ", dtype: float64")
+    assert run.dtype == "float64"
+
+
+def test_counts_need_no_note(notes):
+    assert notes(LLAMA | {"attention_dropout": 0.1}, quantities="parameters")[0] == []
+
+
+NOT_USED = {
+    "attention_dropout": 0.1,
+    "gradient_checkpointing": True,
+    "hidden_act": "gelu_new",
+    "num_nextn_predict_layers": 1,
+}
+OFF = {
+    "attention_dropout": 0.0,
+    "gradient_checkpointing": False,
+    "hidden_act": "silu",
+    "num_nextn_predict_layers": 0,
+}
+
+
+@pytest.mark.parametrize("key", NOT_USED)
+def test_what_is_not_used_is_reported(notes, key):
+    config = {k: v for k, v in LLAMA.items() if k != "torch_dtype"}
+    found, _ = notes(config | {key: NOT_USED[key]}, quantities="activation_bytes")
+    (line,) = found
+    assert f"config.json: {key} = " in line
+    assert notes(config | {key: OFF[key]}, quantities="activation_bytes")[0] == []
+
+
+def test_a_sweep_that_answers_it_needs_no_note(notes):
+    config = {k: v for k, v in LLAMA.items() if k != "torch_dtype"}
+    case = (config | {"attention_dropout": 0.1}, "", "activation_bytes")
+    assert len(notes(*case)[0]) == 1
+    assert notes(case[0], ", dropout: true", case[2])[0] == []
+
+
+PHI_4_MINI = {
+    "model_type": "phi3", "architectures": ["Phi3ForCausalLM"], "vocab_size": 200064,
+    "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32,
+    "num_attention_heads": 24, "num_key_value_heads": 8, "max_position_embeddings": 131072,
+    "original_max_position_embeddings": 4096, "partial_rotary_factor": 0.75, "hidden_act": "silu",
+    "tie_word_embeddings": True, "sliding_window": 262144, "attention_bias": False,
+    "full_attn_mod": 1, "interpolate_factor": 1, "lm_head_bias": False, "mlp_bias": False,
+    "rope_scaling": {"type": "longrope", "long_factor": [1, 1.1], "short_factor": [1, 1]},
+}  # fmt: skip
+"""huggingface.co/microsoft/Phi-4-mini-instruct; rope_scaling has 48 factors there."""
+
+
+def test_keys_that_the_class_does_not_read_stop_no_import(notes, tmp_path, sweep):
+    found, _ = notes(PHI_4_MINI)
+    named = [line.partition("config.json: ")[2].partition(" = ")[0] for line in found]
+    assert named == ["full_attn_mod", "interpolate_factor", "lm_head_bias", "mlp_bias"]
+    (point,) = sweep("points: [{base: config.json}]").points
+    assert total(point.architecture.parameters(point.architecture)) == 3_836_021_760
+
+
+def test_a_key_that_the_class_reads_is_refused(notes, monkeypatch):
+    assert bounded.read_by_class("LlamaForCausalLM", ["mlp_bias", "nothing"]) == ["mlp_bias"]
+    monkeypatch.setattr(bounded, "read_by_class", lambda kind, keys: keys)
+    with pytest.raises(InputError, match="add_qkv_heads = 3: unknown key"):
+        notes(PHI_4_MINI | {"add_qkv_heads": 3})
+
+
+def test_numbers_as_transformers_5_writes_them(notes):
+    limits = {"time_step_limit": [0.0, {"__float__": "Infinity"}]}
+    _, run = notes({"model_type": "mamba2", **limits})
+    assert run.batch == 1
+    with pytest.raises(InputError, match="rope_theta = NaN: must be a number"):
+        notes(LLAMA | {"rope_theta": {"__float__": "NaN"}})
+
+
+def test_a_model_type_that_transformers_knows_under_another_name(notes, sweep):
+    """huggingface.co/moonshotai/Kimi-K2-Base: 1,026,408,232,448 parameters on its page."""
+    notes(
+        {
+            "model_type": "kimi_k2", "architectures": ["DeepseekV3ForCausalLM"],
+            "hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048,
+            "n_routed_experts": 384, "n_shared_experts": 1, "num_attention_heads": 64,
+            "num_hidden_layers": 61, "first_k_dense_replace": 1, "vocab_size": 163840,
+            "q_lora_rank": 1536, "kv_lora_rank": 512,
+        }
+    )  # fmt: skip
+    (point,) = sweep("points: [{base: config.json}]").points
+    assert total(point.architecture.parameters(point.architecture)) == 1_026_408_232_448
+
+
+WIDE = {
+    "vocab_size_per_layer_input": 262144,
+    "num_experts": 16384,
+    "num_hidden_layers": 9999,
+}
+
+
+def test_limits_are_on_what_costs(notes):
+    from modelbudget.huggingface.unknown import _absurd
+
+    assert list(_absurd(WIDE)) == []
+    for key in ("num_hidden_layers", "n_layer", "encoder_layers", "num_blocks", "depths"):
+        assert list(_absurd({key: 10**5})) == [f"{key} = 100000: must be at most 10,000"]
+    assert list(_absurd({"num_experts": 10**7}))
+
+
+MOBILE = {
+    "model_type": "mobilellm", "architectures": ["MobileLLMForCausalLM"], "hidden_size": 576,
+    "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
+    "num_key_value_heads": 3, "vocab_size": 32000, "share_embedding": True,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+"""huggingface.co/facebook/MobileLLM-125M."""
+AS_LLAMA = {k: v for k, v in MOBILE.items() if k not in ("share_embedding", "tie_word_embeddings")}
+PYTHIA = {
+    "model_type": "gpt_neox", "hidden_size": 5120, "num_hidden_layers": 40,
+    "num_attention_heads": 40, "intermediate_size": 20480, "vocab_size": 50688,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "right", "published"),
+    [
+        (MOBILE, {"tied": True}, 124.6e6),
+        (AS_LLAMA | {"model_type": "llama", "architectures": []}, {"tied": True}, 124.6e6),
+        (PYTHIA, {"n_layer": 36}, 11.846e9),
+    ],
+)
+def test_a_published_file_that_does_not_describe_the_model(notes, sweep, config, right, published):
+    found, _ = notes(config, quantities="parameters")
+    assert sum("trained with" in line for line in found) == 1
+    (point,) = sweep("points: [{base: config.json}]").points
+    a = point.architecture.model_copy(update=right)
+    assert total(a.parameters(a)) == pytest.approx(published, rel=1e-3)
+    assert total(point.architecture.parameters(point.architecture)) > 1.1 * published
+    other = {k: v for k, v in config.items() if k != "share_embedding"} | {"num_hidden_layers": 31}
+    assert notes(other, quantities="parameters")[0] == []
+
+
+def test_a_class_that_is_only_on_model_pages(notes, sweep):
+    """huggingface.co/deepseek-ai/deepseek-moe-16b-base: 16,375,728,128 parameters on its page."""
+    notes(
+        {
+            "model_type": "deepseek", "architectures": ["DeepseekForCausalLM"],
+            "hidden_size": 2048, "intermediate_size": 10944, "moe_intermediate_size": 1408,
+            "n_routed_experts": 64, "n_shared_experts": 2, "num_attention_heads": 16,
+            "num_hidden_layers": 28, "first_k_dense_replace": 1, "num_experts_per_tok": 6,
+            "vocab_size": 102400,
+        }
+    )  # fmt: skip
+    (point,) = sweep("points: [{base: config.json}]").points
+    assert point.transformers is None
+    assert total(point.architecture.parameters(point.architecture)) == 16_375_728_128
+
+
+def test_the_page_has_the_notes_of_a_sweep(notes, sweep):
+    from modelbudget.report.sweeps import facts
+    from modelbudget.sweep.summary import summary
+
+    found, _ = notes(LLAMA)
+    expanded = sweep("points: [{base: config.json}]\nmeasure: {quantities: [parameter_bytes]}")
+    assert ("notes", found) in facts(summary(expanded))
