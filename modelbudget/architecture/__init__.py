@@ -1,1 +1,1 @@
-"""What a formula reads and returns: records of numbers, run settings, terms, readings."""
+"""Inputs and outputs of formulas: records of numbers, run settings, terms, readings."""

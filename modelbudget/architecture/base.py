@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import largest
 from modelbudget.architecture.record import MAX_COUNT, Count, Depth, Parts, Record, Size
-from modelbudget.architecture.run_config import bytes_of
+from modelbudget.architecture.run_config import OF_AUTOCAST, OF_QUANTISED, bytes_of
 from modelbudget.architecture.terms import Terms, part, scaled, total
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_COUNT", "Architecture", "Count", "Depth", "Parts", "Size"]
 
+OF_ANY_FAMILY = ("parameter_bytes", "resident_bytes")
+"""Quantities whose formula follows from that of the parameters."""
 OF_PEAK = ("resident_peak_bytes", "peak_requested_bytes")
 """Quantities whose formula is that of the peak of training."""
 
@@ -32,7 +34,7 @@ class Architecture(Record):
     `r`, those of the run (`fields.py`).
 
     The formulas of a run have the names of their quantities. Each holds where `has_formula_for` is
-    1; a family without formulas leaves it at 0, and its runs are measured without a prediction.
+    1; a quantity without a formula is measured without a prediction.
     """
 
     has_formula: ClassVar[bool] = True
@@ -40,6 +42,8 @@ class Architecture(Record):
 
     switches_of_run: ClassVar[tuple[str, ...]] = ()
     """Options of a run that not every family's modules have, and this one's do."""
+    also_with_autocast: ClassVar[tuple[str, ...]] = ()
+    """Quantities that autocast changes and whose formulas hold with it."""
     has_cache: ClassVar[bool] = False
     """Whether its modules can keep a cache from one token to the next."""
 
@@ -75,13 +79,29 @@ class Architecture(Record):
     @classmethod
     def has_formula_for(cls, quantity: str, a: Fields, r: Run):
         """1 where the formula of a run's quantity holds, else 0."""
+        if r.weights != "dtype" and not cls._holds_quantised(quantity, a, r):
+            return 0
+        if r.autocast != "none" and quantity not in (*OF_AUTOCAST, *cls.also_with_autocast):
+            return 0
+        if quantity in OF_ANY_FAMILY and r.zero == 0:
+            return int(cls.has_formula)
         of = "peak_training_bytes" if quantity in OF_PEAK else quantity
         return cls._holds(of, a, r) if hasattr(cls, of) else 0
 
     @classmethod
+    def _holds_quantised(cls, quantity: str, a: Fields, r: Run) -> bool:
+        """Whether a quantity is defined with quantised weights."""
+        known = quantity != "parameter_bytes" or cls.can_quantise(a, r.weights)
+        return quantity in OF_QUANTISED and known
+
+    def can_quantise(self: Fields, weights: str) -> bool:
+        """Whether the bytes of a format of quantised weights are known."""
+        return False
+
+    @classmethod
     def _holds(cls, quantity: str, a: Fields, r: Run):
         """1 where the formula of a quantity that the family defines holds, else 0."""
-        return 0
+        return 1
 
     @abstractmethod
     def build(self) -> nn.Module:

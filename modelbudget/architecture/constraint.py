@@ -1,4 +1,4 @@
-"""Constraints as data: which values of fields go together, and what to say where they do not."""
+"""Constraints as data: which values of fields go together, and the message where they do not."""
 
 from collections.abc import Callable, Iterable, Mapping
 from string import Formatter
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from modelbudget.common.expressions import Expression
 
 Check = Callable[[Mapping[str, Any]], str | None]
-"""From the values of fields to what is wrong with them, if anything is."""
+"""From the values of fields to the mistake in them, or None."""
 
 
 class Inserted(NamedTuple):
@@ -18,7 +18,7 @@ class Inserted(NamedTuple):
 
 
 class Constraint:
-    """What must hold of fields, as an expression; with `when`, only where that holds.
+    """A condition on fields, as an expression; with `when`, only where that holds.
 
     In the message, braces hold expressions over fields: `{n_head}`, `{n_ctx:,}` with commas.
     """

@@ -42,19 +42,19 @@ def layer_groups(a: Fields) -> list[LayerGroup]:
 
 
 def _period(pattern: str) -> list[str]:
-    """Return the shortest list of words whose repetition gives the pattern."""
-    words = pattern.split()
-    lengths = (n for n in range(1, len(words) + 1) if len(words) % n == 0)
-    return next(words[:n] for n in lengths if words[:n] * (len(words) // n) == words)
+    """Return the shortest list of names whose repetition gives the pattern."""
+    names = pattern.split()
+    lengths = (n for n in range(1, len(names) + 1) if len(names) % n == 0)
+    return next(names[:n] for n in lengths if names[:n] * (len(names) // n) == names)
 
 
-def _is_at(words: list[str], word: str, index):
-    """1 where repeated words have a word at an index."""
-    n = len(words)
+def _is_at(names: list[str], name: str, index):
+    """1 where repeated names have a name at an index."""
+    n = len(names)
     if n == 1:
         return 1
     rest = index - n * ceil_div(index + 1 - n, n)
-    return sum(_is_zero(rest - i) for i, other in enumerate(words) if other == word)
+    return sum(_is_zero(rest - i) for i, other in enumerate(names) if other == name)
 
 
 def _is_zero(x):

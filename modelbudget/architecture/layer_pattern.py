@@ -13,29 +13,29 @@ from modelbudget.common.suggestions import did_you_mean
 
 
 def pattern(*allowed: str):
-    """Return the type of a layer-pattern field: allowed words, separated by spaces."""
+    """Return the type of a layer-pattern field: allowed names, separated by spaces."""
 
     def check(text: str) -> str:
-        words = text.split()
-        wrong = [word for word in words if word not in allowed]
-        if wrong or not words:
-            hints = "".join(did_you_mean(word, allowed) for word in wrong)
+        names = text.split()
+        wrong = [name for name in names if name not in allowed]
+        if wrong or not names:
+            hints = "".join(did_you_mean(name, allowed) for name in wrong)
             raise ValueError(
-                f"must be words separated by spaces, one for each layer, repeated; "
+                f"must be names separated by spaces, one for each layer, repeated; "
                 f"allowed: {', '.join(allowed)}{hints}"
             )
-        return " ".join(words)
+        return " ".join(names)
 
     return Annotated[str, AfterValidator(check)]
 
 
-def instances(words: str, n_layer) -> dict:
-    """Count the layers that use each word of a repeated pattern.
+def instances(names: str, n_layer) -> dict:
+    """Count the layers that use each name of a repeated pattern.
 
-    Of a pattern of p words, the i-th (from 0) is used by ⌈(n_layer − i) / p⌉ of n_layer layers.
+    Of a pattern of p names, the i-th (from 0) is used by ⌈(n_layer − i) / p⌉ of n_layer layers.
     """
     found: dict = {}
-    period = len(words.split())
-    for i, word in enumerate(words.split()):
-        found[word] = found.get(word, 0) + ceil_div(n_layer - i, period)
+    period = len(names.split())
+    for i, name in enumerate(names.split()):
+        found[name] = found.get(name, 0) + ceil_div(n_layer - i, period)
     return found

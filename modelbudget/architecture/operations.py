@@ -16,7 +16,7 @@ def ceil_div(x, y):
 
 @singledispatch
 def positive(x) -> Any:
-    """1 where x is greater than 0, else 0: whether a part whose size may be 0 is there."""
+    """1 where x is greater than 0, else 0: whether a part whose size may be 0 exists."""
     return int(x > 0)
 
 
@@ -28,7 +28,7 @@ def largest_of(first, *others):
 
 def largest(*values):
     """Return the maximum of numbers and expressions, in any order."""
-    # Which implementation is taken, the first decides: so an expression goes first.
+    # singledispatch selects by the first argument, so an expression must be first.
     return largest_of(*sorted(values, key=lambda value: isinstance(value, int)))
 
 

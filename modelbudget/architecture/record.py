@@ -1,4 +1,4 @@
-"""A strict, frozen record of sizes, switches and words: what an architecture and a run are."""
+"""A strict, frozen record of numbers, booleans and categories: base of architectures and runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from modelbudget.architecture.constraint import Check, check_all
 
 MAX_COUNT = 2**63 - 1
-"""Tables hold 64-bit integers. What does not fit is refused, never wrapped."""
+"""Tables have 64-bit integers. Larger numbers are rejected, never wrapped."""
 
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Size = Annotated[int, Field(ge=0, le=MAX_COUNT)]
@@ -23,15 +23,15 @@ Depth = Annotated[int, Field(ge=1, le=10_000)]
 """How many layers, each an object that has to be held: the deepest model that people have trained
 on text has hundreds. A number without a bound would fill the memory, even on meta."""
 Parts = Annotated[int, Field(ge=1, le=1_000_000)]
-"""How many parts of one tensor are walked through one by one: heads, experts."""
+"""Maximum number of parts of one tensor that formulas iterate over: heads, experts."""
 
 
 class Record(BaseModel):
-    """Fields are sizes (numbers), switches (yes or no) and words.
+    """Fields are sizes (numbers), switches (yes or no) and categories (text).
 
     `derived` gives, for fields that usually follow from others, the expression that fills them
     when nobody sets them. `constraints` are checked in order, those of base classes first; the
-    first that does not hold refuses the record.
+    first that does not hold rejects the record.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -83,7 +83,7 @@ class Record(BaseModel):
         return _digest(self)  # pyright: ignore[reportArgumentType]
 
 
-@cache  # a sweep has one run for thousands of points, and asks for digests again and again
+@cache  # a sweep has one run for thousands of points, whose digest is read again and again
 def _digest(record: Record) -> str:
     content = json.dumps([record.name(), record.model_dump()], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]

@@ -1,36 +1,82 @@
 """How a model runs: batch, precision, optimizer, backend. The other half of a sweep's point."""
 
 from types import SimpleNamespace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.record import Count, Record
+from modelbudget.architecture.record import Count, Parts, Record, Size
+from modelbudget.common.files import yaml_files
+from modelbudget.common.paths import CONFIGS
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 HALF = ("bfloat16", "float16")
 FULL = ("float32", "float64")
 
+WEIGHTS = (
+    "dtype", "awq", "gptq-4bit", "gptq-8bit", "bnb-8bit", "bnb-4bit", "bnb-4bit-double",
+    "fp8-block", "fp8-channel", "int8-channel", "int4-group", "mxfp4", "unknown",
+)  # fmt: skip
+"""Formats of weights (`components/weight_formats.py`)."""
+OF_QUANTISED = ("parameter_bytes", "cache_bytes", "flops_forward", "flops_decode")
+"""Quantities of a run that quantised weights leave defined. Gradients, optimizer states and
+temporary tensors depend on adapters and kernels.
+"""
+
+OF_AUTOCAST = (
+    "parameter_bytes",
+    "gradient_bytes",
+    "optimizer_bytes",
+    "flops_forward",
+    "flops_backward",
+    "flops_decode",
+)
+"""Quantities of a run that autocast does not change."""
+
 INDEX = 8
 """Bytes of a token or of a position: torch's indices are 64-bit integers."""
 
+IMPLEMENTATIONS = {path.stem: path for path in yaml_files(CONFIGS / "implementations")}
+"""Files of implementations, by name (`modelbudget/catalogue/implementations.py`)."""
 MASKS = ("alibi", "buckets", "relative")
 """Positions that add to the scores, which flash attention never writes out."""
+
+
+Implementation: Any = Literal[*IMPLEMENTATIONS]
 
 
 class RunConfig(Record):
     """One step of training, or one use, of a model. No field has the name of an architecture's."""
 
-    batch: Count = Field(1, description="sequences in one step")
+    batch: Count = Field(1, description="sequences in one step, on each data-parallel device")
     length: Count = Field(1024, description="tokens in each sequence")
     dtype: Literal["float64", "float32", "bfloat16", "float16"] = Field(
         "float32", description="of parameters, gradients and activations"
+    )
+    weights: Literal[WEIGHTS] = Field(  # pyright: ignore[reportInvalidTypeForm]
+        "dtype",
+        description="format of the weight matrices of the layers, for inference; embedding, head, "
+        "norms, routers and biases have the dtype; unknown: quantised, in a format without formula",
+    )
+    weight_group: Size = Field(
+        128,
+        description="weights: awq, gptq, int4-group: input channels that share a scale; 0: all",
+    )
+    autocast: Literal["none", "bfloat16"] = Field(
+        "none",
+        description="matrix products and attention compute in this dtype, from casts of float32 "
+        "weights and states (torch.autocast); all else in the dtype of its arguments or float32",
     )
     master_weights: bool = Field(
         False,
         description="the optimizer keeps a float32 copy of half-precision parameters and works "
         "on that (Micikevicius et al. 2018, §3.1)",
+    )
+    gradient_casts: Literal["together", "one_by_one"] = Field(
+        "together",
+        description="master_weights: gradients are cast to float32 before those in the dtype are "
+        "dropped, or each is dropped when it is cast",
     )
     optimizer: Literal["sgd", "momentum", "adamw"] = "adamw"
     foreach: bool = Field(
@@ -46,16 +92,105 @@ class RunConfig(Record):
         description="scores written out in memory, or never (FlashAttention: Dao et al. 2022; "
         "memory-efficient attention: Rabe & Staats 2021, which a GPU has in float32 too)",
     )
+    implementation: Implementation = Field(  # pyright: ignore[reportInvalidTypeForm]
+        "modelbudget",
+        description="whose code computes: sets the fields below that are not set themselves "
+        "(configs/implementations/)",
+    )
+    norm_kernel: Literal["fused", "written_out"] = Field(
+        "fused",
+        description="RMSNorm in one operation, or as separate operations in at least float32; "
+        "LayerNorm is one operation everywhere",
+    )
+    activation_kernel: Literal["fused", "written_out"] = Field(
+        "fused",
+        description="GELU in one operation, or its tanh approximation as separate operations "
+        "(OpenAI's code for GPT-2); SiLU and ReLU are one operation everywhere",
+    )
+    projections: Literal["separate", "packed", "sliced"] = Field(
+        "separate",
+        description="query, key and value are three matrix products, or one with a matrix of three "
+        "parts, whose result is split (packed), or sliced three times, each slice with a gradient "
+        "of the whole result",
+    )
+    gate_and_up: Literal["separate", "packed"] = Field(
+        "separate",
+        description="gate and up of a gated MLP are two matrix products, or one with a matrix of "
+        "both, whose result is split; experts have a setting of their own",
+    )
+    expert_kernel: Literal["scattered", "gathered"] = Field(
+        "scattered",
+        description="weighted outputs of experts are added to the sums of their tokens; or they "
+        "are gathered in the order of the tokens and summed, in at least float32, with weights "
+        "that the router computes in that and divides by their sum; gate and up are one product",
+    )
+    rope_tables: Literal["layer", "model"] = Field(
+        "layer",
+        description="cosines and sines of RoPE: made by each layer, for queries and for keys, half "
+        "as wide as the rotated channels; or once for the model, as wide as these, which are "
+        "multiplied whole and with their halves exchanged",
+    )
+    rope_layout: Literal["token", "head"] = Field(
+        "token",
+        description="rope_tables: model: rotated queries and keys are contiguous per token, as the "
+        "projections are; or per head, as a concatenation with the channels that are not rotated, "
+        "even if there are none",
+    )
+    loss_dtype: Literal["logits", "float32"] = Field(
+        "logits",
+        description="the loss is computed in the dtype of the logits, or over a copy of all logits "
+        "in at least float32",
+    )
+    state_dtype: Literal["dtype", "float32"] = Field(
+        "dtype",
+        description="inference keeps the state of a state space model in the dtype, or in at least "
+        "float32",
+    )
+    targets: Literal["given", "shifted"] = Field(
+        "given",
+        description="targets are given; or each forward pass makes them, a copy of the labels "
+        "shifted by one token, sums their losses and divides by their number",
+    )
+    outputs: Literal["freed", "kept"] = Field(
+        "freed",
+        description="logits are freed before the backward pass, or held by the caller through it",
+    )
+    loss_chunks: Count = Field(
+        1,
+        description="head and loss are computed for one chunk of the tokens after another, each "
+        "with its gradients at once, so that the logits of one chunk exist at a time; 1: for all "
+        "tokens, with gradients in the backward pass",
+    )
 
     dropout: bool = Field(
         False,
         description="dropout of the embedding, of what each attention and MLP adds, and of "
         "attention's probabilities (Vaswani et al. 2017, §5.4)",
     )
+    dropout_in: Literal["model", "layers", "attention"] = Field(
+        "model",
+        description="where dropout is: in all three places; in the two of the layers; or only of "
+        "attention's probabilities",
+    )
     recompute: Literal["none", "selective", "full"] = Field(
         "none",
         description="activations that are computed again in the backward pass instead of kept: "
         "those of attention's core, or all of a layer but its input (Korthikanti et al. 2022, §5)",
+    )
+
+    data_parallel: Parts = Field(
+        1, description="devices that each compute `batch` sequences of their own in one step"
+    )
+    zero: Literal[0, 3] = Field(
+        0,
+        description="0: each data-parallel device holds the whole model; 3: a shard of parameters, "
+        "gradients and optimizer states, and gathers one layer at a time (stage 3 of ZeRO: "
+        "Rajbhandari et al. 2020, §5; torch's FSDP2); stages 1 and 2 are not known yet",
+    )
+    data_rank: Literal["first", "last"] = Field(
+        "first",
+        description="whose bytes: of the first data-parallel device, or of the last, whose shards "
+        "are smaller where devices do not divide rows",
     )
 
     derived: ClassVar[dict[str, str]] = {"length": "max(1, min(n_ctx, 1024))"}
@@ -68,16 +203,28 @@ class RunConfig(Record):
             when="master_weights",
         ),
         Constraint(
+            "master_weights and optimizer == 'adamw'",
+            "gradient_casts = 'one_by_one': needs master_weights: true and optimizer: adamw, "
+            "whose step has the peak; here optimizer: {optimizer}",
+            when="gradient_casts == 'one_by_one'",
+        ),
+        Constraint(
             f"dtype in {FULL}",
             "dtype = {dtype}: backend: cpu keep other statistics in half precision on "
             f"each device; allowed: {', '.join(FULL)}, or backend: gpu",
             when="backend == 'cpu'",
         ),
         Constraint(
-            f"dtype in {HALF}",
+            f"dtype in {HALF} or autocast != 'none'",
             f"dtype = {{dtype}}: a GPU's flash attention takes {' or '.join(HALF)}; "
-            "allowed otherwise: attention_kernel: math",
+            "allowed otherwise: attention_kernel: math, or autocast: bfloat16",
             when="backend == 'gpu' and attention_kernel == 'flash'",
+        ),
+        Constraint(
+            "backend == 'gpu' and dtype == 'float32'",
+            "autocast = '{autocast}': casts float32 weights on a GPU, here dtype: {dtype}, "
+            "backend: {backend}; allowed: dtype: float32 with backend: gpu, or autocast: none",
+            when="autocast != 'none'",
         ),
         Constraint(
             "backend == 'gpu' and dtype != 'float64'",
@@ -91,12 +238,64 @@ class RunConfig(Record):
             "dropout = true: a CPU's flash attention has none; allowed: attention_kernel: math",
             when="dropout",
         ),
+        Constraint(
+            "batch * length % loss_chunks == 0",
+            "loss_chunks = {loss_chunks:,}: must divide the {batch:,} · {length:,} tokens",
+            when="loss_chunks > 1",
+        ),
+        Constraint(
+            "targets == 'given'",
+            "loss_chunks = {loss_chunks:,}: takes given targets, here targets: {targets}; "
+            "allowed: targets: given, or loss_chunks: 1",
+            when="loss_chunks > 1",
+        ),
+        Constraint(
+            "data_parallel > 1",
+            "zero = 3: data_parallel = {data_parallel} has no other device to share with; "
+            "allowed: data_parallel of at least 2, or zero: 0",
+            when="zero == 3",
+        ),
+        Constraint(
+            "weights == 'dtype' and autocast == 'none' and not master_weights "
+            "and targets == 'given' and loss_chunks == 1",
+            "zero = 3: not known yet with weights: {weights}, autocast: {autocast}, "
+            "master_weights: {master_weights}, targets: {targets}, loss_chunks: {loss_chunks}; "
+            "allowed: dtype, none, false, given, 1",
+            when="zero == 3",
+        ),
     )
+
+
+def is_sharded(r) -> int:
+    """1 where a device holds a shard of each parameter tensor."""
+    return int(r.zero == 3)
+
+
+def rank(r) -> int:
+    """Return the index of the data-parallel device whose bytes count."""
+    return 0 if r.data_rank == "first" else r.data_parallel - 1
 
 
 def tokens(r):
     """Tokens in one step."""
     return r.batch * r.length
+
+
+def products(r):
+    """Return the run as matrix products and attention see it: in the dtype of autocast, if any."""
+    if r.autocast == "none":
+        return r
+    return SimpleNamespace(**vars(r) | {"dtype": r.autocast})
+
+
+def casts(r) -> int:
+    """1 where matrix products read copies of their weights and states, in the dtype of autocast."""
+    return int(r.autocast != "none")
+
+
+def widening(r) -> int:
+    """Return the bytes of an element outside of matrix products, as a multiple of those inside."""
+    return bytes_of(r.dtype) // bytes_of(products(r).dtype)
 
 
 def one_token(r):
@@ -117,9 +316,19 @@ def exact_bytes(dtype: str) -> int:
     return max(4, BYTES[dtype])
 
 
+def state_bytes(r) -> int:
+    """Bytes of one number of the state that a state space model keeps between tokens."""
+    return exact_bytes(r.dtype) if r.state_dtype == "float32" else bytes_of(r.dtype)
+
+
 def computed_again(r) -> int:
     """1 where whole layers are computed again."""
     return int(r.recompute == "full")
+
+
+def drops_outputs(r):
+    """1 where what each part of a layer adds has dropout."""
+    return r.dropout * int(r.dropout_in != "attention")
 
 
 def mask_bytes(backend: str, dtype_bytes: int) -> int:

@@ -21,6 +21,14 @@ _CONSTRAINTS = (
         "allowed: at most {n_ctx:,}",
         when="position == 'learned'",
     ),
+    *(
+        Constraint(
+            "gated",
+            f"{name} = '{{{name}}}': gated: false has no gate; allowed: {name}: {allowed}",
+            when=f"{name} != '{allowed}'",
+        )
+        for name, allowed in (("gate_and_up", "separate"), ("expert_kernel", "scattered"))
+    ),
     Constraint(
         f"position not in {MASKS}",
         f"{_KERNEL}: position: {{position}} adds to scores; {_ONLY_MATH}",
@@ -51,9 +59,27 @@ _CONSTRAINTS = (
         f"of {FLASH_MULTIPLE} up to {FLASH_WIDEST}; {_ONLY_MATH}",
         when="backend == 'gpu' and attention_kernel == 'flash'",
     ),
+    Constraint(
+        f"d_head % {ALIGNED // 2} == 0",
+        f"{_KERNEL}: d_head = {{d_head}}: in {{autocast}} it takes multiples of {ALIGNED // 2}; "
+        f"{_ONLY_MATH}",
+        when="attention_kernel == 'efficient' and autocast != 'none'",
+    ),
 )
 """Over the fields of both; those of a field that a family lacks are not about that family."""
-_OFF = {"dropout": "not dropout", "recompute": "recompute == 'none'"}
+_OFF = {
+    "dropout": "not dropout",
+    "recompute": "recompute == 'none'",
+    "norm_kernel": "norm_kernel == 'fused'",
+    "activation_kernel": "activation_kernel == 'fused'",
+    "projections": "projections == 'separate'",
+    "gate_and_up": "gate_and_up == 'separate'",
+    "expert_kernel": "expert_kernel == 'scattered'",
+    "rope_tables": "rope_tables == 'layer'",
+    "state_dtype": "state_dtype == 'dtype'",
+    "loss_chunks": "loss_chunks == 1",
+    "zero": "zero == 0",
+}
 """Switches of a run that not all families have, and what holds where they are off."""
 
 

@@ -55,6 +55,13 @@ def merged(*several: Terms) -> Terms:
     return found
 
 
+def plus(one: Term, other: Term) -> Term:
+    """Add two values of the same component."""
+    if same(one.instances, other.instances):
+        return Term(one.each + other.each, one.instances)
+    return Term(one.total + other.total)
+
+
 def total(terms: Terms):
     """Return the sum over all components."""
     return sum(term.total for term in terms.values())

@@ -5,19 +5,21 @@ config.json from a model page.
 """
 
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.catalogue.check_classes import check_classes
 from modelbudget.common.errors import InputError
-from modelbudget.common.files import load_yaml, yaml_files
-from modelbudget.common.mistakes import describe, show
+from modelbudget.common.files import yaml_files
+from modelbudget.common.mistakes import show
+from modelbudget.common.strict import Strict, read_strict
 from modelbudget.common.suggestions import offered
 from modelbudget.families import families
 from modelbudget.huggingface import config_file
 from modelbudget.huggingface.classes import CLASSES, translations
+from modelbudget.huggingface.run_settings import Note
 
 KEYS = "modelbudget/catalogue/models.py"
 FAMILIES = "modelbudget/families"
@@ -25,11 +27,7 @@ Value = bool | int | str
 Fields = dict[str, Value]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Provenance(_Strict):
+class Provenance(Strict):
     """Sources of numbers. Those of a series are defaults for its models."""
 
     source: str | None = Field(None, description="where the fields were published")
@@ -55,7 +53,7 @@ class Model(Provenance):
     """One published model: its numbers and their sources."""
 
     label: str
-    fields: Fields = {}
+    fields: Fields = Field({})
     config: str | None = Field(
         None,
         description="a config.json in the folder of this file, as downloaded from a model page, "
@@ -76,30 +74,35 @@ class Model(Provenance):
 
 
 class Series(Provenance):
-    """Models that share fields."""
+    """Models that share fields.
+
+    Without a `family`, each model has that of its config.json.
+    """
 
     title: str
-    family: str
+    family: str | None = None
     fields: Fields = Field({}, description="what all models of the series have in common")
     derive: dict[str, str] = Field({}, description="fields that follow from others")
-    models: dict[str, Model] = {}
+    models: dict[str, Model] = Field({})
 
     @model_validator(mode="after")
-    def says_where_from(self) -> Self:
+    def inherits_sources(self) -> Self:
         """Give the sources of the series to each model that has none of its own."""
-        said = {name: getattr(self, name) for name in Provenance.model_fields}
+        provenance = {name: getattr(self, name) for name in Provenance.model_fields}
         for name, model in self.models.items():
             own = model.model_dump(exclude_none=True)
-            self.models[name] = model.model_copy(update=said | own)
+            self.models[name] = model.model_copy(update=provenance | own)
             if self.models[name].source is None:
                 raise ValueError(f"models.{name}.source: missing; give it here or to the series")
+            if self.family is None and model.config is None:
+                raise ValueError(f"family: missing; models.{name} has no config to give it")
         return self
 
 
 class Base(NamedTuple):
     """The start of a sweep: a family, fields already set, and expressions for derived fields.
 
-    `path` is the file of a named model.
+    `path` is the file of a named model. `notes` are those of its config.json.
     """
 
     name: str
@@ -111,6 +114,7 @@ class Base(NamedTuple):
     transformers: str | None = None
     series: str | None = None
     path: Path | None = None
+    notes: tuple[Note, ...] = ()
 
 
 class Catalogue:
@@ -144,52 +148,59 @@ class Catalogue:
 
 
 def _read(path: Path) -> list[Base]:
-    try:
-        series = Series.model_validate(load_yaml(path))
-    except ValidationError as error:
-        keys = [*Series.model_fields, *Model.model_fields]
-        raise InputError(
-            [f"{path}: {line}" for line in describe(error, keys, ("bool", "int", "str"), "", KEYS)]
-        ) from None
-    if series.family not in families():
+    series = read_strict(path, Series, Model, rest=KEYS)
+    if series.family is not None and series.family not in families():
         raise InputError(
             [
                 f"{path}: family = {show(series.family)}: unknown family"
                 f"{offered(series.family, families(), FAMILIES)}"
             ]
         )
-    shared = Base(
-        path.stem,
-        series.title,
-        families()[series.family],
-        series.fields,
-        series.derive,
-        transformers=series.transformers,
-    )
-    bases = [shared, *(_named(path, shared, name, model) for name, model in series.models.items())]
+    shared = _shared(path, series)
+    named = (_named(path, series, name, model) for name, model in series.models.items())
+    bases = [*shared, *named]
     mistakes = [line for base in bases for line in _wrong_class(path, base)]
     if mistakes:
         raise InputError(mistakes)
     return bases
 
 
-def _named(path: Path, shared: Base, name: str, model: Model) -> Base:
+def _shared(path: Path, series: Series) -> list[Base]:
+    """Return the base of a whole series, if its models have one family."""
+    if series.family is None:
+        return []
+    family, kind = families()[series.family], series.transformers
+    return [Base(path.stem, series.title, family, series.fields, series.derive, transformers=kind)]
+
+
+def _named(path: Path, series: Series, name: str, model: Model) -> Base:
     """Build a base from an entry: its fields override its config.json, and that the series."""
-    configured = {}
+    family = families().get(series.family or "")
+    configured, notes = {}, ()
     kind = model.transformers
     if model.config:
         base = configured_base(path.parent, model.config)
-        if base.family is not shared.family:
+        if family not in (None, base.family):
             raise InputError(
                 [
                     f"{path}: models.{name}.config = {model.config!r}: is of family "
-                    f"{base.family.name()!r}, and the series is of family {shared.family.name()!r}"
+                    f"{base.family.name()!r}, and the series is of family {series.family!r}"
                 ]
             )
-        configured, kind = base.fields, kind or base.transformers
-    fields = shared.fields | configured | model.fields
+        family = base.family
+        configured, kind, notes = base.fields, kind or base.transformers, base.notes
+    # Without a config there is a family: `inherits_sources` has checked that.
     return Base(
-        name, model.label, shared.family, fields, shared.derive, model, kind, shared.label, path
+        name,
+        model.label,
+        cast(type[Architecture], family),
+        series.fields | configured | model.fields,
+        series.derive,
+        model,
+        kind,
+        series.title,
+        path,
+        notes,
     )
 
 
@@ -198,15 +209,27 @@ def configured_base(folder: Path, name: str) -> Base:
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise InputError([f"{path}: lies outside of {folder}; put a copy into that folder"])
-    family, fields, kind = config_file.read(path)
+    family, fields, kind, run, notes = config_file.read(path)
     label = path.parent.name if path.stem == "config" else path.stem
-    return Base(str(path), label, families()[family], fields, {}, transformers=kind)
+    return Base(
+        str(path),
+        label,
+        families()[family],
+        fields | run,
+        {},
+        transformers=kind,
+        notes=tuple(notes),
+    )
 
 
 def _wrong_class(path: Path, base: Base) -> list[str]:
     """Return a mistake if no config can be written for the `transformers` class of a base."""
     name = base.transformers
-    known = {n for n, t in translations().items() if t.family == base.family.name()}
+    known = {
+        name
+        for name, one in translations().items()
+        if one.family == base.family.name() and one.in_transformers
+    }
     if name is None or name in known:
         return []
     return [

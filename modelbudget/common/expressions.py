@@ -26,7 +26,7 @@ _Evaluate = Callable[[Mapping[str, Any]], Any]
 
 
 def _bounded(operation: Callable) -> Callable:
-    """Restrict an operation to numbers of at most `_MAX_BITS` bits; 'a' * 10**9 is refused."""
+    """Restrict an operation to numbers of at most `_MAX_BITS` bits; 'a' * 10**9 is rejected."""
 
     def on_numbers(x, y):
         if type(x) is int is type(y):  # the common case, several times faster than the general one

@@ -23,7 +23,7 @@ _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _StrictLoader(_Loader):
-    """YAML loader that refuses duplicate keys, keys that are not text, and huge numbers."""
+    """YAML loader that rejects duplicate keys, keys that are not text, and huge numbers."""
 
     def construct_mapping(self, node, deep=False):
         seen = {}

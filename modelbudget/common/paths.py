@@ -10,7 +10,8 @@ MODELS = Path("configs/models")
 ACCELERATORS = Path("configs/accelerators.yaml")
 RESULTS = Path("results")
 MEASUREMENTS = RESULTS / "measurements"
-WITNESSES = RESULTS / "witnesses"
+REFERENCE_COUNTS = RESULTS / "reference_counts"
+REFERENCE_TRACES = RESULTS / "reference_traces"
 CHECKSUMS = RESULTS / ".checksums"
 SHARDS = RESULTS / ".shards"
 """Measurements of parts of a sweep; removed once they are joined."""

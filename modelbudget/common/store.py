@@ -2,7 +2,7 @@
 
 A folder of plain Parquet files, one for each job that measured. Each row has a `key`: the digest
 of everything that the measurement depends on. Files are only added. A file is named by the digest
-of its bytes; a truncated, changed or foreign file is removed, and its measurements are repeated.
+of its bytes; a file whose name does not match is removed, and its measurements are repeated.
 """
 
 import hashlib
@@ -31,10 +31,10 @@ def known(folder: Path, keys: list[str]) -> set[str]:
 
 
 def load(folder: Path, keys: list[str]) -> pl.DataFrame | None:
-    """Return the rows with these keys, without the key; None if there are none."""
+    """Return the rows with these keys; None if there are none."""
     wanted = pl.Series(keys, dtype=pl.String).implode()
     parts = [
-        table.filter(pl.col("key").is_in(wanted)).drop("key")
+        table.filter(pl.col("key").is_in(wanted))
         for table in _tables(folder)
         if table["key"].is_in(wanted).any()
     ]

@@ -21,6 +21,8 @@ MAX_LISTED = 200
 """Characters of the longest list of names that a message gives in full."""
 MOST_NEAREST = 5
 CUTOFF = 0.7
+SAME_WORD = 0.9
+"""Similarity from which a name is taken for a misspelling of another."""
 PER_LETTER, MOST_LETTERS = 0.15, 4
 """Bonus for each equal leading letter, and how many letters count: `gpt-2-small` is closer to
 `gpt-2` than to `t5-small`. Winkler (1990), with a larger bonus.
@@ -47,7 +49,7 @@ def offered(name: str, known: Collection[str], rest: str) -> str:
     return f"{f'; did you mean {near[0]}?' if near else ''} (allowed: {listed})"
 
 
-def nearest(name: str, known: Iterable[str], n: int) -> list[str]:
+def nearest(name: str, known: Iterable[str], n: int, cutoff: float = CUTOFF) -> list[str]:
     """Return at most `n` known names that are synonyms of `name` or similar to it, best first."""
     wanted = _plain(name)
     meant = _meanings(wanted)
@@ -62,15 +64,20 @@ def nearest(name: str, known: Iterable[str], n: int) -> list[str]:
             return 2
         same = zip(written[:MOST_LETTERS], wanted, strict=False)
         share = PER_LETTER * sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], same))
-        needed = (CUTOFF - share) / (1 - share)
+        needed = (cutoff - share) / (1 - share)
         matcher.set_seq1(written)
         if matcher.real_quick_ratio() < needed or matcher.quick_ratio() < needed:
             return 0
         return share + (1 - share) * matcher.ratio()
 
     found = ((nearness(other), -place, other) for place, other in enumerate(known))
-    near = heapq.nlargest(n, (one for one in found if one[0] >= CUTOFF))
+    near = heapq.nlargest(n, (one for one in found if one[0] >= cutoff))
     return [other for *_, other in near]
+
+
+def other_spelling(name: str, known: Iterable[str]) -> bool:
+    """Whether a name is a synonym or a misspelling of a known one."""
+    return bool(nearest(name, known, 1, SAME_WORD))
 
 
 @cache

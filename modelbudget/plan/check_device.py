@@ -7,7 +7,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.measure.limits import limits
 from modelbudget.sweep.expand import Expanded
-from modelbudget.sweep.sweep_file import OF_ALLOCATOR, OF_RUN, OF_TRAINING
+from modelbudget.sweep.quantities import OF_ALLOCATOR, OF_RUN, OF_TRAINING
 
 
 def out_of_reach(sweep: Expanded) -> list[str]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,18 @@ from modelbudget.common.paths import ACCELERATORS, MODELS, SWEEPS
 from modelbudget.common.suggestions import did_you_mean
 from modelbudget.huggingface import bounded
 from modelbudget.plan.check_device import out_of_reach
-from modelbudget.plan.check_run import CONFIG
+from modelbudget.plan.preflight import CONFIG
 from modelbudget.sweep.check_models import check_models
 from modelbudget.sweep.expand import Expanded, expanded
-from modelbudget.sweep.read import Asked, read
+from modelbudget.sweep.read import CheckedSweep, read
 
 TEMPLATES = Path(__file__).parents[1] / "report" / "templates"
 FOLDERS = {
-    "architecture", "frame", "gpt-2-ledger", "headline", "logs", "measurements", "provenance",
-    "tying-surgery", "witnesses",
+    "assets", "gpt-2-ledger", "headline", "logs", "measurements", "module_trees", "provenance",
+    "reference_counts", "reference_traces", "tying-surgery",
 }  # fmt: skip
 """Folders of results/ that do not belong to a sweep."""
-PARTS_OF_SWEEP = ("fit", "models", "numbers", "shares", "total", "vocabulary")
+PARTS_OF_SWEEP = ("fit", "implementations", "models", "numbers", "shares", "total", "vocabulary")
 """Suffixes of the ids that the page derives from a sweep's name: `width-fit`, `width-numbers`."""
 
 
@@ -48,18 +49,15 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
     check_models(catalogue)
     sweeps = []
     for path in [files[name] for name in files if name in names]:
-        try:
-            asked = read(path, catalogue)
-            if asked.sweep.default or wanted is not None:
-                sweeps.append(_predicted(asked) if asked.sweep.predicts_alone else expanded(asked))
-        except InputError as error:
-            mistakes += error.mistakes
+        with _noting(mistakes):
+            checked = read(path, catalogue)
+            if checked.sweep.default or wanted is not None:
+                alone = checked.sweep.predicts_alone
+                sweeps.append(_predicted(checked) if alone else expanded(checked))
     if not sweeps and not mistakes:
         mistakes.append(f"{SWEEPS}: every sweep has default: false; name one: --config sweeps=…")
-    try:
+    with _noting(mistakes):
         accelerators(ACCELERATORS)
-    except InputError as error:
-        mistakes += error.mistakes
     if here:
         measured = [sweep for sweep in sweeps if isinstance(sweep, Expanded)]
         mistakes += [line for sweep in measured for line in out_of_reach(sweep)]
@@ -67,6 +65,15 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
     if mistakes:
         raise InputError(mistakes)
     return sweeps
+
+
+@contextmanager
+def _noting(mistakes: list[str]) -> Iterator[None]:
+    """Add the mistakes of an InputError of the block, and go on."""
+    try:
+        yield
+    except InputError as error:
+        mistakes += error.mistakes
 
 
 def on_request() -> list[tuple[str, str]]:
@@ -145,8 +152,8 @@ def _as_snakemake_reads(name: str) -> Any:
     return parse_config([f"sweeps={name}"])["sweeps"]
 
 
-def _predicted(asked: Asked):
+def _predicted(checked: CheckedSweep):
     # Imports Polars, which only sweeps without measurement need here.
     from modelbudget.predict.streamed import predicted
 
-    return predicted(asked)
+    return predicted(checked)

@@ -20,8 +20,8 @@ ON_PAPER = 10_000
 """Parameters of the largest model that the report counts step by step."""
 OF_REPORT = (
     "report.html", "verdict.json", "provenance.json", "headline.charts",
-    "architecture/trees.json", "architecture/swept.json", "architecture/modules.json",
-    "frame/explorer.json", "frame/vega.js",
+    "module_trees/trees.json", "module_trees/swept.json", "module_trees/modules.json",
+    "assets/calculator.json", "assets/vega.js",
     "gpt-2-ledger/ledger.parquet", "tying-surgery/surgery.parquet",
 )  # fmt: skip
 OF_SWEEP = (
@@ -40,9 +40,11 @@ def results(sweeps: dict[str, Expanded], predicted: Iterable[str]) -> list[str]:
     of_sweeps = [f"{name}/{file}" for name in sweeps for file in OF_SWEEP]
     of_predicted = [f"{name}/{file}" for name in predicted for file in OF_PREDICTED]
     tables = [*zoo_tables(sweeps), *fit_tables(sweeps)]
-    witnesses = [f"{name}/witness.parquet" for name in sweeps if has_witness(sweeps[name])]
+    counted = [name for name in sweeps if has_reference(sweeps[name])]
+    counts = [f"{name}/reference_counts.parquet" for name in counted]
     return [
-        *(f"results/{file}" for file in (*OF_REPORT, *of_sweeps, *of_predicted, *witnesses)),
+        *(f"results/{file}" for file in (*OF_REPORT, *of_sweeps, *of_predicted, *counts)),
+        *reference_traces(sweeps),
         *(f"{path.removesuffix('.parquet')}.{kind}" for path in tables for kind in TABLES),
     ]
 
@@ -62,10 +64,25 @@ def is_zoo(expanded: Expanded) -> bool:
     return expanded.sweep.models == "all"
 
 
-def has_witness(expanded: Expanded) -> bool:
+def has_reference(expanded: Expanded) -> bool:
     """Whether `transformers` classes are counted: in the zoo and for a config.json."""
     known = any(point.transformers for point in expanded.points)
     return known and (is_zoo(expanded) or bool(expanded.files))
+
+
+def referenced(sweeps: dict[str, Expanded]) -> list[str]:
+    """Return the sweeps of training or inference with models that have a `transformers` class."""
+    return [
+        name
+        for name, expanded in sweeps.items()
+        if expanded.sweep.measure.of_reference()
+        and any(point.transformers for point in expanded.points)
+    ]
+
+
+def reference_traces(sweeps: dict[str, Expanded]) -> list[str]:
+    """Return the tables of traced classes that these sweeps write."""
+    return [f"results/{name}/reference_traces.parquet" for name in referenced(sweeps)]
 
 
 def counted_by_hand(expanded: Expanded) -> bool:

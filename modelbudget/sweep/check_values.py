@@ -1,6 +1,7 @@
-"""Names and values of a sweep, each by itself."""
+"""Checks of single names and values of a sweep."""
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 from pydantic import TypeAdapter, ValidationError
@@ -26,28 +27,13 @@ def check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mista
     kinds = [*{base.family.name(): base.family for base in bases.values()}.values(), RunConfig]
     named = {sweep.base, *sweep.axes().get("base", ()), *(p.get("base") for p in sweep.points)}
     certain = bases and named - {None} <= bases.keys()
-    fields = {
-        name
-        for kind in (kinds if certain else [*families().values(), RunConfig])
-        for name in kind.model_fields
-    }
-    given = [(f"fixed.{name}", name, value) for name, value in sweep.fixed.items()]
-    for name, values in sweep.axes().items():
-        if name != "base":
-            given += [(f"grid.{name}[{i}]", name, value) for i, value in enumerate(values)]
-    for i, point in enumerate(sweep.points):
-        given += [(f"points[{i}].{n}", n, v) for n, v in point.items() if n not in NAMES_OF_A_POINT]
-    for key, name, value in given:
+    allowed = kinds if certain else [*families().values(), RunConfig]
+    fields = {name for kind in allowed for name in kind.model_fields}
+    for key, name, value in _given(sweep):
         if name not in fields:
             key = key.partition("[")[0] if key.startswith("grid") else key
             mistakes.add(unknown_field(key, name, fields))
-        for kind in kinds:
-            if name in kind.model_fields:
-                try:
-                    field_value(kind, name, value, key)
-                except ValueError as error:
-                    mistakes.add(str(error))
-                break
+        _check_value(kinds, key, name, value, mistakes)
     for name, values in sweep.axes().items():
         for value, n in Counter(map(repr, values)).items():
             if n > 1:
@@ -58,6 +44,31 @@ def check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mista
         _check_expression(f"derive.{name}", text, fields, mistakes)
     for i, text in enumerate(sweep.constraints):
         _check_expression(f"constraints[{i}]", text, fields, mistakes)
+
+
+def _given(sweep: Sweep) -> Iterator[tuple[str, str, Value]]:
+    """Yield key, field and value of all values in the file."""
+    for name, value in sweep.fixed.items():
+        yield f"fixed.{name}", name, value
+    for name, values in sweep.axes().items():
+        if name != "base":
+            for i, value in enumerate(values):
+                yield f"grid.{name}[{i}]", name, value
+    for i, point in enumerate(sweep.points):
+        for name, value in point.items():
+            if name not in NAMES_OF_A_POINT:
+                yield f"points[{i}].{name}", name, value
+
+
+def _check_value(
+    kinds: Sequence[type[Record]], key: str, name: str, value: Value, mistakes: Mistakes
+) -> None:
+    kind = next((kind for kind in kinds if name in kind.model_fields), None)
+    if kind is not None:
+        try:
+            field_value(kind, name, value, key)
+        except ValueError as error:
+            mistakes.add(str(error))
 
 
 def unknown_field(key: str, name: str, fields: set[str]) -> str:

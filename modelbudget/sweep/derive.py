@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.catalogue.implementations import Setting, settings
 from modelbudget.catalogue.models import Base
 from modelbudget.common.expressions import Expression
 from modelbudget.common.mistakes import describe
@@ -18,6 +19,8 @@ from modelbudget.sweep.sweep_file import Value
 
 Kind = TypeVar("Kind", bound=Record)
 
+Rule = Expression | Setting
+"""The value of a field from those of others."""
 FIELDS_OF_RUN = RunConfig.model_fields.keys()
 
 
@@ -34,7 +37,7 @@ def resolve(base: Base, chosen: dict[str, Value], derive: dict[str, str]) -> dic
     return values
 
 
-def derived(name: str, expression: Expression, values: dict):
+def derived(name: str, expression: Rule, values: dict):
     """Evaluate the expression of a field. Raises ValueError."""
     try:
         return expression(values)
@@ -44,8 +47,10 @@ def derived(name: str, expression: Expression, values: dict):
 
 def settled(
     base: Base, chosen: dict[str, Value], derive: dict[str, str]
-) -> tuple[dict[str, Value], dict[str, Expression]]:
+) -> tuple[dict[str, Value], dict[str, Rule]]:
     """Return the fields that are set, and the expressions of the others in order of evaluation.
+
+    With an `implementation`, the run settings that it decides are among the expressions.
 
     Raises ValueError if expressions are circular.
     """
@@ -56,9 +61,14 @@ def settled(
         for name, text in (family.derivations() | RunConfig.derived | base.derive | derive).items()
         if name not in values
     }
-    defaults = {name: value for name, value in _defaults(family).items() if name not in rules}
-    order = _order(tuple(sorted(rules.items())))
-    return defaults | values, {name: expression_of(rules[name]) for name in order}
+    found: dict[str, Rule] = {
+        name: expression_of(rules[name]) for name in _order(tuple(sorted(rules.items())))
+    }
+    if "implementation" in values or "implementation" in rules:
+        of_implementation = settings(base.transformers)
+        found |= {n: one for n, one in of_implementation.items() if n not in values | rules}
+    defaults = {name: value for name, value in _defaults(family).items() if name not in found}
+    return defaults | values, found
 
 
 @cache
@@ -84,7 +94,7 @@ def expression_of(text: str) -> Expression:
 
 def whole(name: str, value):
     """Convert a derived value to an integer. Raises ValueError if it is a fraction."""
-    if type(value) is not Fraction:  # faster than isinstance, which asks its abstract base class
+    if type(value) is not Fraction:  # faster than isinstance, which calls its abstract base class
         return value
     if value.denominator != 1:
         raise ValueError(
@@ -113,14 +123,14 @@ def wrong_fields(
     of those is missing.
     """
 
-    def asked(one: dict) -> bool:
+    def is_needed(one: dict) -> bool:
         return types is None or one["type"] in types
 
     def first(one: dict) -> bool:
-        return asked(one) and not (one["type"] == "missing" and one["loc"][0] in follow)
+        return is_needed(one) and not (one["type"] == "missing" and one["loc"][0] in follow)
 
     found = describe(error, kind.model_fields, keep=first)
-    return found or describe(error, kind.model_fields, keep=asked)
+    return found or describe(error, kind.model_fields, keep=is_needed)
 
 
 def with_expression(base: Base, derive: dict[str, str]) -> Collection[str]:

@@ -15,11 +15,11 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import did_you_mean
-from modelbudget.sweep.check_run import check_run
+from modelbudget.sweep.check_quantities import check_quantities
 from modelbudget.sweep.derive import FIELDS_OF_RUN, expression_of, record, resolve, with_expression
 from modelbudget.sweep.mistakes import Mistakes
 from modelbudget.sweep.overflow import check_totals, may_overflow
-from modelbudget.sweep.read import Asked, given_points, read
+from modelbudget.sweep.read import CheckedSweep, given_points, read
 from modelbudget.sweep.sweep_file import MAX_POINTS, MAX_PREDICTIONS, Sweep, Value
 
 PROGRESS_AFTER_S = 1.5
@@ -39,7 +39,11 @@ class Point(NamedTuple):
 
 
 class Expanded(NamedTuple):
-    """A sweep with its points; `dropped` is the number of combinations that broke a constraint."""
+    """A sweep with its points.
+
+    `dropped` is the number of combinations that broke a constraint; `notes` are lines about its
+    config.json files.
+    """
 
     path: Path
     name: str
@@ -47,6 +51,7 @@ class Expanded(NamedTuple):
     points: list[Point]
     dropped: int
     files: list[Path]
+    notes: list[str]
 
 
 def expand(path: Path, catalogue: Catalogue) -> Expanded:
@@ -54,9 +59,9 @@ def expand(path: Path, catalogue: Catalogue) -> Expanded:
     return expanded(read(path, catalogue))
 
 
-def expanded(asked: Asked) -> Expanded:
+def expanded(checked: CheckedSweep) -> Expanded:
     """Return every point. Raises InputError with all mistakes."""
-    path, sweep, _, catalogue, mistakes = asked
+    path, sweep, _, catalogue, mistakes = checked
     axes, given = sweep.axes(), given_points(sweep, catalogue)
     n_points = math.prod(len(values) for values in axes.values()) * bool(axes) + len(given)
     if n_points > MAX_POINTS:
@@ -66,7 +71,7 @@ def expanded(asked: Asked) -> Expanded:
         )
         mistakes.raise_if_any()
     before = len(mistakes.points)
-    points, dropped = _points(asked, axes, given, n_points, mistakes)
+    points, dropped = _points(checked, axes, given, n_points, mistakes)
     if len(mistakes.points) > before:
         mistakes.raise_if_any()
     if not points:
@@ -75,11 +80,11 @@ def expanded(asked: Asked) -> Expanded:
         hint = did_you_mean(sweep.headline, [point.label for point in points])
         mistakes.add(f"headline = {show(sweep.headline)}: no point has this label{hint}")
     mistakes.raise_if_any()
-    return Expanded(path, path.stem, sweep, points, dropped, asked.files)
+    return Expanded(path, path.stem, sweep, points, dropped, checked.files, checked.notes)
 
 
 def _points(
-    asked: Asked,
+    checked: CheckedSweep,
     axes: dict[str, list[Value]],
     given: list[dict[str, Value]],
     n_points: int,
@@ -88,9 +93,9 @@ def _points(
     grid = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
     chosen = itertools.chain(grid if axes else (), given)
     found, dropped = [], 0
-    for number, settings in enumerate(_with_progress(chosen, n_points, asked.path), start=1):
+    for number, settings in enumerate(_with_progress(chosen, n_points, checked.path), start=1):
         try:
-            point = point_at(number, settings, asked.sweep, asked.bases)
+            point = point_at(number, settings, checked.sweep, checked.bases)
         except ValueError as error:
             for line in str(error).splitlines():
                 mistakes.add(line, where(settings))
@@ -99,7 +104,7 @@ def _points(
             dropped += 1
         else:
             found.append((settings, point))
-    _check_all_totals(found, asked.sweep.measure.quantities, mistakes)
+    _check_all_totals(found, checked.sweep.measure.quantities, mistakes)
     return [point for _, point in found], dropped
 
 
@@ -149,7 +154,7 @@ def point_at(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) 
     of_model = {name: value for name, value in values.items() if name not in of_run}
     follow = with_expression(base, sweep.derive)
     architecture, run = record(base.family, of_model, follow), record(RunConfig, of_run, follow)
-    check_run(architecture, run, sweep)
+    check_quantities(architecture, run, sweep)
     return Point(f"{number:06}", str(label), base.name, axes, architecture, base.transformers, run)
 
 

@@ -11,6 +11,7 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families import families
+from modelbudget.families.module import Module
 from modelbudget.sweep.sweep_file import Sweep
 
 PATH = Path(__file__).parents[2] / "workflow" / "schemas" / "sweep.schema.json"
@@ -49,7 +50,9 @@ def _fields() -> dict[str, dict]:
         (kind, "validation") for kind in (*families_with_fields, RunConfig)
     ]
     _, schema = models_json_schema(kinds)
-    found: dict[str, list[dict]] = {}
+    # The sizes of a user's module may be 0, those of families with the same names may not.
+    own = Module.model_json_schema()["properties"]["module"]
+    found: dict[str, list[dict]] = {"module": [{k: v for k, v in own.items() if k != "title"}]}
     for definition in schema["$defs"].values():
         for name, field in definition["properties"].items():
             plain = {k: v for k, v in field.items() if k not in ("default", "title")}

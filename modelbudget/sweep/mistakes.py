@@ -24,12 +24,16 @@ class Mistakes:
             self.raise_if_any()
 
     def raise_if_any(self) -> None:
+        if self.points:
+            raise self.error()
+
+    def error(self) -> InputError:
+        """Return the error with all mistakes; those beyond `MAX_SHOWN` are counted."""
         lines = [f"{line}{_at(*points)}" for line, points in self.points.items()]
         if len(lines) > MAX_SHOWN:
             least = "at least " if len(lines) == MAX_FOUND else ""
             lines[MAX_SHOWN:] = [f"and {least}{len(lines) - MAX_SHOWN:,} more mistakes"]
-        if lines:
-            raise InputError([f"{self.path}: {line}" for line in lines])
+        return InputError([f"{self.path}: {line}" for line in lines])
 
 
 def _at(first: str, times: int) -> str:

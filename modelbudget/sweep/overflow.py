@@ -9,7 +9,7 @@ from modelbudget.architecture.readings import intervals
 from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
-from modelbudget.sweep.sweep_file import OF_RUN
+from modelbudget.sweep.quantities import OF_RUN
 
 Model = tuple[Architecture, RunConfig]
 
@@ -39,11 +39,11 @@ def may_overflow(models: list[Model], quantities: Sequence[str]) -> bool:
     """
     groups = defaultdict(list)
     for model in models:
-        groups[tuple(_words(record) for record in model)].append(model)
+        groups[tuple(_categories(record) for record in model)].append(model)
     return not all(_surely_fit(some, quantities) for some in groups.values())
 
 
-def _words(record: Record) -> tuple:
+def _categories(record: Record) -> tuple:
     return type(record), *(getattr(record, name) for name in record.categorical())
 
 
@@ -53,8 +53,8 @@ def _surely_fit(models: list[Model], quantities: Sequence[str]) -> bool:
     covered = [
         q for q in _of_run(family, quantities) if intervals.most(family.has_formula_for(q, a, r))
     ]
-    asked = ["parameter_bytes", *covered]
-    return all(intervals.fits(of_model(name, getattr(family, name)(a, r))) for name in asked)
+    quantities = ["parameter_bytes", *covered]
+    return all(intervals.fits(of_model(name, getattr(family, name)(a, r))) for name in quantities)
 
 
 def _bounds(records: tuple[Record, ...]) -> SimpleNamespace:

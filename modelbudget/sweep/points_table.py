@@ -49,6 +49,8 @@ class Row(NamedTuple):
     label: str
     architecture: Architecture
     run: RunConfig
+    transformers: str | None
+    """The class that is the same model, if there is one."""
 
     @property
     def model(self) -> tuple[Architecture, RunConfig]:
@@ -59,7 +61,13 @@ def rows(points: pl.DataFrame) -> list[Row]:
     """Return all rows of the table."""
     kinds = families()
     return [
-        Row(row["point"], row["label"], _record(kinds[row["family"]], row), _record(RunConfig, row))
+        Row(
+            row["point"],
+            row["label"],
+            _record(kinds[row["family"]], row),
+            _record(RunConfig, row),
+            row["transformers"],
+        )
         for row in points.to_dicts()
     ]
 

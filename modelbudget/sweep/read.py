@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -14,6 +14,7 @@ from modelbudget.huggingface.translate import keys_by_field
 from modelbudget.sweep.check_values import check_names_and_values
 from modelbudget.sweep.derive import named_architecture
 from modelbudget.sweep.mistakes import Mistakes
+from modelbudget.sweep.notes import notes
 from modelbudget.sweep.sweep_file import Measure, Sweep, Value
 
 MAX_ROUNDS = 3
@@ -22,7 +23,7 @@ COSMETIC = {"title", "question", "headline", "order", "fit"}
 """Keys that do not affect points."""
 
 
-class Asked(NamedTuple):
+class CheckedSweep(NamedTuple):
     """A sweep whose names and values are valid; its points are not expanded yet."""
 
     path: Path
@@ -36,8 +37,13 @@ class Asked(NamedTuple):
         """The config.json files used as bases."""
         return [self.path.parent / name for name in self.bases if is_file(name)]
 
+    @property
+    def notes(self) -> list[str]:
+        """A line for each thing that a reader must know about these files."""
+        return notes(self.sweep, self.bases.values())
 
-def read(path: Path, catalogue: Catalogue) -> Asked:
+
+def read(path: Path, catalogue: Catalogue) -> CheckedSweep:
     """Read the sweep in `path`.
 
     Raises InputError with all mistakes that affect points. Mistakes that do not are raised by
@@ -46,27 +52,24 @@ def read(path: Path, catalogue: Catalogue) -> Asked:
     mistakes = Mistakes(path)
     sweep, wrong = _read(path, mistakes)
     before = len(mistakes.points)
-    bases = {}
-    if sweep is not None:
-        if reason := sweep.too_many_values():
-            mistakes.add(reason)
-            mistakes.raise_if_any()
-        unknown = wrong - Sweep.model_fields.keys()
-        for keys, line in [*sweep.contradictions(), *(() if unknown else sweep.gaps())]:
-            if not keys & wrong:
-                mistakes.add(line)
-        bases = _bases(sweep, catalogue, mistakes)
-        check_names_and_values(sweep, bases, mistakes)
-    if sweep is None or wrong - COSMETIC or len(mistakes.points) > before:
+    if reason := sweep.too_many_values():
+        mistakes.add(reason)
         mistakes.raise_if_any()
-    # Without a sweep there are mistakes.
-    return Asked(path, cast(Sweep, sweep), bases, catalogue, mistakes)
+    unknown = wrong - Sweep.model_fields.keys()
+    for keys, line in [*sweep.contradictions(), *(() if unknown else sweep.gaps())]:
+        if not keys & wrong:
+            mistakes.add(line)
+    bases = _bases(sweep, catalogue, mistakes)
+    check_names_and_values(sweep, bases, mistakes)
+    if wrong - COSMETIC or len(mistakes.points) > before:
+        mistakes.raise_if_any()
+    return CheckedSweep(path, sweep, bases, catalogue, mistakes)
 
 
-def _read(path: Path, mistakes: Mistakes) -> tuple[Sweep | None, set[str | int]]:
+def _read(path: Path, mistakes: Mistakes) -> tuple[Sweep, set[str | int]]:
     """Read a sweep without its invalid parts, so that the rest is checked too.
 
-    Returns it with the top-level keys that contain mistakes.
+    Returns it with the top-level keys that contain mistakes. Raises InputError if nothing is left.
     """
     data = load_yaml(path)
     try:
@@ -84,7 +87,7 @@ def _read(path: Path, mistakes: Mistakes) -> tuple[Sweep | None, set[str | int]]
             return Sweep.model_validate({"title": "-", "question": "-"} | data), wrong
         except ValidationError as error:
             errors = error.errors(include_url=False)
-    return None, wrong
+    raise mistakes.error()
 
 
 def _innermost(data: dict, path: tuple) -> tuple[dict, str] | None:

@@ -19,6 +19,7 @@ def summary(expanded: Expanded) -> dict:
         "points": len(expanded.points),
         "dropped": expanded.dropped,
         "swept_fields": swept_fields(expanded),
+        "notes": expanded.notes,
     }
 
 

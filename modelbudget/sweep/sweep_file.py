@@ -3,12 +3,22 @@
 import math
 from collections.abc import Iterator
 from functools import cache
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from modelbudget.architecture.base import Count
 from modelbudget.common.mistakes import show
+from modelbudget.common.strict import Strict
+from modelbudget.sweep.quantities import (
+    FITS,
+    OF_DEVICE,
+    OF_INFERENCE,
+    OF_PARAMETERS,
+    OF_PROCESS,
+    OF_TRAINING,
+    Quantity,
+)
 
 MAX_POINTS = 100_000
 MAX_PREDICTIONS = 100_000_000
@@ -16,51 +26,8 @@ MAX_PREDICTIONS = 100_000_000
 
 Value = bool | int | str
 
-OfParameters = Literal["parameters", "parameter_bytes"]
-OfTraining = Literal[
-    "gradient_bytes",
-    "optimizer_bytes",
-    "activation_bytes",
-    "flops_forward",
-    "flops_backward",
-    "peak_training_bytes",
-    "unsupported_ops",
-]
-OfInference = Literal["cache_bytes", "flops_decode", "peak_inference_bytes"]
-OfProcess = Literal["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
-OfAllocator = Literal["peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes"]
-OfDevice = Literal["workspace_bytes", "context_bytes"]
-Quantity = Literal[OfParameters, OfTraining, OfInference, OfProcess, OfAllocator, OfDevice]
-OF_PARAMETERS = frozenset(get_args(OfParameters))
-OF_TRAINING = frozenset(get_args(OfTraining))
-"""Quantities of a training step."""
-OF_INFERENCE = frozenset(get_args(OfInference))
-"""Quantities of inference: prefill of a prompt, and decoding of one token."""
-OF_PROCESS = frozenset(get_args(OfProcess))
-"""Quantities reported by the operating system for a process on a real CPU."""
-OF_DEVICE = frozenset(get_args(OfDevice))
-"""Memory of a CUDA device in addition to tensors."""
-OF_ALLOCATOR = frozenset(get_args(OfAllocator)) | OF_DEVICE
-"""Quantities reported by a device's allocator for training; simulated without a device."""
-LAID_OUT = OF_ALLOCATOR - OF_DEVICE - {"peak_requested_bytes"}
-"""Quantities without a formula, which the simulated allocator computes from a trace."""
-OF_RUN = OF_TRAINING | OF_INFERENCE | OF_ALLOCATOR
-"""Quantities of a model that is trained or used."""
-FITS = {
-    "training": frozenset({"peak_training_bytes"}),
-    "use": frozenset({"peak_inference_bytes"}),
-    "memory": frozenset({"parameter_bytes", "cache_bytes"}),
-}
-"""Quantities that must fit into a device's memory: peak training memory, peak inference memory, or
-only weights and cache.
-"""
 
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class Range(_Strict):
+class Range(Strict):
     """Sizes between two ends, both included, each rounded to a multiple."""
 
     start: Count = Field(alias="from")
@@ -116,7 +83,7 @@ Axis = Annotated[
 Solvable = Literal["batch", "length", "n_layer"]
 
 
-class Measure(_Strict):
+class Measure(Strict):
     """Which quantities to measure, and on which device."""
 
     quantities: list[Quantity] = Field(default=["parameters", "parameter_bytes"], min_length=1)
@@ -137,7 +104,7 @@ class Measure(_Strict):
         gt=0,
         le=1,
         description="the share of memory that one model may fill: under auto of all memory of the "
-        "tightest limit (machine, container, job, ulimit -v), on a device asked for by name of "
+        "tightest limit (machine, container, job, ulimit -v), on a device named here of "
         "what is free",
     )
     timeout_s: int = Field(
@@ -148,7 +115,7 @@ class Measure(_Strict):
     )
 
     @model_validator(mode="after")
-    def has_memory_to_be_resident_in(self) -> Self:
+    def process_memory_needs_a_cpu(self) -> Self:
         of_process = [q for q in self.quantities if q in OF_PROCESS]
         if of_process and self.device in ("meta", "cuda", "none"):
             raise ValueError(
@@ -157,7 +124,7 @@ class Measure(_Strict):
         return self
 
     @model_validator(mode="after")
-    def has_a_device_to_ask(self) -> Self:
+    def device_quantities_need_cuda(self) -> Self:
         of_device = [q for q in self.quantities if q in OF_DEVICE]
         if of_device and self.device != "cuda":
             raise ValueError(
@@ -165,17 +132,26 @@ class Measure(_Strict):
             )
         return self
 
+    def of_reference(self) -> frozenset[str]:
+        """Return the quantities that classes of `transformers` are traced for.
+
+        Empty if nothing is measured of training or inference: counting alone needs no trace.
+        """
+        wanted = frozenset(self.quantities) - {"unsupported_ops"}
+        traced = OF_TRAINING | OF_INFERENCE
+        return wanted & (traced | OF_PARAMETERS) if wanted & traced else frozenset()
+
     def decisive(self) -> dict:
         """Return the settings that affect measurements."""
         return self.model_dump(exclude={"timeout_s"})
 
 
-class Sweep(_Strict):
+class Sweep(Strict):
     """One sweep: a question, a base, and the points to evaluate."""
 
     title: str = Field(min_length=1, max_length=200)
     question: str = Field(
-        min_length=1, max_length=20_000, description="Markdown: what this sweep asks, and why"
+        min_length=1, max_length=20_000, description="Markdown: the question of this sweep, and why"
     )
     base: str | None = Field(
         None,

@@ -1,4 +1,4 @@
-"""One list of constraints, read by records, by columns and by Vega: all refuse the same models."""
+"""One list of constraints, read by records, by columns and by Vega: all reject the same models."""
 
 import html
 import itertools
@@ -22,7 +22,7 @@ from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.catalogue.models import Base
 from modelbudget.families import families
 from modelbudget.predict.grid import Grid
-from modelbudget.sweep.check_run import checks_of_run
+from modelbudget.sweep.check_quantities import quantity_constraints
 from modelbudget.sweep.mistakes import Mistakes
 from modelbudget.sweep.sweep_file import Sweep
 
@@ -72,18 +72,18 @@ def rows(values: dict, axes: dict[str, list]) -> list[dict]:
 
 
 def refused(family, row: dict) -> str | None:
-    """The message with which the records refuse a row, if they do."""
+    """The message with which the records reject a row, or None."""
     try:
         a = family(**{name: row[name] for name in family.model_fields})
         run = RunConfig(**{name: row[name] for name in RunConfig.model_fields})
     except ValidationError as error:
         (mistake,) = error.errors()
         return str(mistake["ctx"]["error"])
-    return first_mistake(checks_of_run(family, QUANTITIES), vars(a) | vars(run))
+    return first_mistake(quantity_constraints(family, QUANTITIES), vars(a) | vars(run))
 
 
 def refused_in_columns(family, values: dict, axes: dict[str, list]) -> Counter:
-    """The messages with which a grid refuses its rows, and how many each."""
+    """The messages with which a grid rejects its rows, and how many each."""
     fields = {name: value for name, value in values.items() if name not in axes}
     base = Base("base", "base", family, fields, {})
     measure = {"device": "none", "quantities": [*QUANTITIES]}
@@ -96,7 +96,9 @@ def refused_in_columns(family, values: dict, axes: dict[str, list]) -> Counter:
 def refused_by_vega(family, some: list[dict]) -> list[list[str]]:
     """For each row all messages, computed by Vega itself: drawn as text, and read from there."""
     checks = (
-        family.all_constraints() + RunConfig.all_constraints() + checks_of_run(family, QUANTITIES)
+        family.all_constraints()
+        + RunConfig.all_constraints()
+        + quantity_constraints(family, QUANTITIES)
     )
     constraints = [check for check in checks if isinstance(check, Constraint)]
     switches = [name for name, value in some[0].items() if isinstance(value, bool)]

@@ -11,7 +11,7 @@ from modelbudget.common.suggestions import did_you_mean, field_names
 from modelbudget.components.layer import all_parts
 from modelbudget.families import families
 from modelbudget.huggingface.classes import shared_keys
-from modelbudget.sweep.sweep_file import Quantity
+from modelbudget.sweep.quantities import Quantity
 
 TOOLS = {"huggingface", "megatron", "nanogpt", "other"}
 
@@ -28,14 +28,14 @@ def test_keys_that_mean_a_field_in_every_class_are_its_names():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("d_model: 3", "d_model = 3: "),
         ("d_model: {megatron: [1]}", "d_model.megatron.0 = 1: "),
         ("- d_model", "holds a list, allowed: keys with values"),
     ],
 )
-def test_a_mistake_in_the_file_is_one_message(tmp_path, monkeypatch, text, told):
+def test_a_mistake_in_the_file_is_one_message(tmp_path, monkeypatch, text, message):
     path = tmp_path / "field_names.yaml"
     path.write_text(text)
     monkeypatch.setattr(suggestions, "FIELD_NAMES", path)
@@ -44,5 +44,5 @@ def test_a_mistake_in_the_file_is_one_message(tmp_path, monkeypatch, text, told)
         cache.cache_clear()
     with pytest.raises(InputError) as refusal:
         did_you_mean("hidden_size", ["d_model"])
-    assert refusal.value.mistakes[0].startswith(f"{path}: {told}")
+    assert refusal.value.mistakes[0].startswith(f"{path}: {message}")
     assert len(refusal.value.mistakes) == 1

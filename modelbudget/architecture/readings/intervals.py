@@ -28,7 +28,7 @@ def most(value) -> int:
 
 
 def fits(value) -> bool:
-    """Whether what a formula gives surely fits 64 bits, with all that it is computed from."""
+    """Whether a formula's value surely fits 64 bits, with all its intermediate values."""
     return value.fits if isinstance(value, Interval) else value <= MAX_COUNT
 
 

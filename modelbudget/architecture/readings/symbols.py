@@ -9,14 +9,14 @@ from modelbudget.architecture.operations import ceil_div, largest_of, positive
 from modelbudget.architecture.terms import Term
 
 
-def namespace(family, words: dict[str, str], fixed: dict | None = None) -> SimpleNamespace:
+def namespace(family, categories: dict[str, str], fixed: dict | None = None) -> SimpleNamespace:
     """One symbol for each size and switch of a family, except those `fixed` to a value.
 
     Fixing switches (tied, gated, …) leaves the formula of one kind of model.
     """
     sizes = {name: sympy.Symbol(name, integer=True) for name in family.numeric()}
     sizes |= {name: int(value) for name, value in (fixed or {}).items()}
-    return SimpleNamespace(**sizes, **words)
+    return SimpleNamespace(**sizes, **categories)
 
 
 def answered(expression, values: dict[str, int]):

@@ -1,4 +1,4 @@
-"""Formulas as Vega expressions: what a browser computes behind a slider."""
+"""Formulas as Vega expressions, which a browser evaluates for the calculator."""
 
 import operator
 import re
@@ -15,9 +15,9 @@ EXACT_BELOW = 2**53
 _ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
-def namespace(family, words: dict[str, str]) -> SimpleNamespace:
-    """One Vega signal for each size and switch of a family (yes is 1, no is 0); words as given."""
-    return SimpleNamespace(**{name: _expression(name) for name in family.numeric()}, **words)
+def namespace(family, categories: dict[str, str]) -> SimpleNamespace:
+    """One Vega signal for each size and switch of a family (1 is yes, 0 is no); text as given."""
+    return SimpleNamespace(**{name: _expression(name) for name in family.numeric()}, **categories)
 
 
 class Expression:
@@ -107,7 +107,7 @@ class Dataflow:
 
 
 def _simplest(left: str, op: str, right: str) -> str:
-    """Without what a word or a number decides: most parts that a model could have, it has not."""
+    """Simplify by constants: most optional parts are absent from a model."""
     if op in _ARITHMETIC and left.isdecimal() and right.isdecimal():
         return str(_ARITHMETIC[op](int(left), int(right)))
     if op == "*" and "0" in (left, right):

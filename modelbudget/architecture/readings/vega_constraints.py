@@ -1,4 +1,4 @@
-"""Constraints as Vega expressions: what a browser refuses, and with which message."""
+"""Constraints as Vega expressions: conditions and messages, for the calculator."""
 
 import ast
 import json

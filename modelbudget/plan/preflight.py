@@ -4,15 +4,22 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import RESULTS
 from modelbudget.common.suggestions import did_you_mean
+from modelbudget.families.module import Module
+from modelbudget.sweep.expand import Expanded
 
-CONFIG = {"sweeps": "names of sweeps, as sweeps=a,b", "shard": "a number of points"}
+CONFIG = {
+    "sweeps": "names of sweeps, as sweeps=a,b",
+    "shard": "a number of points",
+    "modules": "functions whose code may run, as modules=package.file:function",
+}
 """Allowed keys of --config."""
 RENDERER = "import vl_convert; vl_convert.vegalite_to_svg({'mark': 'bar', 'data': {'values': []}})"
 
@@ -30,6 +37,25 @@ def check_config(config: dict[str, Any]) -> None:
         if key in CONFIG and (value is None or value in ("", [], {}))
     ]
     if mistakes:
+        raise InputError(mistakes)
+
+
+def allow_modules(given: Any) -> None:
+    """Allow the code that --config modules= names, in this run and in its jobs."""
+    names = given if isinstance(given, list) else str(given or "").split(",")
+    user_code.allow(str(name).strip() for name in names if str(name).strip())
+
+
+def check_modules(chosen: Iterable[Expanded]) -> None:
+    """Raise InputError for each module of a sweep that the command line does not allow."""
+    named = {
+        (expanded.path, point.architecture.module)
+        for expanded in chosen
+        for point in expanded.points
+        if isinstance(point.architecture, Module)
+    }
+    refused = {where: user_code.refusal(where[1]) for where in sorted(named)}
+    if mistakes := [f"{path}: {why}" for (path, _), why in refused.items() if why]:
         raise InputError(mistakes)
 
 

@@ -1,0 +1,34 @@
+"""Records that are read from YAML files."""
+
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from modelbudget.common.errors import InputError
+from modelbudget.common.files import load_yaml
+from modelbudget.common.mistakes import SCHEMA, describe
+
+TYPES = ("bool", "int", "float", "str")
+
+
+class Strict(BaseModel):
+    """A frozen record without unknown keys; values are not converted to other types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+Kind = TypeVar("Kind", bound=Strict)
+
+
+def read_strict(path: Path, kind: type[Kind], *parts: type[Strict], rest: str = SCHEMA) -> Kind:
+    """Read a record from a YAML file. Raises InputError with every mistake.
+
+    The keys of `kind` and of its `parts` are suggested for unknown ones; `rest` lists all of them.
+    """
+    try:
+        return kind.model_validate(load_yaml(path))
+    except ValidationError as error:
+        keys = [key for one in (kind, *parts) for key in one.model_fields]
+        lines = describe(error, keys, TYPES, "", rest)
+        raise InputError([f"{path}: {line}" for line in lines]) from None

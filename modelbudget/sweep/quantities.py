@@ -1,0 +1,42 @@
+"""Quantities that a sweep can measure, in the groups that are measured together."""
+
+from typing import Literal, get_args
+
+OfParameters = Literal["parameters", "parameter_bytes"]
+OfTraining = Literal[
+    "gradient_bytes",
+    "optimizer_bytes",
+    "activation_bytes",
+    "flops_forward",
+    "flops_backward",
+    "peak_training_bytes",
+    "unsupported_ops",
+]
+OfInference = Literal["cache_bytes", "flops_decode", "peak_inference_bytes"]
+OfProcess = Literal["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
+OfAllocator = Literal["peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes"]
+OfDevice = Literal["workspace_bytes", "context_bytes"]
+Quantity = Literal[OfParameters, OfTraining, OfInference, OfProcess, OfAllocator, OfDevice]
+OF_PARAMETERS = frozenset(get_args(OfParameters))
+OF_TRAINING = frozenset(get_args(OfTraining))
+"""Quantities of a training step."""
+OF_INFERENCE = frozenset(get_args(OfInference))
+"""Quantities of inference: prefill of a prompt, and decoding of one token."""
+OF_PROCESS = frozenset(get_args(OfProcess))
+"""Quantities reported by the operating system for a process on a real CPU."""
+OF_DEVICE = frozenset(get_args(OfDevice))
+"""Memory of a CUDA device in addition to tensors."""
+OF_ALLOCATOR = frozenset(get_args(OfAllocator)) | OF_DEVICE
+"""Quantities reported by a device's allocator for training."""
+OF_SIMULATION = OF_ALLOCATOR - OF_DEVICE - {"peak_requested_bytes"}
+"""Quantities that a simulated CUDA allocator computes from a trace. They have no formula."""
+OF_RUN = OF_TRAINING | OF_INFERENCE | OF_ALLOCATOR
+"""Quantities of training and inference."""
+FITS = {
+    "training": frozenset({"peak_training_bytes"}),
+    "inference": frozenset({"peak_inference_bytes"}),
+    "weights_and_cache": frozenset({"parameter_bytes", "cache_bytes"}),
+}
+"""Quantities that must fit into a device's memory: peak training memory, peak inference memory, or
+only weights and cache.
+"""
