@@ -4,13 +4,17 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from modelbudget.architecture.base import Architecture, Count, Size
+from modelbudget.architecture.base import Count, Size
 from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.run_config import INDEX, bytes_of, tokens
+from modelbudget.components.contract import Values
+from modelbudget.memory.trained_model import TrainedModel
 
 Cutoff = Annotated[Size, Field(description="tokens before the next cluster; 0 when not adaptive")]
 
 
-class AdaptiveFields(Architecture):
+class AdaptiveFields(TrainedModel):
     n_vocab: Count = Field(description="vocabulary size, in tokens by falling frequency")
     d_model: Count = Field(description="width of the residual stream and of the first cluster")
     tied: bool = Field(True, description="each cluster of the head uses its embedding's matrix")
@@ -73,8 +77,17 @@ def _words(a):
 
 def embedding(a) -> dict:
     """Adaptive input: Baevski & Auli 2019, §3."""
-    widths = a.d_model + a.d_cluster_2 + a.d_cluster_3 + a.d_cluster_4
-    return {"token": _words(a), "projection": a.projected * widths * a.d_model}
+    return {"token": _words(a), "projection": a.projected * _widths(a) * a.d_model}
+
+
+def _widths(a: Fields):
+    """Widths of all clusters together."""
+    return a.d_model + a.d_cluster_2 + a.d_cluster_3 + a.d_cluster_4
+
+
+def _clusters(a: Fields):
+    """Count the clusters."""
+    return 1 + 3 * a.adaptive
 
 
 def head(a) -> dict:
@@ -88,4 +101,60 @@ def head(a) -> dict:
         "word": (1 - a.tied) * _words(a) + a.n_vocab,
         "projection": a.projected * own * a.d_model,
         "cluster": a.adaptive * 3 * (a.d_model + 1),
+    }
+
+
+def embedding_tensors(a: Fields) -> Values:
+    """Count the parameter tensors of the adaptive input."""
+    return {"token": _clusters(a), "projection": a.projected * _clusters(a)}
+
+
+def head_tensors(a: Fields) -> Values:
+    """Count the parameter tensors of the adaptive softmax; tied ones are the embedding's."""
+    return {
+        "word": (2 - a.tied) * _clusters(a),
+        "projection": a.projected * (1 + 3 * (1 - a.tied_projections)),
+        "cluster": a.adaptive * 2,
+    }
+
+
+def embedding_saved(a: Fields, r: Run) -> Values:
+    """Return the bytes saved for backward by the adaptive input.
+
+    For each cluster the rows of all tokens, which tokens are its own, and the projection's input.
+    """
+    n = tokens(r)
+    return {
+        "token": _clusters(a) * INDEX * n,
+        "": _clusters(a) * n,
+        "projection": a.projected * bytes_of(r.dtype) * n * _widths(a),
+    }
+
+
+def head_saved(a: Fields, r: Run) -> Values:
+    """Return the bytes saved for backward by the adaptive softmax.
+
+    The states, which all projections share; the input of each cluster's scores; and the
+    log-probabilities of all tokens, and of the three clusters next to the first's tokens.
+    """
+    states = bytes_of(r.dtype) * tokens(r)
+    plain = 1 - a.projected
+    return {
+        "": states * (a.projected * a.d_model + a.n_vocab + 3 * a.adaptive),
+        "word": states * (plain * a.d_model + a.projected * _widths(a)),
+    }
+
+
+def embedding_flops(a: Fields, r: Run) -> Values:
+    """Project the rows of each cluster for every token; looking a row up is no product."""
+    return {"projection": 2 * tokens(r) * a.projected * _widths(a) * a.d_model}
+
+
+def head_flops(a: Fields, r: Run) -> Values:
+    """Project the states for each cluster, and score its tokens; score the clusters."""
+    n = 2 * tokens(r)
+    return {
+        "": n * a.projected * _widths(a) * a.d_model,
+        "word": n * _words(a),
+        "cluster": n * a.adaptive * 3 * a.d_model,
     }

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: its products, what it saves and what it allocates.
+"""Scaled dot-product attention: its products, saved tensors and allocations.
 
 The unfused kernel (`math`) computes in at least single precision, from copies of queries, keys and
 values where these are in half precision. The fused kernels never hold a score in memory.

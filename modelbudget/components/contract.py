@@ -1,13 +1,13 @@
-"""The contract of a part of a layer: what a file in `mixers/` or `feed_forward/` provides.
+"""The contract of a part of a layer: the functions of a file in `mixers/` or `feed_forward/`.
 
-Parts are found by folder; the name of a file is the word that `mixers:` or `mlps:` allows. A file
+Parts are found by folder; the name of a file is the one that `mixers:` or `mlps:` allows. A file
 is a module of functions (`Part`). The layer, the optimizer, checkpointing and the peaks of training
 and inference iterate over the parts of a model, so that a new part needs no change of them.
 
 A part that lacks a function has no formula for the quantities that need it (`FUNCTIONS`). A
 function with limits states them, `@valid_if(condition, …)`: a condition takes fields and run like
 the function and returns 1 where the formula holds, else 0, in arithmetic that every reading can
-evaluate. A model without a formula is measured, and the comparison says so.
+evaluate. A model without a formula is measured, and the comparison shows that.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, Protocol
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.run_config import casts
+from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.timeline import Timeline
 
@@ -73,6 +75,10 @@ class Part(Protocol):
         """Parameter tensors that get a gradient, in the order of the torch module."""
         ...
 
+    def matrices(self, a: Fields) -> list[Matrix]:
+        """Weight matrices that a format of quantised weights converts."""
+        ...
+
     def saved(self, a: Fields, r: Run, place: Place) -> Values:
         """Bytes saved for backward, without full checkpointing."""
         ...
@@ -100,6 +106,13 @@ class Part(Protocol):
         """
         ...
 
+    def cached_casts(self, a: Fields, r: Run) -> Any:
+        """Bytes of casts of biases, which autocast keeps to the end of the forward pass.
+
+        Only of parts whose peaks have a formula with autocast.
+        """
+        ...
+
     def backward(self, a: Fields, r: Run, place: Place) -> Timeline:
         """From the gradient of the output to that of the input."""
         ...
@@ -120,7 +133,8 @@ ALONE = Place()
 """The place of a part outside a layer."""
 
 FUNCTIONS = {
-    "gradient_bytes": ("tensors",),
+    "parameter_bytes": ("tensors",),
+    "gradient_bytes": ("parameters",),
     "optimizer_bytes": ("tensors",),
     "activation_bytes": ("saved",),
     "flops_forward": ("flops",),
@@ -130,7 +144,10 @@ FUNCTIONS = {
     "peak_inference_bytes": ("cache", "inference"),
     "flops_decode": ("flops_decode",),
 }
-"""What a part must provide for the formula of a quantity."""
+"""Functions that a part must provide for the formula of a quantity.
+
+Bytes of parameters need the tensors only where they are sharded.
+"""
 
 
 def doubled(values: Values) -> Values:
@@ -149,6 +166,11 @@ def valid_if(*conditions: Condition) -> Callable:
         return function
 
     return decorate
+
+
+def no_autocast(a: Fields, r: Run):
+    """Return 1 where products compute in the dtype of their arguments."""
+    return 1 - casts(r)
 
 
 def has_formula(part: Part, quantity: str, a: Fields, r: Run):

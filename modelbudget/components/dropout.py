@@ -1,11 +1,21 @@
-"""Dropout of the embedding and of each part's output."""
+"""Dropout of the embedding and of each part's output; that of attention is the kernel's."""
 
-from modelbudget.architecture.run_config import bytes_of, mask_bytes, tokens
+from modelbudget.architecture.run_config import bytes_of, drops_outputs, mask_bytes, tokens
 
 
-def saved(a, r):
-    """Return the bytes saved for backward: the mask of each channel of each token.
+def of_embedding(r):
+    """1 where the embedding has dropout."""
+    return r.dropout * int(r.dropout_in == "model")
+
+
+def mask(a, r):
+    """Return the bytes that one dropout saves for backward, of each channel of each token.
 
     One byte each (Korthikanti et al. 2022, §4.1); on a CPU one element of the run's dtype.
     """
-    return r.dropout * mask_bytes(r.backend, bytes_of(r.dtype)) * tokens(r) * a.d_model
+    return mask_bytes(r.backend, bytes_of(r.dtype)) * tokens(r) * a.d_model
+
+
+def saved(a, r):
+    """Return the bytes saved for backward by the dropout of a part's output."""
+    return drops_outputs(r) * mask(a, r)

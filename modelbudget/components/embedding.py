@@ -8,11 +8,12 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import ceil_div, positive
-from modelbudget.architecture.run_config import INDEX, bytes_of, tokens
-from modelbudget.components import dropout, norm
+from modelbudget.architecture.run_config import INDEX, bytes_of, casts, products, tokens
+from modelbudget.components import chunked_loss, dropout, loss, norm
 from modelbudget.components.rope import ANGLE
-from modelbudget.memory.adamw_temporaries import Tensor
-from modelbudget.memory.timeline import Allocation, Timeline, times
+from modelbudget.memory.adamw_temporaries import Tensor, matrix, vector
+from modelbudget.memory.timeline import Allocation, Timeline, casts_backward, times
+from modelbudget.memory.trained_model import TrainedModel
 
 
 class VocabularyFields(Architecture):
@@ -64,7 +65,7 @@ class PositionFields(LearnedPositionFields):
     )
 
 
-class HeadFields(Architecture):
+class HeadFields(TrainedModel):
     tied: bool = Field(True, description="the head uses the token embedding's matrix")
     head_bias: bool = Field(False, description="the head adds a bias for each row of its matrix")
 
@@ -130,53 +131,113 @@ def position(a: Fields):
 
 def tensors(a: Fields) -> list[Tensor]:
     """Parameter tensors of the embedding, in the order of the module."""
+    is_learned = a.position == "learned"
     has_table = int(a.position in ("learned", "buckets"))
     return [
-        Tensor("embedding.token", token(a, width(a))),
-        Tensor("embedding.projection", a.d_emb * a.d_model, positive(a.d_emb)),
-        Tensor("embedding.position", position(a), has_table),
+        matrix("embedding.token", rows(a), width(a)),
+        matrix("embedding.projection", a.d_model, a.d_emb, positive(a.d_emb)),
+        Tensor(
+            "embedding.position",
+            position(a),
+            has_table,
+            (a.n_ctx + a.position_offset, a.d_model) if is_learned else None,
+        ),
     ]
 
 
 def head_tensors(a: Fields) -> list[Tensor]:
     """Parameter tensors of the head, in the order of the module; a tied head has no matrix."""
     return [
-        Tensor("head", token(a, width(a)), 1 - a.tied),
-        Tensor("head", rows(a), a.head_bias),
-        Tensor("head.projection", a.d_emb * a.d_model, positive(a.d_emb)),
+        matrix("head", rows(a), width(a), 1 - a.tied),
+        vector("head", rows(a), a.head_bias),
+        matrix("head.projection", a.d_emb, a.d_model, positive(a.d_emb)),
     ]
 
 
 def saved(a: Fields, r: Run) -> dict:
     """Return the bytes saved for backward by embedding, LM head and loss.
 
-    The indices of embedding rows; the inputs of head and projections; and for the loss the
-    log-probability of each token of the vocabulary at each position, the targets, and the number
-    that their mean is divided by.
+    The indices of rows of embeddings, and the inputs of head and projections.
     """
-    size, n = bytes_of(r.dtype), tokens(r)
-    return saved_by_ends(a, r, width(a)) | {
-        "embedding.position": int(a.position == "learned") * INDEX * r.length,
-        "embedding.projection": size * n * a.d_emb,
-        "head.projection": positive(a.d_emb) * size * n * a.d_model,
+    size, n = bytes_of(products(r).dtype), tokens(r)
+    projection = casts(r) * size * a.d_emb * a.d_model
+    whole, found = 1 - chunked_loss.is_chunked(r), saved_by_ends(a, r, width(a))
+    return found | {
+        "embedding.position": _position_indices(a, r),
+        "embedding.projection": size * n * a.d_emb + projection,
+        "head.projection": whole * (positive(a.d_emb) * size * n * a.d_model + projection),
+        "head": whole * found["head"],
+        "loss": whole * found["loss"] + chunked_loss.saved(a, r),
     }
 
 
+def _position_indices(a: Fields, r: Run):
+    """Bytes of the indices of learned positions, or of the bucket of each pair of tokens."""
+    n = {"learned": r.length, "buckets": r.length * r.length}.get(a.position, 0)
+    return INDEX * n
+
+
 def saved_by_ends(a: Fields, r: Run, width) -> dict:
-    """Those of token embedding and head of such a width, and of the loss."""
-    size, n = bytes_of(r.dtype), tokens(r)
+    """Those of token embedding and head of such a width, and of the loss; casts of weights, too."""
+    size, n = bytes_of(products(r).dtype), tokens(r)
     return {
         "embedding.token": INDEX * n,
-        "head": size * n * width,
-        "loss": size * n * rows(a) + INDEX * n + size,
+        "head": size * (n + casts(r) * rows(a)) * width,
+        "loss": loss.saved(r, rows(a)),
     }
 
 
 def saved_after_layers(a: Fields, r: Run):
-    """Bytes saved by final norm, head and loss, and the loss itself, without the targets."""
-    held, loss = saved(a, r), bytes_of(r.dtype)
-    of_head = held["head.projection"] + held["head"] + held["loss"] - INDEX * tokens(r)
-    return a.final_norm * norm.saved(a, r) + of_head + loss
+    """Bytes saved by final norm, head and loss, and what else is live, without given targets."""
+    found, given = saved(a, r), INDEX * tokens(r)
+    of_head = found["head.projection"] + found["head"] + found["loss"] + held(a, r) - given
+    return a.final_norm * norm.saved(a, r) + of_head
+
+
+def held_by_head(a: Fields, r: Run):
+    """Bytes that autocast leaves live to the end of the forward pass, and that are not saved.
+
+    The cast of the head's bias; the states of which the head reads a cast, where the model computes
+    its loss itself, from labels that it shifts.
+    """
+    if not casts(r):
+        return 0
+    states = int(r.targets == "shifted") * bytes_of(r.dtype) * tokens(r) * a.d_model
+    return bytes_of(r.autocast) * a.head_bias * rows(a) + states
+
+
+def held(a: Fields, r: Run):
+    """Return the bytes of head and loss that are live when backward begins, and not saved."""
+    whole = (1 - chunked_loss.is_chunked(r)) * loss.held(r, rows(a))
+    return whole + chunked_loss.held(r, _head_gradients(a, r))
+
+
+def forward_end(a: Fields, r: Run) -> tuple:
+    """Return the bytes live at the peak of head and loss, and at the end of the loss.
+
+    In addition to those live when backward begins.
+    """
+    in_chunks = chunked_loss.forward(a, r, rows(a), _head_gradients(a, r), width(a))
+    whole = 1 - chunked_loss.is_chunked(r)
+    return in_chunks, whole * (loss.forward(r, rows(a)) + held_by_head(a, r))
+
+
+def _head_gradients(a: Fields, r: Run):
+    """Bytes of the gradients of the head: its matrix, bias and projection."""
+    numbers = token(a, width(a)) + a.head_bias * rows(a) + a.d_emb * a.d_model
+    return bytes_of(r.dtype) * numbers
+
+
+def final_norm(a: Fields, r: Run, others):
+    """Return the bytes live at the end of the final norm, if it is written out.
+
+    In addition to those live when backward begins. `others`: bytes that are then live, too. A norm
+    that copies its input leaves it live.
+    """
+    states = bytes_of(r.dtype) * tokens(r) * a.d_model
+    of_norm = norm.saved(a, r) + states + norm.copies_input(a, r) * states
+    normed = of_norm + norm.forward_temporaries(a, r) - saved_after_layers(a, r)
+    return a.final_norm * norm.is_written_out(a, r) * (normed + others)
 
 
 def flops(a: Fields, r: Run) -> dict:
@@ -193,21 +254,22 @@ def flops(a: Fields, r: Run) -> dict:
 
 
 def head_backward(a: Fields, r: Run) -> Timeline:
-    """Loss, head, its projection, the last norm.
-
-    The loss needs two tensors of the size of the logits besides the saved log-probabilities: the
-    gradient of these, and that of the logits.
-    """
-    size, n = bytes_of(r.dtype), tokens(r)
+    """Loss, head, its projection, the last norm."""
+    size, n = bytes_of(products(r).dtype), tokens(r)
     states, logits, read = (size * n * m for m in (a.d_model, rows(a), width(a)))
-    of_head = size * token(a, width(a)) + size * a.head_bias * rows(a)
+    weight, bias = size * token(a, width(a)), size * a.head_bias * rows(a)
+    cast = casts(r) * weight
     projection = [
         Allocation("head projection gradients", size * a.d_emb * a.d_model + states, read + states)
     ]
-    return [
-        Allocation("loss gradients", 2 * logits, 2 * logits),
-        Allocation("head gradients", of_head + read, logits + read),
+    of_logits = [
+        *loss.backward(r, rows(a)),
+        Allocation("head gradients", weight + bias + read, logits + read + cast),
+        *casts_backward(r, "head", weight, bias, read),
         *times(positive(a.d_emb), projection),
+    ]
+    return [
+        *times(1 - chunked_loss.is_chunked(r), of_logits),
         *times(a.final_norm, norm.backward(a, r)),
     ]
 
@@ -229,17 +291,30 @@ def backward(a: Fields, r: Run) -> Timeline:
             "embedding projection gradients", size * a.d_emb * a.d_model + narrow, states + narrow
         )
     ]
-    dropped = [Allocation("dropout gradient", states, dropout.saved(a, r) + states)]
+    dropped = [Allocation("dropout gradient", states, dropout.mask(a, r) + states)]
     unread = factorised * narrow + (1 - factorised) * states
     return [
         *times(a.embedding_norm, norm.backward(a, r)),
-        *times(r.dropout, dropped),
+        *times(dropout.of_embedding(r), dropped),
         Allocation("gradient of positions summed over the batch", of_positions),
         Allocation("position embedding gradient", size * position(a), freed),
         *times(factorised, projection),
         Allocation("token embedding gradient", table, unread),
-        *times(a.tied, [Allocation("sum with the head's gradient", table, 2 * table)]),
+        *times(a.tied, _sum_of_gradients(table, chunked_loss.is_chunked(r))),
     ]
+
+
+def _sum_of_gradients(table, in_place) -> Timeline:
+    """Sum both gradients of a tied matrix: in place where the head's is accumulated already."""
+    new = (1 - in_place) * table
+    return [Allocation("sum with the head's gradient", new, table + new)]
+
+
+def dropped(a: Fields, r: Run) -> Timeline:
+    """Dropout of the embedding, in the forward pass of training."""
+    states = bytes_of(r.dtype) * tokens(r) * a.d_model
+    dropped = [Allocation("dropout", states + dropout.mask(a, r), states)]
+    return times(dropout.of_embedding(r), dropped)
 
 
 def inference(a: Fields, r: Run, new) -> Timeline:
@@ -281,11 +356,11 @@ def _positions(a: Fields, r: Run, new, states) -> Timeline:
     return []
 
 
-def head_inference(a: Fields, r: Run, new) -> Timeline:
+def head_inference(a: Fields, r: Run, new, shared=0) -> Timeline:
     """Return the timeline from the last layer's states to the logits of the last token.
 
-    The norm of all states; of each sequence the last state, projected down to d_emb if factorised,
-    and its logits.
+    The norm of all states, where the `shared` bytes of all layers are still live; of each sequence
+    the last state, projected down to d_emb if factorised, and its logits.
     """
     one = bytes_of(r.dtype) * r.batch
     normed = [
@@ -293,6 +368,8 @@ def head_inference(a: Fields, r: Run, new) -> Timeline:
         Allocation("states before the norm", 0, one * new * a.d_model),
     ]
     return [
+        Allocation("shared by the layers", shared),
         *times(a.final_norm, normed),
+        Allocation("shared by the layers, freed", 0, shared),
         Allocation("logits", one * (a.d_model + a.d_emb + rows(a))),
     ]

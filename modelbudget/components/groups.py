@@ -68,10 +68,10 @@ PLAIN_LAYER = ("attention", "MLP", "norms")
 
 @cache
 def _marks() -> list[tuple[str, tuple[str, ...]]]:
-    """Return the title and the marks of each group, with the words of the parts that are in it."""
+    """Return the title and the marks of each group, with the names of the parts that are in it."""
     parts = (mixers() | feed_forward()).items()
     return [
-        (title, (*marks, *(word for word, part in parts if title == part.GROUP)))
+        (title, (*marks, *(name for name, part in parts if title == part.GROUP)))
         for title, marks, _, _ in _GROUPS
     ]
 

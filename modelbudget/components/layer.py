@@ -3,6 +3,10 @@
 Everything here iterates over the parts that a model's patterns name (`contract.py`).
 """
 
+import operator
+from collections.abc import Callable
+from functools import reduce
+from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, create_model
@@ -12,11 +16,18 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import LayerGroup, layer_groups
 from modelbudget.architecture.layer_pattern import instances
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_config import bytes_of, computed_again, tokens
-from modelbudget.architecture.terms import Terms, join, merged, part
+from modelbudget.architecture.run_config import (
+    bytes_of,
+    casts,
+    computed_again,
+    drops_outputs,
+    products,
+    tokens,
+)
+from modelbudget.architecture.terms import Term, Terms, join, merged, part
 from modelbudget.components import contract, dropout, norm
 from modelbudget.components.contract import Part, Place, Values
-from modelbudget.components.feed_forward import feed_forward, mlp
+from modelbudget.components.feed_forward import feed_forward, mlp, moe
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.mixers import attention, mixers
 from modelbudget.components.mixers.attention import AttentionFields
@@ -56,7 +67,7 @@ class LayerFields(MLPFields, AttentionFields):
 
 
 def all_parts() -> dict[str, Part]:
-    """Every part that a layer can have, by its word."""
+    """Every part that a layer can have, by its name."""
     return mixers() | feed_forward()
 
 
@@ -68,18 +79,18 @@ def fields_of_parts() -> Any:
 
 
 def parts(a: Fields) -> dict[str, Part]:
-    """Return the parts that a model's patterns name, by word; always `mlp`, for n_dense_layer."""
-    words = {*a.mixers.split(), *a.mlps.split(), "mlp"}
-    return {word: one for word, one in all_parts().items() if word in words}
+    """Return the parts that a model's patterns name, by name; always `mlp`, for n_dense_layer."""
+    names = {*a.mixers.split(), *a.mlps.split(), "mlp"}
+    return {name: one for name, one in all_parts().items() if name in names}
 
 
-def name_of(word: str) -> str:
+def component_name(name: str) -> str:
     """Return the component name of a part."""
-    return getattr(all_parts()[word], "NAME", word)
+    return getattr(all_parts()[name], "NAME", name)
 
 
 def n_layers(a: Fields) -> dict:
-    """Count the layers that have each part, by word."""
+    """Count the layers that have each part, by name."""
     found = instances(a.mixers, a.n_layer) | instances(a.mlps, a.n_layer - a.n_dense_layer)
     found["mlp"] = a.n_dense_layer + found.get("mlp", 0)
     found.pop("none", None)
@@ -94,7 +105,7 @@ def has_formula(quantity: str, a: Fields, r: Run):
     """
     no_mixer, no_mlp = ("none" in pattern.split() for pattern in (a.mixers, a.mlps))
     missing = {
-        "peak_training_bytes": no_mixer or no_mlp,
+        "peak_training_bytes": no_mixer or no_mlp or _norm_elsewhere(a, r) or _cast_again(r),
         "peak_inference_bytes": no_mixer,
         "flops_backward": no_mlp and r.recompute == "full",
     }
@@ -104,6 +115,16 @@ def has_formula(quantity: str, a: Fields, r: Run):
     for one in parts(a).values() if holds else ():
         holds = holds * contract.has_formula(one, quantity, a, r)
     return holds
+
+
+def _norm_elsewhere(a: Fields, r: Run) -> bool:
+    """Whether norms stand elsewhere than before the parts and are written out, or meet casts."""
+    return bool(norm.is_written_out(a, r) or casts(r)) and a.norm_placement != "pre"
+
+
+def _cast_again(r: Run) -> bool:
+    """Whether layers with casts of weights, which live through the forward pass, are repeated."""
+    return bool(casts(r) and computed_again(r))
 
 
 def parameters(a: Fields) -> Values:
@@ -136,62 +157,122 @@ def shared_norm(a: Fields, one_norm) -> Values:
 def in_layers(
     a: Fields, values: dict[str, Values], one_norm=0, second_norm=None, dropped=0
 ) -> Terms:
-    """Return the terms of all layers, from the values of each part, by word.
+    """Return the terms of all layers, from the values of each part, by name.
 
     `one_norm`: the value of a norm; `second_norm`: of the norm before a feed-forward part, where it
     differs; `dropped`: of the dropout after each part.
     """
     n_layer = n_layers(a)
     terms: Terms = {}
-    for word, of_part in values.items():
-        own = one_norm if second_norm is None or word in mixers() else second_norm
-        held = sublayer(a, name_of(word), of_part, own)
-        terms = merged(terms, part("layer", held, n_layer[word]))
+    for name, of_part in values.items():
+        own = one_norm if second_norm is None or name in mixers() else second_norm
+        held = sublayer(a, component_name(name), of_part, own)
+        terms = merged(terms, part("layer", held, n_layer[name]))
     terms |= part("layer", {"dropout": dropped}, sum(n_layer.values()))
     return terms | part("layer", shared_norm(a, one_norm), a.n_layer)
 
 
-def place_of(a: Fields, r: Run, word: str) -> Place:
+def place_of(a: Fields, r: Run, name: str) -> Place:
     """Return the position of a part in its layer: a mixer is first, a feed-forward part second."""
     shared = a.parallel * a.shared_norm
     # Without a norm before it, a part reads the residual stream itself, whose gradient is there.
     straight = int(a.norm_placement not in BEFORE)
     _, given = _output_backward(a, r)
-    if word in mixers():
+    drops = drops_outputs(r)
+    if name in mixers():
         return Place(given=given, others=shared + straight, is_first=straight)
-    stops = computed_again(r) * (1 - int(a.norm_placement in AFTER)) * (1 - r.dropout)
+    stops = computed_again(r) * (1 - int(a.norm_placement in AFTER)) * (1 - drops)
     return Place(given=given, saves_input=1 - shared, others=straight, stops=stops)
 
 
 def saved_of_second_norm(a: Fields, r: Run):
     """Return the bytes saved by the norm before a feed-forward part.
 
-    In a parallel layer, the mixer's norm has saved the input.
+    In a parallel layer, the mixer's norm has saved the input, unless each saves a copy of its own.
     """
-    return norm.saved(a, r) - a.parallel * bytes_of(r.dtype) * tokens(r) * a.d_model
+    return norm.saved(a, r) - a.parallel * (1 - norm.copies_input(a, r)) * _states(a, r)
 
 
 def saved(a: Fields, r: Run) -> Terms:
     """Bytes saved for backward by all layers, without full checkpointing."""
-    held = {word: one.saved(a, r, place_of(a, r, word)) for word, one in parts(a).items()}
+    held = {name: one.saved(a, r, place_of(a, r, name)) for name, one in parts(a).items()}
     second_norm = saved_of_second_norm(a, r)
-    return in_layers(a, held, norm.saved(a, r), second_norm, dropout.saved(a, r))
+    found = in_layers(a, held, norm.saved(a, r), second_norm, dropout.saved(a, r))
+    tables = attention.model_tables(a, r)
+    return merged(found, {"layer.attention": Term(tables)}) if r.rope_tables == "model" else found
 
 
-def tensors(a: Fields, group: LayerGroup) -> list[Tensor]:
+def positions_of_forward(a: Fields, r: Run):
+    """Bytes of positions that only the forward pass holds."""
+    return (1 - computed_again(r)) * attention.model_positions(a, r, r.length)
+
+
+def buffers(a: Fields, r: Run):
+    """Bytes of buffers: frequencies of RoPE, where all layers share its tables."""
+    return attention.model_frequencies(a, r)
+
+
+def held(a: Fields, r: Run):
+    """Return the bytes that layers hold through forward and backward and that no operation saves.
+
+    Arguments of layers that are computed again: tables of RoPE, and the positions.
+    """
+    shared = attention.model_tables(a, r) + attention.model_positions(a, r, r.length)
+    return computed_again(r) * shared
+
+
+def _joined(r: Run) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return the name and the parts of what is one matrix in this run, by component."""
+    found = {}
+    if r.projections != "separate":
+        found["attention"] = "query_key_value", attention.PACKED
+    if mlp.is_packed(r):
+        found["mlp"] = "gate_up", ("gate", "up")
+    if moe.gathers(r):
+        found["moe"] = "gate_up", ("gate", "up")
+    return found
+
+
+def packed(r: Run, terms: Terms, join_values: Callable = operator.add) -> Terms:
+    """Return the terms with projections that are one matrix as one.
+
+    `join_values`: of two components' values; the sum, or `largest` for counts of tensors.
+    """
+    for component, (name, parts_of_one) in _joined(r).items():
+        names = [f"layer.{component}.{one}" for one in parts_of_one]
+        found = [terms[one] for one in names if one in terms]
+        if found:
+            joined = Term(reduce(join_values, (term.each for term in found)), found[0].instances)
+            terms = {one: term for one, term in terms.items() if one not in names}
+            terms[f"layer.{component}.{name}"] = joined
+    return terms
+
+
+def tensors(a: Fields, r: Run, group: LayerGroup) -> list[Tensor]:
     """Parameter tensors of one layer that get a gradient, in the order of the module."""
     n_after = 2 if a.norm_placement == "both" else 0
     return [
         *(
             tensor
-            for word in (group.mixer, group.feed_forward)
-            if word != "none"
-            for tensor in all_parts()[word].tensors(a)
+            for name in (group.mixer, group.feed_forward)
+            if name != "none"
+            for tensor in _tensors_of_part(a, r, name)
         ),
         *norm.tensors(a, "norm"),
         *norm.tensors(a, "norm", 1 - a.parallel * a.shared_norm),
         *n_after * norm.tensors(a, "norm"),
     ]
+
+
+def _tensors_of_part(a: Fields, r: Run, name: str) -> list[Tensor]:
+    """Return the tensors of a part; those that are one matrix come as one, after the others."""
+    found = all_parts()[name].tensors(a)
+    for joined, names in filter(None, [_joined(r).get(component_name(name))]):
+        own = [one for one in found if one.name in names]
+        weights, biases = (sum(one.numbers for one in own[i::2]) for i in (0, 1))
+        others = [one for one in found if one.name not in names]
+        found = [*others, Tensor(joined, weights), Tensor(joined, biases, own[1].is_there)]
+    return found
 
 
 def training(a: Fields, r: Run) -> list[Layers]:
@@ -204,8 +285,8 @@ def training(a: Fields, r: Run) -> list[Layers]:
 def _saved_by(a: Fields, r: Run, group: LayerGroup):
     """Bytes saved by one layer of a group, without full checkpointing."""
     held = [
-        sublayer(a, "", all_parts()[word].saved(a, r, place_of(a, r, word)), of_norm)
-        for word, of_norm in (
+        sublayer(a, "", all_parts()[name].saved(a, r, place_of(a, r, name)), of_norm)
+        for name, of_norm in (
             (group.mixer, norm.saved(a, r)),
             (group.feed_forward, saved_of_second_norm(a, r)),
         )
@@ -221,13 +302,25 @@ def _forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     later. Everything else is one allocation of the bytes that stay.
     """
     mixer, second = all_parts()[group.mixer], all_parts()[group.feed_forward]
-    states, masks = bytes_of(r.dtype) * tokens(r) * a.d_model, dropout.saved(a, r)
-    before, after = (int(a.norm_placement in words) for words in (BEFORE, AFTER))
+    states, masks = _states(a, r), dropout.saved(a, r)
+    output = _states(a, products(r))
+    before, after = (int(a.norm_placement in those) for those in (BEFORE, AFTER))
     n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
+    again = computed_again(r)
+    # A norm that copies its input leaves it to the residual sum, or to the checkpoint.
+    unsaved, temporary = (
+        before * one for one in (norm.copies_input(a, r) * states, norm.forward_temporaries(a, r))
+    )
+    positions = positions_of_forward(a, r)
+    input_freed = (1 - again) * (1 - a.parallel) * unsaved
+    # With autocast, parts save casts of a norm's output, which is live until they are done.
+    normed = casts(r) * before * (1 - a.parallel) * states
     mixed = [
-        Allocation("norm", n_norm * norm.saved(a, r)),
+        Allocation("positions", positions),
+        Allocation("norm", n_norm * (norm.saved(a, r) + unsaved) + temporary, temporary),
         *within(group.mixer, mixer.forward(a, r, place_of(a, r, group.mixer))),
-        Allocation("dropout or residual sum", states + masks, states + masks),
+        Allocation("normalised states, freed", 0, normed),
+        Allocation("dropout or residual sum", states + masks, output + masks + input_freed),
     ]
     place = place_of(a, r, group.feed_forward)
     then = second.forward(a, r, place)
@@ -235,28 +328,49 @@ def _forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     # mixer's output; then dropout's result and the layer's output. A repeated forward pass ends
     # with what dropout or a norm saves of it, or else with what is read last; a CPU's dropout
     # saves a factor before it multiplies.
-    again = computed_again(r)
     at_end = masks + after * norm.saved(a, r)
-    outputs = (1 - place.stops) * states + a.parallel * states
-    kept = _saved_by(a, r, group) - states - change(mixed)
-    between = kept - at_end - change(then) + outputs
-    dropped = r.dropout * (1 - again * int(r.backend == "cpu") * (1 - after))
+    outputs = (1 - place.stops) * output + a.parallel * states
+    kept = _saved_by(a, r, group) - states + again * unsaved - change(mixed)
+    kept += cached_casts(a, r, group)
+    residual = (1 - a.parallel * again) * unsaved + positions
+    residual += casts(r) * a.parallel * n_norm * states
+    between = kept - at_end - change(then) + outputs + residual
+    of_norm = (1 - a.parallel) * before * norm.is_written_out(a, r) * (states + temporary)
+    dropped = drops_outputs(r) * (1 - again * int(r.backend == "cpu") * (1 - after))
     ended = (1 - again * (1 - dropped)) * states + masks
     return [
         *mixed,
         Allocation("saved by norms and dropout, parallel output", between),
+        Allocation("norm of the second part", of_norm, of_norm),
+        Allocation("normalised states", normed),
         *within(group.feed_forward, then),
-        Allocation("dropout, norm and residual sum", ended, outputs + ended - at_end),
+        Allocation("normalised states, freed", 0, normed),
+        Allocation("dropout, norm and residual sum", ended, outputs + residual + ended - at_end),
     ]
+
+
+def cached_casts(a: Fields, r: Run, group: LayerGroup):
+    """Bytes of casts that one layer of a group leaves and that are freed before backward."""
+    parts_of_group = (all_parts()[name] for name in (group.mixer, group.feed_forward))
+    return sum(one.cached_casts(a, r) for one in parts_of_group) if casts(r) else 0
+
+
+def all_cached_casts(a: Fields, r: Run):
+    """Return those of all layers."""
+    if not casts(r):
+        return 0
+    return sum(cached_casts(a, r, group) * group.before(a.n_layer) for group in layer_groups(a))
 
 
 def _backward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     """From the gradient of the layer's output to that of its input."""
     two_norms = a.parallel * (1 - a.shared_norm)
     of_output, _ = _output_backward(a, r)
+    again, unsaved = computed_again(r), norm.copies_input(a, r) * _states(a, r)
+    shared = attention.model_tables(a, r) + attention.model_positions(a, r, r.length)
     mixer, second = (
-        within(word, all_parts()[word].backward(a, r, place_of(a, r, word)))
-        for word in (group.mixer, group.feed_forward)
+        within(name, all_parts()[name].backward(a, r, place_of(a, r, name)))
+        for name in (group.mixer, group.feed_forward)
     )
     return [
         *of_output,
@@ -266,6 +380,7 @@ def _backward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
         *mixer,
         *times(two_norms, norm.backward(a, r, residual=1, others=1)),
         *_input_backward(a, r),
+        *times(again, [Allocation("layer's input", 0, unsaved, shared)]),
     ]
 
 
@@ -275,16 +390,18 @@ def _output_backward(a: Fields, r: Run) -> tuple[Timeline, object]:
     Also the bytes of that gradient that the part owns: all, or none if it is the residual stream's
     own.
     """
-    states = bytes_of(r.dtype) * tokens(r) * a.d_model
     normed = {
         "pre": [],
         "post": norm.backward(a, r),
         "output": norm.backward(a, r, given=0),
         "both": norm.backward(a, r, given=0),
     }[a.norm_placement]
-    own = int(a.norm_placement in ("output", "both"))
-    dropped = [Allocation("dropout gradient", states, dropout.saved(a, r) + own * states)]
-    return [*normed, *times(r.dropout, dropped)], (1 - (1 - own) * (1 - r.dropout)) * states
+    own, output = int(a.norm_placement in ("output", "both")), _states(a, products(r))
+    cast = times(casts(r), [Allocation("output gradient in the dtype of autocast", output)])
+    own = max(own, casts(r))
+    dropped = [Allocation("dropout gradient", output, dropout.saved(a, r) + own * output)]
+    drops = drops_outputs(r)
+    return [*normed, *cast, *times(drops, dropped)], (1 - (1 - own) * (1 - drops)) * output
 
 
 def _input_backward(a: Fields, r: Run) -> Timeline:
@@ -292,20 +409,32 @@ def _input_backward(a: Fields, r: Run) -> Timeline:
     return norm.backward(a, r, residual=1) if a.norm_placement in BEFORE else []
 
 
+def _states(a: Fields, r: Run):
+    return bytes_of(r.dtype) * tokens(r) * a.d_model
+
+
 def inference(a: Fields, r: Run, new) -> list[Step]:
     """Return the steps of each part with its norms and the residual sum, for `new` tokens.
 
-    The layer's input is live throughout; in a feed-forward part, so is the sum with the mixer's
-    output.
+    The layer's input and shared tables of RoPE are live throughout; in a feed-forward part, so is
+    the sum with the mixer's output.
     """
+    shared = shared_inference(a, r, new)
     states = bytes_of(r.dtype) * r.batch * new * a.d_model
     n_layer = n_layers(a)
     found = []
-    for word, one in parts(a).items():
-        second = int(word not in mixers())
-        timeline = _with_norms(a, r, new, within(word, one.inference(a, r, new)), second)
-        found.append(Step(timeline, (1 + second) * states, positive(n_layer[word])))
+    for name, one in parts(a).items():
+        second = int(name not in mixers())
+        timeline = _with_norms(a, r, new, within(name, one.inference(a, r, new)), second)
+        before = (1 + second) * states + shared
+        found.append(Step(timeline, before, positive(n_layer[name])))
     return found
+
+
+def shared_inference(a: Fields, r: Run, new):
+    """Bytes of the tables of RoPE that all layers share, and of the positions of `new` tokens."""
+    one = SimpleNamespace(dtype=r.dtype, length=new, rope_tables=r.rope_tables)
+    return attention.model_tables(a, one) + attention.model_positions(a, one, new)
 
 
 def _with_norms(a: Fields, r: Run, new, timeline: Timeline, second: int) -> Timeline:

@@ -7,7 +7,7 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.run_config import bytes_of, computed_again, exact_bytes, tokens
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.adamw_temporaries import Tensor, counts, vector
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate, times
 
 
@@ -39,7 +39,12 @@ def parameters(a, width=None):
 def tensors(a, name: str, is_there=1, width=None) -> list[Tensor]:
     """Return the parameter tensors of a norm: scale and bias."""
     width = a.d_model if width is None else width
-    return [Tensor(name, width, is_there * one) for one in (a.norm_scale, a.norm_bias)]
+    return [vector(name, width, is_there * one) for one in (a.norm_scale, a.norm_bias)]
+
+
+def n_tensors(a):
+    """Count the parameter tensors of a norm."""
+    return sum(counts(tensors(a, "")).values())
 
 
 def saved(a, r, width=None, vectors=None):
@@ -47,20 +52,50 @@ def saved(a, r, width=None, vectors=None):
 
     The statistics are mean and 1/σ (LayerNorm) or 1/rms (RMSNorm), in at least single precision.
 
-    A CPU composes RMSNorm of simpler operations and saves the unscaled output too. `width`:
-    channels of a token (d_model); `vectors`: how many vectors are normalised (one for each token).
+    A CPU composes RMSNorm of simpler operations and saves the unscaled output too. Written out, the
+    input is saved in single precision. `width`: channels of a token (d_model); `vectors`: how many
+    vectors are normalised (one for each token).
     """
     width = a.d_model if width is None else width
     vectors = tokens(r) if vectors is None else vectors
     states = bytes_of(r.dtype) * tokens(r) * width
     statistics = {"layernorm": 2, "rmsnorm": 1}[a.norm] * exact_bytes(r.dtype) * vectors
     unscaled = is_composed(a, r) * a.norm_scale * states
-    return states + statistics + unscaled
+    return states + copies_input(a, r) * states + statistics + unscaled
 
 
 def is_composed(a, r) -> int:
-    """1 where the norm is composed of simpler operations: RMSNorm on a CPU."""
-    return int(a.norm == "rmsnorm" and r.backend == "cpu")
+    """1 where the norm is composed of simpler operations: RMSNorm on a CPU, or written out."""
+    return int(is_written_out(a, r) or (a.norm == "rmsnorm" and r.backend == "cpu"))
+
+
+def is_written_out(a, r) -> int:
+    """1 where the norm is separate operations in at least single precision."""
+    return int(a.norm == "rmsnorm" and r.norm_kernel == "written_out")
+
+
+def is_one_operation(a, r):
+    """1 where the norm is not written out."""
+    return 1 - is_written_out(a, r)
+
+
+def copies_input(a, r) -> int:
+    """1 where the norm saves a copy of its input in single precision, twice as large as the input.
+
+    RMSNorm written out in half precision. Such a norm never saves its input itself.
+    """
+    return is_written_out(a, r) * int(bytes_of(r.dtype) < exact_bytes(r.dtype))
+
+
+def forward_temporaries(a, r, width=None, vectors=None):
+    """Return the bytes that only the forward pass of a norm needs: those of the written-out norm.
+
+    The variance and, in half precision, the normalised input before it is cast.
+    """
+    width = a.d_model if width is None else width
+    vectors = tokens(r) if vectors is None else vectors
+    numbers = vectors + copies_input(a, r) * tokens(r) * width
+    return is_written_out(a, r) * exact_bytes(r.dtype) * numbers
 
 
 def backward(a, r, given=1, residual=0, others=0, width=None) -> Timeline:
@@ -85,9 +120,39 @@ def backward(a, r, given=1, residual=0, others=0, width=None) -> Timeline:
 def composed_backward(a, r, states, rms, of_scale, given=1, residual=0, others=0) -> Timeline:
     """Backward of RMSNorm, x / rms · scale, operation by operation."""
     of_quotient = 1 - (1 - given) * (1 - a.norm_scale)
+    scale = times(a.norm_scale, scale_backward(r, states, of_scale, given))
+    if copies_input(a, r):
+        copied = _copied_backward(states, rms, of_quotient)
+        return [*scale, *copied, *times(residual, accumulate(states))]
+    return [*scale, *_rms_backward(states, rms, of_quotient, residual, others)]
+
+
+def _copied_backward(states, rms, given=1) -> Timeline:
+    """Return the backward timeline of x / rms in half precision, computed in single precision."""
     return [
-        *times(a.norm_scale, scale_backward(r, states, of_scale, given)),
-        Allocation("quotient gradients", 2 * states + rms, states + of_quotient * states),
+        Allocation("output gradient in single precision", 2 * states, given * states),
+        *_rms_backward(2 * states, rms),
+        Allocation("input gradient in half precision", states, 2 * states),
+    ]
+
+
+def cast_backward(states, rms, of_scale) -> Timeline:
+    """Backward of RMSNorm written out, of `states` bytes in half precision, with autocast.
+
+    The scale is in single precision, and so is the output.
+    """
+    return [
+        Allocation("scale gradients", 4 * states),
+        Allocation("scale gradient sum", of_scale, 2 * states),
+        Allocation("quotient gradient in half precision", states, 5 * states),
+        *_copied_backward(states, rms),
+    ]
+
+
+def _rms_backward(states, rms, given=1, residual=0, others=0) -> Timeline:
+    """Return the backward timeline of x / rms."""
+    return [
+        Allocation("quotient gradients", 2 * states + rms, states + given * states),
         *times(residual, accumulate(states)),
         Allocation("rms gradient", 3 * rms, 4 * rms),
         Allocation("mean gradient", states, rms),
@@ -120,6 +185,19 @@ def inference(a, r, new, width, scaled=None, vectors=None) -> Timeline:
     statistic = exact_bytes(r.dtype) * vectors
     if a.norm == "layernorm":
         return [Allocation("layer norm", states + 2 * statistic, 2 * statistic)]
+    if is_written_out(a, r):
+        copied = copies_input(a, r)
+        exact = (1 + copied) * states
+        return [
+            Allocation(
+                "squares, their mean and the quotient",
+                (1 + copied) * exact + 2 * statistic,
+                copied * exact + statistic,
+            ),
+            Allocation("quotient in the run's dtype", copied * states),
+            Allocation("scaled", scaled * states, scaled * states),
+            Allocation("variance freed", 0, statistic + copied * exact),
+        ]
     if r.backend == "gpu":
         return [Allocation("rms norm", states + statistic, statistic)]
     return [

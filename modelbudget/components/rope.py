@@ -1,8 +1,8 @@
 """Rotary position embedding (RoPE), Su et al. 2021, §3.2."""
 
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_config import bytes_of, tokens
-from modelbudget.memory.timeline import Allocation, Timeline
+from modelbudget.architecture.run_config import bytes_of, products, tokens
+from modelbudget.memory.timeline import Allocation, Timeline, accumulate
 
 ANGLE = 4
 """Bytes of an angle, one for each pair of channels, in single precision in every dtype."""
@@ -39,6 +39,50 @@ def backward(r, n_head, d_head, d_rotary, given=1) -> Timeline:
         Allocation("RoPE other channels", in_part * whole, in_part * rotated),
         Allocation("RoPE sum", whole, whole + in_part * whole + (1 - in_part) * rotated),
     ]
+
+
+def model_table(r, d_rotary):
+    """Bytes of the cosines, or of the sines, of d_rotary channels that all layers share."""
+    return bytes_of(r.dtype) * r.length * d_rotary
+
+
+def forward_whole(r, n_head, d_head) -> Timeline:
+    """Return the timeline of RoPE on n_head heads with the tables of the model.
+
+    Two products and a copy with the halves exchanged; the sum stays.
+    """
+    heads = bytes_of(r.dtype) * tokens(r) * n_head * d_head
+    return [Allocation("RoPE", 3 * heads, 2 * heads)]
+
+
+def backward_whole(r, n_head, d_head, table, to_narrow=0, given=1) -> Timeline:
+    """Return the timeline from the gradient of n_head heads after such a RoPE to that before it.
+
+    The gradient after it is freed if `given` is 1. `table`: bytes of the cosines, and of the sines,
+    if nothing reads them in backward after these. `to_narrow` 1: the heads before it are in the
+    dtype of autocast.
+    """
+    wide = bytes_of(r.dtype) * tokens(r) * n_head * d_head
+    size = bytes_of(products(r).dtype if to_narrow else r.dtype)
+    heads, half = (n_bytes * tokens(r) * n_head * d_head for n_bytes in (size, size // 2))
+    cast = to_narrow * heads
+    return [
+        Allocation("RoPE product with the sines", wide + cast, to_narrow * wide, table),
+        Allocation("RoPE first half", half + heads, half),
+        Allocation("RoPE second half", heads, heads),
+        Allocation("RoPE sum of the halves", heads, 2 * heads),
+        Allocation("RoPE product with the cosines", wide + cast, (given + to_narrow) * wide, table),
+        Allocation("RoPE sum", heads, 2 * heads),
+    ]
+
+
+def backward_other_channels(r, n_head, d_head) -> Timeline:
+    """Return the timeline of zeros for the gradient of channels that are not rotated, and its sum.
+
+    They read the gradient after RoPE, which is freed.
+    """
+    heads = bytes_of(r.dtype) * tokens(r) * n_head * d_head
+    return [Allocation("RoPE other channels", heads, heads), *accumulate(heads)]
 
 
 def inference(r, new, n_head, d_rotary, heads) -> Timeline:

@@ -5,7 +5,9 @@ from typing import ClassVar
 from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count
-from modelbudget.architecture.run_config import bytes_of, exact_bytes
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.run_config import bytes_of, exact_bytes, tokens
+from modelbudget.components.contract import Values
 
 
 class RWKVFields(Architecture):
@@ -37,6 +39,57 @@ def channel(a) -> dict:
         "receptance": a.d_model * a.d_model,
         "key": a.d_model * a.d_ff,
         "value": a.d_ff * a.d_model,
+    }
+
+
+def time_saved(a: Fields, r: Run) -> Values:
+    """Return the bytes saved for backward by the time mixer, of two tokens or more.
+
+    The tokens and those before them, and what each mix leaves to the latter; the inputs of the four
+    projections; the gate and what it multiplies. WKV saves values, keys with the bonus and, step by
+    step in its own precision, the sums and the largest exponent before, both exponentials,
+    numerator and denominator. For the next token it saves the keys, the decay, the decayed exponent
+    and two more exponentials.
+    """
+    size, exact = bytes_of(r.dtype), exact_bytes(r.dtype)
+    states, channels = size * tokens(r) * a.d_model, size * a.d_model
+    steps = exact * r.batch * a.d_model * (7 * r.length + 3 * (r.length - 1))
+    wkv = 3 * states + channels + steps
+    return {
+        "": 2 * states + 3 * channels + wkv + 2 * states,
+        **dict.fromkeys(("receptance", "key", "value", "output"), states),
+    }
+
+
+def channel_saved(a: Fields, r: Run) -> Values:
+    """Return the bytes saved for backward by the channel mixer.
+
+    The tokens and those before them, and what each mix leaves to the latter; the inputs of the
+    three projections; the value of ReLU, which is squared; the gate and what it multiplies.
+    """
+    states, inside = (bytes_of(r.dtype) * tokens(r) * width for width in (a.d_model, a.d_ff))
+    mixed = 2 * states + 2 * bytes_of(r.dtype) * a.d_model
+    return {
+        "": mixed + inside + 2 * states,
+        "receptance": states,
+        "key": states,
+        "value": inside,
+    }
+
+
+def time_flops(a: Fields, r: Run) -> Values:
+    """Two operations for each weight and token; WKV has no matrix product."""
+    product = 2 * tokens(r) * a.d_model * a.d_model
+    return dict.fromkeys(("receptance", "key", "value", "output"), product)
+
+
+def channel_flops(a: Fields, r: Run) -> Values:
+    """Two operations for each weight and token."""
+    of_token = 2 * tokens(r) * a.d_model
+    return {
+        "receptance": of_token * a.d_model,
+        "key": of_token * a.d_ff,
+        "value": of_token * a.d_ff,
     }
 
 

@@ -9,11 +9,12 @@ from modelbudget.architecture.base import Architecture
 
 @cache
 def families() -> dict[str, type[Architecture]]:
-    """Every family by name. A new file here needs no registration."""
+    """Every family by name. A new file here needs no registration; a base has an underscore."""
     found = {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")
-        for value in vars(module).values():
-            if isinstance(value, type) and value.__module__ == module.__name__:
+        for name, value in vars(module).items():
+            is_own = isinstance(value, type) and value.__module__ == module.__name__
+            if is_own and not name.startswith("_"):
                 found[value.name()] = value
     return found

@@ -11,17 +11,29 @@ from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
 from modelbudget.architecture.layer_pattern import pattern
-from modelbudget.architecture.run_config import INDEX, bytes_of, one_token, tokens
-from modelbudget.architecture.terms import Terms, merged, part, scaled, total
-from modelbudget.components import dropout, embedding, layer, norm
+from modelbudget.architecture.operations import largest, positive
+from modelbudget.architecture.run_config import (
+    INDEX,
+    bytes_of,
+    casts,
+    is_sharded,
+    one_token,
+    tokens,
+)
+from modelbudget.architecture.terms import Terms, merged, part, plus, scaled, total
+from modelbudget.components import dropout, embedding, layer, loss, norm
 from modelbudget.components.contract import Part, Values
 from modelbudget.components.embedding import FactorisedFields, HeadFields, PositionFields
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.mixers import mixers
-from modelbudget.memory import adamw_temporaries, inference, optimizer, training
+from modelbudget.components.weight_formats import by_format
+from modelbudget.memory import adamw_temporaries, fsdp, inference, optimizer, shards, training
+from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.inference import Step
 
+SHARDED = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "peak_training_bytes")
+"""Quantities of which a device holds only its shard, and what it gathers."""
 PartFields: Any = layer.fields_of_parts()
 Mixers, MLPs = pattern(*mixers(), "none"), pattern(*feed_forward(), "none")
 
@@ -33,12 +45,12 @@ def _constraints_of_parts() -> Iterator[Check]:
     own constraints.
     """
     for field, parts in (("mixers", mixers()), ("mlps", feed_forward())):
-        for word, one in parts.items():
-            present = f"'{word}' in {field}"
+        for name, one in parts.items():
+            present = f"'{name}' in {field}"
             for size in one.SIZES:
-                missing = f"{size} = 0: {word} in {field} needs at least 1"
+                missing = f"{size} = 0: {name} in {field} needs at least 1"
                 yield Constraint(size, missing, when=present)
-                yield Constraint(present, f"{size} = {{{size}}} needs {word} in {field}", when=size)
+                yield Constraint(present, f"{size} = {{{size}}} needs {name} in {field}", when=size)
             yield from getattr(one, "CONSTRAINTS", ())
 
 
@@ -64,7 +76,20 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     Embedding, n_layer layers of a mixer and a feed-forward part, final norm, head.
     """
 
-    switches_of_run: ClassVar[tuple[str, ...]] = ("dropout", "recompute")
+    switches_of_run: ClassVar[tuple[str, ...]] = (
+        "dropout",
+        "recompute",
+        "norm_kernel",
+        "activation_kernel",
+        "projections",
+        "gate_and_up",
+        "expert_kernel",
+        "rope_tables",
+        "state_dtype",
+        "loss_chunks",
+        "zero",
+    )
+    also_with_autocast: ClassVar[tuple[str, ...]] = ("activation_bytes", "peak_training_bytes")
     has_cache: ClassVar[bool] = True
 
     n_layer: Depth = Field(description="layers, each one mixer and one MLP")
@@ -95,8 +120,17 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
 
     @classmethod
     def _holds(cls, quantity: str, a: Fields, r: Run):
-        """1 where all parts of the layers provide the formula, else 0."""
-        return layer.has_formula(quantity, a, r)
+        """1 where all parts of the layers provide the formula, else 0.
+
+        With autocast, states are in float32 only if no projection makes them from the embedding,
+        and the bias gradient of one token is not summed; peaks, only if the loss is not in chunks.
+        """
+        holds = layer.has_formula(quantity, a, r)
+        if casts(r) and quantity in cls.also_with_autocast:
+            holds = holds * (1 - positive(a.d_emb))
+        if casts(r) and quantity == "peak_training_bytes":
+            holds = holds * positive(tokens(r) - 1) * (1 - positive(r.loss_chunks - 1))
+        return holds * (_knows_shards(quantity, a, r) if is_sharded(r) else 1)
 
     @staticmethod
     def parameters(a: Fields) -> Terms:
@@ -118,63 +152,101 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         return _parameters(a, lambda one: getattr(one, "trained_parameters", one.parameters)(a))
 
     @classmethod
+    def parameter_bytes(cls, a: Fields, r: Run) -> Terms:
+        """Bytes of the parameters in the run's dtype, and of quantised matrices in their format."""
+        if is_sharded(r):
+            return scaled(_shards(a, r), bytes_of(r.dtype))
+        dense = super().parameter_bytes(a, r)
+        if not cls.can_quantise(a, r.weights):
+            return dense
+        n_layer = layer.n_layers(a)
+        change = merged(
+            *(
+                part(
+                    f"layer.{layer.component_name(name)}",
+                    by_format(one.matrices(a), r),
+                    n_layer[name],
+                )
+                for name, one in layer.parts(a).items()
+            )
+        )
+        return dense | {name: plus(dense[name], term) for name, term in change.items()}
+
+    def can_quantise(self: Fields, weights: str) -> bool:
+        """Whether the format has a formula and all parts list their matrices."""
+        known = all(hasattr(one, "matrices") for one in layer.parts(self).values())
+        return known and weights not in ("dtype", "unknown")
+
+    @classmethod
     def gradient_bytes(cls, a: Fields, r: Run) -> Terms:
-        """One number in the run's dtype for each parameter that gets a gradient."""
-        return scaled(cls.trained_parameters(a), bytes_of(r.dtype))
+        if is_sharded(r):
+            return scaled(_shards(a, r), bytes_of(r.dtype))
+        return layer.packed(r, super().gradient_bytes(a, r))
 
     @classmethod
     def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
-        """Count the bytes of the optimizer states of all parameters that get a gradient."""
-        ends = adamw_temporaries.counts([*embedding.tensors(a), *embedding.head_tensors(a)])
-        held = {
-            word: adamw_temporaries.counts(one.tensors(a)) for word, one in layer.parts(a).items()
-        }
-        of_norm = sum(adamw_temporaries.counts(norm.tensors(a, "norm")).values())
-        tensors = _assembled(a, ends, held, of_norm)
-        return optimizer.states(r, cls.trained_parameters(a), tensors)
+        if is_sharded(r):
+            return optimizer.states(r, _own(a, r), cls.trained_tensors(a))
+        tensors = layer.packed(r, cls.trained_tensors(a), largest)
+        return optimizer.states(r, layer.packed(r, cls.trained_parameters(a)), tensors)
+
+    @staticmethod
+    def trained_tensors(a: Fields) -> Terms:
+        return _of_tensors(a, lambda tensor: 1)
 
     @staticmethod
     def activation_bytes(a: Fields, r: Run) -> Terms:
         """Bytes that the forward pass and the loss save for the backward pass."""
-        ends = embedding.saved(a, r) | {"dropout": dropout.saved(a, r)}
+        ends = embedding.saved(a, r) | {"dropout": dropout.of_embedding(r) * dropout.mask(a, r)}
         if r.recompute == "full":
             inputs = {"layer": bytes_of(r.dtype) * tokens(r) * a.d_model}
             in_layers = part("", inputs, a.n_layer)
         else:
             in_layers = layer.saved(a, r)
-        return _around_layers(a, ends, norm.saved(a, r)) | in_layers
+        return layer.packed(r, _around_layers(a, ends, norm.saved(a, r)) | in_layers)
 
     @staticmethod
     def flops_forward(a: Fields, r: Run) -> Terms:
         """FLOPs of matrix products, two for a multiplication and a sum."""
-        held = {word: one.flops(a, r) for word, one in layer.parts(a).items()}
-        return _assembled(a, embedding.flops(a, r), held)
+        held = {name: one.flops(a, r) for name, one in layer.parts(a).items()}
+        return layer.packed(r, _assembled(a, embedding.flops(a, r), held))
 
     @staticmethod
     def flops_backward(a: Fields, r: Run) -> Terms:
         """FLOPs of the gradients, and of what checkpointing repeats."""
         held = {}
-        for word, one in layer.parts(a).items():
+        for name, one in layer.parts(a).items():
             again = one.flops_recomputed(a, r)
             of_part = one.flops_backward(a, r)
-            held[word] = {leaf: n + again.get(leaf, 0) for leaf, n in of_part.items()}
+            held[name] = {leaf: n + again.get(leaf, 0) for leaf, n in of_part.items()}
         ends = {name: 2 * n for name, n in embedding.flops(a, r).items()}
-        return _assembled(a, ends, held)
+        return layer.packed(r, _assembled(a, ends, held))
 
     @classmethod
     def peak_training_bytes(cls, a: Fields, r: Run) -> Terms:
         """Return the largest number of bytes live at once, for each phase of two steps."""
-        trained, states = total(cls.trained_parameters(a)), total(cls.optimizer_bytes(a, r))
-        of_parameters = total(cls.parameter_bytes(a, r))
-        saved = of_parameters + total(cls.activation_bytes(a, r)) + bytes_of(r.dtype)
-        model = cls.timelines(a, r)
+        sharded, states = is_sharded(r), total(cls.optimizer_bytes(a, r))
+        trained = total(_shards(a, r) if sharded else cls.trained_parameters(a))
+        own = total(_own(a, r)) if sharded else trained
+        of_parameters = total(cls.parameter_bytes(a, r)) + layer.buffers(a, r)
+        saved = of_parameters + total(cls.activation_bytes(a, r))
+        saved = saved + embedding.held(a, r) + layer.held(a, r)
+        model, temporaries = cls.timelines(a, r), _neighbours(a, r)
+
+        def forward_backward(held):
+            if not sharded:
+                return training.forward_backward(model, r, saved + held)
+            start = of_parameters + 2 * INDEX * tokens(r)
+            groups = _gathered_together(a, r)
+            return fsdp.forward_backward(model, *groups, _ends(a, r), r, start + held, saved + held)
+
         return optimizer.phases(
             r,
             trained,
             of_parameters,
             states,
-            optimizer.temporaries(r, trained, _neighbours(a)),
-            lambda held: training.forward_backward(model, r, saved + held),
+            optimizer.temporaries(r, own, temporaries),
+            forward_backward,
         )
 
     @staticmethod
@@ -187,6 +259,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
             a.n_layer,
             embedding.saved_after_layers(a, r),
             bytes_of(r.dtype) * tokens(r) * a.d_model,
+            _forward_end(a, r),
+            layer.all_cached_casts(a, r),
         )
 
     @staticmethod
@@ -194,8 +268,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         """Bytes that the parts keep of `length` tokens."""
         n_layer = layer.n_layers(a)
         held = {
-            word: part(f"layer.{layer.name_of(word)}", one.cache(a, r), n_layer[word])
-            for word, one in layer.parts(a).items()
+            name: part(f"layer.{layer.component_name(name)}", one.cache(a, r), n_layer[name])
+            for name, one in layer.parts(a).items()
         }
         return merged(*held.values())
 
@@ -205,7 +279,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
 
         `prefill` processes the prompt; `decode` computes the next token.
         """
-        held = total(cls.parameter_bytes(a, r)) + total(cls.cache_bytes(a, r)) + INDEX * tokens(r)
+        held = total(cls.parameter_bytes(a, r)) + layer.buffers(a, r)
+        held = held + total(cls.cache_bytes(a, r)) + INDEX * tokens(r)
         peaks = {
             phase: held + inference.peak(_steps(a, r, new))
             for phase, new in (("prefill", r.length), ("decode", 1))
@@ -215,8 +290,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     @staticmethod
     def flops_decode(a: Fields, r: Run) -> Terms:
         """FLOPs of one more token for each sequence, after `length` tokens."""
-        held = {word: one.flops_decode(a, r) for word, one in layer.parts(a).items()}
-        return _assembled(a, embedding.flops(a, one_token(r)), held)
+        held = {name: one.flops_decode(a, r) for name, one in layer.parts(a).items()}
+        return layer.packed(r, _assembled(a, embedding.flops(a, one_token(r)), held))
 
     def build(self):
         from modelbudget.modules.decoder import DecoderModel
@@ -226,14 +301,14 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
 
 def _parameters(a: Fields, of_part: Callable[[Part], Values]) -> Terms:
     ends = {"embedding.position": embedding.position(a), **embedding.factorised(a)}
-    held = {word: of_part(one) for word, one in layer.parts(a).items()}
+    held = {name: of_part(one) for name, one in layer.parts(a).items()}
     return _assembled(a, ends, held, norm.parameters(a))
 
 
 def _assembled(a: Fields, ends: Values, held: dict[str, Values], one_norm=0) -> Terms:
     """Combine the terms of all layers with those of both ends of the model.
 
-    `held`: the values of each part of a layer, by word; `ends`: those of embedding and head.
+    `held`: the values of each part of a layer, by name; `ends`: those of embedding and head.
     """
     return _around_layers(a, ends, one_norm) | layer.in_layers(a, held, one_norm)
 
@@ -244,19 +319,93 @@ def _around_layers(a: Fields, ends: Values, one_norm) -> Terms:
     return part("", ends) | part("norm", norms)
 
 
-def _neighbours(a: Fields) -> list[adamw_temporaries.Neighbours]:
-    """Parameter tensors and the ones before them, in the order of the module."""
-    layers = [(group, layer.tensors(a, group)) for group in layer_groups(a)]
-    head = [
+def _of_tensors(a: Fields, value: Callable[[Tensor], Any]) -> Terms:
+    """Sum a value of each parameter tensor that gets a gradient, by component."""
+    ends = adamw_temporaries.sums([*embedding.tensors(a), *embedding.head_tensors(a)], value)
+    held = {
+        name: adamw_temporaries.sums(one.tensors(a), value) for name, one in layer.parts(a).items()
+    }
+    one_norm = sum(adamw_temporaries.sums(norm.tensors(a, ""), value).values())
+    return _assembled(a, ends, held, one_norm)
+
+
+def _shards(a: Fields, r: Run) -> Terms:
+    """Count the numbers of a device's shards, with their padding."""
+    return _of_tensors(a, lambda tensor: shards.with_padding(r, tensor))
+
+
+def _own(a: Fields, r: Run) -> Terms:
+    """Count the numbers of a device's own rows."""
+    return _of_tensors(a, lambda tensor: shards.own(r, tensor))
+
+
+def _knows_shards(quantity: str, a: Fields, r: Run):
+    """1 where a quantity of a device's shards has a formula, else 0.
+
+    The rows of each tensor are known; the peak, where all layers are of one group and there are at
+    least two.
+    """
+    if quantity not in SHARDED:
+        return 1
+    tensors = [tensor for one in layer.parts(a).values() for tensor in one.tensors(a)]
+    known = shards.are_known([*embedding.tensors(a), *tensors, *embedding.head_tensors(a)])
+    if quantity == "peak_training_bytes":
+        return int(known and len(layer_groups(a)) == 1) * positive(a.n_layer - 1)
+    return int(known) * layer.has_formula("parameter_bytes", a, r)
+
+
+def _rest_tensors(a: Fields) -> list[Tensor]:
+    """Parameter tensors behind the layers, in the order of the module."""
+    return [
         *norm.tensors(a, "norm.embedding", a.embedding_norm),
         *norm.tensors(a, "norm.final", a.final_norm),
         *embedding.head_tensors(a),
     ]
-    return adamw_temporaries.neighbours_of_model(embedding.tensors(a), layers, head, a.n_layer)
+
+
+def _neighbours(a: Fields, r: Run) -> list[adamw_temporaries.Neighbours]:
+    """Parameter tensors and the ones before them, in the order of the module.
+
+    Of a model that is sharded, the optimizer sees a device's own rows.
+    """
+
+    def seen(found: list[Tensor]) -> list[Tensor]:
+        return [shards.own_tensor(r, one) for one in found] if is_sharded(r) else found
+
+    layers = [(group, seen(layer.tensors(a, r, group))) for group in layer_groups(a)]
+    ends = seen(embedding.tensors(a)), seen(_rest_tensors(a))
+    return adamw_temporaries.neighbours_of_model(ends[0], layers, ends[1], a.n_layer)
+
+
+def _gathered_together(a: Fields, r: Run) -> tuple[fsdp.Group, fsdp.Group]:
+    """Return the parameters of one layer, and those outside of layers."""
+    (group,) = layer_groups(a)
+    rest = [*embedding.tensors(a), *_rest_tensors(a)]
+    return fsdp.group(r, layer.tensors(a, r, group)), fsdp.group(r, rest)
+
+
+def _ends(a: Fields, r: Run) -> fsdp.Ends:
+    """Return what happens before and after the layers, where the rest of the model is gathered."""
+    n_rows = embedding.rows(a)
+    return fsdp.Ends(
+        [*embedding.inference(a, r, r.length), *embedding.dropped(a, r)],
+        loss.backward(r, n_rows),
+        loss.logits(r, n_rows),
+    )
+
+
+def _forward_end(a: Fields, r: Run) -> tuple:
+    """Return the bytes live in the loss and at the end of the final norm.
+
+    In addition to those live when backward begins.
+    """
+    positions = layer.positions_of_forward(a, r)
+    return *embedding.forward_end(a, r), embedding.final_norm(a, r, positions)
 
 
 def _steps(a: Fields, r: Run, new) -> list[Step]:
     """Return the steps of a forward pass of `new` tokens, up to the logits of the last one."""
     states = bytes_of(r.dtype) * r.batch * new * a.d_model
-    ends = [Step(embedding.inference(a, r, new)), Step(embedding.head_inference(a, r, new), states)]
+    head = embedding.head_inference(a, r, new, layer.shared_inference(a, r, new))
+    ends = [Step(embedding.inference(a, r, new)), Step(head, states)]
     return ends + layer.inference(a, r, new)

@@ -1,18 +1,23 @@
 """Encoder–decoders: the first Transformer, T5, T5 v1.1 and BART are switches of one record."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from modelbudget.architecture.base import Count, Depth
 from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_config import INDEX, bytes_of, tokens
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, multi_head, norm
+from modelbudget.components.contract import Values
 from modelbudget.components.embedding import HeadFields, LearnedPositionFields, VocabularyFields
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
+from modelbudget.memory.adamw_temporaries import counts
 
 
 class EncoderDecoder(
@@ -23,7 +28,10 @@ class EncoderDecoder(
     Source and target share one token embedding.
     """
 
-    n_encoder_layer: Depth = Field(description="layers of attention and MLP")
+    n_encoder_layer: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        description="layers of attention and MLP; 0: a decoder alone, whose cross-attention has "
+        "parameters and is not computed"
+    )
     n_decoder_layer: Depth = Field(description="layers of attention, cross-attention and MLP")
     position: Literal["sinusoidal", "learned", "buckets"] = Field(
         "sinusoidal", description="buckets: a bias for each range of distances and head, as in T5"
@@ -52,36 +60,90 @@ class EncoderDecoder(
         ),
     )
 
+    @classmethod
+    def _holds(cls, quantity: str, a: Fields, r: Run):
+        """1 where the attention kernel takes what is added to the scores, and the values.
+
+        Without an encoder, cross-attention gets no gradient.
+        """
+        adds = int(a.position == "buckets" and r.attention_kernel != "math")
+        return positive(a.n_encoder_layer) * multi_head.same_widths(a, r) * (1 - adds)
+
     @staticmethod
-    def parameters(a) -> Terms:
+    def parameters(a: Fields) -> Terms:
         """Vaswani et al. 2017, §3; T5: Raffel et al. 2020, §2.1; BART: Lewis et al. 2020, §2.1."""
-        one_norm = norm.parameters(a)
-        attention = multi_head.parameters(a)
-        n_encoder, n_decoder = a.n_encoder_layer, a.n_decoder_layer
-        stack = {
-            "position": embedding.position(a),  # one table for all layers of a stack
-            "norm.embedding": a.embedding_norm * one_norm,
-            "norm.final": a.final_norm * one_norm,
+        ends = {"embedding.token": embedding.token(a), "head": embedding.head(a)}
+        parts = multi_head.parameters(a), mlp.parameters(a)
+        return _assembled(a, ends, embedding.position(a), *parts, norm.parameters(a))
+
+    @staticmethod
+    def trained_tensors(a: Fields) -> Terms:
+        ends = {"embedding.token": 1, "head": 1 - a.tied + a.head_bias}
+        has_table = int(a.position in ("learned", "buckets"))
+        parts = counts(multi_head.tensors(a)), counts(mlp.tensors(a))
+        return _assembled(a, ends, has_table, *parts, norm.n_tensors(a))
+
+    @staticmethod
+    def activation_bytes(a: Fields, r: Run) -> Terms:
+        """Bytes that the forward pass and the loss save for the backward pass.
+
+        Source and target are the same tokens. The states of the source, which all layers of the
+        decoder attend, are saved once. With buckets, the decoder saves which scores are hidden.
+        """
+        pairs = r.length * r.length
+        ends = embedding.saved_by_ends(a, r, a.d_model)
+        indices = INDEX * {"learned": r.length, "buckets": pairs}.get(a.position, 0)
+        parts = multi_head.saved(a, r), mlp.saved(a, r)
+        once = {
+            "decoder": int(a.position == "buckets") * pairs,
+            "decoder.layer.cross.key": bytes_of(r.dtype) * tokens(r) * a.d_model,
         }
-        return {
-            **part("embedding", {"token": embedding.token(a, a.d_model)}),
-            **part("encoder", stack),
-            **part("encoder.layer.attention", attention, n_encoder),
-            **part("encoder.layer.mlp", mlp.parameters(a), n_encoder),
-            **part("encoder.layer.norm", {"attention": one_norm, "mlp": one_norm}, n_encoder),
-            **part("decoder", stack),
-            **part("decoder.layer.attention", attention, n_decoder),
-            **part("decoder.layer.cross", attention, n_decoder),
-            **part("decoder.layer.mlp", mlp.parameters(a), n_decoder),
-            **part(
-                "decoder.layer.norm",
-                dict.fromkeys(("attention", "cross", "mlp"), one_norm),
-                n_decoder,
-            ),
-            **part("", {"head": embedding.head(a, a.d_model)}),
-        }
+        return _assembled(a, ends, indices, *parts, norm.saved(a, r)) | part("", once)
+
+    @staticmethod
+    def flops_forward(a: Fields, r: Run) -> Terms:
+        """FLOPs of matrix products, two for a multiplication and a sum."""
+        ends = {"head": 2 * tokens(r) * embedding.token(a)}
+        return _assembled(a, ends, 0, multi_head.flops(a, r), mlp.flops(a, r))
+
+    @staticmethod
+    def flops_backward(a: Fields, r: Run) -> Terms:
+        """FLOPs of the gradients."""
+        ends = {"head": 4 * tokens(r) * embedding.token(a)}
+        return _assembled(a, ends, 0, multi_head.flops_backward(a, r), mlp.flops_backward(a, r))
 
     def build(self):
         from modelbudget.modules.encoder_decoder import EncoderDecoderModel
 
         return EncoderDecoderModel(self)
+
+
+def _assembled(
+    a: Fields, ends: Values, position, attention: Values, of_mlp: Values, one_norm=0
+) -> Terms:
+    """Combine the values of all components; `position`: that of the positions of one stack."""
+    stack = {
+        "position": position,  # one table for all layers of a stack
+        "norm.embedding": a.embedding_norm * one_norm,
+        "norm.final": a.final_norm * one_norm,
+    }
+    return {
+        **part("", ends),
+        **part("encoder", stack, positive(a.n_encoder_layer)),
+        **_layers("encoder", {"attention": attention, "mlp": of_mlp}, one_norm, a.n_encoder_layer),
+        **part("decoder", stack),
+        **_layers(
+            "decoder",
+            {"attention": attention, "cross": attention, "mlp": of_mlp},
+            one_norm,
+            a.n_decoder_layer,
+        ),
+    }
+
+
+def _layers(stack: str, parts: dict[str, Values], one_norm, n_layer) -> Terms:
+    """Return the terms of the layers of a stack: its parts, and a norm for each."""
+    terms: Terms = {}
+    for name, values in parts.items():
+        terms |= part(f"{stack}.layer.{name}", values, n_layer)
+    return terms | part(f"{stack}.layer.norm", dict.fromkeys(parts, one_norm), n_layer)

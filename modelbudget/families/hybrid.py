@@ -1,18 +1,22 @@
 """The recurrent–transformer hybrid: small per-channel RNNs feed attention, then an MLP."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from pydantic import Field
 
 from modelbudget.architecture.base import Count, Depth
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.run_config import tokens
 from modelbudget.architecture.terms import Terms, part
-from modelbudget.components import embedding, norm
+from modelbudget.components import contract, embedding, layer, norm
+from modelbudget.components.contract import ALONE, Part, Values
 from modelbudget.components.embedding import HeadFields, TokenFields
-from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.mixers import attention, channel_rnn
 from modelbudget.components.mixers.attention import AttentionFields
 from modelbudget.components.mixers.channel_rnn import ChannelRNNFields
+from modelbudget.memory.adamw_temporaries import counts
 
 
 class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFields):
@@ -26,22 +30,39 @@ class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFiel
     n_layer: Depth = Field(description="layers, each recurrent cells, attention and MLP")
     d_hidden: Count = Field(description="hidden size of each cell")
 
-    @staticmethod
-    def parameters(a) -> Terms:
-        """Count the parameters of each component; there is no final norm."""
-        norms = ("channel_rnn", "attention", "mlp")
-        return {
-            **part("embedding", {"token": embedding.token(a)}),
-            **part("layer.channel_rnn", channel_rnn.parameters(a), a.n_layer),
-            **part("layer.attention", attention.parameters(a), a.n_layer),
-            **part("layer.mlp", mlp.parameters(a), a.n_layer),
-            **part("layer.norm", dict.fromkeys(norms, norm.parameters(a)), a.n_layer),
-            **part("", {"head": embedding.head(a)}),
-        }
-
     @classmethod
-    def _holds(cls, quantity, a, r):
-        return int(quantity == "cache_bytes")
+    def _holds(cls, quantity: str, a: Fields, r: Run):
+        """1 where attention has the formula, else 0."""
+        return contract.has_formula(layer.all_parts()["attention"], quantity, a, r)
+
+    @staticmethod
+    def parameters(a: Fields) -> Terms:
+        """Count the parameters of each component; there is no final norm."""
+        ends = {"embedding.token": embedding.token(a), "head": embedding.head(a)}
+        return _assembled(a, ends, lambda one: one.parameters(a), norm.parameters(a))
+
+    @staticmethod
+    def trained_tensors(a: Fields) -> Terms:
+        ends = {"embedding.token": 1, "head": 1 - a.tied + a.head_bias}
+        return _assembled(a, ends, lambda one: counts(one.tensors(a)), norm.n_tensors(a))
+
+    @staticmethod
+    def activation_bytes(a: Fields, r: Run) -> Terms:
+        """Bytes that the forward pass and the loss save for the backward pass."""
+        ends = embedding.saved_by_ends(a, r, a.d_model)
+        return _assembled(a, ends, lambda one: one.saved(a, r, ALONE), norm.saved(a, r))
+
+    @staticmethod
+    def flops_forward(a: Fields, r: Run) -> Terms:
+        """FLOPs of matrix products, two for a multiplication and a sum."""
+        head = {"head": 2 * tokens(r) * embedding.token(a)}
+        return _assembled(a, head, lambda one: one.flops(a, r))
+
+    @staticmethod
+    def flops_backward(a: Fields, r: Run) -> Terms:
+        """FLOPs of the gradients."""
+        head = {"head": 4 * tokens(r) * embedding.token(a)}
+        return _assembled(a, head, lambda one: one.flops_backward(a, r))
 
     @staticmethod
     def cache_bytes(a, r) -> Terms:
@@ -55,3 +76,12 @@ class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFiel
         from modelbudget.modules.hybrid import HybridModel
 
         return HybridModel(self)
+
+
+def _assembled(a: Fields, ends: Values, of_part: Callable[[Part], Values], one_norm=0) -> Terms:
+    """Combine the values of the parts and norms of a layer with those of embedding and head."""
+    parts = {name: layer.all_parts()[name] for name in ("channel_rnn", "attention", "mlp")}
+    terms = part("", ends)
+    for name, one in parts.items():
+        terms |= part(f"layer.{name}", of_part(one), a.n_layer)
+    return terms | part("layer.norm", dict.fromkeys(parts, one_norm), a.n_layer)

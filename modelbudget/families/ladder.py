@@ -13,7 +13,7 @@ from modelbudget.families.smallest import SmallestLM
 
 
 class Embedding(TokenFields):
-    """A table: one row for each word."""
+    """A table: one row for each token of the vocabulary."""
 
     @staticmethod
     def parameters(a) -> Terms:
@@ -26,7 +26,7 @@ class Embedding(TokenFields):
 
 
 class EmbeddingLM(SmallestLM):
-    """The smallest language model: look a word up, score every word against it."""
+    """The smallest language model: look a token up, score every token against it."""
 
     def build(self):
         from modelbudget.modules import ladder

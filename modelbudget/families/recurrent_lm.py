@@ -1,4 +1,4 @@
-"""Recurrent language models, over words as such or over words as letters."""
+"""Recurrent language models over words, read from a table or as characters."""
 
 from typing import ClassVar
 
@@ -6,6 +6,8 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Count
 from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.run_config import tokens
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import character_input, embedding, recurrent_layer
 from modelbudget.components.character_input import CharacterInputFields
@@ -21,14 +23,14 @@ class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
     constraints: ClassVar[tuple[Constraint, ...]] = (
         Constraint(
             "d_projection == d_model",
-            "tied = true needs a last layer that hands on d_model = {d_model}; "
-            "it hands on {d_projection}: set d_last or d_projection",
+            "tied = true needs a last layer of width d_model = {d_model}; "
+            "its width is {d_projection}: set d_last or d_projection",
             when="tied and projected",
         ),
         Constraint(
             "d_last == d_model",
-            "tied = true needs a last layer that hands on d_model = {d_model}; "
-            "it hands on {d_last}: set d_last or d_projection",
+            "tied = true needs a last layer of width d_model = {d_model}; "
+            "its width is {d_last}: set d_last or d_projection",
             when="tied and not projected",
         ),
     )
@@ -42,9 +44,28 @@ class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
             **part("", {"head": embedding.head(a, recurrent_layer.width(a))}),
         }
 
-    @classmethod
-    def _holds(cls, quantity, a, r):
-        return int(quantity == "cache_bytes")
+    @staticmethod
+    def trained_tensors(a: Fields) -> Terms:
+        ends = {"embedding.token": 1, "head": 1 - a.tied + a.head_bias}
+        return part("", ends) | part("layer", recurrent_layer.n_tensors(a))
+
+    @staticmethod
+    def activation_bytes(a: Fields, r: Run) -> Terms:
+        """Bytes that the forward pass and the loss save for the backward pass."""
+        ends = embedding.saved_by_ends(a, r, recurrent_layer.width(a))
+        return part("", ends) | part("layer", recurrent_layer.saved(a, r))
+
+    @staticmethod
+    def flops_forward(a: Fields, r: Run) -> Terms:
+        """FLOPs of matrix products, two for a multiplication and a sum."""
+        head = 2 * tokens(r) * embedding.token(a, recurrent_layer.width(a))
+        return part("", {"head": head}) | part("layer", recurrent_layer.flops(a, r))
+
+    @staticmethod
+    def flops_backward(a: Fields, r: Run) -> Terms:
+        """FLOPs of the gradients."""
+        head = 4 * tokens(r) * embedding.token(a, recurrent_layer.width(a))
+        return part("", {"head": head}) | part("layer", recurrent_layer.flops_backward(a, r))
 
     @staticmethod
     def cache_bytes(a, r) -> Terms:
@@ -57,7 +78,7 @@ class RecurrentLM(RecurrentLayerFields, HeadFields, VocabularyFields):
 
 
 class CharacterLM(RecurrentLayerFields, CharacterInputFields):
-    """Words come in as letters and go out as words: there is no table to tie the head to."""
+    """Words are read as characters and predicted as words: no table to tie the head to."""
 
     n_vocab: Count = Field(description="words that the head scores")
     head_bias: bool = Field(False, description="the head adds a bias for each word")

@@ -5,8 +5,12 @@ from typing import ClassVar
 from pydantic import Field
 
 from modelbudget.architecture.base import Depth
-from modelbudget.architecture.terms import Terms, part
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_config import tokens
+from modelbudget.architecture.terms import Terms, part, scaled
 from modelbudget.components import embedding, norm, rwkv
+from modelbudget.components.contract import Values
 from modelbudget.components.embedding import HeadFields, VocabularyFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.rwkv import RWKVFields
@@ -19,22 +23,40 @@ class RWKV(NormFields, RWKVFields, HeadFields, VocabularyFields):
 
     n_layer: Depth = Field(description="layers, each one time mixer and one channel mixer")
 
+    @classmethod
+    def _holds(cls, quantity: str, a: Fields, r: Run):
+        """1 but where a single token leaves the decay without a gradient."""
+        return 1 if quantity == "cache_bytes" else positive(r.length - 1)
+
     @staticmethod
-    def parameters(a) -> Terms:
+    def parameters(a: Fields) -> Terms:
         """Peng et al. 2023, §3; with d_ff = 4D and untied, their 2VD + 13D²L + D(11L + 4)."""
-        one_norm = norm.parameters(a)
-        return {
-            **part("embedding", {"token": embedding.token(a, a.d_model), "norm": one_norm}),
-            **part("layer.time", rwkv.time(a), a.n_layer),
-            **part("layer.channel", rwkv.channel(a), a.n_layer),
-            **part("layer.norm", {"time": one_norm, "channel": one_norm}, a.n_layer),
-            **part("norm", {"final": one_norm}),
-            **part("", {"head": embedding.head(a, a.d_model)}),
-        }
+        ends = {"embedding.token": embedding.token(a), "head": embedding.head(a)}
+        return _assembled(a, ends, rwkv.time(a), rwkv.channel(a), norm.parameters(a))
+
+    @staticmethod
+    def trained_tensors(a: Fields) -> Terms:
+        ends = {"embedding.token": 1, "head": 1 - a.tied + a.head_bias}
+        time, channel = (dict.fromkeys(mixer(a), 1) for mixer in (rwkv.time, rwkv.channel))
+        return _assembled(a, ends, time, channel, norm.n_tensors(a))
+
+    @staticmethod
+    def activation_bytes(a: Fields, r: Run) -> Terms:
+        """Bytes that the forward pass and the loss save for the backward pass."""
+        ends = embedding.saved_by_ends(a, r, a.d_model)
+        mixers = rwkv.time_saved(a, r), rwkv.channel_saved(a, r)
+        return _assembled(a, ends, *mixers, norm.saved(a, r))
+
+    @staticmethod
+    def flops_forward(a: Fields, r: Run) -> Terms:
+        """FLOPs of matrix products, two for a multiplication and a sum."""
+        ends = {"head": 2 * tokens(r) * embedding.token(a)}
+        return _assembled(a, ends, rwkv.time_flops(a, r), rwkv.channel_flops(a, r))
 
     @classmethod
-    def _holds(cls, quantity, a, r):
-        return int(quantity == "cache_bytes")
+    def flops_backward(cls, a: Fields, r: Run) -> Terms:
+        """Each product twice, for the gradients of both its factors."""
+        return scaled(cls.flops_forward(a, r), 2)
 
     @staticmethod
     def cache_bytes(a, r) -> Terms:
@@ -44,3 +66,15 @@ class RWKV(NormFields, RWKVFields, HeadFields, VocabularyFields):
         from modelbudget.modules.rwkv import RWKVModel
 
         return RWKVModel(self)
+
+
+def _assembled(a: Fields, ends: Values, time: Values, channel: Values, one_norm=0) -> Terms:
+    """Combine the values of both mixers of a layer with those of embedding and head."""
+    return {
+        **part("", ends),
+        **part("embedding", {"norm": one_norm}),
+        **part("layer.time", time, a.n_layer),
+        **part("layer.channel", channel, a.n_layer),
+        **part("layer.norm", {"time": one_norm, "channel": one_norm}, a.n_layer),
+        **part("norm", {"final": one_norm}),
+    }

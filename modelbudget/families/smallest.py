@@ -7,7 +7,7 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import largest
 from modelbudget.architecture.run_config import bytes_of, tokens
 from modelbudget.architecture.terms import Terms, part, scaled, total
-from modelbudget.components import embedding
+from modelbudget.components import embedding, loss
 from modelbudget.components.contract import Place, Values
 from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward import mlp
@@ -22,23 +22,14 @@ class SmallestLM(HeadFields, TokenFields):
     has_mlp: ClassVar[bool] = False
 
     @classmethod
-    def _holds(cls, quantity, a, r):
-        return int(quantity in TRAINING)
-
-    @classmethod
     def parameters(cls, a: Fields) -> Terms:
         ends = {"embedding.token": embedding.token(a), "head": embedding.head(a)}
         return cls._parts(ends, lambda: mlp.parameters(a))
 
     @classmethod
-    def gradient_bytes(cls, a: Fields, r: Run) -> Terms:
-        return scaled(cls.parameters(a), bytes_of(r.dtype))
-
-    @classmethod
-    def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
+    def trained_tensors(cls, a: Fields) -> Terms:
         ends = counts([*_embedding_tensors(a), *_head_tensors(a)])
-        tensors = cls._parts(ends, lambda: counts(mlp.tensors(a)))
-        return optimizer.states(r, cls.parameters(a), tensors)
+        return cls._parts(ends, lambda: counts(mlp.tensors(a)))
 
     @classmethod
     def activation_bytes(cls, a: Fields, r: Run) -> Terms:
@@ -60,7 +51,7 @@ class SmallestLM(HeadFields, TokenFields):
         """Return the largest number of bytes live at once, for each phase of two steps."""
         trained, states = total(cls.parameters(a)), total(cls.optimizer_bytes(a, r))
         held = bytes_of(r.dtype) * trained
-        saved = total(cls.activation_bytes(a, r)) + bytes_of(r.dtype)
+        saved = total(cls.activation_bytes(a, r)) + loss.held(r, embedding.rows(a))
         between = mlp.tensors(a) if cls.has_mlp else []
         in_order = neighbours([*_embedding_tensors(a), *between, *_head_tensors(a)])
         return optimizer.phases(
@@ -79,13 +70,14 @@ class SmallestLM(HeadFields, TokenFields):
         states, logits = (size * tokens(r) * n for n in (a.d_model, embedding.rows(a)))
         of_head = table + size * a.head_bias * embedding.rows(a) + states
         timeline = [
-            Allocation("loss gradients", 2 * logits, 2 * logits),
+            *loss.backward(r, embedding.rows(a)),
             Allocation("head gradients", of_head, logits + states),
             *(mlp.backward(a, r, Place(given=states)) if cls.has_mlp else []),
             Allocation("token embedding gradient", table, states),
             *times(a.tied, [Allocation("sum with the head's gradient", table, 2 * table)]),
         ]
-        return largest(*live_bytes(before, timeline))
+        at_end = before + loss.forward(r, embedding.rows(a))
+        return largest(at_end, *live_bytes(before, timeline))
 
     @classmethod
     def _parts(cls, ends: Values, of_mlp: Callable[[], Values]) -> Terms:
@@ -101,9 +93,3 @@ def _head_tensors(a: Fields) -> list[Tensor]:
         Tensor("head", embedding.token(a), 1 - a.tied),
         Tensor("head", embedding.rows(a), a.head_bias),
     ]
-
-
-TRAINING = frozenset(vars(SmallestLM)) & {
-    "gradient_bytes", "optimizer_bytes", "activation_bytes", "flops_forward", "flops_backward",
-    "peak_training_bytes",
-}  # fmt: skip

@@ -1,37 +1,68 @@
 """State space language models: Mamba and Mamba-2."""
 
+from types import ModuleType
 from typing import ClassVar
 
 from pydantic import Field
 
 from modelbudget.architecture.base import Depth
-from modelbudget.architecture.terms import Terms, part
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.run_config import tokens
+from modelbudget.architecture.terms import Terms, part, scaled
 from modelbudget.components import embedding, mamba, mamba2, norm
+from modelbudget.components.contract import Values
 from modelbudget.components.embedding import HeadFields, VocabularyFields
 from modelbudget.components.mamba import SelectiveScanFields
 from modelbudget.components.mamba2 import StateSpaceDualFields
 from modelbudget.components.norm import NormFields
 
 
-class SelectiveScan(NormFields, SelectiveScanFields, HeadFields, VocabularyFields):
-    """Mamba: every layer is a norm and a selective scan; there is no attention and no MLP."""
+class _StateSpace(NormFields, HeadFields, VocabularyFields):
+    """Every layer is a norm and a mixer; there is no attention and no MLP."""
 
+    switches_of_run: ClassVar[tuple[str, ...]] = ("state_dtype",)
     has_cache: ClassVar[bool] = True
+    mixer: ClassVar[ModuleType]
+    """The component."""
 
     n_layer: Depth = Field(description="layers, each one norm and one scan")
 
-    @staticmethod
-    def parameters(a) -> Terms:
-        """Gu & Dao 2023, §3.4."""
-        return _parameters(a, mamba.parameters(a))
+    @classmethod
+    def parameters(cls, a: Fields) -> Terms:
+        """Mamba: Gu & Dao 2023, §3.4; Mamba-2: Dao & Gu 2024, §7."""
+        ends = {"embedding.token": embedding.token(a), "head": embedding.head(a)}
+        return _assembled(a, ends, cls.mixer.parameters(a), norm.parameters(a))
 
     @classmethod
-    def _holds(cls, quantity, a, r):
-        return int(quantity == "cache_bytes")
+    def trained_tensors(cls, a: Fields) -> Terms:
+        ends = {"embedding.token": 1, "head": 1 - a.tied + a.head_bias}
+        return _assembled(a, ends, cls.mixer.n_tensors(a), norm.n_tensors(a))
 
-    @staticmethod
-    def cache_bytes(a, r) -> Terms:
-        return part("layer.mixer", mamba.cached(a, r), a.n_layer)
+    @classmethod
+    def activation_bytes(cls, a: Fields, r: Run) -> Terms:
+        """Bytes that the forward pass and the loss save for the backward pass."""
+        ends = embedding.saved_by_ends(a, r, a.d_model)
+        return _assembled(a, ends, cls.mixer.saved(a, r), norm.saved(a, r))
+
+    @classmethod
+    def flops_forward(cls, a: Fields, r: Run) -> Terms:
+        """FLOPs of matrix products and convolutions, two for a multiplication and a sum."""
+        return _assembled(a, {"head": 2 * tokens(r) * embedding.token(a)}, cls.mixer.flops(a, r))
+
+    @classmethod
+    def flops_backward(cls, a: Fields, r: Run) -> Terms:
+        """Each product twice, for the gradients of both its factors."""
+        return scaled(cls.flops_forward(a, r), 2)
+
+    @classmethod
+    def cache_bytes(cls, a: Fields, r: Run) -> Terms:
+        return part("layer.mixer", cls.mixer.cached(a, r), a.n_layer)
+
+
+class SelectiveScan(SelectiveScanFields, _StateSpace):
+    """Mamba."""
+
+    mixer: ClassVar[ModuleType] = mamba
 
     def build(self):
         from modelbudget.modules.state_space import SelectiveScanModel
@@ -39,25 +70,10 @@ class SelectiveScan(NormFields, SelectiveScanFields, HeadFields, VocabularyField
         return SelectiveScanModel(self)
 
 
-class StateSpaceDual(NormFields, StateSpaceDualFields, HeadFields, VocabularyFields):
+class StateSpaceDual(StateSpaceDualFields, _StateSpace):
     """Mamba-2: as Mamba, with heads."""
 
-    has_cache: ClassVar[bool] = True
-
-    n_layer: Depth = Field(description="layers, each one norm and one scan")
-
-    @staticmethod
-    def parameters(a) -> Terms:
-        """Dao & Gu 2024, §7."""
-        return _parameters(a, mamba2.parameters(a))
-
-    @classmethod
-    def _holds(cls, quantity, a, r):
-        return int(quantity == "cache_bytes")
-
-    @staticmethod
-    def cache_bytes(a, r) -> Terms:
-        return part("layer.mixer", mamba2.cached(a, r), a.n_layer)
+    mixer: ClassVar[ModuleType] = mamba2
 
     def build(self):
         from modelbudget.modules.state_space import StateSpaceDualModel
@@ -65,12 +81,11 @@ class StateSpaceDual(NormFields, StateSpaceDualFields, HeadFields, VocabularyFie
         return StateSpaceDualModel(self)
 
 
-def _parameters(a, mixer: dict) -> Terms:
-    one_norm = norm.parameters(a)
+def _assembled(a: Fields, ends: Values, mixer: Values, one_norm=0) -> Terms:
+    """Combine the values of the mixer and the norm of a layer with those of embedding and head."""
     return {
-        **part("embedding", {"token": embedding.token(a, a.d_model)}),
+        **part("", ends),
         **part("layer.mixer", mixer, a.n_layer),
         **part("layer", {"norm": one_norm}, a.n_layer),
         **part("norm", {"final": one_norm}),
-        **part("", {"head": embedding.head(a, a.d_model)}),
     }

@@ -1,6 +1,7 @@
 """Activation checkpointing (Chen et al. 2016; Korthikanti et al. 2022, §5)."""
 
 from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.run_config import drops_outputs
 
 
 def repeats_last_product(a: Fields, r: Run):
@@ -9,4 +10,4 @@ def repeats_last_product(a: Fields, r: Run):
     Torch stops the repeated forward pass once it has all saved tensors. The last product's result
     is saved only where dropout or a norm follows.
     """
-    return 1 - int(a.norm_placement == "pre") * (1 - r.dropout)
+    return 1 - int(a.norm_placement == "pre") * (1 - drops_outputs(r))

@@ -1,6 +1,6 @@
 """The temporary tensors of an AdamW step, from the parameter tensors in the order of modules."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.layer_groups import LayerGroup
@@ -10,24 +10,41 @@ from modelbudget.architecture.operations import largest
 class Tensor(NamedTuple):
     """A parameter tensor that gets a gradient.
 
-    Its component, its number of elements, and 1 where the model has it (else 0).
+    Its component, its number of elements, and 1 where the model has it (else 0). `shape`: its rows
+    (the size of the first dimension) and the elements of each; None if no formula needs them.
     """
 
     name: str
     numbers: Any
     is_there: Any = 1
+    shape: tuple[Any, Any] | None = None
+
+
+def matrix(name: str, rows, columns, is_there=1) -> Tensor:
+    """Return a tensor of so many rows."""
+    return Tensor(name, rows * columns, is_there, (rows, columns))
+
+
+def vector(name: str, rows, is_there=1) -> Tensor:
+    """Return a tensor of one dimension."""
+    return Tensor(name, rows, is_there, (rows, 1))
 
 
 def linear_tensors(name: str, d_in, d_out, bias) -> list[Tensor]:
     """Return the weight and the bias of a linear layer."""
-    return [Tensor(name, d_in * d_out), Tensor(name, d_out, bias)]
+    return [matrix(name, d_out, d_in), vector(name, d_out, bias)]
 
 
 def counts(tensors: list[Tensor]) -> dict[str, Any]:
     """Count the parameter tensors of each component."""
+    return sums(tensors, lambda tensor: 1)
+
+
+def sums(tensors: list[Tensor], value: Callable[[Tensor], Any]) -> dict[str, Any]:
+    """Sum a value of each parameter tensor, by component."""
     found: dict[str, Any] = {}
-    for name, _, is_there in tensors:
-        found[name] = found.get(name, 0) + is_there
+    for tensor in tensors:
+        found[tensor.name] = found.get(tensor.name, 0) + tensor.is_there * value(tensor)
     return found
 
 
@@ -51,7 +68,7 @@ def largest_pair(found: list[Neighbours]):
 def neighbours(tensors: list[Tensor], is_there=1) -> list[Neighbours]:
     """Each tensor and the one before it; 0 numbers before the first."""
     found, before = [], 0
-    for _, numbers, one in tensors:
+    for _, numbers, one, _ in tensors:
         found.append(Neighbours(numbers, before, is_there * one))
         before = one * numbers + (1 - one) * before
     return found
@@ -85,6 +102,6 @@ def _followed(group: LayerGroup, last, layers) -> Iterator[Neighbours]:
 def _first(tensors: list[Tensor]):
     """Return the number of elements of the first tensor that the model has."""
     numbers = 0
-    for _, size, is_there in reversed(tensors):
+    for _, size, is_there, _ in reversed(tensors):
         numbers = is_there * size + (1 - is_there) * numbers
     return numbers

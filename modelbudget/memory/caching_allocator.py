@@ -150,6 +150,14 @@ def peaks(changes: Iterable[tuple[object, int | None]], ends: dict[str, int]) ->
     return found
 
 
+def by_quantity(peaks: dict[str, Layout]) -> dict[str, dict[str, int]]:
+    """Return the bytes of peak layouts by quantity and phase."""
+    return {
+        f"peak_{name}_bytes": {phase: getattr(peak, name) for phase, peak in peaks.items()}
+        for name in Layout._fields
+    }
+
+
 def segment(block: int) -> int:
     """Bytes of the segment for a block that no free block can hold."""
     if block <= SMALL:

@@ -35,8 +35,12 @@ def phases(r, trained, of_parameters, states, temporaries, forward_backward) -> 
     `of_parameters`, `states`, `temporaries`: bytes of all parameters, of the optimizer states, of
     the optimizer's temporary tensors; `forward_backward`: the peak of a pass, a function of the
     bytes that the optimizer holds already.
+
+    Gradients that are cast one by one leave their float32 copies (Megatron-Core,
+    optimizer/optimizer.py, `_copy_model_grads_to_main_grads`). The last cast needs less than
+    AdamW's temporaries do.
     """
-    size = bytes_of(r.dtype)
+    size = bytes_of(r.dtype) * int(r.gradient_casts == "together")
     copies = r.master_weights * exact_bytes(r.dtype) * trained
     stepping = of_parameters + size * trained + copies + states + 2 * INDEX * tokens(r)
     stepping = stepping + temporaries

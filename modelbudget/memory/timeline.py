@@ -5,32 +5,38 @@ Live bytes are the running sum. Training and inference compute their peaks from 
 
 from typing import Any, NamedTuple
 
+from modelbudget.architecture.run_config import casts, widening
+
 
 class Allocation(NamedTuple):
     """One operation: `bytes` are allocated while it runs, `freed` bytes are freed after it.
 
     What an operation frees may have been allocated by an earlier one, or before the timeline.
+    `freed_once`: bytes that all layers read; the backward pass of the first layer frees them.
     """
 
     name: str
     bytes: Any = 0
     freed: Any = 0
+    freed_once: Any = 0
 
 
 Timeline = list[Allocation]
 
 
-def live_bytes(before, timeline: Timeline) -> list:
+def live_bytes(before, timeline: Timeline, once: Any = 0) -> list:
     """Live bytes during each operation, and after the last one; `before` bytes are live already.
+
+    `once`: 1 where the timeline also frees what is freed once, else 0.
 
     An operation that frees nothing is left out: during the next, as many bytes or more are live.
     """
     found, live = [], before
     for allocation in timeline:
         live = live + allocation.bytes
-        if not _is_nothing(allocation.freed):
+        if not (_is_nothing(allocation.freed) and _is_nothing(allocation.freed_once)):
             found.append(live)
-            live = live - allocation.freed
+            live = live - allocation.freed - once * allocation.freed_once
     return [*found, live]
 
 
@@ -39,8 +45,13 @@ def _is_nothing(value) -> bool:
 
 
 def change(timeline: Timeline):
-    """Live bytes after the timeline less those before it."""
+    """Live bytes after the timeline less those before it, without what is freed once."""
     return sum(allocation.bytes - allocation.freed for allocation in timeline)
+
+
+def freed_once(timeline: Timeline):
+    """Return the bytes that a timeline frees only in the first layer."""
+    return sum(allocation.freed_once for allocation in timeline)
 
 
 def first_difference(before: int, timeline: Timeline, measured: list[int]) -> str | None:
@@ -51,7 +62,7 @@ def first_difference(before: int, timeline: Timeline, measured: list[int]) -> st
     more: what only allocates, or only frees, may be several operations.
     """
     live, at = before, 0
-    for name, size, freed in timeline:
+    for name, size, freed, _ in timeline:
         level, live = live + size, live + size - freed
         if size and freed:
             if level not in measured[at:]:
@@ -65,7 +76,7 @@ def times(switch, timeline: Timeline) -> Timeline:
     """Return the timeline where `switch` is 1; no operation where it is 0."""
     if _is_nothing(switch):
         return []
-    return [Allocation(name, switch * size, switch * freed) for name, size, freed in timeline]
+    return [Allocation(name, *(switch * size for size in sizes)) for name, *sizes in timeline]
 
 
 def within(name: str, timeline: Timeline) -> Timeline:
@@ -76,6 +87,20 @@ def within(name: str, timeline: Timeline) -> Timeline:
 def accumulate(gradient) -> Timeline:
     """Return the operation that adds two gradients of the same states and frees both."""
     return [Allocation("gradient accumulation", gradient, 2 * gradient)]
+
+
+def casts_backward(r, name: str, of_weight, of_bias, of_input=0) -> Timeline:
+    """Return the timeline of a linear layer's gradients from the dtype of autocast to float32.
+
+    Arguments as of `linear_backward`; `of_input` is 0 where the input was not cast.
+    """
+    wide = widening(r)
+    found = [
+        Allocation(f"{name} bias gradient in single precision", wide * of_bias, of_bias),
+        Allocation(f"{name} weight gradient in single precision", wide * of_weight, of_weight),
+        Allocation(f"{name} input gradient in single precision", wide * of_input, of_input),
+    ]
+    return times(casts(r), found)
 
 
 def linear_backward(name: str, of_weight, of_bias, of_input, freed, saved, early) -> Timeline:

@@ -4,12 +4,19 @@ Layers of a group are identical, so that live bytes change by the same amount fr
 and the peak is in the first or in the last of them.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from modelbudget.architecture.fields import Run
 from modelbudget.architecture.layer_groups import LayerGroup
-from modelbudget.architecture.operations import largest
-from modelbudget.memory.timeline import Timeline, change, live_bytes, within
+from modelbudget.architecture.operations import largest, positive
+from modelbudget.memory.timeline import (
+    Allocation,
+    Timeline,
+    change,
+    freed_once,
+    live_bytes,
+    within,
+)
 
 
 class Layers(NamedTuple):
@@ -27,7 +34,8 @@ class Model(NamedTuple):
     """The timelines of a model: loss and head backward, layers, embedding backward.
 
     `saved_after_layers`: bytes saved by all that follows the layers; `states`: bytes of the states
-    between two layers.
+    between two layers; `forward_end`: bytes live at moments after the last layer's forward pass, in
+    addition to those live when backward begins.
     """
 
     head: Timeline
@@ -36,6 +44,9 @@ class Model(NamedTuple):
     n_layer: int
     saved_after_layers: int
     states: int
+    forward_end: tuple
+    only_forward: Any = 0
+    """Bytes that layers leave and that are freed before backward begins."""
 
 
 def forward_backward(model: Model, r: Run, before):
@@ -49,17 +60,21 @@ def forward_backward(model: Model, r: Run, before):
     forward = [one.forward for one in model.layers]
     found = live_bytes(before, model.head)
     live = found[-1]
+    found += [before + model.only_forward + more for more in model.forward_end]
     for one, timeline in zip(model.layers, backward, strict=True):
         for index in one.group.first, one.group.last:
             at = live + _change_from(model, backward, index + 1)
-            found += [one.group.is_there * level for level in live_bytes(at, timeline)]
+            once = 1 - positive(index)
+            found += [one.group.is_there * level for level in live_bytes(at, timeline, once)]
         if not repeats:
             last = one.group.last
             # A layer saves its own input, and so the later layers' inputs are not live yet.
             later = _change_from(model, forward, last) + (model.n_layer - last - 1) * model.states
-            at = before - model.saved_after_layers - later
+            at = before + model.only_forward - model.saved_after_layers - later
             found += [one.group.is_there * level for level in live_bytes(at, one.forward)]
     embedding = live + _change_from(model, backward, 0)
+    for one in model.layers:
+        embedding = embedding - one.group.at(0) * freed_once(one.backward)
     return largest(*found, *live_bytes(embedding, model.embedding))
 
 
@@ -70,7 +85,8 @@ def backward_timeline(model: Model, r: Run) -> Timeline:
         one = next(one for one in model.layers if one.group.at(index))
         repeated = one.forward if r.recompute == "full" else []
         found += within(f"layer {index}", [*repeated, *one.backward])
-    return found + model.embedding
+    once = Allocation("freed once", 0, freed_once(one.backward))
+    return [*found, once, *model.embedding]
 
 
 def _change_from(model: Model, timelines: list[Timeline], index):

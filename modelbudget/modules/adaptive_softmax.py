@@ -47,8 +47,8 @@ class AdaptiveInput(nn.Module):
 class AdaptiveSoftmax(nn.Module):
     """States (batch, length, d_model) to logarithms of probabilities (batch, length, n_vocab).
 
-    Words of the first cluster and the other clusters as such compete in one softmax; within a
-    cluster, its words compete in another. Tied matrices are the very Parameters of `words`.
+    One softmax is over the words of the first cluster and the other clusters, another over the
+    words of each cluster. Tied matrices are the Parameters of `words`, not copies.
     """
 
     def __init__(self, a, words: AdaptiveInput):

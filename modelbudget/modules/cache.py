@@ -32,7 +32,7 @@ class Cache:
         return self.length - n_new
 
     def append(self, *new) -> list:
-        """Keep what is new; give all that there is."""
+        """Append new keys and values; return all."""
         start = self.advance(new[0].shape[2])
         for kept, fresh in zip(self.tensors, new, strict=True):
             kept[:, :, start : self.length] = fresh
@@ -53,7 +53,7 @@ class Window(Cache):
         self.window = window
 
     def append(self, *new) -> list:
-        """Keep the last of what is new; give all that any of it may see."""
+        """Append the last new keys and values; return all that any new token may see."""
         n_new = new[0].shape[2]
         if self.length + n_new <= self.window:
             return super().append(*new)
@@ -75,13 +75,18 @@ class State:
 
     name = ""
 
-    def __init__(self, shapes: list[tuple[int, ...]], batch: int, like):
-        self.tensors = [like.new_zeros(batch, *shape) for shape in shapes]
+    def __init__(self, shapes: list[tuple[int, ...]], batch: int, like, dtype=None):
+        self.tensors = [like.new_zeros(batch, *shape, dtype=dtype) for shape in shapes]
 
     def keep(self, *new) -> None:
         """Overwrite the state with that after the last token."""
         for kept, fresh in zip(self.tensors, new, strict=True):
             kept.copy_(fresh)
+
+
+def exact(x) -> torch.dtype:
+    """At least single precision."""
+    return torch.promote_types(x.dtype, torch.float32)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from modelbudget.modules.cache import State
 class CausalConvolution(nn.Conv1d):
     """(batch, length, n_channel) to the same shape, over a token and the span − 1 before it."""
 
-    def __init__(self, n_channel: int, span: int):
-        super().__init__(n_channel, n_channel, span, groups=n_channel)
+    def __init__(self, n_channel: int, span: int, bias: bool = True):
+        super().__init__(n_channel, n_channel, span, groups=n_channel, bias=bias)
         self.cache = None
 
     def make_cache(self, batch: int, length: int, like) -> State:

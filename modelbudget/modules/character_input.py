@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 
 class Highway(nn.Module):
-    """(…, width) to (…, width): a gate chooses between the input and what is made of it."""
+    """(…, width) to (…, width): a gate mixes the input and its transformation."""
 
     def __init__(self, width: int):
         super().__init__()

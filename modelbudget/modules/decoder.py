@@ -4,8 +4,9 @@ from itertools import chain, cycle, islice, repeat
 
 from torch import nn
 
-from modelbudget.modules.embedding import Embedding, Head
+from modelbudget.modules.embedding import Embedding
 from modelbudget.modules.layer import Layer
+from modelbudget.modules.lm_head import ProjectedLMHead, make_head
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.replicate import twins
 
@@ -23,15 +24,18 @@ class DecoderModel(nn.Module):
         self.layer = twins(kinds, lambda kind: Layer(a, *kind))
         names = ["embedding"] * a.embedding_norm + ["final"] * a.final_norm
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
-        self.head = Head(a, self.embedding.token, a.d_emb)
+        token = self.embedding.token
+        self.head = ProjectedLMHead(a, token) if a.d_emb else make_head(a, token, a.d_model)
 
     def forward(self, tokens):
+        return self.head(self.states(tokens))
+
+    def states(self, tokens):
+        """Return the states (batch, length, d_model) that the head reads."""
         x = self.dropout(self.embedding(tokens))
         if "embedding" in self.norm:
             x = self.norm["embedding"](x)
-        bias = self.embedding.bias(x)
+        bias, rotation = self.embedding.bias(x), self.embedding.rotation(x)
         for layer in self.layer:
-            x = layer(x, bias)
-        if "final" in self.norm:
-            x = self.norm["final"](x)
-        return self.head(x)
+            x = layer(x, bias, rotation)
+        return self.norm["final"](x) if "final" in self.norm else x

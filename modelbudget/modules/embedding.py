@@ -4,10 +4,10 @@ import math
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from modelbudget.modules.cache import Cache
 from modelbudget.modules.position import DistanceBuckets, alibi, causal, sinusoids
+from modelbudget.modules.rope import Rotation, frequencies, rotation
 
 
 class TokenEmbedding(nn.Module):
@@ -37,6 +37,9 @@ class Embedding(nn.Module):
         elif a.position == "buckets":
             self.position = DistanceBuckets(a.n_bucket, a.n_head)
         self.offset = a.position_offset
+        # Of queries and keys of attention; other mixers have tables of their own.
+        self.d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
+        self.register_buffer("frequencies", None, persistent=False)
         self.cache = None
 
     def make_cache(self, batch: int, length: int, like) -> Cache:
@@ -56,6 +59,25 @@ class Embedding(nn.Module):
             x = x + sinusoids(length, x.shape[2], x, start)
         return x
 
+    def share_rotation(self, shared: bool) -> None:
+        """Let all layers share the tables of RoPE.
+
+        The frequencies are kept, once as they are used and once as they were before any scaling.
+        """
+        if not shared:
+            self.frequencies = None
+        elif self.d_rotary and self.frequencies is None:
+            used = frequencies(self.d_rotary, self.token.weight.device).float()
+            self.frequencies = torch.stack((used, used))
+
+    def rotation(self, x) -> Rotation | None:
+        """Return RoPE's tables for states (batch, length, d_model), if all layers share them."""
+        if self.frequencies is None:
+            return None
+        length = x.shape[1]
+        start = self.cache.length - length if self.cache else 0
+        return rotation(length, self.frequencies[0], x, start)
+
     def bias(self, x):
         """Return the bias of all layers' attention scores: (n_head, length, length), or None."""
         length = x.shape[1]
@@ -64,39 +86,6 @@ class Embedding(nn.Module):
         if self.kind == "buckets":
             return self.position(length) + causal(length, x)
         return None
-
-
-class Head(nn.Module):
-    """States (batch, length, d_model) to logits (batch, length, vocabulary with padding).
-
-    Tied means the very Parameter of the token embedding, not a copy: moving or casting this
-    module moves both. Not an nn.Linear, which would allocate a matrix only to drop it. A
-    factorised head first projects the states to d_emb.
-    """
-
-    def __init__(self, a, token: nn.Embedding, d_emb: int = 0):
-        super().__init__()
-        self.projection = nn.Linear(a.d_model, d_emb, bias=False) if d_emb else None
-        self.weight = token.weight if a.tied else nn.Parameter(torch.empty(token.weight.shape))
-        self.bias = nn.Parameter(torch.empty(padded(a))) if a.head_bias else None
-        self.tied = a.tied
-
-    def extra_repr(self) -> str:
-        """As torch prints linear layers, and whether the matrix is tied."""
-        words, width = self.weight.shape
-        bias = self.bias is not None
-        return f"in_features={width}, out_features={words}, bias={bias}, tied={self.tied}"
-
-    def reset_parameters(self):
-        if not self.tied:
-            nn.init.normal_(self.weight, std=0.02)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
-
-    def forward(self, x):
-        if self.projection is not None:
-            x = self.projection(x)
-        return F.linear(x, self.weight, self.bias)
 
 
 def padded(a) -> int:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from modelbudget.modules.embedding import padded
-from modelbudget.modules.feed_forward.mlp import ACTIVATIONS, MLP
+from modelbudget.modules.feed_forward.mlp import MLP, activation
 from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.multi_head import MultiHead
 from modelbudget.modules.norm import make_norm
@@ -58,14 +58,14 @@ class EncoderLayer(nn.Module):
 
 
 class Transform(nn.Module):
-    """States (batch, length, d_model) to what the head compares with the token embeddings."""
+    """Map states (batch, length, d_model) to the input of the head."""
 
     def __init__(self, a):
         super().__init__()
         width = a.d_emb or a.d_model
         self.dense = nn.Linear(a.d_model, width, bias=a.transform_bias)
         self.norm = make_norm(a, width)
-        self.activation = ACTIVATIONS[a.activation]
+        self.activation = activation(a.activation)
 
     def forward(self, x):
         return self.norm(self.activation(self.dense(x)))

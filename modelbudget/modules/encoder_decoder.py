@@ -33,7 +33,7 @@ class StackLayer(nn.Module):
     def forward(self, x, mask, memory=None):
         causal = self.cross is not None and mask is None
         x = self.add("attention", x, lambda y: self.attention(y, causal=causal, mask=mask))
-        if self.cross is not None:
+        if memory is not None:
             x = self.add("cross", x, lambda y: self.cross(y, memory))
         return self.add("mlp", x, self.mlp)
 
@@ -84,13 +84,14 @@ class EncoderDecoderModel(nn.Module):
     """Source and target tokens to logits (batch, target length, n_vocab).
 
     Source (batch, length), target (batch, target length). Without a target the source itself is
-    decoded.
+    decoded. Without an encoder, cross-attention is skipped.
     """
 
     def __init__(self, a):
         super().__init__()
         self.embedding = nn.ModuleDict({"token": nn.Embedding(padded(a), a.d_model)})
-        self.encoder = Stack(a, a.n_encoder_layer, cross=False)
+        encoder = Stack(a, a.n_encoder_layer, cross=False) if a.n_encoder_layer else None
+        self.encoder: Any = encoder
         self.decoder = Stack(a, a.n_decoder_layer, cross=True)
         self.head = make_head(a, self.embedding["token"], a.d_model)
         # Vaswani et al. 2017, §3.4: rows of the shared matrix are small, positions are not.
@@ -101,5 +102,5 @@ class EncoderDecoderModel(nn.Module):
     def forward(self, source, target=None):
         target = source if target is None else target
         token = self.embedding["token"]
-        memory = self.encoder(token(source) * self.scale_in)
+        memory = self.encoder(token(source) * self.scale_in) if self.encoder else None
         return self.head(self.decoder(token(target) * self.scale_in, memory) * self.scale_out)

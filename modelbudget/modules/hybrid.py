@@ -2,8 +2,9 @@
 
 from torch import nn
 
-from modelbudget.modules.embedding import Head, TokenEmbedding
+from modelbudget.modules.embedding import TokenEmbedding
 from modelbudget.modules.feed_forward.mlp import MLP
+from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.mixers.attention import Attention
 from modelbudget.modules.mixers.channel_rnn import ChannelRNN
 from modelbudget.modules.norm import make_norm
@@ -35,7 +36,7 @@ class HybridModel(nn.Module):
         super().__init__()
         self.embedding = TokenEmbedding(a)
         self.layer = nn.ModuleList(HybridLayer(a) for _ in range(a.n_layer))
-        self.head = Head(a, self.embedding.token)
+        self.head = make_head(a, self.embedding.token, a.d_model)
 
     def forward(self, tokens):
         x = self.embedding(tokens)

@@ -4,8 +4,9 @@ from collections import OrderedDict
 
 from torch import nn
 
-from modelbudget.modules.embedding import Head, TokenEmbedding
+from modelbudget.modules.embedding import TokenEmbedding
 from modelbudget.modules.feed_forward.mlp import MLP
+from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.mixers.attention import Attention
 from modelbudget.modules.norm import make_norm
 
@@ -15,8 +16,8 @@ def embedding(a) -> nn.Module:
 
 
 def embedding_lm(a) -> nn.Module:
-    words = TokenEmbedding(a)
-    return named(embedding=words, head=Head(a, words.token))
+    table = TokenEmbedding(a)
+    return named(embedding=table, head=make_head(a, table.token, a.d_model))
 
 
 def mlp(a) -> nn.Module:
@@ -24,8 +25,8 @@ def mlp(a) -> nn.Module:
 
 
 def feed_forward_lm(a) -> nn.Module:
-    words = TokenEmbedding(a)
-    return named(embedding=words, mlp=MLP(a), head=Head(a, words.token))
+    table = TokenEmbedding(a)
+    return named(embedding=table, mlp=MLP(a), head=make_head(a, table.token, a.d_model))
 
 
 def attention(a) -> nn.Module:

@@ -19,7 +19,7 @@ class Layer(nn.Module):
     def __init__(self, a, mixer: str = "attention", mlp: str = "mlp"):
         super().__init__()
         files = {mixer: mixers().get(mixer), mlp: feed_forward().get(mlp)}
-        self.parts = [getattr(file, "NAME", word) for word, file in files.items() if file]
+        self.parts = [getattr(file, "NAME", name) for name, file in files.items() if file]
         for name, file in zip(self.parts, filter(None, files.values()), strict=True):
             self.add_module(name, file.make(a))
         self.parallel, self.placement = a.parallel, a.norm_placement
@@ -30,37 +30,38 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(0.0)
         self.recompute = False
 
-    def forward(self, x, bias=None):
+    def forward(self, x, bias=None, rotation=None):
         if self.recompute:
-            return checkpoint(self.compute, x, bias, use_reentrant=False)
-        return self.compute(x, bias)
+            return checkpoint(self.compute, x, bias, rotation, use_reentrant=False)
+        return self.compute(x, bias, rotation)
 
-    def compute(self, x, bias):
+    def compute(self, x, *positions):
+        """Compute the layer; `positions`: the bias of scores and the tables of RoPE, or None."""
         if not self.parallel:
             for name in self.parts:
-                x = self.add(name, x, bias)
+                x = self.add(name, x, *positions)
             return x
         mixer, mlp = self.parts
         if "shared" in self.norm:
             for_mixer = for_mlp = self.norm["shared"](x)
         else:
             for_mixer, for_mlp = self.norm[mixer](x), self.norm[mlp](x)
-        return x + self.run(mixer, for_mixer, bias) + self.run(mlp, for_mlp, bias)
+        return x + self.run(mixer, for_mixer, *positions) + self.run(mlp, for_mlp, *positions)
 
-    def add(self, name: str, x, bias):
+    def add(self, name: str, x, *positions):
         """Compute the residual sum with one part, with norms according to `norm_placement`."""
         norm = self.norm[name]
         match self.placement:
             case "pre":
-                return x + self.run(name, norm(x), bias)
+                return x + self.run(name, norm(x), *positions)
             case "post":
-                return norm(x + self.run(name, x, bias))
+                return norm(x + self.run(name, x, *positions))
             case "output":
-                return x + norm(self.run(name, x, bias))
+                return x + norm(self.run(name, x, *positions))
             case "both":
-                return x + self.norm[f"{name}_output"](self.run(name, norm(x), bias))
+                return x + self.norm[f"{name}_output"](self.run(name, norm(x), *positions))
 
-    def run(self, name: str, x, bias):
+    def run(self, name: str, x, *positions):
         part = getattr(self, name)
-        x = part(x, bias) if getattr(part, "reads_bias", False) else part(x)
+        x = part(x, *positions) if getattr(part, "reads_positions", False) else part(x)
         return self.dropout(x)

@@ -12,7 +12,8 @@ from modelbudget.modules.embedding import padded
 class LMHead(nn.Module):
     """States (batch, length, width) to logits (batch, length, n_vocab).
 
-    Tied means the very Parameter of a token embedding, and not a copy.
+    Tied means the Parameter of the token embedding itself, not a copy: moving or casting this
+    module moves both. Not an nn.Linear, which would allocate a matrix only to drop it.
     """
 
     def __init__(self, n_vocab: int, width: int, bias: bool, tied_to: Any):
@@ -20,6 +21,12 @@ class LMHead(nn.Module):
         self.tied = tied_to is not None
         self.weight = tied_to.weight if self.tied else nn.Parameter(torch.empty(n_vocab, width))
         self.bias = nn.Parameter(torch.empty(n_vocab)) if bias else None
+
+    def extra_repr(self) -> str:
+        """Describe the head as torch describes linear layers, and whether its matrix is tied."""
+        n_vocab, width = self.weight.shape
+        bias = self.bias is not None
+        return f"in_features={width}, out_features={n_vocab}, bias={bias}, tied={self.tied}"
 
     def reset_parameters(self):
         if not self.tied:
@@ -29,6 +36,17 @@ class LMHead(nn.Module):
 
     def forward(self, x):
         return F.linear(x, self.weight, self.bias)
+
+
+class ProjectedLMHead(LMHead):
+    """An LM head that first projects the states to d_emb, the width of a factorised embedding."""
+
+    def __init__(self, a, token: Any):
+        super().__init__(padded(a), a.d_emb, a.head_bias, token if a.tied else None)
+        self.projection = nn.Linear(a.d_model, a.d_emb, bias=False)
+
+    def forward(self, x):
+        return super().forward(self.projection(x))
 
 
 def make_head(a, token: Any, width: int) -> LMHead:

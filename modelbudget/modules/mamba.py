@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import State
+from modelbudget.modules.cache import State, exact
 from modelbudget.modules.causal_convolution import CausalConvolution
 
 EPSILON = 1e-6
@@ -24,11 +24,12 @@ class SelectiveScanMixer(nn.Module):
         self.output = nn.Linear(a.d_inner, a.d_model, bias=False)
         self.sizes = [a.d_step, a.d_state, a.d_state]
         self.inner_norm = a.inner_norm
-        self.cache = None
+        self.cache, self.exact_state = None, False
 
     def make_cache(self, batch: int, length: int, like) -> State:
         """d_state numbers for each channel."""
-        return State([tuple(self.decay.shape)], batch, like)
+        dtype = exact(like) if self.exact_state else None
+        return State([tuple(self.decay.shape)], batch, like, dtype)
 
     def reset_parameters(self):
         """Initialise A = −1, −2, … in every channel (Gu & Dao 2023, §3.6: S4D-Real)."""
@@ -44,7 +45,7 @@ class SelectiveScanMixer(nn.Module):
         if self.inner_norm:
             parts = [F.rms_norm(y, y.shape[-1:], eps=EPSILON) for y in parts]
         step, write, read = parts
-        state = (self.cache or self.make_cache(len(x), 1, x)).tensors[0]
+        state = self.cache.tensors[0] if self.cache else x.new_zeros(len(x), *self.decay.shape)
         y, state = scan(x, F.softplus(self.step(step)), -self.decay.exp(), write, read, state)
         if self.cache:
             self.cache.keep(state)
@@ -62,5 +63,5 @@ def scan(x, step, decay, write, read, state):
     outputs = []
     for keep, new, out in zip(kept.unbind(1), written.unbind(1), read.unbind(1), strict=True):
         state = keep * state + new
-        outputs.append(torch.einsum("bds,bs->bd", state, out))
+        outputs.append(torch.einsum("bds,bs->bd", state.to(out.dtype), out))
     return torch.stack(outputs, dim=1), state

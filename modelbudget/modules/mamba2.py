@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import State
+from modelbudget.modules.cache import State, exact
 from modelbudget.modules.causal_convolution import CausalConvolution
 
 
@@ -26,11 +26,12 @@ class StateSpaceDualMixer(nn.Module):
         self.from_input = [a.d_inner, d_convolved, a.n_head]
         self.from_convolution = [a.d_inner, d_shared, d_shared]
         self.shape_of_state = (a.n_head, a.d_head, a.d_state)
-        self.cache = None
+        self.cache, self.exact_state = None, False
 
     def make_cache(self, batch: int, length: int, like) -> State:
         """Allocate the recurrent state: d_head × d_state for each head."""
-        return State([self.shape_of_state], batch, like)
+        dtype = exact(like) if self.exact_state else None
+        return State([self.shape_of_state], batch, like, dtype)
 
     def reset_parameters(self):
         """Initialise A = −1, −2, … from head to head, and steps near softplus(0)."""
@@ -45,7 +46,7 @@ class StateSpaceDualMixer(nn.Module):
         x, write, read = F.silu(self.convolution(x)).split(self.from_convolution, -1)
         x = x.unflatten(-1, (self.n_head, -1))
         write, read = (self.by_head(y) for y in (write, read))
-        state = (self.cache or self.make_cache(len(x), 1, x)).tensors[0]
+        state = self.cache.tensors[0] if self.cache else x.new_zeros(len(x), *self.shape_of_state)
         y, state = scan(x, F.softplus(step + self.step), -self.decay.exp(), write, read, state)
         if self.cache:
             self.cache.keep(state)
@@ -82,5 +83,5 @@ def scan(x, step, decay, write, read, state):
     outputs = []
     for keep, new, out in zip(kept.unbind(1), written.unbind(1), read.unbind(1), strict=True):
         state = keep * state + new
-        outputs.append(torch.einsum("bhds,bhs->bhd", state, out))
+        outputs.append(torch.einsum("bhds,bhs->bhd", state.to(out.dtype), out))
     return torch.stack(outputs, dim=1), state

@@ -3,7 +3,7 @@
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.position import rotate
+from modelbudget.modules.rope import rotate
 
 
 class MultiHead(nn.Module):

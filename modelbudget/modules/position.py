@@ -1,4 +1,4 @@
-"""Position embeddings: RoPE, sinusoids, and biases added to the scores.
+"""Position embeddings except RoPE: sinusoids, and biases added to the scores.
 
 Biases have shape (…, length, length): row i holds what query i adds to its score of each key.
 """
@@ -8,22 +8,11 @@ import math
 import torch
 from torch import nn
 
-WAVELENGTH = 10_000.0
+from modelbudget.modules.relative_buckets import bucket
+from modelbudget.modules.rope import angles
+
 FARTHEST_BUCKET = 128
 """Distances from here on share T5's last bucket (`relative_attention_max_distance`)."""
-
-
-def rotate(x, d_rotary: int, start: int = 0):
-    """Apply RoPE to the first d_rotary channels (Su et al. 2021, eq. 34).
-
-    x is (batch, heads, length, channels), from position `start` on. The pairs are channel i and i +
-    d_rotary/2, as in Llama's published checkpoints.
-    """
-    rotated, kept = x[..., :d_rotary], x[..., d_rotary:]
-    angle = angles(x.shape[-2], d_rotary, x.device, start)
-    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-    first, second = rotated.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin, kept), dim=-1)
 
 
 def sinusoids(length: int, d_model: int, like, start: int = 0):
@@ -33,12 +22,6 @@ def sinusoids(length: int, d_model: int, like, start: int = 0):
     """
     angle = angles(length, d_model, like.device, start)
     return torch.cat((angle.sin(), angle.cos()[:, : d_model // 2]), dim=-1).to(like.dtype)
-
-
-def angles(length: int, n_channel: int, device, start: int = 0):
-    """(length, ⌈n_channel / 2⌉): position × frequency, wavelengths from 2π to 10,000 · 2π."""
-    frequency = WAVELENGTH ** (-torch.arange(0, n_channel, 2, device=device) / n_channel)
-    return torch.outer(torch.arange(start, start + length, device=device), frequency)
 
 
 def distances(length: int, device):
@@ -77,12 +60,9 @@ class DistanceBuckets(nn.Embedding):
 
     def forward(self, length: int):
         """Return the bias (n_head, length, length) of causal attention, without its mask."""
-        single = max(1, self.num_embeddings // 2)
-        distance = distances(length, self.weight.device).clamp(min=0)
-        octaves = torch.log(distance.clamp(min=1) / single) / math.log(FARTHEST_BUCKET / single)
-        ranges = single + (octaves * (self.num_embeddings - single)).long()
-        bucket = torch.where(distance < single, distance, ranges)
-        return super().forward(bucket.clamp(max=self.num_embeddings - 1)).permute(2, 0, 1)
+        distance = distances(length, self.weight.device)
+        place = bucket(-distance, self.num_embeddings, FARTHEST_BUCKET, both_ways=False)
+        return super().forward(place).permute(2, 0, 1)
 
 
 def shift(scores):

@@ -21,7 +21,7 @@ def bucket(distance, n_bucket: int, max_distance: int, both_ways: bool):
     else:
         side = 0
         distance = (-distance).clamp(min=0)
-    n_single = n_bucket // 2
+    n_single = max(1, n_bucket // 2)
     share = torch.log(distance.clamp(min=1) / n_single) / math.log(max_distance / n_single)
     far = n_single + (share * (n_bucket - n_single)).long()
     return side + torch.where(distance < n_single, distance, far.clamp(max=n_bucket - 1))

@@ -8,5 +8,5 @@ from modelbudget.components.contract import Part
 
 @cache
 def feed_forward() -> dict[str, Part]:
-    """Every feed-forward part by its word."""
+    """Every feed-forward part by its name."""
     return modules_in(__path__, __name__)

@@ -6,11 +6,28 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_config import bytes_of, computed_again, one_token, tokens
-from modelbudget.components.contract import ALONE, Place, Values, doubled
+from modelbudget.architecture.run_config import (
+    bytes_of,
+    casts,
+    computed_again,
+    is_sharded,
+    one_token,
+    products,
+    tokens,
+    widening,
+)
+from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
+from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.activation_checkpointing import repeats_last_product
 from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors
-from modelbudget.memory.timeline import Allocation, Timeline, accumulate, linear_backward, times
+from modelbudget.memory.timeline import (
+    Allocation,
+    Timeline,
+    accumulate,
+    casts_backward,
+    linear_backward,
+    times,
+)
 
 GROUP = "MLP"
 SIZES = ()
@@ -20,7 +37,9 @@ class MLPFields(Architecture):
     d_model: Count = Field(description="width of the residual stream")
     d_ff: Count = Field(description="hidden width of the MLP")
     gated: bool = Field(False, description="a third matrix gates the hidden state (SwiGLU, GEGLU)")
-    activation: Literal["gelu", "relu", "silu"] = "gelu"
+    activation: Literal["gelu", "relu", "relu2", "silu"] = Field(
+        "gelu", description="relu2: ReLU, squared (So et al. 2021, §3)"
+    )
     up_bias: bool = Field(False, description="bias of the up and gate projections")
     down_bias: bool = False
 
@@ -28,6 +47,21 @@ class MLPFields(Architecture):
 
 
 FIELDS = MLPFields
+
+
+def one_operation(a: Fields, r: Run):
+    """Not squared ReLU, which has an operation more."""
+    return int(a.activation != "relu2")
+
+
+def is_packed(r: Run) -> int:
+    """1 where gate and up are one matrix product."""
+    return int(r.gate_and_up == "packed")
+
+
+def packed_activation_is_known(a: Fields, r: Run):
+    """Packed, the activation is one operation."""
+    return 1 - is_packed(r) * is_written_out(a, r)
 
 
 def parameters(a: Fields, d_ff=None) -> Values:
@@ -44,37 +78,69 @@ def parameters(a: Fields, d_ff=None) -> Values:
     }
 
 
-def tensors(a: Fields, d_ff=None, n=1) -> list[Tensor]:
-    """Weights and biases; of `n` experts each is one tensor."""
+def shards_are_separate(a: Fields, r: Run):
+    """Sharded, gate and up are two matrices."""
+    return 1 - is_sharded(r) * is_packed(r)
+
+
+@valid_if(shards_are_separate)
+def tensors(a: Fields, d_ff=None) -> list[Tensor]:
+    """Weights and biases."""
     d_ff = a.d_ff if d_ff is None else d_ff
-    up = linear_tensors("up", a.d_model, n * d_ff, a.up_bias)
+    up = linear_tensors("up", a.d_model, d_ff, a.up_bias)
     return [
-        *(Tensor("gate", size, a.gated * is_there) for _, size, is_there in up),
+        *(one._replace(name="gate", is_there=a.gated * one.is_there) for one in up),
         *up,
-        Tensor("down", n * d_ff * a.d_model),
-        Tensor("down", n * a.d_model, a.down_bias),
+        *linear_tensors("down", d_ff, a.d_model, a.down_bias),
+    ]
+
+
+def matrices(a: Fields, d_ff=None, n=1, routed=0) -> list[Matrix]:
+    """Return the projections, of `n` MLPs."""
+    d_ff = a.d_ff if d_ff is None else d_ff
+    return [
+        Matrix("gate", a.d_model, d_ff, n * a.gated, routed),
+        Matrix("up", a.d_model, d_ff, n, routed),
+        Matrix("down", d_ff, a.d_model, n, routed),
     ]
 
 
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
-    """Bytes saved for backward: the input, which gate and up share, and the hidden states."""
+    """Bytes saved for backward: the input, which gate and up share, and the hidden states.
+
+    With autocast, each projection saves casts of its input and of its weight.
+    """
+    inside = hidden(a, r, bytes_of(products(r).dtype) * tokens(r) * a.d_ff, is_packed(r))
+    if casts(r):
+        weight = bytes_of(r.autocast) * a.d_ff * a.d_model
+        cast = bytes_of(r.autocast) * tokens(r) * a.d_model
+        inside = inside | {"down": inside["down"] + weight}
+        of_gate = a.gated * (weight + (1 - is_packed(r)) * cast)
+        return {"gate": of_gate, "up": weight + cast, **inside}
     states = place.saves_input * bytes_of(r.dtype) * tokens(r) * a.d_model
-    return {
-        "gate": a.gated * states,
-        "up": (1 - a.gated) * states,
-        **hidden(a, bytes_of(r.dtype) * tokens(r) * a.d_ff),
-    }
+    return {"gate": a.gated * states, "up": (1 - a.gated) * states, **inside}
 
 
-def hidden(a: Fields, states) -> Values:
+def hidden(a: Fields, r: Run, states, packed=0) -> Values:
     """Return the bytes saved between the projections, where hidden states take `states` bytes.
 
+    `packed`: 1 where gate and up are views of one tensor, so that either keeps both.
+
     The argument of the activation (ReLU: its value instead), both factors of a gate, and the input
-    of the down projection.
+    of the down projection. GELU written out, x / 2 · (1 + tanh(…)), also saves both of its factors
+    and the hyperbolic tangent; with autocast all but x / 2 in float32, and its value too.
     """
+    # ReLU saves its value and not the gate, which an up projection of the same tensor keeps.
+    gate = packed * a.gated * int(a.activation in ("relu", "relu2"))
     if a.activation == "relu":
-        return {"": (1 + a.gated) * states, "down": a.gated * states}
-    return {"": (1 + 2 * a.gated) * states, "down": states}
+        return {"": (1 + a.gated + gate) * states, "down": a.gated * states}
+    factors = (3 + casts(r) * (3 + a.gated)) * is_written_out(a, r)
+    return {"": (1 + 2 * a.gated + gate + factors) * states, "down": states}
+
+
+def is_written_out(a: Fields, r: Run) -> int:
+    """1 where the activation is composed of simpler operations."""
+    return int(a.activation == "gelu" and r.activation_kernel == "written_out")
 
 
 def flops(a: Fields, r: Run, d_ff=None) -> Values:
@@ -104,49 +170,115 @@ def flops_decode(a: Fields, r: Run) -> Values:
 
 def forward(a: Fields, r: Run, place: Place) -> Timeline:
     """All that is saved, and the output."""
-    states = bytes_of(r.dtype) * tokens(r) * a.d_model
+    states = bytes_of(products(r).dtype) * tokens(r) * a.d_model
+    cached = casts(r) * cached_casts(a, r)
     return [
-        Allocation("saved", sum(saved(a, r, place).values())),
+        Allocation("saved", sum(saved(a, r, place).values()) + cached),
         Allocation("down", (1 - place.stops) * states),
     ]
 
 
+def cached_casts(a: Fields, r: Run):
+    """Bytes of casts of biases, which autocast keeps to the end of the forward pass."""
+    size = bytes_of(products(r).dtype)
+    return size * (a.up_bias * (1 + a.gated) * a.d_ff + a.down_bias * a.d_model)
+
+
+def gate_is_one_dtype(a: Fields, r: Run):
+    """With autocast, GELU written out is in float32, and so is the gate's product."""
+    return 1 - casts(r) * is_written_out(a, r) * a.gated
+
+
+def packed_is_not_cast(a: Fields, r: Run):
+    """With autocast, one matrix for gate and up has no timeline."""
+    return 1 - casts(r) * is_packed(r)
+
+
+@valid_if(one_operation, gate_is_one_dtype, packed_activation_is_known, packed_is_not_cast)
 def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     """Down; the gate's product; up, where there is a gate; the activation; the first projection.
 
-    The saved input is freed if no other part saves it.
+    The saved input is freed if no other part saves it. `d_ff`: the hidden width of shared experts,
+    whose gate and up are never one product.
     """
+    packed = is_packed(r) if d_ff is None else 0
     d_ff = a.d_ff if d_ff is None else d_ff
-    size, early = bytes_of(r.dtype), computed_again(r)
+    size, early = bytes_of(products(r).dtype), computed_again(r)
     states, inside = size * tokens(r) * a.d_model, size * tokens(r) * d_ff
     weight = size * a.d_model * d_ff
     down = weight, size * a.down_bias * a.d_model, inside
     up = weight, size * a.up_bias * d_ff, states
-    saved_by_down, of_product, of_activation = hidden_backward(a, inside)
+    saved_by_down, of_product, of_activation = hidden_backward(a, r, inside, packed)
     both = 1 - (1 - place.others) * (1 - a.gated)
-    saved_input = place.saves_input * states
+    of_states = accumulate(widening(r) * states)
+    cast = casts(r) * weight
+    saved_by_up = casts(r) * (states + weight)
+    saved_input = saved_by_up + (1 - casts(r)) * place.saves_input * states
+    of_down = [
+        *linear_backward("down", *down, place.given, saved_by_down + cast, early),
+        *casts_backward(r, "down", *down[:2], is_written_out(a, r) * (1 - a.gated) * inside),
+    ]
+    if packed:
+        up = 2 * weight, 2 * size * a.up_bias * d_ff, states, 2 * inside
+        return [
+            *of_down,
+            *of_product,
+            *of_activation,
+            *linear_backward("gate and up", *up, saved_input, early),
+            *times(place.others, accumulate(states)),
+        ]
     return [
-        *linear_backward("down", *down, place.given, saved_by_down, early),
+        *of_down,
         *of_product,
-        *times(a.gated, linear_backward("up", *up, inside, 0, early)),
-        *times(a.gated * place.others, accumulate(states)),
+        *times(a.gated, linear_backward("up", *up, inside, saved_by_up, early)),
+        *times(a.gated, casts_backward(r, "up", *up)),
+        *times(a.gated * place.others, of_states),
         *of_activation,
         *linear_backward("gate or up", *up, inside, saved_input, early),
-        *times(both, accumulate(states)),
+        *casts_backward(r, "gate or up", *up),
+        *times(both, of_states),
     ]
 
 
-def hidden_backward(a: Fields, inside) -> tuple[object, Timeline, Timeline]:
+def hidden_backward(a: Fields, r: Run, inside, packed=0) -> tuple[object, Timeline, Timeline]:
     """Return what backward frees and computes between the projections.
 
-    `inside`: bytes of the hidden states. Bytes saved by the down projection, the timeline of the
-    gate's product, and that of the activation.
+    `inside`: bytes of the hidden states; `packed`: as in `hidden`, with the gradients of gate and
+    up joined at the end. Bytes saved by the down projection, the timeline of the gate's product,
+    and that of the activation.
     """
     relu = int(a.activation == "relu")  # saves its value, which down or the product reads too
-    product = [Allocation("gate product gradients", 2 * inside, (3 - relu) * inside)]
+    early = packed * (1 - 2 * relu)
+    product = [Allocation("gate product gradients", 2 * inside, (3 - relu - early) * inside)]
     saved_by_down = (1 - relu * (1 - a.gated)) * inside
-    activation = [Allocation("activation gradient", inside, 2 * inside)]
-    return saved_by_down, times(a.gated, product), activation
+    activation = [Allocation("activation gradient", inside, (2 + packed * (1 - relu)) * inside)]
+    if is_written_out(a, r):
+        activation = _gelu_backward(r, inside)
+    joined = [Allocation("gradients of gate and up joined", 2 * inside, 2 * inside)]
+    return saved_by_down, times(a.gated, product), activation + times(packed, joined)
+
+
+def _gelu_backward(r: Run, inside) -> Timeline:
+    """Return the backward timeline of x / 2 · (1 + tanh(c · (x + 0.044715 · x³))).
+
+    With autocast, x / 2 and the argument's gradients are in its dtype, all else in float32.
+    """
+    wide, cast = widening(r) * inside, casts(r)
+    return [
+        Allocation(
+            "gradients of both factors",
+            2 * wide + cast * inside,
+            (2 + cast) * wide + inside,
+        ),
+        Allocation("tanh gradient", wide, 2 * wide),
+        Allocation("gradient of its argument", wide, wide),
+        Allocation("gradient of the cubic term", wide + cast * inside, cast * wide),
+        Allocation("cube gradient", 3 * wide, 4 * wide),
+        Allocation("cube gradient in the dtype of autocast", cast * inside, cast * wide),
+        Allocation("sum of the argument's gradients", inside, 2 * inside),
+        Allocation("gradient of the half", inside, inside),
+        Allocation("activation gradient", inside, 2 * inside),
+    ]
 
 
 def cache(a: Fields, r: Run) -> Values:
@@ -154,14 +286,26 @@ def cache(a: Fields, r: Run) -> Values:
     return {}
 
 
+@valid_if(one_operation, packed_activation_is_known)
 def inference(a: Fields, r: Run, new, d_ff=None) -> Timeline:
     """Gate projection and activation; up projection (and activation if not gated); down."""
-    size = bytes_of(r.dtype) * r.batch * new
+    size, packed = bytes_of(r.dtype) * r.batch * new, is_packed(r) if d_ff is None else 0
     inside = size * (a.d_ff if d_ff is None else d_ff)
+    factors = 2 * is_written_out(a, r) * inside
+    if packed:
+        return [
+            Allocation("gate and up", 2 * inside),
+            Allocation("gate activation", inside),
+            Allocation("product", inside, inside),
+            Allocation("down", size * a.d_model, 3 * inside),
+        ]
     return [
         Allocation("gate", a.gated * inside),
-        Allocation("gate activation", a.gated * inside, a.gated * inside),
+        Allocation("gate activation", a.gated * (inside + factors), a.gated * (inside + factors)),
         Allocation("up", inside),
-        Allocation("activation or product", inside, (1 + a.gated) * inside),
+        Allocation("factors of the activation", (1 - a.gated) * factors),
+        Allocation(
+            "activation or product", inside, (1 + a.gated) * inside + (1 - a.gated) * factors
+        ),
         Allocation("down", size * a.d_model, inside),
     ]

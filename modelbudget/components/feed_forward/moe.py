@@ -8,13 +8,23 @@ from modelbudget.architecture.base import Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_config import INDEX, bytes_of, computed_again, one_token, tokens
+from modelbudget.architecture.run_config import (
+    INDEX,
+    bytes_of,
+    casts,
+    computed_again,
+    exact_bytes,
+    is_sharded,
+    one_token,
+    tokens,
+)
 from modelbudget.architecture.terms import join
-from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
+from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
+from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.activation_checkpointing import repeats_last_product
-from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors
+from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors, matrix
 from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
@@ -26,6 +36,9 @@ from modelbudget.memory.timeline import (
 
 GROUP = "experts"
 SIZES = ("n_expert", "n_expert_per_token", "d_expert")
+
+END = 4
+"""Bytes of a number that a grouped product reads: where the rows of an expert end."""
 
 
 class MoEFields(MLPFields):
@@ -58,6 +71,34 @@ class MoEFields(MLPFields):
 
 
 FIELDS = MoEFields
+
+
+def gathers(r: Run) -> int:
+    """1 where outputs of experts are gathered in the order of the tokens."""
+    return int(r.expert_kernel == "gathered")
+
+
+def adds_outputs(a: Fields, r: Run):
+    """Not where outputs are gathered, which inference has no formula for."""
+    return 1 - gathers(r)
+
+
+def gathering_is_known(a: Fields, r: Run):
+    """Gathered, the activation is one operation, and no bias selects experts of a token.
+
+    Torch has nothing to sum of a single channel.
+    """
+    wide, selects = positive(a.d_model - 1), int(a.router_bias == "selection")
+    return 1 - gathers(r) * (1 - wide * (1 - selects) * (1 - mlp.is_written_out(a, r)))
+
+
+def autocast_is_known(a: Fields, r: Run):
+    """With autocast, gathered experts without biases compute in the dtype of their weights.
+
+    It casts shared experts, and sums with biases.
+    """
+    plain = (1 - positive(a.d_shared)) * (1 - a.up_bias) * (1 - a.down_bias)
+    return 1 - casts(r) * (1 - gathers(r) * plain)
 
 
 def gate_sums_channels(a: Fields, r: Run):
@@ -104,6 +145,13 @@ def trained_parameters(a: Fields) -> Values:
     return found | {"router": found["router"] - no_gradient}
 
 
+def shards_have_gradients(a: Fields, r: Run):
+    """Sharded, each tensor gets a gradient, and gate and up of the experts are two tensors."""
+    plain = int(a.router_bias != "selection") * (1 - gathers(r))
+    return 1 - is_sharded(r) * (1 - plain)
+
+
+@valid_if(shards_have_gradients)
 def tensors(a: Fields) -> list[Tensor]:
     """Return the parameter tensors in the order of the modules.
 
@@ -112,37 +160,56 @@ def tensors(a: Fields) -> list[Tensor]:
     shared = positive(a.d_shared)
     return [
         *linear_tensors("router", a.d_model, a.n_expert, int(a.router_bias == "logit")),
-        *mlp.tensors(a, a.d_expert, a.n_expert),
         *(
-            Tensor(join("shared", name), size, shared * is_there)
-            for name, size, is_there in mlp.tensors(a, a.d_shared)
+            matrix(one.name, a.n_expert, one.numbers, one.is_there)
+            for one in mlp.tensors(a, a.d_expert)
         ),
-        Tensor("shared_gate", a.d_model, a.shared_gate),
+        *(
+            one._replace(name=join("shared", one.name), is_there=shared * one.is_there)
+            for one in mlp.tensors(a, a.d_shared)
+        ),
+        matrix("shared_gate", 1, a.d_model, a.shared_gate),
     ]
 
 
+def matrices(a: Fields) -> list[Matrix]:
+    """Return those of all routed experts and of the shared ones; the router is not converted."""
+    shared = mlp.matrices(a, a.d_shared, positive(a.d_shared))
+    return [
+        *mlp.matrices(a, a.d_expert, a.n_expert, 1),
+        *(m._replace(name=join("shared", m.name)) for m in shared),
+    ]
+
+
+@valid_if(autocast_is_known, gathering_is_known)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Bytes saved for backward, with each token k = n_expert_per_token times where it is routed.
 
     Router: the states, their probabilities, the chosen experts. Around the experts: the order of
     the k·N pairs of token and expert, the pairs' tokens, their weights and the experts' outputs,
     before and after they are weighted. Shared experts read the same states; their gate saves their
-    output and its own value.
+    output and its own value. Gathered, weights are saved before they are divided by their sum, with
+    this; the order of the tokens; and where each expert's pairs end.
     """
     size, n = bytes_of(r.dtype), tokens(r)
     pairs = n * a.n_expert_per_token
     states = size * n * a.d_model
     rows = size * pairs * a.d_model
-    routed = mlp.hidden(a, size * pairs * a.d_expert)
-    weighting = 2 * INDEX * pairs + size * pairs + 2 * rows
+    gathered, exact = gathers(r), exact_bytes(r.dtype) if gathers(r) else size
+    routed = mlp.hidden(a, r, size * pairs * a.d_expert, gathered)
+    weighting = (2 + gathered) * INDEX * pairs + exact * pairs + (2 - gathered) * rows
     gate = a.shared_gate * (states + size * n)
+    probabilities = exact * (n * a.n_expert + gathered * (pairs + n)) + INDEX * pairs
+    of_input = place.saves_input * states
+    if casts(r):
+        of_input = bytes_of(r.autocast) * (n + a.n_expert) * a.d_model
     return {
-        "router": place.saves_input * states + size * n * a.n_expert + INDEX * pairs,
-        "gate": a.gated * rows,
+        "router": of_input + probabilities,
+        "gate": a.gated * rows + gathered * END * a.n_expert,
         "up": (1 - a.gated) * rows,
         "down": routed["down"],
         "": routed[""] + weighting + gate,
-        **_shared(a, mlp.hidden(a, size * n * a.d_shared)),
+        **_shared(a, mlp.hidden(a, r, size * n * a.d_shared)),
     }
 
 
@@ -185,17 +252,22 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
 
     Live at the end, but not saved: the weights; the sum of the routed experts' outputs, or zeros
     before it; the shared experts' output. A repeated forward pass stops before the last sum.
+    Gathered: the weighted outputs in the order of the tokens, the weights, the sorted experts.
     """
     size = bytes_of(r.dtype) * tokens(r)
     n_states = 1 + (1 - place.stops) * positive(a.d_shared)
     temporary = size * (n_states * a.d_model + a.n_expert_per_token)
+    if gathers(r):
+        pairs, exact = tokens(r) * a.n_expert_per_token, exact_bytes(r.dtype)
+        temporary = exact * (pairs * a.d_model + pairs) + (INDEX + END) * pairs
+        temporary += size * (n_states - 1) * a.d_model
     return [
         Allocation("saved", sum(saved(a, r, place).values())),
         Allocation("output", (1 - place.stops) * size * a.d_model + temporary, temporary),
     ]
 
 
-@valid_if(gate_sums_channels)
+@valid_if(no_autocast, gate_sums_channels, gathering_is_known, mlp.one_operation)
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
     """Shared experts; weighting and routed experts; the router's softmax and projection."""
     size, n = bytes_of(r.dtype), tokens(r)
@@ -209,6 +281,20 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     of_rows = (1 + wide) * rows + (1 - early) * (rows + weights)
     softmax = probabilities + weights + indices
     saved_input = place.saves_input * states
+    ends = [
+        *linear_backward("router", *router, probabilities, saved_input, early),
+        *accumulate(states),
+        *times(place.others, accumulate(states)),
+    ]
+    if gathers(r):
+        return [
+            *times(shared, _shared_backward(a, r, states)),
+            *_gathered_backward(a, r, place.given, rows),
+            Allocation("gradients of the tokens", 2 * states, states + rows + indices),
+            *times(shared, accumulate(states)),
+            *_normalised_backward(a, r),
+            *ends,
+        ]
     return [
         *times(shared, _shared_backward(a, r, states)),
         Allocation("gradients of the pairs", rows, place.given + rows),
@@ -220,9 +306,52 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
         *times(shared, accumulate(states)),
         Allocation("gradients of the chosen probabilities", 2 * probabilities, softmax),
         Allocation("softmax gradient", probabilities, 2 * probabilities),
-        *linear_backward("router", *router, probabilities, saved_input, early),
-        *accumulate(states),
-        *times(place.others, accumulate(states)),
+        *ends,
+    ]
+
+
+def _gathered_backward(a: Fields, r: Run, given, rows) -> Timeline:
+    """From the gradient of the sum to those of the experts' rows and of their weights.
+
+    In at least single precision up to the experts' outputs.
+    """
+    size, exact, early = bytes_of(r.dtype), exact_bytes(r.dtype), computed_again(r)
+    cast = int(size != exact)
+    pairs = tokens(r) * a.n_expert_per_token
+    states, wide = exact * tokens(r) * a.d_model, exact * pairs * a.d_model
+    weights, indices = exact * pairs, INDEX * pairs
+    saved_factors = rows + weights
+    # With one expert for a token, the gradient of the sum is that of the pairs.
+    several, of_sum = positive(a.n_expert_per_token - 1), cast * states + (1 - cast) * given
+    of_pairs = several * wide + (1 - several) * of_sum
+    return [
+        Allocation("gradient in single precision", cast * states, cast * given),
+        Allocation("gradients of the pairs", several * wide, several * of_sum),
+        Allocation("gradients by expert", 2 * wide, wide + of_pairs + indices),
+        Allocation("weighting gradients", 2 * wide, early * saved_factors),
+        Allocation("output gradient in the run's dtype", cast * rows, cast * wide),
+        Allocation("weight gradients", weights, 2 * wide + (1 - early) * saved_factors),
+        *within("routed experts", _routed_backward(a, r, rows)),
+        Allocation("weight gradients in the tokens' order", 2 * weights, 2 * weights + indices),
+    ]
+
+
+def _normalised_backward(a: Fields, r: Run) -> Timeline:
+    """From the gradient of the normalised weights to that of the router's logits."""
+    size, exact = bytes_of(r.dtype), exact_bytes(r.dtype)
+    n, pairs = tokens(r), tokens(r) * a.n_expert_per_token
+    weights, probabilities = exact * pairs, exact * n * a.n_expert
+    logits, cast = size * n * a.n_expert, int(size != exact)
+    chosen = probabilities + weights + INDEX * pairs
+    several = positive(a.n_expert_per_token - 1)
+    of_sum = weights + several * exact * n, (2 + several) * weights + exact * n
+    return [
+        Allocation("quotient gradients", 4 * weights, 3 * weights),
+        Allocation("sum gradient", *of_sum),
+        Allocation("gradient of the weights", weights, weights + exact * n),
+        Allocation("gradients of the chosen probabilities", 2 * probabilities, chosen),
+        Allocation("softmax gradient", probabilities, 2 * probabilities),
+        *times(cast, [Allocation("logits gradient in the run's dtype", logits, probabilities)]),
     ]
 
 
@@ -231,11 +360,18 @@ def _routed_backward(a: Fields, r: Run, rows) -> Timeline:
     size = bytes_of(r.dtype)
     inside = size * tokens(r) * a.n_expert_per_token * a.d_expert
     weight = size * a.n_expert * a.d_model * a.d_expert
-    saved_by_down, of_product, of_activation = mlp.hidden_backward(a, inside)
+    packed = gathers(r)
+    saved_by_down, of_product, of_activation = mlp.hidden_backward(a, r, inside, packed)
     down = weight + size * a.n_expert * a.down_bias * a.d_model + inside
     up = weight + size * a.n_expert * a.up_bias * a.d_expert + rows
+    of_down = Allocation("down gradients", down, rows + saved_by_down)
+    if packed:
+        of_both = 2 * (up - rows) + rows
+        freed = 2 * inside + rows + END * a.n_expert
+        both = Allocation("gate and up gradients", of_both, freed)
+        return [of_down, *of_product, *of_activation, both]
     return [
-        Allocation("down gradients", down, rows + saved_by_down),
+        of_down,
         *of_product,
         *times(a.gated, [Allocation("up gradients", up, inside)]),
         *of_activation,
@@ -267,6 +403,7 @@ def cache(a: Fields, r: Run) -> Values:
     return {}
 
 
+@valid_if(mlp.one_operation, adds_outputs)
 def inference(a: Fields, r: Run, new) -> Timeline:
     """Return the timeline of a forward pass of `new` tokens, without autograd.
 
@@ -279,13 +416,14 @@ def inference(a: Fields, r: Run, new) -> Timeline:
     routed, hidden = size * pairs * a.d_model, size * pairs * a.d_expert
     scores, weights, indices = size * n * a.n_expert, size * pairs, INDEX * pairs
     selects = int(a.router_bias == "selection")
+    factors = 2 * mlp.is_written_out(a, r) * hidden
     return [
         Allocation("router", (2 + selects) * scores + weights + indices, weights),
         Allocation("weights", weights, (2 + selects) * scores),
         Allocation("order of the pairs", 2 * indices, indices),
         Allocation("rows of the pairs", indices + routed),
         Allocation("gate or up", hidden),
-        Allocation("activation", hidden, hidden),
+        Allocation("activation", hidden + factors, hidden + factors),
         Allocation("up", a.gated * hidden),
         Allocation("gate product", a.gated * hidden, a.gated * hidden),
         Allocation("down", routed, (1 + a.gated) * hidden + routed),

@@ -8,5 +8,5 @@ from modelbudget.components.contract import Part
 
 @cache
 def mixers() -> dict[str, Part]:
-    """Every mixer by its word."""
+    """Every mixer by its name."""
     return modules_in(__path__, __name__)

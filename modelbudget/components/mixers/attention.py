@@ -7,20 +7,34 @@ from pydantic import Field
 from modelbudget.architecture.base import Count, Parts
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.operations import positive
+from modelbudget.architecture.layer_pattern import instances
+from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_config import (
+    INDEX,
     MASKS,
     bytes_of,
+    casts,
     computed_again,
     exact_bytes,
+    is_sharded,
     one_token,
+    products,
     tokens,
+    widening,
 )
 from modelbudget.components import attention_core, norm, rope
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
 from modelbudget.components.norm import NormFields
-from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors
-from modelbudget.memory.timeline import Allocation, Timeline, accumulate, linear_backward, times
+from modelbudget.components.weight_formats import Matrix
+from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors, matrix, vector
+from modelbudget.memory.timeline import (
+    Allocation,
+    Timeline,
+    accumulate,
+    casts_backward,
+    linear_backward,
+    times,
+)
 
 GROUP = "attention"
 SIZES = ()
@@ -74,6 +88,8 @@ class AttentionFields(NormFields):
 FIELDS = AttentionFields
 
 
+PACKED = ("query", "key", "value")
+"""Components that are one with `projections: packed`."""
 PRESENT = "'attention' in {0} or 'sliding_attention' in {0}"
 """Whether a pattern has attention, with a window or without."""
 SWITCHES = ("query_bias", "key_bias", "value_bias", "output_bias", "sinks", "attention_gate")
@@ -111,12 +127,95 @@ CONSTRAINTS = (
 
 def no_mask_on_scores(a: Fields, r: Run):
     """ALiBi, T5's buckets and relative positions add to the scores."""
-    return int(a.position not in MASKS)
+    return int(_position(a) not in MASKS)
+
+
+def math_for_masks(a: Fields, r: Run):
+    """1 unless scores that something is added to meet a kernel that never writes them out."""
+    return int(_position(a) not in MASKS or r.attention_kernel == "math")
+
+
+def mask_is_not_saved(a: Fields, r: Run):
+    """1 unless checkpointing saves what is added to the scores, which only some layers compute."""
+    own = _position(a) == "relative" and r.recompute == "full"
+    return int(_position(a) not in MASKS or r.recompute == "none" or own)
 
 
 def no_sinks(a: Fields, r: Run):
     """Sinks add a key to the scores."""
     return 1 - a.sinks
+
+
+def _position(a: Fields) -> str:
+    """Return the position embedding; families without positions have no such field."""
+    return getattr(a, "position", "none")
+
+
+def _rope(a: Fields) -> int:
+    return int(_position(a) == "rotary")
+
+
+def _d_rotary(a: Fields):
+    if not _rope(a):
+        return 0
+    return a.d_rotary + (1 - positive(a.d_rotary)) * a.d_head
+
+
+def own_tables(a: Fields, r: Run) -> int:
+    """1 where each layer makes the tables of RoPE."""
+    return int(r.rope_tables == "layer")
+
+
+def _rope_by_head(a: Fields, r: Run) -> int:
+    """1 where RoPE ends with a concatenation, whose result is contiguous per head."""
+    return _rope(a) * int(r.rope_tables == "layer" or r.rope_layout == "head")
+
+
+def rotates_whole_heads(a: Fields, r: Run):
+    """With tables of the model, RoPE rotates all channels of a head."""
+    in_part = positive(a.d_head - _d_rotary(a))
+    return 1 - _rope(a) * (1 - own_tables(a, r)) * in_part
+
+
+def packs(a: Fields, r: Run):
+    """Packed, the projections have a bias each or none has, and queries and keys have no norms."""
+    biases = a.query_bias, a.key_bias, a.value_bias
+    equal = 1 - positive(sum(biases)) + biases[0] * biases[1] * biases[2]
+    return 1 - _packed(r) * (1 - equal * int(a.qk_norm == "none"))
+
+
+def autocast_is_known(a: Fields, r: Run):
+    """With autocast, RoPE's own tables have the dtype of products unless norms come before.
+
+    Masks on scores, and what selective checkpointing saves, have a dtype that is not known here.
+    """
+    normed = int(a.qk_norm != "none") * _rope(a) * own_tables(a, r)
+    plain = int(_position(a) not in MASKS and r.recompute != "selective")
+    return 1 - casts(r) * (1 - (1 - normed) * plain)
+
+
+def single_tokens_are_viewed(a: Fields, r: Run):
+    """Products in the dtype copy packed values of single tokens: they stand between sequences."""
+    p = products(r)
+    copies = int(r.attention_kernel == "math" and bytes_of(p.dtype) == exact_bytes(p.dtype))
+    single = (1 - positive(r.length - 1)) * positive(r.batch - 1) * positive(a.n_head - 1)
+    return 1 - _packed(r) * copies * single
+
+
+def sliced_is_not_cast(a: Fields, r: Run):
+    """With autocast, neither slices of one result nor RoPE by head have a timeline."""
+    is_cast = max(int(r.projections == "sliced"), int(r.rope_layout == "head") * _rope(a))
+    return 1 - casts(r) * is_cast
+
+
+def keys_are_not_repeated(a: Fields, r: Run):
+    """Packed without RoPE, attention saves all three parts or copies of all three, not of some."""
+    return 1 - _packed(r) * (1 - _rope(a)) * _repeats(a, r)
+
+
+def _repeats(a: Fields, r: Run):
+    """1 where attention saves keys and values repeated for each query head, as computed."""
+    return int(r.attention_kernel == "efficient") * positive(a.n_head - a.n_kv_head)
 
 
 def parameters(a: Fields) -> Values:
@@ -151,7 +250,7 @@ def _relative_positions(a: Fields) -> Values:
     A fifth matrix, from sinusoids of the distance to keys, and two query biases, u for content and
     v for position (Dai et al. 2019, §3.3).
     """
-    if getattr(a, "position", "none") != "relative":
+    if _position(a) != "relative":
         return {}
     d_query = a.n_head * a.d_head
     return {
@@ -161,14 +260,23 @@ def _relative_positions(a: Fields) -> Values:
     }
 
 
-@valid_if(no_mask_on_scores, no_sinks)
+def shards_are_separate(a: Fields, r: Run):
+    """Sharded, query, key and value are three matrices."""
+    return 1 - is_sharded(r) * _packed(r)
+
+
+@valid_if(shards_are_separate)
 def tensors(a: Fields) -> list[Tensor]:
-    """Weights and biases of the projections, then scales and biases of the norms."""
+    """Biases of queries and sinks; weights and biases of the projections; norms; positions."""
     query, key = a.n_head * a.d_head, a.n_kv_head * a.d_head
+    relative = int(_position(a) == "relative")
     found = [
+        Tensor("content_bias", query, relative),
+        Tensor("position_bias", query, relative),
+        vector("sinks", a.n_head, a.sinks),
         *linear_tensors("query", a.d_model, query, a.query_bias),
-        Tensor("gate", a.d_model * query, a.attention_gate),
-        Tensor("gate", query, a.attention_gate * a.query_bias),
+        matrix("gate", query, a.d_model, a.attention_gate),
+        vector("gate", query, a.attention_gate * a.query_bias),
         *linear_tensors("key", a.d_model, key, a.key_bias),
         *linear_tensors("value", a.d_model, key, a.value_bias),
         *linear_tensors("output", query, a.d_model, a.output_bias),
@@ -176,41 +284,133 @@ def tensors(a: Fields) -> list[Tensor]:
     if a.qk_norm != "none":
         n_query, n_key = (1, 1) if a.qk_norm == "shared" else (a.n_head, a.n_kv_head)
         for name, n in (("query_norm", n_query), ("key_norm", n_key)):
-            found += [Tensor(name, n * a.d_head, one) for one in (a.norm_scale, a.qk_norm_bias)]
-    return found
+            shape = (a.d_head, 1) if a.qk_norm == "shared" else (n, a.d_head)
+            found += [matrix(name, *shape, one) for one in (a.norm_scale, a.qk_norm_bias)]
+    return [*found, Tensor("position", a.d_model * query, relative)]
 
 
-@valid_if(no_mask_on_scores, no_sinks)
+def matrices(a: Fields) -> list[Matrix]:
+    """Return the projections."""
+    query, key = a.n_head * a.d_head, a.n_kv_head * a.d_head
+    return [
+        Matrix("query", a.d_model, query),
+        Matrix("gate", a.d_model, query, a.attention_gate),
+        Matrix("key", a.d_model, key),
+        Matrix("value", a.d_model, key),
+        Matrix("output", query, a.d_model),
+    ]
+
+
+SAVED_IF = (
+    math_for_masks,
+    mask_is_not_saved,
+    no_sinks,
+    rotates_whole_heads,
+    packs,
+    single_tokens_are_viewed,
+    keys_are_not_repeated,
+    autocast_is_known,
+)
+"""Conditions of the bytes that are saved."""
+
+
+@valid_if(*SAVED_IF)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Return the bytes saved for backward by each component.
 
     The input, which query, key and value share; inputs of the norms of queries and keys; RoPE's
-    tables; scaled dot-product attention (`core`); the input of the output projection, where it is a
-    copy. A gate saves its value, and the result that it multiplies in place of the projection.
+    tables, where they are its own; scaled dot-product attention (`core`); the input of the output
+    projection, where it is a copy. A gate saves its value, and the result that it multiplies in
+    place of the projection.
     """
-    query = bytes_of(r.dtype) * tokens(r) * a.n_head * a.d_head
-    result, gated = attention_core.copied_result(heads(a), r), a.attention_gate
-    return {
-        "query": bytes_of(r.dtype) * tokens(r) * a.d_model,
-        "query_norm": _saved_by_head_norm(a, r, a.n_head),
-        "key_norm": _saved_by_head_norm(a, r, a.n_kv_head),
-        "": 2 * _rope(a) * rope.tables(r, _d_rotary(a)) + gated * (query + result),
-        "core": attention_core.saved(heads(a), r),
+    p = products(r)
+    by_distance, sinusoids = _saved_by_distance(a, r)
+    query = bytes_of(p.dtype) * tokens(r) * a.n_head * a.d_head
+    result, gated = attention_core.copied_result(heads(a, r), p), a.attention_gate
+    tables = _rope(a) * own_tables(a, r) * 2 * rope.tables(p, _d_rotary(a))
+    of_norm = p if norm.is_written_out(a, r) else r
+    found = {
+        "query": bytes_of(p.dtype) * tokens(r) * a.d_model,
+        "query_norm": _saved_by_head_norm(a, of_norm, a.n_head),
+        "key_norm": _saved_by_head_norm(a, of_norm, a.n_kv_head),
+        "": tables + gated * (query + result) + by_distance,
+        "position": sinusoids,
+        "core": attention_core.saved(heads(a, r), p),
         "output": result + gated * (query - result),
+    }
+    cast = _casts(a, r) if casts(r) else {}
+    return {name: found.get(name, 0) + cast.get(name, 0) for name in found | cast}
+
+
+def _casts(a: Fields, r: Run) -> Values:
+    """Return the bytes of what autocast copies: each weight, and each input but the query's."""
+    size, separate = bytes_of(r.autocast), 1 - _packed(r)
+    query, key = (size * a.d_model * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head))
+    states = size * tokens(r) * a.d_model
+    return {
+        "query": query,
+        "gate": a.attention_gate * (states + query),
+        "key": separate * states + key,
+        "value": separate * states + key,
+        "output": query,
     }
 
 
-def heads(a: Fields) -> attention_core.Heads:
-    """Return the inputs of scaled dot-product attention."""
-    return attention_core.Heads(a.n_head, a.n_kv_head, a.d_head, a.d_head, a.d_head, _rope(a))
+def _saved_by_distance(a: Fields, r: Run) -> tuple:
+    """Return the bytes saved by the scores of relative positions, and by their projection.
+
+    Queries with their bias, and projected distances, repeated for each sequence of several heads;
+    the scores, and which of them belongs to which key (Dai et al. 2019, appendix B). The projection
+    saves its input, the sinusoids.
+    """
+    if _position(a) != "relative":
+        return 0, 0
+    size, query = bytes_of(r.dtype), r.length * a.n_head * a.d_head
+    repeated = 1 + positive(a.n_head - 1) * (r.batch - 1)
+    scores = (size * r.batch * a.n_head + INDEX) * r.length * r.length
+    return size * (r.batch + repeated) * query + scores, size * r.length * a.d_model
 
 
-def _rope(a: Fields) -> int:
-    return int(a.position == "rotary")
+def heads(a: Fields, r: Run) -> attention_core.Heads:
+    """Return the inputs of scaled dot-product attention.
+
+    Packed, a value is stored with its query and key; these are counted with it unless they are
+    inputs of attention themselves.
+    """
+    copies = r.attention_kernel == "math" and r.recompute != "selective"
+    stored = a.d_head
+    if _packed(r) and (copies or _rope(a)):
+        own = _repeats(a, r) * int(r.recompute != "selective")
+        stored += (1 - own) * (ceil_div(a.n_head, a.n_kv_head) + 1) * a.d_head
+    by_head = _rope_by_head(a, r)
+    return attention_core.Heads(a.n_head, a.n_kv_head, a.d_head, a.d_head, stored, by_head)
 
 
-def _d_rotary(a: Fields):
-    return a.d_rotary + (1 - positive(a.d_rotary)) * a.d_head
+def _packed(r: Run) -> int:
+    return int(r.projections != "separate")
+
+
+def _shares_tables(a: Fields, r: Run):
+    """1 where layers share the tables of RoPE: some of them have attention."""
+    if not _rope(a) or own_tables(a, r):
+        return 0
+    n_layer = instances(a.mixers, a.n_layer)
+    return positive(sum(n_layer.get(name, 0) for name in ("attention", "sliding_attention")))
+
+
+def model_tables(a: Fields, r: Run):
+    """Bytes of the tables of RoPE that all layers share; 0 if each makes its own."""
+    return _shares_tables(a, r) * 2 * rope.model_table(r, _d_rotary(a))
+
+
+def model_frequencies(a: Fields, r: Run):
+    """Bytes of the frequencies of such tables, as they are used and before any scaling."""
+    return _shares_tables(a, r) * rope.ANGLE * _d_rotary(a)
+
+
+def model_positions(a: Fields, r: Run, length):
+    """Bytes of the positions of `length` tokens, which are live as long as such tables."""
+    return _shares_tables(a, r) * INDEX * length
 
 
 def _saved_by_head_norm(a: Fields, r: Run, n_head):
@@ -239,7 +439,7 @@ def cache(a: Fields, r: Run) -> Values:
     return {"": bytes_of(r.dtype) * 2 * tokens(r) * a.n_kv_head * a.d_head}
 
 
-@valid_if(no_mask_on_scores, no_sinks)
+@valid_if(math_for_masks, no_sinks)
 def flops(a: Fields, r: Run, products=attention_core.FORWARD_PRODUCTS) -> Values:
     """Count the FLOPs of a forward pass.
 
@@ -255,13 +455,26 @@ def flops(a: Fields, r: Run, products=attention_core.FORWARD_PRODUCTS) -> Values
         "value": 2 * n * a.d_model * d_key,
         "output": 2 * n * d_query * a.d_model,
         "core": products * n * r.length * d_query,
+        **_flops_of_distances(a, r),
     }
 
 
-@valid_if(no_mask_on_scores, no_sinks)
+def _flops_of_distances(a: Fields, r: Run) -> Values:
+    """Relative positions project sinusoids and score them (Dai et al. 2019, §3.3)."""
+    if _position(a) != "relative":
+        return {}
+    d_query = a.n_head * a.d_head
+    return {
+        "position": 2 * r.length * a.d_model * d_query,
+        "": 2 * tokens(r) * r.length * d_query,
+    }
+
+
+@valid_if(math_for_masks, no_sinks)
 def flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice, for the gradients of both its factors."""
-    return doubled(flops(a, r, attention_core.backward_products(r)))
+    """Each product twice, for the gradients of both its factors; sinusoids need no gradient."""
+    found = doubled(flops(a, r, attention_core.backward_products(r)))
+    return found | {"position": _flops_of_distances(a, r).get("position", 0)}
 
 
 def flops_recomputed(a: Fields, r: Run) -> Values:
@@ -281,69 +494,152 @@ def flops_decode(a: Fields, r: Run) -> Values:
     return of_one | {"core": r.length * of_one["core"]}
 
 
-@valid_if(no_mask_on_scores, no_sinks)
+def cached_casts(a: Fields, r: Run):
+    """Bytes of casts of biases, which autocast keeps to the end of the forward pass."""
+    size, key = bytes_of(products(r).dtype), a.n_kv_head * a.d_head
+    first = a.query_bias * a.n_head * a.d_head + (a.key_bias + a.value_bias) * key
+    return size * first + sum(_later_biases(a, size))
+
+
+def _later_biases(a: Fields, size) -> tuple:
+    """Bytes of the biases that are read after queries, keys and values: of gate and output."""
+    gate = a.attention_gate * a.query_bias * a.n_head * a.d_head
+    return size * gate, size * a.output_bias * a.d_model
+
+
+def norms_of_heads_are_known(a: Fields, r: Run):
+    """With autocast, norms of queries and keys are written out, and multiply by a scale."""
+    known = norm.is_written_out(a, r) * a.norm_scale
+    return 1 - casts(r) * int(a.qk_norm != "none") * (1 - known)
+
+
+PEAK_IF = (
+    no_mask_on_scores,
+    no_sinks,
+    rotates_whole_heads,
+    packs,
+    keys_are_not_repeated,
+    norms_of_heads_are_known,
+    sliced_is_not_cast,
+)
+"""Conditions of the timelines."""
+
+
+@valid_if(*PEAK_IF)
 def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     """Return the timeline of the forward pass, from the input to the output and all that is saved.
 
     Projections, norms, RoPE, the mask of a window that hides some scores (`hides` 1), scaled
     dot-product attention, a copy of its result that is contiguous per token, the output projection.
     """
-    held = saved(a, r)
-    size, n, math = bytes_of(r.dtype), tokens(r), int(r.attention_kernel == "math")
+    held, p = saved(a, r), products(r)
+    size, n, math = bytes_of(p.dtype), tokens(r), int(r.attention_kernel == "math")
     query, key = (size * n * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head))
-    copied = attention_core.result_apart(heads(a), r) * query
-    of_query, of_key, of_value = attention_core.kept_inputs(heads(a), r)
-    freed = (1 - of_query) * query + (2 - of_key - of_value) * key + math * copied
+    copied = attention_core.result_apart(heads(a, r), p) * query
+    of_query, of_key, of_value = attention_core.kept_inputs(heads(a, r), p)
+    freed = _inputs_freed(a, p, of_query, of_key, of_value) + math * copied
     mask, distances = (
         attention_core.mask_of_window(r, hides),
         hides * DISTANCE * r.length * r.length,
     )
+    of_inputs = casts(r) * sum(held.get(name, 0) for name in PACKED)
+    of_gate, of_output = (casts(r) * one for one in _later_biases(a, size))
+    cached = casts(r) * cached_casts(a, r) - of_gate - of_output
+    weight = casts(r) * size * a.d_model * a.n_head * a.d_head
+    cast, normed = _heads_are_cast(a, r) * (query + key), _heads_are_normed(a, r) * (query + key)
+    unread = _heads_are_cast(a, r) * ((1 - of_query) * query + (1 - of_key) * key)
     freed += int(r.recompute != "selective") * mask
     gate = [
-        Allocation("gate", query),
+        Allocation("gate", casts(r) * held.get("gate", 0) + of_gate + query),
         Allocation("sigmoid", query, query),
         Allocation("gated result", query),
     ]
     return [
+        Allocation("casts of states and weights", of_inputs + cached),
         Allocation("query, key, value", query + 2 * key + held["query_norm"] + held["key_norm"]),
-        *times(_rope(a), rope.forward(r, a.n_head, a.d_head, _d_rotary(a))),
-        *times(_rope(a), rope.forward(r, a.n_kv_head, a.d_head, _d_rotary(a))),
-        Allocation("query and key before RoPE", 0, _rope(a) * (query + key)),
+        Allocation("normed heads in single precision", normed),
+        *_rope_forward(a, r, a.n_head),
+        *_rope_forward(a, r, a.n_kv_head),
+        Allocation(
+            "query and key before RoPE", 0, _rope(a) * (1 - _packed(r)) * (query + key + normed)
+        ),
+        Allocation("casts of query and key", cast),
         Allocation("mask of the window", 2 * mask + distances, mask + distances),
-        *attention_core.forward(heads(a), r, hides),
+        *attention_core.forward(heads(a, r), p, hides),
+        Allocation("casts of query and key, freed", 0, unread),
         Allocation("result contiguous per token", copied),
         *times(a.attention_gate, gate),
-        Allocation("output", size * n * a.d_model, freed),
+        Allocation(
+            "output",
+            size * n * a.d_model + weight + of_output,
+            freed - unread + widening(r) * cast,
+        ),
     ]
 
 
-@valid_if(no_mask_on_scores, no_sinks)
+@valid_if(*PEAK_IF)
 def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     """Output projection, gate, core, RoPE; then value, key and query, each with its norm.
 
     `hides`: as in forward.
     """
-    held = saved(a, r)
-    size, states = bytes_of(r.dtype), bytes_of(r.dtype) * tokens(r) * a.d_model
-    query = size * tokens(r) * a.n_head * a.d_head
+    held, p = saved(a, r), products(r)
+    size, states = bytes_of(p.dtype), bytes_of(p.dtype) * tokens(r) * a.d_model
+    query, key = (size * tokens(r) * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head))
     output = size * a.n_head * a.d_head * a.d_model, size * a.output_bias * a.d_model, query
     early = computed_again(r)
     saved_input = states, early * (1 - place.is_first)
-    result, others = attention_core.copied_result(heads(a), r), place.others
+    result, others = attention_core.copied_result(heads(a, r), p), place.others
     gate = [
         Allocation("gated result gradients", 2 * query, query + result),
         Allocation("sigmoid gradient", query, 2 * query),
         *_projection("gate", a, r, a.n_head, a.query_bias),
-        *times(others, accumulate(states)),
+        *times(others, accumulate(widening(r) * states)),
+    ]
+    cast = [
+        Allocation("key gradient in single precision", widening(r) * key, key),
+        Allocation("query gradient in single precision", widening(r) * query, query),
     ]
     return [
         *linear_backward("output", *output, place.given, held["output"], early),
+        *casts_backward(r, "output", *output[:2]),
         *times(a.attention_gate, gate),
-        *attention_core.backward(heads(a), r, hides),
-        *times(_rope(a), rope.backward(r, a.n_kv_head, a.d_head, _d_rotary(a))),
-        *times(_rope(a), rope.backward(r, a.n_head, a.d_head, _d_rotary(a))),
+        *attention_core.backward(heads(a, r), p, hides),
+        *times(_heads_are_cast(a, r), cast),
+        *_rope_backward(a, r, a.n_kv_head),
+        *_rope_backward(a, r, a.n_head, last=1),
+        *_other_channels_backward(a, r),
+        *_projections_backward(a, r, others, saved_input),
+    ]
+
+
+def _projections_backward(a: Fields, r: Run, others, saved_input: tuple) -> Timeline:
+    """Value, key and query, each with its norm; or their gradients joined, and one product."""
+    states = bytes_of(r.dtype) * tokens(r) * a.d_model
+    with_others = times(1 - (1 - others) * (1 - a.attention_gate), accumulate(states))
+    n_heads = a.n_head + 2 * a.n_kv_head
+    heads, query, key = (
+        bytes_of(products(r).dtype) * tokens(r) * n * a.d_head
+        for n in (n_heads, a.n_head, a.n_kv_head)
+    )
+    joined = [Allocation("gradients of query, key and value joined", heads, heads)]
+    if r.projections == "sliced":
+        joined = [
+            Allocation("value gradient in the whole result", heads, key),
+            Allocation("key gradient in the whole result", heads, key),
+            *accumulate(heads),
+            Allocation("query gradient in the whole result", heads, query),
+            *accumulate(heads),
+        ]
+    if _packed(r):
+        return [
+            *joined,
+            *_projection("query, key, value", a, r, n_heads, a.query_bias, *saved_input),
+            *with_others,
+        ]
+    return [
         *_projection("value", a, r, a.n_kv_head, a.value_bias),
-        *times(1 - (1 - others) * (1 - a.attention_gate), accumulate(states)),
+        *with_others,
         *_head_norm_backward(a, r, a.n_kv_head),
         *_projection("key", a, r, a.n_kv_head, a.key_bias),
         *accumulate(states),
@@ -353,16 +649,72 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     ]
 
 
+def _heads_are_normed(a: Fields, r: Run) -> int:
+    """1 where autocast leaves normed queries and keys in float32."""
+    return casts(r) * int(a.qk_norm != "none")
+
+
+def _heads_are_cast(a: Fields, r: Run) -> int:
+    """1 where autocast casts queries and keys once more: norms, or tables of float32, come before.
+
+    These are the tables of the model.
+    """
+    return max(_heads_are_normed(a, r), casts(r) * _rope(a) * (1 - own_tables(a, r)))
+
+
+def _inputs_freed(a: Fields, r: Run, of_query, of_key, of_value):
+    """Bytes of queries, keys and values that are freed after attention, which saves copies instead.
+
+    The arguments are 1 where it saves these themselves. Packed, all are freed with the last one.
+    """
+    query, key = (
+        bytes_of(r.dtype) * tokens(r) * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head)
+    )
+    own = (1 - of_query) * query + (1 - of_key) * key
+    if not _packed(r):
+        return own + (1 - of_value) * key
+    if _rope(a):
+        return own + (1 - of_value) * (query + 2 * key)
+    return (1 - of_query) * (1 - of_value) * (query + 2 * key)
+
+
+def _rope_forward(a: Fields, r: Run, n_head) -> Timeline:
+    if own_tables(a, r):
+        return times(_rope(a), rope.forward(products(r), n_head, a.d_head, _d_rotary(a)))
+    return times(_rope(a), rope.forward_whole(r, n_head, a.d_head))
+
+
+def _rope_backward(a: Fields, r: Run, n_head, last=0) -> Timeline:
+    if own_tables(a, r):
+        return times(_rope(a), rope.backward(products(r), n_head, a.d_head, _d_rotary(a)))
+    # With full checkpointing the tables are arguments of the layers, until the first one is done.
+    table = last * (1 - computed_again(r)) * rope.model_table(r, _d_rotary(a))
+    to_narrow = casts(r) * (1 - _heads_are_normed(a, r))
+    given = 1 - _rope_by_head(a, r)
+    return times(_rope(a), rope.backward_whole(r, n_head, a.d_head, table, to_narrow, given))
+
+
+def _other_channels_backward(a: Fields, r: Run) -> Timeline:
+    """Gradients of the channels that such a RoPE concatenates, of keys and of queries."""
+    by_head = _rope_by_head(a, r) * (1 - own_tables(a, r))
+    both = (rope.backward_other_channels(r, n, a.d_head) for n in (a.n_kv_head, a.n_head))
+    return times(by_head, [one for timeline in both for one in timeline])
+
+
 def _projection(name: str, a: Fields, r: Run, n_head, bias, saved_input=0, early=0) -> Timeline:
     """Return the timeline of the gradients of a projection's weight, bias and input.
 
     The gradient of the heads may be copied first, to be contiguous per token; fewer bytes are live
     then than in the attention before.
     """
-    size, width = bytes_of(r.dtype), n_head * a.d_head
+    size, width = bytes_of(products(r).dtype), n_head * a.d_head
     states, heads = size * tokens(r) * a.d_model, size * tokens(r) * width
     weight, bias = size * width * a.d_model, size * bias * width
-    return linear_backward(name, weight, bias, states, heads, saved_input, early)
+    held = casts(r) * (states + weight) + (1 - casts(r)) * saved_input
+    return [
+        *linear_backward(name, weight, bias, states, heads, held, early),
+        *casts_backward(r, name, weight, bias, states),
+    ]
 
 
 def _head_norm_backward(a: Fields, r: Run, n_head) -> Timeline:
@@ -371,9 +723,11 @@ def _head_norm_backward(a: Fields, r: Run, n_head) -> Timeline:
     size, width = bytes_of(r.dtype), n_head * a.d_head
     of_one = size * (a.d_head if a.qk_norm == "shared" else width)
     of_scale, of_bias = a.norm_scale * of_one, a.qk_norm_bias * of_one
-    states = size * tokens(r) * width
+    states = bytes_of(products(r).dtype) * tokens(r) * width
     if norm.is_composed(a, r):
         rms = exact_bytes(r.dtype) * _vectors(a, tokens(r), n_head)
+        if casts(r):
+            return norm.cast_backward(states, rms, of_scale)
         return norm.composed_backward(a, r, states, rms, of_scale)
     apart = _scaled_apart(a, r)
     scale = [
@@ -388,14 +742,15 @@ def _head_norm_backward(a: Fields, r: Run, n_head) -> Timeline:
     ]
 
 
-@valid_if(no_mask_on_scores, no_sinks)
+@valid_if(no_mask_on_scores, no_sinks, rotates_whole_heads, packs, keys_are_not_repeated)
 def inference(a: Fields, r: Run, new) -> Timeline:
     """Projections, RoPE, the core, the output. Keys and values move into the cache."""
     query = bytes_of(r.dtype) * r.batch * new * a.n_head * a.d_head
     key = bytes_of(r.dtype) * r.batch * new * a.n_kv_head * a.d_head
     by_head = positive(a.n_head - 1) * positive(new - 1)
-    query_copied = (1 - _rope(a)) * positive(r.batch - 1) * by_head
-    copied = by_head * {"math": 1, "flash": _rope(a), "efficient": 0}[r.attention_kernel]
+    by_head_before = _rope_by_head(a, r)
+    query_copied = (1 - by_head_before) * positive(r.batch - 1) * by_head
+    copied = by_head * {"math": 1, "flash": by_head_before, "efficient": 0}[r.attention_kernel]
     states = bytes_of(r.dtype) * r.batch * new * a.d_model
     gate = [
         Allocation("gate", query),
@@ -404,10 +759,12 @@ def inference(a: Fields, r: Run, new) -> Timeline:
     ]
     freed = (2 + copied + a.attention_gate * (1 - copied)) * query
     rotated = [
-        *rope.inference(r, new, a.n_head, _d_rotary(a), query),
-        *rope.inference(r, new, a.n_kv_head, _d_rotary(a), key),
-        Allocation("query and key before RoPE", 0, query + key),
+        *_rope_inference(a, r, new, a.n_head, query),
+        *_rope_inference(a, r, new, a.n_kv_head, key),
+        Allocation("query and key before RoPE", 0, (1 - _packed(r)) * (query + key)),
     ]
+    # Packed, all three are freed with the last one that is read.
+    to_cache = (query + 3 * key) * _rope(a) if _packed(r) else 2 * key
     return [
         Allocation("query", query),
         *_head_norm_inference(a, r, new, a.n_head),
@@ -415,12 +772,18 @@ def inference(a: Fields, r: Run, new) -> Timeline:
         *_head_norm_inference(a, r, new, a.n_kv_head),
         Allocation("value", key),
         *times(_rope(a), rotated),
-        Allocation("key and value in the cache", 0, 2 * key),
-        *attention_core.inference(heads(a), r, new, query_copied, 0),
+        Allocation("key and value in the cache", 0, to_cache),
+        *attention_core.inference(heads(a, r), r, new, query_copied, 0),
         Allocation("result contiguous per token", copied * query),
         *times(a.attention_gate, gate),
-        Allocation("output", states, freed),
+        Allocation("output", states, freed + _packed(r) * (1 - _rope(a)) * 2 * key),
     ]
+
+
+def _rope_inference(a: Fields, r: Run, new, n_head, heads) -> Timeline:
+    if own_tables(a, r):
+        return rope.inference(r, new, n_head, _d_rotary(a), heads)
+    return [Allocation("RoPE", 3 * heads, 2 * heads)]
 
 
 def _head_norm_inference(a: Fields, r: Run, new, n_head) -> Timeline:

@@ -4,8 +4,10 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_config import bytes_of
-from modelbudget.components.contract import Values
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_config import bytes_of, one_token, tokens
+from modelbudget.components.contract import ALONE, Place, Values
+from modelbudget.memory.adamw_temporaries import Tensor
 
 GROUP = "recurrence"
 SIZES = ("d_hidden",)
@@ -29,6 +31,33 @@ def parameters(a: Fields) -> Values:
         "hidden": a.d_model * a.d_hidden * a.d_hidden,
         "biases": a.d_model * 2 * a.d_hidden,
     }
+
+
+def tensors(a: Fields) -> list[Tensor]:
+    """Each component is one tensor."""
+    return [Tensor(name, numbers) for name, numbers in parameters(a).items()]
+
+
+def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
+    """Return the bytes saved for backward: the inputs of the cells, and all their states."""
+    states = r.batch * (r.length + 1) * a.d_model * a.d_hidden
+    return {"": bytes_of(r.dtype) * (tokens(r) * a.d_model + states)}
+
+
+def flops(a: Fields, r: Run) -> Values:
+    """Two operations for each weight between states; a single state is no matrix product."""
+    products = a.d_model * a.d_hidden * a.d_hidden * positive(a.d_hidden - 1)
+    return {"": 2 * tokens(r) * products}
+
+
+def flops_backward(a: Fields, r: Run) -> Values:
+    """Each product twice, for the gradients of both its factors; the first state needs none."""
+    return {"": 2 * flops(a, r)[""] - flops(a, one_token(r))[""]}
+
+
+def flops_recomputed(a: Fields, r: Run) -> Values:
+    """Full checkpointing repeats the forward pass; there is no core of attention to repeat."""
+    return flops(a, r) if r.recompute == "full" else {}
 
 
 def cache(a: Fields, r: Run) -> Values:

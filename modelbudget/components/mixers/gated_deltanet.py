@@ -15,7 +15,7 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_config import bytes_of, exact_bytes, tokens
 from modelbudget.components import norm
-from modelbudget.components.contract import ALONE, Place, Values, doubled
+from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.timeline import Allocation, Timeline, times, within
 
@@ -51,6 +51,11 @@ class GatedDeltaNetFields(Architecture):
 
 
 FIELDS = GatedDeltaNetFields
+
+
+def fused_norm(a: Fields, r: Run):
+    """Return 1 where RMSNorm is one operation; this mixer has one whatever the norm of layers."""
+    return int(r.norm_kernel == "fused")
 
 
 def _d_values(a: Fields):
@@ -111,6 +116,7 @@ def _chunked(a: Fields, r: Run) -> SimpleNamespace:
     )
 
 
+@valid_if(fused_norm, no_autocast)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Return the bytes saved for backward by each component.
 
@@ -206,6 +212,7 @@ def cache(a: Fields, r: Run) -> Values:
     return {"": _chunked(a, r).state, "convolution": span}
 
 
+@valid_if(fused_norm)
 def inference(a: Fields, r: Run, new) -> Timeline:
     """Several tokens chunk by chunk, or one after those of the cache; the state moves there."""
     chunked = positive(new - 1)

@@ -10,8 +10,9 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_config import bytes_of, computed_again, one_token, tokens
 from modelbudget.components import attention_core, norm, rope
-from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
+from modelbudget.components.weight_formats import Matrix
+from modelbudget.memory.adamw_temporaries import Tensor, matrix
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate, linear_backward, times
 
 GROUP = "attention"
@@ -30,9 +31,25 @@ class MLAFields(Architecture):
         "all heads",
     )
     d_value: Size = Field(0, description="width of one value head")
+    n_index_head: Size = Field(
+        0, description="heads of an indexer that selects the tokens to attend; 0: all are attended"
+    )
+    d_index: Size = Field(0, description="width of one head of the indexer")
+    n_selected: Size = Field(0, description="tokens that the indexer selects for each token")
 
     constraints: ClassVar[tuple[Constraint, ...]] = (
         Constraint("d_rope % 2 == 0", "d_rope = {d_rope} is odd; RoPE rotates pairs of channels"),
+        Constraint(
+            "q_lora_rank and n_selected and d_rope <= d_index",
+            "n_index_head = {n_index_head}: an indexer needs q_lora_rank and n_selected of at "
+            "least 1, and d_index of at least d_rope",
+            when="n_index_head",
+        ),
+        Constraint(
+            "n_index_head",
+            "d_index = {d_index}, n_selected = {n_selected}: needs n_index_head of at least 1",
+            when="d_index or n_selected",
+        ),
     )
 
 
@@ -53,13 +70,26 @@ def values_fit_kernel(a: Fields, r: Run):
     return int(r.attention_kernel != "flash")
 
 
+def no_indexer(a: Fields, r: Run):
+    """Return 1 without an indexer, which has products and scores of its own."""
+    return 1 - positive(a.n_index_head)
+
+
+def own_tables(a: Fields, r: Run):
+    """Return 1 where each layer makes the tables of RoPE."""
+    return int(r.rope_tables == "layer")
+
+
 def parameters(a: Fields) -> Values:
     """DeepSeek-V2 (DeepSeek-AI 2024), §2.1: down to a latent, a norm, up to the heads.
 
     The rotary key is shared by all heads and projected from the states. Without a latent
     (q_lora_rank = 0, as in V2-Lite) queries are one projection.
+
+    The indexer (DeepSeek-V3.2-Exp, §1) has queries from the latent of the queries, one key with a
+    LayerNorm that its heads share, and a weight for each head.
     """
-    d_query = a.n_head * (a.d_nope + a.d_rope)
+    d_query, indexed = a.n_head * (a.d_nope + a.d_rope), positive(a.n_index_head)
     return {
         "query": (1 - positive(a.q_lora_rank)) * a.d_model * d_query,
         "query_down": a.d_model * a.q_lora_rank,
@@ -69,22 +99,41 @@ def parameters(a: Fields) -> Values:
         "kv_norm": norm.parameters(a, a.kv_lora_rank),
         "kv_up": a.kv_lora_rank * a.n_head * (a.d_nope + a.d_value),
         "output": a.n_head * a.d_value * a.d_model,
+        "index_query": a.q_lora_rank * a.n_index_head * a.d_index,
+        "index_key": indexed * a.d_model * a.d_index,
+        "index_norm": indexed * 2 * a.d_index,
+        "index_weight": a.d_model * a.n_index_head,
     }
 
 
-@valid_if(values_fit_kernel)
+@valid_if(no_indexer)
 def tensors(a: Fields) -> list[Tensor]:
     """One matrix for the queries, or two and a norm; then the others in the order of parameters."""
     own, d_query = positive(a.q_lora_rank), a.n_head * (a.d_nope + a.d_rope)
     return [
-        Tensor("query", a.d_model * d_query, 1 - own),
-        Tensor("query_down", a.d_model * a.q_lora_rank, own),
+        matrix("query", d_query, a.d_model, 1 - own),
+        matrix("query_down", a.q_lora_rank, a.d_model, own),
         *norm.tensors(a, "query_norm", own, a.q_lora_rank),
-        Tensor("query_up", a.q_lora_rank * d_query, own),
-        Tensor("kv_down", a.d_model * (a.kv_lora_rank + a.d_rope)),
+        matrix("query_up", d_query, a.q_lora_rank, own),
+        matrix("kv_down", a.kv_lora_rank + a.d_rope, a.d_model),
         *norm.tensors(a, "kv_norm", 1, a.kv_lora_rank),
-        Tensor("kv_up", a.kv_lora_rank * a.n_head * (a.d_nope + a.d_value)),
-        Tensor("output", a.n_head * a.d_value * a.d_model),
+        matrix("kv_up", a.n_head * (a.d_nope + a.d_value), a.kv_lora_rank),
+        matrix("output", a.d_model, a.n_head * a.d_value),
+    ]
+
+
+def matrices(a: Fields) -> list[Matrix]:
+    """Return the projections: one matrix for the queries, or two."""
+    own, d_query = positive(a.q_lora_rank), a.n_head * (a.d_nope + a.d_rope)
+    return [
+        Matrix("query", a.d_model, d_query, 1 - own),
+        Matrix("query_down", a.d_model, a.q_lora_rank, own),
+        Matrix("query_up", a.q_lora_rank, d_query, own),
+        Matrix("kv_down", a.d_model, a.kv_lora_rank + a.d_rope),
+        Matrix("kv_up", a.kv_lora_rank, a.n_head * (a.d_nope + a.d_value)),
+        Matrix("output", a.n_head * a.d_value, a.d_model),
+        Matrix("index_query", a.q_lora_rank, a.n_index_head * a.d_index, positive(a.n_index_head)),
+        Matrix("index_key", a.d_model, a.d_index, positive(a.n_index_head)),
     ]
 
 
@@ -97,7 +146,7 @@ def heads(a: Fields) -> attention_core.Heads:
     return attention_core.Heads(a.n_head, a.n_head, d_key, a.d_value, a.d_nope + a.d_value, 1)
 
 
-@valid_if(values_fit_kernel)
+@valid_if(no_indexer, values_fit_kernel, norm.is_one_operation, own_tables, no_autocast)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Return the bytes saved for backward by each component.
 
@@ -120,7 +169,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     }
 
 
-@valid_if(values_fit_kernel)
+@valid_if(no_indexer, values_fit_kernel)
 def flops(a: Fields, r: Run, of_scores=2, of_values=2) -> Values:
     """Projections, two operations for each weight and token; and the core.
 
@@ -140,7 +189,7 @@ def flops(a: Fields, r: Run, of_scores=2, of_values=2) -> Values:
     }
 
 
-@valid_if(values_fit_kernel)
+@valid_if(no_indexer, values_fit_kernel)
 def flops_backward(a: Fields, r: Run) -> Values:
     """Each product twice; scores that a kernel computes again have a query's channels."""
     return doubled(flops(a, r, attention_core.backward_products(r) - 2))
@@ -156,19 +205,20 @@ def flops_recomputed(a: Fields, r: Run) -> Values:
     return flops(a, r) if r.recompute == "full" else {}
 
 
-@valid_if(values_fit_kernel)
+@valid_if(no_indexer, values_fit_kernel)
 def flops_decode(a: Fields, r: Run) -> Values:
     """Projections of one token; keys and values of all tokens, projected up from the cache."""
     of_one = flops(a, one_token(r))
     return of_one | {name: r.length * of_one[name] for name in ("kv_up", "core")}
 
 
+@valid_if(no_indexer)
 def cache(a: Fields, r: Run) -> Values:
     """Bytes of the latent and of the one rotary key of each token (DeepSeek-AI 2024, §2.1.3)."""
     return {"": bytes_of(r.dtype) * tokens(r) * (a.kv_lora_rank + a.d_rope)}
 
 
-@valid_if(values_fit_kernel)
+@valid_if(no_indexer, values_fit_kernel, norm.is_one_operation, own_tables)
 def forward(a: Fields, r: Run, place: Place) -> Timeline:
     """Return the timeline of the forward pass, from the input to the output and all that is saved.
 
@@ -196,7 +246,7 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
     ]
 
 
-@valid_if(values_fit_kernel)
+@valid_if(no_indexer, values_fit_kernel, norm.is_one_operation, own_tables)
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
     """Return the timeline of the backward pass.
 
@@ -260,7 +310,7 @@ def _query_backward(a: Fields, r: Run, queries, saved_input) -> Timeline:
     return [*times(1 - own, whole), *times(own, in_two)]
 
 
-@valid_if(values_fit_kernel)
+@valid_if(no_indexer, values_fit_kernel, norm.is_one_operation, own_tables)
 def inference(a: Fields, r: Run, new) -> Timeline:
     """Return the timeline of a forward pass of `new` tokens, without autograd.
 

@@ -5,22 +5,35 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_config import bytes_of
+from modelbudget.architecture.run_config import bytes_of, casts
 from modelbudget.components import attention_core
 from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.mixers import attention
 from modelbudget.components.mixers.attention import (
+    cached_casts,
     flops,
     flops_backward,
     flops_recomputed,
+    keys_are_not_repeated,
+    matrices,
     no_mask_on_scores,
     no_sinks,
+    packs,
     parameters,
+    rotates_whole_heads,
     tensors,
 )
 from modelbudget.memory.timeline import Timeline
 
-__all__ = ["flops", "flops_backward", "flops_recomputed", "parameters", "tensors"]
+__all__ = [
+    "cached_casts",
+    "flops",
+    "flops_backward",
+    "flops_recomputed",
+    "matrices",
+    "parameters",
+    "tensors",
+]
 
 NAME = "attention"
 GROUP = "attention"
@@ -45,7 +58,12 @@ def _hides(a: Fields, r: Run):
     return positive(r.length - a.window)
 
 
-@valid_if(no_mask_on_scores, no_sinks)
+def no_mask_with_autocast(a: Fields, r: Run):
+    """With autocast, the mask of a window has a dtype that is not known here."""
+    return 1 - casts(r) * _hides(a, r)
+
+
+@valid_if(*attention.SAVED_IF, no_mask_with_autocast)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """As attention; selective checkpointing saves the mask too, an input of the core."""
     held = attention.saved(a, r, place)
@@ -69,19 +87,26 @@ def flops_decode(a: Fields, r: Run) -> Values:
     return attention.flops_decode(a, r)
 
 
-@valid_if(no_mask_on_scores, no_sinks)
+@valid_if(*attention.PEAK_IF)
 def forward(a: Fields, r: Run, place: Place) -> Timeline:
     """As attention, with the window's mask."""
     return attention.forward(a, r, place, _hides(a, r))
 
 
-@valid_if(no_mask_on_scores, no_sinks)
+@valid_if(*attention.PEAK_IF)
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
     """As attention, with the window's mask."""
     return attention.backward(a, r, place, _hides(a, r))
 
 
-@valid_if(no_mask_on_scores, no_sinks, window_is_wide)
+@valid_if(
+    no_mask_on_scores,
+    no_sinks,
+    rotates_whole_heads,
+    packs,
+    keys_are_not_repeated,
+    window_is_wide,
+)
 def inference(a: Fields, r: Run, new) -> Timeline:
     """As attention."""
     return attention.inference(a, r, new)

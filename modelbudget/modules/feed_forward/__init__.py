@@ -1,4 +1,4 @@
-"""Feed-forward parts: one file for each word of the pattern `mlps:`, with a function `make(a)`."""
+"""Feed-forward parts: one file for each name in the pattern `mlps:`, with a function `make(a)`."""
 
 from functools import cache
 from types import ModuleType
@@ -8,5 +8,5 @@ from modelbudget.common.discover import modules_in
 
 @cache
 def feed_forward() -> dict[str, ModuleType]:
-    """Every feed-forward part's file by its word."""
+    """Every feed-forward part's file by its name."""
     return modules_in(__path__, __name__)

@@ -1,9 +1,19 @@
 """The MLP of a layer."""
 
+from collections.abc import Callable
+from typing import Any
+
 from torch import nn
 from torch.nn import functional as F
 
-ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu, "silu": F.silu}
+from modelbudget.modules.joined import joined_linear
+
+
+def activation(name: str) -> Callable:
+    """Return the activation function, which is found by its name at each call."""
+    if name == "relu2":
+        return lambda x: F.relu(x).square()
+    return lambda x: getattr(F, name)(x)
 
 
 class MLP(nn.Module):
@@ -15,9 +25,20 @@ class MLP(nn.Module):
         self.gate = nn.Linear(a.d_model, d_ff, bias=a.up_bias) if a.gated else None
         self.up = nn.Linear(a.d_model, d_ff, bias=a.up_bias)
         self.down = nn.Linear(d_ff, a.d_model, bias=a.down_bias)
-        self.activation = ACTIVATIONS[a.activation]
+        self.activation = activation(a.activation)
+        self.gate_up: Any = None
+
+    def pack(self, packed: bool) -> None:
+        """Make one matrix of those of gate and up, once and for all if `packed`."""
+        if packed and self.gate_up is None and self.gate is not None:
+            joined = joined_linear([self.gate, self.up])
+            del self.gate, self.up
+            self.gate_up = joined
 
     def forward(self, x):
+        if self.gate_up is not None:
+            gate, up = self.gate_up(x).chunk(2, dim=-1)
+            return self.down(self.activation(gate) * up)
         if self.gate is None:
             return self.down(self.activation(self.up(x)))
         return self.down(self.activation(self.gate(x)) * self.up(x))

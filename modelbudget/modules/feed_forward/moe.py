@@ -6,14 +6,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.feed_forward.mlp import ACTIVATIONS, MLP
+from modelbudget.modules.feed_forward.mlp import MLP, activation
 
 
 class Router(nn.Module):
     """Tokens (n, d_model) to the weights and the numbers of their experts, both (n, chosen).
 
     Weights are probabilities over all experts, so that the router learns even where a token goes
-    through one expert alone (Fedus et al. 2022, eq. 1 and 2).
+    through one expert alone (Fedus et al. 2022, eq. 1 and 2). `normalised`, they are computed in at
+    least float32 and divided by their sum (Jiang et al. 2024, §2.1).
     """
 
     def __init__(self, a):
@@ -30,12 +31,21 @@ class Router(nn.Module):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(self, tokens):
+    def forward(self, tokens, normalised: bool = False):
         logits = F.linear(tokens, self.weight, None if self.selects else self.bias)
+        if normalised:
+            return self.normalise(logits.to(torch.promote_types(logits.dtype, torch.float32)))
         weights = logits.softmax(-1)
         ranks = weights.detach() + self.bias if self.selects else weights
         chosen = ranks.topk(self.n_expert_per_token, dim=-1).indices
         return weights.gather(-1, chosen), chosen
+
+    def normalise(self, logits) -> tuple:
+        """Return weights with a sum of 1. Raises ValueError if a bias selects the experts."""
+        if self.selects:
+            raise ValueError("expert_kernel = 'gathered': router_bias: selection is not known")
+        weights, chosen = logits.softmax(-1).topk(self.n_expert_per_token, dim=-1)
+        return weights / weights.sum(-1, keepdim=True), chosen
 
 
 class Grouped(torch.autograd.Function):
@@ -45,12 +55,13 @@ class Grouped(torch.autograd.Function):
 
     As a GPU's grouped product does, backward writes each expert's gradient into its slice of the
     stack's. Autograd of an indexed stack would allocate a gradient of the whole stack for each
-    expert.
+    expert. `ends`, if given, are the numbers of each expert's last row + 1, which such a product
+    saves too.
     """
 
     @staticmethod
-    def forward(ctx, rows, weight, bias, loads: list[int]):
-        ctx.save_for_backward(rows, weight)
+    def forward(ctx, rows, weight, bias, loads: list[int], ends=None):
+        ctx.save_for_backward(rows, weight, ends)
         ctx.loads = loads
         out = rows.new_empty(len(rows), weight.shape[1])
         for i, (part, place) in enumerate(zip(rows.split(loads), out.split(loads), strict=True)):
@@ -62,7 +73,7 @@ class Grouped(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        rows, weight = ctx.saved_tensors
+        rows, weight, _ = ctx.saved_tensors
         of_rows, of_weight = torch.empty_like(rows), torch.empty_like(weight)
         of_bias = weight.new_empty(weight.shape[:2]) if ctx.needs_input_grad[2] else None
         parts = (tensor.split(ctx.loads) for tensor in (rows, gradient, of_rows))
@@ -71,7 +82,7 @@ class Grouped(torch.autograd.Function):
             torch.mm(of_part.t(), part, out=of_weight[i])
             if of_bias is not None:
                 torch.sum(of_part, 0, out=of_bias[i])
-        return of_rows, of_weight, of_bias, None
+        return of_rows, of_weight, of_bias, None, None
 
 
 class ExpertLinear(nn.Module):
@@ -87,8 +98,8 @@ class ExpertLinear(nn.Module):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
-    def forward(self, rows, loads: list[int]):
-        return Grouped.apply(rows, self.weight, self.bias, loads)
+    def forward(self, rows, loads: list[int], ends=None):
+        return Grouped.apply(rows, self.weight, self.bias, loads, ends)
 
 
 class MoE(nn.Module):
@@ -102,24 +113,55 @@ class MoE(nn.Module):
         self.n_expert = a.n_expert
         self.router = Router(a)
         up = (a.n_expert, a.d_model, a.d_expert, a.up_bias)
-        self.gate = ExpertLinear(*up) if a.gated else None
-        self.up = ExpertLinear(*up)
+        self.gate: Any = ExpertLinear(*up) if a.gated else None
+        self.up: Any = ExpertLinear(*up)
         self.down = ExpertLinear(a.n_expert, a.d_expert, a.d_model, a.down_bias)
-        self.activation = ACTIVATIONS[a.activation]
+        self.activation = activation(a.activation)
         self.shared: Any = MLP(a, a.d_shared) if a.d_shared else None
         self.shared_gate = nn.Linear(a.d_model, 1, bias=False) if a.shared_gate else None
+        self.gate_up: Any = None
+
+    def gather(self, gathers: bool) -> None:
+        """Make one stack of those of gate and up, once and for all if `gathers`."""
+        if gathers and self.gate_up is None and self.gate is not None:
+            parts = [self.gate, self.up]
+            joined = ExpertLinear(self.n_expert, 0, 0, bias=False)
+            joined.weight = nn.Parameter(torch.cat([p.weight.detach() for p in parts], 1))
+            if self.up.bias is not None:
+                joined.bias = nn.Parameter(torch.cat([p.bias.detach() for p in parts], 1))
+            del self.gate, self.up
+            self.gate_up = joined
 
     def forward(self, x):
         tokens = x.flatten(0, 1)
-        weights, chosen = self.router(tokens)
-        order = chosen.flatten().argsort()  # (token, choice) pairs, by expert
-        owner = order // chosen.shape[1]
-        outputs = self.routed(tokens[owner], self.loads(chosen))
-        weighted = outputs * weights.flatten()[order].unsqueeze(1)
-        y = torch.zeros_like(tokens).index_add(0, owner, weighted)
+        if self.gate_up is not None:
+            y = self.gathered(tokens)
+        else:
+            weights, chosen = self.router(tokens)
+            order = chosen.flatten().argsort()  # (token, choice) pairs, by expert
+            owner = order // chosen.shape[1]
+            outputs = self.routed(tokens[owner], self.loads(chosen))
+            weighted = outputs * weights.flatten()[order].unsqueeze(1)
+            y = torch.zeros_like(tokens).index_add(0, owner, weighted)
         if self.shared is not None:
             y = y + self.always(tokens)
         return y.view_as(x)
+
+    def gathered(self, tokens):
+        """Sum the weighted outputs of the experts, gathered in the order of the tokens."""
+        weights, chosen = self.router(tokens, normalised=True)
+        experts, order = chosen.flatten().sort()
+        rows = tokens[order // chosen.shape[1]]
+        weights = weights.flatten()[order]
+        numbers = torch.arange(self.n_expert, device=chosen.device)
+        ends = torch.searchsorted(experts, numbers, right=True, out_int32=True)
+        loads = self.loads(chosen)
+        gate, up = self.gate_up(rows, loads, ends).chunk(2, dim=-1)
+        outputs = self.down(self.activation(gate) * up, loads, ends)
+        weighted = outputs * weights.unsqueeze(1)
+        places = torch.empty_like(order)
+        places[order] = torch.arange(len(order), device=order.device)
+        return weighted[places].unflatten(0, chosen.shape).sum(1).to(tokens.dtype)
 
     def routed(self, rows, loads: list[int]):
         """Compute the experts' outputs for rows sorted by expert."""

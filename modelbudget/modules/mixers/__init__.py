@@ -1,4 +1,4 @@
-"""Mixers: one file for each word of the pattern `mixers:`, with a function `make(a)`."""
+"""Mixers: one file for each name in the pattern `mixers:`, with a function `make(a)`."""
 
 from functools import cache
 from types import ModuleType
@@ -8,5 +8,5 @@ from modelbudget.common.discover import modules_in
 
 @cache
 def mixers() -> dict[str, ModuleType]:
-    """Every mixer's file by its word."""
+    """Every mixer's file by its name."""
     return modules_in(__path__, __name__)

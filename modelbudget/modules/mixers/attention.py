@@ -8,18 +8,21 @@ from torch.nn import functional as F
 
 from modelbudget.modules.attention_core import ScaledDotProductAttention
 from modelbudget.modules.cache import Cache, Window
+from modelbudget.modules.joined import joined_linear
 from modelbudget.modules.norm import make_norm
-from modelbudget.modules.position import causal, rotate, shift, sinusoids
+from modelbudget.modules.position import causal, shift, sinusoids
+from modelbudget.modules.rope import rotate, rotate_with
 
 
 class Attention(nn.Module):
     """States (batch, length, d_model) to states of the same shape.
 
     `bias`, if given, is added to the scores: (n_head, length, length), with its own causal mask.
-    With a `window` a token attends itself and the window − 1 tokens before it, else all of them.
+    With `rotation`, queries and keys are rotated with the tables of the model. With a `window` a
+    token attends itself and the window − 1 tokens before it, else all of them.
     """
 
-    reads_bias = True
+    reads_positions = True
 
     def __init__(self, a, position: str = "none", window: int = 0):
         super().__init__()
@@ -33,6 +36,8 @@ class Attention(nn.Module):
         self.key = nn.Linear(a.d_model, d_key, bias=a.key_bias)
         self.value = nn.Linear(a.d_model, d_key, bias=a.value_bias)
         self.output = nn.Linear(d_query, a.d_model, bias=a.output_bias)
+        self.query_key_value: Any = None
+        self.sliced = self.rope_by_head = False
         self.core = ScaledDotProductAttention()
         self.cache: Cache | None = None
         self.query_norm = make_head_norm(a, a.n_head)
@@ -52,11 +57,44 @@ class Attention(nn.Module):
         if self.sinks is not None:
             nn.init.normal_(self.sinks, std=0.02)
 
-    def forward(self, x, bias=None):
-        q = self.split(self.query(x), self.n_head, self.query_norm)
-        k = self.split(self.key(x), self.n_kv_head, self.key_norm)
-        v = self.split(self.value(x), self.n_kv_head)
-        if self.d_rotary:
+    def pack(self, packed: bool, sliced: bool) -> None:
+        """Make one matrix of those of query, key and value, once and for all if `packed`.
+
+        `sliced`: slice its result instead of splitting it. Raises ValueError if not all of them
+        have a bias and not none.
+        """
+        self.sliced = sliced
+        if not packed or self.query_key_value is not None:
+            return
+        parts = [self.query, self.key, self.value]
+        self.widths = [part.out_features for part in parts]
+        joined = joined_linear(parts)
+        del self.query, self.key, self.value
+        self.query_key_value = joined
+
+    def project(self, x) -> tuple:
+        """Return queries, keys and values, each (batch, heads, length, d_head)."""
+        if self.query_key_value is None:
+            q = self.split(self.query(x), self.n_head, self.query_norm)
+            k = self.split(self.key(x), self.n_kv_head, self.key_norm)
+            return q, k, self.split(self.value(x), self.n_kv_head)
+        q, k, v = self.parts(self.query_key_value(x))
+        q = self.split(q, self.n_head, self.query_norm)
+        k = self.split(k, self.n_kv_head, self.key_norm)
+        return q, k, self.split(v, self.n_kv_head)
+
+    def parts(self, joined) -> tuple:
+        """Return queries, keys and values of the joined result (batch, length, sum of widths)."""
+        if not self.sliced:
+            return joined.split(self.widths, dim=-1)
+        key, value = self.widths[0], sum(self.widths[:2])
+        return joined[..., :key], joined[..., key:value], joined[..., value:]
+
+    def forward(self, x, bias=None, rotation=None):
+        q, k, v = self.project(x)
+        if rotation is not None:
+            q, k = rotate_with((q, k), rotation, self.rope_by_head)
+        elif self.d_rotary:
             start = self.cache.length if self.cache else 0
             q, k = rotate(q, self.d_rotary, start), rotate(k, self.d_rotary, start)
         if self.cache:
@@ -129,7 +167,7 @@ def make_head_norm(a, n_head: int) -> nn.Module | None:
 
 
 class SeparateNorm(nn.Module):
-    """Normalises each head by itself, with a scale (and shift) of its own."""
+    """Normalises each head separately, with its own scale (and shift)."""
 
     def __init__(self, a, n_head: int):
         super().__init__()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.cache import State
+from modelbudget.modules.cache import State, exact
 
 CHUNK = 64
 """Tokens of a chunk, computed in parallel; a shorter chunk is padded."""
@@ -53,7 +53,7 @@ class GatedDeltaNet(nn.Module):
         d_linear_key × d_linear_value for each head.
         """
         shape = (self.n_head, self.d_key, self.d_value)
-        return State([shape], batch, like.new_empty(0, dtype=exact(like)))
+        return State([shape], batch, like, exact(like))
 
     def forward(self, x):
         length = x.shape[1]
@@ -168,11 +168,6 @@ class Convolution(nn.Module):
         for i in range(1, span):
             y = y + seen[..., i : i + length] * self.weight[:, i : i + 1]
         return y
-
-
-def exact(x) -> torch.dtype:
-    """At least single precision."""
-    return torch.promote_types(x.dtype, torch.float32)
 
 
 def heads(x, n_head: int):

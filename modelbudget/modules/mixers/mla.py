@@ -4,11 +4,13 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from modelbudget.modules.attention_core import ScaledDotProductAttention
 from modelbudget.modules.cache import Cache
 from modelbudget.modules.norm import make_norm
-from modelbudget.modules.position import rotate
+from modelbudget.modules.position import causal
+from modelbudget.modules.rope import rotate
 
 
 class MLA(nn.Module):
@@ -43,7 +45,10 @@ class MLA(nn.Module):
         self.output = nn.Linear(a.n_head * a.d_value, a.d_model, bias=False)
 
     def forward(self, x):
-        q = self.query_up(self.query_norm(self.query_down(x))) if self.compressed else self.query(x)
+        queries = self.query_norm(self.query_down(x)) if self.compressed else x
+        q = self.query_up(queries) if self.compressed else self.query(x)
+        hidden_scores = self.hidden_scores(x, queries)
+        del queries
         q_nope, q_rope = self.split(q, (self.d_nope, self.d_rope))
         latent, k_rope = self.kv_down(x).split((self.kv_lora_rank, self.d_rope), dim=-1)
         start = self.cache.length if self.cache else 0
@@ -54,8 +59,15 @@ class MLA(nn.Module):
         k_nope, v = self.split(self.kv_up(self.kv_norm(latent)), (self.d_nope, self.d_value))
         q = torch.cat((q_nope, rotate(q_rope, self.d_rope, start)), dim=-1)
         k = torch.cat((k_nope, k_rope.expand(-1, self.n_head, -1, -1)), dim=-1)
-        y = self.core(q, k, v)
+        y = self.core(q, k, v, hidden_scores)
         return self.output(y.transpose(1, 2).flatten(2))
+
+    def hidden_scores(self, x, queries):
+        """Return what is added to the scores: nothing, they are causal.
+
+        `queries`: the latent of the queries, or the states.
+        """
+        return
 
     def make_cache(self, batch: int, length: int, like) -> Cache:
         """Latents and rotary keys."""
@@ -66,6 +78,36 @@ class MLA(nn.Module):
         return x.unflatten(2, (self.n_head, -1)).transpose(1, 2).split(widths, dim=-1)
 
 
+class SparseMLA(MLA):
+    """MLA in which a token attends the `n_selected` tokens that its indexer ranks first."""
+
+    def __init__(self, a):
+        super().__init__(a)
+        self.n_index_head, self.n_selected = a.n_index_head, a.n_selected
+        self.index_query = nn.Linear(a.q_lora_rank, a.n_index_head * a.d_index, bias=False)
+        self.index_key = nn.Linear(a.d_model, a.d_index, bias=False)
+        self.index_norm = nn.LayerNorm(a.d_index)
+        self.index_weight = nn.Linear(a.d_model, a.n_index_head, bias=False)
+
+    def hidden_scores(self, x, queries):
+        """Return what is added to the scores: −∞ for all tokens that are not selected.
+
+        Training sets the indexer by a loss of its own, so that no gradient flows through it.
+        """
+        with torch.no_grad():
+            q = self.index_query(queries).unflatten(2, (self.n_index_head, -1)).transpose(1, 2)
+            k = self.index_norm(self.index_key(x)).unsqueeze(1)
+            scores = rotate(q, self.d_rope) @ rotate(k, self.d_rope).transpose(-1, -2)
+            weights = self.index_weight(x).transpose(1, 2).unsqueeze(-1)
+            ranks = (weights * F.relu(scores)).sum(1) + causal(x.shape[1], x)
+            chosen = ranks.topk(min(self.n_selected, x.shape[1])).indices
+            hidden = torch.full_like(ranks, float("-inf")).scatter(-1, chosen, 0)
+        return (hidden + causal(x.shape[1], x)).unsqueeze(1)
+
+    def make_cache(self, batch: int, length: int, like):
+        raise ValueError("no cache is known for the keys of an indexer")
+
+
 def make(a) -> MLA:
-    """MLA of all tokens before."""
-    return MLA(a)
+    """MLA of all tokens before, or of those that an indexer selects."""
+    return SparseMLA(a) if a.n_index_head else MLA(a)

@@ -1,0 +1,69 @@
+"""Head and loss in chunks of the tokens, each with its gradients at once.
+
+As torchtitan's `ChunkedLossWrapper` (torchtitan/components/loss.py): no logits are saved. When the
+backward pass begins, the gradients of the head and of the states it reads are there.
+"""
+
+from types import SimpleNamespace
+
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.operations import ceil_div, largest, positive
+from modelbudget.architecture.run_config import INDEX, bytes_of, exact_bytes, tokens
+from modelbudget.components import loss
+from modelbudget.memory.timeline import Allocation, Timeline, live_bytes
+
+
+def is_chunked(r: Run):
+    """1 where the run computes head and loss in chunks, else 0."""
+    return positive(r.loss_chunks - 1)
+
+
+def saved(a: Fields, r: Run):
+    """Bytes saved for backward: the gradient of the states that the head reads."""
+    return is_chunked(r) * bytes_of(r.dtype) * tokens(r) * a.d_model
+
+
+def held(r: Run, of_head):
+    """Return the bytes that are live when backward begins and that no operation saves.
+
+    The loss and its gradient, the targets, and the head's gradients (`of_head` bytes).
+    """
+    return is_chunked(r) * (2 * exact_bytes(r.dtype) + INDEX * tokens(r) + of_head)
+
+
+def forward(a: Fields, r: Run, n_rows, of_head, width):
+    """Return the peak bytes of all chunks, in addition to those live when backward begins.
+
+    `n_rows`: logits of a token; `of_head`: bytes of the head's gradients; `width`: channels of the
+    states that its matrix reads. The states and the gathered gradient are live throughout; at the
+    end the gradient is cast to the dtype of the run.
+    """
+    one, exact = _one_chunk(r), exact_bytes(r.dtype)
+    gathered = exact * tokens(r) * a.d_model + loss.number(r) - exact
+    cast = int(exact != bytes_of(r.dtype)) * bytes_of(r.dtype) * tokens(r) * a.d_model
+    kept = int(r.outputs == "kept") * bytes_of(r.dtype) * tokens(one) * n_rows
+    timeline = _timeline(a, one, n_rows, of_head, width)
+    return is_chunked(r) * (gathered + largest(cast + kept, *live_bytes(0, timeline)))
+
+
+def _one_chunk(r: Run) -> SimpleNamespace:
+    """Return the run of the tokens of one chunk."""
+    length = ceil_div(tokens(r), r.loss_chunks)
+    return SimpleNamespace(**vars(r) | {"batch": 1, "length": length})
+
+
+def _timeline(a: Fields, r: Run, n_rows, of_head, width) -> Timeline:
+    """Return the timeline of a chunk after the first, which adds its gradients to those before."""
+    size, number, n = bytes_of(r.dtype), loss.number(r), tokens(r)
+    narrow, logits = positive(a.d_emb) * size * n * width, size * n * n_rows
+    cast = int(number != size) * number * n * n_rows
+    freed = int(r.outputs == "freed") * logits + cast + number
+    of_matrix = of_head - size * a.d_emb * a.d_model
+    of_projection = size * a.d_emb * a.d_model + positive(a.d_emb) * size * n * a.d_model
+    return [
+        Allocation("projected states", narrow),
+        Allocation("loss", logits + cast + number * (n * n_rows + 2), freed),
+        *loss.backward(r, n_rows),
+        Allocation("head gradients", of_matrix + size * n * width, logits + of_matrix + narrow),
+        Allocation("head projection gradients", of_projection, of_projection),
+    ]

@@ -1,0 +1,99 @@
+"""Cross-entropy over the logits of all tokens, as the run computes it."""
+
+from modelbudget.architecture.fields import Run
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_config import (
+    INDEX,
+    bytes_of,
+    casts,
+    exact_bytes,
+    products,
+    tokens,
+)
+from modelbudget.memory.timeline import Allocation, Timeline, times
+
+
+def number(r: Run) -> int:
+    """Bytes of a logit and of the loss, as far as the loss reads and makes them."""
+    return exact_bytes(r.dtype) if r.loss_dtype == "float32" else bytes_of(r.dtype)
+
+
+def _is_cast(r: Run) -> int:
+    """1 where the loss reads a copy of the logits in another dtype."""
+    return int(number(r) != bytes_of(products(r).dtype))
+
+
+def saved(r: Run, n_rows):
+    """Return the bytes saved for backward; `n_rows`: logits of a token.
+
+    The log-probability of each token of the vocabulary at each position, the targets, and the
+    number that their mean is divided by.
+    """
+    return number(r) * tokens(r) * n_rows + targets(r) + number(r)
+
+
+def targets(r: Run):
+    """Bytes of the targets. The shifted labels of one sequence are a view of one label more."""
+    one_sequence = 1 - positive(r.batch - 1)
+    return INDEX * (tokens(r) + int(r.targets == "shifted") * one_sequence)
+
+
+def held(r: Run, n_rows):
+    """Return the bytes that are live when backward begins and that no operation saves.
+
+    The loss; labels of which the targets are a copy; logits that the forward pass has returned.
+    """
+    labels = int(r.targets == "shifted") * INDEX * tokens(r)
+    kept = int(r.outputs == "kept")
+    return number(r) + labels + kept * _logits(r, n_rows)
+
+
+def forward(r: Run, n_rows):
+    """Return the bytes that are live at the end of forward, and freed before backward begins.
+
+    The logits, their copy in single precision, the labels with one of padding, the summed loss. A
+    copy that autocast makes is freed before that is divided.
+    """
+    summed = 1 - casts(r) * int(r.loss_dtype == "logits")
+    cast, shifted = _is_cast(r), int(r.targets == "shifted")
+    kept = int(r.outputs == "kept")
+    padded = positive(r.batch - 1) * INDEX * (tokens(r) + r.batch)
+    return (
+        (1 - kept) * _logits(r, n_rows)
+        + cast * number(r) * tokens(r) * n_rows
+        + shifted * (padded + summed * number(r))
+    )
+
+
+def logits(r: Run, n_rows):
+    """Return the bytes live when the logits are there and nothing of the loss is.
+
+    In addition to those live when backward begins.
+    """
+    kept = int(r.outputs == "kept")
+    return (1 - kept) * _logits(r, n_rows) - number(r) * (tokens(r) * n_rows + 2)
+
+
+def backward(r: Run, n_rows) -> Timeline:
+    """Return the timeline to the gradient of the logits.
+
+    It needs two tensors of the size of the saved log-probabilities besides these: their gradient,
+    and that of the logits. A copy of the targets is freed between them.
+    """
+    wide, cast = number(r) * tokens(r) * n_rows, _is_cast(r)
+    shifted = int(r.targets == "shifted")
+    in_dtype = [Allocation("logits gradient in the run's dtype", _logits(r, n_rows), wide)]
+    mean = [
+        Allocation("gradient of the mean", 2 * number(r)),
+        Allocation("log-probability gradient", wide, 2 * number(r) + targets(r)),
+        Allocation("logits gradient", wide, 2 * wide),
+    ]
+    return [
+        *times(shifted, mean),
+        *times(1 - shifted, [Allocation("loss gradients", 2 * wide, 2 * wide)]),
+        *times(cast, in_dtype),
+    ]
+
+
+def _logits(r: Run, n_rows):
+    return bytes_of(products(r).dtype) * tokens(r) * n_rows

@@ -1,0 +1,96 @@
+"""Mamba-2's mixer in a layer of a decoder: hybrids of state space models and attention."""
+
+from types import SimpleNamespace
+from typing import ClassVar
+
+from pydantic import Field
+
+from modelbudget.architecture.base import Architecture, Count, Size
+from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.components import mamba2
+from modelbudget.components.contract import (
+    ALONE,
+    Place,
+    Values,
+    doubled,
+    no_autocast,
+    valid_if,
+)
+from modelbudget.components.mixers.gated_deltanet import fused_norm
+from modelbudget.memory.adamw_temporaries import Tensor
+
+GROUP = "state space"
+SIZES = ("n_mamba_head", "d_mamba_head", "n_mamba_group", "d_mamba_state", "d_mamba_convolution")
+
+
+class Mamba2Fields(Architecture):
+    d_model: Count = Field(description="width of the residual stream")
+    n_mamba_head: Size = Field(0, description="mixers: mamba2: heads, each with one decay")
+    d_mamba_head: Size = Field(0, description="mixers: mamba2: channels of one head")
+    n_mamba_group: Size = Field(0, description="mixers: mamba2: groups of heads that share B and C")
+    d_mamba_state: Size = Field(0, description="mixers: mamba2: states of each channel")
+    d_mamba_convolution: Size = Field(
+        0, description="mixers: mamba2: tokens that the convolution spans"
+    )
+
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "n_mamba_head % n_mamba_group == 0",
+            "n_mamba_group = {n_mamba_group} does not divide n_mamba_head = {n_mamba_head}; "
+            "each group has the same number of heads",
+            when="n_mamba_group",
+        ),
+    )
+
+
+FIELDS = Mamba2Fields
+
+
+def as_mamba2(a: Fields) -> SimpleNamespace:
+    """Return the sizes under the names of Mamba-2's own family."""
+    return SimpleNamespace(
+        d_model=a.d_model,
+        d_inner=a.n_mamba_head * a.d_mamba_head,
+        n_head=a.n_mamba_head,
+        d_head=a.d_mamba_head,
+        n_group=a.n_mamba_group,
+        d_state=a.d_mamba_state,
+        d_convolution=a.d_mamba_convolution,
+    )
+
+
+def parameters(a: Fields) -> Values:
+    """Dao & Gu 2024, §7.1."""
+    return mamba2.parameters(as_mamba2(a))
+
+
+def tensors(a: Fields) -> list[Tensor]:
+    """As of Mamba-2's own family."""
+    return mamba2.tensors(as_mamba2(a))
+
+
+@valid_if(no_autocast, fused_norm)
+def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
+    """Return the bytes saved for backward by each component."""
+    return mamba2.saved(as_mamba2(a), r)
+
+
+def flops(a: Fields, r: Run) -> Values:
+    """Two operations for each weight and token, and for each state that is read."""
+    return mamba2.flops(as_mamba2(a), r)
+
+
+def flops_backward(a: Fields, r: Run) -> Values:
+    """Each product twice, for the gradients of both its factors."""
+    return doubled(flops(a, r))
+
+
+def flops_recomputed(a: Fields, r: Run) -> Values:
+    """Full checkpointing repeats the forward pass; there is no core of attention to repeat."""
+    return flops(a, r) if r.recompute == "full" else {}
+
+
+def cache(a: Fields, r: Run) -> Values:
+    """Return the bytes of the recurrent state and of the tokens that the convolution spans."""
+    return mamba2.cached(as_mamba2(a), r)

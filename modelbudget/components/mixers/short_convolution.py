@@ -1,0 +1,59 @@
+"""Gated short convolution: two gates around a convolution of a few tokens (LFM2)."""
+
+from pydantic import Field
+
+from modelbudget.architecture.base import Architecture, Count, Size
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.run_config import bytes_of, one_token, tokens
+from modelbudget.components.contract import Values
+from modelbudget.memory.adamw_temporaries import Tensor
+
+GROUP = "state space"
+SIZES = ("d_short_convolution",)
+
+
+class ShortConvolutionFields(Architecture):
+    d_model: Count = Field(description="width of the residual stream")
+    d_short_convolution: Size = Field(
+        0, description="mixers: short_convolution: tokens that the convolution spans"
+    )
+
+
+FIELDS = ShortConvolutionFields
+
+
+def parameters(a: Fields) -> Values:
+    """Count the projection to both gates and values, the convolution of each channel, the output.
+
+    Amini et al. 2025 (LFM2), §2.1.
+    """
+    return {
+        "input": 3 * a.d_model * a.d_model,
+        "convolution": a.d_model * a.d_short_convolution,
+        "output": a.d_model * a.d_model,
+    }
+
+
+def tensors(a: Fields) -> list[Tensor]:
+    """Each component is one tensor."""
+    return [Tensor(name, numbers) for name, numbers in parameters(a).items()]
+
+
+def flops(a: Fields, r: Run) -> Values:
+    """Count the FLOPs of the projections and of the convolution of each channel."""
+    channels = 2 * tokens(r) * a.d_model
+    return {
+        "input": 3 * channels * a.d_model,
+        "convolution": channels * a.d_short_convolution,
+        "output": channels * a.d_model,
+    }
+
+
+def flops_decode(a: Fields, r: Run) -> Values:
+    """Count the FLOPs of one decoded token."""
+    return flops(a, one_token(r))
+
+
+def cache(a: Fields, r: Run) -> Values:
+    """Bytes of the tokens that the convolution spans."""
+    return {"convolution": bytes_of(r.dtype) * r.batch * a.d_model * a.d_short_convolution}

@@ -1,0 +1,115 @@
+"""Peak memory of forward and backward under FSDP2, one group for each layer and one for the rest.
+
+A group's parameters are gathered into one buffer and copied from there into the full tensors; both
+are as large, padding included. In the forward pass a layer's buffer lives until the next layer's
+copies have been made; in the backward pass it is freed at once, and that of the layer before is
+gathered while this one computes. The gradients of a group are copied into the input of a
+reduce-scatter, which lives until the next group's. The rest of the model stays gathered from the
+first layer to the end of the backward pass (torch 2.13, `_fsdp_param_group.py`:
+`wait_for_unshard`, `_backward_prefetch`, `post_backward`; `_fsdp_collectives.py`:
+`foreach_reduce`).
+"""
+
+from typing import Any, NamedTuple
+
+from modelbudget.architecture.fields import Run
+from modelbudget.architecture.operations import largest, positive
+from modelbudget.architecture.run_config import bytes_of
+from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.shards import with_padding
+from modelbudget.memory.timeline import Allocation, Timeline, change, freed_once, live_bytes
+from modelbudget.memory.training import Model
+
+
+class Group(NamedTuple):
+    """Bytes of the parameters that are gathered together.
+
+    `gathered`: of all devices' shards, with their padding; `gradients`: of all parameters;
+    `shard`: of one device's, with its padding.
+    """
+
+    gathered: Any
+    gradients: Any
+    shard: Any
+
+
+def group(r: Run, tensors: list[Tensor]) -> Group:
+    """Return the group of some parameter tensors, all of which get a gradient."""
+    size = bytes_of(r.dtype)
+    shard = size * sum(one.is_there * with_padding(r, one) for one in tensors)
+    gradients = size * sum(one.is_there * one.numbers for one in tensors)
+    return Group(r.data_parallel * shard, gradients, shard)
+
+
+class Ends(NamedTuple):
+    """What happens before and after the layers of a model, in addition to `training.Model`.
+
+    `embedding`: the timeline of the embedding's forward pass; `loss`: that of the loss's backward
+    pass, with which the timeline `Model.head` begins; `logits`: bytes live at the end of the head,
+    in addition to those live when backward begins.
+    """
+
+    embedding: Timeline
+    loss: Timeline
+    logits: Any
+
+
+def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, start, before):
+    """Peak bytes, where `start` bytes are live at first and `before` when backward begins.
+
+    Neither includes what is gathered. The model has at least two layers, all of one group.
+    """
+    (one,) = model.layers
+    full = before + rest.gathered
+    found = _forward(model, layer, rest, ends, r, start, full)
+    head = [*ends.loss, Allocation("last layer gathered", layer.gathered)]
+    head += model.head[len(ends.loss) :]
+    found += live_bytes(full, head)
+    repeated = one.forward if r.recompute == "full" else []
+    first, middle, last = (
+        _layer_backward(layer, [*repeated, *one.backward], is_first, is_last)
+        for is_first, is_last in ((1, 0), (0, 0), (0, 1))
+    )
+    live = found[-1]
+    found += live_bytes(live, last)
+    live = live + change(last)
+    n_middle = model.n_layer - 2
+    for before_it in (0, n_middle - 1):
+        at = live + before_it * change(middle)
+        found += [positive(n_middle) * level for level in live_bytes(at, middle)]
+    live = live + n_middle * change(middle)
+    found += live_bytes(live, first, once=1)
+    live = live + change(first) - freed_once(first)
+    return largest(*found, *live_bytes(live, [*model.embedding, *_reduced(rest, layer)]))
+
+
+def _forward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, start, full) -> list:
+    """Return live bytes in forward; `full`: at its end, what is gathered of the rest included."""
+    (one,) = model.layers
+    found = live_bytes(start + 2 * rest.gathered, ends.embedding)
+    found.append(found[-1] + 2 * layer.gathered)
+    last = full + layer.gathered
+    found += [full + model.forward_end[0], last + model.forward_end[1], last + ends.logits]
+    kept = r.recompute != "full"
+    before_last = full - model.saved_after_layers - kept * change(one.forward)
+    found.append(before_last + 3 * layer.gathered)
+    return found + kept * live_bytes(before_last + 2 * layer.gathered, one.forward)
+
+
+def _layer_backward(layer: Group, backward: Timeline, is_first, is_last) -> Timeline:
+    """Return the backward pass of one layer, whose buffer is gathered before it begins."""
+    return [
+        Allocation("parameters copied from the buffer", layer.gathered, layer.gathered),
+        Allocation("layer before gathered", (1 - is_first) * layer.gathered),
+        *backward,
+        *_reduced(layer, layer, 1 - is_last),
+    ]
+
+
+def _reduced(group: Group, before: Group, has_before=1) -> Timeline:
+    """Return the timeline from a group's gradients to this device's shard of their mean."""
+    return [
+        Allocation("parameters", 0, group.gathered + has_before * before.gathered),
+        Allocation("reduce-scatter input", group.gathered, group.gradients),
+        Allocation("shard of the gradients", group.shard),
+    ]

@@ -1,0 +1,43 @@
+"""Shards of FSDP2: what one of several devices holds of each parameter tensor.
+
+Torch divides the rows of a tensor into chunks of ⌈rows / devices⌉ and pads the last ones, so that
+all devices hold the same storage; the optimizer keeps states of a device's own rows only
+(`_fsdp_param.py`: `_init_sharded_param`, `reset_sharded_param`).
+"""
+
+from modelbudget.architecture.fields import Run
+from modelbudget.architecture.operations import ceil_div, largest
+from modelbudget.memory.adamw_temporaries import Tensor
+
+
+def with_padding(r: Run, tensor: Tensor):
+    """Count the numbers of a device's shard, those of its padding included."""
+    n_rows, columns = _shape(tensor)
+    return ceil_div(n_rows, r.data_parallel) * columns
+
+
+def own(r: Run, tensor: Tensor):
+    """Count the numbers of a device's own rows: of the last device what the others leave."""
+    n_rows, columns = _shape(tensor)
+    chunk = ceil_div(n_rows, r.data_parallel)
+    if r.data_rank == "first":
+        return chunk * columns
+    return largest(0, n_rows - (r.data_parallel - 1) * chunk) * columns
+
+
+def own_tensor(r: Run, tensor: Tensor) -> Tensor:
+    """Return the tensor of a device's own rows."""
+    return tensor._replace(numbers=own(r, tensor)) if tensor.shape else tensor
+
+
+def are_known(tensors: list[Tensor]) -> bool:
+    """Whether the rows of all tensors that the model has are known."""
+    return all(one.shape for one in tensors if not _is_absent(one))
+
+
+def _shape(tensor: Tensor) -> tuple:
+    return tensor.shape or (0, 0)  # absent, or without a formula
+
+
+def _is_absent(tensor: Tensor) -> bool:
+    return isinstance(tensor.is_there, int) and tensor.is_there == 0

@@ -1,0 +1,102 @@
+"""Quantised weights: linear layers replaced by the tensors that a format stores."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from modelbudget.modules.feed_forward.moe import ExpertLinear
+
+KEPT = ("shared_gate", "index_weight")
+"""Linear layers that no format converts."""
+
+
+class Stored(nn.Module):
+    """The tensors of `n` quantised linear layers, and their bias. It cannot be called."""
+
+    def __init__(self, tensors: list[torch.Tensor], bias: nn.Parameter | None):
+        super().__init__()
+        for i, tensor in enumerate(tensors):
+            self.register_parameter(str(i), nn.Parameter(tensor, requires_grad=False))
+        self.bias = bias
+
+
+def quantise(model: nn.Module, weights: str, group: int) -> None:
+    """Replace the linear layers of a model's layers. Raises ValueError if their shapes do not fit.
+
+    `group`: input channels that share a scale; 0: all.
+    """
+    for name, layer in list(model.named_modules()):
+        path = name.split(".")
+        routed = isinstance(layer, ExpertLinear)
+        convertible = routed or (isinstance(layer, nn.Linear) and path[-1] not in KEPT)
+        if path[0] == "layer" and convertible and (weights != "mxfp4" or routed):
+            model.set_submodule(name, _stored(layer, weights, group))
+
+
+def _stored(layer: Any, weights: str, group: int) -> Stored:
+    """Return the tensors of a linear layer, or of a stack of them."""
+    *stacked, d_out, d_in = layer.weight.shape
+    tensors = _tensors(weights, d_in, d_out, group or d_in, layer.weight)
+    return Stored([one.new_empty(*stacked, *one.shape) for one in tensors], layer.bias)
+
+
+def _tensors(
+    weights: str, d_in: int, d_out: int, group: int, like: torch.Tensor
+) -> list[torch.Tensor]:
+    """Return empty tensors with the shapes and dtypes of one layer."""
+
+    def empty(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+        return torch.empty(shape, dtype=dtype, device=like.device)
+
+    match weights:
+        case "awq":
+            if d_in % group or d_out % 8:
+                raise ValueError(
+                    f"awq: a layer of {d_in} by {d_out}: groups of {group}, packs of 8"
+                )
+            return [
+                empty(torch.int32, d_in, d_out // 8),
+                empty(torch.int32, d_in // group, d_out // 8),
+                empty(torch.float16, d_in // group, d_out),
+            ]
+        case "gptq-4bit" | "gptq-8bit":
+            per_int = 8 if weights == "gptq-4bit" else 4
+            if d_in % per_int or d_out % per_int:
+                raise ValueError(f"{weights}: a layer of {d_in} by {d_out}: packs of {per_int}")
+            n_group = -(-d_in // group)
+            return [
+                empty(torch.int32, d_in // per_int, d_out),
+                empty(torch.int32, n_group, d_out // per_int),
+                empty(torch.float16, n_group, d_out),
+                empty(torch.int32, d_in),
+            ]
+        case "bnb-8bit":
+            return [empty(torch.int8, d_out, d_in), empty(torch.float32, d_out)]
+        case "bnb-4bit" | "bnb-4bit-double":
+            n_block = -(-d_in * d_out // 64)
+            packed, table = empty(torch.uint8, -(-d_in * d_out // 2), 1), empty(torch.float32, 16)
+            if weights == "bnb-4bit":
+                return [packed, empty(torch.float32, n_block), table]
+            nested = [empty(torch.float32, n) for n in (-(-n_block // 256), 256, 1)]
+            return [packed, empty(torch.uint8, n_block), table, *nested]
+        case "fp8-block":
+            scales = empty(torch.float32, -(-d_out // 128), -(-d_in // 128))
+            return [empty(torch.float8_e4m3fn, d_out, d_in), scales]
+        case "fp8-channel" | "int8-channel":
+            dtype = torch.int8 if weights == "int8-channel" else torch.float8_e4m3fn
+            return [empty(dtype, d_out, d_in), empty(like.dtype, d_out, 1)]
+        case "int4-group":
+            return [
+                empty(torch.int32, d_out, -(-d_in // 8)),
+                empty(like.dtype, d_out, -(-d_in // group)),
+                empty(torch.int64, 2),
+            ]
+        case "mxfp4":
+            if d_in % 32:
+                raise ValueError(f"mxfp4: a layer of {d_in} input channels: blocks of 32")
+            return [
+                empty(torch.uint8, d_out, d_in // 32, 16),
+                empty(torch.uint8, d_out, d_in // 32),
+            ]
+    raise ValueError(f"weights = {weights!r}: no layout is known")
