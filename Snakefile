@@ -15,7 +15,7 @@ from pathlib import Path
 from modelbudget.common.errors import InputError
 from modelbudget.common.fingerprint import code, digest
 from modelbudget.common.paths import ACCELERATORS
-from modelbudget.plan import check_run, checksums, targets
+from modelbudget.plan import checksums, preflight, targets
 from modelbudget.plan.chosen_sweeps import chosen_sweeps, on_request
 from modelbudget.plan.interrupt import end_jobs_when_interrupted
 from modelbudget.plan.terminal.handler import attach
@@ -25,16 +25,23 @@ if workflow.is_main_process:
     terminal = attach(workflow)
 
 try:
-    check_run.check_results()
-    check_run.check_config(config)
+    preflight.check_results()
+    preflight.check_config(config)
+    preflight.allow_modules(config.get("modules"))
     # Do not check devices here if jobs run on other machines (--jobs).
     here = workflow.is_main_process and workflow.nodes is None
     CHOSEN = chosen_sweeps(config.get("sweeps"), here)
     SWEEPS = {one.name: one for one in CHOSEN if not one.sweep.predicts_alone}
+    preflight.check_modules(SWEEPS.values())
     PREDICTED = {one.name: one for one in CHOSEN if one.sweep.predicts_alone}
     SHARDS = targets.shards(SWEEPS, config.get("shard"))
+    REFERENCED = targets.referenced(SWEEPS)
 except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
+
+if workflow.is_main_process:
+    for line in dict.fromkeys(line for one in CHOSEN for line in one.notes):
+        logger.warning(line)
 
 # Skip garbage collection, also at exit: it takes seconds with 10,000 points.
 gc.freeze()
@@ -54,12 +61,14 @@ include: "workflow/rules/points.smk"
 include: "workflow/rules/predict.smk"
 include: "workflow/rules/predictions.smk"
 include: "workflow/rules/measure.smk"
+include: "workflow/rules/reference_traces.smk"
 include: "workflow/rules/compare.smk"
 include: "workflow/rules/fit.smk"
+include: "workflow/rules/reference_counts.smk"
 include: "workflow/rules/zoo.smk"
 include: "workflow/rules/gpt2.smk"
-include: "workflow/rules/architecture.smk"
-include: "workflow/rules/frame.smk"
+include: "workflow/rules/module_trees.smk"
+include: "workflow/rules/assets.smk"
 include: "workflow/rules/provenance.smk"
 include: "workflow/rules/charts.smk"
 include: "workflow/rules/pictures.smk"
@@ -87,7 +96,7 @@ onstart:
         # one second that triggers another selection: n finished jobs cost n selections a second.
         workflow.scheduler.job_rate_limiter = None
     try:
-        check_run.check_renderer(workflow.dag_settings.targets)
+        preflight.check_renderer(workflow.dag_settings.targets)
     except InputError as error:
         sys.exit(f"Nothing was started. 1 mistake(s):\n{error}")
 

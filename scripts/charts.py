@@ -7,7 +7,7 @@ from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.files import replacing
 from modelbudget.plan.job_setup import start_log
 from modelbudget.report.charts.files import save
-from modelbudget.report.charts.select import charts_of_sweep
+from modelbudget.report.charts.select import charts_of_classes, charts_of_sweep
 from modelbudget.report.charts.zoo import zoo_charts
 
 start_log(snakemake)
@@ -18,5 +18,9 @@ found = charts_of_sweep(
 )
 for zoo in snakemake.input.zoo:  # empty, or the one table of all published models
     found |= zoo_charts(pl.read_parquet(zoo), comparison)
+for path in snakemake.input.traces:  # empty, or the one table of traced classes
+    found |= charts_of_classes(
+        pl.read_parquet(snakemake.input.points), comparison, pl.read_parquet(path)
+    )
 with replacing(snakemake.output.charts) as path:
     save(found, path)

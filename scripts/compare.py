@@ -14,6 +14,7 @@ comparison = compare(
     pl.read_parquet(snakemake.input.measured),
     read_json(snakemake.input.summary)["swept_fields"],
     read_json(snakemake.input.failures),
+    next(map(pl.read_parquet, snakemake.input.traces), None),
 )
 with replacing(snakemake.output.parquet) as path:
     comparison.write_parquet(path)

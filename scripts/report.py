@@ -8,7 +8,7 @@ from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
 from modelbudget.plan.job_setup import start_log
-from modelbudget.report.assets import Frame
+from modelbudget.report.assets import Assets
 from modelbudget.report.charts.files import load
 from modelbudget.report.page import render
 from modelbudget.report.results import PredictedResult, Results, SweepResult
@@ -16,6 +16,7 @@ from modelbudget.report.verdict import failure_lines, line, verdicts
 
 start_log(snakemake)
 zoos = {Path(zoo).parent: pl.read_parquet(zoo) for zoo in snakemake.input.zoos}
+traces = {Path(path).parent: pl.read_parquet(path) for path in snakemake.input.traces}
 fits = {Path(fit).parent: pl.read_parquet(fit) for fit in snakemake.input.fits}
 sweeps = [
     SweepResult(
@@ -25,6 +26,7 @@ sweeps = [
         charts=load(Path(charts)),
         zoo=zoos.get(Path(summary).parent),
         fit=fits.get(Path(summary).parent),
+        traces=traces.get(Path(summary).parent),
     )
     for summary, points, comparison, charts in zip(
         snakemake.input.summaries,
@@ -50,12 +52,12 @@ results = Results(
         )
     ],
 )
-frame = Frame(
-    json.loads(Path(snakemake.input.explorer).read_text(encoding="utf-8")),
+static = Assets(
+    json.loads(Path(snakemake.input.calculator).read_text(encoding="utf-8")),
     Path(snakemake.input.vega).read_text(encoding="utf-8"),
 )
 with replacing(snakemake.output.html) as path:
-    path.write_text(render(results, Catalogue(MODELS), frame), encoding="utf-8")
+    path.write_text(render(results, Catalogue(MODELS), static), encoding="utf-8")
 found = verdicts(results)
 logging.info("verdict: %s", line(found))
 with replacing(snakemake.output.verdict) as path:

@@ -14,7 +14,7 @@ table = zoo(
     Catalogue(MODELS),
     pl.read_parquet(snakemake.input.points),
     pl.read_parquet(snakemake.input.comparison),
-    pl.read_parquet(snakemake.input.witness),
+    pl.read_parquet(snakemake.input.counts),
 )
 with replacing(snakemake.output.parquet) as path:
     table.write_parquet(path)

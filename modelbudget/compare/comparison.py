@@ -4,18 +4,22 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from modelbudget.measure.table import NO_ROOM
-from modelbudget.sweep.sweep_file import LAID_OUT
+from modelbudget.compare.implementations import by_component
+from modelbudget.measure.table import NO_ROOM, REFUSED, SIMULATED
 
 KEYS = ["architecture", "run", "component", "quantity"]
 TOLERANCE = {"resident_bytes": 0.01, "peak_requested_bytes": 0.001}
 """Largest relative difference that agrees. The operating system counts pages, and an allocator
 counts a few bytes in addition to the tensors. All other quantities must be equal.
 """
-NOT_JUDGED = ("resident_peak_bytes", *sorted(LAID_OUT))
-"""Quantities shown for information; their prediction covers only part of them. For the memory of a
-process it covers the tensors only; the simulated allocator leaves out the workspaces of kernels.
+FORMULA = "formula"
+"""Source of a prediction by formula. It is compared with the measurement; a simulated one is shown
+for information, since a simulated allocator has no workspaces of kernels.
 """
+NOT_JUDGED = "resident_peak_bytes"
+"""Quantity shown for information: its formula covers the tensors of a process only."""
+REFERENCE = {"reference": pl.Int64, "class": pl.String, "attention": pl.String}
+"""Columns about the `transformers` class."""
 OF_FAILURE: dict[str, type[pl.DataType]] = dict.fromkeys(
     ("architecture", "run", "quantity", "failure"), pl.String
 )
@@ -27,27 +31,34 @@ def compare(
     measured: pl.DataFrame,
     axes: list[str],
     failures: Sequence[dict[str, str]] = (),
+    traces: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Return one row for each point × component × quantity that is predicted or measured.
 
-    `failures` lists what could not be measured: architecture, run, quantity and, as `failure`, the
-    reason.
+    `predicted` has predictions by formula. `measured` has measurements, and predictions from a
+    trace with the method `simulated`. `failures` lists what could not be measured: architecture,
+    run, quantity and, as `failure`, the reason. `traces` has the values of `transformers` classes.
 
     Columns: point, label, the swept fields, component, quantity, each, instances, predicted,
     measured, difference (measured − predicted; a missing side counts as 0), percent (of
-    predicted), agrees, method, shared_with, formula, failure.
+    predicted), agrees, method, shared_with, prediction, failure; reference, class, attention (the
+    value of the class, where one of its parts corresponds to the component, or in the same phase,
+    and the attention implementation that it used).
 
-    A component that only one side has does not agree. Without a formula (`formula` is false),
-    prediction, difference and agreement are null; with a `failure`, measurement, difference and
-    agreement are; for `NOT_JUDGED` quantities, agreement is. The result of the simulated allocator
-    is in the column `predicted`, without a measurement if no device was measured.
+    `prediction` is `formula`, `simulated`, or null if there is none: then prediction, difference
+    and agreement are null. With a `failure`, measurement, difference and agreement are. A component
+    that only one side has does not agree. Agreement is null for simulated predictions and for
+    `NOT_JUDGED`. `method` is the device of the model's measurements, or else `simulated`.
     """
-    without = predicted.filter(
-        pl.col("component").is_null(), ~pl.col("quantity").is_in(LAID_OUT)
-    ).select("architecture", "run", "quantity", formula=False)
-    predicted = predicted.filter(pl.col("component").is_not_null())
+    of = ["architecture", "run", "quantity"]
+    is_simulated = pl.col("method") == SIMULATED
+    method = measured.sort(is_simulated).group_by(of[:2]).agg(pl.first("method"))
+    without = predicted.filter(pl.col("component").is_null()).select(*of, formula=False)
+    simulated = measured.filter(is_simulated)
+    simulated = simulated.select(*KEYS, predicted="value", prediction=pl.lit(SIMULATED))
+    predicted = pl.concat([predicted.drop_nulls("component"), simulated], how="diagonal")
+    measured = measured.filter(~is_simulated).rename({"value": "measured"}).drop("method")
     both = predicted.join(measured, on=KEYS, how="full", coalesce=True)
-    both = both.with_columns(pl.coalesce("predicted", "laid_out"))
     missing_on_one_side = pl.col("predicted").is_null() ^ pl.col("measured").is_null()
     difference = pl.col("measured").fill_null(0) - pl.col("predicted").fill_null(0)
     # A tensor owned by another component is measured as 0, and formulas omit zeros.
@@ -57,22 +68,23 @@ def compare(
         difference=difference,
         agrees=(difference.abs() <= _allowed()) & (~missing_on_one_side | owned_elsewhere),
     )
-    of = ["architecture", "run", "quantity"]
     # A model with points in two shards may have failed in both or in only one.
     failed = pl.DataFrame(failures, OF_FAILURE, orient="row").unique(of, keep="first")
     failed = failed.join(measured, on=of, how="anti")
     both = (
         both.join(failed, on=of, how="full", coalesce=True)
         .join(without, on=of, how="left")
-        .with_columns(pl.col("formula").fill_null(True))
-        .with_columns(pl.when("formula").then("predicted"))
+        .with_columns(
+            pl.coalesce("prediction", pl.when(pl.col("formula").is_null()).then(pl.lit(FORMULA)))
+        )
+        .with_columns(pl.when(has_prediction()).then("predicted"))
         .with_columns(
             pl.when(_has_both_sides()).then("difference"), pl.when(is_compared()).then("agrees")
         )
         .with_columns(percent=_percent())
+        .join(method, on=of[:2], how="left")
+        .join(_of_class(traces), on=KEYS, how="left")
     )
-    method = measured.select("architecture", "run", "method").unique()
-    both = both.drop("method").join(method, on=["architecture", "run"], how="left")
     return (
         points.select("point", "label", "architecture", "run", *axes)
         .join(both, on=["architecture", "run"], how="left")
@@ -80,10 +92,17 @@ def compare(
         .select(
             "point", "label", *axes, "component", "quantity", "each", "instances",
             "predicted", "measured", "difference", "percent", "agrees", "method", "shared_with",
-            "formula", "failure",
+            "prediction", "failure", *REFERENCE,
         )
         .sort("point", "component", "quantity")
     )  # fmt: skip
+
+
+def _of_class(traces: pl.DataFrame | None) -> pl.DataFrame:
+    """Return the values of classes by our components and phases; none without `traces`."""
+    if traces is None:
+        return pl.DataFrame(schema=dict.fromkeys(KEYS, pl.String) | REFERENCE)
+    return by_component(traces).select(*KEYS, *REFERENCE)
 
 
 def _allowed() -> pl.Expr:
@@ -103,27 +122,45 @@ def is_near() -> pl.Expr:
 
 
 def is_failed() -> pl.Expr:
-    """Whether the measurement of a row failed; a lack of memory is not a failure."""
-    return pl.col("failure").is_not_null() & ~_found_no_room()
+    """Whether the measurement of a row failed: not for lack of memory, nor since it is refused."""
+    refused = pl.col("failure").str.starts_with(REFUSED).fill_null(False)
+    return pl.col("failure").is_not_null() & ~_found_no_room() & ~refused
 
 
 def is_roomless() -> pl.Expr:
     """Whether a row was not measured because there was too little memory."""
-    return pl.col("formula") & _found_no_room()
+    return has_prediction() & _found_no_room()
 
 
 def _found_no_room() -> pl.Expr:
     return pl.col("failure").str.starts_with(NO_ROOM).fill_null(False)
 
 
+def has_prediction() -> pl.Expr:
+    """Whether a row's quantity is predicted, by formula or by simulation."""
+    return pl.col("prediction").is_not_null()
+
+
+def has_formula() -> pl.Expr:
+    """Whether a row's quantity is predicted by formula."""
+    return (pl.col("prediction") == FORMULA).fill_null(False)
+
+
+def value() -> pl.Expr:
+    """Return the measured value of a row, or the simulated one if it was not measured."""
+    simulated = pl.when(pl.col("prediction") == SIMULATED).then("predicted")
+    return pl.coalesce("measured", simulated)
+
+
 def is_compared() -> pl.Expr:
     """Whether a row has a prediction and a measurement that must agree."""
-    return _has_both_sides() & ~pl.col("quantity").is_in(NOT_JUDGED)
+    return has_formula() & pl.col("failure").is_null() & (pl.col("quantity") != NOT_JUDGED)
 
 
 def _has_both_sides() -> pl.Expr:
-    is_alone = pl.col("quantity").is_in(LAID_OUT) & pl.col("measured").is_null()
-    return pl.col("formula") & pl.col("failure").is_null() & ~is_alone
+    """Whether a row has a difference; a formula without a measurement differs by all of it."""
+    is_alone = ~has_formula() & pl.col("measured").is_null()
+    return has_prediction() & pl.col("failure").is_null() & ~is_alone
 
 
 def verdict(comparison: pl.DataFrame) -> dict[str, int]:
@@ -134,6 +171,6 @@ def verdict(comparison: pl.DataFrame) -> dict[str, int]:
         "compared": compared.height,
         "agreed": int(compared["agrees"].sum()),
         "near": compared.filter(is_near()).height,
-        "points_without_formula": comparison.filter(~pl.col("formula"))["point"].n_unique(),
+        "points_without_formula": comparison.filter(~has_prediction())["point"].n_unique(),
         "points_failed": comparison.filter(is_failed())["point"].n_unique(),
     }

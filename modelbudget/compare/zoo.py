@@ -8,6 +8,7 @@ import polars as pl
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Base, Catalogue, Model
 from modelbudget.common.expressions import Expression
+from modelbudget.compare.comparison import has_prediction
 from modelbudget.huggingface.classes import translations
 from modelbudget.sweep.derive import named_architecture
 
@@ -15,16 +16,16 @@ AGREES, EXPLAINED, UNEXPLAINED = "agrees", "differs, explained", "differs, unexp
 NO_REASON = "unexplained"
 """First word of the reason of an unexplained difference."""
 
-COUNTS = ("measured", "witness", "exact", "published_value")
+COUNTS = ("measured", "reference", "exact", "published_value")
 """Columns compared with `predicted`; each has a column of differences and one of reasons."""
 
 
 def zoo(
-    catalogue: Catalogue, points: pl.DataFrame, comparison: pl.DataFrame, witness: pl.DataFrame
+    catalogue: Catalogue, points: pl.DataFrame, comparison: pl.DataFrame, counts: pl.DataFrame
 ) -> pl.DataFrame:
     """Return one row for each named model among the points with unchanged fields.
 
-    Columns: point, model, label, series, family, predicted, measured, witness (unique parameters
+    Columns: point, model, label, series, family, predicted, measured, reference (unique parameters
     of the class in transformers), class, buffers (elements that the class has in addition to its
     parameters), exact and exact_source, published (as printed), published_value,
     published_tolerance, published_source and published_checked; for each of `COUNTS` its
@@ -37,7 +38,7 @@ def zoo(
         comparison.filter(pl.col("quantity") == "parameters")
         .group_by("point")
         .agg(
-            pl.when(pl.col("formula").all()).then(pl.col("predicted").sum()).alias("predicted"),
+            pl.when(has_prediction().all()).then(pl.col("predicted").sum()).alias("predicted"),
             pl.col("measured").sum(),
         )
     )
@@ -49,7 +50,7 @@ def zoo(
         .join(facts, on=["model", "architecture"], maintain_order="left")
         .join(sums, on="point", maintain_order="left")
         .join(
-            witness.rename({"parameters": "witness"}),
+            counts.rename({"parameters": "reference"}),
             on=["architecture", "class"],
             how="left",
             maintain_order="left",
@@ -120,21 +121,21 @@ def _active(a) -> dict[str, int | None]:
     if not getattr(a, "n_expert", 0):
         return {"active": None, "active_without_input_embedding": None}
     terms = a.active_parameters(a)
-    words = terms["embedding.token"].total * (1 - a.tied)
-    return {"active": total(terms), "active_without_input_embedding": total(terms) - words}
+    embedding = terms["embedding.token"].total * (1 - a.tied)
+    return {"active": total(terms), "active_without_input_embedding": total(terms) - embedding}
 
 
 def _judged(row: dict) -> dict[str, str | None]:
     """Return the reason of each difference and the status of the model."""
     reasons = _reasons(row)
-    who = {"measured": "own module", "witness": row["class"], "exact": "public count",
+    sources = {"measured": "own module", "reference": row["class"], "exact": "public count",
            "published_value": "printed"}  # fmt: skip
-    said = [f"{who[name]}: {reason}" for name, reason in reasons.items() if reason]
+    texts = [f"{sources[name]}: {reason}" for name, reason in reasons.items() if reason]
     unexplained = any((reason or "").startswith(NO_REASON) for reason in reasons.values())
     return {
         **{f"{name}_reason": reason for name, reason in reasons.items()},
-        "status": UNEXPLAINED if unexplained else EXPLAINED if said else AGREES,
-        "reason": "; ".join(said) or None,
+        "status": UNEXPLAINED if unexplained else EXPLAINED if texts else AGREES,
+        "reason": "; ".join(texts) or None,
     }
 
 
@@ -143,11 +144,11 @@ def _reasons(row: dict) -> dict[str, str | None]:
     reasons: dict[str, str | None] = dict.fromkeys(COUNTS)
     if row["measured_difference"]:
         reasons["measured"] = f"{NO_REASON}: our own module differs from the formula"
-    if row["witness_difference"]:
-        explained = row["witness_difference"] == -row["left_out"]
-        reasons["witness"] = row["left_out_reason"] if explained else NO_REASON
+    if row["reference_difference"]:
+        explained = row["reference_difference"] == -row["left_out"]
+        reasons["reference"] = row["left_out_reason"] if explained else NO_REASON
     elif row["refusal"]:
-        reasons["witness"] = f"{NO_REASON}: {row['refusal']}"
+        reasons["reference"] = f"{NO_REASON}: {row['refusal']}"
     if row["exact_difference"]:
         reasons["exact"] = f"{NO_REASON}: the public count differs"
     if abs(row["published_value_difference"] or 0) > (row["published_tolerance"] or 0):

@@ -16,8 +16,8 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measure import cuda
 from modelbudget.measure.build import build
-from modelbudget.measure.train import Values, of_layouts, two_steps
-from modelbudget.memory.caching_allocator import Layout
+from modelbudget.measure.train import Values, two_steps
+from modelbudget.memory.caching_allocator import Layout, by_quantity
 from modelbudget.modules.initialise import initialise, uninitialised
 
 # Otherwise the profiler prints when it starts and stops, in the middle of a progress bar.
@@ -60,7 +60,7 @@ def of_cuda(architecture: Architecture, run: RunConfig) -> Values:
     peaks: dict[str, Layout] = {}
     for phase in two_steps(_built(architecture, run, "cuda"), run):
         _, peaks[phase] = cuda.change(before, cuda.statistics())
-    return of_layouts(peaks) | {
+    return by_quantity(peaks) | {
         "workspace_bytes": {"device": workspace},
         "context_bytes": {"device": cuda.context_bytes()},
     }

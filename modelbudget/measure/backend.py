@@ -4,20 +4,39 @@ Backends save different tensors for the same model. A model traced on meta runs 
 GPU, so that its figures hold there.
 """
 
-from contextlib import contextmanager
+import math
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch import _meta_registrations
 from torch.nn import functional as F
+
+from modelbudget.architecture.run_config import RunConfig
 
 aten = torch.ops.aten
 RMS_NORM = F.rms_norm
+GROUPED_MM = _meta_registrations._meta_grouped_mm_common
+
+
+@contextmanager
+def kernels(run: RunConfig):
+    """Replace by the operations of a run all that our modules compute, inside this context."""
+    with ExitStack() as stack:
+        stack.enter_context(backend(run.backend, run.attention_kernel))
+        if run.norm_kernel == "written_out":
+            stack.enter_context(patch.object(F, "rms_norm", rms_norm_written_out))
+        if run.activation_kernel == "written_out":
+            stack.enter_context(patch.object(F, "gelu", gelu_written_out))
+        yield
 
 
 @contextmanager
 def backend(name: str, attention_kernel: str):
     """Replace attention, norms and dropout by the operations of a backend, inside this context.
+
+    Grouped products of experts run on meta in any dtype, as on devices.
 
     name: `gpu` or `cpu`; attention_kernel: `math` (materialised scores), `flash` (Dao et al. 2022)
     or `efficient` (Rabe & Staats 2021), which a CPU does not have.
@@ -36,7 +55,8 @@ def backend(name: str, attention_kernel: str):
     replaced: dict[str, Any] = {"scaled_dot_product_attention": attend[name, attention_kernel]}
     if name == "gpu":
         replaced |= {"rms_norm": rms_norm, "dropout": dropout}
-    with patch.multiple(F, **replaced):
+    grouped = patch.object(_meta_registrations, "_meta_grouped_mm_common", grouped_mm)
+    with patch.multiple(F, **replaced), grouped:
         yield
 
 
@@ -77,7 +97,11 @@ def attention_math_gpu(
 def attention_flash(
     q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
-    refuse(attn_mask)
+    reject_mask(attn_mask)
+    if q.shape[-1] != v.shape[-1]:
+        raise ValueError(
+            "flash attention takes values as wide as queries; allowed: attention_kernel: math"
+        )
     kernel = aten._scaled_dot_product_flash_attention
     return kernel(q, k, v, dropout_p, is_causal, scale=scale)[0]
 
@@ -85,7 +109,7 @@ def attention_flash(
 def attention_flash_cpu(
     q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
-    refuse(attn_mask)
+    reject_mask(attn_mask)
     kernel = aten._scaled_dot_product_flash_attention_for_cpu
     return kernel(q, k, v, dropout_p, is_causal, scale=scale)[0]
 
@@ -97,7 +121,7 @@ def attention_efficient(
 
     The kernel has no grouped heads, and returns log-sum-exp only if a backward pass needs it.
     """
-    refuse(attn_mask)
+    reject_mask(attn_mask)
     if enable_gqa:
         k, v = repeated(q, k, v)
     keeps_sums = torch.is_grad_enabled()
@@ -111,7 +135,7 @@ def repeated(q, k, v) -> tuple:
     return k.repeat_interleave(n_repeat, -3), v.repeat_interleave(n_repeat, -3)
 
 
-def refuse(mask) -> None:
+def reject_mask(mask) -> None:
     if mask is not None:
         raise ValueError("a fused attention kernel takes no mask; allowed: attention_kernel: math")
 
@@ -123,11 +147,35 @@ def rms_norm(x, normalized_shape, weight=None, eps=None):
     return RMS_NORM(x, normalized_shape, weight, eps)
 
 
+def rms_norm_written_out(x, normalized_shape, weight=None, eps=None):
+    """Compute RMSNorm in at least float32, one operation at a time, as Llama's code does."""
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    exact = x.to(torch.promote_types(x.dtype, torch.float32))
+    variance = exact.pow(2).mean([-1 - i for i in range(len(normalized_shape))], keepdim=True)
+    exact = exact * torch.rsqrt(variance + eps)
+    if weight is None:
+        return exact.to(x.dtype)
+    return weight * exact.to(x.dtype)
+
+
+def gelu_written_out(x):
+    """Compute GELU's tanh approximation (Hendrycks & Gimpel 2016, §2), as OpenAI's GPT-2 does."""
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))
+    return 0.5 * x * (1 + torch.tanh(inner))
+
+
 def dropout(x, p=0.5, training=True, inplace=False):
     """Apply a GPU's dropout, which saves one byte an element; a CPU's saves noise in x's dtype."""
     if p == 0 or not training:
         return x
     return aten.native_dropout(x, p, True)[0]
+
+
+def grouped_mm(a, b, *args, offs=None, out_dtype=None, **kwargs):
+    """Allocate the result of grouped products on meta, where torch allows bfloat16 only."""
+    if a.dtype == torch.bfloat16:
+        return GROUPED_MM(a, b, *args, offs=offs, out_dtype=out_dtype, **kwargs)
+    return _meta_registrations._create_grouped_mm_output_tensor(a, b, offs, out_dtype)
 
 
 class FusedRMSNorm(torch.autograd.Function):

@@ -1,17 +1,41 @@
-"""Construction of the torch model of an architecture."""
+"""Construction of torch models: our own of an architecture, and classes of `transformers`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
 
 
 def build(architecture: Architecture, device: str, dtype: str) -> nn.Module:
     """Build the torch model of an architecture on a device, in a dtype."""
+    with _defaults(device, dtype):
+        return architecture.build()
+
+
+def build_class(kind: str, config: Any, run: RunConfig, device: str) -> nn.Module:
+    """Build a class of `transformers` from its config object, with the run's dtype and dropout.
+
+    Raises ValueError if the class rejects the config or has no dropout.
+    """
+    # Imports transformers, which takes seconds.
+    from modelbudget.huggingface.construct import construct, set_dropout
+
+    set_dropout(kind, config, run.dropout)
+    with _defaults(device, run.dtype):
+        return construct(kind, config)
+
+
+@contextmanager
+def _defaults(device: str, dtype: str) -> Iterator[None]:
     default = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, dtype))
     try:
         with torch.device(device):
-            return architecture.build()
+            yield
     finally:
         torch.set_default_dtype(default)

@@ -11,7 +11,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common import store
 from modelbudget.common.fingerprint import code_of, code_of_model, versions
-from modelbudget.measure.table import failures, is_failure, measured_table
+from modelbudget.measure.table import ORDER, failures, is_failure, measured_table
 from modelbudget.sweep.sweep_file import Measure
 
 log = logging.getLogger(__name__)
@@ -44,8 +44,10 @@ def measure_new(
     depends_on = settings.decisive(), code_of("modelbudget.measure.pool"), versions(*MADE_WITH)
     # A dictionary, so that a model of two points is measured once.
     wanted = {
-        store.key(a.digest(), r.digest(), code_of_model(type(a)), *depends_on): (a, r)
-        for a, r in models
+        store.key(
+            architecture.digest(), run.digest(), code_of_model(type(architecture)), *depends_on
+        ): (architecture, run)
+        for architecture, run in models
     }
     known = store.known(folder, list(wanted))
     missing = {key: model for key, model in wanted.items() if key not in known}
@@ -71,11 +73,11 @@ def measure_new(
         store.save(folder, table.join(keys, on=["architecture", "run"]))
     reused = store.load(folder, list(known))
     if reused is not None:
-        table = pl.concat([table, reused])
+        table = pl.concat([table, reused.drop("key")])
     failed = failures(results)
     for failure in failed:
         log.error("not measured: %s", failure)
     lost = sum(any(map(is_failure, result.missing.values())) for result in results)
     counts = {"measured": len(missing) - lost, "reused": len(known), "failed": lost}
     log.info("models: %s", counts)
-    return Found(table.sort("architecture", "run", "component", "quantity"), failed, counts)
+    return Found(table.sort(ORDER), failed, counts)

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from modelbudget.measure.cached import measure_new
 from modelbudget.predict.fit import Cell, Model, depth, totals
-from modelbudget.sweep.sweep_file import FITS, Measure
+from modelbudget.sweep.quantities import FITS
+from modelbudget.sweep.sweep_file import Measure
 
 MOST_LAYERS = 128
 """Layers of the deepest model that is traced: a trace takes a second for each hundred layers."""

@@ -9,18 +9,23 @@ from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import join
-from modelbudget.measure.backend import backend
+from modelbudget.measure.arrange import arrange
+from modelbudget.measure.autocast import autocast
+from modelbudget.measure.backend import kernels
 from modelbudget.measure.count import component_of
-from modelbudget.measure.foreign import is_foreign, use
 from modelbudget.measure.trace import Trace
 from modelbudget.measure.train import Values
+from modelbudget.measure.transformers_class import infer_class, is_transformers_class
+from modelbudget.measure.user_module import is_user_module
 from modelbudget.modules.cache import Cache, caching
 
 OF_TOKENS = {"flops_decode", "peak_inference_bytes"}
 """Quantities that need a forward pass; caches are allocated before it."""
 
 
-def infer(model: nn.Module, run: RunConfig, quantities: Set[str]) -> Values:
+def infer(
+    model: nn.Module, run: RunConfig, quantities: Set[str], trace: Trace | None = None
+) -> Values:
     """Prefill caches with a prompt of `length` tokens, then decode its last token again.
 
     (A recurrent state has then seen it twice, which changes no size.) If only caches are asked for,
@@ -28,14 +33,16 @@ def infer(model: nn.Module, run: RunConfig, quantities: Set[str]) -> Values:
 
     Returns bytes of the caches and FLOPs of that token by component, and peaks by phase.
     """
-    trace = Trace(model)
+    arrange(model, run)
+    trace = trace or Trace(model)
     device = next(model.parameters()).device
     model.eval()
-    if is_foreign(model):
+    if is_transformers_class(model) or is_user_module(model):
         tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
-        return use(model, run, tokens, trace)
+        return infer_class(model, run, tokens, trace, quantities)
     with ExitStack() as stack:
-        stack.enter_context(backend(run.backend, run.attention_kernel))
+        stack.enter_context(kernels(run))
+        stack.enter_context(autocast(run))
         stack.callback(model.get_submodule("head").register_forward_pre_hook(last).remove)
         with trace.watching("setup"):
             caches = stack.enter_context(caching(model, run.batch, run.length))

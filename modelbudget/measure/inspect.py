@@ -9,9 +9,11 @@ import torch
 from torch import nn
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.common.workers import Failure, spread
+from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.measure.build import build
 from modelbudget.modules.initialise import uninitialised
+
+BOUND = Bound(2**32, "a module tree")
 
 
 def inspect(
@@ -28,7 +30,8 @@ def inspect(
         for timeout_s in {timeout_s for _, timeout_s in models.values()}:
             names = [name for name, (_, allowed) in models.items() if allowed == timeout_s]
             architectures = [models[name][0] for name in names]
-            outcomes = spread(partial(_inspect, look), architectures, n_workers, timeout_s)
+            work = partial(_inspect, look)
+            outcomes = spread(work, architectures, n_workers, timeout_s, BOUND)
             found |= {names[number]: outcome for number, outcome in outcomes}
     return {name: _as_data(found[name]) for name in models}
 

@@ -14,6 +14,7 @@ class Optimizer:
         # Each parameter and the tensor that the optimizer updates: itself or its copy.
         self.pairs = [(p, p.detach().float() if run.master_weights else p) for p in trained]
         self.master_weights = run.master_weights
+        self.drops_cast = run.gradient_casts == "one_by_one"
         worked_on = [copy for _, copy in self.pairs]
         if run.optimizer == "adamw":
             self.torch = torch.optim.AdamW(worked_on, foreach=run.foreach)
@@ -27,6 +28,8 @@ class Optimizer:
             for parameter, copy in self.pairs:
                 if parameter.grad is not None:
                     copy.grad = parameter.grad.float()
+                    if self.drops_cast:
+                        parameter.grad = None
         self.torch.step()
         if self.master_weights:
             with torch.no_grad():

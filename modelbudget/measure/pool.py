@@ -13,15 +13,15 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.progress import progress
 from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.measure.device import Room, room
-from modelbudget.measure.one_model import Measured, is_used, measure_one, nothing, trains
-from modelbudget.sweep.sweep_file import (
+from modelbudget.measure.one_model import Measured, infers, measure_one, nothing, trains
+from modelbudget.sweep.quantities import (
     OF_ALLOCATOR,
     OF_INFERENCE,
     OF_PARAMETERS,
     OF_PROCESS,
     OF_TRAINING,
-    Measure,
 )
+from modelbudget.sweep.sweep_file import Measure
 
 log = logging.getLogger(__name__)
 ROOM_TIMEOUT_S = 120
@@ -50,9 +50,9 @@ def measure_all(
     Quantities that fail are returned with the reason, even if the process crashes or takes longer
     than `measure.timeout_s`; all others are measured.
     """
-    asked = set(measure.quantities)
-    traced = trains(asked) or is_used(asked)  # takes seconds a model; counting takes milliseconds
-    most = 1 if asked & OF_PROCESS else len(models) // (1 if traced else 8)
+    wanted = set(measure.quantities)
+    traced = trains(wanted) or infers(wanted)  # takes seconds a model; counting takes milliseconds
+    most = 1 if wanted & OF_PROCESS else len(models) // (1 if traced else 8)
     there = _room_in_own_process(measure)
     if traced and any(run.backend == "cpu" for _, run in models):
         most = min(most, there.at_once)  # this memory is written to, not only reserved
@@ -61,7 +61,7 @@ def measure_all(
     run_tasks = partial(_run_tasks, n_workers=n_workers, room=there)
     tasks = [_Task(*model, measure) for model in models]
     found = dict(progress(run_tasks(tasks), len(models)))
-    if sum(bool(group & asked) for group in GROUPS) > 1:
+    if sum(bool(group & wanted) for group in GROUPS) > 1:
         found |= _group_by_group(
             {i: tasks[i] for i, outcome in found.items() if isinstance(outcome, Failure)}, run_tasks
         )
@@ -106,10 +106,10 @@ def _group_by_group(
 
 def _of_group(task: _Task, group: frozenset[str]) -> _Task:
     """Restrict a task to one group of quantities; parameters are always measured."""
-    asked = group if group == OF_PARAMETERS else group & set(task.measure.quantities)
+    wanted = group if group == OF_PARAMETERS else group & set(task.measure.quantities)
     device = "meta" if task.measure.device == "auto" else task.measure.device
-    wanted = {"quantities": sorted(asked), "device": device}
-    return task._replace(measure=task.measure.model_copy(update=wanted))
+    settings = {"quantities": sorted(wanted), "device": device}
+    return task._replace(measure=task.measure.model_copy(update=settings))
 
 
 def _outcomes(tasks: dict, run_tasks: Callable[[list[_Task]], Outcomes]) -> dict:
@@ -120,13 +120,13 @@ def _outcomes(tasks: dict, run_tasks: Callable[[list[_Task]], Outcomes]) -> dict
 
 def _together(task: _Task, parts: list[Measured]) -> Measured:
     """Merge the results of a task's groups; the first one has the method."""
-    values, missing, laid_out = {}, {}, {}
+    values, missing, simulated = {}, {}, {}
     for part in parts:
         values |= part.values
         missing |= part.missing
-        laid_out |= part.laid_out
-    asked = {name: reason for name, reason in missing.items() if name in task.measure.quantities}
-    return parts[0]._replace(values=values, missing=asked, laid_out=laid_out)
+        simulated |= part.simulated
+    reasons = {name: reason for name, reason in missing.items() if name in task.measure.quantities}
+    return parts[0]._replace(values=values, missing=reasons, simulated=simulated)
 
 
 def _measure(task: _Task, room: Room) -> Measured:

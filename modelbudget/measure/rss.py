@@ -25,7 +25,8 @@ from modelbudget.modules.initialise import uninitialised
 STATUS = Path("/proc/self/status")
 ENOUGH_BYTES, MOST_COPIES = 2**28, 256
 """Bytes in copies of one model, or number of copies, that make page rounding negligible."""
-WARM_UP = 8
+WARM_UP = 128
+"""Copies that are built first, to fill the free blocks that the start of the process leaves."""
 M_MMAP_THRESHOLD, OWN_PAGES_BYTES = -3, 2**16
 """The C library maps larger blocks separately and unmaps them when they are freed (mallopt(3)).
 By default it changes this threshold while it runs.
@@ -66,8 +67,7 @@ def of_parameters(architecture: Architecture, run: RunConfig, n_copies: int) -> 
     The latter are the objects of Python and torch, which outweigh the tensors of a small model.
     Both are slopes of a least-squares fit over the number of copies.
     """
-    # Nothing is freed in between, so that no freed memory is reused. The first copies fill the free
-    # blocks left by the start of the process.
+    # Nothing is freed in between, so that no freed memory is reused.
     gc.disable()
     held = [built(architecture, run, "meta") for _ in range(WARM_UP)]
     objects, of_objects = _slope(held, architecture, run, n_copies, "meta")

@@ -1,4 +1,4 @@
-"""Measurements as a tidy table."""
+"""Values of real modules as a tidy table: measured, or simulated from a trace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from modelbudget.sweep.sweep_file import OF_PARAMETERS
+from modelbudget.sweep.quantities import OF_PARAMETERS
 
 if TYPE_CHECKING:
     from modelbudget.measure.one_model import Measured
@@ -17,40 +17,43 @@ SCHEMA = {
     "run": pl.String,
     "component": pl.String,
     "quantity": pl.String,
-    "measured": pl.Int64,
+    "value": pl.Int64,
     "shared_with": pl.String,
     "method": pl.String,
-    "laid_out": pl.Int64,
 }
+SIMULATED = "simulated"
+"""Method of a value that is computed from a trace. The method of a measured one is its device."""
+ORDER = ["architecture", "run", "component", "quantity", "method"]
 
 NO_ROOM = "needs "
 """Beginning of the reason for a lack of memory, which is not a failure."""
+REFUSED = "quantised weights: "
+"""Beginning of the reason for a quantity that is not defined, which is not a failure either."""
 
 
 def is_failure(reason: str) -> bool:
-    """Whether a measurement failed, as opposed to being omitted for lack of memory."""
-    return not reason.startswith(NO_ROOM)
+    """Whether a measurement failed, as opposed to being omitted."""
+    return not reason.startswith((NO_ROOM, REFUSED))
 
 
 def measured_table(results: list[Measured], quantities: Sequence[str]) -> pl.DataFrame:
-    """Return a row for each measured or simulated architecture × run × component × quantity."""
+    """Return a row for each architecture × run × component × quantity × method."""
     rows = [
         (
             result.architecture,
             result.run,
             component,
             quantity,
-            result.values.get(quantity, {}).get(component),
+            value,
             result.shared_with.get(component) if quantity in OF_PARAMETERS else None,
-            result.method,
-            result.laid_out.get(quantity, {}).get(component),
+            method,
         )
         for result in results
+        for method, values in ((result.method, result.values), (SIMULATED, result.simulated))
         for quantity in quantities
-        for component in result.values.get(quantity) or result.laid_out.get(quantity, {})
+        for component, value in values.get(quantity, {}).items()
     ]
-    table = pl.DataFrame(rows, SCHEMA, orient="row")
-    return table.sort("architecture", "run", "component", "quantity")
+    return pl.DataFrame(rows, SCHEMA, orient="row").sort(ORDER)
 
 
 def failures(results: list[Measured]) -> list[dict[str, str]]:

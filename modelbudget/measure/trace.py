@@ -3,8 +3,10 @@
 It tracks tensors, not memory, so it gives the same on meta and on a real device.
 """
 
+import math
 import weakref
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
@@ -17,7 +19,7 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
+from torch.utils.flop_counter import conv_flop_count, flop_registry, sdpa_backward_flop, sdpa_flop
 
 from modelbudget.measure.count import component_of
 from modelbudget.measure.meta_cache import Replay
@@ -26,7 +28,31 @@ OUTSIDE = "loss"
 """Component of operations outside the model: the loss."""
 
 aten = torch.ops.aten
+
+
+def grouped_mm_flop(a: torch.Tensor, b: torch.Tensor, *_, **__) -> int:
+    """Return the FLOPs of products of groups, which `a` or `b` has side by side in one matrix."""
+    n_batch = a.shape[0] if a.dim() == b.dim() == 3 else 1
+    return 2 * n_batch * a.shape[-2] * a.shape[-1] * b.shape[-1]
+
+
+def convolution_backward_flop(
+    gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, *args, **__
+) -> int:
+    """Return the FLOPs of the gradients of a convolution, each as many as those of its result.
+
+    Torch's formula counts the weight gradient of several groups as that of one.
+    """
+    *_, transposed, _, _, wanted = args
+    per_gradient = conv_flop_count(
+        list(x.shape), list(weight.shape), list(gradient.shape), transposed
+    )
+    return sum(wanted[:2]) * per_gradient
+
+
 FLOPS = flop_registry | {
+    aten._grouped_mm: grouped_mm_flop,
+    aten.convolution_backward: convolution_backward_flop,
     # Torch has FLOP formulas for a GPU's attention; that of a CPU has the same.
     aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: sdpa_backward_flop,
@@ -39,13 +65,19 @@ def flops_of(operation, args: tuple, kwargs: dict, out) -> int | None:
     return formula and formula(*args, **kwargs, out_val=out)
 
 
+class TooManyOperationsError(Exception):
+    """A phase has more operations than its trace may have."""
+
+
 class Trace(TorchDispatchMode):
     """Live and peak bytes, saved bytes and FLOPs while it is active.
 
-    Construct it before the model runs; parameters are live from the start.
+    Construct it before the model runs; parameters and buffers are live from the start. With more
+    operations than `limit` in one phase it raises TooManyOperationsError.
     Attributes: `live` and `peak` (bytes), `flops` (by phase and component), `uncounted` (calls by
     name of operations without a FLOP formula, except views), `changes` (the key of each allocated
-    storage with its bytes, and of each freed one with None; a key is unique among live storages).
+    storage with its bytes, and of each freed one with None; a key is unique among live storages),
+    `ends` (number of changes up to the end of each phase that the caller has marked).
     """
 
     @classmethod
@@ -53,11 +85,13 @@ class Trace(TorchDispatchMode):
         """Spare each operation a check for torch's compiler, which is not used here."""
         return False
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: nn.Module, limit: float = math.inf):
         super().__init__()
+        self._limit = limit
         self.live = self.peak = 0
         self.changes: list[tuple[int, int | None]] = []
-        self.flops: dict[str, Counter[str]] = {}
+        self.ends: dict[str, int] = {}
+        self.flops: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._uncounted: Counter[torch._ops.OpOverload] = Counter()
         self._run = Replay(flops_of)
         self._watched: dict[int, weakref.ref] = {}
@@ -69,14 +103,14 @@ class Trace(TorchDispatchMode):
             for path, module in model.named_modules()
         }
         self._parameters = {p.untyped_storage()._cdata for p in model.parameters()}
-        for parameter in model.parameters():
-            self._watch(parameter)
+        for tensor in (*model.parameters(), *model.buffers()):
+            self._watch(tensor)
 
     @contextmanager
     def watching(self, phase: str):
         """Assign all operations of the block to a phase, with a peak of its own."""
-        self.peak = self.live
-        self._flops = self.flops.setdefault(phase, Counter())
+        self.peak, self._left = self.live, self._limit
+        self._phase = phase
         with ExitStack() as stack:
             stack.callback(register_module_forward_pre_hook(self._enter).remove)
             stack.callback(register_module_forward_hook(self._leave, always_call=True).remove)
@@ -108,7 +142,16 @@ class Trace(TorchDispatchMode):
                     found[saved.component] += storage.nbytes()
         return found
 
+    def held(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        """Return the bytes of the storage of each tensor."""
+        return [tensor.untyped_storage().nbytes() for tensor in tensors]
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self._left -= 1
+        if self._left < 0:
+            raise TooManyOperationsError(
+                f"more than {self._limit:,} operations in one phase; a loop over tokens?"
+            )
         component = self._running()
         # lift_fresh wraps a scalar constant.
         if func.is_view and func is not aten.lift_fresh.default:
@@ -123,7 +166,9 @@ class Trace(TorchDispatchMode):
         if n_flops is None:
             self._uncounted[func] += 1
         else:
-            self._flops[component] += n_flops
+            # Gradients that a forward pass computes are FLOPs of the backward pass.
+            is_gradient = torch._C._current_autograd_node() is not None
+            self.flops["backward" if is_gradient else self._phase][component] += n_flops
         return out
 
     def _running(self) -> str:
@@ -165,7 +210,8 @@ class Trace(TorchDispatchMode):
         self._component.pop()
 
     def _pack(self, tensor: torch.Tensor) -> "_Saved":
-        saved = _Saved(tensor, self._component[-1])
+        # Without its history: a saved result that held the node that saves it would never be freed.
+        saved = _Saved(tensor.detach(), self._component[-1])
         self._saved.append(weakref.ref(saved))
         return saved
 

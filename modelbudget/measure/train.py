@@ -1,23 +1,24 @@
 """Traces of training steps."""
 
-from collections import Counter
 from collections.abc import Iterator, Set
+from contextlib import contextmanager
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measure.backend import backend
+from modelbudget.measure import transformers_class
+from modelbudget.measure.arrange import arrange
+from modelbudget.measure.autocast import autocast
+from modelbudget.measure.backend import backend, kernels
 from modelbudget.measure.count import component_of
-from modelbudget.measure.foreign import logits_of
+from modelbudget.measure.loss import forward
 from modelbudget.measure.optimizer import Optimizer
 from modelbudget.measure.trace import Trace
-from modelbudget.memory import caching_allocator
-from modelbudget.memory.caching_allocator import Layout
 from modelbudget.modules.attention_core import ScaledDotProductAttention
+from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.layer import Layer
-from modelbudget.sweep.sweep_file import OF_ALLOCATOR
+from modelbudget.sweep.quantities import OF_ALLOCATOR
 
 Values = dict[str, dict[str, int]]
 """Quantity → component → value."""
@@ -28,42 +29,37 @@ forward and a backward pass.
 """
 
 
-def train(model: nn.Module, run: RunConfig, quantities: Set[str]) -> Values:
+def train(
+    model: nn.Module, run: RunConfig, quantities: Set[str], trace: Trace | None = None
+) -> Values:
     """Trace two training steps, or one forward and backward pass if no quantity needs more.
 
-    In the second step the optimizer states are resident. The values of tokens do not matter.
+    In the second step the optimizer states are resident. The values of tokens do not matter. A
+    `trace` that is passed in has the allocations of all phases afterwards.
 
-    Returns bytes and FLOPs by component, peaks by phase, `unsupported_ops` by name of the
-    operations without a FLOP formula, and the peaks of a simulated CUDA allocator if needed.
+    Returns bytes and FLOPs by component, peaks by phase, and `unsupported_ops` by name of the
+    operations without a FLOP formula.
     """
     switch(model, run)
     model.train()
-    trace = Trace(model)
+    trace = trace or Trace(model)
     with trace.watching("setup"):
         tokens, targets = texts(model, run)
         optimizer = Optimizer(model, run)
-    values, peaks, ends = {}, {}, {}
+    values, peaks = {}, {}
     for name in ("first", "second"):
         found, peaks[f"{name}.forward_backward"] = one_pass(trace, model, run, tokens, targets)
-        ends[f"{name}.forward_backward"] = len(trace.changes)
+        trace.ends[f"{name}.forward_backward"] = len(trace.changes)
         values = values or found | {"peak_training_bytes": peaks}
         if not quantities & (OF_OPTIMIZER | OF_ALLOCATOR):
             return values
         peaks[f"{name}.optimizer"] = step(trace, optimizer)
-        ends[f"{name}.optimizer"] = len(trace.changes)
+        trace.ends[f"{name}.optimizer"] = len(trace.changes)
     states = optimizer.states()
-    values["optimizer_bytes"] = by_component(model, lambda p: states.get(p, []))
+    values["optimizer_bytes"] = by_component(model, trace, lambda p: states.get(p, []))
     if quantities & OF_ALLOCATOR:
-        values |= of_layouts(caching_allocator.peaks(trace.changes, ends))
+        values["peak_requested_bytes"] = peaks
     return values
-
-
-def of_layouts(peaks: dict[str, Layout]) -> Values:
-    """Return peaks of the allocator by quantity and phase."""
-    return {
-        f"peak_{name}_bytes": {phase: getattr(peak, name) for phase, peak in peaks.items()}
-        for name in Layout._fields
-    }
 
 
 def two_steps(model: nn.Module, run: RunConfig) -> Iterator[str]:
@@ -76,12 +72,18 @@ def two_steps(model: nn.Module, run: RunConfig) -> Iterator[str]:
     optimizer = Optimizer(model, run)
     tokens, targets = texts(model, run)
     for name in ("first", "second"):
-        with backend(run.backend, run.attention_kernel):
-            # The logits have no name, so that they are freed before the backward pass.
-            F.cross_entropy(logits_of(model, tokens).flatten(0, 1), targets.flatten()).backward()
+        _forward_backward(model, run, tokens, targets)
         yield f"{name}.forward_backward"
         optimizer.step()
         yield f"{name}.optimizer"
+
+
+def _forward_backward(model: nn.Module, run: RunConfig, tokens, targets) -> None:
+    """Loss and outputs are freed at the end, as after a pass that is traced."""
+    with operations(model, run):
+        loss, _outputs = forward(model, run, tokens, targets)
+    with operations(model, run, caches=False):
+        loss.backward()
 
 
 def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, torch.Tensor]:
@@ -91,32 +93,50 @@ def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, torch.Tensor]
     return tokens, torch.zeros_like(tokens)
 
 
-def switch(model: nn.Module, run: RunConfig) -> None:
-    """Set dropout and activation checkpointing of the modules.
+@contextmanager
+def operations(model: nn.Module, run: RunConfig, caches: bool = True) -> Iterator[None]:
+    """Compute as the run asks inside this context; `caches`: casts of weights, in a forward pass.
 
-    The probability of dropout does not affect sizes.
+    A class of `transformers` computes its norms, activations and loss as it is written.
     """
+    is_class = transformers_class.is_transformers_class(model)
+    own = backend(run.backend, run.attention_kernel) if is_class else kernels(run)
+    with own, autocast(run, caches):
+        yield
+
+
+def switch(model: nn.Module, run: RunConfig) -> None:
+    """Set dropout, activation checkpointing and `arrange` of the modules.
+
+    The probability of dropout does not affect sizes. Classes of `transformers` have theirs in the
+    config.
+    """
+    if transformers_class.is_transformers_class(model):
+        transformers_class.checkpoint(model, run)
+        return
+    arrange(model, run)
+    rate = 0.1 * run.dropout
     for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.1 * run.dropout
-        elif isinstance(module, Layer):
+        if isinstance(module, Layer):
             module.recompute = run.recompute == "full"
+            module.dropout.p = rate * (run.dropout_in != "attention")
         elif isinstance(module, ScaledDotProductAttention):
             module.recompute = run.recompute == "selective"
+            module.dropout.p = rate
+        elif isinstance(module, DecoderModel):
+            module.dropout.p = rate * (run.dropout_in == "model")
 
 
 def one_pass(trace: Trace, model: nn.Module, run: RunConfig, tokens, targets) -> tuple[Values, int]:
     """Trace forward, loss and backward; return their bytes and FLOPs, and the peak in bytes."""
-    with backend(run.backend, run.attention_kernel), trace.watching("forward"):
-        logits = logits_of(model, tokens)
-        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-        del logits
+    with operations(model, run), trace.watching("forward"):
+        loss, _outputs = forward(model, run, tokens, targets)
     saved, peak = trace.saved(), trace.peak
     # Backward may recompute parts of forward.
-    with backend(run.backend, run.attention_kernel), trace.watching("backward"):
+    with operations(model, run, caches=False), trace.watching("backward"):
         loss.backward()
     values = {
-        "gradient_bytes": by_component(model, lambda p: [] if p.grad is None else [p.grad]),
+        "gradient_bytes": by_component(model, trace, lambda p: [] if p.grad is None else [p.grad]),
         "activation_bytes": dict(saved),
         "flops_forward": dict(trace.flops["forward"]),
         "flops_backward": dict(trace.flops["backward"]),
@@ -132,10 +152,15 @@ def step(trace: Trace, optimizer: Optimizer) -> int:
     return trace.peak
 
 
-def by_component(model: nn.Module, tensors) -> dict[str, int]:
+def by_component(model: nn.Module, trace: Trace, tensors) -> dict[str, int]:
     """Return bytes of the tensors of each parameter, by component; zeros are included."""
-    found: Counter[str] = Counter()
-    for path, parameter in model.named_parameters():
-        n_bytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors(parameter))
-        found[component_of(path)] += n_bytes
-    return dict(found)
+    found = {component_of(path): 0 for path, _ in model.named_parameters()}
+    pairs = [
+        (component_of(path), tensor)
+        for path, parameter in model.named_parameters()
+        for tensor in tensors(parameter)
+    ]
+    sizes = trace.held([tensor for _, tensor in pairs])
+    for (component, _), n_bytes in zip(pairs, sizes, strict=True):
+        found[component] += n_bytes
+    return found

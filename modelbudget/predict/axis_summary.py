@@ -37,7 +37,7 @@ class AxisSummary:
         ]
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Add one frame of `streamed.frames`."""
+        """Add one table of `streamed.frames`."""
         self.rows += rows.height
         rows = rows.with_columns(self._terms)
         for axis in self.axes:
@@ -84,9 +84,9 @@ class AxisSummary:
     def _along(self, axis: str) -> pl.DataFrame:
         values = self.axes[axis]
         places = pl.DataFrame({axis: values, "index": range(len(values))})
-        words = pl.col(axis).cast(pl.String).alias("value")
+        text = pl.col(axis).cast(pl.String).alias("value")
         return (
             places.join(self._sums[axis], on=axis)
-            .with_columns(words, axis=pl.lit(axis))
+            .with_columns(text, axis=pl.lit(axis))
             .sort("index")
         )

@@ -9,20 +9,24 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig, tokens
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.catalogue.implementations import implementations
+from modelbudget.predict.predict import formula
 from modelbudget.sweep.points_table import Row
-from modelbudget.sweep.sweep_file import FITS
+from modelbudget.sweep.quantities import FITS
 
 ENDLESS = 2**40
 """Upper bound of the search; beyond it, the value is unlimited."""
 
 NO_FORMULA = "no formula"
+OURS, TRANSFORMERS = "modelbudget", "transformers"
+"""Implementations at the ends of the range: fused modules, and the class in `transformers`."""
 
 Model = tuple[Architecture, RunConfig]
 
 
 def together(quantities: Iterable[Iterable[int]], purpose: str) -> int:
     """Add the quantities of a purpose, in bytes. Phases do not overlap: the largest counts."""
-    one = sum if purpose == "memory" else max
+    one = sum if purpose == "weights_and_cache" else max
     return sum(one(values) for values in quantities)
 
 
@@ -39,13 +43,18 @@ class Solution(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """The solution for one point of a sweep, purpose, device and field."""
+    """The solution for one point of a sweep, purpose, device and field.
+
+    `of_class` is the solution for the same model computed as its class in `transformers` does, if
+    the settings of that class are known.
+    """
 
     point: Row
     purpose: str
     device: Accelerator
     field: str
     solution: Solution | None
+    of_class: Solution | None = None
 
     @property
     def model(self) -> Model:
@@ -66,11 +75,26 @@ class Cell(NamedTuple):
 
 def at(model: Model, field: str, value: int) -> Model:
     """Return the model with another batch, length or depth; with another length, batch is 1."""
-    a, r = model
+    architecture, run = model
     if field == "n_layer":
-        return a.model_copy(update={field: value}), r
+        return architecture.model_copy(update={field: value}), run
     of_one = {"batch": 1} if field == "length" else {}
-    return a, r.model_copy(update=of_one | {field: value})
+    return architecture, run.model_copy(update=of_one | {field: value})
+
+
+def as_class(model: Model, kind: str | None) -> Model | None:
+    """Return the model with the run settings of its class in `transformers`.
+
+    None if they are not known, do not apply to the architecture, or if the run has settings of
+    another implementation already.
+    """
+    architecture, run = model
+    known = implementations()[TRANSFORMERS]
+    if kind not in known.classes or run.implementation != OURS:
+        return None
+    settings = run.model_dump() | known.of_class(kind) | {"implementation": TRANSFORMERS}
+    there = RunConfig.model_validate(settings)
+    return None if run_mistake(architecture, there) else (architecture, there)
 
 
 def depth(model: Model) -> int:
@@ -81,12 +105,12 @@ def depth(model: Model) -> int:
 
 def needed(model: Model, purpose: str) -> int | None:
     """Predict the bytes that a purpose needs; None if no formula covers the model."""
-    a, r = model
     values = []
     for quantity in FITS[purpose]:
-        if quantity != "parameter_bytes" and not a.has_formula_for(quantity, a, r):
+        terms, holds = formula(type(model[0]), quantity, *model)
+        if not holds:
             return None
-        values.append([term.total for term in getattr(a, quantity)(a, r).values()])
+        values.append([term.total for term in terms.values()])
     return together(values, purpose)
 
 
@@ -136,21 +160,23 @@ def cells(
     distinct: dict[Model, Row] = {}
     for point in sorted(points, key=lambda point: tokens(point.run)):
         distinct[at((point.architecture, point.run), "length", 1)] = point
-    asked = [purpose for purpose, needs in FITS.items() if needs <= set(quantities)]
+    purposes = [purpose for purpose, needs in FITS.items() if needs <= set(quantities)]
     for point in sorted(distinct.values(), key=lambda point: point.point):
-        for purpose in asked:
+        for purpose in purposes:
             for field in fields:
                 for device in devices:
                     model = point.architecture, point.run
                     solution = solve(model, field, purpose, device.bytes)
-                    yield Cell(point, purpose, device, field, solution)
+                    there = as_class(model, point.transformers)
+                    of_class = there and solve(there, field, purpose, device.bytes)
+                    yield Cell(point, purpose, device, field, solution, of_class)
 
 
 def totals(measured: pl.DataFrame, purpose: str) -> dict[tuple[str, str], int]:
     """Add measured quantities to the bytes that a purpose needs, by architecture and run digest."""
     models = measured.partition_by("architecture", "run", as_dict=True)
     return {
-        digests: together((of["measured"] for of in rows.partition_by("quantity")), purpose)
+        digests: together((of["value"] for of in rows.partition_by("quantity")), purpose)
         for digests, rows in models.items()
     }
 
@@ -163,6 +189,7 @@ SCHEMA = {
     "memory": pl.Int64,
     "field": pl.String,
     "value": pl.Int64,
+    "value_of_class": pl.Int64,
     "bound": pl.String,
     "bytes": pl.Int64,
     "bytes_beyond": pl.Int64,
@@ -183,10 +210,11 @@ def fit_table(
     `measured` holds bytes by purpose and model, and `missing` the reasons where there are none.
 
     Columns: point, label, purpose, device, memory (bytes), field, value (0: none fits; null: no
-    formula), bound (what limits the value if not the memory: the model or the formula), bytes and
-    bytes_beyond (predicted, at the value and at the next one), measured and measured_beyond,
-    confirmed (whether the measurement agrees; null if nothing was measured), failure (why there is
-    no formula or no measurement).
+    formula), value_of_class (the same, computed as the model's class in `transformers` does; null
+    if its settings are not known), bound (what limits the value if not the memory: the model or
+    the formula), bytes and bytes_beyond (predicted, at the value and at the next one), measured
+    and measured_beyond, confirmed (whether the measurement agrees; null if nothing was measured),
+    failure (why there is no formula or no measurement).
     """
     return pl.DataFrame([_row(cell, measured, missing) for cell in cells], SCHEMA)
 
@@ -206,6 +234,7 @@ def _row(cell: Cell, measured: dict, missing: dict) -> dict:
         "memory": cell.device.bytes,
         "field": cell.field,
         "value": cell.solution and cell.solution.value,
+        "value_of_class": cell.of_class and cell.of_class.value,
         "bound": cell.solution and cell.solution.bound,
         "bytes": needed(held, cell.purpose) if held else None,
         "bytes_beyond": needed(beyond, cell.purpose) if beyond else None,

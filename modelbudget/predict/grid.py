@@ -19,12 +19,12 @@ from modelbudget.architecture.record import MAX_COUNT, Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.models import Base
-from modelbudget.common.expressions import Expression
 from modelbudget.predict.predict import formula
-from modelbudget.sweep.check_run import checks_of_run
+from modelbudget.sweep.check_quantities import quantity_constraints
 from modelbudget.sweep.check_values import field_value
 from modelbudget.sweep.derive import (
     FIELDS_OF_RUN,
+    Rule,
     derived,
     expression_of,
     settled,
@@ -42,7 +42,7 @@ ROWS = 2**17
 NEARLY = 1e-9
 """Upper bound of the relative floating-point error of a formula."""
 _NOTHING = object()
-"""Value of a field in rows that an earlier check has refused or where it has no value."""
+"""Value of a field in rows that an earlier check has rejected or where it has no value."""
 _DROPPED = ("dropped",)
 _ABSENT = ("missing", "extra_forbidden")
 
@@ -59,7 +59,7 @@ class _Check(NamedTuple):
 
     axes: tuple[str, ...]
     numbers: pl.Series
-    said: list[tuple[str, ...]]
+    mistakes: list[tuple[str, ...]]
 
 
 class Chunk(NamedTuple):
@@ -69,7 +69,7 @@ class Chunk(NamedTuple):
     rows: int
 
 
-class _RefusedError(Exception):
+class _RejectedError(Exception):
     """A field without a value was read; an earlier check has reported why."""
 
 
@@ -99,7 +99,7 @@ class Grid:
         self._resolve()
         self._check_records()
         self._columns = {n: _column(c.values) for n, c in self.fields.items() if _is_sizes(c)}
-        self._stages = [stage for stage in self._stages if any(check.said for check in stage)]
+        self._stages = [stage for stage in self._stages if any(check.mistakes for check in stage)]
 
     @property
     def combinations(self) -> int:
@@ -121,15 +121,15 @@ class Grid:
         for text in self.sweep.constraints:
             expression = expression_of(text)
             kept = self._outcomes(text, lambda read, e=expression: e(self._named(e, read)))
-            said = [lines or (() if value else _DROPPED) for value, lines in kept.values]
-            self._stages.append([_check(kept.axes, said)])
+            mistakes = [lines or (() if value else _DROPPED) for value, lines in kept.values]
+            self._stages.append([_check(kept.axes, mistakes)])
 
-    def _named(self, expression: Expression, read: Callable) -> dict[str, Value]:
+    def _named(self, expression: Rule, read: Callable) -> dict[str, Value]:
         """Return the values of the names in an expression, as far as they are set."""
         return {name: read(name) for name in expression.names & self.fields.keys()}
 
     def _check_records(self) -> None:
-        """Check fields as the validation of records and `expand.check_run` do."""
+        """Check fields as the validation of records and `expand.check_quantities` do."""
         names = list(self.fields)
         of_run = [name for name in names if name in FIELDS_OF_RUN]
         of_model = [name for name in names if name not in FIELDS_OF_RUN]
@@ -139,8 +139,8 @@ class Grid:
             self._stages.append([self._names(kind, own)])
             self._check_fields(kind, [name for name in own if name in kind.model_fields])
             self._check_constraints(kind.all_constraints())
-        asked = tuple(self.sweep.measure.quantities)
-        self._check_constraints(checks_of_run(self.base.family, asked))
+        quantities = tuple(self.sweep.measure.quantities)
+        self._check_constraints(quantity_constraints(self.base.family, quantities))
 
     def _check_constraints(self, constraints: list[Check]) -> None:
         for one in constraints:
@@ -166,7 +166,7 @@ class Grid:
         return _check((), [()])
 
     def _stage(self, name: str, function: Callable) -> Cells:
-        """Evaluate a function; rows for which it raises are refused."""
+        """Evaluate a function; rows for which it raises are rejected."""
         cells = self._outcomes(name, function)
         self._stages.append([_check(cells.axes, [lines for _, lines in cells.values])])
         return Cells(cells.axes, [value for value, _ in cells.values])
@@ -199,17 +199,17 @@ class Grid:
     def _outcome(self, function: Callable, place: dict[str, int], noted: set[str]) -> tuple:
         def read(name: str):
             if name not in self.fields:
-                raise _RefusedError
+                raise _RejectedError
             cells = self.fields[name]
             noted.update(cells.axes)
             value = cells.values[self._index(dict.fromkeys(cells.axes, 0) | place, cells.axes)]
             if value is _NOTHING:
-                raise _RefusedError
+                raise _RejectedError
             return value
 
         try:
             return function(read), ()
-        except _RefusedError:
+        except _RejectedError:
             return _NOTHING, ()
         except ValueError as error:
             return _NOTHING, tuple(str(error).splitlines())
@@ -302,7 +302,7 @@ class Grid:
 
     def check(self, mistakes: Mistakes) -> bool:
         """Add the first mistake of each row. Returns whether there is none."""
-        if not any(set(check.said) - {_DROPPED} for stage in self._stages for check in stage):
+        if not any(set(check.mistakes) - {_DROPPED} for stage in self._stages for check in stage):
             return True
         found: dict[str, tuple[int, int]] = {}
         for chunk in self.chunks():
@@ -312,7 +312,8 @@ class Grid:
                 for check in stage:
                     number = self._numbers(check, chunk)
                     for k, first, times in self._counted(number, left, chunk):
-                        for line in check.said[k - 1] if check.said[k - 1] != _DROPPED else ():
+                        lines = check.mistakes[k - 1]
+                        for line in lines if lines != _DROPPED else ():
                             before = found.get(line, (first, 0))
                             found[line] = min(before[0], first), before[1] + times
                     passes = passes & (number == 0)
@@ -325,8 +326,8 @@ class Grid:
         """Return for each index but 0 in the remaining rows its first row and its count."""
         rows = self._index(chunk.place, tuple(self.axes))
         table = pl.DataFrame({"number": number}).with_columns(row=rows).filter(left)
-        refused = table.filter(pl.col("number") > 0).group_by("number")
-        return refused.agg(first=pl.col("row").min(), times=pl.len()).sort("number").rows()
+        rejected = table.filter(pl.col("number") > 0).group_by("number")
+        return rejected.agg(first=pl.col("row").min(), times=pl.len()).sort("number").rows()
 
     def settings(self, row: int) -> dict[str, Value]:
         """Return the sweep file's values for a combination, by its index in the file's order."""
@@ -346,29 +347,29 @@ class Grid:
 
     def bounds(self) -> Iterator[dict[str, int | str | tuple[int, int]]]:
         """Yield all fields for each choice of categorical fields; varying numbers as bounds."""
-        found, words = {}, {}
+        found, categories = {}, {}
         for name, cells in self.fields.items():
             if not _is_sizes(cells):
-                words[name] = [word for word in set(cells.values) if word is not _NOTHING]
+                categories[name] = [one for one in set(cells.values) if one is not _NOTHING]
             elif len(cells.values) > 1:
                 found[name] = self._columns[name].min(), self._columns[name].max()
             else:
                 found[name] = _number(cells.values[0])
-        for chosen in itertools.product(*words.values()):
-            yield found | dict(zip(words, chosen, strict=True))
+        for chosen in itertools.product(*categories.values()):
+            yield found | dict(zip(categories, chosen, strict=True))
 
-    def _formulas_of_asked(self, namespace, values: dict) -> Iterator[tuple]:
+    def _formulas_with_totals(self, namespace, values: dict) -> Iterator[tuple]:
         """Yield each quantity that `overflow.check_totals` compares with the largest integer."""
-        asked = list(dict.fromkeys(["parameter_bytes", *self.sweep.measure.quantities]))
-        formulas = self.formulas(namespace, values, asked)
-        return ((quantity, *found) for quantity, found in zip(asked, formulas, strict=True))
+        quantities = list(dict.fromkeys(["parameter_bytes", *self.sweep.measure.quantities]))
+        formulas = self.formulas(namespace, values, quantities)
+        return ((quantity, *found) for quantity, found in zip(quantities, formulas, strict=True))
 
     def _may_overflow(self) -> bool:
         """Whether the bounds of some quantity exceed 64 bits."""
         return not all(
             intervals.fits(of_model(quantity, terms))
             for values in self.bounds()
-            for quantity, terms, _ in self._formulas_of_asked(intervals.namespace, values)
+            for quantity, terms, _ in self._formulas_with_totals(intervals.namespace, values)
         )
 
     def check_totals(self, mistakes: Mistakes) -> None:
@@ -388,7 +389,7 @@ class Grid:
                 for name, value in self.values(chunk).items()
             }
             surely, close = (pl.repeat(False, chunk.rows, eager=True) for _ in range(2))
-            for quantity, terms, holds in self._formulas_of_asked(columns.namespace, values):
+            for quantity, terms, holds in self._formulas_with_totals(columns.namespace, values):
                 size = columns.series(1.0 * of_model(quantity, terms) * holds, chunk.rows)
                 surely = surely | (size > MAX_COUNT * (1 + NEARLY))
                 close = close | (size > MAX_COUNT * (1 - NEARLY))
@@ -397,15 +398,15 @@ class Grid:
             table = pl.DataFrame({"surely": surely, "close": close}).with_columns(row=rows)
             table = table.filter(close if kept is None else close & kept)
             past = table.filter("surely")["row"].to_list()
-            past += [row for row in table.filter(~pl.col("surely"))["row"] if self._refusal(row)]
+            past += [row for row in table.filter(~pl.col("surely"))["row"] if self._errors_at(row)]
             if past:
                 first = min(past) if first is None else min(first, *past)
                 times += len(past)
         if first is not None:
-            for line in self._refusal(first):
+            for line in self._errors_at(first):
                 mistakes.add(line, where(self.settings(first)), times)
 
-    def _refusal(self, row: int) -> list[str]:
+    def _errors_at(self, row: int) -> list[str]:
         """Return the mistakes of one combination when it is expanded to a point."""
         try:
             point = point_at(0, self.settings(row), self.sweep, {self.name: self.base})
@@ -417,9 +418,9 @@ class Grid:
 
 
 def _check(axes: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> _Check:
-    said = list(dict.fromkeys(filter(None, lines)))
-    numbers = {(): 0} | {one: k for k, one in enumerate(said, start=1)}
-    return _Check(axes, pl.Series([numbers[one] for one in lines], dtype=pl.UInt32), said)
+    mistakes = list(dict.fromkeys(filter(None, lines)))
+    numbers = {(): 0} | {one: k for k, one in enumerate(mistakes, start=1)}
+    return _Check(axes, pl.Series([numbers[one] for one in lines], dtype=pl.UInt32), mistakes)
 
 
 def _is_sizes(cells: Cells) -> bool:

@@ -40,9 +40,9 @@ def _grouped(
     """Yield points grouped by family and categorical fields: one formula evaluates a group."""
     for (name,), rows in points.partition_by("family", as_dict=True).items():
         family = families()[name]
-        words = [*family.categorical(), *RunConfig.categorical()]
-        for values, same in rows.partition_by(words, as_dict=True).items():
-            fields = dict(zip(words, values, strict=True))
+        names = [*family.categorical(), *RunConfig.categorical()]
+        for values, same in rows.partition_by(names, as_dict=True).items():
+            fields = dict(zip(names, values, strict=True))
             fields |= {n: _size(same[n]) for n in (*family.numeric(), *RunConfig.numeric())}
             a, r = (columns.namespace(kind, fields) for kind in (family, RunConfig))
             yield family, a, r, same
@@ -57,8 +57,6 @@ def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, obj
     """Return the terms of a quantity, and where they hold: 1, 0 or a column of both."""
     if quantity == "parameters":
         return family.parameters(a), int(family.has_formula)
-    if quantity in ("parameter_bytes", "resident_bytes"):
-        return getattr(family, quantity)(a, r), int(family.has_formula)
     holds = family.has_formula_for(quantity, a, r)
     if isinstance(holds, int) and not holds:
         return {}, 0

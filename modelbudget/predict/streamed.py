@@ -14,9 +14,10 @@ from modelbudget.architecture.terms import Terms, of_model, total
 from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.predict.grid import Chunk, Grid
 from modelbudget.sweep.mistakes import Mistakes
-from modelbudget.sweep.read import Asked
+from modelbudget.sweep.quantities import OF_PARAMETERS
+from modelbudget.sweep.read import CheckedSweep
 from modelbudget.sweep.summary import resolved
-from modelbudget.sweep.sweep_file import MAX_PREDICTIONS, OF_PARAMETERS, Sweep
+from modelbudget.sweep.sweep_file import MAX_PREDICTIONS, Sweep
 
 CHUNKS = 8
 """Chunks that are in memory at a time and written to one file."""
@@ -33,12 +34,13 @@ class Predicted(NamedTuple):
     grids: list[Grid]
     combinations: int
     files: list[Path]
+    notes: list[str]
 
 
-def predicted(asked: Asked) -> Predicted:
+def predicted(checked: CheckedSweep) -> Predicted:
     """Return the grids of a sweep. Raises InputError with all mistakes."""
-    mistakes = asked.mistakes
-    grids = list(_grids(asked, mistakes))
+    mistakes = checked.mistakes
+    grids = list(_grids(checked, mistakes))
     mistakes.raise_if_any()
     combinations = sum(grid.combinations for grid in grids)
     if combinations > MAX_PREDICTIONS:
@@ -50,24 +52,32 @@ def predicted(asked: Asked) -> Predicted:
     mistakes.raise_if_any()
     if not grids:
         mistakes.add(f"constraints: drop all {combinations:,} points; nothing is left to predict")
-    for quantity in _without_formula(asked.sweep, grids) if grids else ():
+    for quantity in _without_formula(checked.sweep, grids) if grids else ():
         mistakes.add(
             f"measure.quantities: {quantity}: no formula covers it here; "
-            "allowed with device: none: what a formula covers"
+            "allowed with device: none: quantities with a formula"
         )
     mistakes.raise_if_any()
-    return Predicted(asked.path, asked.path.stem, asked.sweep, grids, combinations, asked.files)
+    return Predicted(
+        checked.path,
+        checked.path.stem,
+        checked.sweep,
+        grids,
+        combinations,
+        checked.files,
+        checked.notes,
+    )
 
 
-def _grids(asked: Asked, mistakes: Mistakes) -> Iterator[Grid]:
-    names: list[Any] = asked.sweep.axes().get("base", [asked.sweep.base])
+def _grids(checked: CheckedSweep, mistakes: Mistakes) -> Iterator[Grid]:
+    names: list[Any] = checked.sweep.axes().get("base", [checked.sweep.base])
     for name in names:
-        base = asked.bases[name]
+        base = checked.bases[name]
         if not base.family.has_formula:
             mistakes.add(f"base = {name!r}: {base.family.name()} has no formula to predict from")
             continue
         try:
-            yield Grid(name, base, asked.sweep)
+            yield Grid(name, base, checked.sweep)
         except ValueError as error:
             mistakes.add(str(error))
 
@@ -114,15 +124,15 @@ class Rows:
 
     def __init__(self, grid: Grid, groups: list[str]):
         self.grid, self.groups = grid, groups
-        asked = grid.sweep.measure.quantities
-        self.of_run = [quantity for quantity in asked if quantity not in OF_PARAMETERS]
+        wanted = grid.sweep.measure.quantities
+        self.of_run = [quantity for quantity in wanted if quantity not in OF_PARAMETERS]
         self.schemes = {_words(values): self._schemes(values) for values in grid.bounds()}
 
     def _schemes(self, values: dict) -> dict[str, Scheme]:
-        asked = [q for q in self.grid.sweep.measure.quantities if q in OF_PARAMETERS]
+        wanted = [q for q in self.grid.sweep.measure.quantities if q in OF_PARAMETERS]
         found = {}
-        read = self.grid.formulas(polynomials.namespace, values, asked)
-        for quantity, (terms, _) in zip(asked, read, strict=True):
+        read = self.grid.formulas(polynomials.namespace, values, wanted)
+        for quantity, (terms, _) in zip(wanted, read, strict=True):
             if quantity == "parameters":
                 found |= {OF_GROUP + group: value for group, value in by_group(terms).items()}
             else:
@@ -188,6 +198,7 @@ def summary(predicted: Predicted, rows: int) -> dict:
     For each base also the fields of one of its models, and which fields vary.
     """
     return resolved(predicted.name, predicted.sweep) | {
+        "notes": predicted.notes,
         "points": rows,
         "dropped": predicted.combinations - rows,
         "models": [

@@ -5,9 +5,13 @@
 rule charts:
     input:
         summary="results/{sweep}/sweep.json",
+        points="results/{sweep}/points.parquet",
         comparison="results/{sweep}/comparison.parquet",
         accelerators=ancient(ACCELERATORS),
         zoo=lambda wildcards: targets.zoo_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
+        traces=lambda wildcards: targets.reference_traces(
+            {wildcards.sweep: SWEEPS[wildcards.sweep]}
+        ),
     output:
         charts="results/{sweep}/charts.json",
     log:

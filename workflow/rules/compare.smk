@@ -1,4 +1,5 @@
-# Reads predictions and measurements. Writes the comparison as Parquet and CSV.
+# Reads predictions, measurements and traces of classes in transformers. Writes the comparison as
+# Parquet and CSV.
 
 
 rule compare:
@@ -8,6 +9,9 @@ rule compare:
         predicted="results/{sweep}/predicted.parquet",
         measured="results/{sweep}/measured.parquet",
         failures="results/{sweep}/failures.json",
+        traces=lambda wildcards: targets.reference_traces(
+            {wildcards.sweep: SWEEPS[wildcards.sweep]}
+        ),
     output:
         parquet="results/{sweep}/comparison.parquet",
         csv=report(

@@ -18,6 +18,7 @@ rule fit:
         ),
     log:
         "results/{sweep}/logs/fit.log",
+    priority: 1
     conda:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2

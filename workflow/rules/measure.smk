@@ -20,6 +20,7 @@ rule measure:
         work="results/{sweep}/logs/measure-1-of-1.json",
     wildcard_constraints:
         sweep=targets.one_of(name for name in SWEEPS if SHARDS[name] == 1),
+    priority: 1
     conda:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2

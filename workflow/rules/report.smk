@@ -5,11 +5,11 @@ rule report:
     input:
         ledger="results/gpt-2-ledger/ledger.parquet",
         surgery="results/tying-surgery/surgery.parquet",
-        modules="results/architecture/modules.json",
-        trees="results/architecture/trees.json",
-        swept="results/architecture/swept.json",
-        explorer="results/frame/explorer.json",
-        vega="results/frame/vega.js",
+        modules="results/module_trees/modules.json",
+        trees="results/module_trees/trees.json",
+        swept="results/module_trees/swept.json",
+        calculator="results/assets/calculator.json",
+        vega="results/assets/vega.js",
         provenance="results/provenance.json",
         summaries=expand("results/{sweep}/sweep.json", sweep=SWEEPS),
         points=expand("results/{sweep}/points.parquet", sweep=SWEEPS),
@@ -19,6 +19,7 @@ rule report:
         predicted_charts=expand("results/{predicted}/charts.json", predicted=PREDICTED),
         zoos=targets.zoo_tables(SWEEPS),
         fits=targets.fit_tables(SWEEPS),
+        traces=targets.reference_traces(SWEEPS),
         models=ancient(targets.model_files()),
     output:
         html=report(

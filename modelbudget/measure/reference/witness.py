@@ -13,15 +13,11 @@ import torch
 from torch import nn
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.catalogue.models import Base
-from modelbudget.common.mistakes import show
 from modelbudget.common.progress import progress
 from modelbudget.common.workers import Bound, Failure, spread
-from modelbudget.huggingface.classes import translations
-from modelbudget.huggingface.offline import transformers
-from modelbudget.huggingface.translate import config_of, fields_of
+from modelbudget.huggingface.construct import config_object, construct
 from modelbudget.measure.count import count
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.measure.reference.config import class_config
 
 log = logging.getLogger(__name__)
 TIMEOUT_S = 600
@@ -66,10 +62,8 @@ def witnesses(wanted: Iterable[tuple[Architecture, str]], n_workers: int) -> lis
 
 def witness(a: Architecture, kind: str) -> Witness:
     """Count the class `kind` with the config of the architecture `a`."""
-    config = config_of(kind, a)
     try:
-        _same_architecture(kind, config, a)
-        model = build(kind, config)
+        model = build(kind, class_config(kind, a))
     except ValueError as error:
         return Witness(a.digest(), kind, None, None, str(error))
     return Witness(
@@ -80,37 +74,10 @@ def witness(a: Architecture, kind: str) -> Witness:
     )
 
 
-def _same_architecture(kind: str, config: dict[str, Any], a: Architecture) -> None:
-    """Raise ValueError if the class with this config differs from the architecture `a`.
-
-    Fields that do not affect parameters may differ (the context length, the width of an MLP that no
-    layer has), and so may equivalent spellings.
-    """
-    fields = fields_of(kind, {"model_type": translations()[kind].model_type} | config)
-    there = named_architecture(Base(kind, kind, type(a), fields, {}))
-    if _owned(there) == _owned(a):
-        return
-    mine = a.model_dump()
-    differ = {n: value for n, value in there.model_dump().items() if value != mine[n]}
-    listed = ", ".join(f"{n} = {show(mine[n])} (there: {show(v)})" for n, v in differ.items())
-    raise ValueError(f"{kind} cannot be this architecture: {listed}")
-
-
-def _owned(a: Architecture) -> dict[str, int]:
-    return {name: term.total for name, term in a.parameters(a).items() if term.total}
-
-
 def build(kind: str, config: dict[str, Any]) -> nn.Module:
     """Build the class from a config on meta. Raises ValueError if it rejects the config."""
-    made = getattr(transformers, kind)
-    try:
-        with torch.device("meta"):
-            return made(made.config_class(**config))
-    except MemoryError:
-        raise
-    except Exception as error:  # each class raises its own errors
-        reason = " ".join(str(error.__cause__ or error).split())
-        raise ValueError(f"{kind} does not accept its config: {reason}") from None
+    with torch.device("meta"):
+        return construct(kind, config_object(kind, config))
 
 
 def _witness_of_pair(pair: tuple[Architecture, str]) -> Witness:

@@ -12,7 +12,7 @@ from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
 from modelbudget.measure.inspect import inspect
-from modelbudget.measure.tree import tree
+from modelbudget.measure.module_tree import tree
 from modelbudget.report.sample import sampled
 from modelbudget.sweep.derive import named_architecture
 from modelbudget.sweep.points_table import rows

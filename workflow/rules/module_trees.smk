@@ -2,16 +2,16 @@
 # the modules as torch prints them.
 
 
-rule architecture:
+rule module_trees:
     input:
         models=ancient(targets.model_files()),
         points=expand("results/{sweep}/points.parquet", sweep=SWEEPS),
     output:
-        trees="results/architecture/trees.json",
-        swept="results/architecture/swept.json",
-        modules="results/architecture/modules.json",
+        trees="results/module_trees/trees.json",
+        swept="results/module_trees/swept.json",
+        modules="results/module_trees/modules.json",
     log:
-        "results/architecture/logs/trees.log",
+        "results/module_trees/logs/trees.log",
     conda:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2
@@ -23,4 +23,4 @@ rule architecture:
     message:
         "Build the module trees that the report shows"
     script:
-        "../../scripts/architecture.py"
+        "../../scripts/module_trees.py"

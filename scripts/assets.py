@@ -8,10 +8,10 @@ give_way()
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
-from modelbudget.report.assets import frame
+from modelbudget.report.assets import assets
 
-made = frame(Catalogue(MODELS))
-with replacing(snakemake.output.explorer) as path:
-    path.write_text(json.dumps(made.explorer, ensure_ascii=False), encoding="utf-8")
+made = assets(Catalogue(MODELS))
+with replacing(snakemake.output.calculator) as path:
+    path.write_text(json.dumps(made.calculator, ensure_ascii=False), encoding="utf-8")
 with replacing(snakemake.output.vega) as path:
     path.write_text(made.vega, encoding="utf-8")

@@ -5,7 +5,7 @@ import polars as pl
 from modelbudget.common import store
 from modelbudget.common.files import replacing
 from modelbudget.common.fingerprint import code_of, versions
-from modelbudget.common.paths import WITNESSES, failed_at
+from modelbudget.common.paths import REFERENCE_COUNTS, failed_at
 from modelbudget.measure.reference.table import witness_table
 from modelbudget.plan.job_setup import start_log
 from modelbudget.sweep.points_table import rows
@@ -18,7 +18,7 @@ wanted = {
     store.key(row.architecture.digest(), kind, *depends_on): (row.architecture, kind)
     for row, kind in zip(rows(points), points["transformers"], strict=True)
 }
-known = store.known(WITNESSES, list(wanted))
+known = store.known(REFERENCE_COUNTS, list(wanted))
 missing = {key: pair for key, pair in wanted.items() if key not in known}
 logging.info("%d classes from the cache, %d to count", len(known), len(missing))
 found = []
@@ -28,16 +28,16 @@ if missing:
 
     found = witnesses(missing.values(), snakemake.threads)
 
-witness = witness_table(found)
+counts = witness_table(found)
 # Failures are not cached, so that the next run tries them again.
-kept = witness.with_columns(key=pl.Series(list(missing), dtype=pl.String)).filter(
+kept = counts.with_columns(key=pl.Series(list(missing), dtype=pl.String)).filter(
     pl.Series([not one.failed for one in found], dtype=pl.Boolean)
 )
 if not kept.is_empty():
-    store.save(WITNESSES, kept)
-if kept.height < witness.height:
+    store.save(REFERENCE_COUNTS, kept)
+if kept.height < counts.height:
     failed_at(snakemake.wildcards.sweep).touch()
 if known:
-    witness = pl.concat([witness, store.load(WITNESSES, list(known))])
-with replacing(snakemake.output.witness) as path:
-    witness.sort("architecture", "class").write_parquet(path)
+    counts = pl.concat([counts, store.load(REFERENCE_COUNTS, list(known)).drop("key")])
+with replacing(snakemake.output.counts) as path:
+    counts.sort("architecture", "class").write_parquet(path)

@@ -2,14 +2,14 @@
 # formulas of its calculator, and the script that draws charts.
 
 
-rule frame:
+rule assets:
     input:
         models=ancient(targets.model_files()),
     output:
-        explorer="results/frame/explorer.json",
-        vega="results/frame/vega.js",
+        calculator="results/assets/calculator.json",
+        vega="results/assets/vega.js",
     log:
-        "results/frame/logs/frame.log",
+        "results/assets/logs/assets.log",
     conda:
         "../../environment.yml"
     params:
@@ -17,4 +17,4 @@ rule frame:
     message:
         "Write the formulas of the report's calculator"
     script:
-        "../../scripts/frame.py"
+        "../../scripts/assets.py"

@@ -1,0 +1,35 @@
+"""Modules as the run has them, in training and in inference."""
+
+from torch import nn
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.modules.embedding import Embedding
+from modelbudget.modules.feed_forward.mlp import MLP
+from modelbudget.modules.feed_forward.moe import MoE
+from modelbudget.modules.layer import Layer
+from modelbudget.modules.mamba import SelectiveScanMixer
+from modelbudget.modules.mamba2 import StateSpaceDualMixer
+from modelbudget.modules.mixers.attention import Attention
+
+
+def arrange(model: nn.Module, run: RunConfig) -> None:
+    """Let layers share tables of RoPE, projections a matrix; set how experts and states compute.
+
+    What is one matrix once stays one.
+    """
+    modules = list(model.modules())
+    attends = any(isinstance(module, Attention) for module in modules)
+    for module in modules:
+        if isinstance(module, Embedding):
+            module.share_rotation(attends and run.rope_tables == "model")
+        elif isinstance(module, Attention):
+            module.rope_by_head = run.rope_layout == "head"
+            module.pack(run.projections != "separate", run.projections == "sliced")
+        elif isinstance(module, MoE):
+            module.gather(run.expert_kernel == "gathered")
+        elif isinstance(module, Layer):
+            mlp = getattr(module, "mlp", None)
+            if isinstance(mlp, MLP):
+                mlp.pack(run.gate_and_up == "packed")
+        elif isinstance(module, SelectiveScanMixer | StateSpaceDualMixer):
+            module.exact_state = run.state_dtype == "float32"

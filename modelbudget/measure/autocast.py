@@ -1,0 +1,100 @@
+"""Autocast, emulated: torch casts the arguments of operations on devices, and not on meta.
+
+The lists of operations are those of CUDA (`ATen/autocast_mode.h`), as far as language models use
+them.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from unittest.mock import patch
+
+import torch
+from torch.nn import functional as F
+
+from modelbudget.architecture.run_config import RunConfig
+
+LOWER = (
+    (F, "linear"),
+    (F, "conv1d"),
+    (F, "scaled_dot_product_attention"),
+    (torch, "addmm"),
+    (torch, "bmm"),
+    (torch, "einsum"),
+    (torch, "matmul"),
+    (torch.Tensor, "__matmul__"),
+)
+"""Operations that compute in the dtype of autocast: products, convolutions, attention."""
+FLOAT32 = (
+    (F, "layer_norm"),
+    (F, "rms_norm"),
+    (F, "cross_entropy"),
+    (F, "softmax"),
+    (F, "softplus"),
+    (torch, "softmax"),
+    (torch.Tensor, "softmax"),
+    (torch, "exp"),
+    (torch.Tensor, "exp"),
+    (torch, "pow"),
+    (torch.Tensor, "pow"),
+    (torch, "rsqrt"),
+)
+"""Operations that compute in float32. All others compute in the dtype of their arguments."""
+
+
+@contextmanager
+def autocast(run: RunConfig, caches: bool = True) -> Iterator[None]:
+    """Cast the arguments of operations inside this context, if the run has autocast.
+
+    Casts of weights are kept to the end of the context if `caches`, as torch keeps them in a
+    forward pass. Enter it after other replacements of the same functions.
+    """
+    with ExitStack() as stack:
+        if run.autocast != "none":
+            casts = _Casts(caches)
+            lower = getattr(torch, run.autocast)
+            for dtype, functions in ((lower, LOWER), (torch.float32, FLOAT32)):
+                for owner, name in functions:
+                    if name != "rms_norm" or run.norm_kernel == "fused":
+                        replaced = casts.before(getattr(owner, name), dtype)
+                        stack.enter_context(patch.object(owner, name, replaced))
+        yield
+
+
+class _Casts:
+    """Casts of the floating-point tensors among the arguments of functions.
+
+    Within such a function nothing is cast: attention that is composed of products computes them in
+    the dtype that it chooses.
+    """
+
+    def __init__(self, caches: bool):
+        self.cache: dict[int, torch.Tensor] | None = {} if caches else None
+        self.inside = False
+
+    def before(self, function: Callable, dtype: torch.dtype) -> Callable:
+        """Return the function with arguments cast to `dtype`."""
+
+        @wraps(function)
+        def with_casts(*args, **kwargs):
+            if self.inside:
+                return function(*args, **kwargs)
+            values = {key: self._cast(value, dtype) for key, value in kwargs.items()}
+            args = [self._cast(value, dtype) for value in args]
+            self.inside = True
+            try:
+                return function(*args, **values)
+            finally:
+                self.inside = False
+
+        return with_casts
+
+    def _cast(self, value, dtype: torch.dtype):
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+            return value
+        weight = value.is_leaf and value.requires_grad and dtype != torch.float32
+        if self.cache is None or not weight:
+            return value.to(dtype)
+        if id(value) not in self.cache:
+            self.cache[id(value)] = value.to(dtype)
+        return self.cache[id(value)]

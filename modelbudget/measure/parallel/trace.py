@@ -1,0 +1,105 @@
+"""Trace of a model whose parameters are shards: what one rank holds."""
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.tensor import DTensor
+
+from modelbudget.measure.trace import Trace
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the part of a tensor that this rank holds."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+
+
+def _start(tensor: torch.Tensor) -> int:
+    """Return the byte of its storage at which a tensor begins."""
+    return int(tensor.storage_offset()) * tensor.element_size()
+
+
+class ShardedTrace(Trace):
+    """A Trace that also sees what FSDP2 does beside ordinary operations.
+
+    It frees and allocates the gathered parameters by resizing their storages, which is no
+    operation. DTensor dispatches an operation once more on the local tensors, which count, and
+    finds its result's shape with fake tensors of the global size, which do not.
+    """
+
+    def __init__(self, model: nn.Module):
+        self._sizes: dict[int, int] = {}
+        self._model = model
+        super().__init__(model)
+
+    @contextmanager
+    def watching(self, phase: str) -> Iterator[Trace]:
+        resize = torch.UntypedStorage.resize_
+
+        def resized(storage: torch.UntypedStorage, n_bytes: int) -> Any:
+            found = resize(storage, n_bytes)
+            self._resized(storage)
+            return found
+
+        with patch.object(torch.UntypedStorage, "resize_", resized), super().watching(phase):
+            yield self
+
+    def saved(self):
+        """Return the saved bytes, without the gathered parameters, too."""
+        self._parameters = {local(p).untyped_storage()._cdata for p in self._model.parameters()}
+        return super().saved()
+
+    def held(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        """Return the bytes that this rank holds for each tensor, with its padding.
+
+        FSDP2 lays the gradients of a group one after the other into one storage.
+        """
+        storages = [local(tensor).untyped_storage() for tensor in tensors]
+        starts = [_start(local(tensor)) for tensor in tensors]
+        marks: dict[int, set[int]] = {}
+        for storage, start in zip(storages, starts, strict=True):
+            marks.setdefault(storage._cdata, {storage.nbytes()}).add(start)
+        return [
+            min((mark for mark in marks[storage._cdata] if mark > start), default=start) - start
+            for storage, start in zip(storages, starts, strict=True)
+        ]
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented
+        if any(issubclass(kind, FakeTensor) for kind in types):
+            return func(*args, **(kwargs or {}))
+        if func.namespace != "aten":  # has process groups among its arguments, and no FLOPs
+            out = func(*args, **(kwargs or {}))
+            for tensor in out if isinstance(out, tuple | list) else [out]:
+                if isinstance(tensor, torch.Tensor):
+                    self._watch(tensor)
+            return out
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _watch(self, tensor: torch.Tensor) -> None:
+        if isinstance(tensor, FakeTensor):
+            return
+        storage = local(tensor).untyped_storage()
+        key = storage._cdata
+        if key not in self._watched:
+            self._watched[key] = weakref.ref(storage, partial(self._gone, key))
+            self._sizes[key] = 0
+            self._resized(storage)
+
+    def _resized(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key in self._watched:
+            self.live += storage.nbytes() - self._sizes[key]
+            self._sizes[key] = storage.nbytes()
+            self.peak = max(self.peak, self.live)
+
+    def _gone(self, key: int, _) -> None:
+        del self._watched[key]
+        self.live -= self._sizes.pop(key)

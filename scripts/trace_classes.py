@@ -1,0 +1,20 @@
+import json
+
+import polars as pl
+
+from modelbudget.common.files import read_json, replacing
+from modelbudget.common.paths import REFERENCE_TRACES
+from modelbudget.measure.reference.cached import needed, trace_new
+from modelbudget.plan.job_setup import start_log
+from modelbudget.sweep.sweep_file import Measure
+
+start_log(snakemake)
+settings = [
+    Measure.model_validate(read_json(path)["measure"]) for path in snakemake.input.summaries
+]
+runs = {}
+for points, of_sweep in zip(snakemake.input.points, settings, strict=True):
+    runs |= needed(pl.read_parquet(points), of_sweep).runs
+failed = trace_new(runs, settings, snakemake.threads, REFERENCE_TRACES)
+with replacing(snakemake.output.failures) as path:
+    path.write_text(json.dumps(failed, indent=2), encoding="utf-8")

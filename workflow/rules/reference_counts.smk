@@ -1,0 +1,19 @@
+# Reads the points of a sweep. Writes the parameters of their classes in transformers.
+
+
+rule reference_counts:
+    input:
+        points="results/{sweep}/points.parquet",
+    output:
+        counts="results/{sweep}/reference_counts.parquet",
+    log:
+        "results/{sweep}/logs/reference_counts.log",
+    conda:
+        "../../environment.yml"
+    threads: lambda wildcards: (workflow.cores + 1) // 2
+    params:
+        last_failure=lambda wildcards: targets.last_failure(wildcards.sweep),
+    message:
+        "{wildcards.sweep}: count the same models in transformers"
+    script:
+        "../../scripts/reference_counts.py"
