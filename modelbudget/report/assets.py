@@ -6,19 +6,19 @@ from typing import NamedTuple
 import vl_convert
 
 from modelbudget.catalogue.models import Catalogue
-from modelbudget.report.explorer import explorer_section
+from modelbudget.report.calculator import calculator_section
 
 
-class Frame(NamedTuple):
+class Assets(NamedTuple):
     """The context of the calculator's template, and Vega with vega-embed as one script."""
 
-    explorer: dict
+    calculator: dict
     vega: str
 
 
 @cache  # takes seconds, and is the same for all pages of a process
-def frame(catalogue: Catalogue) -> Frame:
+def assets(catalogue: Catalogue) -> Assets:
     """Compute both from the formulas and the published models."""
     # The stub requires a snippet, which the function does not.
     script = vl_convert.javascript_bundle()  # pyright: ignore[reportCallIssue]
-    return Frame(explorer_section(catalogue), script)
+    return Assets(calculator_section(catalogue), script)

@@ -12,8 +12,8 @@ MOST_MISSING = 20
 NO_BREAK = "\N{NO-BREAK SPACE}"
 PURPOSES = {
     "training": "by peak training memory",
-    "use": "by peak inference memory (prefill and decode)",
-    "memory": "by weights and KV cache",
+    "inference": "by peak inference memory (prefill and decode)",
+    "weights_and_cache": "by weights and KV cache",
 }
 BOUNDS = {"model": " max", "formula": " or more", None: ""}
 """After a value that is limited by the model or by the formula, not by the memory."""
@@ -54,7 +54,7 @@ def _missing(fit: pl.DataFrame) -> Markup | None:
     )
     return tables.table(
         [
-            {"model": row["label"], "for": row["purpose"], "fields": row["field"]}
+            {"model": row["label"], "for": row["purpose"].replace("_", " "), "fields": row["field"]}
             | {"cells": row["len"], "reason": row["failure"]}
             for row in rows.head(MOST_MISSING).iter_rows(named=True)
         ],
@@ -96,10 +96,16 @@ def _cell(cell: dict) -> Markup:
     elif cell["value"] == ENDLESS - 1:
         text = Markup("<small>any</small>")
     else:
-        text = Markup("{}{}").format(count(cell["value"]), BOUNDS[cell["bound"]])
+        text = Markup("{}{}{}").format(_of_class(cell), count(cell["value"]), BOUNDS[cell["bound"]])
     if cell["confirmed"] is False:
         return Markup('<span class="disagrees">{} differs from trace</span>').format(text)
     return text if cell["confirmed"] else text + Markup("<small>*</small>")
+
+
+def _of_class(cell: dict) -> str:
+    """Return the lower end of a cell's range, if it differs: the value of `transformers`' class."""
+    value = cell["value_of_class"]
+    return "" if value in (None, cell["value"]) else f"{count(value)} – "
 
 
 def _times(cell: dict) -> str:

@@ -6,8 +6,10 @@ from markupsafe import Markup, escape
 from modelbudget.architecture.readings import symbols
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, Terms
+from modelbudget.compare.comparison import FORMULA
 from modelbudget.components.groups import group_of
 from modelbudget.families import families
+from modelbudget.predict.predict import formula
 from modelbudget.report import tables
 from modelbudget.report.charts.format import percent
 from modelbudget.report.component_order import sort_key
@@ -31,7 +33,7 @@ def formulas(point: dict, quantity: str = "parameters", varying=()) -> Terms:
         )
         for kind in (family, RunConfig)
     )
-    terms = family.parameters(a) if quantity == "parameters" else getattr(family, quantity)(a, r)
+    terms, _ = formula(family, quantity, a, r)
     return {
         name: Term(symbols.answered(term.each, point), symbols.answered(term.instances, point))
         for name, term in terms.items()
@@ -52,7 +54,7 @@ def component_rows(
         row["component"]: row
         for row in comparison.filter(pl.col("quantity") == quantity).iter_rows(named=True)
     }
-    known = any(row["formula"] for row in found.values())
+    known = any(row["prediction"] == FORMULA for row in found.values())
     terms = formulas(point, quantity) if known else {}
     order = [name for name in terms if name in found] + [n for n in found if n not in terms]
     order.sort(key=sort_key)
@@ -63,14 +65,14 @@ def component_rows(
 
 
 def _row(row: dict, term: Term | None, values: dict | None, total: int) -> dict:
-    formula = ""
+    text = ""
     if term is not None and row["predicted"]:
-        formula = symbols.to_mathml(term)
+        text = symbols.to_mathml(term)
         if values:
-            formula += f'<span class="substituted">= {symbols.to_mathml(term, values)}</span>'
+            text += f'<span class="substituted">= {symbols.to_mathml(term, values)}</span>'
     return {
         "component": component_name(row["component"], row["shared_with"]),
-        "formula": formula,
+        "formula": text,
         "predicted": row["predicted"],
         "measured": row["measured"],
         "difference": row["difference"],

@@ -11,8 +11,8 @@ from modelbudget.report.appendix import (
     provenance_section,
     surgery_section,
 )
-from modelbudget.report.assets import Frame, frame
-from modelbudget.report.inside import inside_section, swept_section, swept_trees
+from modelbudget.report.assets import Assets, assets
+from modelbudget.report.module_trees import module_trees_section, swept_section, swept_trees
 from modelbudget.report.payload import comparison_tables, packed
 from modelbudget.report.predicted import predicted_section
 from modelbudget.report.results import PredictedResult, Results, known_models, ordered
@@ -20,16 +20,23 @@ from modelbudget.report.summary import headline_section, verdict_section
 from modelbudget.report.sweeps import sweep_section
 from modelbudget.report.verdict import verdicts
 
-STYLES = ("style.css", "explorer.css", "inside.css", "memory.css", "steps.css", "numbers.css")
-SCRIPTS = ("unpack.js", "charts.js", "finder.js", "explorer.js", "inside.js", "numbers.js")
+STYLES = (
+    "style.css",
+    "calculator.css",
+    "module_trees.css",
+    "memory.css",
+    "steps.css",
+    "numbers.css",
+)
+SCRIPTS = ("unpack.js", "charts.js", "finder.js", "calculator.js", "module_trees.js", "numbers.js")
 
 
-def render(results: Results, catalogue: Catalogue, around: Frame | None = None) -> str:
+def render(results: Results, catalogue: Catalogue, static: Assets | None = None) -> str:
     """Return the page as HTML; equal results give equal bytes.
 
-    `around` has the parts that do not depend on sweeps, if they are computed already.
+    `static` has the parts that do not depend on sweeps, if they are computed already.
     """
-    around = around or frame(catalogue)
+    static = static or assets(catalogue)
     sweeps = ordered(results.sweeps)
     found = verdicts(results)
     by_source = {one.source: one for one in found}
@@ -61,9 +68,9 @@ def render(results: Results, catalogue: Catalogue, around: Frame | None = None) 
             ],
             "headline": top,
             "verdict": verdict_section(results, found),
-            "inside": inside_section(results.trees),
+            "module_trees": module_trees_section(results.trees),
             "swept": swept_section(sweeps, trees),
-            "explorer": around.explorer,
+            "calculator": static.calculator,
             "sweeps": sections,
             "ledger": ledger_section(results.ledger, by_source.get("gpt-2-ledger")),
             "surgery": surgery_section(results.surgery, by_source.get("tying-surgery")),
@@ -71,12 +78,12 @@ def render(results: Results, catalogue: Catalogue, around: Frame | None = None) 
             "cite": citation(results.provenance),
             "packed": {
                 "charts": packed({"specs": charts.specs, "datasets": charts.datasets}),
-                "explorer": packed(around.explorer["data"]),
+                "calculator": packed(static.calculator["data"]),
                 **{f"table {name}": packed(table) for name, table in numbers.items()},
                 **{f"trees {name}": packed(one) for name, one in trees.items()},
             },
         },
-        around.vega,
+        static.vega,
     )
 
 

@@ -7,7 +7,8 @@ from modelbudget.report import formulas, tables
 from modelbudget.report.charts.format import count
 from modelbudget.report.results import PredictedResult
 from modelbudget.report.specs import Charts
-from modelbudget.report.sweeps import facts, question
+from modelbudget.report.sweeps import facts, implementer, question
+from modelbudget.sweep.quantities import OF_RUN
 
 
 def predicted_section(sweep: PredictedResult, charts: Charts) -> dict:
@@ -18,7 +19,7 @@ def predicted_section(sweep: PredictedResult, charts: Charts) -> dict:
         "title": summary["title"],
         "template": "predicted.html.j2",
         "question": question(summary),
-        "facts": facts(summary),
+        "facts": [*facts(summary), *_whose(summary)],
         "predictions": count(summary["points"]),
         "charts": [
             charts.add(f"{sweep.name}-{name}", spec, f"{sweep.name}/charts/{name}")
@@ -26,6 +27,13 @@ def predicted_section(sweep: PredictedResult, charts: Charts) -> dict:
         ],
         "formulas": [_formulas(model) for model in summary["models"]],
     }
+
+
+def _whose(summary: dict) -> list[tuple[str, list[str]]]:
+    """Return whose implementation the memory and FLOPs are about."""
+    named = summary["fixed"].get("implementation", "modelbudget")
+    wanted = OF_RUN & set(summary["measure"]["quantities"])
+    return [("memory and FLOPs of", [implementer("", named)])] if wanted else []
 
 
 def _formulas(model: dict) -> Markup:

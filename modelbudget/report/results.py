@@ -13,7 +13,8 @@ from modelbudget.sweep.derive import named_architecture
 class SweepResult(NamedTuple):
     """Results of a sweep: sweep.json, its tables, and its chart specs by name.
 
-    `zoo` is set if the sweep has all published models, `fit` if it has a field `fit`.
+    `zoo` is set if the sweep has all published models, `fit` if it has a field `fit`, `traces` if
+    classes of `transformers` are traced.
     """
 
     summary: dict
@@ -22,6 +23,7 @@ class SweepResult(NamedTuple):
     charts: dict[str, dict]
     zoo: pl.DataFrame | None = None
     fit: pl.DataFrame | None = None
+    traces: pl.DataFrame | None = None
 
     @property
     def name(self) -> str:

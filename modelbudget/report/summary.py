@@ -7,6 +7,7 @@ from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED
 from modelbudget.report import tables, verdict
 from modelbudget.report.charts.format import count, percent
 from modelbudget.report.charts.headline import headline
+from modelbudget.report.implementations import of_all_sweeps
 from modelbudget.report.results import Results, SweepResult, headline_model, ordered
 from modelbudget.report.specs import Charts, variable_of_group
 
@@ -54,44 +55,63 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
 
     `table` is None if nothing was compared; the page then shows how to begin.
     """
-    compared, agreed = sum(v.compared for v in found), sum(v.agreed for v in found)
-    near = sum(v.near for v in found)
-    where = [
-        f"{count(n)} {'model' if n == 1 else 'models'} {verdict.device_text(device)}"
-        for device, n in verdict.models_by_device(found).items()
-    ]
-    wrong = verdict.disagreements(results)
+    wrong, failures = verdict.disagreements(results), verdict.failure_lines(results)
     return {
-        "title": f"{count(agreed)} of {count(compared)} predictions equal the measurement"
-        if found
-        else "Nothing has been measured yet",
-        "near": f"{count(near)} of them agree within {verdict.BOUND}; all others are exactly equal."
-        if near
-        else None,
+        **_agreement(found),
         "whole": all(v.whole for v in found),
         "failed": [(v.source, f"{count(v.failed)} of {v.title}") for v in found if v.failed],
-        "failures": (lines := verdict.failure_lines(results))[:MOST_FAILURES],
-        "more_failures": count(len(lines) - MOST_FAILURES) if lines[MOST_FAILURES:] else None,
+        "failures": failures[:MOST_FAILURES],
+        "more_failures": _beyond(failures, MOST_FAILURES),
         "roomless": [(v.source, f"{count(v.roomless)} of {v.title}") for v in found if v.roomless],
         "zoos": [
             _zoo(sweep.name, sweep.zoo)
             for sweep in ordered(results.sweeps)
             if sweep.zoo is not None
         ],
-        "devices": f"Measured: {', '.join(where)}.",
-        "table": tables.table(
-            [_line(one) for one in found],
-            "Comparisons and models by section",
-            numbers=("compared", "agree", "within tolerance"),
-            html=("section",),
-            red=[not one.whole for one in found],
-        )
-        if found
-        else None,
+        "devices": _devices(found),
+        "implementations": of_all_sweeps(ordered(results.sweeps)),
+        "table": _by_section(found) if found else None,
         "disagreements": _disagreements(wrong[:MOST_DISAGREEMENTS]) if wrong else None,
         "on_request": _not_shown(results),
-        "more": count(len(wrong) - MOST_DISAGREEMENTS) if wrong[MOST_DISAGREEMENTS:] else None,
+        "more": _beyond(wrong, MOST_DISAGREEMENTS),
     }
+
+
+def _agreement(found: list[verdict.Verdict]) -> dict[str, str | None]:
+    """Return the sentence on all comparisons, and the one on those that are not exact."""
+    if not found:
+        return {"title": "Nothing has been measured yet", "near": None}
+    compared, agreed, near = (
+        sum(getattr(one, name) for one in found) for name in ("compared", "agreed", "near")
+    )
+    text = f"{count(near)} of them agree within {verdict.BOUND}; all others are exactly equal."
+    return {
+        "title": f"{count(agreed)} of {count(compared)} predictions equal the measurement",
+        "near": text if near else None,
+    }
+
+
+def _beyond(lines: list, shown: int) -> str | None:
+    """Return how many lines are not shown, if any."""
+    return count(len(lines) - shown) if len(lines) > shown else None
+
+
+def _devices(found: list[verdict.Verdict]) -> str:
+    where = [
+        f"{count(n)} {'model' if n == 1 else 'models'} {verdict.device_text(device)}"
+        for device, n in verdict.models_by_device(found).items()
+    ]
+    return f"Measured: {', '.join(where)}."
+
+
+def _by_section(found: list[verdict.Verdict]) -> Markup:
+    return tables.table(
+        [_line(one) for one in found],
+        "Comparisons and models by section",
+        numbers=("compared", "agree", "within tolerance"),
+        html=("section",),
+        red=[not one.whole for one in found],
+    )
 
 
 def _not_shown(results: Results) -> list[tuple[str, str]]:

@@ -5,18 +5,26 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from modelbudget.compare.failures import by_reason
-from modelbudget.report import formulas, quantities, tables
+from modelbudget.report import example_point, formulas, tables
 from modelbudget.report.charts.format import count
 from modelbudget.report.fits import fits_section
+from modelbudget.report.implementations import implementations_section
 from modelbudget.report.numbers import numbers_section
 from modelbudget.report.results import SweepResult
-from modelbudget.report.six_n_d import six_n_d_section
+from modelbudget.report.six_nd import six_n_d_section
 from modelbudget.report.specs import Charts
 from modelbudget.report.step_by_step import steps
 from modelbudget.report.verdict import Verdict, device_text
 from modelbudget.report.zoo import zoo_section
+from modelbudget.sweep.quantities import OF_RUN
 
 MOST_FAILED = 50
+OURS = "our torch modules"
+OTHERS = {
+    "hugging-face": "the class in transformers itself",
+    "module": "the module that the sweep names",
+}
+"""Families without modules of ours → whose code is measured."""
 # No HTML and no images: the page must not load anything from other machines.
 _MARKDOWN = MarkdownIt("commonmark", {"html": False, "typographer": True})
 _MARKDOWN.enable("smartquotes").disable("image")
@@ -36,14 +44,14 @@ def sweep_section(
     prints them: if it has every point of the sweep, the page shows all of them step by step, and
     otherwise one example. `table` is the part of the comparison that is in the page.
     """
-    totals = quantities.largest(sweep)
+    totals = example_point.largest(sweep)
     step_by_step = not totals.is_empty() and set(sweep.points["architecture"]) <= printed.keys()
     return {
         "name": sweep.name,
         "title": sweep.summary["title"],
         "template": "sweep.html.j2",
         "question": question(sweep.summary),
-        "facts": [*facts(sweep.summary), ("measured", _devices(verdict))],
+        "facts": [*facts(sweep.summary), *_whose(sweep), ("measured", _devices(verdict))],
         "verdict": verdict,
         "failed": _failed(sweep.comparison),
         "zoo": zoo_section(sweep.zoo, sweep.name),
@@ -52,6 +60,7 @@ def sweep_section(
             for name, spec in sweep.charts.items()
         ],
         "steps": steps(sweep, totals, printed) if step_by_step else None,
+        "implementations": implementations_section(sweep),
         "fits": fits_section(sweep),
         "six_n_d": six_n_d_section(sweep),
         "example": None if step_by_step else _example(sweep, totals, known),
@@ -69,6 +78,25 @@ def _devices(verdict: Verdict) -> list[str]:
     return [f"{count(n)} {device_text(device)}" for device, n in models]
 
 
+def _whose(sweep: SweepResult) -> list[tuple[str, list[str]]]:
+    """Return whose implementations the memory, caches and FLOPs of the section are about."""
+    if not OF_RUN & set(sweep.summary["measure"]["quantities"]):
+        return []
+    kinds = sweep.points.select("family", "implementation").unique(maintain_order=True)
+    return [
+        ("memory and FLOPs of", list(dict.fromkeys(implementer(*kind) for kind in kinds.rows())))
+    ]
+
+
+def implementer(family: str, implementation: str) -> str:
+    """Describe whose code the figures of a model are about."""
+    if family in OTHERS:
+        return OTHERS[family]
+    return (
+        OURS if implementation == "modelbudget" else f"{OURS} with the settings of {implementation}"
+    )
+
+
 def facts(summary: dict) -> list[tuple[str, list[str]]]:
     """Return terms and values of the sweep file; terms without values are left out."""
     n_dropped = summary["dropped"]
@@ -80,6 +108,7 @@ def facts(summary: dict) -> list[tuple[str, list[str]]]:
         ("derived", [f"{name} = {text}" for name, text in summary["derive"].items()]),
         ("constraints", summary["constraints"]),
         ("models", [f"{count(summary['points'])}{dropped}"]),
+        ("notes", summary["notes"]),
     ]
     return [(term, values) for term, values in lines if values]
 
@@ -134,5 +163,5 @@ def _example(sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str]) ->
         )
         if rows
         else None,
-        "ledgers": quantities.ledgers(sweep, point),
+        "ledgers": example_point.ledgers(sweep, point),
     }

@@ -9,6 +9,7 @@ from modelbudget.architecture.readings import symbols
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, is_peak
 from modelbudget.families import families
+from modelbudget.predict.predict import formula
 
 
 def general_formulas(points: pl.DataFrame, quantities: Sequence[str]) -> list[dict]:
@@ -29,15 +30,7 @@ def general_formulas(points: pl.DataFrame, quantities: Sequence[str]) -> list[di
 
 def _formulas(points: pl.DataFrame, quantity: str) -> dict[str, str]:
     family = families()[points["family"][0]]
-    if not (family.has_formula and hasattr(family, quantity)):
-        return {}
-    a, r = (_symbols(record, points) for record in (family, RunConfig))
-    if quantity == "parameters":
-        terms = family.parameters(a)
-    elif quantity == "parameter_bytes" or family.has_formula_for(quantity, a, r) != 0:
-        terms = getattr(family, quantity)(a, r)
-    else:
-        return {}
+    terms, _ = formula(family, quantity, *(_symbols(one, points) for one in (family, RunConfig)))
     return {
         component: _mathml(term, points) for component, term in terms.items() if term.total != 0
     }

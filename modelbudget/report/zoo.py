@@ -5,9 +5,9 @@ import polars as pl
 from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, NO_REASON, UNEXPLAINED, agreement
 from modelbudget.report.charts.format import count, short, signed_percent
 
-WITNESSES = {
+SOURCES = {
     "measured": ("our module", "our own torch module"),
-    "witness": ("transformers", "the class of the same model in Hugging Face transformers"),
+    "reference": ("transformers", "the class of the same model in Hugging Face transformers"),
     "exact": ("public count", "a published exact count"),
     "published_value": ("printed", "the size that the paper or model card prints"),
 }
@@ -20,7 +20,7 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
     """Return the context of the template, from the table of `compare/zoo.py` in folder `name`."""
     if zoo is None:
         return None
-    zoo = zoo.with_columns(agreement(witness).alias(_status_of(witness)) for witness in COUNTS)
+    zoo = zoo.with_columns(agreement(name).alias(_status_of(name)) for name in COUNTS)
     status = zoo["status"].to_list()
     return {
         "files": f"{name}/zoo",
@@ -29,11 +29,11 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
         "explained": count(status.count(EXPLAINED)),
         "unexplained": count(status.count(UNEXPLAINED)),
         "unexplained_models": zoo.filter(pl.col("status") == UNEXPLAINED)["label"].to_list(),
-        "witnesses": [_tally(zoo, name) for name in COUNTS],
+        "counts": [_tally(zoo, name) for name in COUNTS],
         "recalled": count(zoo.filter(pl.col("published_checked") == "recalled").height),
         "differences": _differences(zoo),
         "remarks": _remarks(zoo),
-        "heads": [head for head, _ in WITNESSES.values()],
+        "heads": [head for head, _ in SOURCES.values()],
         "series": [
             {"title": title, "rows": [_row(row) for row in rows.iter_rows(named=True)]}
             for (title,), rows in zoo.partition_by(
@@ -44,16 +44,16 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
     }
 
 
-def _status_of(witness: str) -> str:
-    """Return the column with the agreement of a witness with the prediction."""
-    return f"{witness}_status"
+def _status_of(name: str) -> str:
+    """Return the column with the agreement of one of `COUNTS` with the prediction."""
+    return f"{name}_status"
 
 
 def _tally(zoo: pl.DataFrame, name: str) -> dict:
-    """Return the number of models with a count by this witness, in total and by agreement."""
+    """Return the number of models with this count, in total and by agreement."""
     statuses = zoo[_status_of(name)].to_list()
     found = {mark: statuses.count(status) for status, mark in _MARKS.items()}
-    head, description = WITNESSES[name]
+    head, description = SOURCES[name]
     return {"head": head, "description": description, "models": sum(found.values())} | found
 
 
@@ -61,7 +61,7 @@ def _differences(zoo: pl.DataFrame) -> list[dict]:
     """Return each reason once with its models, unexplained differences first."""
     rows = pl.concat(
         zoo.filter(pl.col(f"{name}_reason").is_not_null()).select(
-            "label", "class", witness=pl.lit(name), reason=f"{name}_reason",
+            "label", "class", name=pl.lit(name), reason=f"{name}_reason",
             difference=f"{name}_difference",
             share=pl.col(f"{name}_difference") / pl.col("predicted"),
         )
@@ -71,11 +71,11 @@ def _differences(zoo: pl.DataFrame) -> list[dict]:
         {
             "unexplained": reason.startswith(NO_REASON),
             "models": same["label"].to_list(),
-            "source": same["class"][0] if witness == "witness" else WITNESSES[witness][0],
+            "source": same["class"][0] if name == "reference" else SOURCES[name][0],
             "difference": _range(same),
             "reason": reason,
         }
-        for (witness, reason), same in rows.group_by("witness", "reason", maintain_order=True)
+        for (name, reason), same in rows.group_by("name", "reason", maintain_order=True)
     ]
     return sorted(found, key=lambda one: not one["unexplained"])
 
@@ -114,7 +114,7 @@ def _row(row: dict) -> dict:
         "size": row["predicted"],
         "cells": [
             {"mark": marks[name], "sign": _SIGNS[marks[name]], "title": _title(row, name)}
-            for name in ("measured", "witness", "exact")
+            for name in ("measured", "reference", "exact")
         ],
         "printed": {
             "mark": marks["published_value"],
@@ -126,7 +126,7 @@ def _row(row: dict) -> dict:
         },
         "differences": [
             {
-                "source": row["class"] if name == "witness" else WITNESSES[name][0],
+                "source": row["class"] if name == "reference" else SOURCES[name][0],
                 "difference": difference and _signed(difference, difference / row["predicted"]),
                 "reason": row[f"{name}_reason"],
                 "unexplained": marks[name] == "unexplained",
@@ -146,7 +146,7 @@ def _sign_of_print(row: dict, mark: str | None) -> str:
 
 def _title(row: dict, name: str) -> str | None:
     """Return the number and its source."""
-    source = {"witness": row["class"], "exact": row["exact_source"],
+    source = {"reference": row["class"], "exact": row["exact_source"],
               "published_value": row["published_source"]}.get(name)  # fmt: skip
     if row[name] is None:
         return None

@@ -3,6 +3,7 @@
 import altair as alt
 import polars as pl
 
+from modelbudget.compare.comparison import SIMULATED, value
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.budget import least_and_most
 from modelbudget.report.charts.format import percent, si_bytes
@@ -20,7 +21,7 @@ DIGITS = 70
 def overhead(comparison: pl.DataFrame) -> theme.Layers:
     """Draw the peaks of blocks and of segments, relative to the peak of the requested bytes.
 
-    They are measured on a CUDA device, or predicted without one.
+    They are measured on a CUDA device, or simulated without one.
     """
     table = _table(comparison)
     points = table["point"].unique(maintain_order=True).to_list()
@@ -57,8 +58,8 @@ def overhead(comparison: pl.DataFrame) -> theme.Layers:
             align="right", baseline="bottom", yOffset=-2, color=theme.SOFT
         ).encode(x=alt.value("width"), text="requested_text:N"),
     ).properties(width=theme.WIDTH, height=ROW * len(points))  # fmt: skip
-    all_predicted = table["method"].unique().to_list() == ["predicted"]
-    title = "Overhead of the CUDA caching allocator" + (", predicted" if all_predicted else "")
+    all_simulated = table["method"].unique().to_list() == [SIMULATED]
+    title = "Overhead of the CUDA caching allocator" + (", simulated" if all_simulated else "")
     return theme.framed(chart, title, _extremes(table), 0)
 
 
@@ -71,9 +72,9 @@ def _table(comparison: pl.DataFrame) -> pl.DataFrame:
     peaks = (
         comparison.filter(pl.col("quantity").is_in(list(NEEDS)))
         .with_columns(
-            bytes=pl.coalesce("measured", "predicted"),
+            bytes=value(),
             method=pl.when(pl.col("measured").is_null())
-            .then(pl.lit("predicted"))
+            .then(pl.lit(SIMULATED))
             .otherwise("method"),
         )
         .drop_nulls("bytes")
@@ -112,5 +113,5 @@ def _tooltip() -> list[alt.Tooltip]:
         alt.Tooltip("bytes:Q", format=","),
         alt.Tooltip("requested:Q", format=","),
         alt.Tooltip("share:Q", title="above requested", format=".2%"),
-        alt.Tooltip("method:N", title="predicted, or measured on"),
+        alt.Tooltip("method:N", title="simulated, or measured on"),
     ]

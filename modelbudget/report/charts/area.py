@@ -15,7 +15,7 @@ from modelbudget.report.charts.format import (
 )
 
 MOST_VALUES = 120
-MARGIN, MARGIN_WITH_TITLE = 44, 62
+MARGIN, MARGIN_WITH_TITLE = 52, 70
 """Width in pixels of a vertical axis, without and with a title."""
 FEW = 8
 """Up to this number of values an axis has bars; with more it has an area."""
@@ -120,7 +120,7 @@ def totals_along(
             "total:Q",
             title=UNITS[quantity],
             scale=alt.Scale(type="log", nice=False),
-            axis=_axis(labelExpr=theme.SHORT, **theme.ticks(low, high)),
+            axis=_axis(labelExpr=theme.tick_labels(quantity), **theme.ticks(low, high)),
         ),
         tooltip=[
             alt.Tooltip(f"{axis}:Q", format=","),
@@ -145,8 +145,8 @@ def totals_along(
 
 
 def _axis(**more) -> alt.Axis:
-    # Fixed extent: panels of one figure line up, and a page knows the pixels outside the axes.
-    return alt.Axis(minExtent=34, maxExtent=34, **more)
+    # Fixed extent: panels of one figure line up, and the pixels outside the axes are known.
+    return alt.Axis(minExtent=42, maxExtent=42, **more)
 
 
 def _is_logarithmic(rows: pl.DataFrame, axis: str) -> bool:

@@ -9,7 +9,7 @@ from modelbudget.report.charts.format import UNITS, capitalized, percent, value_
 
 NEEDS = frozenset({"activation_bytes", "flops_forward", "flops_backward"})
 SHAPES = {"none": "circle", "selective": "triangle-up", "full": "square"}
-MARGIN = 62
+MARGIN = 70
 MOST_PANELS = 2
 
 
@@ -78,7 +78,7 @@ def _panel(rows: pl.DataFrame, title: str, whole: pl.DataFrame, columns: int) ->
         "saved:Q",
         title=UNITS["activation_bytes"],
         scale=alt.Scale(type="log", domain=[low / 1.6, high * 1.3], nice=False),
-        axis=alt.Axis(labelExpr=theme.SHORT, minExtent=34, maxExtent=34, **theme.ticks(low, high)),
+        axis=alt.Axis(labelExpr=theme.BYTES, minExtent=42, maxExtent=42, **theme.ticks(low, high)),
     )
     base = alt.Chart(rows.select("sizes", "recompute", "saved", "added", "dropped")).encode(
         x=x, y=y

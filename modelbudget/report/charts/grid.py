@@ -24,7 +24,7 @@ def total_over(x: str, y: str, panels: dict[str, pl.DataFrame], quantity: str) -
     colour = alt.Color(
         "total:Q",
         scale=alt.Scale(type="log", scheme="viridis"),
-        legend=_legend(unit, labelExpr=theme.SHORT, **theme.ticks(low, high)),
+        legend=_legend(unit, labelExpr=theme.tick_labels(quantity), **theme.ticks(low, high)),
     )
     return _heatmaps(x, y, tables, "total", colour, f"Total {unit} by {x} and {y}", finding)
 

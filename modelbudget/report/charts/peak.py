@@ -183,9 +183,9 @@ def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> the
     domain = [min(ends) / 1.5, max(ends) * 1.5]
     x = alt.X(
         "worst:Q",
-        title="peak training memory (bytes)",
+        title="peak training memory",
         scale=alt.Scale(type="log", domain=domain, nice=False),
-        axis=alt.Axis(labelExpr=theme.SHORT, **theme.ticks(int(domain[0]), int(domain[1]))),
+        axis=alt.Axis(labelExpr=theme.BYTES, **theme.ticks(int(domain[0]), int(domain[1]))),
     )
     y = alt.Y("point:N", sort=models["point"].to_list(), axis=None)
     names = alt.Chart(models).encode(y=y)

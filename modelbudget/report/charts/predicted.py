@@ -14,7 +14,7 @@ MOST_VALUES = 60
 FEW = 8
 """Up to this number of values an axis has bars; with more it has a band."""
 COLUMNS = 3
-MARGIN = 44
+MARGIN = 52
 """Width in pixels of a vertical axis."""
 
 
@@ -97,9 +97,11 @@ _LABEL = f"isNumber(datum.value) ? ({theme.EXACT}) : datum.label"
 
 def _range(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> theme.Layers:
     low, high = least_and_most(rows, "least", "most")
-    # Fixed extent: panels of one figure line up, and a page knows the pixels outside the axes.
+    # Fixed extent: panels of one figure line up, and the pixels outside the axes are known.
     scale = alt.Scale(type="log", nice=False, domain=[max(1, low), max(2, high)])
-    marks = alt.Axis(minExtent=34, maxExtent=34, labelExpr=theme.SHORT, **theme.ticks(low, high))
+    marks = alt.Axis(
+        minExtent=42, maxExtent=42, labelExpr=theme.tick_labels(quantity), **theme.ticks(low, high)
+    )
     tooltip = [
         alt.Tooltip("value", title=axis),
         alt.Tooltip("models:Q", format=",", title="predictions"),
@@ -137,7 +139,7 @@ def _stack(rows: pl.DataFrame, axis: str, panels: int, groups: list[str]) -> alt
             x=_x(rows, axis),
             y=alt.Y(
                 "share:Q", title=None, scale=alt.Scale(domain=[0, 1]),
-                axis=alt.Axis(minExtent=34, maxExtent=34, format="%"),
+                axis=alt.Axis(minExtent=42, maxExtent=42, format="%"),
             ),
             color=theme.colour(groups),
             order="rank:Q",

@@ -9,7 +9,7 @@ from modelbudget.report.charts.budget import least_and_most
 from modelbudget.report.charts.format import count, signed_percent
 
 KINDS = {"resident_bytes": "parameters", "resident_peak_bytes": "two training steps"}
-MARGIN = 62
+MARGIN = 70
 """Width in pixels of the vertical axis."""
 
 
@@ -38,7 +38,7 @@ def resident_memory_charts(comparison: pl.DataFrame) -> dict[str, alt.TopLevelMi
 def _bytes(rows: pl.DataFrame) -> theme.Layers:
     y = _y("predicted:Q", "bytes", alt.Scale(type="log", nice=False))
     ticks = theme.ticks(*least_and_most(rows, "predicted"))
-    y = y.axis(_axis(labelExpr=theme.SHORT, **ticks))
+    y = y.axis(_axis(labelExpr=theme.BYTES, **ticks))
     base = alt.Chart(rows).encode(x=_x(rows))
     predicted = base.mark_line(color=theme.SOFT, strokeWidth=1.5).encode(y=y, detail="kind:N")
     measured = base.transform_filter("isValid(datum.measured)").mark_point(
@@ -95,7 +95,7 @@ def _y(field: str, title: str, scale: alt.Scale) -> alt.Y:
 
 
 def _axis(**more) -> alt.Axis:
-    return alt.Axis(minExtent=34, maxExtent=34, **more)
+    return alt.Axis(minExtent=42, maxExtent=42, **more)
 
 
 def _shape(rows: pl.DataFrame) -> alt.Shape:

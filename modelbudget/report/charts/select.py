@@ -7,13 +7,17 @@ import altair as alt
 import polars as pl
 
 from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.compare.comparison import value
+from modelbudget.compare.implementations import implementations
 from modelbudget.components.groups import PLAIN_LAYER, VOCABULARY
 from modelbudget.report.charts import allocator_overhead, checkpointing, peak, theme, vs_length
+from modelbudget.report.charts import devices as devices_chart
 from modelbudget.report.charts.area import shares_along, totals_along
 from modelbudget.report.charts.bars import bars
 from modelbudget.report.charts.budget import budget, evenly_spaced, groups_in, values
 from modelbudget.report.charts.format import value_of
 from modelbudget.report.charts.grid import share_over, total_over
+from modelbudget.report.charts.implementations import by_implementation
 from modelbudget.report.charts.resident_memory import resident_memory_charts
 from modelbudget.report.charts.strip import strip
 
@@ -38,11 +42,22 @@ def charts_of_sweep(
     """
     measured = set(comparison.drop_nulls("measured")["quantity"].unique())
     found = _of_several(axes, comparison, devices, measured)
+    # What a device computes of its own sequences does not depend on their number.
+    constant = {"activation_bytes", "flops_forward"} if "devices" in found else set()
     for quantity in DRAWN:
-        if quantity in measured:
+        if quantity in measured - constant:
             for name, chart in charts(axes, comparison, quantity).items():
                 found.setdefault(_name(quantity, name), chart)
     return found | resident_memory_charts(comparison)
+
+
+def charts_of_classes(
+    points: pl.DataFrame, comparison: pl.DataFrame, traces: pl.DataFrame
+) -> dict[str, alt.TopLevelMixin]:
+    """Return the charts of a sweep whose classes are traced, by name."""
+    table = implementations(points, comparison, traces)
+    chart = by_implementation(points, comparison, traces, table)
+    return {"one-step": chart} if chart else {}
 
 
 def _name(quantity: str, chart: str) -> str:
@@ -61,9 +76,11 @@ def _of_several(
     if few and not (parts := peak.peak_parts(comparison)).is_empty():
         found["peak-parts"] = peak.composition(parts)
         found["peak-accelerators"] = peak.against_accelerators(parts, devices)
-    known = set(comparison.filter(pl.coalesce("measured", "predicted").is_not_null())["quantity"])
+    known = set(comparison.filter(value().is_not_null())["quantity"])
     if known >= allocator_overhead.NEEDS and comparison["point"].n_unique() <= MOST_BARS:
         found["allocator-overhead"] = allocator_overhead.overhead(comparison)
+    if chart := devices_chart.by_number(comparison, axes):
+        found["devices"] = chart
     kinds = axes.get("recompute", [])
     if len(kinds) > 1 and "none" in kinds and measured >= checkpointing.NEEDS:
         found["checkpointing"] = checkpointing.memory_against_flops(comparison, list(axes))

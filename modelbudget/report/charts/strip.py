@@ -38,7 +38,7 @@ def strip(table: pl.DataFrame, quantity: str) -> theme.Layers:
     most = table.sort("value", maintain_order=True).unique("point", keep="last")
     leads = most.group_by("group").len().sort("len", "group", descending=True).rows()
     finding = (
-        f"Largest group: {', '.join(f'{group} in {count(n)} models' for group, n in leads)}. "
+        f"Number of models by largest group: {', '.join(f'{g} {count(n)}' for g, n in leads)}. "
         f"{extremes(table, models, quantity)}"
     )
     if kept.height < models.height:
@@ -64,7 +64,7 @@ def _place(models: pl.DataFrame, quantity: str) -> alt.X:
         scale=alt.Scale(paddingInner=0, paddingOuter=0),
         axis=alt.Axis(
             values=list(marks),
-            labelExpr=theme.SHORT.replace("datum.value", f"({text} 0)"),
+            labelExpr=theme.tick_labels(quantity).replace("datum.value", f"({text} 0)"),
             labelAngle=0,
             domain=False,
         ),

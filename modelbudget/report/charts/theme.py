@@ -27,10 +27,14 @@ INK, SOFT, LINE, PAPER, DIFFERS, BAD = (
     PALETTE[name][0] for name in ("ink", "soft", "line", "paper", "differs", "bad")
 )
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-SHORT = "replace(format(datum.value, '.3~s'), 'G', 'B')"
+_SI = "format(datum.value, '.3~s')"
+SHORT = f"replace({_SI}, 'G', 'B')"
 """Vega expression: the number of a tick in three digits, billions as B."""
 EXACT = f"datum.value < 1e6 ? format(datum.value, ',') : {SHORT}"
 """The same, but with all digits below a million, for sizes."""
+BYTES = f"replace({_SI}, regexp('([kMGTPE]?)$'), '\\u2009$1B')"
+"""The same, for bytes: with the SI prefix of the unit, 24 GB."""
+
 
 _CONFIG = {
     "background": PAPER,
@@ -54,6 +58,13 @@ _CONFIG = {
     },
     "text": {"color": INK, "fontSize": 12},
 }  # fmt: skip
+
+
+def tick_labels(quantity: str) -> str:
+    """Return the Vega expression of the ticks of a quantity: bytes, FLOPs (G, T) or a count (B)."""
+    if quantity.endswith("_bytes"):
+        return BYTES
+    return _SI if quantity.startswith("flops_") else SHORT
 
 
 def colour(titles: list[str], **legend) -> alt.Color:

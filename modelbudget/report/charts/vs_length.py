@@ -12,7 +12,7 @@ from modelbudget.report.charts import theme
 from modelbudget.report.charts.budget import least_and_most
 from modelbudget.report.charts.format import UNITS, capitalized, count, field_title, si_bytes
 
-MARGIN = 62
+MARGIN = 70
 TITLES = {
     "activation_bytes": "Activations by sequence length",
     "cache_bytes": "KV cache or recurrent state by sequence length",
@@ -86,7 +86,12 @@ def _bytes(quantity: str, values: list[int]) -> alt.Y:
         "value:Q",
         title=UNITS[quantity],
         scale=alt.Scale(type="log", nice=False, domain=[low, high]),
-        axis=alt.Axis(labelExpr=theme.SHORT, minExtent=34, maxExtent=34, **theme.ticks(low, high)),
+        axis=alt.Axis(
+            labelExpr=theme.tick_labels(quantity),
+            minExtent=42,
+            maxExtent=42,
+            **theme.ticks(low, high),
+        ),
     )
 
 

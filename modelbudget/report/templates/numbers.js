@@ -105,7 +105,7 @@
     const part = (selector) => details.querySelector(selector);
     const form = part("form");
     const state = { column: "point", order: "none", drawn: MORE };
-    let rows, columns;
+    let rows, columns, prediction;
     const fill = (select, options) => select.append(...options.map(([value, text]) => new Option(text, value)));
     const measured = [...new Set(table.rows.map((row) => row.quantity))].filter((name) => name !== null).sort();
     const first = measured.includes("parameters") ? ["parameters"] : [];
@@ -151,7 +151,7 @@
         made.classList.toggle("number", rows.length > 0 && isNumber(name, rows[0]));
         made.ariaSort = name === state.column ? state.order : "none";
         button.type = "button";
-        button.textContent = name;
+        button.textContent = name === "predicted" ? prediction : name;
         button.addEventListener("click", () => {
           const next = { none: "ascending", ascending: "descending", descending: "none" };
           state.order = next[made.ariaSort];
@@ -169,8 +169,9 @@
       const parts = selection.component === "" ? [] : ["component", "formula"];
       columns = ["point", ...table.axes, ...parts, ...SIDES, "agrees", "method"];
       rows = sorted(selected(table, selection), state);
+      prediction = rows.some((row) => row.prediction === "simulated") ? "simulated" : "predicted";
       const seen = rows.slice(0, state.drawn);
-      part("caption").textContent = `${selection.quantity}, predicted and measured`;
+      part("caption").textContent = `${selection.quantity}, ${prediction} and measured`;
       part("thead tr").replaceChildren(...heads(columns));
       part("tbody").replaceChildren(...seen.map((row) => line(row, columns)));
       part("output").textContent = `${grouped(rows.length)} ${rows.length === 1 ? "row" : "rows"}`;

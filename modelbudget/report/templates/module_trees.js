@@ -87,7 +87,7 @@ function drawTree(figure) {
   describe(root);
 }
 
-document.querySelectorAll("figure.inside").forEach(drawTree);
+document.querySelectorAll("figure.module-tree").forEach(drawTree);
 
 // Any swept model, selected by sweep and point.
 {
@@ -95,7 +95,7 @@ document.querySelectorAll("figure.inside").forEach(drawTree);
   const figure = document.querySelector(HOME);
   if (figure) {
     const form = figure.querySelector("form");
-    const blank = figure.querySelector(".inside").cloneNode(true);
+    const blank = figure.querySelector(".module-tree").cloneNode(true);
     const sweeps = [...form.sweep.options].map(({ value }) => value);
     let points, trees;
 
@@ -114,7 +114,7 @@ document.querySelectorAll("figure.inside").forEach(drawTree);
       const tree = fresh.querySelector(".tree");
       tree.innerHTML = trees[place];
       tree.ariaLabel = `Modules of ${label}`;
-      figure.querySelector(".inside").replaceWith(fresh);
+      figure.querySelector(".module-tree").replaceWith(fresh);
       drawTree(fresh);
     }
 

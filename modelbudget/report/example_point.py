@@ -4,11 +4,11 @@ import polars as pl
 from markupsafe import Markup, escape
 
 from modelbudget.architecture.terms import is_peak
-from modelbudget.compare.comparison import NOT_JUDGED
+from modelbudget.compare.comparison import FORMULA, SIMULATED, value
 from modelbudget.report import formulas, tables
 from modelbudget.report.charts.format import UNITS, count
 from modelbudget.report.results import SweepResult
-from modelbudget.sweep.sweep_file import LAID_OUT, OF_RUN
+from modelbudget.sweep.quantities import OF_RUN
 
 SORTED_BY = ("parameters", "activation_bytes", "cache_bytes", "peak_requested_bytes")
 """The largest point of a sweep is by the first of these that was measured."""
@@ -22,7 +22,7 @@ NOTES = dict.fromkeys(
 ) | {
     "unsupported_ops": "The FLOP counter has no formula for these operations.",
     "peak_allocated_bytes": "Blocks of the caching allocator are multiples of 512 bytes; a large "
-    "block may have up to 1 MiB of slack. Predicted: the allocator's rules applied to the tensors "
+    "block may have up to 1 MiB of slack. Simulated: the allocator's rules applied to the tensors "
     "of a trace.",
     "peak_reserved_bytes": "Segments that the caching allocator reserves on the device; freed "
     "blocks stay reserved.",
@@ -47,8 +47,7 @@ def ledgers(sweep: SweepResult, point: dict) -> list[dict]:
     quantities = sweep.summary["measure"]["quantities"]
     if not OF_RUN & set(quantities):
         return []
-    known = pl.col("measured").is_not_null() | pl.col("quantity").is_in(LAID_OUT)
-    comparison = sweep.of_point(point).filter(known)
+    comparison = sweep.of_point(point).filter(value().is_not_null())
     return [
         _ledger(quantity, point, comparison.filter(pl.col("quantity") == quantity))
         for quantity in quantities
@@ -58,13 +57,13 @@ def ledgers(sweep: SweepResult, point: dict) -> list[dict]:
 
 
 def _ledger(quantity: str, point: dict, comparison: pl.DataFrame) -> dict:
-    values = comparison.select(pl.coalesce("measured", "predicted")).to_series().to_list()
-    has_formula = comparison["formula"].all()
+    values = comparison.select(value()).to_series().to_list()
+    prediction = comparison["prediction"][0]
     agree = int(comparison["agrees"].fill_null(False).sum())
     mark, verdict = "none", "no formula"
-    if quantity in NOT_JUDGED:
-        verdict = "no verdict" if comparison["measured"].count() else "predicted"
-    elif has_formula:
+    if prediction == SIMULATED:
+        verdict = "no verdict" if comparison["measured"].count() else "simulated"
+    elif prediction == FORMULA:
         mark = "agrees" if agree == comparison.height else "disagrees"
         verdict = f"{agree} of {comparison.height} agree"
     return {
@@ -72,11 +71,11 @@ def _ledger(quantity: str, point: dict, comparison: pl.DataFrame) -> dict:
         "mark": mark,
         "verdict": verdict,
         "note": NOTES.get(quantity),
-        "table": _table(quantity, point, comparison, has_formula),
+        "table": _table(quantity, point, comparison),
     }
 
 
-def _table(quantity: str, point: dict, comparison: pl.DataFrame, has_formula: bool) -> Markup:
+def _table(quantity: str, point: dict, comparison: pl.DataFrame) -> Markup:
     if is_peak(quantity):
         first, rows = "phase", _phases(comparison)
     elif quantity == "unsupported_ops":
@@ -84,13 +83,20 @@ def _table(quantity: str, point: dict, comparison: pl.DataFrame, has_formula: bo
     else:
         first, rows = "component", formulas.component_rows(point, comparison, quantity)
         rows = [*rows, formulas.whole("all", rows)]
-    written = has_formula and first == "component"
-    columns = ["formula"] * written + ["predicted"] * has_formula
-    columns += ["measured"] + ["difference"] * has_formula
+    prediction = comparison["prediction"][0]
+    written = prediction == FORMULA and first == "component"
+    heading = SIMULATED if prediction == SIMULATED else "predicted"
+    columns = {"formula": "formula"} if written else {}
+    columns |= {"predicted": heading, "measured": "measured", "difference": "difference"}
+    if prediction is None:
+        columns = {"measured": "measured"}
     return tables.table(
-        [{first: row["component"]} | {name: row[name] for name in columns} for row in rows],
+        [
+            {first: row["component"]} | {shown: row[name] for name, shown in columns.items()}
+            for row in rows
+        ],
         UNITS[quantity],
-        numbers=("predicted", "measured", "difference"),
+        numbers=(heading, "measured", "difference"),
         html=(first, *(["formula"] if written else [])),
         red=[not row["agrees"] for row in rows],
         whole=[row["whole"] for row in rows],
@@ -99,7 +105,7 @@ def _table(quantity: str, point: dict, comparison: pl.DataFrame, has_formula: bo
 
 def _phases(comparison: pl.DataFrame) -> list[dict]:
     """Return one row for each phase, such as `second.forward_backward`; the largest is bold."""
-    comparison = comparison.with_columns(value=pl.coalesce("measured", "predicted"))
+    comparison = comparison.with_columns(value=value())
     peak = comparison["value"].max()
     return [
         _line(row, row["component"].replace(".", " step: ").replace("_", " and "))
@@ -122,5 +128,5 @@ def _line(row: dict, name: str) -> dict:
         "predicted": row["predicted"],
         "measured": row["measured"],
         "difference": row["difference"],
-        "agrees": bool(row["agrees"]) or not row["formula"] or row["quantity"] in LAID_OUT,
+        "agrees": row["agrees"] is not False,
     }

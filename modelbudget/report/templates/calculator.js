@@ -2,8 +2,8 @@
 "use strict";
 
 (async () => {
-  const data = await unpack("explorer");
-  const root = document.getElementById("explorer");
+  const data = await unpack("calculator");
+  const root = document.getElementById("calculator");
   const HOME = "#what-if";
   const groups = new Map(data.groups);
   const choices = new Map(data.choices); // of categorical run settings
@@ -280,7 +280,7 @@
     sum("all parameters", ({ budgets }) => budgets.parameters.whole);
     if (SIDES.some((side) => answers[side].active !== answers[side].budgets?.parameters.whole)) sum("active parameters per token", ({ active }) => active);
     for (const [quantity, title] of data.quantities) sum(title, ({ budgets }) => budgets[quantity]?.whole);
-    root.querySelector("#explorer-table tbody").replaceChildren(...rows);
+    root.querySelector("#calculator-table tbody").replaceChildren(...rows);
     root.querySelector("[data-by]").value = by;
   }
 
@@ -319,7 +319,7 @@
       line.hidden = [...line.querySelectorAll("td")].every((cell) => cell.classList.contains("unused"));
     }
     showTable(answers);
-    root.querySelector("#explorer-link").href = written();
+    root.querySelector("#calculator-link").href = written();
     root.dispatchEvent(new Event("answered"));
   }
 
@@ -336,7 +336,7 @@
     show();
     history.replaceState(null, "", written());
   });
-  root.querySelector("#explorer-copy").addEventListener("click", () => {
+  root.querySelector("#calculator-copy").addEventListener("click", () => {
     chosen.B = structuredClone(chosen.A);
     show();
     history.replaceState(null, "", written());

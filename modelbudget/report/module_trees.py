@@ -52,7 +52,7 @@ def swept_section(sweeps: list[SweepResult], found: dict[str, dict]) -> dict | N
     }
 
 
-def inside_section(trees: list[dict] | None) -> list[dict] | None:
+def module_trees_section(trees: list[dict] | None) -> list[dict] | None:
     """Return the tree of each model, as the template needs it."""
     if trees is None:
         return None

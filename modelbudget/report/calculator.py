@@ -131,14 +131,14 @@ class _Dataflow(vega.Dataflow):
         r = vega.namespace(RunConfig, settings)
         found, sums = {}, {}
         for quantity in [name for name in QUANTITIES if name != STATES]:
-            holds = quantity == "parameter_bytes" or Decoder.has_formula_for(quantity, a, r)
+            holds = Decoder.has_formula_for(quantity, a, r)
             if self.text(holds) != "0":
                 terms = getattr(Decoder, quantity)(a, r)
                 sums[quantity] = total(terms)
                 found[quantity] = [self._budget(sums[quantity], terms), self.signal(holds)]
-        if "gradient_bytes" in found:
+        if "optimizer_bytes" in found:
             states = sum(sums[f"{name}_bytes"] for name in ("parameter", "gradient", "optimizer"))
-            found[STATES] = [self._budget(states, {}), found["gradient_bytes"][1]]
+            found[STATES] = [self._budget(states, {}), found["optimizer_bytes"][1]]
         return found
 
     def _budget(self, whole, terms: Terms) -> int:
@@ -162,7 +162,7 @@ def _runs() -> list[tuple[str, ...]]:
     return [(dtype, kernel) for dtype, kernel in runs if kernel == "math" or dtype in HALF]
 
 
-def explorer_section(catalogue: Catalogue) -> dict:
+def calculator_section(catalogue: Catalogue) -> dict:
     """Return the controls for the template, and `data` for the script."""
     named = {
         base.name: (base, named_architecture(base))
@@ -170,11 +170,6 @@ def explorer_section(catalogue: Catalogue) -> dict:
         if base.model is not None and base.family is Decoder
     }
     categories = _categories([architecture for _, architecture in named.values()])
-    dataflow = _Dataflow()
-    forms = [dataflow.form(values) for values in categories]
-    named_parts = [name for form in forms for name in form["components"]]
-    named_parts += [name for _, *parts in dataflow.budgets for name, _ in parts]
-    components = sorted(dict.fromkeys(named_parts), key=sort_key)
     fields = {name: _field(Decoder, name) for name in Decoder.numeric()}
     of_run = {name: _field(RunConfig, name) for name in OF_RUN}
     choices = list(dict.fromkeys(values[EXCHANGEABLE] for values in categories))
@@ -202,14 +197,26 @@ def explorer_section(catalogue: Catalogue) -> dict:
             "defaults": _defaults(),
             "exchangeable": {choice: _experts_of(choice) for choice in choices},
             "models": {name: _numbers(base, a) for name, (base, a) in named.items()},
-            "forms": forms,
-            "expressions": list(dataflow.expressions),
-            "budgets": list(dataflow.budgets),
-            "fields": dataflow.fields,
             "rules": rules(),
-            "groups": [(name, variable_of_group(group_of(name))) for name in components],
             "order": [(group, variable_of_group(group)) for group in ORDER],
+            **_formulas(categories),
         },
+    }
+
+
+def _formulas(categories: list[dict[str, str]]) -> dict:
+    """Return the expressions of the script, and how components and budgets are made of them."""
+    dataflow = _Dataflow()
+    forms = [dataflow.form(values) for values in categories]
+    names = [name for form in forms for name in form["components"]]
+    names += [name for _, *parts in dataflow.budgets for name, _ in parts]
+    components = sorted(dict.fromkeys(names), key=sort_key)
+    return {
+        "forms": forms,
+        "expressions": list(dataflow.expressions),
+        "budgets": list(dataflow.budgets),
+        "fields": dataflow.fields,
+        "groups": [(name, variable_of_group(group_of(name))) for name in components],
     }
 
 

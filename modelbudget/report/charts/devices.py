@@ -1,0 +1,90 @@
+"""Bytes on each device against the number of devices."""
+
+import altair as alt
+import polars as pl
+
+from modelbudget.components.groups import MEMORY
+from modelbudget.report.charts import theme
+from modelbudget.report.charts.format import count, percent, si_bytes
+from modelbudget.report.charts.peak import peak_parts
+
+AXES = {"data_parallel", "zero", "data_rank"}
+MARGIN = 70
+ALONE = "whole model"
+"""Where nothing is sharded, the number of devices changes nothing."""
+
+
+def by_number(comparison: pl.DataFrame, axes: dict[str, list]) -> theme.Layers | None:
+    """Draw a device's bytes at the peak of the backward pass, stacked, by number of devices.
+
+    Of the first data rank, if there are both. None if other fields vary, or if something is not
+    measured.
+    """
+    if not {"data_parallel"} <= axes.keys() <= AXES:
+        return None
+    parts = peak_parts(comparison)
+    if parts.is_empty():
+        return None
+    table = _table(parts, comparison, axes)
+    if table["zero"].max() == 0:
+        return None
+    devices = table["devices"].unique(maintain_order=True).to_list()
+    groups = [group for group in MEMORY if group in table["group"]]
+    chart = (
+        alt.Chart(table.select("devices", "group", "rank", "value", "peak"))
+        .mark_bar(stroke=theme.PAPER, strokeWidth=0.5)
+        .encode(
+            x=alt.X("devices:N", sort=devices, title="devices", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y(
+                "value:Q",
+                title="bytes on one device",
+                axis=alt.Axis(labelExpr=theme.BYTES, minExtent=42, maxExtent=42),
+            ),
+            color=theme.colour(groups),
+            order="rank:Q",
+            tooltip=[
+                alt.Tooltip("devices:N", title="devices"),
+                alt.Tooltip("group:N", title="part"),
+                alt.Tooltip("value:Q", format=",", title="bytes"),
+                alt.Tooltip("peak:Q", format=",", title="bytes at the peak"),
+            ],
+        )
+        .properties(width=theme.WIDTH - MARGIN, height=300)
+    )
+    title = "Memory of one device at the peak of the backward pass"
+    return theme.framed(alt.layer(chart), title, _finding(table), MARGIN, groups=groups)
+
+
+def _table(parts: pl.DataFrame, comparison: pl.DataFrame, axes: dict[str, list]) -> pl.DataFrame:
+    """Return the parts of the backward peak with the columns zero and devices (as text)."""
+    fields = comparison.unique("point").select(
+        "point",
+        pl.col("data_parallel"),
+        zero=pl.col("zero") if "zero" in axes else pl.lit(3),
+        data_rank=pl.col("data_rank") if "data_rank" in axes else pl.lit("first"),
+    )
+    first = axes.get("data_rank", ["first"])[0]
+    table = (
+        parts.filter(pl.col("phase") == "forward_backward")
+        .join(fields, on="point")
+        .filter(pl.col("data_rank") == first)
+        .sort("zero", "data_parallel", "rank")
+    )
+    whole = pl.col("zero") == 0
+    smallest = pl.col("data_parallel") == pl.col("data_parallel").min()
+    text = pl.col("data_parallel").map_elements(count, pl.String)
+    return table.filter(~whole | smallest).with_columns(
+        devices=pl.when(whole).then(pl.lit(ALONE)).otherwise(text)
+    )
+
+
+def _finding(table: pl.DataFrame) -> str:
+    """Compare the most devices with the fewest, and name the largest part that remains."""
+    sharded = table.filter(pl.col("zero") == 3).sort("data_parallel", "value")
+    few, many = sharded.row(0, named=True), sharded.row(-1, named=True)
+    return (
+        f"{count(few['data_parallel'])} devices hold {si_bytes(few['peak'])} each, "
+        f"{count(many['data_parallel'])} devices {si_bytes(many['peak'])}, of which "
+        f"{percent(many['value'] / many['peak'])} {many['group']}. Temporary is what is "
+        "gathered, buffers of collectives and gradients, and activations of one layer."
+    )

@@ -1,0 +1,123 @@
+"""Formula, our module and the `transformers` class of the models of a sweep: tables."""
+
+import polars as pl
+from markupsafe import Markup
+
+from modelbudget.compare.implementations import implementations, peaks, witnesses
+from modelbudget.report import tables
+from modelbudget.report.charts.format import count
+from modelbudget.report.results import SweepResult
+
+MOST_ROWS = 200
+EQUAL = 1e-6
+"""Largest relative difference that is shown as 1: tensors of a few bytes, such as step counts."""
+
+
+def implementations_section(sweep: SweepResult) -> dict | None:
+    """Return the table of quantities, the table of models, and reasons of missing values."""
+    table = _table(sweep)
+    if table is None:
+        return None
+    traced = table.drop_nulls("reference")
+    return {
+        "classes": sorted(traced["class"].unique()),
+        "replaced": sorted(traced["replaced"].unique()),
+        "quantities": _quantities(table),
+        "models": _models(traced),
+        "rows": count(traced.height),
+        "shown": None if traced.height <= MOST_ROWS else count(MOST_ROWS),
+        "missing": _missing(table),
+    }
+
+
+def of_all_sweeps(sweeps: list[SweepResult]) -> Markup | None:
+    """Return the table of quantities over the models of all sweeps; None without classes."""
+    found = [
+        table.with_columns(point=pl.concat_str(pl.lit(f"{sweep.name}/"), "point"))
+        for sweep in sweeps
+        if (table := _table(sweep)) is not None
+    ]
+    return _quantities(pl.concat(found)) if found else None
+
+
+def _table(sweep: SweepResult) -> pl.DataFrame | None:
+    if sweep.traces is None:
+        return None
+    return peaks(implementations(sweep.points, sweep.comparison, sweep.traces))
+
+
+def _quantities(table: pl.DataFrame) -> Markup:
+    """Return a row for each quantity: models by implementation, and the range of ratios."""
+    ratios = table.group_by("quantity").agg(low=pl.col("ratio").min(), high=pl.col("ratio").max())
+    ranges = {quantity: (low, high) for quantity, low, high in ratios.rows()}
+    return tables.table(
+        [
+            {
+                "quantity": one.quantity,
+                "models by formula": one.formula,
+                "by our module": one.module,
+                "by transformers’ class": one.reference,
+                "class ÷ our module": _range(*ranges[one.quantity]),
+            }
+            for one in witnesses(table)
+        ],
+        "Number of models for each implementation, and how they differ",
+        numbers=("models by formula", "by our module", "by transformers’ class",
+                 "class ÷ our module"),
+    )  # fmt: skip
+
+
+def _models(traced: pl.DataFrame) -> Markup:
+    return tables.table(
+        [
+            {
+                "model": row["label"],
+                "quantity": row["quantity"],
+                "formula": row["formula"],
+                "our module": row["module"],
+                "transformers’ class": row["reference"],
+                "class ÷ module": _ratio(row["ratio"]),
+                "class": row["class"],
+                "attention": row["attention"],
+                "traced on": row["method"],
+            }
+            for row in traced.head(MOST_ROWS).iter_rows(named=True)
+        ],
+        "Each model and quantity by implementation; of a peak, the largest phase of each",
+        numbers=("formula", "our module", "transformers’ class", "class ÷ module"),
+    )
+
+
+def _missing(table: pl.DataFrame) -> Markup | None:
+    rows = (
+        table.drop_nulls("refusal")
+        .group_by("class", "refusal", maintain_order=True)
+        .agg(pl.col("label").n_unique(), pl.col("quantity").unique(maintain_order=True))
+    )
+    if rows.is_empty():
+        return None
+    return tables.table(
+        [
+            {
+                "models": row["label"],
+                "class": row["class"],
+                "quantities": ", ".join(row["quantity"]),
+                "reason": row["refusal"],
+            }
+            for row in rows.iter_rows(named=True)
+        ],
+        "What has no value of the class",
+        numbers=("models",),
+    )
+
+
+def _range(low: float | None, high: float | None) -> str | None:
+    if low is None or high is None:
+        return None
+    return _ratio(low) if high - low < EQUAL else f"{_ratio(low)} – {_ratio(high)}"
+
+
+def _ratio(ratio: float | None) -> str | None:
+    if ratio is None:
+        return None
+    return "1" if abs(ratio - 1) < EQUAL else f"{ratio:.3f}"
