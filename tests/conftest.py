@@ -111,10 +111,10 @@ def open_page(chromium):
             java_script_enabled=script,
         )
         tab = context.new_page()
-        tab.said, tab.asked = [], []
-        tab.on("console", lambda message: tab.said.append(message.text))
-        tab.on("pageerror", lambda error: tab.said.append(str(error)))
-        tab.on("request", lambda request: tab.asked.append(request.url))
+        tab.messages, tab.requests = [], []
+        tab.on("console", lambda message: tab.messages.append(message.text))
+        tab.on("pageerror", lambda error: tab.messages.append(str(error)))
+        tab.on("request", lambda request: tab.requests.append(request.url))
         tab.goto(address)
         return tab
 

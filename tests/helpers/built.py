@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from modelbudget.catalogue.models import Catalogue
-from modelbudget.measure.tree import tree
+from modelbudget.measure.module_tree import tree
 from modelbudget.sweep.derive import named_architecture
 from modelbudget.sweep.expand import expand
 

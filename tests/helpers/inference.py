@@ -5,11 +5,11 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measure.build import build
 from modelbudget.measure.infer import infer
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.sweep.check_run import constraints_of_cache
-from modelbudget.sweep.sweep_file import OF_INFERENCE
+from modelbudget.sweep.check_quantities import constraints_of_cache
+from modelbudget.sweep.quantities import OF_INFERENCE
 
 
-def used(a, run: RunConfig) -> dict[str, dict[str, int]]:
+def measured_inference(a, run: RunConfig) -> dict[str, dict[str, int]]:
     with uninitialised():
         model = build(a, "meta", run.dtype)
     return infer(model, run, OF_INFERENCE)
@@ -19,6 +19,6 @@ def cache_is_known(a) -> bool:
     return first_mistake(constraints_of_cache(type(a)), vars(a)) is None
 
 
-def said(a, run: RunConfig, quantity: str) -> dict[str, int]:
+def predicted_inference(a, run: RunConfig, quantity: str) -> dict[str, int]:
     terms = getattr(a, quantity)(a, run)
     return {name: term.total for name, term in terms.items() if term.total}

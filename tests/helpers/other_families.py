@@ -6,10 +6,14 @@ import math
 import torch
 from hypothesis import strategies as st
 
+from helpers.strategies import hybrids, runs
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.families import families
 from modelbudget.families.encoder import Encoder
 from modelbudget.families.encoder_decoder import EncoderDecoder
+from modelbudget.families.hybrid import Hybrid
 from modelbudget.families.recurrent_lm import CharacterLM, RecurrentLM
 from modelbudget.families.rwkv import RWKV
 from modelbudget.families.state_space import SelectiveScan, StateSpaceDual
@@ -95,6 +99,30 @@ def _transformer_xl(f, draw):
 
 def _any(f, draw):
     pass
+
+
+OFF = {
+    "dropout": False, "recompute": "none", "norm_kernel": "fused", "activation_kernel": "fused",
+    "projections": "separate", "gate_and_up": "separate", "expert_kernel": "scattered",
+    "rope_tables": "layer",
+}  # fmt: skip
+"""Switches of a run that only layers of decoders have."""
+
+
+@st.composite
+def trained(draw) -> tuple[Architecture, RunConfig]:
+    """An architecture that reads tokens, and a run of it for which there are formulas."""
+    reads_tokens = st.sampled_from([one for one in SHAPES if one.is_language_model()])
+    a = draw(reads_tokens.flatmap(architectures) | hybrids())
+    run = draw(runs()).model_copy(update=OFF)
+    if isinstance(a, Encoder | EncoderDecoder | Hybrid):
+        wide = dict.fromkeys({"d_head", "d_value"} & type(a).model_fields.keys(), 8)
+        a = a.model_copy(update=wide if run.attention_kernel != "math" else {})
+    if run_mistake(a, run) or getattr(a, "window", 0):
+        run = run.model_copy(update={"attention_kernel": "math"})
+    if isinstance(a, RWKV):  # one token leaves the decay without a gradient
+        run = run.model_copy(update={"length": run.length + 1})
+    return a, run
 
 
 LEGAL = {

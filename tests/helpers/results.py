@@ -23,8 +23,8 @@ def result(path: Path, catalogue) -> SweepResult:
     measure = expanded.sweep.measure
     predicted = predict(points, measure.quantities)
     measured = predicted.select(
-        "architecture", "run", "component", "quantity", measured="predicted",
-        method=pl.lit("cpu"), shared_with=pl.lit(None, pl.String), laid_out=pl.lit(None, pl.Int64),
+        "architecture", "run", "component", "quantity", value="predicted",
+        method=pl.lit("cpu"), shared_with=pl.lit(None, pl.String),
     )  # fmt: skip
     comparison = compare(points, predicted, measured, swept_fields(expanded))
     about = summary(expanded)

@@ -4,8 +4,9 @@ import faulthandler
 import os
 import signal
 import time
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import torch
 from torch import nn
 
 from modelbudget.architecture.base import Architecture, Count
@@ -46,6 +47,11 @@ class Risky(Architecture):
         return RiskyModule(self.width, self.deed, self.when)
 
 
+class Output(NamedTuple):
+    logits: torch.Tensor
+    past_key_values: torch.Tensor
+
+
 class RiskyModule(nn.Module):
     def __init__(self, width: int, deed: str, when: str):
         super().__init__()
@@ -55,4 +61,5 @@ class RiskyModule(nn.Module):
     def forward(self, tokens):
         if self.when == ("training" if self.training else "use"):
             do(self.deed)
-        return self.head(self.embedding(tokens))
+        states = self.embedding(tokens)
+        return Output(self.head(states), states)

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from modelbudget.architecture.run_config import FULL, HALF, RunConfig
+from modelbudget.architecture.run_config import FULL, HALF, MASKS, RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.hybrid import Hybrid
 from modelbudget.families.ladder import EmbeddingLM, FeedForwardLM
@@ -36,14 +36,14 @@ def sizes_and_switches(draw) -> dict:
 
 
 @st.composite
-def decoders(draw, covered: bool = False) -> Decoder:
+def decoders(draw, covered: bool = False, peaks: bool = False) -> Decoder:
     """Every switch, word and size is drawn; the record is legal by construction.
 
-    `covered`: only what the formulas of a run hold for.
+    `covered`: only what the formulas of a training step hold for; `peaks`: those of its peak, too.
     """
     shared = draw(sizes_and_switches())
     parallel = draw(st.booleans())
-    kinds = ["attention", "sliding_attention", "mla", *([] if covered else ["channel_rnn"])]
+    kinds = ["attention", "sliding_attention", "mla", *([] if peaks else ["channel_rnn"])]
     mixers = draw(st.lists(st.sampled_from(kinds), min_size=1))[: shared["n_layer"]]
     mlps = draw(st.lists(st.sampled_from(["mlp", "moe"]), min_size=1))[:3]
     if not parallel:
@@ -60,7 +60,7 @@ def decoders(draw, covered: bool = False) -> Decoder:
         "q_lora_rank": draw(st.integers(0, 4)),
         **{name: draw(st.booleans()) for name in ("shared_norm", "embedding_norm", "final_norm")},
     }
-    fields |= draw(positions(mixers, shared["d_head"], covered))
+    fields |= draw(positions(mixers, shared["d_head"], peaks))
     if "sliding_attention" in mixers:
         fields["window"] = draw(small)
     if {"attention", "sliding_attention"} & {*mixers}:
@@ -81,11 +81,11 @@ placements = st.sampled_from(["pre", "post", "output", "both"])
 
 
 @st.composite
-def positions(draw, mixers: list[str], d_head: int, covered: bool) -> dict:
+def positions(draw, mixers: list[str], d_head: int, peaks: bool) -> dict:
     words = ["none", "learned", "sinusoidal", "rotary", "alibi", "buckets", "relative"]
     if "mla" in mixers:
         words = ["rotary"]
-    elif covered or not {"attention", "sliding_attention"} & {*mixers}:
+    elif peaks or not {"attention", "sliding_attention"} & {*mixers}:
         words = words[:4]
     word = draw(st.sampled_from(words))
     sizes = {
@@ -139,16 +139,31 @@ def runs(draw) -> RunConfig:
         attention, allowed = attention.replace("efficient", "math"), FULL
     dtype = draw(st.sampled_from(allowed))
     drops = (backend, attention) != ("cpu", "flash")
+    batch, length = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    copies = dtype in HALF and draw(st.booleans())
+    optimizer = draw(st.sampled_from(["sgd", "momentum", "adamw"]))
     return RunConfig(
-        batch=draw(st.integers(1, 3)),
-        length=draw(st.integers(1, 4)),
+        batch=batch,
+        length=length,
         dtype=dtype,
-        master_weights=dtype in HALF and draw(st.booleans()),
-        optimizer=draw(st.sampled_from(["sgd", "momentum", "adamw"])),
+        master_weights=copies,
+        gradient_casts=["together", "one_by_one"][copies and optimizer == "adamw" and batch > 1],
+        optimizer=optimizer,
         foreach=draw(st.booleans()),
         backend=backend,
         attention_kernel=attention,
         dropout=drops and draw(st.booleans()),
+        norm_kernel=draw(st.sampled_from(["fused", "written_out"])),
+        activation_kernel=draw(st.sampled_from(["fused", "written_out"])),
+        rope_tables=draw(st.sampled_from(["layer", "model"])),
+        dropout_in=draw(st.sampled_from(["model", "layers", "attention"])),
+        rope_layout=draw(st.sampled_from(["token", "head"])),
+        projections=draw(st.sampled_from(["separate", "packed", "sliced"])),
+        gate_and_up=draw(st.sampled_from(["separate", "packed"])),
+        expert_kernel=draw(st.sampled_from(["scattered", "gathered"])),
+        loss_dtype=draw(st.sampled_from(["logits", "float32"])),
+        targets=draw(st.sampled_from(["given", "shifted"])),
+        outputs=draw(st.sampled_from(["freed", "kept"])),
         recompute=draw(st.sampled_from(["none", "selective", "full"])),
     )
 
@@ -159,27 +174,60 @@ KERNELS = ["math", "flash", "efficient"]
 @st.composite
 def decoders_with_known_peaks(draw) -> tuple[Decoder, RunConfig]:
     """A mixer and a feed-forward part in every layer."""
-    a, run = draw(decoders_that_run())
+    a, run = draw(decoders_that_run(peaks=True))
     there = {
         name: " ".join(word for word in getattr(a, name).split() if word != "none") or plain
         for name, plain in (("mixers", "attention"), ("mlps", "mlp"))
     }
     shared_gate = a.shared_gate and a.d_model > 1
+    if a.norm_placement != "pre":
+        run = run.model_copy(update={"norm_kernel": "fused"})
     return a.model_copy(update=there | {"shared_gate": shared_gate}), run
 
 
 @st.composite
-def decoders_that_run(draw) -> tuple[Decoder, RunConfig]:
+def decoders_that_run(draw, peaks: bool = False) -> tuple[Decoder, RunConfig]:
     """A decoder and a run for which there are formulas."""
-    a, run = draw(decoders(covered=True)), draw(runs())
+    a, run = draw(decoders(covered=True, peaks=peaks)), draw(runs())
+    if a.position in MASKS:
+        recompute = "none" if run.recompute == "selective" or a.position != "relative" else "full"
+        run = run.model_copy(update={"attention_kernel": "math", "recompute": recompute})
     if run.recompute == "full":
         a = a.model_copy(update={"mlps": a.mlps.replace(" none", "")})
     if run.attention_kernel != "math":
         a = a.model_copy(update={"d_head": 8 * draw(st.integers(1, 2))})
     if "mla" in a.mixers and run.attention_kernel == "flash":
         run = run.model_copy(update={"attention_kernel": "math"})
+    a, run = fitting(a, run)
+    if run.targets == "given" and run.foreach:
+        n_token = run.batch * run.length
+        n_chunk = next((n for n in range(2, n_token + 1) if n_token % n == 0), 1)
+        run = run.model_copy(update={"loss_chunks": n_chunk})
     if "sliding_attention" in a.mixers and run.attention_kernel != "math":
         a = a.model_copy(update={"window": run.length + draw(st.integers(0, 2))})
+    return a, run
+
+
+def fitting(a: Decoder, run: RunConfig) -> tuple[Decoder, RunConfig]:
+    """The decoder and the run with norms, RoPE and projections that formulas know together."""
+    if "mla" in a.mixers:
+        own = {"norm_kernel": "fused", "rope_tables": "layer"}
+        run = run.model_copy(update=own)
+    if run.rope_tables == "model":
+        a = a.model_copy(update={"d_rotary": 0})
+    gathers = run.expert_kernel == "gathered"
+    if run.gate_and_up == "packed" or gathers:
+        run = run.model_copy(update={"activation_kernel": "fused"})
+        a = a.model_copy(update={"gated": True})
+    if gathers:
+        bias = a.router_bias.replace("selection", "logit")
+        a = a.model_copy(update={"router_bias": bias, "d_model": max(2, a.d_model)})
+    if run.projections != "separate":
+        equal = dict.fromkeys(["key_bias", "value_bias"], a.query_bias)
+        without_rope = run.attention_kernel == "efficient" and a.position != "rotary"
+        n_head = a.n_kv_head if without_rope else a.n_head
+        norms = {"qk_norm": "none", "qk_norm_bias": False, "n_head": n_head}
+        a = a.model_copy(update=equal | norms)
     return a, run
 
 
@@ -203,4 +251,10 @@ def smallest_that_run(draw) -> tuple[SmallestLM, RunConfig]:
     }
     model = FeedForwardLM(**ends, **between) if draw(flip) else EmbeddingLM(**ends)
     run = draw(runs())
-    return model, run.model_copy(update={"dropout": False, "recompute": "none"})
+    off = {
+        "dropout": False,
+        "recompute": "none",
+        "gate_and_up": "separate",
+        "expert_kernel": "scattered",
+    }
+    return model, run.model_copy(update=off)

@@ -1,11 +1,9 @@
 """Where the timeline of a backward pass and its trace differ."""
 
-from torch.nn import functional as F
-
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measure.backend import backend
+from modelbudget.measure.backend import kernels
 from modelbudget.measure.build import build
-from modelbudget.measure.foreign import logits_of
+from modelbudget.measure.loss import forward
 from modelbudget.measure.trace import Trace
 from modelbudget.measure.train import switch, texts
 from modelbudget.memory.timeline import first_difference
@@ -28,9 +26,9 @@ def backward_levels(a, run: RunConfig) -> tuple[int, list[int]]:
     trace = Trace(model)
     with trace.watching("setup"):
         tokens, targets = texts(model, run)
-    with backend(run.backend, run.attention_kernel):
+    with kernels(run):
         with trace.watching("forward"):
-            loss = F.cross_entropy(logits_of(model, tokens).flatten(0, 1), targets.flatten())
+            loss, _outputs = forward(model, run, tokens, targets)
         start, before = len(trace.changes), trace.live
         with trace.watching("backward"):
             loss.backward()

@@ -116,16 +116,16 @@ def test_a_mistake_in_a_model_that_no_sweep_uses_is_reported_before_any_work(mak
     (models / "mine.yaml").write_text(MINE)
     (models / "other.yaml").write_text("title: Other\nfamily: decodr\n")
     run = project.snakemake("-n")
-    said = run.stdout + run.stderr
+    output = run.stdout + run.stderr
     assert run.returncode == 1
-    assert "configs/models/other.yaml: family = 'decodr': unknown family" in said
+    assert "configs/models/other.yaml: family = 'decodr': unknown family" in output
     (models / "other.yaml").unlink()
     run = project.snakemake("-n")
-    said = run.stdout + run.stderr
+    output = run.stdout + run.stderr
     assert run.returncode == 1
-    assert "Nothing was started. 3 mistake(s):" in said
-    assert "configs/models/mine.yaml: models.mine-2b and 1 more: d_ff = -4" in said
-    assert "Traceback" not in said
+    assert "Nothing was started. 3 mistake(s):" in output
+    assert "configs/models/mine.yaml: models.mine-2b and 1 more: d_ff = -4" in output
+    assert "Traceback" not in output
     assert not (project.folder / "results").exists()
 
 

@@ -42,7 +42,7 @@ MODELS = {
 }  # fmt: skip
 """One model for each way of computing."""
 
-ALIKE = {
+SAME = {
     "rms_norm_eps": torch.finfo().eps, "layer_norm_eps": 1e-5, "pad_token_id": None,
     "rope_interleave": False, "first_k_dense_replace": 2, "n_routed_experts": 4,
     "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
@@ -152,8 +152,8 @@ def test_the_same_weights_give_the_same_logits(kind):
     a = Decoder(**MODELS[kind])
     settings = config(kind, a)
     activation = {"hidden_act": a.activation} if hasattr(settings, "hidden_act") else {}
-    rope = ALIKE["rope_parameters"] | {"partial_rotary_factor": (a.d_rotary or a.d_head) / a.d_head}
-    for name, value in (ALIKE | activation | {"rope_parameters": rope}).items():
+    rope = SAME["rope_parameters"] | {"partial_rotary_factor": (a.d_rotary or a.d_head) / a.d_head}
+    for name, value in (SAME | activation | {"rope_parameters": rope}).items():
         if hasattr(settings, name):
             setattr(settings, name, value)
     torch.manual_seed(0)

@@ -131,18 +131,23 @@ def test_one_token_moves_only_its_own_experts():
     assert total(a.parameters(a)) - unused == total(a.active_parameters(a))
 
 
-def test_experts_are_what_a_loop_over_tokens_gives():
+@pytest.mark.parametrize("gathers", [False, True])
+def test_experts_are_what_a_loop_over_tokens_gives(gathers):
+    """Gathered, the weights of a token have a sum of 1."""
     a = Decoder(**BASE | EXPERTS | {"n_layer": 1, "gated": True, "up_bias": True})
     experts = made(a).layer[0].moe
     x = torch.randn(2, 5, a.d_model)
     expected = torch.zeros(10, a.d_model)
     for i, token in enumerate(x.flatten(0, 1)):
         shares = (experts.router.weight @ token).softmax(0)
-        for e in shares.topk(a.n_expert_per_token).indices:
+        best = shares.topk(a.n_expert_per_token)
+        shares = shares / best.values.sum() if gathers else shares
+        for e in best.indices:
             up = experts.up.weight[e] @ token + experts.up.bias[e]
             gate = experts.gate.weight[e] @ token + experts.gate.bias[e]
             hidden = torch.nn.functional.gelu(gate) * up
             expected[i] += shares[e] * (experts.down.weight[e] @ hidden)
+    experts.gather(gathers)
     torch.testing.assert_close(experts(x).flatten(0, 1), expected)
 
 

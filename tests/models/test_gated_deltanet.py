@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from helpers.inference import said, used
+from helpers.inference import measured_inference, predicted_inference
 from helpers.training import PREDICTED, measured, predicted, without_zeros
 from helpers.transformers_decoders import config
 
@@ -64,10 +64,10 @@ def test_the_peak_of_training_is_measured_alone():
 @pytest.mark.parametrize("run", RUNS)
 def test_inference_is_predicted(kind, run):
     a, run = Decoder(**KINDS[kind]), RunConfig(**RUNS[run])
-    found = used(a, run)
+    found = measured_inference(a, run)
     for quantity in ("cache_bytes", "flops_decode", "peak_inference_bytes"):
         assert a.has_formula_for(quantity, a, run)
-        assert said(a, run, quantity) == without_zeros(found[quantity])
+        assert predicted_inference(a, run, quantity) == without_zeros(found[quantity])
 
 
 def test_a_token_at_a_time_gives_what_all_at_once_give():
@@ -162,9 +162,9 @@ THEIRS = {
 def test_the_same_weights_give_the_same_logits():
     a = Decoder(**QWEN)
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.25}
-    alike = {"norm_topk_prob": False, "rope_parameters": rope, "rms_norm_eps": EPSILON}
+    same = {"norm_topk_prob": False, "rope_parameters": rope, "rms_norm_eps": EPSILON}
     settings = config("Qwen3Next", a)
-    for name, value in alike.items():
+    for name, value in same.items():
         setattr(settings, name, value)
     torch.manual_seed(0)
     theirs = transformers.Qwen3NextForCausalLM._from_config(settings, attn_implementation="eager")

@@ -1,5 +1,5 @@
-"""Encoders, encoder–decoders, recurrent and state space models, RWKV, Transformer-XL: the two
-witnesses, the readings, running forward, and what is refused."""
+"""Encoders, encoder–decoders, recurrent and state space models, RWKV, Transformer-XL:
+predicted against measured, the readings, forward passes, and rejected values."""
 
 import hypothesis.strategies as st
 import pytest
@@ -28,7 +28,7 @@ def measured(architecture) -> dict[str, int]:
 
 
 @given(any_shape)
-@settings(max_examples=1500)
+@settings(max_examples=800)
 def test_predicted_equals_measured(architecture):
     assert as_integers(architecture) == measured(architecture)
 
@@ -67,6 +67,8 @@ def test_logits_are_finite_and_gradients_reach_every_parameter(architecture):
     assert logits.shape == (2, LENGTH, -(-architecture.n_vocab // multiple) * multiple)
     assert logits.isfinite().all()
     without = {name for name, grad in gradients(model, logits).items() if grad is None}
+    if getattr(architecture, "n_encoder_layer", 1) == 0:  # cross-attention is then skipped
+        without = {name for name in without if "cross" not in name.split(".")}
     # These read one sentence as a whole: `relation` uses them, the words' logits do not.
     assert {name.partition(".")[0] for name in without} <= {"pooler", "next_sentence"}
 
@@ -104,7 +106,7 @@ def test_small_instances_use_every_parameter(name):
     if getattr(architecture, "pooler", False):
         output = torch.cat((output, model.relation(input_for(architecture)).flatten()))
     idle = {name for name, grad in gradients(model, output).items() if not grad.any()}
-    # Softmax over keys does not notice what is added to the scores of all keys alike.
+    # Softmax over keys is unchanged by what is added to the scores of all keys.
     assert {name for name in idle if not name.endswith("key.bias")} == set()
 
 
@@ -119,7 +121,7 @@ REFUSED = [
     ("encoder-decoder", {"position": "buckets", "max_distance": 16}, "max_distance = 16"),
     ("recurrent-lm", {"n_layer": 1, "d_last": 3}, "d_last = 3 differs from d_hidden = 8"),
     ("recurrent-lm", {"cell": "gru", "projected": True}, "projected = true with cell: gru"),
-    ("recurrent-lm", {"d_last": 3}, "tied = true needs a last layer that hands on d_model = 8"),
+    ("recurrent-lm", {"d_last": 3}, "tied = true needs a last layer of width d_model = 8"),
     ("character-lm", {"n_filter": 15}, "n_filter = 15 is not n_narrow"),
     ("state-space-dual", {"d_head": 3, "n_head": 3}, "n_head · d_head = 9 is not d_inner = 16"),
     ("state-space-dual", {"d_head": 4, "n_head": 4, "n_group": 3}, "n_group = 3 does not divide"),

@@ -67,13 +67,13 @@ def test_counts_equal_those_of_transformers_classes(name):
     with torch.device("meta"):
         theirs = MAKE[model.transformers](architecture)
     assert type(theirs).__name__ == model.transformers
-    # transformers 5 ties T5's head whatever the config says; the v1.1 checkpoints are untied.
+    # transformers 5 ties T5's head against the config; the v1.1 checkpoints are untied.
     tied_by_force = name.startswith("t5-v1-1-") * architecture.n_vocab * architecture.d_model
     count = sum(p.numel() for p in theirs.parameters())
     assert total(architecture.parameters(architecture)) == count + tied_by_force
 
 
-# Where in their state a parameter of ours lies: patterns for their names, tried in order.
+# Names of our parameters in their state: patterns for their names, tried in order.
 
 LAYER_NORMED = [
     (r"attention\.output\.LayerNorm", "norm.attention"), (r"output\.LayerNorm", "norm.mlp"),
@@ -216,7 +216,7 @@ def test_buckets_equal_those_of_transformers(both_ways, n_bucket, max_distance):
     assert torch.equal(bucket(distance, n_bucket, max_distance, both_ways), theirs)
 
 
-# Torch says so when it computes projected layers without oneDNN.
+# Torch warns when it computes projected layers without oneDNN.
 @pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm", "projected lstm"])
 @pytest.mark.parametrize("biased", [True, False])

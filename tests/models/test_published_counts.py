@@ -15,7 +15,8 @@ from modelbudget.predict.predict import predict
 from modelbudget.sweep.derive import named_architecture
 from modelbudget.sweep.expand import expand
 from modelbudget.sweep.points_table import points_table
-from modelbudget.sweep.sweep_file import OF_PROCESS, Measure
+from modelbudget.sweep.quantities import OF_PROCESS
+from modelbudget.sweep.sweep_file import Measure
 
 NO_ROOM = Room(cpu=0, cuda=0)
 
@@ -112,19 +113,24 @@ SHIPPED = sorted((ROOT / "configs" / "sweeps").iterdir())
 
 
 MEASURED = [path for path in SHIPPED if "device: none" not in path.read_text()]
+ON_REQUEST = {path for path in MEASURED if "\ndefault: false" in path.read_text()}
 
 
 def test_more_than_a_thousand_points_ship(catalogue):
     assert sum(len(expand(path, catalogue).points) for path in MEASURED) > 1_000
 
 
-@pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, marks=pytest.mark.slow if p in ON_REQUEST else ()) for p in MEASURED],
+    ids=lambda path: path.stem,
+)
 def test_every_shipped_point_agrees(catalogue, path):
-    """Without storage: what the system tells of a process, `test_rss.py` asks."""
+    """Without storage; the memory of processes is measured in `test_rss.py`."""
     shipped = expand(path, catalogue)
     models = [(point.architecture, point.run) for point in shipped.points]
-    asked = [one for one in shipped.sweep.measure.quantities if one not in OF_PROCESS]
-    settings = shipped.sweep.measure.model_copy(update={"device": "meta", "quantities": asked})
+    quantities = [one for one in shipped.sweep.measure.quantities if one not in OF_PROCESS]
+    settings = shipped.sweep.measure.model_copy(update={"device": "meta", "quantities": quantities})
     measured = measured_table(measure_all(models, settings, 2), settings.quantities)
     points = points_table(shipped)
     predicted = predict(points, settings.quantities)

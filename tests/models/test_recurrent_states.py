@@ -1,12 +1,13 @@
-"""What recurrent and state space models, RWKV and hybrids remember: one size for any number of
+"""States of recurrent and state space models, RWKV and hybrids: one size for any number of
 tokens.
 """
 
+import itertools
 import logging
 
 import pytest
 import torch
-from helpers.inference import cache_is_known, said, used
+from helpers.inference import cache_is_known, measured_inference, predicted_inference
 from helpers.other_families import SHAPES, TINY_MODELS, TOKENS, architectures
 from helpers.strategies import decoders, hybrids
 from helpers.transformers_models import mamba, mamba2, rwkv
@@ -32,6 +33,7 @@ MODELS |= {
         n_vocab=11, d_model=6, n_layer=2, n_head=2, n_kv_head=1, d_head=4, d_ff=9, d_hidden=3
     ),
 }  # fmt: skip
+STATE_SPACE = (SelectiveScan, StateSpaceDual)
 families = st.sampled_from([RecurrentLM, SelectiveScan, StateSpaceDual, RWKV])
 
 
@@ -54,11 +56,14 @@ def test_a_token_at_a_time_says_what_all_at_once_say(name, prompt):
 
 
 @given(families.flatmap(architectures) | hybrids(), st.integers(1, 3), st.integers(1, 5))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_predicted_states_are_the_real_ones(a, batch, length):
-    for dtype in ("float32", "bfloat16"):
-        run = RunConfig(batch=batch, length=length, dtype=dtype)
-        assert said(a, run, "cache_bytes") == used(a, run)["cache_bytes"]
+    switches = [{}, {"state_dtype": "float32"}] if isinstance(a, STATE_SPACE) else [{}]
+    for dtype, switch in itertools.product(("float32", "bfloat16"), switches):
+        run = RunConfig(batch=batch, length=length, dtype=dtype, **switch)
+        assert (
+            predicted_inference(a, run, "cache_bytes") == measured_inference(a, run)["cache_bytes"]
+        )
 
 
 @given(st.sampled_from(SHAPES).flatmap(architectures) | hybrids() | decoders())
@@ -70,21 +75,26 @@ def test_a_formula_stands_where_something_is_remembered(a):
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "hybrid"])
 def test_a_state_knows_no_length(name):
     a = MODELS[name]
-    short, long = (used(a, RunConfig(length=length)) for length in (2, 9))
+    short, long = (measured_inference(a, RunConfig(length=length)) for length in (2, 9))
     assert short["cache_bytes"] == long["cache_bytes"]
 
 
-@pytest.mark.parametrize(("name", "make"), [("Mamba", mamba), ("Mamba-2", mamba2)])
-def test_transformers_keeps_as_much(name, make, caplog):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("name", "make"), [("Mamba", mamba), ("Falcon Mamba", mamba), ("Mamba-2", mamba2)]
+)
+def test_transformers_keeps_as_much(name, make, dtype, caplog):
+    """In float32, whatever the dtype of the weights."""
     caplog.set_level(logging.ERROR, "transformers")  # it warns of slow paths
     a = MODELS[name]
-    kept = make(a).eval()(TOKENS, use_cache=True).cache_params
+    run = RunConfig(batch=2, length=8, dtype=dtype, state_dtype="float32")
+    kept = make(a).eval().to(getattr(torch, dtype))(TOKENS, use_cache=True).cache_params
     assert isinstance(kept, DynamicCache)
     states = [
         [*layer.conv_states.values(), *layer.recurrent_states.values()] for layer in kept.layers
     ]
     n_bytes = sum(state.nbytes for layer in states for state in layer)
-    assert n_bytes == sum(said(a, RunConfig(batch=2, length=8), "cache_bytes").values())
+    assert n_bytes == sum(predicted_inference(a, run, "cache_bytes").values())
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -93,4 +103,6 @@ def test_transformers_keeps_as_much_of_rwkv(dtype, caplog):
     a = MODELS["RWKV-4"]
     theirs = rwkv(a).eval().to(getattr(torch, dtype))
     n_bytes = sum(state.nbytes for state in theirs(TOKENS, use_cache=True).state)
-    assert n_bytes == sum(said(a, RunConfig(batch=2, dtype=dtype), "cache_bytes").values())
+    assert n_bytes == sum(
+        predicted_inference(a, RunConfig(batch=2, dtype=dtype), "cache_bytes").values()
+    )

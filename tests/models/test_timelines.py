@@ -50,8 +50,8 @@ def test_a_wrong_allocation_is_named(monkeypatch):
         ]
 
     monkeypatch.setattr(attention_core, "_unfused_backward", wrong)
-    said = why(Decoder(**SIZES), RunConfig(batch=2, length=10))
-    assert said.startswith("layer 1: attention: softmax gradient: ")
+    difference = why(Decoder(**SIZES), RunConfig(batch=2, length=10))
+    assert difference.startswith("layer 1: attention: softmax gradient: ")
 
 
 def test_the_first_difference_by_hand():

@@ -1,4 +1,4 @@
-"""The zoo: every named model beside its outside witnesses."""
+"""The zoo: every named model against independent counts."""
 
 import polars as pl
 import pytest
@@ -62,9 +62,9 @@ def test_every_named_model_is_there_and_measured_as_predicted(table, catalogue):
 def test_every_model_with_a_class_equals_it_or_differs_exactly_as_explained(table):
     known = table.filter(pl.col("class").is_not_null())
     assert known.height >= 130
-    assert known["witness"].null_count() == 0
-    differ = known.filter(pl.col("witness_difference") != 0)
-    assert dict(differ.select("model", "witness_difference").rows()) == WITH_A_REASON
+    assert known["reference"].null_count() == 0
+    differ = known.filter(pl.col("reference_difference") != 0)
+    assert dict(differ.select("model", "reference_difference").rows()) == WITH_A_REASON
     assert set(differ["status"]) == {EXPLAINED}
 
 
@@ -86,26 +86,26 @@ def test_active_parameters_under_both_conventions(table):
     assert rows["llama-3-8b"]["active"] is None
 
 
-@pytest.mark.parametrize("witness", ["measured", "witness", "exact"])
-def test_a_difference_without_a_reason_is_unexplained(catalogue, parts, witness):
+@pytest.mark.parametrize("name", ["measured", "reference", "exact"])
+def test_a_difference_without_a_reason_is_unexplained(catalogue, parts, name):
     points, comparison, classes = parts
     here = points.filter(pl.col("base") == "gpt-2-124m")
     wrong = pl.lit(1, pl.Int64)
-    if witness == "measured":
+    if name == "measured":
         first = pl.col("component") == "embedding.token"
         comparison = comparison.with_columns(
             measured=pl.col("measured") + pl.when(first).then(wrong).otherwise(0)
         )
-    if witness == "witness":
+    if name == "reference":
         classes = classes.with_columns(parameters=pl.col("parameters") + wrong)
-    if witness == "exact":
+    if name == "exact":
         model = catalogue["gpt-2-124m"].model
         off = model.model_copy(update={"exact": model.exact + 1})
         bases = catalogue.bases | {"gpt-2-124m": catalogue["gpt-2-124m"]._replace(model=off)}
         catalogue = type("Other", (), {"bases": bases})
     (row,) = zoo(catalogue, here, comparison, classes).to_dicts()
     assert row["status"] == UNEXPLAINED
-    assert row[f"{witness}_difference"] == 1
+    assert row[f"{name}_difference"] == 1
     assert "unexplained" in row["reason"]
 
 
@@ -116,7 +116,7 @@ def test_a_class_that_cannot_be_the_model_is_unexplained(catalogue, parts):
     )
     here = points.filter(pl.col("base") == "gpt-2-124m")
     (row,) = zoo(catalogue, here, comparison, refused).to_dicts()
-    assert (row["status"], row["witness"]) == (UNEXPLAINED, None)
+    assert (row["status"], row["reference"]) == (UNEXPLAINED, None)
     assert "cannot be this architecture" in row["reason"]
 
 
@@ -138,6 +138,17 @@ def test_a_model_can_be_a_config_file(tmp_path):
     a = named_architecture(base)
     assert sum(term.total for term in a.parameters(a).values()) == base.model.exact
     assert base.transformers == "GPT2LMHeadModel"
+
+
+def test_a_config_file_gives_the_family(tmp_path):
+    (tmp_path / "gpt-2.json").write_text(CONFIG)
+    (tmp_path / "page.yaml").write_text(SERIES.replace("family: FAMILY", ""))
+    assert named_architecture(Catalogue(tmp_path)["as-downloaded"]).name() == "decoder"
+    (tmp_path / "page.yaml").write_text(
+        SERIES.replace("family: FAMILY", "").replace("config: gpt-2.json, ", "")
+    )
+    with pytest.raises(InputError, match=r"family: missing; models\.as-downloaded has no config"):
+        Catalogue(tmp_path)
 
 
 def test_a_config_file_of_another_family_is_refused(tmp_path):

@@ -12,12 +12,12 @@ import pytest
 from helpers.project import SMALL, Project, start
 
 from modelbudget.common.errors import InputError
-from modelbudget.plan import check_run
+from modelbudget.plan import preflight
 
 TARGET = "results/small/comparison.parquet"
 
 
-def said_by(run: subprocess.Popen) -> str:
+def output_of(run: subprocess.Popen) -> str:
     return run.communicate(timeout=300)[0]
 
 
@@ -43,10 +43,10 @@ def test_an_odd_path_a_c_locale_and_no_home(project, tmp_path):
     odd = tmp_path / "mein Ordner – é%s"
     shutil.copytree(project.folder, odd)
     project.folder = odd
-    bare = {"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": "/nonexistent"}
+    bare = {"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": "/dev/null"}
     run = start(project, TARGET, env=bare)
-    said = said_by(run)
-    assert run.returncode == 0, said
+    output = output_of(run)
+    assert run.returncode == 0, output
     assert agrees(project)
 
 
@@ -60,11 +60,11 @@ def test_a_disk_that_takes_no_more_is_told_in_a_line_and_nothing_is_lost(project
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (2**18, resource.RLIM_INFINITY))
 
-    said = said_by(start(project, TARGET, preexec_fn=limit))
-    (told,) = {line for line in said.splitlines() if line.startswith("the job failed: ")}
-    assert "File too large" in told
-    assert "No partial file was left" in told
-    assert "Traceback" not in said
+    output = output_of(start(project, TARGET, preexec_fn=limit))
+    (error,) = {line for line in output.splitlines() if line.startswith("the job failed: ")}
+    assert "File too large" in error
+    assert "No partial file was left" in error
+    assert "Traceback" not in output
     results = project.folder / "results"
     assert not list(results.rglob("*.part"))
     assert not (project.folder / TARGET).exists()
@@ -76,11 +76,11 @@ def test_a_disk_that_takes_no_more_is_told_in_a_line_and_nothing_is_lost(project
 
 
 def test_results_that_cannot_be_written_are_told_before_any_work(tmp_path, monkeypatch):
-    check_run.check_results(tmp_path)
-    check_run.check_results(tmp_path / "made by the first job")
+    preflight.check_results(tmp_path)
+    preflight.check_results(tmp_path / "made by the first job")
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
     with pytest.raises(InputError, match="not writable"):
-        check_run.check_results(tmp_path)
+        preflight.check_results(tmp_path)
 
 
 def test_the_second_of_two_runs_at_once_is_refused(project):
@@ -90,9 +90,9 @@ def test_the_second_of_two_runs_at_once_is_refused(project):
         time.sleep(0.05)
         assert first.poll() is None
     second = start(project, TARGET)
-    assert "cannot be locked" in said_by(second)
+    assert "cannot be locked" in output_of(second)
     assert second.returncode != 0
-    said_by(first)
+    output_of(first)
     assert first.returncode == 0
     assert agrees(project)
 
@@ -104,7 +104,7 @@ def test_killed_and_taken_up_again(project):
         time.sleep(0.05)
         assert run.poll() is None
     os.killpg(run.pid, signal.SIGKILL)
-    said_by(run)
+    output_of(run)
     assert not (project.folder / TARGET).exists()
     assert finishes(project, "--unlock")
     assert finishes(project, TARGET)
@@ -129,9 +129,9 @@ def test_a_clock_that_jumps(project):
     source = project.folder / "configs/sweeps/small.yaml"
     in_future, long_ago = time.time() + 10**8, 10**8
     os.utime(source, (in_future, in_future))
-    said = said_by(start(project, TARGET))
-    assert "than input configs/sweeps/small.yaml" in said
-    assert "Traceback" not in said
+    output = output_of(start(project, TARGET))
+    assert "than input configs/sweeps/small.yaml" in output
+    assert "Traceback" not in output
     os.utime(source)
     assert finishes(project, TARGET)
     for table in (project.folder / "results").rglob("*.parquet"):

@@ -57,7 +57,7 @@ def test_a_model_that_ends_its_process_costs_itself(n_workers):
 
 
 def test_a_class_that_ends_its_process_costs_itself(catalogue, monkeypatch):
-    """The third witness is counted in processes of the same kind."""
+    """Reference classes are counted in processes of the same kind."""
     architectures = [named_architecture(catalogue[f"gpt-2-{n}"]) for n in ("124m", "355m")]
     build = witness.build
 
@@ -113,7 +113,7 @@ def test_a_model_that_is_not_measured_whole_is_tried_again(tmp_path):
     for reused in (0, 1):
         found = measure_new(models, measure, 1, tmp_path)
         assert found.models == {"measured": 1 - reused, "reused": reused, "failed": 1}
-        assert found.table.filter(quantity="parameters")["measured"].sum() == 2 * 8 * (4 + 5)
+        assert found.table.filter(quantity="parameters")["value"].sum() == 2 * 8 * (4 + 5)
         assert [one["failure"] for one in found.failures] == [REASONS["raise"]]
 
 
@@ -254,9 +254,9 @@ def test_an_interrupted_run_ends_within_seconds_and_leaves_nothing(make_project,
         os.kill(run.pid, signal.SIGTERM)
     else:
         os.killpg(run.pid, signal.SIGINT)
-    said = run.communicate(timeout=5)[0]
+    output = run.communicate(timeout=5)[0]
     assert run.returncode != 0
-    assert "Traceback" not in said
+    assert "Traceback" not in output
     wait_until(lambda: not processes_in(project.folder))
     assert not list((project.folder / "results").rglob("*.part"))
 
@@ -272,7 +272,7 @@ def processes_in(folder: Path) -> list[psutil.Process]:
 
 
 def has_ended(process: int) -> bool:
-    """Whether it is gone, or a zombie that nobody asks for."""
+    """Whether it is gone, or a zombie."""
     try:
         with open(f"/proc/{process}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] == "Z"
@@ -351,16 +351,17 @@ def __init__(self, a, allocate=Embedding.__init__):
 
 Embedding.__init__ = __init__
 """
-BIG_CODE = {
-    "model_type": "gpt_bigcode", "architectures": ["GPTBigCodeForCausalLM"], "n_embd": 96,
-    "n_head": 4, "n_layer": 2, "n_positions": 64, "vocab_size": 100,
+REMBERT = {
+    "model_type": "rembert", "architectures": ["RemBertForCausalLM"], "is_decoder": True,
+    "hidden_size": 96, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 100,
+    "intermediate_size": 64, "input_embedding_size": 16, "output_embedding_size": 16,
 }  # fmt: skip
 SMALLEST = "{base: gpt-2-124m, n_vocab: 10, n_ctx: 4, n_layer: 1, n_head: 1, "
 RISKY_SWEEPS = {
     "some": SMALL.replace("[8, 16]", "[8, 16, 24, 40]") + "measure: {timeout_s: 2}\n",
     "all-fail": SMALL.replace("[8, 16]", "[16, 24]"),
-    "foreign": "points:\n  - {base: dbrx.json, n_layer: 2}\n"
-    + "".join(f"  - {{base: big-code.json, n_head: {n}}}\n" for n in (32, 48, 40)),
+    "transformers": "points:\n  - {base: dbrx.json, n_layer: 2}\n"
+    + "".join(f"  - {{base: rembert.json, n_head: {n}}}\n" for n in (32, 48, 40)),
     "on-paper": f"points:\n  - {SMALLEST}d_model: 16, label: dies}}\n"
     f"  - {SMALLEST}d_model: 8, label: lives}}\n  - {{base: mlp, d_model: 5, label: ladder}}\n",
 }
@@ -372,7 +373,7 @@ def test_a_model_that_cannot_be_built_ends_no_rule(make_project):
     for name, text in RISKY_SWEEPS.items():
         project.write_sweep(f"{name}.yaml", text)
     sweeps = project.folder / "configs" / "sweeps"
-    (sweeps / "big-code.json").write_text(json.dumps(BIG_CODE))
+    (sweeps / "rembert.json").write_text(json.dumps(REMBERT))
     (sweeps / "dbrx.json").write_text('{"model_type": "dbrx"}')
     with (project.folder / "modelbudget" / "modules" / "embedding.py").open("a") as modules:
         modules.write(UNBUILDABLE)
@@ -386,15 +387,15 @@ def test_a_model_that_cannot_be_built_ends_no_rule(make_project):
         table = pl.read_parquet(results / name / "comparison.parquet")
         measured[name] = table.drop_nulls("measured")["point"].n_unique()
         failed[name] = table.drop_nulls("failure")["point"].n_unique()
-    assert measured == {"some": 2, "all-fail": 0, "foreign": 2, "on-paper": 2}
-    assert failed == {"some": 6, "all-fail": 4, "foreign": 2, "on-paper": 1}
-    trees = json.loads((results / "architecture" / "swept.json").read_text())
+    assert measured == {"some": 2, "all-fail": 0, "transformers": 2, "on-paper": 2}
+    assert failed == {"some": 6, "all-fail": 4, "transformers": 2, "on-paper": 1}
+    trees = json.loads((results / "module_trees" / "swept.json").read_text())
     reasons = Counter(tree["failure"].split(":")[0] for tree in trees.values() if "failure" in tree)
     assert reasons == {
-        "killed by signal 9, probably out of memory": 3, "RuntimeError": 2, "ValueError": 1,
-        "AttributeError": 1, "no answer within 2 s": 2,
+        "killed by signal 9, probably out of memory": 3, "RuntimeError": 2, "ValueError": 2,
+        "no answer within 2 s": 2,
     }  # fmt: skip
     page = (results / "report.html").read_text(encoding="utf-8")
     assert "could not be built: killed by signal 9, probably out of memory" in page  # on paper
-    assert "`embed_dim` must be divisible by num_heads" in page
+    assert "is not a multiple of the number of attention heads (40)" in page
     assert "no &lt;b&gt;room&lt;/b&gt; for it" in page

@@ -104,8 +104,8 @@ def test_an_overlapping_sweep_measures_the_difference(project):
     log = (project.folder / "results" / "overlapping" / "logs" / "measure.log").read_text()
     assert "2 models measured before, 2 to measure" in log
     shards = {"overlapping": 1}
-    said = {"overlapping": {"measured": 2, "reused": 2, "failed": 0}}
-    assert measuring(project.folder / "results", shards) == said
+    expected = {"overlapping": {"measured": 2, "reused": 2, "failed": 0}}
+    assert measuring(project.folder / "results", shards) == expected
     table = comparison(project, "overlapping")
     assert table["agrees"].all()
     assert table["point"].n_unique() == 4
@@ -203,7 +203,7 @@ def test_snakemakes_own_report_has_captions(copy_of_reported):
 
 @pytest.mark.slow
 def test_two_runs_from_scratch_are_the_same_to_the_byte(reported, tmp_path):
-    """But for logs, and provenance.json, which says when. Without waiting for this,
+    """Except logs, and provenance.json, which has the time. Without waiting for this,
     test_stale_results.py damages all results of a copy and compares what is made again.
     """
     again = with_sweeps(tmp_path)

@@ -67,8 +67,8 @@ def test_damaged_results_are_made_again(whole, first):
     files = sorted(path for path in results.rglob("*") if path.is_file())
     for i, path in enumerate(files):
         damage(path, KINDS[(i + first) % len(KINDS)])
-    said = run(project)
-    assert "was changed after it was made, and is made again" in said
+    output = run(project)
+    assert "was changed after it was made, and is made again" in output
     assert contents(project) == before
     assert "Nothing to be done" in run(project)
 
@@ -126,8 +126,8 @@ def test_a_config_edited_in_place(make_project):
     shutil.rmtree(models)
     models.mkdir()
     (models / "mine.yaml").write_text(MODELS)
-    beside = project.folder / "configs" / "sweeps" / "own.json"
-    configs = (models / "mine.json", beside)
+    own = project.folder / "configs" / "sweeps" / "own.json"
+    configs = (models / "mine.json", own)
     for path in configs:
         path.write_text(json.dumps(LLAMA))
     project.write_sweep("small.yaml", "points: [{base: own-llama}, {base: own.json}]\n")
@@ -146,7 +146,7 @@ def test_a_config_edited_in_place(make_project):
 
 
 def test_a_sweep_edited_while_a_run_is_going_on(make_project):
-    """The run that was planned with the old file either ends with it or refuses the new one."""
+    """The run that was planned with the old file either ends with it or rejects the new one."""
     project = make_project()
     project.write_sweep("small.yaml", SMALL)
     going_on = start(project, *TARGETS)
@@ -155,9 +155,9 @@ def test_a_sweep_edited_while_a_run_is_going_on(make_project):
         time.sleep(0.02)
         assert going_on.poll() is None
     project.write_sweep("small.yaml", SMALL.replace("[8, 16]", "[8, 24, 32]"))
-    said, _ = going_on.communicate(timeout=300)
-    assert going_on.returncode == 0 or "changed after the run had started; run again" in said
-    assert "Traceback" not in said
+    output, _ = going_on.communicate(timeout=300)
+    assert going_on.returncode == 0 or "changed after the run had started; run again" in output
+    assert "Traceback" not in output
     run(project, *TARGETS)
     table = pl.read_parquet(project.folder / TARGETS[0])
     assert table["d_model"].unique().sort().to_list() == [8, 24, 32]

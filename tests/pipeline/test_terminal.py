@@ -1,4 +1,4 @@
-"""What a run prints: in a pipe, on a terminal, when a job fails, when little was asked for."""
+"""What a run prints: in a pipe, on a terminal, when a job fails, when few targets are requested."""
 
 import json
 import logging
@@ -60,8 +60,8 @@ def test_in_a_pipe_each_job_is_a_line(reported):
 
 
 def test_a_run_ends_with_verdict_page_and_time(reported):
-    said, page, work = lines(reported.run.stdout)
-    assert re.fullmatch(r"([\d,]+) of \1 comparisons agree", said)
+    verdict, page, work = lines(reported.run.stdout)
+    assert re.fullmatch(r"([\d,]+) of \1 comparisons agree", verdict)
     assert page == "results/report.html"
     assert re.fullmatch(r"(\d+) of \1 jobs in (\d+ min )?[\d.]+ s", work)
 
@@ -69,21 +69,21 @@ def test_a_run_ends_with_verdict_page_and_time(reported):
 def test_a_run_prints_the_verdict_of_the_sweeps_that_it_was_asked_for(reported, copy_of_reported):
     """Whether it has something to do or nothing, and in turn with runs of all sweeps."""
     project = copy_of_reported()
-    said = {}
+    verdicts = {}
     for sweeps in ("small", "small", "small,other"):
         run = project.snakemake("--config", f"sweeps={sweeps}")
         assert run.returncode == 0, run.stderr
         line, tables = compared(project)
         assert tables == set(sweeps.split(","))
         assert lines(run.stdout)[:2] == [line, "results/report.html"]
-        said[sweeps] = line
+        verdicts[sweeps] = line
     of_all = lines(reported.run.stdout)[0]
-    assert len({said["small"], said["small,other"], of_all}) == 3
+    assert len({verdicts["small"], verdicts["small,other"], of_all}) == 3
     for name in SWEEPS.keys() - {"small", "other"}:
         (project.folder / f"configs/sweeps/{name}.yaml").unlink()
     again = project.snakemake()
     assert "Nothing to be done" in again.stderr
-    assert lines(again.stdout) == [said["small,other"], "results/report.html"]
+    assert lines(again.stdout) == [verdicts["small,other"], "results/report.html"]
 
 
 def test_a_run_that_was_asked_for_files_names_these(copy_of_reported):
@@ -168,15 +168,15 @@ def on_a_terminal(project: Project, *arguments: str) -> str:
         stderr=theirs,
     ) as run:
         os.close(theirs)
-        said = b""
+        output = b""
         while True:
             try:
-                said += os.read(ours, 65536)
+                output += os.read(ours, 65536)
             except OSError:  # the other end is closed
                 break
     os.close(ours)
-    assert run.returncode == 0, said.decode()
-    return said.decode()
+    assert run.returncode == 0, output.decode()
+    return output.decode()
 
 
 def test_a_terminal_shows_bars_of_the_run_and_of_long_jobs(project):
@@ -186,8 +186,8 @@ def test_a_terminal_shows_bars_of_the_run_and_of_long_jobs(project):
         "    torch.set_num_threads(1)",
         "    __import__('time').sleep(1)",
     )
-    said = on_a_terminal(project, TARGET)
-    plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", said)
+    output = on_a_terminal(project, TARGET)
+    plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", output)
     shown = re.findall(r"[^\r\n]+", plain)
     bars = [line for line in shown if "━" in line]
     assert any(re.match(r"all jobs .* 0/4", line) for line in bars)
@@ -198,7 +198,7 @@ def test_a_terminal_shows_bars_of_the_run_and_of_long_jobs(project):
     jobs = [JOB.fullmatch(line) for line in shown]
     assert [int(job[1]) for job in jobs if job] == [1, 2, 3, 4]
     assert plain.rstrip().splitlines()[-2] == TARGET
-    assert said.rindex("\x1b[?25h") > said.rindex("\x1b[?25l")  # the cursor is there again
+    assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l")  # the cursor is there again
     assert not list((project.folder / "results").rglob("*.progress"))
 
 
@@ -236,9 +236,9 @@ def test_of_a_group_that_fails_those_jobs_are_named_that_left_a_reason(tmp_path,
     (tmp_path / "predict.log").write_text("CRITICAL root: the job failed: ValueError: no")
     send(LogEvent.GROUP_ERROR, job_error_info=infos, aux_logs=["slurm.log"], groupid="sweep")
     send(LogEvent.JOB_ERROR, indent=True, rule_msg=None, **infos[0])
-    said = capsys.readouterr().err
-    assert said.count("FAILED") == 1
-    assert "rule predict, small: predict\nthe job failed: ValueError: no\n" in said
+    output = capsys.readouterr().err
+    assert output.count("FAILED") == 1
+    assert "rule predict, small: predict\nthe job failed: ValueError: no\n" in output
 
 
 def test_what_an_executor_says_of_a_job_is_its_reason_where_it_left_none(capsys):
@@ -264,8 +264,8 @@ def test_failures_stand_under_the_verdict_at_most_ten(tmp_path):
 
 
 def test_durations():
-    said = [duration(s) for s in (0.04, 9.94, 9.96, 59.6, 61, 3599.7, 3700)]
-    assert said == ["0.0 s", "9.9 s", "10 s", "1 min 0 s", "1 min 1 s", "1 h 0 min", "1 h 1 min"]
+    texts = [duration(s) for s in (0.04, 9.94, 9.96, 59.6, 61, 3599.7, 3700)]
+    assert texts == ["0.0 s", "9.9 s", "10 s", "1 min 0 s", "1 min 1 s", "1 h 0 min", "1 h 1 min"]
 
 
 @pytest.mark.parametrize(

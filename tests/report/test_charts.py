@@ -235,7 +235,13 @@ def resident(parameters: list[int], measured: list[float | None]) -> pl.DataFram
     """Models of 4 bytes a parameter, and how much more of them the system reports."""
     rows = []
     for i, (n, more) in enumerate(zip(parameters, measured, strict=True)):
-        point = {"point": f"{i:06}", "label": f"model {i}", "component": "model", "method": "cpu"}
+        point = {
+            "point": f"{i:06}",
+            "label": f"model {i}",
+            "component": "model",
+            "method": "cpu",
+            "prediction": "formula",
+        }
         value = None if more is None else round(4 * n * (1 + more))
         percent = None if more is None else 100 * more
         rows += [
@@ -278,7 +284,8 @@ def test_allocator_overhead_is_relative_to_requested_bytes():
     rows = [
         {"point": f"{i:06}", "label": f"model {i}", "method": "meta", "quantity": quantity,
          "component": phase, "predicted": value + i * more, "percent": 0.0,
-         "measured": value if quantity == "peak_requested_bytes" else None}
+         "measured": value if quantity == "peak_requested_bytes" else None,
+         "prediction": "formula" if quantity == "peak_requested_bytes" else "simulated"}
         for i in range(2)
         for quantity, values in peaks.items()
         for more in [100 if quantity == "peak_reserved_bytes" else 0]
@@ -368,7 +375,7 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize(("place", "paper"), [(0, "light"), (1, "dark")])
 def test_colours_stand_out_from_the_paper(place, paper):
-    """WCAG 2.2, 1.4.11: what must be seen has a contrast of 3:1 to what lies beside it."""
+    """WCAG 2.2, 1.4.11: what must be seen has a contrast of 3:1 to its neighbours."""
     ground = luminance(PALETTE["paper"][place])
     contrast = {}
     for title, group in GROUPS.items():

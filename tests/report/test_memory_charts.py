@@ -24,7 +24,7 @@ def comparison(points: list[tuple[str, dict, dict]]) -> pl.DataFrame:
     rows = [
         {"point": f"{number:06}", "label": label, **fields, "component": component,
          "quantity": quantity, "predicted": value, "measured": value, "percent": None,
-         "formula": True}
+         "prediction": "formula"}
         for number, (label, fields, quantities) in enumerate(points, start=1)
         for quantity, components in quantities.items()
         for component, value in components.items()
@@ -166,3 +166,27 @@ def test_memory_saved_for_flops_added(axis):
 def test_nothing_to_compare_with_gives_no_price():
     table = comparison([("a", {"recompute": "full"}, quantities(1, 1, 1))])
     assert "checkpointing" not in charts_of_sweep({"recompute": ["full"]}, table, DEVICES)
+
+
+def test_memory_by_number_of_devices_is_of_the_first_rank_and_adds_up():
+    axes = {"zero": [0, 3], "data_parallel": [2, 8], "data_rank": ["first", "last"]}
+    points = [
+        (
+            f"{zero} {devices} {rank}",
+            {"zero": zero, "data_parallel": devices, "data_rank": rank},
+            step(160 if zero == 0 else 160 // devices, 9_000 - 100 * zero * devices, 7),
+        )
+        for zero, devices, rank in itertools.product(*axes.values())
+    ]
+    drawn = charts_of_sweep(axes, comparison(points), DEVICES)
+    assert list(drawn) == ["devices"]
+    spec = drawn["devices"].to_dict()
+    (rows,) = spec["datasets"].values()
+    sums = {}
+    for row in rows:
+        sums[row["devices"]] = sums.get(row["devices"], 0) + row["value"]
+        assert row["peak"] == {"whole model": 9_000, "2": 8_400, "8": 6_600}[row["devices"]]
+    assert sums == {"whole model": 9_000, "2": 8_400, "8": 6_600}
+    finding = "2 devices hold 8.4 kB each, 8 devices 6.6 kB, of which"
+    assert finding in " ".join(spec["title"]["subtitle"])
+    vl_convert.vegalite_to_svg(json.dumps(spec))

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from torch import nn
 
 from modelbudget.architecture.terms import total
-from modelbudget.measure.tree import tree
+from modelbudget.measure.module_tree import tree
 from modelbudget.report import sample
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
@@ -108,7 +108,7 @@ def test_a_block_is_as_wide_as_its_share_and_can_be_looked_into(opened):
     assert "54,565,797,888 in total" in tab.inner_text(f"{PALM} .description")
     block(tab, "PaLM 540B").click()
     assert width(tab, "mlp") > 0.8 * whole
-    assert tab.said == []
+    assert tab.messages == []
 
 
 def test_the_keyboard_walks_the_tree(opened):
@@ -155,7 +155,7 @@ GRID = "base: gpt-2-124m\ngrid: {n_layer: [2, 3], tied: [true, false], length: [
 
 @pytest.fixture
 def swept(open_page, trees, catalogue, sweep, tmp_path):
-    """A page that knows the trees of three of its sweep's four models."""
+    """A page with the trees of three of its sweep's four models."""
     architectures = [point.architecture for point in sweep(GRID).points]
     models = list(sample.sampled({"sweep": architectures}).items())
     assert len(models) == 4
@@ -184,7 +184,7 @@ def test_any_swept_model_can_be_looked_into(swept):
     again = swept(f"{SWEPT}?sweep=sweep&point=000003")
     again.wait_for_selector(f"{SWEPT} .icicle")
     assert again.input_value(f"{SWEPT} [name=point]") == "000003"
-    assert tab.said == again.said == []
+    assert tab.messages == again.messages == []
 
 
 def test_a_row_of_the_table_leads_to_its_tree(swept):
@@ -195,7 +195,7 @@ def test_a_row_of_the_table_leads_to_its_tree(swept):
     tab.click("table.numbers tr:nth-child(6) th a")
     expect(tab.locator("[name=point]")).to_have_value("000006")
     assert tab.locator(SWEPT).is_visible()
-    assert tab.said == []
+    assert tab.messages == []
 
 
 def test_many_models_are_chosen_evenly(catalogue, monkeypatch):
@@ -239,4 +239,4 @@ def test_what_could_not_be_built_has_its_reason_in_its_place(
     assert options[0] == "n_layer = 2, tied = true, length = 64: could not be built"
     tab.select_option(f"{SWEPT} [name=point]", "000003")
     assert tab.locator(f"{SWEPT} li").count() > 10
-    assert tab.said == []
+    assert tab.messages == []

@@ -1,4 +1,4 @@
-"""The page: what stands in it, what it refuses to do, and how a browser draws it."""
+"""The page: its content, its safety, and how a browser draws it."""
 
 import base64
 import json
@@ -99,7 +99,7 @@ def test_tables_of_no_sweep_are_shown(page):
     assert "2001" not in text  # the time would make two equal runs differ
 
 
-def test_every_named_model_stands_beside_its_witnesses(page, shipped):
+def test_every_named_model_is_shown_with_its_reference_counts(page, shipped):
     table = page[page.index('<table class="models"') :]
     table = table[: table.index("</table>")]
     models = next(sweep.zoo for sweep in shipped.sweeps if sweep.zoo is not None)
@@ -116,7 +116,7 @@ def test_every_named_model_stands_beside_its_witnesses(page, shipped):
 def test_reasons_stand_on_the_page_in_words(page):
     text = str(Text(page))
     for words in (
-        "a buffer there, not a parameter", "ties the head whatever the config says",
+        "a buffer there, not a parameter", "ties the head, against the config",
         "256,128 rows of the embedding", "copy of 8 times", "without the 119 scale vectors",
         "the model has 331M parameters",
     ):  # fmt: skip
@@ -212,8 +212,8 @@ def test_what_could_not_be_measured_is_shown_with_its_reason(sweep, catalogue, t
     points, lost = points_table(expanded), expanded.points[1]
     predicted = predict(points, ["parameters", "parameter_bytes"])
     measured = predicted.filter(pl.col("architecture") != lost.architecture.digest()).select(
-        "architecture", "run", "component", "quantity", measured="predicted",
-        method=pl.lit("meta"), shared_with=pl.lit(None, pl.String), laid_out=pl.lit(None, pl.Int64),
+        "architecture", "run", "component", "quantity", value="predicted",
+        method=pl.lit("meta"), shared_with=pl.lit(None, pl.String),
     )  # fmt: skip
     failures = [
         {"architecture": lost.architecture.digest(), "run": lost.run.digest(),
@@ -323,8 +323,8 @@ def test_a_browser_draws_every_chart(opened, shipped, width, scheme):
         )
         assert any(character.isdigit() for character in label or "")
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert tab.said == []
-    assert all(url.startswith("file:") for url in tab.asked)
+    assert tab.messages == []
+    assert all(url.startswith("file:") for url in tab.requests)
 
 
 def test_colours_follow_the_readers_scheme(opened):
@@ -349,7 +349,7 @@ def test_a_pointer_gets_exact_numbers(opened):
     tab.wait_for_timeout(300)
     tooltip = tab.query_selector("#vg-tooltip-element.visible")
     assert re.search(r"\d{1,3}(,\d{3})+", tooltip.inner_text())
-    assert tab.said == []
+    assert tab.messages == []
 
 
 def test_formulas_are_drawn_as_mathematics(opened):
@@ -418,7 +418,7 @@ def test_models_are_found_and_sorted(opened):
     tab.select_option(".finder select", "")
     tab.click(".models thead th:nth-child(2) button")  # the third time: in its own order again
     assert shown(tab) == everything
-    assert tab.said == []
+    assert tab.messages == []
 
 
 def test_an_unexplained_difference_is_red(opened):

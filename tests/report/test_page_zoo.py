@@ -12,14 +12,14 @@ SOURCES = {"class": None, "exact_source": None, "published_source": None}
 
 
 def zoo(*rows: dict) -> pl.DataFrame:
-    """A table of named models; what a row does not say agrees, or is not there."""
+    """A table of named models; fields that a row does not have agree, or are missing."""
     whole = []
     for number, row in enumerate(rows, start=1):
         size = row.get("predicted", 10**number)
         base = {
             "point": f"{number:06}", "model": f"model-{number}", "label": f"Model {number}",
             "series": "A series", "family": "decoder", "predicted": size, "measured": size,
-            "witness": None, "exact": None, "published_value": None, "published": None,
+            "reference": None, "exact": None, "published_value": None, "published": None,
             "published_checked": "read", "active": None, "active_without_input_embedding": None,
             "published_active": None, "status": AGREES, "remark": None, **SOURCES,
             **{f"{name}_reason": None for name in COUNTS},
@@ -37,16 +37,16 @@ def zoo(*rows: dict) -> pl.DataFrame:
     )
 
 
-PLAIN = {"witness": 10, "published_value": 11, "published": "11", "class": "PlainForCausalLM"}
-TIED = {"predicted": 500, "witness": 400, "class": "TiedForCausalLM", "status": EXPLAINED,
-        "witness_reason": "the class ties the head"}  # fmt: skip
-ALSO_TIED = TIED | {"predicted": 1_500, "witness": 1_200, "label": "Model 3 (also tied)"}
+PLAIN = {"reference": 10, "published_value": 11, "published": "11", "class": "PlainForCausalLM"}
+TIED = {"predicted": 500, "reference": 400, "class": "TiedForCausalLM", "status": EXPLAINED,
+        "reference_reason": "the class ties the head"}  # fmt: skip
+ALSO_TIED = TIED | {"predicted": 1_500, "reference": 1_200, "label": "Model 3 (also tied)"}
 ODD = {
     "predicted": 2_000,
     "published_value": 2_500,
     "published": "2.5K",
     "status": UNEXPLAINED,
-    "published_value_reason": "unexplained: nobody knows",
+    "published_value_reason": "unexplained: no reason is known",
     "published_checked": "recalled",
 }
 EXPERTS = {"predicted": 9_000, "active": 3_000, "active_without_input_embedding": 2_000,
@@ -61,11 +61,11 @@ def test_models_are_counted_by_status():
     assert section["recalled"] == "1"
 
 
-def test_each_witness_is_counted_apart():
-    tally = {one["head"]: one for one in zoo_section(TABLE, "zoo")["witnesses"]}
-    said = {head: (one["models"], one["agrees"], one["differs"], one["unexplained"])
+def test_each_count_has_a_tally():
+    tally = {one["head"]: one for one in zoo_section(TABLE, "zoo")["counts"]}
+    tally = {head: (one["models"], one["agrees"], one["differs"], one["unexplained"])
             for head, one in tally.items()}  # fmt: skip
-    assert said == {
+    assert tally == {
         "our module": (5, 5, 0, 0),
         "transformers": (3, 1, 2, 0),
         "public count": (0, 0, 0, 0),
@@ -76,7 +76,7 @@ def test_each_witness_is_counted_apart():
 def test_a_reason_stands_once_and_what_has_none_comes_first():
     odd, tied = zoo_section(TABLE, "zoo")["differences"]
     assert odd["unexplained"]
-    assert odd["reason"] == "unexplained: nobody knows"
+    assert odd["reason"] == "unexplained: no reason is known"
     assert odd["difference"] == "+500 (+25.0\u00a0%)"
     assert tied["models"] == ["Model 2", "Model 3 (also tied)"]
     assert (tied["source"], tied["unexplained"]) == ("TiedForCausalLM", False)

@@ -1,4 +1,4 @@
-"""A report that is sent alone: its tables come out of the page, and it says how to cite it."""
+"""A report that is sent alone: its tables can be saved from the page, and it has a citation."""
 
 import re
 from html import unescape
@@ -68,7 +68,7 @@ def test_the_table_out_of_the_page_is_the_file(one, opened, change):
     name, text = saved(tab, "[data-table=sweep]")
     assert name == "sweep.csv"
     assert text == csv(one.comparison)
-    assert tab.said == []
+    assert tab.messages == []
 
 
 GRID = """
@@ -147,7 +147,7 @@ def test_rows_are_sorted_filtered_and_saved(grid, opened):
     lines = text.splitlines()
     assert lines[0].startswith('"point","label","d_model","n_layer","tied","component","predicted"')
     assert lines[1].startswith('"000003","d_model = 64, n_layer = 2, tied = true",64,2,"true",')
-    assert tab.said == []
+    assert tab.messages == []
 
 
 @pytest.mark.parametrize("quantity", ["parameters", "activation_bytes"])
@@ -192,7 +192,7 @@ def test_components_are_listed_as_data_flows(grid, opened):
 
 
 def test_a_hundred_thousand_points_stay_small(grid, opened):
-    """The page holds evenly chosen points, says so, and still sums up and links them all."""
+    """The page holds evenly spaced points with a note; sums and links cover all of them."""
     n = 100_000 // 12
     copies = pl.DataFrame({"copy": range(n)})
     table = grid.comparison.filter(pl.col("quantity") == "parameters")
@@ -229,7 +229,7 @@ def test_quantities_over_all_points(grid, opened):
     of_points = peaks.group_by("point").agg(pl.col("measured").max())["measured"]
     text = tab.inner_text("#sweep .captioned >> nth=-1")
     line = next(line for line in text.splitlines() if line.startswith("peak_training_bytes"))
-    n = peaks["formula"].sum()
+    n = peaks["prediction"].count()
     assert line.split("\t")[1:] == [f"{v:,}" for v in (n, n, of_points.min(), of_points.max())]
     assert not tab.is_visible("[data-numbers]")
 

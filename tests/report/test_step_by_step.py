@@ -47,11 +47,12 @@ def test_steps_are_in_the_order_of_the_file(page):
 
 
 def test_a_head_says_whether_its_matrix_is_its_own(page):
-    tied, apart = (
-        step(page, f"Embedding language model, {kind}") for kind in ("tied", "untied, head bias")
+    tied, untied = (
+        unescape(step(page, f"Embedding language model, {kind}"))
+        for kind in ("tied", "untied, head bias")
     )
-    assert "(head): Head(in_features=5, out_features=256, bias=False, tied=True)" in unescape(tied)
-    assert "(head): Head(in_features=5, out_features=256, bias=True, tied=False)" in unescape(apart)
+    assert "(head): LMHead(in_features=5, out_features=256, bias=False, tied=True)" in tied
+    assert "(head): LMHead(in_features=5, out_features=256, bias=True, tied=False)" in untied
 
 
 def test_what_is_too_large_for_paper_is_not_walked_through(catalogue, sweep, tmp_path):

@@ -69,20 +69,20 @@ chosen=(sweeps=counting-ladder,hybrid,zoo shard=40)
 # Threads and memory given here replace all of the profile's.
 on_slurm() {
     (cd "$work/cluster" && snakemake --profile workflow/profiles/slurm \
-        --set-threads measure="$cores" measure_shard="$cores" witness="$cores" \
-        architecture=1 \
-        --set-resources measure:mem_mb=12000 measure_shard:mem_mb=12000 witness:mem_mb=12000 \
+        --set-threads measure="$cores" measure_shard="$cores" reference_counts="$cores" \
+        module_trees=1 \
+        --set-resources measure:mem_mb=12000 measure_shard:mem_mb=12000 reference_counts:mem_mb=12000 \
         --slurm-no-account --slurm-status-command squeue \
         --slurm-init-seconds-before-status-checks 2 --seconds-between-status-checks 2 "$@")
 }
 on_slurm --config "${chosen[@]}"
 
-# Slurm ran it: every job ended well, and there are thirteen. What measures asks for what it measures
-# with: one sweep in one job, two in shards of 40 points, and one that counts other people's classes.
-# The points of all sweeps are one job, what follows the measuring of all sweeps is another, and the
-# report a third; these ask for what one rule takes.
-asked="%T %C processors %m %k"
-ended=$(squeue --states all --noheader --format "$asked" | sort)
+# Slurm ran it: every job ended well, and there are thirteen. Measuring jobs request cores and memory:
+# one sweep in one job, two in shards of 40 points, and one that counts the classes of transformers.
+# The points of all sweeps are one job, what follows the measuring of all sweeps another, and the
+# report with its pictures a third; these request what one rule takes.
+columns="%T %C processors %m %k"
+ended=$(squeue --states all --noheader --format "$columns" | sort)
 echo "$ended"
 [ "$(wc -l <<< "$ended")" = 13 ]
 for job in \
@@ -90,10 +90,10 @@ for job in \
     "$cores processors 12000M .*measure_shard_wildcards_hybrid_1_2" \
     "$cores processors 12000M .*measure_shard_wildcards_hybrid_2_2" \
     "$cores processors 12000M .*measure_shard_wildcards_zoo_6_6" \
-    "$cores processors 12000M .*witness_wildcards_zoo" \
+    "$cores processors 12000M .*reference_counts_wildcards_zoo" \
     "1 processors 4000M .*points" \
-    "1 processors 4000M .*charts_compare_gather_pictures_predict" \
-    "1 processors 4000M .*architecture_frame_gpt2_headline_provenance"; do
+    "1 processors 4000M .*charts_compare_gather_predict" \
+    "1 processors 4000M .*assets_gpt2_headline_module_trees_pictures"; do
     grep "^COMPLETED $job" <<< "$ended"
 done
 
@@ -103,7 +103,7 @@ grep "what the Slurm job asked for" "$work/cluster/results/counting-ladder/logs/
 # Times live in provenance.json and in logs; measurements are filed by the job that made them.
 diff -r -x 'provenance.json*' -x logs -x measurements "$work"/{here,cluster}/results
 
-# A sweep that names CUDA asks Slurm for a GPU, and this node has none; what it predicts needs none.
+# A sweep with device: cuda requests a GPU from Slurm, and this node has none; its predictions need none.
 cat > "$work/cluster/configs/sweeps/gpu.yaml" << END
 title: One GPU
 question: Is it asked for?

@@ -1,4 +1,4 @@
-"""What an allocator hands out in training, asked of a real one: that of the CPU."""
+"""Bytes that an allocator hands out in training, read from a real one: the CPU's."""
 
 import pytest
 
@@ -20,7 +20,7 @@ GENERATOR = 5056
 """Bytes of the CPU's generator of random numbers, kept wherever something is computed again."""
 
 
-def asked_of(device: str, architecture, run: RunConfig) -> dict[str, int]:
+def read_from(device: str, architecture, run: RunConfig) -> dict[str, int]:
     quantities = Measure(device=device, quantities=["peak_requested_bytes", "peak_training_bytes"])
     return measure_one(architecture, run, quantities, ENOUGH).values
 
@@ -47,40 +47,39 @@ def asked_of(device: str, architecture, run: RunConfig) -> dict[str, int]:
     ],
     ids=str,
 )
-def test_a_real_allocator_hands_out_what_formula_and_trace_say(catalogue, name, sizes, settings):
+def test_a_real_allocator_hands_out_what_is_predicted_and_traced(catalogue, name, sizes, settings):
     """No mode of torch's dispatcher is on: autograd sums gradients up in place wherever it may."""
     published = named_architecture(catalogue[name])
     a = type(published)(**(published.model_dump() | sizes))
     run = RunConfig(batch=2, length=64, backend="cpu", **settings)
-    told = asked_of("cpu", a, run)["peak_requested_bytes"]
-    assert told.keys() == asked_of("meta", a, run)["peak_requested_bytes"].keys()
+    found = read_from("cpu", a, run)["peak_requested_bytes"]
+    assert found.keys() == read_from("meta", a, run)["peak_requested_bytes"].keys()
     generators = GENERATOR * a.n_layer if run.recompute != "none" else 0
     for phase, term in a.peak_requested_bytes(a, run).items():
-        assert 0 <= told[phase] - term.total <= SCALAR + generators, phase
-        assert (told[phase] - term.total) % GENERATOR in (0, 4, 8, SCALAR), phase
+        assert 0 <= found[phase] - term.total <= SCALAR + generators, phase
+        assert (found[phase] - term.total) % GENERATOR in (0, 4, 8, SCALAR), phase
 
 
-def test_without_storage_the_caching_allocator_is_worked_out(catalogue):
+def test_without_storage_the_caching_allocator_is_simulated(catalogue):
     a, run = named_architecture(catalogue["gpt-2-124m"]), RunConfig(batch=1, length=128)
     names = [f"peak_{kind}_bytes" for kind in ("requested", "allocated", "reserved")]
-    asked = Measure(device="meta", quantities=["peak_training_bytes", *names])
-    found = measure_one(a, run, asked, Room(0, 0))
+    settings = Measure(device="meta", quantities=["peak_training_bytes", *names])
+    found = measure_one(a, run, settings, Room(0, 0))
     requested = found.values["peak_requested_bytes"]
     assert requested == found.values["peak_training_bytes"]
-    # No device was asked: what the rules say is no measurement.
     assert not {*names[1:]} & found.values.keys()
-    allocated, reserved = (found.laid_out[name] for name in names[1:])
+    allocated, reserved = (found.simulated[name] for name in names[1:])
     for phase in requested:
         assert requested[phase] <= allocated[phase] <= reserved[phase]
         assert allocated[phase] % 512 == reserved[phase] % 2**21 == 0
         assert allocated[phase] < 1.01 * requested[phase]
 
 
-def test_without_cuda_each_point_says_so(sweep):
+def test_without_cuda_each_quantity_is_missing(sweep):
     points = sweep(
         "base: gpt-2-124m\ngrid: {batch: [1]}\n"
         "measure: {device: cuda, quantities: [peak_reserved_bytes, context_bytes]}"
     ).points
-    asked = Measure(device="cuda", quantities=["peak_reserved_bytes", "context_bytes"])
-    (failed,) = measure_all([(points[0].architecture, points[0].run)], asked, 1)
-    assert set(failed.missing) == set(asked.quantities)
+    settings = Measure(device="cuda", quantities=["peak_reserved_bytes", "context_bytes"])
+    (failed,) = measure_all([(points[0].architecture, points[0].run)], settings, 1)
+    assert set(failed.missing) == set(settings.quantities)

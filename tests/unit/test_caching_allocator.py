@@ -1,4 +1,4 @@
-"""The caching allocator's arithmetic: by hand, by its own rules, and as real devices told it."""
+"""The caching allocator: arithmetic by hand, its own rules, and published readings of devices."""
 
 import pytest
 from hypothesis import given
@@ -113,7 +113,7 @@ def test_what_is_freed_is_merged_and_used_again():
     assert allocator.now == Layout(21 * MIB, 22 * MIB, 34 * MIB)
     allocator.free("a")
     allocator.free("b")
-    # 4 and 4 MiB lie beside 12 that no one had: d has the whole segment.
+    # 4 and 4 MiB are next to 12 that were never assigned: d has the whole segment.
     allocator.allocate("d", 20 * MIB)
     assert allocator.now == Layout(33 * MIB, 34 * MIB, 34 * MIB)
     allocator.free("c")

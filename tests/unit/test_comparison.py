@@ -89,27 +89,25 @@ TRAINING = (
 
 
 def test_what_has_no_formula_is_measured_and_not_compared(compared):
-    """Learned positions have formulas, ALiBi's mask has none; sinks are a size, not a word."""
+    """What attention with sinks saves has no formula; its optimizer states have one."""
     table = compared(
         "base: gpt-2-124m\nfixed: {d_model: 12, n_head: 2, length: 8}\ngrid: {n_layer: [1]}\n"
         "points: [{base: gpt-2-124m, position: alibi, n_layer: 2, n_head: 2, d_model: 12},\n"
         "  {base: gpt-2-124m, sinks: true, n_layer: 3, n_head: 2, d_model: 12}]\n" + TRAINING
     )
-    formula = (
-        table.filter(pl.col("quantity") != "unsupported_ops").group_by("n_layer").agg("formula")
-    )
-    assert {layers: set(said) for layers, said in formula.iter_rows()} == {
-        1: {True}, 2: {False}, 3: {False},
-    }  # fmt: skip
+    others = table.filter(pl.col("quantity") != "unsupported_ops")
+    of_sinks = (pl.col("n_layer") == 3) & (pl.col("quantity") == "activation_bytes")
+    assert others.filter(of_sinks)["prediction"].unique().to_list() == [None]
+    assert others.filter(~of_sinks)["prediction"].unique().to_list() == ["formula"]
     calls = table.filter(pl.col("quantity") == "unsupported_ops")
-    assert not calls["formula"].any()
-    without = table.filter(~pl.col("formula"))
+    assert calls["prediction"].null_count() == calls.height
+    without = table.filter(pl.col("prediction").is_null())
     assert without.select("predicted", "difference", "agrees").null_count().row(0) == (
         without.height, without.height, without.height,
     )  # fmt: skip
     assert without["measured"].min() >= 0
-    assert table.filter("formula")["agrees"].all()
-    assert verdict(table)["compared"] == table["formula"].sum() < table.height
+    assert table.drop_nulls("prediction")["agrees"].all()
+    assert verdict(table)["compared"] == table["prediction"].count() < table.height
 
 
 @pytest.mark.parametrize(
@@ -129,9 +127,7 @@ def test_only_what_the_system_tells_agrees_within_a_bound(
     table = compare(
         pl.DataFrame({"point": "1", "label": "one", "architecture": "a", "run": "r"}),
         pl.DataFrame(key | {"each": predicted, "instances": 1, "predicted": predicted}),
-        pl.DataFrame(
-            key | {"measured": measured, "method": "cpu", "shared_with": None, "laid_out": None}
-        ),
+        pl.DataFrame(key | {"value": measured, "method": "cpu", "shared_with": None}),
         [],
     )
     assert table["agrees"].to_list() == [agrees]
@@ -145,10 +141,8 @@ def test_a_model_of_two_shards_fails_once_or_not_at_all():
     terms = pl.DataFrame(
         [key | {"component": name, "each": 7, "instances": 1, "predicted": 7} for name in "xy"]
     )
-    measured = terms.select(*key, "component", measured="predicted").with_columns(
-        method=pl.lit("cpu"),
-        shared_with=pl.lit(None, pl.String),
-        laid_out=pl.lit(None, pl.Int64),
+    measured = terms.select(*key, "component", value="predicted").with_columns(
+        method=pl.lit("cpu"), shared_with=pl.lit(None, pl.String)
     )
     twice = [key | {"failure": "killed"}, key | {"failure": "no answer"}]
     lost = compare(points, terms, measured.clear(), [], twice)
@@ -165,7 +159,7 @@ def test_a_model_at_two_runs_is_two_points(compared):
         "base: gpt-2-124m\nfixed: {d_model: 12, n_head: 2, n_layer: 1, length: 8}\n"
         "grid: {batch: [1, 4], optimizer: [sgd, adamw]}\n" + TRAINING
     ).filter(pl.col("component").is_in(["loss", "layer.mlp.up"]))
-    assert table.filter("formula")["agrees"].all()
+    assert table.drop_nulls("prediction")["agrees"].all()
     values = {
         (row["point"], row["component"]): row["measured"]
         for row in table.filter(pl.col("quantity") == "activation_bytes").iter_rows(named=True)
@@ -175,8 +169,7 @@ def test_a_model_at_two_runs_is_two_points(compared):
     assert states.sort("point")["measured"].to_list() == [0, 2 * 4 * (12 * 48 + 48) + 8] * 2
 
 
-def test_what_an_allocator_is_predicted_to_take_is_not_held_against_nothing(compared):
-    """Without a device blocks and segments are predictions, and no measurements."""
+def test_a_simulated_allocator_is_a_prediction_without_verdict(compared):
     table = compared(
         "base: gpt-2-124m\nfixed: {d_model: 12, n_head: 2, n_layer: 1, length: 8}\n"
         "grid: {batch: [1]}\n"
@@ -185,6 +178,7 @@ def test_what_an_allocator_is_predicted_to_take_is_not_held_against_nothing(comp
     reserved = table.filter(pl.col("quantity") == "peak_reserved_bytes")
     assert reserved.height == 4
     assert reserved["predicted"].min() >= 2**21
+    assert set(reserved["prediction"]) == {"simulated"}
     for column in ("measured", "difference", "agrees"):
         assert reserved[column].null_count() == 4
     assert verdict(table) | {"compared": 4, "agreed": 4} == verdict(table)

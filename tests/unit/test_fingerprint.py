@@ -17,6 +17,7 @@ from modelbudget.families import families
 LIBRARY = ROOT / "modelbudget"
 SCRIPTS = sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
 CLASSES = ROOT / "configs" / "huggingface"
+IMPLEMENTATIONS = ROOT / "configs" / "implementations"
 FIELD_NAMES = ROOT / "configs" / "field_names.yaml"
 FOUND_BY_FOLDER = [
     LIBRARY / folder / "__init__.py"
@@ -81,6 +82,8 @@ def loadable(path: Path) -> set[Path]:
             waiting |= {file for file in CLASSES.rglob("*") if file.is_file()} - found
         if here == LIBRARY / "common" / "suggestions.py":
             waiting |= {FIELD_NAMES} - found
+        if here == LIBRARY / "architecture" / "run_config.py":
+            waiting |= set(IMPLEMENTATIONS.glob("*.yaml")) - found
         for name in re.findall(r'"-m", "(modelbudget[.a-z]+)"', text):
             waiting |= of_module(name) - found
     return found
@@ -164,7 +167,7 @@ def test_the_key_of_a_measurement_depends_on_what_measures():
     assert not {name for name in reached if name.startswith(("components/", "report/"))}
 
 
-def test_the_key_of_a_measured_foreign_class_depends_on_the_files_about_classes(monkeypatch):
+def test_the_key_of_a_measured_class_of_transformers_depends_on_the_data_of_classes(monkeypatch):
     """The keys of a config that may be large are among them."""
 
     def digest() -> str:

@@ -18,6 +18,8 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.measure.build import build
 from modelbudget.measure.fitted import measure_solutions
 from modelbudget.measure.infer import infer
+from modelbudget.measure.reference.config import class_config
+from modelbudget.measure.reference.traced import trace_class
 from modelbudget.measure.train import train
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.predict.fit import ENDLESS, SCHEMA, Solution, at, cells, fit_table, needed, solve
@@ -28,7 +30,7 @@ GB = 10**9
 FLASH = {"dtype": "bfloat16", "attention_kernel": "flash"}
 
 
-def asked(expanded) -> tuple:
+def solvable(expanded) -> tuple:
     """What `cells` takes of a sweep."""
     return expanded.points, expanded.sweep.measure.quantities, expanded.sweep.fit
 
@@ -56,10 +58,10 @@ CASES = [
         "training",
         80 * GB,
     ),
-    ("llama-3-8b", RunConfig(length=8192, **FLASH), "batch", "memory", 80 * GB),
-    ("llama-3-8b", RunConfig(batch=7, **FLASH), "length", "memory", 24 * GB),
-    ("deepseek-v2-lite", RunConfig(dtype="bfloat16"), "length", "memory", 40 * GB),
-    ("deepseek-v2-lite", RunConfig(dtype="bfloat16"), "n_layer", "memory", 40 * GB),
+    ("llama-3-8b", RunConfig(length=8192, **FLASH), "batch", "weights_and_cache", 80 * GB),
+    ("llama-3-8b", RunConfig(batch=7, **FLASH), "length", "weights_and_cache", 24 * GB),
+    ("deepseek-v2-lite", RunConfig(dtype="bfloat16"), "length", "weights_and_cache", 40 * GB),
+    ("deepseek-v2-lite", RunConfig(dtype="bfloat16"), "n_layer", "weights_and_cache", 40 * GB),
 ]
 
 
@@ -96,7 +98,9 @@ def test_nothing_fits_and_nothing_is_solved_and_no_end(catalogue):
     assert solve(mamba, "batch", "training", 192 * GB) is None
     sizes = {"n_vocab": 9, "d_model": 4, "n_layer": 1, "n_head": 1, "n_kv_head": 1, "d_head": 4}
     forgetful = Decoder(**sizes, d_ff=4, mixers="none"), RunConfig()
-    assert solve(forgetful, "batch", "memory", GB) == Solution(ENDLESS - 1, None, "model")
+    assert solve(forgetful, "batch", "weights_and_cache", GB) == Solution(
+        ENDLESS - 1, None, "model"
+    )
 
 
 def test_the_formula_may_end_before_the_memory_does(catalogue, monkeypatch):
@@ -119,14 +123,15 @@ def test_a_sweep_asks_each_model_once(sweep):
         "measure: {quantities: [parameter_bytes, cache_bytes]}\n"
     )
     device = Accelerator(name="a device", bytes=24 * GB, source="a test")
-    found = list(cells(*asked(expanded), [device]))
+    found = list(cells(*solvable(expanded), [device]))
     assert [cell.point.label for cell in found] == [
         "length = 1024, n_kv_head = 8",
         "length = 1024, n_kv_head = 1",
     ]
-    spoken = {("memory", found[0].held): 24 * GB, ("memory", found[0].beyond): 24 * GB + 1}
-    wrong = {("memory", found[1].held): 24 * GB + 1}
-    table = fit_table(found, spoken | wrong, {})
+    purpose = "weights_and_cache"
+    right = {(purpose, found[0].held): 24 * GB, (purpose, found[0].beyond): 24 * GB + 1}
+    wrong = {(purpose, found[1].held): 24 * GB + 1}
+    table = fit_table(found, right | wrong, {})
     assert table["confirmed"].to_list() == [True, False]
     assert fit_table(found, {}, {})["confirmed"].to_list() == [None, None]
     # A key and a value of 128 numbers in 2 bytes, in 32 layers of 8 heads, for 1,024 tokens.
@@ -136,16 +141,16 @@ def test_a_sweep_asks_each_model_once(sweep):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("fit: [batch]\nmeasure: {quantities: [parameters]}", "fit: needs peak_training_bytes"),
         ("fit: [width]\nmeasure: {quantities: [peak_training_bytes]}", "fit[0] = 'width'"),
     ],
 )
-def test_what_a_sweep_cannot_ask(sweep, text, said):
+def test_what_a_sweep_cannot_solve(sweep, text, message):
     with pytest.raises(InputError) as wrong:
         sweep(f"base: gpt-2-124m\npoints: [{{}}]\n{text}\n")
-    assert said in str(wrong.value)
+    assert message in str(wrong.value)
 
 
 def test_shipped_accelerators():
@@ -154,7 +159,7 @@ def test_shipped_accelerators():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("accelerators: []", "accelerators = []"),
         ("accelerators: [{name: a, byte: 3}]", "byte: unknown key; did you mean bytes?"),
@@ -166,13 +171,13 @@ def test_shipped_accelerators():
         ),
     ],
 )
-def test_a_wrong_file_of_accelerators(tmp_path: Path, text, said):
+def test_a_wrong_file_of_accelerators(tmp_path: Path, text, message):
     path = tmp_path / "accelerators.yaml"
     path.write_text(text)
     with pytest.raises(InputError) as wrong:
         accelerators(path)
     assert f"{path}: " in str(wrong.value)
-    assert said in str(wrong.value)
+    assert message in str(wrong.value)
 
 
 def test_palm_on_a_trillion_tokens_does_not_wrap(catalogue):
@@ -299,7 +304,7 @@ def test_a_trace_that_fails_loses_its_own_cells_alone(sweep, tmp_path, monkeypat
     """The smallest device's largest batch raises an error, and the next device's crashes."""
     expanded = sweep(FITTED.replace(", cache_bytes", ""))
     devices = [Accelerator(name=str(n), bytes=n * GB, source="a test") for n in (1, 2, 3)]
-    solved = list(cells(*asked(expanded), devices))
+    solved = list(cells(*solvable(expanded), devices))
     raising, crashing, _ = (cell.held[1].batch * cell.held[1].length for cell in solved)
     cross_entropy = torch.nn.functional.cross_entropy
 
@@ -321,3 +326,44 @@ def test_a_trace_that_fails_loses_its_own_cells_alone(sweep, tmp_path, monkeypat
         "not traced (killed by signal 9, probably out of memory)",
         None,
     ]
+
+
+@pytest.mark.parametrize("base", ["gpt-2-124m", "llama-3-8b"])
+def test_the_lower_end_of_the_range_is_what_the_class_of_transformers_needs(sweep, base):
+    """The class itself, traced, fits at the value and does not at the next one."""
+    expanded = sweep(
+        f"base: {base}\nfixed: {{n_layer: 2, d_model: 64, n_head: 4, n_kv_head: 4, d_ff: 96, "
+        "n_vocab: 512, "
+        "length: 64, dtype: bfloat16, attention_kernel: flash}\npoints: [{}]\nfit: [batch]\n"
+        "measure: {quantities: [peak_training_bytes]}\n"
+    )
+    device = Accelerator(name="a device", bytes=20_000_000, source="a test")
+    (cell,) = cells(*solvable(expanded), [device])
+    (value,) = fit_table([cell], {}, {})["value_of_class"]
+    assert 1 < value < cell.solution.value
+    (point,) = expanded.points
+    needed = [
+        max(
+            trace_class(
+                point.transformers,
+                class_config(point.transformers, point.architecture),
+                point.run.model_copy(update={"batch": batch}),
+                {"peak_training_bytes"},
+            )
+            .values["peak_training_bytes"]
+            .values()
+        )
+        for batch in (value, value + 1)
+    ]
+    assert needed[0] <= device.bytes < needed[1]
+
+
+def test_a_class_whose_settings_are_not_known_has_no_range(sweep):
+    expanded = sweep(
+        "base: pythia-14m\nfixed: {dtype: bfloat16, attention_kernel: flash}\npoints: [{}]\n"
+        "fit: [batch]\nmeasure: {quantities: [peak_training_bytes]}\n"
+    )
+    device = Accelerator(name="a device", bytes=24 * GB, source="a test")
+    (cell,) = cells(*solvable(expanded), [device])
+    assert cell.solution.value > 1
+    assert cell.of_class is None

@@ -80,26 +80,28 @@ def sweeps(draw) -> dict:
         for name, texts in DERIVED.items()
         if name not in axes and draw(st.booleans())
     }
-    said = {"base": bases[0], "grid": axis} if len(bases) == 1 else {"grid": {"base": bases} | axis}
-    asked = draw(st.lists(st.sampled_from(QUANTITIES), min_size=1, max_size=3, unique=True))
-    return said | {
+    sweep = (
+        {"base": bases[0], "grid": axis} if len(bases) == 1 else {"grid": {"base": bases} | axis}
+    )
+    quantities = draw(st.lists(st.sampled_from(QUANTITIES), min_size=1, max_size=3, unique=True))
+    return sweep | {
         "derive": derive,
         "constraints": draw(st.lists(st.sampled_from(CONSTRAINTS), max_size=2, unique=True)),
-        "measure": {"quantities": asked},
+        "measure": {"quantities": quantities},
     }
 
 
-def written(folder, said: dict, device: str):
+def written(folder, sweep: dict, device: str):
     path = folder / f"{device}.yaml"
-    measure = said["measure"] | {"device": device}
-    path.write_text(str({"title": "t", "question": "q"} | said | {"measure": measure}))
+    measure = sweep["measure"] | {"device": device}
+    path.write_text(str({"title": "t", "question": "q"} | sweep | {"measure": measure}))
     return path
 
 
-def outcome(function, asked) -> tuple:
-    """What it makes, or the lines that it refuses with, without the file."""
+def outcome(function, checked) -> tuple:
+    """What it makes, or the mistakes, without the file."""
     try:
-        return function(asked), []
+        return function(checked), []
     except InputError as error:
         return None, [line.partition(": ")[2] for line in error.mistakes]
 
@@ -133,18 +135,18 @@ def comparable(rows) -> list[str]:
 
 @given(sweeps(), st.sampled_from([4, 64, 2**17]))
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
-def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, said, chunk):
+def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, sweep, chunk):
     """Over random grids, legal and not, whole or in chunks of few rows."""
     monkeypatch.setattr(grids, "ROWS", chunk)
     for most in ("MAX_SHOWN", "MAX_FOUND"):
         monkeypatch.setattr(mistakes, most, 10**9)
-    asked = said["measure"]["quantities"]
-    points, refused = outcome(expanded, read(written(tmp_path, said, "meta"), catalogue))
-    whole, lines = outcome(predicted, read(written(tmp_path, said, "none"), catalogue))
+    quantities = sweep["measure"]["quantities"]
+    points, refused = outcome(expanded, read(written(tmp_path, sweep, "meta"), catalogue))
+    whole, lines = outcome(predicted, read(written(tmp_path, sweep, "none"), catalogue))
     uncovered = [line.split(": ")[1] for line in lines if "no formula covers" in line]
     if points:
-        rows = [in_integers(point, asked) for point in points.points]
-        assert uncovered == [q for q in asked if all(row[q] is None for row in rows)]
+        rows = [in_integers(point, quantities) for point in points.points]
+        assert uncovered == [q for q in quantities if all(row[q] is None for row in rows)]
     if whole:
         found = pl.concat(frames(whole, 2)).iter_rows(named=True)
         assert comparable(found) == comparable(rows)
@@ -281,21 +283,21 @@ def test_charts_are_of_predictions(many):
 
 def test_of_the_phases_of_a_peak_the_largest_counts(tmp_path, catalogue):
     """Together these four are past 64 bits, and no machine ever holds them together."""
-    words, peak = [137 * 10**12], 2_525_184_000_126_013_656
-    said = {
+    sizes, peak = [137 * 10**12], 2_525_184_000_126_013_656
+    sweep = {
         "base": "gpt-2-124m",
         "fixed": {"n_layer": 1, "length": 8},
-        "grid": {"n_vocab": words},
+        "grid": {"n_vocab": sizes},
         "measure": {"quantities": ["peak_training_bytes"]},
     }
-    (point,) = expand(written(tmp_path, said, "meta"), catalogue).points
+    (point,) = expand(written(tmp_path, sweep, "meta"), catalogue).points
     phases = point.architecture.peak_training_bytes(point.architecture, point.run)
     assert max(term.total for term in phases.values()) == peak
     assert total(phases) > MAX_COUNT > peak
-    alone = predicted(read(written(tmp_path, said, "none"), catalogue))
+    alone = predicted(read(written(tmp_path, sweep, "none"), catalogue))
     assert pl.concat(frames(alone, 1))["peak_training_bytes"].to_list() == [peak]
-    words[0] *= 4
+    sizes[0] *= 4
     for device, function in (("meta", expanded), ("none", predicted)):
-        asked = read(written(tmp_path, said, device), catalogue)
+        checked = read(written(tmp_path, sweep, device), catalogue)
         with pytest.raises(InputError, match=f"peak_training_bytes = .*more than {MAX_COUNT:,}"):
-            function(asked)
+            function(checked)

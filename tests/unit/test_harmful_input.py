@@ -47,7 +47,7 @@ def project(tmp_path, monkeypatch) -> Path:
 
 
 def points(names=None) -> list[str]:
-    """What the Snakefile asks for; of each point its label."""
+    """What the Snakefile reads; of each point its label."""
     return [point.label for sweep in chosen_sweeps(names) for point in sweep.points]
 
 
@@ -72,7 +72,7 @@ YAML = {
         "line 2: *a: only a short text",
     ),
     "a list within itself": ("points: &p [*p]\n", "line 1: *p"),
-    "a long text said often": (f"a: &a {'x' * 501}\nb: *a\n", "line 2: *a"),
+    "a long text repeated often": (f"a: &a {'x' * 501}\nb: *a\n", "line 2: *a"),
     "a command": ("title: !!python/object/apply:os.system [touch pwned]\n", "line 1: tag:yaml.org"),
     "a name of Python's": ("title: !!python/name:os.system\n", "tags are not read"),
     "an object of one's own": ("title: !model {a: 1}\n", "line 1: !model: tags are not read"),
@@ -257,7 +257,7 @@ def built() -> list[str]:
 
 @pytest.fixture(scope="module")
 def loaded() -> None:
-    """The library is loaded here, and not in each process anew."""
+    """The library is loaded here, and not again in each process."""
     unknown.fields_of(XLNET)
 
 
@@ -281,11 +281,11 @@ def test_code_beside_a_config_is_never_run(project, config, answer):
         Path(name).write_text(CODE)
     Path("configs/sweeps/config.json").write_text(json.dumps(config | REMOTE))
     Path("configs/sweeps/s.yaml").write_text(f"{HEAD}points: [{{base: config.json}}]\n")
-    said, what = bounded(built, seconds=60)
+    outcome, what = bounded(built, seconds=60)
     if isinstance(answer, tuple):
-        assert (said, what) == answer
+        assert (outcome, what) == answer
     else:
-        assert said == "refused", what
+        assert outcome == "refused", what
         assert answer in what[0]
     assert not Path("pwned").exists()
 
@@ -410,8 +410,10 @@ def test_text_of_files_is_text_in_the_page(evil, project, open_page):
     tab.wait_for_selector("#sweeps, .chart svg, main", state="attached")
     assert tab.evaluate("typeof pwned") == "undefined"
     assert tab.locator("img, b[onclick]").count() == 0
-    assert all(address.startswith("file:") for address in tab.asked), tab.asked
-    assert all("Infinite extent" in line for line in tab.said)  # of a chart with nothing to draw
+    assert all(address.startswith("file:") for address in tab.requests), tab.requests
+    assert all(
+        "Infinite extent" in line for line in tab.messages
+    )  # of a chart with nothing to draw
 
 
 def test_text_of_files_is_text_in_pictures(evil):

@@ -1,4 +1,4 @@
-"""The two witnesses stay apart: what predicts knows no torch, what measures knows no formula."""
+"""Imports: prediction without torch, measurement without formulas, folders without a circle."""
 
 import re
 import subprocess

@@ -8,7 +8,7 @@ from helpers.risky import Risky
 from torch import nn
 
 from modelbudget.measure.inspect import inspect
-from modelbudget.measure.tree import tree
+from modelbudget.measure.module_tree import tree
 from modelbudget.sweep.derive import named_architecture
 
 

@@ -27,14 +27,14 @@ def test_files_are_plain_parquet(tmp_path):
     assert pl.read_parquet(path).to_dicts() == [{"measured": 1, "key": "a"}]
 
 
-@pytest.mark.parametrize("spoil", ["truncated", "foreign", "empty", "changed"])
+@pytest.mark.parametrize("spoil", ["truncated", "other columns", "empty", "changed"])
 def test_a_file_that_is_no_table_of_measurements_is_as_good_as_none(tmp_path, spoil):
     store.save(tmp_path, table(a=1))
     (path,) = tmp_path.iterdir()
     match spoil:
         case "truncated":
             path.write_bytes(path.read_bytes()[:-20])
-        case "foreign":
+        case "other columns":
             pl.DataFrame({"other": [1]}).write_parquet(path)
         case "changed":
             table(a=7).write_parquet(path)

@@ -15,11 +15,11 @@ from modelbudget.sweep.sweep_file import Measure
 
 MB, GB = 10**6, 10**9
 NO_LIMIT = 9_223_372_036_854_771_712
-"""What version 1 of the control groups says where there is none."""
+"""The limit that version 1 of the control groups has where there is none."""
 
 
 def tree(root, mine: str, groups: dict[str, dict[str, int | str]]):
-    """A machine whose files tell of these groups."""
+    """A machine whose files have these groups."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(mine)
     for folder, files in groups.items():
@@ -79,7 +79,7 @@ MACHINES = {
         {"memory": first(NO_LIMIT, 30 * GB), "memory/docker/abc": first(2 * GB, 1 * GB)},
         (2 * GB, 1 * GB),
     ),
-    "first version beside the second": (
+    "first version next to the second": (
         "4:memory:/a\n0::/b\n",
         {"unified/b": {"cgroup.procs": 1}, "memory/a": first(2 * GB, 1 * GB)},
         (2 * GB, 1 * GB),
@@ -127,7 +127,7 @@ def test_what_a_job_of_slurm_asked_for(given, total):
 
 @pytest.fixture
 def job():
-    """A process of a job, which holds 200 MB and was told what the job has asked for."""
+    """A process of a job, which holds 200 MB; its environment has the requested memory."""
     held = "held = bytearray(200_000_000); print(len(held), flush=True); input()"
     of_job = {"SLURM_JOB_ID": "of this test", "SLURM_MEM_PER_NODE": "1000"}
     child = subprocess.Popen(

@@ -4,6 +4,7 @@ import re
 
 import pytest
 import sympy
+from helpers.other_families import trained
 from helpers.readings import (
     as_bounds,
     as_columns,
@@ -28,7 +29,7 @@ from modelbudget.sweep.derive import named_architecture
 
 
 @given(architectures)
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_columns_and_symbols_equal_integers(architecture):
     expected = as_integers(architecture)
     assert as_columns(architecture) == expected
@@ -36,7 +37,7 @@ def test_columns_and_symbols_equal_integers(architecture):
 
 
 @given(architectures)
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_products_equal_integers(architecture):
     """All sizes and switches by name, or half of them as numbers."""
     family = type(architecture)
@@ -48,9 +49,9 @@ def test_products_equal_integers(architecture):
 
 
 @given(architectures)
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_bounds_hold(architecture):
-    """The number itself, and that of each number's double, lie within; and what cannot fit 64
+    """The number itself, and that of each number's double, are within; and what cannot fit 64
     bits is known.
     """
     family = type(architecture)
@@ -105,7 +106,7 @@ def runs_in_symbols(a, run, quantities) -> dict[str, dict[str, int]]:
     }
 
 
-@given(decoders_that_run() | smallest_that_run())
+@given(decoders_that_run() | smallest_that_run() | trained())
 @settings(max_examples=20)
 def test_formulas_of_runs_are_the_same_in_all_readings(model):
     a, run = model

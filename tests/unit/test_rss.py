@@ -1,4 +1,4 @@
-"""What the system tells of a model on a real CPU, in a process of its own."""
+"""Memory of a process that holds a model on a real CPU."""
 
 import os
 import signal
@@ -42,23 +42,23 @@ def test_the_system_gives_what_parameters_and_training_take(models):
     """Small models by the slope of many copies, with its error; large ones as they are."""
     wanted = models(SMALL, LARGE)
     small, large = measure_all(wanted, Measure(quantities=[*TELLING, "peak_training_bytes"]), 2)
-    for (architecture, _), told in zip(wanted, (small, large), strict=True):
-        assert told.method == "cpu"
-        n_bytes, error = own_bytes(architecture), told.values["resident_error_bytes"]["model"]
-        assert told.values["resident_bytes"]["model"] == pytest.approx(n_bytes, rel=0.01)
+    for (architecture, _), found in zip(wanted, (small, large), strict=True):
+        assert found.method == "cpu"
+        n_bytes, error = own_bytes(architecture), found.values["resident_error_bytes"]["model"]
+        assert found.values["resident_bytes"]["model"] == pytest.approx(n_bytes, rel=0.01)
         assert 0 < error < n_bytes / 100
-        peak = max(told.values["peak_training_bytes"].values())
-        assert abs(told.values["resident_peak_bytes"]["model"] - peak) < 2**22
+        peak = max(found.values["peak_training_bytes"].values())
+        assert abs(found.values["resident_peak_bytes"]["model"] - peak) < 2**22
 
 
 def test_twice_the_bytes_in_double_precision(sweep):
     double = SETTINGS.replace("backend: cpu", "backend: cpu, dtype: float64")
     points = sweep(f"{double}points: [{SMALL}]").points
-    (told,) = measure_all(
+    (found,) = measure_all(
         [(points[0].architecture, points[0].run)], Measure(quantities=["resident_bytes"]), 1
     )
     twice = 2 * own_bytes(points[0].architecture)
-    assert told.values["resident_bytes"]["model"] == pytest.approx(twice, rel=0.01)
+    assert found.values["resident_bytes"]["model"] == pytest.approx(twice, rel=0.01)
 
 
 def test_without_room_auto_leaves_it_out_and_a_device_by_name_fails(models):

@@ -12,13 +12,13 @@ from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.explorer import (
+from modelbudget.report.calculator import (
     CHOICES_OF_RUN,
     NEW_EXPERTS,
     OF_RUN,
     QUANTITIES,
     STATES,
-    explorer_section,
+    calculator_section,
 )
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
@@ -30,13 +30,13 @@ ACTIVE = "active parameters per token"
 ANSWERS = """async (addresses) => {
   const answers = [];
   for (const address of addresses) {
-    const explorer = document.getElementById("explorer");
+    const calculator = document.getElementById("calculator");
     const answered = new Promise((done) => {
-      explorer.addEventListener("answered", done, { once: true });
+      calculator.addEventListener("answered", done, { once: true });
     });
     location.hash = address;
     await answered;
-    const rows = [...document.querySelectorAll("#explorer-table tbody tr")];
+    const rows = [...document.querySelectorAll("#calculator-table tbody tr")];
     answers.push({
       rows: Object.fromEntries(rows.map((row) => {
         const [name, ...numbers] = [...row.cells].map((cell) => cell.textContent);
@@ -63,8 +63,8 @@ def models(catalogue) -> dict[str, Decoder]:
 
 @pytest.fixture(scope="module")
 def address(catalogue, tmp_path_factory) -> str:
-    """A page of the smallest sweep: the explorer needs none."""
-    folder = tmp_path_factory.mktemp("explorer")
+    """A page of the smallest sweep: the calculator needs none."""
+    folder = tmp_path_factory.mktemp("calculator")
     sweep, path = folder / "sweep.yaml", folder / "report.html"
     sweep.write_text("title: A test\nquestion: Why?\nbase: mlp\ngrid: {d_model: [5]}\n")
     path.write_text(render(Results([result(sweep, catalogue)]), catalogue), encoding="utf-8")
@@ -76,7 +76,7 @@ def opened(open_page, address):
     def open_at(fragment: str = "", **how):
         tab = open_page(address + fragment, **how)
         if how.get("script", True):
-            tab.wait_for_selector("#explorer-table tbody tr")
+            tab.wait_for_selector("#calculator-table tbody tr")
         return tab
 
     return open_at
@@ -216,9 +216,9 @@ def test_every_digit_and_every_reason_is_pythons(opened, models):
             assert bool(reasons) == (setting.a is None), (setting.name, setting.changes, reasons)
             if setting.reason:
                 assert setting.reason in reasons
-    assert past >= 10  # some are too large for a browser, and say so
+    assert past >= 10  # some are too large for a browser, which is shown
     assert activations >= 100
-    assert tab.said == []
+    assert tab.messages == []
 
 
 def test_every_model_of_the_catalogue_is_there(opened, models):
@@ -235,16 +235,16 @@ def test_every_model_of_the_catalogue_is_there(opened, models):
 
 
 def test_each_move_is_answered(opened):
-    """With the numbers of that move; `benchmarks/page.py` says after how many milliseconds."""
+    """With the numbers of that move; `benchmarks/page.py` measures the milliseconds."""
     tab = opened("#what-if?A=deepseek-v3&B=palm-540b")
     totals = tab.evaluate(
         """async () => {
           const field = document.querySelector('[data-side="A"][data-field="n_vocab"]');
-          const explorer = document.getElementById("explorer");
+          const calculator = document.getElementById("calculator");
           const totals = [];
           for (let i = 0; i < 5; i += 1) {
             const answered = new Promise((done) => {
-              explorer.addEventListener("answered", done, { once: true });
+              calculator.addEventListener("answered", done, { once: true });
             });
             field.value = 100000 + i;
             field.dispatchEvent(new Event("input", { bubbles: true }));
@@ -277,14 +277,14 @@ def test_the_keyboard_moves_numbers_and_the_address_follows(opened, models):
     tab.uncheck("[aria-label='tied of B']")
     kept = [total_of(tab, side) for side in "AB"]
     assert "A.n_vocab=57344" in tab.url
-    assert tab.url.endswith(tab.get_attribute("#explorer-link", "href"))
+    assert tab.url.endswith(tab.get_attribute("#calculator-link", "href"))
     again = opened(tab.url[tab.url.index("#") :])
     assert [total_of(again, side) for side in "AB"] == kept
-    tab.click("#explorer-copy")
+    tab.click("#calculator-copy")
     assert total_of(tab, "B") == kept[0]
     tab.select_option("[aria-label='model A']", "palm-540b")
     assert total_of(tab, "A") == "540,356,474,880"
-    assert tab.said == again.said == []
+    assert tab.messages == again.messages == []
 
 
 def test_what_is_no_model_has_a_reason_and_no_number(opened):
@@ -306,19 +306,19 @@ def test_an_address_is_only_read(opened):
     assert "540,356,474,880" in tab.inner_text('[data-answer="A"]')
     for reason in ("n_vocab needs a whole number from 1 to 2⁵³ − 1", "tied needs 0 or 1"):
         assert reason in tab.inner_text('[data-answer="B"]')
-    assert tab.query_selector("#explorer img") is None
-    assert tab.said == []
+    assert tab.query_selector("#calculator img") is None
+    assert tab.messages == []
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_it_fits_and_every_control_has_a_name(opened, width, scheme):
     tab = opened("#what-if?A=deepseek-v3&B=palm-540b", width=width, scheme=scheme)
-    tab.click("#explorer details summary")
+    tab.click("#calculator details summary")
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     table = "t => t.scrollWidth <= t.clientWidth"
     assert tab.eval_on_selector("#what-if .both-models", table)
     names = tab.eval_on_selector_all(
-        "#explorer :is(input, select)",
+        "#calculator :is(input, select)",
         "all => all.map((control) => control.ariaLabel ?? control.labels[0].textContent)",
     )
     assert all(names)
@@ -328,11 +328,11 @@ def test_it_fits_and_every_control_has_a_name(opened, width, scheme):
 def test_without_scripts_it_says_so(opened):
     tab = opened(script=False)
     assert "needs JavaScript" in tab.inner_text("#what-if")
-    assert not tab.is_visible("#explorer")
+    assert not tab.is_visible("#calculator")
 
 
 def test_controls_come_from_the_record(catalogue: Catalogue):
-    section = explorer_section(catalogue)
+    section = calculator_section(catalogue)
     names = [field["name"] for field in section["main"] + section["others"]]
     assert sorted(names) == sorted(Decoder.numeric())
     assert [field["name"] for field in section["run"]] == list(OF_RUN)

@@ -1,0 +1,43 @@
+"""Training steps of a sharded model by real processes that communicate with gloo."""
+
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.families.decoder import Decoder
+from modelbudget.measure.build import build
+from modelbudget.measure.parallel.fsdp import shard, traced
+from modelbudget.modules.initialise import initialise
+
+QUANTITIES = {"gradient_bytes", "optimizer_bytes", "activation_bytes", "peak_training_bytes"}
+
+
+def steps_of_all_ranks(a: Decoder, run: RunConfig, folder: Path) -> list[dict]:
+    """Return what each rank has measured, from one process for each."""
+    context = torch.multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    of_rank = (a, run, str(folder / "store"), results)
+    ranks = range(run.data_parallel)
+    processes = [context.Process(target=_steps, args=(i, *of_rank)) for i in ranks]
+    for process in processes:
+        process.start()
+    found = dict(results.get() for _ in processes)
+    for process in processes:
+        process.join()
+    return [found[i] for i in ranks]
+
+
+def _steps(rank: int, a: Decoder, run: RunConfig, store: str, results) -> None:
+    torch.set_num_threads(1)
+    world = run.data_parallel
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+    model = build(a, "cpu", run.dtype)
+    initialise(model)
+    shard(model, world)
+    found = traced(model, run, QUANTITIES)
+    dist.barrier()
+    dist.destroy_process_group()
+    results.put((rank, found))

@@ -1,0 +1,153 @@
+"""Traces of transformers classes, against other trackers and against a training loop by hand."""
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.distributed._tools.mem_tracker import MemTracker
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.paths import MODELS
+from modelbudget.huggingface.construct import config_object
+from modelbudget.huggingface.offline import transformers
+from modelbudget.huggingface.translate import config_of
+from modelbudget.measure.backend import backend
+from modelbudget.measure.reference.traced import trace_class
+from modelbudget.sweep.derive import named_architecture
+
+SMALL = {
+    "GPT2LMHeadModel": {
+        "n_embd": 64, "n_head": 4, "n_layer": 3, "vocab_size": 512,
+        "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0,
+    },
+    "LlamaForCausalLM": {"num_key_value_heads": 2},
+    "MixtralForCausalLM": {"num_key_value_heads": 2, "num_local_experts": 4},
+    "Gemma2ForCausalLM": {"num_key_value_heads": 2, "head_dim": 16},
+    "Phi3ForCausalLM": {"num_key_value_heads": 2},
+    "Qwen3ForCausalLM": {"num_key_value_heads": 2, "head_dim": 16},
+}  # fmt: skip
+COMMON = {
+    "vocab_size": 512, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
+    "num_hidden_layers": 3, "max_position_embeddings": 64, "pad_token_id": 0,
+}  # fmt: skip
+TRAINING = {"activation_bytes", "peak_training_bytes", "gradient_bytes"}
+INFERENCE = {"cache_bytes", "peak_inference_bytes"}
+
+
+def small(kind: str) -> dict:
+    return SMALL[kind] if kind == "GPT2LMHeadModel" else COMMON | SMALL[kind]
+
+
+def of_cpu(**settings) -> RunConfig:
+    return RunConfig(batch=2, length=48, backend="cpu", **settings)
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize("kind", SMALL)
+def test_meta_and_a_real_cpu_need_the_same_bytes(kind, recompute):
+    run = of_cpu(recompute=recompute)
+    meta, cpu = (
+        trace_class(kind, small(kind), run, TRAINING | INFERENCE, device)
+        for device in ("meta", "cpu")
+    )
+    assert not meta.missing
+    assert meta.values == cpu.values
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_the_bytes_are_those_of_a_training_loop_by_hand(kind):
+    """Saved tensors by torch's hooks, and the peak of a step by torch's MemTracker, on a CPU.
+
+    The loop is written out as a user writes it; nothing of the package is replaced.
+    """
+    model = getattr(transformers, kind)(config_object(kind, small(kind))).train()
+    run = of_cpu(attention_kernel="math", optimizer="sgd")
+    tokens = torch.zeros(2, 48, dtype=torch.long)
+    targets, n = torch.zeros_like(tokens), tokens.numel()
+    own = {p.untyped_storage()._cdata for p in model.parameters()}
+    saved = {}
+
+    def pack(tensor):
+        if (storage := tensor.untyped_storage())._cdata not in own:
+            saved[storage._cdata] = storage  # keeps it alive
+        return tensor
+
+    def forward():
+        return model(tokens, labels=targets, use_cache=False, num_items_in_batch=n).loss
+
+    with backend("cpu", "math"):
+        with saved_tensors_hooks(pack, lambda tensor: tensor):
+            forward()
+        n_saved = sum(storage.nbytes() for storage in saved.values())
+        saved.clear()
+        tracker = MemTracker()
+        tracker.track_external(model, tokens, targets)
+        with tracker:
+            forward().backward()
+    peak = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+    traced = trace_class(kind, small(kind), run, TRAINING).values
+    assert sum(traced["activation_bytes"].values()) == n_saved
+    assert traced["peak_training_bytes"]["first.forward_backward"] == peak
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "saved", "peak"),
+    [
+        ("gpt-2-124m", {}, 1.81, 1.67),
+        ("llama-3-8b", {"batch": 8, "length": 2048}, 1.18, None),
+    ],
+)
+def test_a_class_needs_more_than_our_modules(name, sizes, saved, peak):
+    """GPT-2's activation function and loss, and Llama's norms and loss, are not fused."""
+    from modelbudget.measure.build import build
+    from modelbudget.measure.train import train
+
+    base = Catalogue(MODELS).bases[name]
+    a = named_architecture(base)
+    run = RunConfig(dtype="bfloat16", attention_kernel="flash", **({"batch": 4} | sizes))
+    ours = train(build(a, "meta", run.dtype), run, TRAINING)
+    kind = base.transformers
+    theirs = trace_class(kind, config_of(kind, a), run, TRAINING).values
+    ratio = sum(theirs["activation_bytes"].values()) / sum(ours["activation_bytes"].values())
+    assert ratio == pytest.approx(saved, abs=0.005)
+    if peak:
+        peaks = [max(v["peak_training_bytes"].values()) for v in (theirs, ours)]
+        assert peaks[0] / peaks[1] == pytest.approx(peak, abs=0.005)
+
+
+def test_the_attention_that_a_class_has_is_named():
+    run = of_cpu()
+    attention = {kind: trace_class(kind, small(kind), run, {"cache_bytes"}).attention
+                 for kind in ("GPT2LMHeadModel", "Gemma2ForCausalLM")}  # fmt: skip
+    assert attention == {"GPT2LMHeadModel": "sdpa", "Gemma2ForCausalLM": "eager"}
+
+
+def test_what_was_replaced_is_named():
+    run = RunConfig(length=16, dtype="bfloat16", attention_kernel="flash")
+    kind = "LlamaForCausalLM"
+    found = trace_class(kind, small(kind), run, {"cache_bytes"}).replaced
+    for name in ("scaled_dot_product_attention (flash, gpu)", "dropout (gpu)", "packed sequences"):
+        assert name in found
+
+
+def test_an_option_that_a_class_lacks_is_a_reason():
+    kind = "LlamaForCausalLM"
+    found = trace_class(kind, small(kind), of_cpu(recompute="selective"), TRAINING | INFERENCE)
+    assert found.missing.keys() == TRAINING
+    assert "no such option; allowed: none, full" in found.missing["activation_bytes"]
+    assert found.values.keys() == INFERENCE
+    no_dropout = {"vocab_size": 512, "hidden_size": 64, "num_hidden_layers": 1}
+    with pytest.raises(ValueError, match="MambaForCausalLM has no dropout; allowed: false"):
+        trace_class("MambaForCausalLM", no_dropout, of_cpu(dropout=True), TRAINING)
+
+
+def test_dropout_of_the_config_is_that_of_the_run():
+    """Llama drops probabilities of attention; a GPU keeps a byte of each, and the dropped ones."""
+    kind, config = "LlamaForCausalLM", small("LlamaForCausalLM") | {"attention_dropout": 0.5}
+    saved = {}
+    for dropout in (False, True):
+        run = RunConfig(batch=2, length=48, dropout=dropout)
+        values = trace_class(kind, config, run, TRAINING).values
+        saved[dropout] = sum(values["activation_bytes"].values())
+    scores = 3 * 2 * 4 * 48 * 48
+    assert saved[True] - saved[False] == scores * (1 + 4)

@@ -1,0 +1,137 @@
+"""What one of several devices holds under FSDP2: formulas against torch's own `fully_shard` on a
+fake process group, and that against processes that communicate.
+"""
+
+from itertools import cycle
+
+import pytest
+from helpers.gloo import QUANTITIES, steps_of_all_ranks
+from helpers.training import without_zeros
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.families.decoder import Decoder
+from modelbudget.measure.parallel.fsdp import of_rank
+from modelbudget.sweep.derive import named_architecture
+
+COMPARED = (*sorted(QUANTITIES), "parameter_bytes", "flops_forward", "flops_backward")
+# None of the numbers of devices below divides all of these rows.
+SMALL = {"n_vocab": 1003, "d_model": 36, "n_layer": 3, "n_head": 2, "n_kv_head": 2, "d_head": 16}
+SMALL |= {"d_ff": 100, "n_ctx": 64}
+LLAMA = {"tied": False, "position": "rotary", "norm": "rmsnorm", "gated": True}
+EXPERTS = {"mlps": "moe", "n_expert": 5, "n_expert_per_token": 2, "d_expert": 24, "d_shared": 6}
+LATENT = {"mixers": "mla", "kv_lora_rank": 10, "q_lora_rank": 7, "d_rope": 8, "d_nope": 8}
+SHAPES = {
+    "GPT-2": {"query_bias": True, "up_bias": True, "norm_bias": True, "head_bias": True},
+    "Llama": LLAMA | {"n_kv_head": 1},
+    "two layers": {"n_layer": 2, "position": "none"},
+    "large layers": {"n_vocab": 30, "d_ff": 900, "n_layer": 5},
+    "PaLM": {"parallel": True, "gated": True, "position": "rotary", "n_kv_head": 1},
+    "Gemma 2": LLAMA | {"norm_placement": "both", "qk_norm": "separate", "tied": True},
+    "ALBERT's embedding": {"d_emb": 12, "embedding_norm": True, "final_norm": False},
+    "experts": LLAMA | EXPERTS,
+    "latent attention": LLAMA | LATENT | {"d_value": 10},
+}
+RUNS = [
+    {"batch": 1, "length": 2},
+    {"batch": 4, "length": 32},
+    {"batch": 8, "length": 16, "recompute": "full"},
+    {"batch": 2, "length": 2, "recompute": "full", "dropout": True},
+    {"batch": 4, "length": 16, "dtype": "bfloat16", "attention_kernel": "math", "dropout": True},
+    {"batch": 2, "length": 16, "backend": "cpu", "optimizer": "momentum"},
+    {"batch": 2, "length": 16, "foreach": True, "recompute": "selective"},
+    {"batch": 2, "length": 8, "outputs": "kept", "loss_dtype": "float32"},
+]
+RANKS = ((2, "first"), (2, "last"), (7, "last"), (64, "first"), (64, "last"))
+
+
+def predicted(a: Decoder, run: RunConfig) -> dict:
+    assert all(a.has_formula_for(quantity, a, run) for quantity in COMPARED)
+    return {
+        quantity: without_zeros(
+            {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
+        )
+        for quantity in COMPARED
+    }
+
+
+def measured(a: Decoder, run: RunConfig) -> dict:
+    _, values = of_rank(a, run, QUANTITIES)
+    return {quantity: without_zeros(values[quantity]) for quantity in COMPARED}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_devices_shards_states_and_peaks_are_predicted(name):
+    """Each shape in half of the runs, and each run with half of the shapes."""
+    a, odd = Decoder(**SMALL | SHAPES[name]), list(SHAPES).index(name) % 2
+    for settings, (devices, rank) in zip(RUNS[odd::2], cycle(RANKS[odd:]), strict=False):
+        run = RunConfig(data_parallel=devices, zero=3, data_rank=rank, **settings)
+        assert predicted(a, run) == measured(a, run), run
+
+
+@pytest.mark.parametrize("name", ["gpt-2-124m", "llama-3-8b", "mixtral-8x7b", "palm-540b"])
+def test_published_models_on_many_devices(catalogue, name):
+    a = named_architecture(catalogue[name]).model_copy(update={"n_layer": 3})
+    settings = {"dtype": "bfloat16", "attention_kernel": "flash", "length": 512}
+    for devices, rank in ((96, "last"), (1000, "first")):
+        run = RunConfig(data_parallel=devices, zero=3, data_rank=rank, **settings)
+        assert predicted(a, run) == measured(a, run), run
+
+
+def test_all_devices_together_own_each_parameter_once():
+    """Gradients are padded, so that devices hold more than that of them."""
+    a = Decoder(**SMALL)
+    run = RunConfig(length=8, data_parallel=2, zero=3, optimizer="momentum")
+    last = run.model_copy(update={"data_rank": "last"})
+    states = [sum(t.total for t in a.optimizer_bytes(a, one).values()) for one in (run, last)]
+    n_parameters = sum(term.total for term in a.parameters(a).values())
+    assert sum(states) == 4 * n_parameters
+    assert sum(t.total for t in a.gradient_bytes(a, run).values()) > states[1]
+
+
+def test_without_a_formula_a_peak_is_only_measured():
+    dense_first = Decoder(**SMALL | LLAMA | EXPERTS | {"n_dense_layer": 1})
+    run = RunConfig(length=8, data_parallel=2, zero=3)
+    for a in (dense_first, Decoder(**SMALL | {"n_layer": 1})):
+        assert not a.has_formula_for("peak_training_bytes", a, run)
+        assert a.has_formula_for("parameter_bytes", a, run)
+        _, values = of_rank(a, run, QUANTITIES)
+        assert values["peak_training_bytes"]["second.forward_backward"] > 0
+
+
+@pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_processes_that_communicate_hold_the_same(tmp_path, devices):
+    a = Decoder(**SMALL | SHAPES["GPT-2"])
+    run = RunConfig(batch=2, length=16, backend="cpu", data_parallel=devices, zero=3)
+    first, *_, last = steps_of_all_ranks(a, run, tmp_path)
+    for name, found in (("first", first), ("last", last)):
+        of_run = {quantity: without_zeros(found[quantity]) for quantity in COMPARED}
+        assert of_run == measured(a, run.model_copy(update={"data_rank": name})), name
+
+
+REFUSED = {
+    "zero: 2": "fixed.zero = 2: must be 0 or 3",
+    "zero: 3": "zero = 3: data_parallel = 1 has no other device to share with; allowed: "
+    "data_parallel of at least 2, or zero: 0",
+    "zero: 3, data_parallel: 2, master_weights: true, dtype: bfloat16": "zero = 3: not known yet "
+    "with weights: dtype, autocast: none, master_weights: true, targets: given, "
+    "loss_chunks: 1; allowed: dtype, none, false, given, 1",
+}
+
+
+@pytest.mark.parametrize("settings", REFUSED)
+def test_runs_without_meaning_are_refused(sweep, settings):
+    with pytest.raises(Exception, match="zero") as error:
+        sweep(f"base: gpt-2-124m\nfixed: {{{settings}}}\npoints: [{{}}]\n")
+    assert REFUSED[settings] in str(error.value)
+
+
+def test_quantities_and_devices_without_shards_are_refused(sweep):
+    text = "base: BASE\nfixed: {zero: 3, data_parallel: 2}\npoints: [{}]\nmeasure: MEASURE\n"
+    for base, measure, reason in (
+        ("gpt-2-124m", "{quantities: [cache_bytes]}", "zero = 3: cache_bytes is not known"),
+        ("gpt-2-124m", "{device: cpu}", "measure.device = 'cpu': zero = 3 is measured without"),
+        ("bert-base", "{quantities: [parameters]}", "zero = 3: layers of encoder have no such"),
+    ):
+        with pytest.raises(Exception, match="zero") as error:
+            sweep(text.replace("BASE", base).replace("MEASURE", measure))
+        assert reason in str(error.value)

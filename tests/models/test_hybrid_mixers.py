@@ -1,0 +1,100 @@
+"""Mamba-2, short convolutions and sparse attention in decoders; decoders without their encoder."""
+
+import pytest
+import torch
+from helpers.inference import measured_inference, predicted_inference
+from helpers.training import measured, without_zeros
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import total
+from modelbudget.families.decoder import Decoder
+from modelbudget.families.encoder_decoder import EncoderDecoder
+from modelbudget.measure.build import build
+from modelbudget.measure.count import count
+from modelbudget.modules.cache import caching
+from modelbudget.modules.initialise import initialise
+
+SIZES = {
+    "n_vocab": 19, "d_model": 16, "n_layer": 4, "n_head": 2, "n_kv_head": 1, "d_head": 8,
+    "d_ff": 24, "norm": "rmsnorm", "position": "rotary", "gated": True, "activation": "silu",
+}  # fmt: skip
+MAMBA = {
+    "n_mamba_head": 4, "d_mamba_head": 6, "n_mamba_group": 2, "d_mamba_state": 5,
+    "d_mamba_convolution": 4,
+}  # fmt: skip
+KINDS = {
+    "bamba": SIZES | MAMBA | {"mixers": "mamba2 mamba2 attention"},
+    "lfm2": SIZES | {"mixers": "short_convolution attention", "d_short_convolution": 3},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_counts_and_cache(kind):
+    a, run = Decoder(**KINDS[kind]), RunConfig(batch=2, length=9)
+    counted = count(build(a, "meta", "float32"))
+    predicted_counts = {n: t.total for n, t in a.parameters(a).items() if t.total}
+    assert {n: c.parameters for n, c in counted.items() if c.parameters} == predicted_counts
+    found = measured_inference(a, run)
+    assert a.has_formula_for("cache_bytes", a, run)
+    assert predicted_inference(a, run, "cache_bytes") == without_zeros(found["cache_bytes"])
+    assert not a.has_formula_for("peak_training_bytes", a, run)
+
+
+def test_short_convolutions_in_training():
+    a, run = Decoder(**KINDS["lfm2"]), RunConfig(batch=2, length=9)
+    found = measured(a, run)
+    for quantity in ("gradient_bytes", "optimizer_bytes", "flops_forward"):
+        assert a.has_formula_for(quantity, a, run)
+        expected = {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
+        assert without_zeros(expected) == without_zeros(found[quantity]), quantity
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_token_at_a_time_gives_what_all_at_once_give(kind):
+    model = build(Decoder(**KINDS[kind]), "cpu", "float64").eval()
+    torch.manual_seed(0)
+    initialise(model)
+    tokens = torch.randint(19, (2, 7))
+    with torch.no_grad():
+        at_once = model(tokens)
+        with caching(model, 2, 7):
+            steps = [model(tokens[:, [i]]) for i in range(7)]
+    torch.testing.assert_close(torch.cat(steps, 1)[:, -1], at_once[:, -1])
+
+
+def test_a_decoder_without_its_encoder():
+    a = EncoderDecoder(
+        n_vocab=19, d_model=16, n_head=2, d_head=8, d_value=8, d_ff=24, n_ctx=9,
+        n_encoder_layer=0, n_decoder_layer=2, position="learned", embedding_norm=True,
+    )  # fmt: skip
+    model = build(a, "meta", "float32")
+    assert sum(c.parameters for c in count(model).values()) == total(a.parameters(a))
+    assert model(torch.zeros((2, 9), dtype=torch.long, device="meta")).shape == (2, 9, 19)
+
+
+SPARSE = SIZES | {
+    "mixers": "mla", "q_lora_rank": 6, "kv_lora_rank": 4, "d_nope": 6, "d_rope": 2,
+    "d_value": 8, "n_index_head": 3, "d_index": 4,
+}  # fmt: skip
+
+
+def test_an_indexer_that_selects_all_tokens_changes_nothing():
+    """Otherwise a token attends `n_selected` tokens: others before it have no influence."""
+    torch.manual_seed(0)
+    dense, every, one = (
+        build(Decoder(**SPARSE | changed), "cpu", "float64").eval()
+        for changed in (
+            {"n_index_head": 0, "d_index": 0},
+            {"n_selected": 7},
+            {"n_selected": 1},
+        )
+    )
+    initialise(every)
+    for other in (dense, one):
+        other.load_state_dict(every.state_dict(), strict=False)
+    tokens = torch.randint(19, (2, 7))
+    with torch.no_grad():
+        torch.testing.assert_close(every(tokens), dense(tokens))
+        assert not torch.allclose(one(tokens), dense(tokens))
+    a = Decoder(**SPARSE, n_selected=7)
+    assert sum(c.parameters for c in count(every).values()) == total(a.parameters(a))

@@ -1,0 +1,195 @@
+"""`implementation: transformers` against traces of the classes: saved bytes and peaks; and our
+modules with the same settings against the formulas. All at difference 0.
+"""
+
+import pytest
+import torch
+from helpers.training import measured
+from torch import nn
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import total
+from modelbudget.catalogue.implementations import implementations
+from modelbudget.catalogue.models import Base
+from modelbudget.families.decoder import Decoder
+from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.translate import fields_of
+from modelbudget.measure.arrange import arrange
+from modelbudget.measure.autocast import autocast
+from modelbudget.measure.build import build
+from modelbudget.measure.one_model import look
+from modelbudget.measure.reference.traced import trace_class
+from modelbudget.modules.initialise import initialise
+from modelbudget.sweep.derive import named_architecture
+
+COMMON = {
+    "vocab_size": 500, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0,
+}  # fmt: skip
+SMALL = {
+    "GPT2LMHeadModel": {"vocab_size": 500, "n_embd": 64, "n_layer": 3, "n_head": 4},
+    "Qwen3ForCausalLM": COMMON | {"head_dim": 16},
+    "MixtralForCausalLM": COMMON | {"num_local_experts": 4, "num_experts_per_tok": 2},
+}
+CLASSES = list(implementations()["transformers"].classes)
+KERNELS = [
+    ("float32", "efficient"),
+    ("float32", "math"),
+    ("bfloat16", "flash"),
+    ("bfloat16", "math"),
+]
+ON_AND_OFF = [(True, "none"), (False, "full"), (True, "full")]
+WITHOUT_PEAK = {"Phi3ForCausalLM", "MixtralForCausalLM"}
+"""Classes whose peak with autocast has no formula."""
+QUANTITIES = {"activation_bytes", "peak_training_bytes"}
+
+
+def architecture_of(kind: str, config: dict) -> Decoder:
+    fields = fields_of(kind, {"model_type": translations()[kind].model_type} | config)
+    return named_architecture(Base(kind, kind, Decoder, fields, {}))
+
+
+def run_of(kind: str, **settings) -> RunConfig:
+    return RunConfig(**implementations()["transformers"].of_class(kind) | settings)
+
+
+def compare(kind: str, run: RunConfig, **config) -> None:
+    config = SMALL.get(kind, COMMON) | config
+    a = architecture_of(kind, config)
+    traced = trace_class(kind, config, run, QUANTITIES)
+    assert not traced.missing
+    assert traced.attention == "sdpa"
+    assert total(a.activation_bytes(a, run)) == sum(traced.values["activation_bytes"].values())
+    peaks = {name: term.total for name, term in a.peak_training_bytes(a, run).items()}
+    assert peaks == traced.values["peak_training_bytes"]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(("dtype", "kernel"), KERNELS)
+@pytest.mark.parametrize("kind", CLASSES)
+def test_a_class_needs_what_is_predicted(kind, dtype, kernel, batch):
+    run = run_of(
+        kind, batch=batch, length=48, dtype=dtype, attention_kernel=kernel, foreach=True
+    )  # fmt: skip
+    compare(kind, run)
+
+
+@pytest.mark.parametrize(
+    ("dropout", "recompute"), [(True, "none"), (False, "full"), (True, "full")]
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", CLASSES)
+def test_with_dropout_and_checkpointing(kind, dtype, dropout, recompute):
+    kernel = {"float32": "efficient", "bfloat16": "flash"}[dtype]
+    run = run_of(
+        kind, batch=2, length=40, dtype=dtype, attention_kernel=kernel, dropout=dropout,
+        recompute=recompute, foreach=True,
+    )  # fmt: skip
+    compare(kind, run)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize(
+    ("vocab_size", "batch", "length"), [(20, 4, 64), (5000, 1, 8), (8, 2, 100)]
+)
+def test_where_the_peak_is_elsewhere(kind, vocab_size, batch, length):
+    """In the layers, in the gradients of the embedding, in the loss."""
+    run = run_of(kind, batch=batch, length=length, dtype="bfloat16", foreach=True)
+    compare(kind, run, vocab_size=vocab_size)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_our_modules_with_the_same_settings_need_the_same(kind):
+    a = architecture_of(kind, SMALL.get(kind, COMMON))
+    run = run_of(kind, batch=3, length=24, dtype="bfloat16", foreach=True)
+    found = measured(a, run)
+    for quantity in QUANTITIES:
+        terms = getattr(a, quantity)(a, run)
+        assert {n: t.total for n, t in terms.items() if t.total} == {
+            n: value for n, value in found[quantity].items() if value
+        }
+
+
+def test_our_modules_compute_the_same_with_other_settings():
+    """One matrix for several projections, slices of its result, shared tables of RoPE."""
+    a = architecture_of("Phi3ForCausalLM", COMMON)
+    model = build(a, "cpu", "float32")
+    initialise(model)
+    tokens = torch.arange(24).view(2, 12)
+    before = model(tokens)
+    arrange(model, run_of("Phi3ForCausalLM"))
+    torch.testing.assert_close(model(tokens), before)
+
+
+def test_a_model_without_attention_has_no_tables_of_rope():
+    config = {"mixers": "channel_rnn", "d_hidden": 4}
+    a = architecture_of("LlamaForCausalLM", COMMON).model_copy(update=config)
+    run = RunConfig(length=8, rope_tables="model")
+    found = measured(a, run)["activation_bytes"]
+    assert total(a.activation_bytes(a, run)) == sum(found.values())
+
+
+@pytest.mark.parametrize("quantities", [("activation_bytes",), ("peak_inference_bytes",)])
+def test_a_sweep_measures_what_is_predicted(quantities):
+    """Counted first and arranged for its run before its trace begins, training or not."""
+    a = architecture_of("LlamaForCausalLM", COMMON)
+    run = run_of("LlamaForCausalLM", batch=2, length=24, dtype="bfloat16", foreach=True)
+    wanted, missing = {*quantities, "peak_training_bytes"}, {}
+    _, found, _ = look(build(a, "meta", run.dtype), run, wanted, missing)
+    assert not missing
+    for quantity in wanted:
+        terms = getattr(a, quantity)(a, run)
+        expected = {name: term.total for name, term in terms.items() if term.total}
+        assert {n: v for n, v in found[quantity].items() if v and n != "setup"} == expected
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dropout", "vocab_size"),
+    [("flash", False, 500), ("efficient", True, 100), ("math", True, 500), ("math", False, 20)],
+)
+@pytest.mark.parametrize("kind", CLASSES)
+def test_autocast_needs_what_is_predicted(kind, kernel, dropout, vocab_size):
+    """The peak is in the loss, in the forward pass, or in the layers."""
+    run = run_of(
+        kind, batch=3, length=48, autocast="bfloat16", attention_kernel=kernel, dropout=dropout,
+        foreach=True,
+    )  # fmt: skip
+    config = SMALL.get(kind, COMMON) | {"vocab_size": vocab_size}
+    a = architecture_of(kind, config)
+    if a.has_formula_for("peak_training_bytes", a, run):
+        compare(kind, run, vocab_size=vocab_size)
+    else:
+        assert kind in WITHOUT_PEAK
+    traced = trace_class(kind, config, run, QUANTITIES).values
+    assert total(a.activation_bytes(a, run)) == sum(traced["activation_bytes"].values())
+    assert measured(a, run)["peak_training_bytes"] == traced["peak_training_bytes"]
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_autocast_with_full_checkpointing_has_no_formula_of_the_peak(kind):
+    """Casts of all layers' weights are live to the end of the forward pass, in class and module."""
+    config = SMALL.get(kind, COMMON)
+    a = architecture_of(kind, config)
+    run = run_of(kind, batch=3, length=48, autocast="bfloat16", recompute="full", foreach=True)
+    assert not a.has_formula_for("peak_training_bytes", a, run)
+    traced = trace_class(kind, config, run, {"peak_training_bytes"}).values
+    assert measured(a, run)["peak_training_bytes"] == traced["peak_training_bytes"]
+
+
+def test_autocast_casts_as_torch_does():
+    """On a CPU torch has autocast, of products and not of norms and losses."""
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4, bias=False))
+    x = torch.randn(5, 8)
+
+    def gradients(casting) -> list[torch.Tensor]:
+        layers.zero_grad()
+        with casting:
+            y = layers(x)
+        assert y.dtype == torch.bfloat16
+        y.float().square().sum().backward()
+        return [p.grad for p in layers.parameters()]
+
+    expected = gradients(torch.autocast("cpu", torch.bfloat16))
+    found = gradients(autocast(RunConfig(autocast="bfloat16")))
+    assert all(map(torch.equal, found, expected))

@@ -1,0 +1,123 @@
+"""A training step of models that are not decoders: formulas against traces, component by
+component; the trace on meta against a real one; and what the trace itself counts.
+"""
+
+import pytest
+import torch
+from helpers.other_families import TINY_MODELS, trained
+from helpers.training import PREDICTED, measured, predicted, without_zeros
+from hypothesis import HealthCheck, given, settings
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.families.decoder import Decoder
+from modelbudget.families.rwkv import RWKV
+from modelbudget.measure.trace import Trace
+from modelbudget.sweep.derive import named_architecture
+
+
+def assert_equal(a, run: RunConfig) -> None:
+    found, expected = measured(a, run), predicted(a, run)
+    for quantity in PREDICTED:
+        assert a.has_formula_for(quantity, a, run)
+        assert without_zeros(expected[quantity]) == without_zeros(found[quantity]), quantity
+
+
+@given(trained())
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+def test_predicted_is_measured_component_by_component(model):
+    assert_equal(*model)
+
+
+NAMED = {
+    "bert-large": RunConfig(batch=2, length=33, dtype="bfloat16", attention_kernel="flash"),
+    "modernbert-base": RunConfig(batch=2, length=200),
+    "albert-base": RunConfig(length=16, backend="cpu", loss_dtype="float32"),
+    "t5-base": RunConfig(batch=3, length=40, dtype="bfloat16", master_weights=True),
+    "transformer-base": RunConfig(batch=2, length=24, attention_kernel="efficient"),
+    "mamba-130m": RunConfig(batch=2, length=20, optimizer="sgd"),
+    "mamba-2-130m": RunConfig(length=20, dtype="bfloat16"),
+    "rwkv-4-169m": RunConfig(batch=2, length=20, dtype="bfloat16"),
+    "transformer-xl-large": RunConfig(length=40),
+    "zaremba-large": RunConfig(batch=2, length=35),
+    "bloom-560m": RunConfig(batch=2, length=40, dtype="bfloat16", dropout=True),
+    "chinchilla-a9-44m": RunConfig(batch=2, length=40, dtype="bfloat16", recompute="full"),
+}
+
+
+@pytest.mark.parametrize(("name", "run"), NAMED.items())
+def test_published_models_at_difference_0(catalogue, name, run):
+    assert_equal(named_architecture(catalogue[name]), run)
+
+
+@pytest.mark.parametrize("name", TINY_MODELS)
+def test_a_step_with_autocast_is_measured(name):
+    """A formula, where there is one, would have to be that of the casts."""
+    a, run = TINY_MODELS[name], RunConfig(length=8, autocast="bfloat16")
+    found = measured(a, run)
+    assert sum(found["activation_bytes"].values()) > 0
+    assert not a.has_formula_for("peak_training_bytes", a, run)
+
+
+MIXED = {
+    "n_vocab": 7, "d_model": 6, "n_layer": 3, "n_head": 2, "n_kv_head": 1, "d_head": 4, "d_ff": 5,
+    "position": "none", "mixers": "mamba2 attention", "n_mamba_head": 4, "d_mamba_head": 3,
+    "n_mamba_group": 2, "d_mamba_state": 5, "d_mamba_convolution": 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_a_decoder_with_mamba_2_at_difference_0(recompute):
+    run = RunConfig(batch=2, length=5, dtype="bfloat16", recompute=recompute, dropout=True)
+    assert_equal(Decoder(**MIXED), run)
+
+
+def test_nearly_all_of_the_catalogue_has_formulas_of_training(catalogue):
+    run = RunConfig(length=128)
+    models = [named_architecture(base) for base in catalogue.bases.values() if base.model]
+    for quantity in PREDICTED:
+        missing = [a for a in models if not a.has_formula_for(quantity, a, run)]
+        assert len(missing) <= 3, quantity
+
+
+def test_a_single_token_leaves_a_decay_without_gradient():
+    a: RWKV = TINY_MODELS["RWKV-4"]
+    run = RunConfig(length=1)
+    assert not a.has_formula_for("gradient_bytes", a, run)
+    assert measured(a, run)["gradient_bytes"]["layer.time.decay"] == 0
+
+
+@pytest.mark.parametrize("name", TINY_MODELS)
+def test_a_real_step_and_one_without_storage_hold_the_same(name):
+    run = RunConfig(batch=2, length=6, backend="cpu")
+    assert measured(TINY_MODELS[name], run) == measured(TINY_MODELS[name], run, "cpu")
+
+
+def test_what_no_result_depends_on_is_not_saved():
+    """Its last node saves its own result."""
+    model = nn.Linear(3, 3, device="meta")
+    trace = Trace(model)
+    with trace.watching("forward"):
+        result = model(torch.ones(2, 3, device="meta")).exp()
+        unused = result.exp().exp()
+        del unused
+    assert sum(trace.saved().values()) == 2 * 4 * 2 * 3
+    assert result.requires_grad
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_gradients_of_a_convolution_take_as_much_as_its_result(groups):
+    """Torch's counter agrees where there is one group."""
+    model = nn.Conv1d(4, 8, 3, groups=groups, device="meta")
+    trace, counter = Trace(model), FlopCounterMode(display=False)
+    x = torch.ones(2, 4, 9, device="meta", requires_grad=True)
+    with trace.watching("forward"):
+        result = model(x).sum()
+    with trace.watching("backward"), counter:
+        result.backward()
+    forward, backward = (sum(trace.flops[phase].values()) for phase in ("forward", "backward"))
+    assert forward == 2 * 2 * 8 * 7 * 3 * 4 // groups
+    assert backward == 2 * forward
+    if groups == 1:
+        assert backward == counter.get_total_flops()

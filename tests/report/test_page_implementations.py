@@ -1,0 +1,77 @@
+"""The page's table and chart of formula, our module and transformers' class."""
+
+import json
+
+import pytest
+
+from modelbudget.compare.comparison import compare
+from modelbudget.compare.implementations import implementations
+from modelbudget.measure.pool import measure_all
+from modelbudget.measure.reference import cached
+from modelbudget.measure.table import failures, measured_table
+from modelbudget.predict.predict import predict
+from modelbudget.report.charts.select import charts_of_classes
+from modelbudget.report.implementations import implementations_section, of_all_sweeps
+from modelbudget.report.results import SweepResult
+from modelbudget.sweep.points_table import points_table
+
+SWEEP = """
+fixed: {n_layer: 2, d_model: 64, n_head: 4, n_vocab: 512, length: 64, attention_kernel: flash,
+        dtype: bfloat16}
+points:
+  - {base: gpt-2-124m, label: small}
+  - {base: gpt-2-124m, label: selective, recompute: selective}
+measure: {device: meta, quantities: [activation_bytes, peak_training_bytes, flops_forward]}
+"""
+
+
+@pytest.fixture
+def result(sweep, tmp_path):
+    expanded = sweep(SWEEP)
+    points, measure = points_table(expanded), expanded.sweep.measure
+    needed = cached.needed(points, measure)
+    cached.trace_new(needed.runs, [measure], 1, tmp_path)
+    traces = cached.reference_table(needed, {}, tmp_path)
+    found = measure_all([(p.architecture, p.run) for p in expanded.points], measure, 1)
+    predicted = predict(points, measure.quantities)
+    table = measured_table(found, measure.quantities)
+    comparison = compare(points, predicted, table, [], failures(found), traces)
+    return SweepResult({"name": "s"}, points, comparison, {}, traces=traces)
+
+
+def test_the_table_has_models_by_implementation_and_their_ratio(result):
+    section = implementations_section(result)
+    assert section["classes"] == ["GPT2LMHeadModel"]
+    assert "dropout (gpu)" in section["replaced"][0]
+    table = implementations(result.points, result.comparison, result.traces)
+    (ratio,) = table.filter(label="small", quantity="activation_bytes")["ratio"]
+    assert f">{ratio:.3f}</td>" in section["quantities"]
+    rows = section["quantities"].split("<tr>")
+    (saved,) = [row for row in rows if "activation_bytes" in row]
+    assert [cell.split(">")[-1] for cell in saved.split("</td>")[1:4]] == ["2", "2", "1"]
+    assert "no such option; allowed: none, full" in section["missing"]
+    assert section["rows"] == "3"
+
+
+def test_the_models_of_all_sweeps_are_counted_together(result):
+    other = result._replace(summary={"name": "other"})
+    table = of_all_sweeps([result, other, result._replace(traces=None)])
+    (saved,) = [row for row in table.split("<tr>") if "activation_bytes" in row]
+    assert [cell.split(">")[-1] for cell in saved.split("</td>")[1:4]] == ["4", "4", "2"]
+    assert of_all_sweeps([result._replace(traces=None)]) is None
+
+
+def test_a_sweep_without_classes_has_no_table(result):
+    assert implementations_section(result._replace(traces=None)) is None
+
+
+def test_the_chart_states_how_the_class_differs(result):
+    (chart,) = charts_of_classes(result.points, result.comparison, result.traces).values()
+    table = implementations(result.points, result.comparison, result.traces)
+    spec = json.dumps(chart.to_dict())
+    (ratio,) = table.filter(label="small", quantity="activation_bytes")["ratio"]
+    assert f"small: transformers\\u2019 class saves {ratio:.2f} \\u00d7 the activations" in spec
+    for phase in table.filter(label="small", quantity="peak_training_bytes").rows(named=True):
+        assert str(phase["reference"]) in spec
+    for group in ("MLP", "attention", "head"):
+        assert f'"part": "{group}"' in spec
