@@ -5,18 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report test test-all test-random cache test-slurm lint advisories bench schema reference picture lock clean
+.PHONY: report test test-all test-random test-slurm lint advisories bench schema reference picture lock clean
 
-report: cache $(VENV)/.installed
+report: $(VENV)/.installed
 	@$(BIN)/snakemake --cores $(CORES)
-
-# Snakemake needs a writable cache: in XDG_CACHE_HOME, or else in the user's home.
-CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)
-
-cache:
-	@mkdir -p "$(CACHE)/snakemake" 2>/dev/null && test -w "$(CACHE)/snakemake" || { \
-		echo "$(CACHE)/snakemake: cannot be written, and Snakemake keeps its cache there;" \
-		"set XDG_CACHE_HOME to a folder that can" >&2; exit 1; }
 
 test: lint
 	$(BIN)/pytest

@@ -24,11 +24,11 @@ WHEN_DRAWN = """addEventListener("DOMContentLoaded", () => {
 })"""
 MOVES = """async () => {
   const field = document.querySelector('[data-side="A"][data-field="n_vocab"]');
-  const explorer = document.getElementById("explorer");
+  const calculator = document.getElementById("calculator");
   const times = [];
   for (let i = 0; i < 40; i += 1) {
     const answered = new Promise((done) => {
-      explorer.addEventListener("answered", done, { once: true });
+      calculator.addEventListener("answered", done, { once: true });
     });
     field.value = 100000 + i;
     const before = performance.now();
@@ -55,7 +55,7 @@ def main(page: str = "results/report.html") -> None:
             tab.close()
         tab = browser.new_page()
         tab.goto(f"{address}#what-if?A=deepseek-v3&B=palm-540b")
-        tab.wait_for_selector("#explorer-table tbody tr")
+        tab.wait_for_selector("#calculator-table tbody tr")
         moves = tab.evaluate(MOVES)
         browser.close()
     print(f"charts in view drawn after {median(drawn):,.0f} ms (at best {min(drawn):,.0f} ms)")

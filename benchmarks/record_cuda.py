@@ -21,7 +21,8 @@ from modelbudget.measure.cuda import change, refuse_without_cuda, statistics
 from modelbudget.measure.device import room
 from modelbudget.measure.one_model import measure_one
 from modelbudget.sweep.derive import named_architecture
-from modelbudget.sweep.sweep_file import OF_ALLOCATOR, Measure
+from modelbudget.sweep.quantities import OF_ALLOCATOR
+from modelbudget.sweep.sweep_file import Measure
 
 GOLDEN = Path("tests/golden")
 MODELS = ("gpt-2-124m", "gpt-2-355m")
@@ -68,10 +69,10 @@ def parameters(catalogue: Catalogue, name: str) -> dict:
 def training(catalogue: Catalogue, name: str, settings: dict) -> dict:
     """Record what two training steps take, as a sweep measures it."""
     run = RunConfig(**(settings | {"batch": 2, "length": 256}))
-    asked = Measure(device="cuda", quantities=sorted(OF_ALLOCATOR))
-    measured = measure_one(named_architecture(catalogue[name]), run, asked, room(0.9, 1))
-    told = {quantity: measured.values[quantity] for quantity in asked.quantities}
-    return {"model": name, "run": run.model_dump(), "told": told}
+    settings = Measure(device="cuda", quantities=sorted(OF_ALLOCATOR))
+    measured = measure_one(named_architecture(catalogue[name]), run, settings, room(0.9, 1))
+    readings = {quantity: measured.values[quantity] for quantity in settings.quantities}
+    return {"model": name, "run": run.model_dump(), "readings": readings}
 
 
 if __name__ == "__main__":

@@ -17,10 +17,11 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 RENAMED = ROOT / "tools" / "renamed.yaml"
-CACHES = ("measurements", "witnesses")
+CACHES = ("measurements", "reference_counts", "witnesses")
 """Folders whose files are named by digests of the code: not results."""
-DIGESTS = ("architecture", "run")
-MEASURED = ("measured", "difference", "percent", "agrees", "method", "failure")
+KEYS = ("point", "architecture", "run")
+"""Columns that identify points, models and run settings."""
+MEASURED = ("measured", "value", "difference", "percent", "agrees", "method", "failure")
 N_SHOWN = 5
 
 
@@ -30,13 +31,19 @@ def main(old: str, new: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         before, after = (results(source, Path(folder)) for source in (old, new))
         found = {path: after / path for path in tables(after)}
-        expected = {path: before / path for path in tables(before)}
+        moved = names["files"]
+        expected = {
+            path.with_name(moved.get(path.name, path.name)): before / path
+            for path in tables(before)
+        }
         differences = [
             f"{path}: only in {old if path in expected else new}"
             for path in sorted(found.keys() ^ expected.keys())
         ]
         for path in sorted(found.keys() & expected.keys()):
-            was, is_now = renamed(read(expected[path]), names), read(found[path])
+            was, is_now = pl.read_parquet(expected[path]), pl.read_parquet(found[path])
+            was = renamed(was, names, is_now.columns)
+            was, is_now = with_labels(was, is_now, (before / path.parent, after / path.parent))
             differences += [f"{path}: {line}" for line in compare(was, is_now, names)]
     print(*differences, f"{len(found)} files, {len(differences)} differences", sep="\n")
     return len(differences)
@@ -62,23 +69,50 @@ def tables(folder: Path) -> list[Path]:
     return [path for path in found if path.parts[0] not in CACHES]
 
 
-def read(path: Path) -> pl.DataFrame:
-    """Read a table, with digests replaced by the place where their sweep has them first."""
-    table = pl.read_parquet(path)
-    points = path.parent / "points.parquet"
-    for digest in set(DIGESTS) & set(table.columns) if points.exists() else ():
-        order = pl.read_parquet(points)[digest].unique(maintain_order=True)
-        places = {name: f"{place:06}" for place, name in enumerate(order)}
-        table = table.with_columns(pl.col(digest).replace(places))
+def with_labels(
+    was: pl.DataFrame, is_now: pl.DataFrame, folders: tuple[Path, Path]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Replace numbers of points and digests by the label of a point that both folders have.
+
+    An added point shifts numbers, and an added field changes digests. Points whose label is not in
+    both folders, or not unique, keep their number.
+    """
+    paths = [folder / "points.parquet" for folder in folders]
+    if not all(path.exists() for path in paths):
+        return was, is_now
+    points = [pl.read_parquet(path) for path in paths]
+    unique = (set(one.filter(~pl.col("label").is_duplicated())["label"]) for one in points)
+    shared = pl.Series(sorted(set.intersection(*unique)), dtype=pl.String)
+    named = [
+        one.with_columns(
+            name=pl.when(pl.col("label").is_in(shared.implode())).then("label").otherwise("point")
+        )
+        for one in points
+    ]
+    return _named(was, named[0]), _named(is_now, named[1])
+
+
+def _named(table: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    for column in set(KEYS) & set(table.columns):
+        # Labels that both folders have come first, so that an added point changes no other name.
+        is_number = pl.col("name") == pl.col("point")
+        names = points.sort(is_number, "name").unique(column, keep="first", maintain_order=True)
+        table = table.with_columns(pl.col(column).replace(names[column], names["name"]))
     return table
 
 
-def renamed(table: pl.DataFrame, names: dict) -> pl.DataFrame:
-    """Give an old table the new names of columns, values and parts of component names."""
-    table = table.rename(names["columns"], strict=False)
-    values = {column: new for column, new in names["values"].items() if column in table.columns}
-    for column, new in values.items():
-        table = table.with_columns(pl.col(column).replace(new))
+def renamed(table: pl.DataFrame, names: dict, columns: list[str]) -> pl.DataFrame:
+    """Give an old table the names of columns, values and parts of components that a new one has.
+
+    Old columns with the same new name are merged; a column that the new table still has is kept.
+    """
+    for new, old in names["columns"].items():
+        gone = [name for name in old if name in table.columns and name not in columns]
+        if gone and new in columns:
+            table = table.with_columns(pl.coalesce(gone).alias(new)).drop(gone)
+    for column, new in names["values"].items():
+        if column in table.columns:
+            table = table.with_columns(pl.col(column).cast(pl.String).replace(new))
     for column in {"component", *names["patterns"]} & set(table.columns):
         for old, new in names["parts"].items():
             table = table.with_columns(pl.col(column).str.replace_all(rf"\b{old}\b", new))

@@ -19,7 +19,7 @@ from modelbudget.architecture.terms import is_peak
 from modelbudget.common.suggestions import field_names
 from modelbudget.components.layer import all_parts
 from modelbudget.families import families
-from modelbudget.sweep.sweep_file import OF_INFERENCE, OF_TRAINING
+from modelbudget.sweep.quantities import OF_INFERENCE, OF_TRAINING
 
 DOCS = Path(__file__).parents[1] / "docs"
 WRITTEN = "<!-- Written by tools/write_reference.py; edit the code instead. -->"
@@ -55,7 +55,7 @@ def fields() -> str:
 
 def formulas() -> str:
     """Return docs/formulas.md."""
-    parts = (_part(word, one) for word, one in all_parts().items())
+    parts = (_part(name, one) for name, one in all_parts().items())
     known = (family for family in sorted(families().values(), key=_name) if family.has_formula)
     return "\n".join([FORMULAS, *parts, *map(_family, known)])
 
@@ -70,8 +70,8 @@ def _fields_of(kinds: list[type[Record]]) -> str:
     for kind in kinds:
         for name, field in kind.model_fields.items():
             default = kind.derivations().get(name) or _default(field)
-            says = name, _values(field.annotation), default, field.description or ""
-            rows.setdefault(says, []).append(kind.name())
+            row = name, _values(field.annotation), default, field.description or ""
+            rows.setdefault(row, []).append(kind.name())
     table = [
         (f"`{name}`", values, default, text, *_elsewhere(name), _families(of, kinds))
         for (name, values, default, text), of in sorted(rows.items())
@@ -103,7 +103,7 @@ def _elsewhere(name: str) -> tuple[str, str]:
 
 
 def _part(word: str, part: ModuleType) -> str:
-    """The functions of a mixer or feed-forward part: what they say, and their values."""
+    """The functions of a mixer or feed-forward part: their docstrings and values."""
     a, r = _symbols(families()["decoder"]), _symbols(RunConfig)
     sections = [f"## Part: {word}", "", inspect.cleandoc(part.__doc__ or "")]
     for name in OF_PART:
