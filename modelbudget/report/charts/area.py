@@ -109,9 +109,10 @@ def totals_along(
     table: pl.DataFrame, axis: str, series: dict[str, pl.DataFrame], quantity: str
 ) -> theme.Layers:
     """Draw the total along `axis` on a logarithmic scale, with one line for each named table."""
+    names = _differences(list(series))
     rows = pl.concat(
-        totals(thinned(rows, axis, MOST_VALUES)).select(axis, "total", series=pl.lit(title))
-        for title, rows in series.items()
+        totals(thinned(rows, axis, MOST_VALUES)).select(axis, "total", series=pl.lit(name))
+        for name, rows in zip(names, series.values(), strict=True)
     )
     low, high = least_and_most(rows, "total")
     base = alt.Chart(rows).encode(
@@ -129,9 +130,7 @@ def totals_along(
         ],
     )
     # The points are a layer of their own: points of the line would hide the dashes in its legend.
-    line = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(
-        strokeDash=theme.dashes(list(series))
-    )
+    line = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=theme.dashes(names))
     points = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
     title = f"Total {UNITS[quantity]} along {axis}"
     return theme.framed(
@@ -139,7 +138,7 @@ def totals_along(
             width=theme.panel_width(1, MARGIN_WITH_TITLE), height=220
         ),
         title,
-        _first_and_last(rows, axis, quantity),
+        _first_and_last(rows, axis, quantity, list(series)[-1]),
         MARGIN_WITH_TITLE,
     )
 
@@ -211,10 +210,18 @@ def _largest_changes(panels: dict[str, pl.DataFrame], axis: str) -> str:
     return f"From {axis} = {count(ends[0])} to {count(ends[-1])}, {changes}{where}."
 
 
-def _first_and_last(rows: pl.DataFrame, axis: str, quantity: str) -> str:
-    """Describe both ends of the last line."""
-    title = rows["series"][-1]
-    line = rows.filter(pl.col("series") == title).sort(axis)
+def _differences(titles: list[str]) -> list[str]:
+    """Leave out the settings that all titles share, which the caption names."""
+    settings = [title.split(", ") for title in titles]
+    return [
+        ", ".join(one for one in parts if not all(one in others for others in settings))
+        for parts in settings
+    ]
+
+
+def _first_and_last(rows: pl.DataFrame, axis: str, quantity: str, title: str) -> str:
+    """Describe both ends of the last line, whose full title is given."""
+    line = rows.filter(pl.col("series") == rows["series"][-1]).sort(axis)
     (low, first), (high, last) = (line.select(axis, "total").row(i) for i in (0, -1))
     where = f" ({title})" if title else ""
     return (
