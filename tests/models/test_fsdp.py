@@ -2,15 +2,18 @@
 fake process group, and that against processes that communicate.
 """
 
-from itertools import cycle
+from itertools import cycle, product
 
 import pytest
+import torch
 from helpers.gloo import QUANTITIES, steps_of_all_ranks
 from helpers.training import without_zeros
+from torch.distributed.fsdp._fully_shard._fsdp_common import _chunk_with_empty
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.measure.parallel.fsdp import of_rank
+from modelbudget.measure.parallel.private import Chunks
 from modelbudget.sweep.derive import named_architecture
 
 COMPARED = (*sorted(QUANTITIES), "parameter_bytes", "flops_forward", "flops_backward")
@@ -75,6 +78,14 @@ def test_published_models_on_many_devices(catalogue, name):
     for devices, rank in ((96, "last"), (1000, "first")):
         run = RunConfig(data_parallel=devices, zero=3, data_rank=rank, **settings)
         assert predicted(a, run) == measured(a, run), run
+
+
+def test_chunks_that_are_read_are_those_of_torch():
+    for n_row, n_device in product(range(1, 9), range(1, 11)):
+        tensor = torch.arange(3 * n_row).view(n_row, 3)
+        ours = Chunks(tensor, n_device, dim=0)
+        for index, theirs in enumerate(_chunk_with_empty(tensor, n_device, dim=0)):
+            assert torch.equal(ours[index], theirs)
 
 
 def test_all_devices_together_own_each_parameter_once():

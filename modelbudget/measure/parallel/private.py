@@ -2,7 +2,8 @@
 
 A fake process group has any number of ranks and moves nothing. FSDP2 refuses parameters on meta
 before the first step, since they have no values yet, and asks the device for its streams; on meta
-its code is the same otherwise, with the (absent) streams of a CPU.
+its code is the same otherwise, with the (absent) streams of a CPU. It divides each parameter into a
+chunk for each device and reads two of them; here they are made when they are read.
 """
 
 import sys
@@ -15,6 +16,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp._fully_shard import (
     _fsdp_collectives,
     _fsdp_init,
+    _fsdp_param,
     _fsdp_param_group,
     _fsdp_state,
     _fully_shard,
@@ -44,6 +46,7 @@ def fsdp_on_meta() -> Iterator[None]:
         for owner, name, replacement in (
             (_fully_shard, "_get_device_from_mesh", lambda mesh: torch.device("meta")),
             (group, "_validate_no_meta_params", lambda self: None),
+            (_fsdp_param, "_chunk_with_empty", Chunks),
         ):
             stack.enter_context(patch.object(owner, name, replacement))
         for module in _WITH_STREAMS:
@@ -51,3 +54,18 @@ def fsdp_on_meta() -> Iterator[None]:
                 replaced = patch.object(module, "_get_device_handle", lambda device: torch.cpu)
                 stack.enter_context(replaced)
         yield
+
+
+class Chunks:
+    """The chunks of a tensor as `torch.chunk` makes them, then empty ones up to `num_chunks`."""
+
+    def __init__(self, tensor: torch.Tensor, num_chunks: int, dim: int):
+        self._tensor, self._n, self._dim = tensor, num_chunks, dim
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        n_row = self._tensor.size(self._dim)
+        size = -(-n_row // self._n)
+        start = index * size
+        if start >= n_row:
+            return self._tensor.new_empty(0)
+        return self._tensor.narrow(self._dim, start, min(size, n_row - start))
