@@ -256,11 +256,10 @@ class RunConfig(Record):
             when="zero == 3",
         ),
         Constraint(
-            "weights == 'dtype' and autocast == 'none' and not master_weights "
-            "and targets == 'given' and loss_chunks == 1",
+            "weights == 'dtype' and autocast == 'none' and not master_weights and loss_chunks == 1",
             "zero = 3: not known yet with weights: {weights}, autocast: {autocast}, "
-            "master_weights: {master_weights}, targets: {targets}, loss_chunks: {loss_chunks}; "
-            "allowed: dtype, none, false, given, 1",
+            "master_weights: {master_weights}, loss_chunks: {loss_chunks}; "
+            "allowed: dtype, none, false, 1",
             when="zero == 3",
         ),
     )

@@ -217,8 +217,12 @@ def held(a: Fields, r: Run):
 
     Arguments of layers that are computed again: tables of RoPE, and the positions.
     """
-    shared = attention.model_tables(a, r) + attention.model_positions(a, r, r.length)
-    return computed_again(r) * shared
+    return computed_again(r) * read_by_all(a, r)
+
+
+def read_by_all(a: Fields, r: Run):
+    """Return the bytes that all layers read: tables of RoPE and positions, made before them."""
+    return attention.model_tables(a, r) + attention.model_positions(a, r, r.length)
 
 
 def _joined(r: Run) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -367,7 +371,6 @@ def _backward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     two_norms = a.parallel * (1 - a.shared_norm)
     of_output, _ = _output_backward(a, r)
     again, unsaved = computed_again(r), norm.copies_input(a, r) * _states(a, r)
-    shared = attention.model_tables(a, r) + attention.model_positions(a, r, r.length)
     mixer, second = (
         within(name, all_parts()[name].backward(a, r, place_of(a, r, name)))
         for name in (group.mixer, group.feed_forward)
@@ -380,7 +383,7 @@ def _backward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
         *mixer,
         *times(two_norms, norm.backward(a, r, residual=1, others=1)),
         *_input_backward(a, r),
-        *times(again, [Allocation("layer's input", 0, unsaved, shared)]),
+        *times(again, [Allocation("layer's input", 0, unsaved, read_by_all(a, r))]),
     ]
 
 

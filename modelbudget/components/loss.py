@@ -70,8 +70,9 @@ def logits(r: Run, n_rows):
 
     In addition to those live when backward begins.
     """
-    kept = int(r.outputs == "kept")
-    return (1 - kept) * _logits(r, n_rows) - number(r) * (tokens(r) * n_rows + 2)
+    kept, shifted = int(r.outputs == "kept"), int(r.targets == "shifted")
+    of_loss = number(r) * (tokens(r) * n_rows + 2) + shifted * targets(r)
+    return (1 - kept) * _logits(r, n_rows) - of_loss
 
 
 def backward(r: Run, n_rows) -> Timeline:

@@ -31,6 +31,7 @@ from modelbudget.components.weight_formats import by_format
 from modelbudget.memory import adamw_temporaries, fsdp, inference, optimizer, shards, training
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.inference import Step
+from modelbudget.memory.timeline import Allocation
 
 SHARDED = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "peak_training_bytes")
 """Quantities of which a device holds only its shard, and what it gathers."""
@@ -387,8 +388,9 @@ def _gathered_together(a: Fields, r: Run) -> tuple[fsdp.Group, fsdp.Group]:
 def _ends(a: Fields, r: Run) -> fsdp.Ends:
     """Return what happens before and after the layers, where the rest of the model is gathered."""
     n_rows = embedding.rows(a)
+    shared = Allocation("tables and positions of RoPE", layer.read_by_all(a, r))
     return fsdp.Ends(
-        [*embedding.inference(a, r, r.length), *embedding.dropped(a, r)],
+        [*embedding.inference(a, r, r.length), *embedding.dropped(a, r), shared],
         loss.backward(r, n_rows),
         loss.logits(r, n_rows),
     )

@@ -29,8 +29,10 @@ def forward(
         return loss, outputs if run.outputs == "kept" else None
     if run.loss_chunks > 1:
         return chunked_loss.loss_of(cast(DecoderModel, model), run, tokens, labels), None
-    # A model that shifts the labels computes its loss itself, and holds the states until then.
-    if run.targets == "shifted" and isinstance(model, DecoderModel):
+    # A model that shifts the labels computes its loss itself, and holds the states until then. The
+    # head saves them, too, unless it reads a cast of them.
+    casts = run.autocast != "none"
+    if run.targets == "shifted" and casts and isinstance(model, DecoderModel):
         states = model.states(tokens)
         logits = model.head(states)
     else:

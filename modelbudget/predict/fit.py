@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import polars as pl
+from pydantic import ValidationError
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig, tokens
@@ -85,15 +86,18 @@ def at(model: Model, field: str, value: int) -> Model:
 def as_class(model: Model, kind: str | None) -> Model | None:
     """Return the model with the run settings of its class in `transformers`.
 
-    None if they are not known, do not apply to the architecture, or if the run has settings of
-    another implementation already.
+    None if they are not known, do not apply to the architecture, contradict the run's other
+    settings, or if the run has settings of another implementation already.
     """
     architecture, run = model
     known = implementations()[TRANSFORMERS]
     if kind not in known.classes or run.implementation != OURS:
         return None
     settings = run.model_dump() | known.of_class(kind) | {"implementation": TRANSFORMERS}
-    there = RunConfig.model_validate(settings)
+    try:
+        there = RunConfig.model_validate(settings)
+    except ValidationError:
+        return None
     return None if run_mistake(architecture, there) else (architecture, there)
 
 

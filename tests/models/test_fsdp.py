@@ -11,6 +11,7 @@ from helpers.training import without_zeros
 from torch.distributed.fsdp._fully_shard._fsdp_common import _chunk_with_empty
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.catalogue.implementations import implementations
 from modelbudget.families.decoder import Decoder
 from modelbudget.measure.parallel.fsdp import of_rank
 from modelbudget.measure.parallel.private import Chunks
@@ -43,6 +44,8 @@ RUNS = [
     {"batch": 2, "length": 16, "backend": "cpu", "optimizer": "momentum"},
     {"batch": 2, "length": 16, "foreach": True, "recompute": "selective"},
     {"batch": 2, "length": 8, "outputs": "kept", "loss_dtype": "float32"},
+    {"batch": 3, "length": 16, "targets": "shifted", "loss_dtype": "float32", "dtype": "bfloat16"},
+    {"batch": 1, "length": 16, "targets": "shifted"},
 ]
 RANKS = ((2, "first"), (2, "last"), (7, "last"), (64, "first"), (64, "last"))
 
@@ -77,6 +80,17 @@ def test_published_models_on_many_devices(catalogue, name):
     settings = {"dtype": "bfloat16", "attention_kernel": "flash", "length": 512}
     for devices, rank in ((96, "last"), (1000, "first")):
         run = RunConfig(data_parallel=devices, zero=3, data_rank=rank, **settings)
+        assert predicted(a, run) == measured(a, run), run
+
+
+@pytest.mark.parametrize(("name", "kind"), [("llama-3-8b", "LlamaForCausalLM")])
+def test_with_the_settings_of_a_class(catalogue, name, kind):
+    a = named_architecture(catalogue[name]).model_copy(update={"n_layer": 3})
+    settings = implementations()["transformers"].of_class(kind) | {
+        "dtype": "bfloat16", "attention_kernel": "flash", "length": 512, "data_parallel": 8,
+    }  # fmt: skip
+    for recompute in ("none", "full"):
+        run = RunConfig(zero=3, data_rank="last", recompute=recompute, **settings)
         assert predicted(a, run) == measured(a, run), run
 
 
@@ -124,8 +138,8 @@ REFUSED = {
     "zero: 3": "zero = 3: data_parallel = 1 has no other device to share with; allowed: "
     "data_parallel of at least 2, or zero: 0",
     "zero: 3, data_parallel: 2, master_weights: true, dtype: bfloat16": "zero = 3: not known yet "
-    "with weights: dtype, autocast: none, master_weights: true, targets: given, "
-    "loss_chunks: 1; allowed: dtype, none, false, given, 1",
+    "with weights: dtype, autocast: none, master_weights: true, "
+    "loss_chunks: 1; allowed: dtype, none, false, 1",
 }
 
 

@@ -358,10 +358,16 @@ def test_the_lower_end_of_the_range_is_what_the_class_of_transformers_needs(swee
     assert needed[0] <= device.bytes < needed[1]
 
 
-def test_a_class_whose_settings_are_not_known_has_no_range(sweep):
+@pytest.mark.parametrize(
+    "model",
+    [
+        "base: pythia-14m\nfixed: {dtype: bfloat16, attention_kernel: flash}\n",
+        "base: gpt-2-124m\nfixed: {dtype: bfloat16, loss_chunks: 4}\n",
+    ],
+)
+def test_a_class_whose_settings_are_not_known_or_contradict_the_run_has_no_range(sweep, model):
     expanded = sweep(
-        "base: pythia-14m\nfixed: {dtype: bfloat16, attention_kernel: flash}\npoints: [{}]\n"
-        "fit: [batch]\nmeasure: {quantities: [peak_training_bytes]}\n"
+        f"{model}points: [{{}}]\nfit: [batch]\nmeasure: {{quantities: [peak_training_bytes]}}\n"
     )
     device = Accelerator(name="a device", bytes=24 * GB, source="a test")
     (cell,) = cells(*solvable(expanded), [device])
