@@ -97,9 +97,10 @@ class RunConfig(Record):
         description="whose code computes: sets the fields below that are not set themselves "
         "(configs/implementations/)",
     )
-    norm_kernel: Literal["fused", "written_out"] = Field(
+    norm_kernel: Literal["fused", "written_out", "written_out_exact"] = Field(
         "fused",
-        description="RMSNorm in one operation, or as separate operations in at least float32; "
+        description="RMSNorm in one operation, or as separate operations in at least float32: all "
+        "but the scale, which multiplies in the dtype, or all (exact), with 1 + the scale; "
         "LayerNorm is one operation everywhere",
     )
     activation_kernel: Literal["fused", "written_out"] = Field(
@@ -135,6 +136,11 @@ class RunConfig(Record):
         description="rope_tables: model: rotated queries and keys are contiguous per token, as the "
         "projections are; or per head, as a concatenation with the channels that are not rotated, "
         "even if there are none",
+    )
+    embedding_scale: Literal["none", "buffer"] = Field(
+        "none",
+        description="the token embedding is multiplied by √d_model, which is a buffer of the model "
+        "(Vaswani et al. 2017, §3.4)",
     )
     loss_dtype: Literal["logits", "float32"] = Field(
         "logits",

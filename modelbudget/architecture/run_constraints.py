@@ -30,6 +30,12 @@ _CONSTRAINTS = (
         for name, allowed in (("gate_and_up", "separate"), ("expert_kernel", "scattered"))
     ),
     Constraint(
+        "norm_scale",
+        "norm_kernel = '{norm_kernel}': norm_scale: false has no scale; "
+        "allowed: norm_kernel: written_out",
+        when="norm_kernel == 'written_out_exact' and norm == 'rmsnorm'",
+    ),
+    Constraint(
         f"position not in {MASKS}",
         f"{_KERNEL}: position: {{position}} adds to scores; {_ONLY_MATH}",
         when=_FUSED,
@@ -76,6 +82,7 @@ _OFF = {
     "gate_and_up": "gate_and_up == 'separate'",
     "expert_kernel": "expert_kernel == 'scattered'",
     "rope_tables": "rope_tables == 'layer'",
+    "embedding_scale": "embedding_scale == 'none'",
     "state_dtype": "state_dtype == 'dtype'",
     "loss_chunks": "loss_chunks == 1",
     "zero": "zero == 0",

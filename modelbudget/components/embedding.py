@@ -163,6 +163,7 @@ def saved(a: Fields, r: Run) -> dict:
     projection = casts(r) * size * a.d_emb * a.d_model
     whole, found = 1 - chunked_loss.is_chunked(r), saved_by_ends(a, r, width(a))
     return found | {
+        "embedding": scale(r),
         "embedding.position": _position_indices(a, r),
         "embedding.projection": size * n * a.d_emb + projection,
         "head.projection": whole * (positive(a.d_emb) * size * n * a.d_model + projection),
@@ -185,6 +186,11 @@ def saved_by_ends(a: Fields, r: Run, width) -> dict:
         "head": size * (n + casts(r) * rows(a)) * width,
         "loss": loss.saved(r, rows(a)),
     }
+
+
+def scale(r: Run):
+    """Bytes of the number that the token embedding is multiplied by, where it is a buffer."""
+    return int(r.embedding_scale == "buffer") * bytes_of(r.dtype)
 
 
 def saved_after_layers(a: Fields, r: Run):
@@ -293,12 +299,14 @@ def backward(a: Fields, r: Run) -> Timeline:
     ]
     dropped = [Allocation("dropout gradient", states, dropout.mask(a, r) + states)]
     unread = factorised * narrow + (1 - factorised) * states
+    scaled = [Allocation("gradient before the scale", unread, unread)]
     return [
         *times(a.embedding_norm, norm.backward(a, r)),
         *times(dropout.of_embedding(r), dropped),
         Allocation("gradient of positions summed over the batch", of_positions),
         Allocation("position embedding gradient", size * position(a), freed),
         *times(factorised, projection),
+        *times(positive(scale(r)), scaled),
         Allocation("token embedding gradient", table, unread),
         *times(a.tied, _sum_of_gradients(table, chunked_loss.is_chunked(r))),
     ]
@@ -321,13 +329,15 @@ def inference(a: Fields, r: Run, new) -> Timeline:
     """Token embedding (projected up from d_emb if factorised), position embedding, norm."""
     size = bytes_of(r.dtype) * r.batch * new
     states, narrow = size * a.d_model, size * a.d_emb
+    scaled = positive(scale(r)) * size * width(a)
     normed = [
         *norm.inference(a, r, new, a.d_model),
         Allocation("states before the norm", 0, states),
     ]
     return [
-        Allocation("narrow token embedding", narrow),
-        Allocation("token embedding", states, narrow),
+        Allocation("rows of the token embedding", size * width(a)),
+        Allocation("scaled rows", scaled, scaled),
+        Allocation("projected rows", positive(a.d_emb) * states, narrow),
         *_positions(a, r, new, states),
         *times(a.embedding_norm, normed),
     ]

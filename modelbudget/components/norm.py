@@ -53,15 +53,17 @@ def saved(a, r, width=None, vectors=None):
     The statistics are mean and 1/σ (LayerNorm) or 1/rms (RMSNorm), in at least single precision.
 
     A CPU composes RMSNorm of simpler operations and saves the unscaled output too. Written out, the
-    input is saved in single precision. `width`: channels of a token (d_model); `vectors`: how many
+    input is saved in single precision; so are, where the scale is multiplied in that too, the
+    unscaled output and 1 + the scale. `width`: channels of a token (d_model); `vectors`: how many
     vectors are normalised (one for each token).
     """
     width = a.d_model if width is None else width
     vectors = tokens(r) if vectors is None else vectors
     states = bytes_of(r.dtype) * tokens(r) * width
     statistics = {"layernorm": 2, "rmsnorm": 1}[a.norm] * exact_bytes(r.dtype) * vectors
-    unscaled = is_composed(a, r) * a.norm_scale * states
-    return states + copies_input(a, r) * states + statistics + unscaled
+    exact, copied = scales_exactly(a, r), copies_input(a, r)
+    unscaled = is_composed(a, r) * a.norm_scale * (1 + exact * copied) * states
+    return states + copied * states + statistics + unscaled + exact * _scale(r, width)
 
 
 def is_composed(a, r) -> int:
@@ -71,7 +73,17 @@ def is_composed(a, r) -> int:
 
 def is_written_out(a, r) -> int:
     """1 where the norm is separate operations in at least single precision."""
-    return int(a.norm == "rmsnorm" and r.norm_kernel == "written_out")
+    return int(a.norm == "rmsnorm" and r.norm_kernel != "fused")
+
+
+def scales_exactly(a, r) -> int:
+    """1 where a norm multiplies by 1 + its scale in at least single precision."""
+    return int(a.norm == "rmsnorm" and r.norm_kernel == "written_out_exact")
+
+
+def _scale(r, width):
+    """Bytes of the scale of `width` channels in at least single precision."""
+    return exact_bytes(r.dtype) * width
 
 
 def is_one_operation(a, r):
@@ -90,11 +102,12 @@ def copies_input(a, r) -> int:
 def forward_temporaries(a, r, width=None, vectors=None):
     """Return the bytes that only the forward pass of a norm needs: those of the written-out norm.
 
-    The variance and, in half precision, the normalised input before it is cast.
+    The variance, unless the scale is in single precision too; in half precision, the normalised
+    input before it is cast.
     """
     width = a.d_model if width is None else width
     vectors = tokens(r) if vectors is None else vectors
-    numbers = vectors + copies_input(a, r) * tokens(r) * width
+    numbers = (1 - scales_exactly(a, r)) * vectors + copies_input(a, r) * tokens(r) * width
     return is_written_out(a, r) * exact_bytes(r.dtype) * numbers
 
 
@@ -109,6 +122,8 @@ def backward(a, r, given=1, residual=0, others=0, width=None) -> Timeline:
     of_scale = bytes_of(r.dtype) * parameters(a, width)
     if is_composed(a, r):
         rms = exact_bytes(r.dtype) * tokens(r)
+        if scales_exactly(a, r):
+            return _exact_backward(a, r, states, rms, of_scale, given, residual, others)
         return composed_backward(a, r, states, rms, of_scale, given, residual, others)
     freed = given * states + saved(a, r, width) - others * states
     return [
@@ -125,6 +140,26 @@ def composed_backward(a, r, states, rms, of_scale, given=1, residual=0, others=0
         copied = _copied_backward(states, rms, of_quotient)
         return [*scale, *copied, *times(residual, accumulate(states))]
     return [*scale, *_rms_backward(states, rms, of_quotient, residual, others)]
+
+
+def _exact_backward(a, r, states, rms, of_scale, given, residual, others) -> Timeline:
+    """Backward of x / rms · (1 + scale) in at least single precision, operation by operation."""
+    copied = copies_input(a, r)
+    wide, of_wide = (1 + copied) * states, (1 + copied) * of_scale
+    scale = [
+        *scale_backward(r, wide, of_wide, 1 - (1 - copied) * (1 - given)),
+        Allocation("1 + scale, freed", 0, of_wide),
+        Allocation("scale gradient in half precision", copied * of_scale, copied * of_wide),
+    ]
+    if not copied:
+        return [*scale, *_rms_backward(states, rms, 1, residual, others)]
+    return [
+        Allocation("output gradient in single precision", wide, given * states),
+        *scale,
+        *_rms_backward(wide, rms),
+        Allocation("input gradient in half precision", states, wide),
+        *times(residual, accumulate(states)),
+    ]
 
 
 def _copied_backward(states, rms, given=1) -> Timeline:
@@ -185,6 +220,8 @@ def inference(a, r, new, width, scaled=None, vectors=None) -> Timeline:
     statistic = exact_bytes(r.dtype) * vectors
     if a.norm == "layernorm":
         return [Allocation("layer norm", states + 2 * statistic, 2 * statistic)]
+    if scales_exactly(a, r):
+        return _exact_inference(a, r, states, statistic, _scale(r, width))
     if is_written_out(a, r):
         copied = copies_input(a, r)
         exact = (1 + copied) * states
@@ -205,4 +242,19 @@ def inference(a, r, new, width, scaled=None, vectors=None) -> Timeline:
         Allocation("quotient", states),
         Allocation("scaled", scaled * states, scaled * states),
         Allocation("rms freed", 0, statistic),
+    ]
+
+
+def _exact_inference(a, r, states, statistic, scale) -> Timeline:
+    """Return the timeline of a norm all in at least single precision, of states in the dtype."""
+    copied = copies_input(a, r)
+    wide = (1 + copied) * states
+    return [
+        Allocation("input in single precision", copied * wide),
+        Allocation("squares and their mean", wide + statistic, wide),
+        Allocation("rms", statistic, statistic),
+        Allocation("quotient", wide, copied * wide + statistic),
+        Allocation("1 + scale", (1 + copied) * scale, copied * scale),
+        Allocation("scaled", wide, wide + scale),
+        Allocation("in half precision", copied * states, copied * wide),
     ]

@@ -86,6 +86,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         "gate_and_up",
         "expert_kernel",
         "rope_tables",
+        "embedding_scale",
         "state_dtype",
         "loss_chunks",
         "zero",
@@ -229,8 +230,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         sharded, states = is_sharded(r), total(cls.optimizer_bytes(a, r))
         trained = total(_shards(a, r) if sharded else cls.trained_parameters(a))
         own = total(_own(a, r)) if sharded else trained
-        of_parameters = total(cls.parameter_bytes(a, r)) + layer.buffers(a, r)
-        saved = of_parameters + total(cls.activation_bytes(a, r))
+        of_parameters = total(cls.parameter_bytes(a, r)) + _buffers(a, r)
+        saved = of_parameters + total(cls.activation_bytes(a, r)) - embedding.scale(r)
         saved = saved + embedding.held(a, r) + layer.held(a, r)
         model, temporaries = cls.timelines(a, r), _neighbours(a, r)
 
@@ -280,7 +281,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
 
         `prefill` processes the prompt; `decode` computes the next token.
         """
-        held = total(cls.parameter_bytes(a, r)) + layer.buffers(a, r)
+        held = total(cls.parameter_bytes(a, r)) + _buffers(a, r)
         held = held + total(cls.cache_bytes(a, r)) + INDEX * tokens(r)
         peaks = {
             phase: held + inference.peak(_steps(a, r, new))
@@ -403,6 +404,11 @@ def _forward_end(a: Fields, r: Run) -> tuple:
     """
     positions = layer.positions_of_forward(a, r)
     return *embedding.forward_end(a, r), embedding.final_norm(a, r, positions)
+
+
+def _buffers(a: Fields, r: Run):
+    """Bytes of the model's buffers."""
+    return layer.buffers(a, r) + embedding.scale(r)
 
 
 def _steps(a: Fields, r: Run, new) -> list[Step]:

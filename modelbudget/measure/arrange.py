@@ -22,6 +22,7 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
     for module in modules:
         if isinstance(module, Embedding):
             module.share_rotation(attends and run.rope_tables == "model")
+            module.scale_rows(run.embedding_scale == "buffer")
         elif isinstance(module, Attention):
             module.rope_by_head = run.rope_layout == "head"
             module.pack(run.projections != "separate", run.projections == "sliced")

@@ -25,8 +25,8 @@ def kernels(run: RunConfig):
     """Replace by the operations of a run all that our modules compute, inside this context."""
     with ExitStack() as stack:
         stack.enter_context(backend(run.backend, run.attention_kernel))
-        if run.norm_kernel == "written_out":
-            stack.enter_context(patch.object(F, "rms_norm", rms_norm_written_out))
+        if run.norm_kernel != "fused":
+            stack.enter_context(patch.object(F, "rms_norm", RMS_NORMS[run.norm_kernel]))
         if run.activation_kernel == "written_out":
             stack.enter_context(patch.object(F, "gelu", gelu_written_out))
         yield
@@ -156,6 +156,24 @@ def rms_norm_written_out(x, normalized_shape, weight=None, eps=None):
     if weight is None:
         return exact.to(x.dtype)
     return weight * exact.to(x.dtype)
+
+
+def rms_norm_exact(x, normalized_shape, weight=None, eps=None):
+    """Compute RMSNorm and its scale, 1 + weight, in at least float32, as Gemma's code does."""
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    exact = torch.promote_types(x.dtype, torch.float32)
+    found = over_rms(x.to(exact), [-1 - i for i in range(len(normalized_shape))], eps)
+    if weight is not None:
+        found = found * (1 + weight.to(exact))
+    return found.to(x.dtype)
+
+
+def over_rms(x, dim: list[int], eps: float):
+    """Divide by the root of the mean square over some dimensions."""
+    return x * torch.rsqrt(x.pow(2).mean(dim, keepdim=True) + eps)
+
+
+RMS_NORMS = {"written_out": rms_norm_written_out, "written_out_exact": rms_norm_exact}
 
 
 def gelu_written_out(x):

@@ -31,7 +31,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.token = nn.Embedding(padded(a), a.d_emb or a.d_model)
         self.projection = nn.Linear(a.d_emb, a.d_model, bias=False) if a.d_emb else None
-        self.kind, self.n_head = a.position, a.n_head
+        self.kind, self.n_head, self.d_model = a.position, a.n_head, a.d_model
         if a.position == "learned":
             self.position = nn.Embedding(a.n_ctx + a.position_offset, a.d_model)
         elif a.position == "buckets":
@@ -40,6 +40,7 @@ class Embedding(nn.Module):
         # Of queries and keys of attention; other mixers have tables of their own.
         self.d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
         self.register_buffer("frequencies", None, persistent=False)
+        self.register_buffer("scale", None, persistent=False)
         self.cache = None
 
     def make_cache(self, batch: int, length: int, like) -> Cache:
@@ -48,6 +49,8 @@ class Embedding(nn.Module):
 
     def forward(self, tokens):
         x = self.token(tokens)
+        if self.scale is not None:
+            x = x * self.scale
         if self.projection is not None:
             x = self.projection(x)
         length = tokens.shape[1]
@@ -58,6 +61,11 @@ class Embedding(nn.Module):
         elif self.kind == "sinusoidal":
             x = x + sinusoids(length, x.shape[2], x, start)
         return x
+
+    def scale_rows(self, scaled: bool) -> None:
+        """Multiply the token embedding by √d_model."""
+        weight = self.token.weight
+        self.scale = weight.new_tensor(math.sqrt(self.d_model)) if scaled else None
 
     def share_rotation(self, shared: bool) -> None:
         """Let all layers share the tables of RoPE.

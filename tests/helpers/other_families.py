@@ -104,7 +104,7 @@ def _any(f, draw):
 OFF = {
     "dropout": False, "recompute": "none", "norm_kernel": "fused", "activation_kernel": "fused",
     "projections": "separate", "gate_and_up": "separate", "expert_kernel": "scattered",
-    "rope_tables": "layer",
+    "rope_tables": "layer", "embedding_scale": "none",
 }  # fmt: skip
 """Switches of a run that only layers of decoders have."""
 

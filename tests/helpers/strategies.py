@@ -153,11 +153,12 @@ def runs(draw) -> RunConfig:
         backend=backend,
         attention_kernel=attention,
         dropout=drops and draw(st.booleans()),
-        norm_kernel=draw(st.sampled_from(["fused", "written_out"])),
+        norm_kernel=draw(st.sampled_from(["fused", "written_out", "written_out_exact"])),
         activation_kernel=draw(st.sampled_from(["fused", "written_out"])),
         rope_tables=draw(st.sampled_from(["layer", "model"])),
         dropout_in=draw(st.sampled_from(["model", "layers", "attention"])),
         rope_layout=draw(st.sampled_from(["token", "head"])),
+        embedding_scale=draw(st.sampled_from(["none", "buffer"])),
         projections=draw(st.sampled_from(["separate", "packed", "sliced"])),
         gate_and_up=draw(st.sampled_from(["separate", "packed"])),
         expert_kernel=draw(st.sampled_from(["scattered", "gathered"])),
@@ -215,6 +216,9 @@ def fitting(a: Decoder, run: RunConfig) -> tuple[Decoder, RunConfig]:
         run = run.model_copy(update=own)
     if run.rope_tables == "model":
         a = a.model_copy(update={"d_rotary": 0})
+    if not a.norm_scale or a.qk_norm != "none":
+        inexact = run.norm_kernel.removesuffix("_exact")
+        run = run.model_copy(update={"norm_kernel": inexact})
     gathers = run.expert_kernel == "gathered"
     if run.gate_and_up == "packed" or gathers:
         run = run.model_copy(update={"activation_kernel": "fused"})
@@ -228,6 +232,7 @@ def fitting(a: Decoder, run: RunConfig) -> tuple[Decoder, RunConfig]:
         n_head = a.n_kv_head if without_rope else a.n_head
         norms = {"qk_norm": "none", "qk_norm_bias": False, "n_head": n_head}
         a = a.model_copy(update=equal | norms)
+        run = run.model_copy(update={"length": max(2, run.length)})
     return a, run
 
 

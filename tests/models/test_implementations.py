@@ -29,6 +29,7 @@ COMMON = {
 SMALL = {
     "GPT2LMHeadModel": {"vocab_size": 500, "n_embd": 64, "n_layer": 3, "n_head": 4},
     "Qwen3ForCausalLM": COMMON | {"head_dim": 16},
+    "GemmaForCausalLM": COMMON | {"head_dim": 16},
     "MixtralForCausalLM": COMMON | {"num_local_experts": 4, "num_experts_per_tok": 2},
 }
 CLASSES = list(implementations()["transformers"].classes)

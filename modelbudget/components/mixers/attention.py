@@ -208,6 +208,11 @@ def sliced_is_not_cast(a: Fields, r: Run):
     return 1 - casts(r) * is_cast
 
 
+def heads_are_not_scaled_exactly(a: Fields, r: Run):
+    """Norms of queries and keys do not multiply by their scale in single precision."""
+    return 1 - norm.scales_exactly(a, r) * int(a.qk_norm != "none")
+
+
 def keys_are_not_repeated(a: Fields, r: Run):
     """Packed without RoPE, attention saves all three parts or copies of all three, not of some."""
     return 1 - _packed(r) * (1 - _rope(a)) * _repeats(a, r)
@@ -309,6 +314,7 @@ SAVED_IF = (
     packs,
     single_tokens_are_viewed,
     keys_are_not_repeated,
+    heads_are_not_scaled_exactly,
     autocast_is_known,
 )
 """Conditions of the bytes that are saved."""
@@ -519,6 +525,7 @@ PEAK_IF = (
     rotates_whole_heads,
     packs,
     keys_are_not_repeated,
+    heads_are_not_scaled_exactly,
     norms_of_heads_are_known,
     sliced_is_not_cast,
 )
@@ -742,7 +749,14 @@ def _head_norm_backward(a: Fields, r: Run, n_head) -> Timeline:
     ]
 
 
-@valid_if(no_mask_on_scores, no_sinks, rotates_whole_heads, packs, keys_are_not_repeated)
+@valid_if(
+    no_mask_on_scores,
+    no_sinks,
+    rotates_whole_heads,
+    packs,
+    keys_are_not_repeated,
+    heads_are_not_scaled_exactly,
+)
 def inference(a: Fields, r: Run, new) -> Timeline:
     """Projections, RoPE, the core, the output. Keys and values move into the cache."""
     query = bytes_of(r.dtype) * r.batch * new * a.n_head * a.d_head

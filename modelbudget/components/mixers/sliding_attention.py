@@ -14,6 +14,7 @@ from modelbudget.components.mixers.attention import (
     flops,
     flops_backward,
     flops_recomputed,
+    heads_are_not_scaled_exactly,
     keys_are_not_repeated,
     matrices,
     no_mask_on_scores,
@@ -105,6 +106,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     rotates_whole_heads,
     packs,
     keys_are_not_repeated,
+    heads_are_not_scaled_exactly,
     window_is_wide,
 )
 def inference(a: Fields, r: Run, new) -> Timeline:
