@@ -73,10 +73,12 @@ class RunConfig(Record):
         description="the optimizer keeps a float32 copy of half-precision parameters and works "
         "on that (Micikevicius et al. 2018, §3.1)",
     )
-    gradient_casts: Literal["together", "one_by_one"] = Field(
+    gradient_casts: Literal["together", "one_by_one", "accumulated"] = Field(
         "together",
         description="master_weights: gradients are cast to float32 before those in the dtype are "
-        "dropped, or each is dropped when it is cast",
+        "dropped; or each is dropped when it is cast; or the backward pass adds each to a float32 "
+        "buffer of all gradients, which is kept from step to step, and drops it at once "
+        "(Megatron-Core's main_grad)",
     )
     optimizer: Literal["sgd", "momentum", "adamw"] = "adamw"
     foreach: bool = Field(
@@ -215,6 +217,12 @@ class RunConfig(Record):
             when="gradient_casts == 'one_by_one'",
         ),
         Constraint(
+            "master_weights",
+            "gradient_casts = 'accumulated': needs master_weights: true, which are updated with "
+            "float32 gradients",
+            when="gradient_casts == 'accumulated'",
+        ),
+        Constraint(
             f"dtype in {FULL}",
             "dtype = {dtype}: backend: cpu keep other statistics in half precision on "
             f"each device; allowed: {', '.join(FULL)}, or backend: gpu",
@@ -319,6 +327,16 @@ def exact_bytes(dtype: str) -> int:
     These are the statistics of norms and the softmax of attention.
     """
     return max(4, BYTES[dtype])
+
+
+def accumulates(r) -> int:
+    """1 where the backward pass adds each gradient to a buffer in single precision."""
+    return int(r.gradient_casts == "accumulated")
+
+
+def gradient_number(r) -> int:
+    """Bytes of one number of the gradients that a backward pass leaves."""
+    return exact_bytes(r.dtype) if accumulates(r) else bytes_of(r.dtype)
 
 
 def state_bytes(r) -> int:

@@ -8,7 +8,14 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import ceil_div, positive
-from modelbudget.architecture.run_config import INDEX, bytes_of, casts, products, tokens
+from modelbudget.architecture.run_config import (
+    INDEX,
+    accumulates,
+    bytes_of,
+    casts,
+    products,
+    tokens,
+)
 from modelbudget.components import chunked_loss, dropout, loss, norm
 from modelbudget.components.rope import ANGLE
 from modelbudget.memory.adamw_temporaries import Tensor, matrix, vector
@@ -215,7 +222,8 @@ def held_by_head(a: Fields, r: Run):
 def held(a: Fields, r: Run):
     """Return the bytes of head and loss that are live when backward begins, and not saved."""
     whole = (1 - chunked_loss.is_chunked(r)) * loss.held(r, rows(a))
-    return whole + chunked_loss.held(r, _head_gradients(a, r))
+    of_head = (1 - accumulates(r)) * _head_gradients(a, r)
+    return whole + chunked_loss.held(r, of_head)
 
 
 def forward_end(a: Fields, r: Run) -> tuple:
@@ -265,13 +273,16 @@ def head_backward(a: Fields, r: Run) -> Timeline:
     states, logits, read = (size * n * m for m in (a.d_model, rows(a), width(a)))
     weight, bias = size * token(a, width(a)), size * a.head_bias * rows(a)
     cast = casts(r) * weight
+    of_projection, own = size * a.d_emb * a.d_model, (1 - a.tied) * weight + bias
     projection = [
-        Allocation("head projection gradients", size * a.d_emb * a.d_model + states, read + states)
+        Allocation("head projection gradients", of_projection + states, read + states),
+        Allocation("head projection gradients done", gradients=of_projection),
     ]
     of_logits = [
         *loss.backward(r, rows(a)),
         Allocation("head gradients", weight + bias + read, logits + read + cast),
         *casts_backward(r, "head", weight, bias, read),
+        Allocation("head gradients done", gradients=own),
         *times(positive(a.d_emb), projection),
     ]
     return [
@@ -290,11 +301,12 @@ def backward(a: Fields, r: Run) -> Timeline:
     states, narrow = size * n * a.d_model, size * n * a.d_emb
     table, is_learned = size * token(a, width(a)), int(a.position == "learned")
     factorised = positive(a.d_emb)
-    of_positions = is_learned * size * r.length * a.d_model
+    of_positions, of_rows = is_learned * size * r.length * a.d_model, size * position(a)
     freed = of_positions + is_learned * INDEX * r.length
+    weight = size * a.d_emb * a.d_model
     projection = [
         Allocation(
-            "embedding projection gradients", size * a.d_emb * a.d_model + narrow, states + narrow
+            "embedding projection gradients", weight + narrow, states + narrow, gradients=weight
         )
     ]
     dropped = [Allocation("dropout gradient", states, dropout.mask(a, r) + states)]
@@ -304,10 +316,10 @@ def backward(a: Fields, r: Run) -> Timeline:
         *times(a.embedding_norm, norm.backward(a, r)),
         *times(dropout.of_embedding(r), dropped),
         Allocation("gradient of positions summed over the batch", of_positions),
-        Allocation("position embedding gradient", size * position(a), freed),
+        Allocation("position embedding gradient", of_rows, freed, gradients=of_rows),
         *times(factorised, projection),
         *times(positive(scale(r)), scaled),
-        Allocation("token embedding gradient", table, unread),
+        Allocation("token embedding gradient", table, unread, gradients=(1 - a.tied) * table),
         *times(a.tied, _sum_of_gradients(table, chunked_loss.is_chunked(r))),
     ]
 
@@ -315,7 +327,7 @@ def backward(a: Fields, r: Run) -> Timeline:
 def _sum_of_gradients(table, in_place) -> Timeline:
     """Sum both gradients of a tied matrix: in place where the head's is accumulated already."""
     new = (1 - in_place) * table
-    return [Allocation("sum with the head's gradient", new, table + new)]
+    return [Allocation("sum with the head's gradient", new, table + new, gradients=new)]
 
 
 def dropped(a: Fields, r: Run) -> Timeline:

@@ -129,6 +129,7 @@ def backward(a, r, given=1, residual=0, others=0, width=None) -> Timeline:
     return [
         Allocation("norm gradient", states + of_scale, freed),
         *times(residual, accumulate(states)),
+        Allocation("norm scale gradient done", gradients=of_scale),
     ]
 
 
@@ -204,7 +205,9 @@ def scale_backward(r, states, of_scale, given=1) -> Timeline:
     early = computed_again(r)
     return [
         Allocation("scale gradients", 2 * states, early * states),
-        Allocation("scale gradient sum", of_scale, (2 - early) * states + given * states),
+        Allocation(
+            "scale gradient sum", of_scale, (2 - early + given) * states, gradients=of_scale
+        ),
     ]
 
 

@@ -14,6 +14,7 @@ from modelbudget.architecture.layer_pattern import pattern
 from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_config import (
     INDEX,
+    accumulates,
     bytes_of,
     casts,
     is_sharded,
@@ -254,7 +255,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     @staticmethod
     def timelines(a: Fields, r: Run) -> training.Model:
         """Return the timelines from which the peak of training is computed."""
-        return training.Model(
+        model = training.Model(
             embedding.head_backward(a, r),
             layer.training(a, r),
             embedding.backward(a, r),
@@ -264,6 +265,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
             _forward_end(a, r),
             layer.all_cached_casts(a, r),
         )
+        return training.with_gradient_buffer(model) if accumulates(r) else model
 
     @staticmethod
     def cache_bytes(a: Fields, r: Run) -> Terms:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import largest
-from modelbudget.architecture.run_config import bytes_of, tokens
+from modelbudget.architecture.run_config import accumulates, bytes_of, tokens
 from modelbudget.architecture.terms import Terms, part, scaled, total
 from modelbudget.components import embedding, loss
 from modelbudget.components.contract import Place, Values
@@ -13,7 +13,7 @@ from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward import mlp
 from modelbudget.memory import optimizer
 from modelbudget.memory.adamw_temporaries import Tensor, counts, neighbours
-from modelbudget.memory.timeline import Allocation, live_bytes, times
+from modelbudget.memory.timeline import Allocation, added_to_buffer, live_bytes, times
 
 
 class SmallestLM(HeadFields, TokenFields):
@@ -68,14 +68,20 @@ class SmallestLM(HeadFields, TokenFields):
         """Loss and head; the MLP; the token embedding, and its sum with a tied head's gradient."""
         size, table = bytes_of(r.dtype), bytes_of(r.dtype) * embedding.token(a)
         states, logits = (size * tokens(r) * n for n in (a.d_model, embedding.rows(a)))
-        of_head = table + size * a.head_bias * embedding.rows(a) + states
+        of_head = table + size * a.head_bias * embedding.rows(a)
+        own = of_head - a.tied * table
         timeline = [
             *loss.backward(r, embedding.rows(a)),
-            Allocation("head gradients", of_head, logits + states),
+            Allocation("head gradients", of_head + states, logits + states, gradients=own),
             *(mlp.backward(a, r, Place(given=states)) if cls.has_mlp else []),
-            Allocation("token embedding gradient", table, states),
-            *times(a.tied, [Allocation("sum with the head's gradient", table, 2 * table)]),
+            Allocation("token embedding gradient", table, states, gradients=(1 - a.tied) * table),
+            *times(
+                a.tied,
+                [Allocation("sum with the head's gradient", table, 2 * table, gradients=table)],
+            ),
         ]
+        if accumulates(r):
+            timeline = added_to_buffer(timeline)
         at_end = before + loss.forward(r, embedding.rows(a))
         return largest(at_end, *live_bytes(before, timeline))
 

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.measure.gradients import GradientBuffer, gradients
 
 
 class Optimizer:
@@ -11,6 +12,7 @@ class Optimizer:
 
     def __init__(self, model: nn.Module, run: RunConfig):
         trained = [p for p in model.parameters() if p.requires_grad]
+        self.buffer = GradientBuffer(trained) if run.gradient_casts == "accumulated" else None
         # Each parameter and the tensor that the optimizer updates: itself or its copy.
         self.pairs = [(p, p.detach().float() if run.master_weights else p) for p in trained]
         self.master_weights = run.master_weights
@@ -26,10 +28,10 @@ class Optimizer:
         """Apply the gradients, then drop them."""
         if self.master_weights:
             for parameter, copy in self.pairs:
-                if parameter.grad is not None:
-                    copy.grad = parameter.grad.float()
-                    if self.drops_cast:
-                        parameter.grad = None
+                # The gradient of a buffer is float32, which is no copy.
+                copy.grad = next((one.float() for one in gradients(parameter)), None)
+                if self.drops_cast:
+                    parameter.grad = None
         self.torch.step()
         if self.master_weights:
             with torch.no_grad():
@@ -38,6 +40,8 @@ class Optimizer:
                     copy.grad = None
         for parameter, _ in self.pairs:
             parameter.grad = None
+        if self.buffer:
+            self.buffer.clear()
 
     def states(self) -> dict[nn.Parameter, list[torch.Tensor]]:
         """Return the tensors kept from one step to the next, by parameter."""

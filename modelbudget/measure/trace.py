@@ -143,8 +143,19 @@ class Trace(TorchDispatchMode):
         return found
 
     def held(self, tensors: Sequence[torch.Tensor]) -> list[int]:
-        """Return the bytes of the storage of each tensor."""
-        return [tensor.untyped_storage().nbytes() for tensor in tensors]
+        """Return the bytes of the storage of each tensor, with its padding.
+
+        Of a storage that several of them share, up to the beginning of the next.
+        """
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        starts = [int(tensor.storage_offset()) * tensor.element_size() for tensor in tensors]
+        marks: dict[int, set[int]] = {}
+        for storage, start in zip(storages, starts, strict=True):
+            marks.setdefault(storage._cdata, {storage.nbytes()}).add(start)
+        return [
+            min((mark for mark in marks[storage._cdata] if mark > start), default=start) - start
+            for storage, start in zip(storages, starts, strict=True)
+        ]
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self._left -= 1

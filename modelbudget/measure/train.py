@@ -12,6 +12,7 @@ from modelbudget.measure.arrange import arrange
 from modelbudget.measure.autocast import autocast
 from modelbudget.measure.backend import backend, kernels
 from modelbudget.measure.count import component_of
+from modelbudget.measure.gradients import gradients
 from modelbudget.measure.loss import forward
 from modelbudget.measure.optimizer import Optimizer
 from modelbudget.measure.trace import Trace
@@ -136,7 +137,7 @@ def one_pass(trace: Trace, model: nn.Module, run: RunConfig, tokens, targets) ->
     with operations(model, run, caches=False), trace.watching("backward"):
         loss.backward()
     values = {
-        "gradient_bytes": by_component(model, trace, lambda p: [] if p.grad is None else [p.grad]),
+        "gradient_bytes": by_component(model, trace, gradients),
         "activation_bytes": dict(saved),
         "flops_forward": dict(trace.flops["forward"]),
         "flops_backward": dict(trace.flops["backward"]),

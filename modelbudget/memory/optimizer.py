@@ -1,6 +1,6 @@
 """Optimizer states, and the phases of a training step."""
 
-from modelbudget.architecture.run_config import INDEX, bytes_of, exact_bytes, tokens
+from modelbudget.architecture.run_config import INDEX, accumulates, bytes_of, exact_bytes, tokens
 from modelbudget.architecture.terms import Term, Terms, part
 from modelbudget.memory.adamw_temporaries import Neighbours, largest_pair
 
@@ -38,16 +38,18 @@ def phases(r, trained, of_parameters, states, temporaries, forward_backward) -> 
 
     Gradients that are cast one by one leave their float32 copies (Megatron-Core,
     optimizer/optimizer.py, `_copy_model_grads_to_main_grads`). The last cast needs less than
-    AdamW's temporaries do.
+    AdamW's temporaries do. A buffer of gradients is there from the start, and stays
+    (distributed/param_and_grad_buffer.py).
     """
     size = bytes_of(r.dtype) * int(r.gradient_casts == "together")
     copies = r.master_weights * exact_bytes(r.dtype) * trained
     stepping = of_parameters + size * trained + copies + states + 2 * INDEX * tokens(r)
     stepping = stepping + temporaries
+    buffer = accumulates(r) * copies
     peaks = {
-        "first.forward_backward": forward_backward(copies),
+        "first.forward_backward": forward_backward(copies + buffer),
         "first.optimizer": stepping,
-        "second.forward_backward": forward_backward(states),
+        "second.forward_backward": forward_backward(states + buffer),
         "second.optimizer": stepping,
     }
     return part("", peaks)

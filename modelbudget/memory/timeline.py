@@ -3,6 +3,7 @@
 Live bytes are the running sum. Training and inference compute their peaks from timelines alone.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.run_config import casts, widening
@@ -13,12 +14,15 @@ class Allocation(NamedTuple):
 
     What an operation frees may have been allocated by an earlier one, or before the timeline.
     `freed_once`: bytes that all layers read; the backward pass of the first layer frees them.
+    `gradients`: bytes of gradients of parameters that are done after it; they stay, unless the
+    backward pass adds them to a buffer (`added_to_buffer`).
     """
 
     name: str
     bytes: Any = 0
     freed: Any = 0
     freed_once: Any = 0
+    gradients: Any = 0
 
 
 Timeline = list[Allocation]
@@ -62,7 +66,7 @@ def first_difference(before: int, timeline: Timeline, measured: list[int]) -> st
     more: what only allocates, or only frees, may be several operations.
     """
     live, at = before, 0
-    for name, size, freed, _ in timeline:
+    for name, size, freed, *_ in timeline:
         level, live = live + size, live + size - freed
         if size and freed:
             if level not in measured[at:]:
@@ -72,7 +76,7 @@ def first_difference(before: int, timeline: Timeline, measured: list[int]) -> st
     return None
 
 
-def times(switch, timeline: Timeline) -> Timeline:
+def times(switch, timeline: Sequence[Allocation]) -> Timeline:
     """Return the timeline where `switch` is 1; no operation where it is 0."""
     if _is_nothing(switch):
         return []
@@ -82,6 +86,26 @@ def times(switch, timeline: Timeline) -> Timeline:
 def within(name: str, timeline: Timeline) -> Timeline:
     """Prefix the names of a timeline's operations with the name of their part."""
     return [allocation._replace(name=f"{name}: {allocation.name}") for allocation in timeline]
+
+
+def added_to_buffer(timeline: Timeline) -> Timeline:
+    """Return the timeline where each gradient of a parameter is freed when it is done.
+
+    It is added to a buffer in a hook after autograd has accumulated it (Megatron-Core,
+    distributed/distributed_data_parallel.py, `_make_backward_post_hook`).
+    """
+    return [one._replace(freed=one.freed + one.gradients) for one in timeline]
+
+
+def gradients_done(name: str, gradients, then: Sequence[Allocation] = (), biased=0) -> Timeline:
+    """Return the moment at which the gradients of a layer's parameters are done.
+
+    `then`: what follows the gradient of its input. Autograd runs the newest node first, and in a
+    linear layer of (batch, length, channels) with a bias (`biased` 1) the transposed weight is
+    newer than the view of the input; without one it is older.
+    """
+    done = Allocation(f"{name} gradients done", gradients=gradients)
+    return [*times(1 - biased, then), done, *times(biased, then)]
 
 
 def accumulate(gradient) -> Timeline:

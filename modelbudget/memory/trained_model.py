@@ -4,7 +4,7 @@ from abc import abstractmethod
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_config import bytes_of
+from modelbudget.architecture.run_config import gradient_number
 from modelbudget.architecture.terms import Terms, scaled
 from modelbudget.memory import optimizer
 
@@ -24,8 +24,8 @@ class TrainedModel(Architecture):
 
     @classmethod
     def gradient_bytes(cls, a: Fields, r: Run) -> Terms:
-        """One number in the run's dtype for each parameter that gets a gradient."""
-        return scaled(cls.trained_parameters(a), bytes_of(r.dtype))
+        """One number for each parameter that gets a gradient."""
+        return scaled(cls.trained_parameters(a), gradient_number(r))
 
     @classmethod
     def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:

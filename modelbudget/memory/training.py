@@ -12,6 +12,7 @@ from modelbudget.architecture.operations import largest, positive
 from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
+    added_to_buffer,
     change,
     freed_once,
     live_bytes,
@@ -47,6 +48,15 @@ class Model(NamedTuple):
     forward_end: tuple
     only_forward: Any = 0
     """Bytes that layers leave and that are freed before backward begins."""
+
+
+def with_gradient_buffer(model: Model) -> Model:
+    """Return the model where gradients of parameters are added to a buffer and freed at once."""
+    return model._replace(
+        head=added_to_buffer(model.head),
+        layers=[one._replace(backward=added_to_buffer(one.backward)) for one in model.layers],
+        embedding=added_to_buffer(model.embedding),
+    )
 
 
 def forward_backward(model: Model, r: Run, before):

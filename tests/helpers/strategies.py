@@ -142,12 +142,13 @@ def runs(draw) -> RunConfig:
     batch, length = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     copies = dtype in HALF and draw(st.booleans())
     optimizer = draw(st.sampled_from(["sgd", "momentum", "adamw"]))
+    casts = ["together", "one_by_one" if optimizer == "adamw" else "accumulated", "accumulated"]
     return RunConfig(
         batch=batch,
         length=length,
         dtype=dtype,
         master_weights=copies,
-        gradient_casts=["together", "one_by_one"][copies and optimizer == "adamw" and batch > 1],
+        gradient_casts=casts[copies * (batch - 1)],
         optimizer=optimizer,
         foreach=draw(st.booleans()),
         backend=backend,

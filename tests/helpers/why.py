@@ -4,6 +4,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measure.backend import kernels
 from modelbudget.measure.build import build
 from modelbudget.measure.loss import forward
+from modelbudget.measure.optimizer import Optimizer
 from modelbudget.measure.trace import Trace
 from modelbudget.measure.train import switch, texts
 from modelbudget.memory.timeline import first_difference
@@ -26,12 +27,14 @@ def backward_levels(a, run: RunConfig) -> tuple[int, list[int]]:
     trace = Trace(model)
     with trace.watching("setup"):
         tokens, targets = texts(model, run)
+        optimizer = Optimizer(model, run)  # may have a buffer of gradients
     with kernels(run):
         with trace.watching("forward"):
             loss, _outputs = forward(model, run, tokens, targets)
         start, before = len(trace.changes), trace.live
         with trace.watching("backward"):
             loss.backward()
+    del optimizer
     sizes, live, levels = dict(c for c in trace.changes[:start] if c[1] is not None), before, []
     for key, n_bytes in trace.changes[start:]:
         live += n_bytes if n_bytes is not None else -sizes[key]

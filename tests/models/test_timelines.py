@@ -12,8 +12,13 @@ SIZES = {
     "n_vocab": 19, "d_model": 16, "n_layer": 2, "n_head": 2, "n_kv_head": 1, "d_head": 8,
     "d_ff": 24, "n_ctx": 24,
 }  # fmt: skip
+BIASES = dict.fromkeys(
+    ("query_bias", "key_bias", "value_bias", "output_bias", "up_bias", "down_bias", "head_bias"),
+    True,
+)
 KINDS = {
     "GPT-2": {},
+    "biases, untied": BIASES | {"norm_bias": True, "tied": False},
     "MLA and attention": {
         "mixers": "mla attention", "position": "rotary", "kv_lora_rank": 8, "q_lora_rank": 6,
         "d_nope": 8, "d_rope": 4, "d_value": 12, "norm": "rmsnorm",
@@ -25,11 +30,14 @@ KINDS = {
     "parallel": {"parallel": True},
     "gated": {"attention_gate": True, "norm_placement": "both"},
 }  # fmt: skip
+BUFFER = {"dtype": "bfloat16", "master_weights": True, "gradient_casts": "accumulated"}
 RUNS = {
     "GPU": {},
     "CPU": {"backend": "cpu", "dropout": True},
     "full checkpointing": {"recompute": "full"},
     "selective checkpointing": {"recompute": "selective", "dtype": "bfloat16"},
+    "gradients added to a buffer": BUFFER | {"dropout": True},
+    "a buffer, full checkpointing": BUFFER | {"recompute": "full", "projections": "packed"},
 }
 
 

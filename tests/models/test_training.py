@@ -10,6 +10,7 @@ from helpers.strategies import decoders_that_run, decoders_with_known_peaks, sma
 from helpers.training import PREDICTED, measured, predicted, without_zeros
 from helpers.why import why
 from hypothesis import HealthCheck, given, settings
+from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
@@ -19,6 +20,7 @@ from modelbudget.architecture.terms import total
 from modelbudget.families.decoder import Decoder
 from modelbudget.measure.backend import backend
 from modelbudget.measure.build import build
+from modelbudget.measure.gradients import GradientBuffer, gradients
 from modelbudget.measure.train import switch
 from modelbudget.sweep.derive import named_architecture
 
@@ -50,7 +52,8 @@ def test_peaks_with_autocast_are_measured_phase_by_phase(model):
     fields = {"mixers": "attention", "mlps": "mlp", "norm_placement": "pre", "d_emb": 0}
     a = a.model_copy(update=fields)
     words = {"autocast": "bfloat16", "dtype": "float32", "backend": "gpu", "recompute": "none"}
-    run = run.model_copy(update=words | {"master_weights": False, "length": 3})
+    words |= {"master_weights": False, "gradient_casts": "together"}
+    run = run.model_copy(update=words | {"length": 3})
     if a.has_formula_for("peak_training_bytes", a, run):
         found = {n: t.total for n, t in a.peak_training_bytes(a, run).items()}
         assert found == measured(a, run)["peak_training_bytes"], why(a, run)
@@ -84,6 +87,7 @@ def test_a_wide_layer_with_little_inside_takes_most_at_its_end(fields, settings)
     assert peaks == measured(a, run)["peak_training_bytes"]
 
 
+BUFFER = {"dtype": "bfloat16", "master_weights": True, "gradient_casts": "accumulated"}
 NAMED = {
     "gpt-2-124m": RunConfig(batch=2, dtype="bfloat16", attention_kernel="flash"),
     "llama-3-8b": RunConfig(
@@ -97,6 +101,8 @@ NAMED = {
     "gpt-2-1558m": RunConfig(batch=2, length=512, optimizer="sgd"),
     "deepseek-v2-lite": RunConfig(dtype="bfloat16", attention_kernel="efficient"),
     "gemma-3-1b": RunConfig(length=1024, dtype="bfloat16", recompute="full"),
+    "llama-3.2-1b": RunConfig(length=64, attention_kernel="flash", dropout=True, **BUFFER),
+    "qwen-3-0.6b": RunConfig(length=64, recompute="full", foreach=True, **BUFFER),
 }
 
 
@@ -132,11 +138,49 @@ def test_gradients_that_are_cast_one_by_one_leave_nothing_in_half_precision(
         assert peaks[phase] == term.total - less
 
 
+@pytest.mark.parametrize("name", ["gpt-2-124m", "llama-3-8b"])
+def test_megatrons_18_bytes_of_each_parameter(catalogue, name):
+    """Weights 2, main_grad 4, main weights 4, two moments 8 (Megatron-LM,
+    training/theoretical_memory_usage.py, `num_bytes_per_parameter`). Torch's AdamW has 4 more of
+    each tensor, the number of its steps.
+    """
+    a, run = named_architecture(catalogue[name]), RunConfig(**BUFFER)
+    quantities = (a.parameter_bytes, a.gradient_bytes, a.optimizer_bytes)
+    counts = 4 * total(a.trained_tensors(a))
+    assert sum(total(one(a, run)) for one in quantities) - counts == 18 * total(a.parameters(a))
+
+
+def test_a_buffer_adds_up_gradients_in_single_precision():
+    torch.manual_seed(0)
+    layer = nn.Linear(7, 5, dtype=torch.bfloat16)
+    expected = {p: torch.zeros_like(p, dtype=torch.float32) for p in layer.parameters()}
+    xs = torch.randn(3, 2, 7, dtype=torch.bfloat16)
+    for x in xs:
+        for p, gradient in zip(
+            expected, torch.autograd.grad(layer(x).sum(), [*expected]), strict=True
+        ):
+            expected[p] += gradient.float()
+    buffer = GradientBuffer([*layer.parameters()])
+    for x in xs:
+        layer(x).sum().backward()
+    for p, gradient in expected.items():
+        assert p.grad is None
+        assert torch.equal(gradients(p)[0], gradient)
+    assert torch.equal(buffer.numbers, torch.cat([g.flatten() for g in expected.values()]))
+    buffer.clear()
+    assert not any(gradients(p)[0].any() for p in expected)
+
+
 @pytest.mark.parametrize("settings", [{"master_weights": False}, {"optimizer": "sgd"}])
 def test_gradients_are_cast_one_by_one_for_master_weights_and_adamw_alone(settings):
     given = {"dtype": "bfloat16", "master_weights": True, "gradient_casts": "one_by_one"}
     with pytest.raises(ValueError, match="needs master_weights: true and optimizer: adamw"):
         RunConfig.model_validate(given | settings)
+
+
+def test_gradients_are_added_up_for_master_weights_alone():
+    with pytest.raises(ValueError, match="needs master_weights: true"):
+        RunConfig.model_validate(BUFFER | {"master_weights": False})
 
 
 SMALL = {"n_vocab": 97, "d_model": 32, "n_layer": 3, "n_head": 4, "n_kv_head": 2, "d_head": 16}

@@ -25,6 +25,7 @@ from modelbudget.memory.timeline import (
     Timeline,
     accumulate,
     casts_backward,
+    gradients_done,
     linear_backward,
     times,
 )
@@ -202,6 +203,8 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     whose gate and up are never one product.
     """
     packed = is_packed(r) if d_ff is None else 0
+    # Shared experts read (tokens, channels).
+    biased = int(d_ff is None) * a.up_bias
     d_ff = a.d_ff if d_ff is None else d_ff
     size, early = bytes_of(products(r).dtype), computed_again(r)
     states, inside = size * tokens(r) * a.d_model, size * tokens(r) * d_ff
@@ -211,12 +214,14 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     saved_by_down, of_product, of_activation = hidden_backward(a, r, inside, packed)
     both = 1 - (1 - place.others) * (1 - a.gated)
     of_states = accumulate(widening(r) * states)
+    added = times(place.others, of_states)
     cast = casts(r) * weight
     saved_by_up = casts(r) * (states + weight)
     saved_input = saved_by_up + (1 - casts(r)) * place.saves_input * states
     of_down = [
         *linear_backward("down", *down, place.given, saved_by_down + cast, early),
         *casts_backward(r, "down", *down[:2], is_written_out(a, r) * (1 - a.gated) * inside),
+        *gradients_done("down", sum(down[:2])),
     ]
     if packed:
         up = 2 * weight, 2 * size * a.up_bias * d_ff, states, 2 * inside
@@ -225,18 +230,18 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
             *of_product,
             *of_activation,
             *linear_backward("gate and up", *up, saved_input, early),
-            *times(place.others, accumulate(states)),
+            *gradients_done("gate and up", sum(up[:2]), added, biased),
         ]
     return [
         *of_down,
         *of_product,
         *times(a.gated, linear_backward("up", *up, inside, saved_by_up, early)),
         *times(a.gated, casts_backward(r, "up", *up)),
-        *times(a.gated * place.others, of_states),
+        *times(a.gated, gradients_done("up", sum(up[:2]), added, biased)),
         *of_activation,
         *linear_backward("gate or up", *up, inside, saved_input, early),
         *casts_backward(r, "gate or up", *up),
-        *times(both, of_states),
+        *gradients_done("gate or up", sum(up[:2]), times(both, of_states), biased),
     ]
 
 

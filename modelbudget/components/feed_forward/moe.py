@@ -29,6 +29,7 @@ from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
     accumulate,
+    gradients_done,
     linear_backward,
     times,
     within,
@@ -284,6 +285,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     ends = [
         *linear_backward("router", *router, probabilities, saved_input, early),
         *accumulate(states),
+        *gradients_done("router", sum(router[:2])),
         *times(place.others, accumulate(states)),
     ]
     if gathers(r):
@@ -362,21 +364,21 @@ def _routed_backward(a: Fields, r: Run, rows) -> Timeline:
     weight = size * a.n_expert * a.d_model * a.d_expert
     packed = gathers(r)
     saved_by_down, of_product, of_activation = mlp.hidden_backward(a, r, inside, packed)
-    down = weight + size * a.n_expert * a.down_bias * a.d_model + inside
-    up = weight + size * a.n_expert * a.up_bias * a.d_expert + rows
-    of_down = Allocation("down gradients", down, rows + saved_by_down)
+    down = weight + size * a.n_expert * a.down_bias * a.d_model
+    up = weight + size * a.n_expert * a.up_bias * a.d_expert
+    of_down = Allocation("down gradients", down + inside, rows + saved_by_down, gradients=down)
     if packed:
-        of_both = 2 * (up - rows) + rows
         freed = 2 * inside + rows + END * a.n_expert
-        both = Allocation("gate and up gradients", of_both, freed)
+        both = Allocation("gate and up gradients", 2 * up + rows, freed, gradients=2 * up)
         return [of_down, *of_product, *of_activation, both]
     return [
         of_down,
         *of_product,
-        *times(a.gated, [Allocation("up gradients", up, inside)]),
+        *times(a.gated, [Allocation("up gradients", up + rows, inside, gradients=up)]),
         *of_activation,
-        Allocation("gate or up gradients", up, inside + rows),
+        Allocation("gate or up gradients", up + rows, inside + rows),
         *times(a.gated, accumulate(rows)),
+        *gradients_done("gate or up", up),
     ]
 
 
@@ -386,12 +388,13 @@ def _shared_backward(a: Fields, r: Run, states) -> Timeline:
     The gate's product, sigmoid and projection; and the MLP.
     """
     weight, early = bytes_of(r.dtype) * tokens(r), computed_again(r)
-    wide = positive(a.d_model - 1)
+    wide, of_gate = positive(a.d_model - 1), bytes_of(r.dtype) * a.d_model
     gate = [
         Allocation("gate product gradients", 2 * states, early * states),
         Allocation("gate gradient summed", wide * weight, (1 + wide - early) * states),
         Allocation("sigmoid gradient", weight, 2 * weight),
-        *linear_backward("gate", bytes_of(r.dtype) * a.d_model, 0, states, weight, 0, 0),
+        *linear_backward("gate", of_gate, 0, states, weight, 0, 0),
+        *gradients_done("gate", of_gate),
     ]
     place = Place(given=a.shared_gate * states, saves_input=0, others=a.shared_gate)
     of_mlp = mlp.backward(a, r, place, a.d_shared)

@@ -1,5 +1,6 @@
 """Causal attention: query, key, value and output projections, with GQA or MQA if wanted."""
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -32,6 +33,7 @@ from modelbudget.memory.timeline import (
     Timeline,
     accumulate,
     casts_backward,
+    gradients_done,
     linear_backward,
     times,
 )
@@ -600,8 +602,14 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     gate = [
         Allocation("gated result gradients", 2 * query, query + result),
         Allocation("sigmoid gradient", query, 2 * query),
-        *_projection("gate", a, r, a.n_head, a.query_bias),
-        *times(others, accumulate(widening(r) * states)),
+        *_projection(
+            "gate",
+            a,
+            r,
+            a.n_head,
+            a.query_bias,
+            then=times(others, accumulate(widening(r) * states)),
+        ),
     ]
     cast = [
         Allocation("key gradient in single precision", widening(r) * key, key),
@@ -610,6 +618,7 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     return [
         *linear_backward("output", *output, place.given, held["output"], early),
         *casts_backward(r, "output", *output[:2]),
+        *gradients_done("output", sum(output[:2])),
         *times(a.attention_gate, gate),
         *attention_core.backward(heads(a, r), p, hides),
         *times(_heads_are_cast(a, r), cast),
@@ -641,18 +650,16 @@ def _projections_backward(a: Fields, r: Run, others, saved_input: tuple) -> Time
     if _packed(r):
         return [
             *joined,
-            *_projection("query, key, value", a, r, n_heads, a.query_bias, *saved_input),
-            *with_others,
+            *_projection(
+                "query, key, value", a, r, n_heads, a.query_bias, *saved_input, then=with_others
+            ),
         ]
     return [
-        *_projection("value", a, r, a.n_kv_head, a.value_bias),
-        *with_others,
+        *_projection("value", a, r, a.n_kv_head, a.value_bias, then=with_others),
         *_head_norm_backward(a, r, a.n_kv_head),
-        *_projection("key", a, r, a.n_kv_head, a.key_bias),
-        *accumulate(states),
+        *_projection("key", a, r, a.n_kv_head, a.key_bias, then=accumulate(states)),
         *_head_norm_backward(a, r, a.n_head),
-        *_projection("query", a, r, a.n_head, a.query_bias, *saved_input),
-        *accumulate(states),
+        *_projection("query", a, r, a.n_head, a.query_bias, *saved_input, then=accumulate(states)),
     ]
 
 
@@ -708,19 +715,29 @@ def _other_channels_backward(a: Fields, r: Run) -> Timeline:
     return times(by_head, [one for timeline in both for one in timeline])
 
 
-def _projection(name: str, a: Fields, r: Run, n_head, bias, saved_input=0, early=0) -> Timeline:
-    """Return the timeline of the gradients of a projection's weight, bias and input.
+def _projection(
+    name: str,
+    a: Fields,
+    r: Run,
+    n_head,
+    bias,
+    saved_input=0,
+    early=0,
+    then: Sequence[Allocation] = (),
+) -> Timeline:
+    """Return the timeline of the gradients of a projection's weight, bias and input, and `then`.
 
     The gradient of the heads may be copied first, to be contiguous per token; fewer bytes are live
     then than in the attention before.
     """
     size, width = bytes_of(products(r).dtype), n_head * a.d_head
     states, heads = size * tokens(r) * a.d_model, size * tokens(r) * width
-    weight, bias = size * width * a.d_model, size * bias * width
+    weight, of_bias = size * width * a.d_model, size * bias * width
     held = casts(r) * (states + weight) + (1 - casts(r)) * saved_input
     return [
-        *linear_backward(name, weight, bias, states, heads, held, early),
-        *casts_backward(r, name, weight, bias, states),
+        *linear_backward(name, weight, of_bias, states, heads, held, early),
+        *casts_backward(r, name, weight, of_bias, states),
+        *gradients_done(name, weight + of_bias, then, bias),
     ]
 
 
@@ -738,14 +755,14 @@ def _head_norm_backward(a: Fields, r: Run, n_head) -> Timeline:
         return norm.composed_backward(a, r, states, rms, of_scale)
     apart = _scaled_apart(a, r)
     scale = [
-        Allocation("head norm bias gradient", of_bias),
+        Allocation("head norm bias gradient", of_bias, gradients=of_bias),
         *norm.scale_backward(r, states, of_scale),
     ]
     by_norm = _saved_by_head_norm(a, r, n_head) - apart * states
     with_norm = (1 - apart) * (of_scale + of_bias)
     return [
         *times(apart, scale),
-        Allocation("head norm gradient", states + with_norm, states + by_norm),
+        Allocation("head norm gradient", states + with_norm, states + by_norm, gradients=with_norm),
     ]
 
 

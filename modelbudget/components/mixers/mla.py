@@ -13,7 +13,14 @@ from modelbudget.components import attention_core, norm, rope
 from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.adamw_temporaries import Tensor, matrix
-from modelbudget.memory.timeline import Allocation, Timeline, accumulate, linear_backward, times
+from modelbudget.memory.timeline import (
+    Allocation,
+    Timeline,
+    accumulate,
+    gradients_done,
+    linear_backward,
+    times,
+)
 
 GROUP = "attention"
 SIZES = ("kv_lora_rank", "d_nope", "d_rope", "d_value")
@@ -269,28 +276,29 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     freed = (1 - several) * (queries - rotary)
     return [
         *linear_backward("output", output, 0, values, place.given, held["output"], early),
+        *gradients_done("output", output),
         *attention_core.backward(h, r),
         Allocation("rotary key gradient summed over heads", several * rotary),
         *rope.backward(r, a.n_head, a.d_rope, a.d_rope, given=0),
         Allocation("key and value gradients concatenated", stored, several * queries + values),
         Allocation("their copy contiguous per token", copied * stored, copied * stored),
         *linear_backward("kv_up", kv_up, 0, latent, stored, held["kv_up"], early),
+        *gradients_done("kv_up", kv_up),
         *norm.backward(a, r, width=a.kv_lora_rank),
         Allocation("rotary key before RoPE", 0, rotary),
         *rope.backward(r, 1, a.d_rope, a.d_rope),
         Allocation("key gradient", 0, freed),
         Allocation("latent and rotary key gradients concatenated", down, down),
         *linear_backward("kv_down", kv_down, 0, states, down, 0, early),
-        *times(place.others, accumulate(states)),
+        *gradients_done("kv_down", kv_down, times(place.others, accumulate(states))),
         Allocation("query gradients concatenated", queries, queries + a.n_head * rotary),
         Allocation("their copy contiguous per token", copied * queries, copied * queries),
         *_query_backward(a, r, queries, saved_input),
-        *accumulate(states),
     ]
 
 
 def _query_backward(a: Fields, r: Run, queries, saved_input) -> Timeline:
-    """Return the timeline from the gradient of the queries to that of the states.
+    """Return the timeline from the gradient of the queries to that of the states, added up.
 
     Through one matrix, or through two and the norm between. `saved_input`: bytes freed with the
     first matrix, and whether early.
@@ -301,11 +309,16 @@ def _query_backward(a: Fields, r: Run, queries, saved_input) -> Timeline:
     weight, up, down = (
         size * n for n in (a.d_model * d_query, a.q_lora_rank * d_query, a.d_model * a.q_lora_rank)
     )
-    whole = linear_backward("query", weight, 0, states, queries, *saved_input)
+    whole = [
+        *linear_backward("query", weight, 0, states, queries, *saved_input),
+        *gradients_done("query", weight, accumulate(states)),
+    ]
     in_two = [
         *linear_backward("query_up", up, 0, latent, queries, latent, early),
+        *gradients_done("query_up", up),
         *norm.backward(a, r, width=a.q_lora_rank),
         *linear_backward("query_down", down, 0, states, latent, *saved_input),
+        *gradients_done("query_down", down, accumulate(states)),
     ]
     return [*times(1 - own, whole), *times(own, in_two)]
 

@@ -20,11 +20,6 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
 
 
-def _start(tensor: torch.Tensor) -> int:
-    """Return the byte of its storage at which a tensor begins."""
-    return int(tensor.storage_offset()) * tensor.element_size()
-
-
 class ShardedTrace(Trace):
     """A Trace that also sees what FSDP2 does beside ordinary operations.
 
@@ -60,15 +55,7 @@ class ShardedTrace(Trace):
 
         FSDP2 lays the gradients of a group one after the other into one storage.
         """
-        storages = [local(tensor).untyped_storage() for tensor in tensors]
-        starts = [_start(local(tensor)) for tensor in tensors]
-        marks: dict[int, set[int]] = {}
-        for storage, start in zip(storages, starts, strict=True):
-            marks.setdefault(storage._cdata, {storage.nbytes()}).add(start)
-        return [
-            min((mark for mark in marks[storage._cdata] if mark > start), default=start) - start
-            for storage, start in zip(storages, starts, strict=True)
-        ]
+        return super().held([local(tensor) for tensor in tensors])
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(issubclass(kind, DTensor) for kind in types):
