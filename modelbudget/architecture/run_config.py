@@ -71,7 +71,8 @@ class RunConfig(Record):
     master_weights: bool = Field(
         False,
         description="the optimizer keeps a float32 copy of half-precision parameters and works "
-        "on that (Micikevicius et al. 2018, §3.1)",
+        "on that (Micikevicius et al. 2018, §3.1); with zero: 3 the shards themselves are in "
+        "float32, and gathered in dtype (MixedPrecisionPolicy of FSDP2)",
     )
     gradient_casts: Literal["together", "one_by_one", "accumulated"] = Field(
         "together",
@@ -195,6 +196,11 @@ class RunConfig(Record):
         "gradients and optimizer states, and gathers one layer at a time (stage 3 of ZeRO: "
         "Rajbhandari et al. 2020, §5; torch's FSDP2); stages 1 and 2 are not known yet",
     )
+    reduce_dtype: Literal["dtype", "float32"] = Field(
+        "dtype",
+        description="zero: 3: dtype in which devices add their gradients up (reduce_dtype of "
+        "FSDP2's MixedPrecisionPolicy)",
+    )
     data_rank: Literal["first", "last"] = Field(
         "first",
         description="whose bytes: of the first data-parallel device, or of the last, whose shards "
@@ -264,16 +270,23 @@ class RunConfig(Record):
             when="loss_chunks > 1",
         ),
         Constraint(
+            f"zero == 3 and dtype in {HALF}",
+            "reduce_dtype = 'float32': casts gradients of half precision that shards of zero: 3 "
+            "add up; here zero: {zero}, dtype: {dtype}; allowed: reduce_dtype: dtype",
+            when="reduce_dtype == 'float32'",
+        ),
+        Constraint(
             "data_parallel > 1",
             "zero = 3: data_parallel = {data_parallel} has no other device to share with; "
             "allowed: data_parallel of at least 2, or zero: 0",
             when="zero == 3",
         ),
         Constraint(
-            "weights == 'dtype' and autocast == 'none' and not master_weights and loss_chunks == 1",
+            "weights == 'dtype' and autocast == 'none' and loss_chunks == 1 "
+            "and gradient_casts == 'together'",
             "zero = 3: not known yet with weights: {weights}, autocast: {autocast}, "
-            "master_weights: {master_weights}, loss_chunks: {loss_chunks}; "
-            "allowed: dtype, none, false, 1",
+            "loss_chunks: {loss_chunks}, gradient_casts: {gradient_casts}; "
+            "allowed: dtype, none, 1, together",
             when="zero == 3",
         ),
     )
@@ -282,6 +295,18 @@ class RunConfig(Record):
 def is_sharded(r) -> int:
     """1 where a device holds a shard of each parameter tensor."""
     return int(r.zero == 3)
+
+
+def stored(r):
+    """Return the run as the optimizer of shards sees it: in float32 with master weights."""
+    if not (is_sharded(r) and r.master_weights):
+        return r
+    return SimpleNamespace(**vars(r) | {"dtype": "float32", "master_weights": False})
+
+
+def reduced_number(r) -> int:
+    """Bytes of a number of the gradients that devices add up."""
+    return exact_bytes(r.dtype) if r.reduce_dtype == "float32" else bytes_of(r.dtype)
 
 
 def rank(r) -> int:

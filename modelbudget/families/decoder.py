@@ -19,6 +19,7 @@ from modelbudget.architecture.run_config import (
     casts,
     is_sharded,
     one_token,
+    stored,
     tokens,
 )
 from modelbudget.architecture.terms import Terms, merged, part, plus, scaled, total
@@ -158,7 +159,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     def parameter_bytes(cls, a: Fields, r: Run) -> Terms:
         """Bytes of the parameters in the run's dtype, and of quantised matrices in their format."""
         if is_sharded(r):
-            return scaled(_shards(a, r), bytes_of(r.dtype))
+            return scaled(_shards(a, r), bytes_of(stored(r).dtype))
         dense = super().parameter_bytes(a, r)
         if not cls.can_quantise(a, r.weights):
             return dense
@@ -183,13 +184,13 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     @classmethod
     def gradient_bytes(cls, a: Fields, r: Run) -> Terms:
         if is_sharded(r):
-            return scaled(_shards(a, r), bytes_of(r.dtype))
+            return scaled(_shards(a, r), bytes_of(stored(r).dtype))
         return layer.packed(r, super().gradient_bytes(a, r))
 
     @classmethod
     def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
         if is_sharded(r):
-            return optimizer.states(r, _own(a, r), cls.trained_tensors(a))
+            return optimizer.states(stored(r), _own(a, r), cls.trained_tensors(a))
         tensors = layer.packed(r, cls.trained_tensors(a), largest)
         return optimizer.states(r, layer.packed(r, cls.trained_parameters(a)), tensors)
 
@@ -244,11 +245,11 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
             return fsdp.forward_backward(model, *groups, _ends(a, r), r, start + held, saved + held)
 
         return optimizer.phases(
-            r,
+            stored(r),
             trained,
             of_parameters,
             states,
-            optimizer.temporaries(r, own, temporaries),
+            optimizer.temporaries(stored(r), own, temporaries),
             forward_backward,
         )
 
@@ -396,6 +397,7 @@ def _ends(a: Fields, r: Run) -> fsdp.Ends:
         [*embedding.inference(a, r, r.length), *embedding.dropped(a, r), shared],
         loss.backward(r, n_rows),
         loss.logits(r, n_rows),
+        bytes_of(r.dtype) * (1 - a.tied) * embedding.token(a, embedding.width(a)),
     )
 
 

@@ -7,38 +7,58 @@ gathered while this one computes. The gradients of a group are copied into the i
 reduce-scatter, which lives until the next group's. The rest of the model stays gathered from the
 first layer to the end of the backward pass (torch 2.13, `_fsdp_param_group.py`:
 `wait_for_unshard`, `_backward_prefetch`, `post_backward`; `_fsdp_collectives.py`:
-`foreach_reduce`).
+`foreach_reduce`). Shards in another dtype are cast into one tensor before they are gathered
+(`_get_param_all_gather_inputs`).
 """
 
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.fields import Run
 from modelbudget.architecture.operations import largest, positive
-from modelbudget.architecture.run_config import bytes_of
+from modelbudget.architecture.run_config import bytes_of, reduced_number, stored
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.shards import with_padding
-from modelbudget.memory.timeline import Allocation, Timeline, change, freed_once, live_bytes
+from modelbudget.memory.timeline import (
+    Allocation,
+    Timeline,
+    change,
+    freed_once,
+    live_bytes,
+    times,
+)
 from modelbudget.memory.training import Model
 
 
 class Group(NamedTuple):
     """Bytes of the parameters that are gathered together.
 
-    `gathered`: of all devices' shards, with their padding; `gradients`: of all parameters;
-    `shard`: of one device's, with its padding.
+    `gathered`: of all devices' shards, with their padding; `cast`: of this device's shard in the
+    run's dtype, if it has another; `gradients`: of all parameters; `reduced`: of the input of a
+    reduce-scatter; `output`: of its output; `shard`: of this device's gradients, if they have
+    another dtype than the output.
     """
 
     gathered: Any
+    cast: Any
     gradients: Any
+    reduced: Any
+    output: Any
     shard: Any
 
 
 def group(r: Run, tensors: list[Tensor]) -> Group:
     """Return the group of some parameter tensors, all of which get a gradient."""
-    size = bytes_of(r.dtype)
-    shard = size * sum(one.is_there * with_padding(r, one) for one in tensors)
+    size, kept, reduced = bytes_of(r.dtype), bytes_of(stored(r).dtype), reduced_number(r)
+    numbers = sum(one.is_there * with_padding(r, one) for one in tensors)
     gradients = size * sum(one.is_there * one.numbers for one in tensors)
-    return Group(r.data_parallel * shard, gradients, shard)
+    return Group(
+        r.data_parallel * size * numbers,
+        int(size != kept) * size * numbers,
+        gradients,
+        r.data_parallel * reduced * numbers,
+        reduced * numbers,
+        int(reduced != kept) * kept * numbers,
+    )
 
 
 class Ends(NamedTuple):
@@ -46,12 +66,14 @@ class Ends(NamedTuple):
 
     `embedding`: the timeline of the embedding's forward pass; `loss`: that of the loss's backward
     pass, with which the timeline `Model.head` begins; `logits`: bytes live at the end of the head,
-    in addition to those live when backward begins.
+    in addition to those live when backward begins; `last_gradient`: bytes of the gradient that
+    autograd computes last and still holds when it has been copied.
     """
 
     embedding: Timeline
     loss: Timeline
     logits: Any
+    last_gradient: Any
 
 
 def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, start, before):
@@ -62,7 +84,7 @@ def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run
     (one,) = model.layers
     full = before + rest.gathered
     found = _forward(model, layer, rest, ends, r, start, full)
-    head = [*ends.loss, Allocation("last layer gathered", layer.gathered)]
+    head = [*ends.loss, *_gathered("last layer", layer)]
     head += model.head[len(ends.loss) :]
     found += live_bytes(full, head)
     repeated = one.forward if r.recompute == "full" else []
@@ -80,6 +102,7 @@ def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run
     live = live + n_middle * change(middle)
     found += live_bytes(live, first, once=1)
     live = live + change(first) - freed_once(first)
+    rest = rest._replace(gradients=rest.gradients - ends.last_gradient)
     return largest(*found, *live_bytes(live, [*model.embedding, *_reduced(rest, layer)]))
 
 
@@ -100,16 +123,25 @@ def _layer_backward(layer: Group, backward: Timeline, is_first, is_last) -> Time
     """Return the backward pass of one layer, whose buffer is gathered before it begins."""
     return [
         Allocation("parameters copied from the buffer", layer.gathered, layer.gathered),
-        Allocation("layer before gathered", (1 - is_first) * layer.gathered),
+        *times(1 - is_first, _gathered("layer before", layer)),
         *backward,
         *_reduced(layer, layer, 1 - is_last),
+    ]
+
+
+def _gathered(name: str, group: Group) -> Timeline:
+    """Return the timeline of an all-gather, from this device's shard to the buffer of all."""
+    return [
+        Allocation(f"{name}: cast of the shard", group.cast),
+        Allocation(f"{name}: gathered", group.gathered, group.cast),
     ]
 
 
 def _reduced(group: Group, before: Group, has_before=1) -> Timeline:
     """Return the timeline from a group's gradients to this device's shard of their mean."""
     return [
-        Allocation("parameters", 0, group.gathered + has_before * before.gathered),
-        Allocation("reduce-scatter input", group.gathered, group.gradients),
-        Allocation("shard of the gradients", group.shard),
+        Allocation("parameters", 0, group.gathered + has_before * before.reduced),
+        Allocation("reduce-scatter input", group.reduced, group.gradients),
+        Allocation("reduce-scatter output", group.output),
+        Allocation("shard of the gradients", group.shard, positive(group.shard) * group.output),
     ]

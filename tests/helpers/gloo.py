@@ -34,9 +34,9 @@ def _steps(rank: int, a: Decoder, run: RunConfig, store: str, results) -> None:
     torch.set_num_threads(1)
     world = run.data_parallel
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
-    model = build(a, "cpu", run.dtype)
+    model = build(a, "cpu", "float32" if run.master_weights else run.dtype)
     initialise(model)
-    shard(model, world)
+    shard(model, run)
     found = traced(model, run, QUANTITIES)
     dist.barrier()
     dist.destroy_process_group()

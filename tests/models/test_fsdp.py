@@ -35,6 +35,7 @@ SHAPES = {
     "experts": LLAMA | EXPERTS,
     "latent attention": LLAMA | LATENT | {"d_value": 10},
 }
+MIXED = {"dtype": "bfloat16", "master_weights": True}
 RUNS = [
     {"batch": 1, "length": 2},
     {"batch": 4, "length": 32},
@@ -46,6 +47,10 @@ RUNS = [
     {"batch": 2, "length": 8, "outputs": "kept", "loss_dtype": "float32"},
     {"batch": 3, "length": 16, "targets": "shifted", "loss_dtype": "float32", "dtype": "bfloat16"},
     {"batch": 1, "length": 16, "targets": "shifted"},
+    MIXED | {"batch": 2, "length": 16, "reduce_dtype": "float32"},
+    MIXED | {"batch": 2, "length": 8, "recompute": "full", "reduce_dtype": "float32"},
+    MIXED | {"batch": 1, "length": 4},
+    {"batch": 2, "length": 8, "dtype": "bfloat16", "reduce_dtype": "float32"},
 ]
 RANKS = ((2, "first"), (2, "last"), (7, "last"), (64, "first"), (64, "last"))
 
@@ -124,9 +129,13 @@ def test_without_a_formula_a_peak_is_only_measured():
 
 
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_processes_that_communicate_hold_the_same(tmp_path, devices):
-    a = Decoder(**SMALL | SHAPES["GPT-2"])
+@pytest.mark.parametrize("name", ["GPT-2", "Llama"])
+def test_processes_that_communicate_hold_the_same(tmp_path, devices, name):
+    """Llama in mixed precision: RMSNorm has no statistics, whose dtype would be the CPU's own."""
+    a = Decoder(**SMALL | SHAPES[name])
     run = RunConfig(batch=2, length=16, backend="cpu", data_parallel=devices, zero=3)
+    if name == "Llama":
+        run = run.model_copy(update=MIXED | {"reduce_dtype": "float32"})
     first, *_, last = steps_of_all_ranks(a, run, tmp_path)
     for name, found in (("first", first), ("last", last)):
         of_run = {quantity: without_zeros(found[quantity]) for quantity in COMPARED}
@@ -137,9 +146,9 @@ REFUSED = {
     "zero: 2": "fixed.zero = 2: must be 0 or 3",
     "zero: 3": "zero = 3: data_parallel = 1 has no other device to share with; allowed: "
     "data_parallel of at least 2, or zero: 0",
-    "zero: 3, data_parallel: 2, master_weights: true, dtype: bfloat16": "zero = 3: not known yet "
-    "with weights: dtype, autocast: none, master_weights: true, "
-    "loss_chunks: 1; allowed: dtype, none, false, 1",
+    "zero: 3, data_parallel: 2, loss_chunks: 2": "zero = 3: not known yet with weights: dtype, "
+    "autocast: none, loss_chunks: 2, gradient_casts: together; allowed: dtype, none, 1, together",
+    "zero: 0, reduce_dtype: float32": "reduce_dtype = 'float32': casts gradients of half precision",
 }
 
 
