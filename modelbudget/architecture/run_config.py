@@ -111,11 +111,11 @@ class RunConfig(Record):
         description="GELU in one operation, or its tanh approximation as separate operations "
         "(OpenAI's code for GPT-2); SiLU and ReLU are one operation everywhere",
     )
-    projections: Literal["separate", "packed", "sliced"] = Field(
+    projections: Literal["separate", "packed", "copied", "sliced"] = Field(
         "separate",
         description="query, key and value are three matrix products, or one with a matrix of three "
-        "parts, whose result is split (packed), or sliced three times, each slice with a gradient "
-        "of the whole result",
+        "parts, whose result is split (packed), or split and copied, so that each is contiguous "
+        "(copied), or sliced three times, each slice with a gradient of the whole result",
     )
     gate_and_up: Literal["separate", "packed"] = Field(
         "separate",
@@ -128,11 +128,13 @@ class RunConfig(Record):
         "are gathered in the order of the tokens and summed, in at least float32, with weights "
         "that the router computes in that and divides by their sum; gate and up are one product",
     )
-    rope_tables: Literal["layer", "model"] = Field(
+    rope_tables: Literal["layer", "model", "complex"] = Field(
         "layer",
         description="cosines and sines of RoPE: made by each layer, for queries and for keys, half "
         "as wide as the rotated channels; or once for the model, as wide as these, which are "
-        "multiplied whole and with their halves exchanged",
+        "multiplied whole and with their halves exchanged; or a buffer of complex numbers in each "
+        "layer, of which it takes the rows of its tokens, and heads are multiplied as complex "
+        "numbers in at least float32",
     )
     rope_layout: Literal["token", "head"] = Field(
         "token",

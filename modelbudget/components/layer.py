@@ -208,8 +208,8 @@ def positions_of_forward(a: Fields, r: Run):
 
 
 def buffers(a: Fields, r: Run):
-    """Bytes of buffers: frequencies of RoPE, where all layers share its tables."""
-    return attention.model_frequencies(a, r)
+    """Bytes of buffers: frequencies of RoPE for all layers, or the table of each."""
+    return attention.model_frequencies(a, r) + attention.complex_tables(a, r)
 
 
 def held(a: Fields, r: Run):

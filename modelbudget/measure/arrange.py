@@ -23,9 +23,12 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
         if isinstance(module, Embedding):
             module.share_rotation(attends and run.rope_tables == "model")
             module.scale_rows(run.embedding_scale == "buffer")
+            module.gives_places = attends and run.rope_tables == "complex" and module.d_rotary > 0
         elif isinstance(module, Attention):
             module.rope_by_head = run.rope_layout == "head"
-            module.pack(run.projections != "separate", run.projections == "sliced")
+            module.tabulate(run.length if run.rope_tables == "complex" else 0)
+            kind = run.projections
+            module.pack(kind != "separate", kind == "sliced", kind == "copied")
         elif isinstance(module, MoE):
             module.gather(run.expert_kernel == "gathered")
         elif isinstance(module, Layer):

@@ -41,6 +41,7 @@ class Embedding(nn.Module):
         self.d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
         self.register_buffer("frequencies", None, persistent=False)
         self.register_buffer("scale", None, persistent=False)
+        self.gives_places = False
         self.cache = None
 
     def make_cache(self, batch: int, length: int, like) -> Cache:
@@ -79,11 +80,17 @@ class Embedding(nn.Module):
             self.frequencies = torch.stack((used, used))
 
     def rotation(self, x) -> Rotation | None:
-        """Return RoPE's tables for states (batch, length, d_model), if all layers share them."""
-        if self.frequencies is None:
-            return None
+        """Return RoPE's tables for states (batch, length, d_model), if all layers share them.
+
+        Or, with `gives_places`, only the positions, (batch, length).
+        """
         length = x.shape[1]
         start = self.cache.length - length if self.cache else 0
+        if self.gives_places:
+            places = torch.arange(start, start + length, device=x.device)
+            return Rotation(places.expand(len(x), length).contiguous())
+        if self.frequencies is None:
+            return None
         return rotation(length, self.frequencies[0], x, start)
 
     def bias(self, x):

@@ -1,7 +1,7 @@
 """Rotary position embedding (RoPE)."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,11 +22,14 @@ def rotate(x, d_rotary: int, start: int = 0):
 
 
 class Rotation(NamedTuple):
-    """Positions of tokens (length,), and their cosines and sines (length, d_rotary) for RoPE."""
+    """Positions of tokens (length,), and their cosines and sines (length, d_rotary) for RoPE.
+
+    For RoPE over complex numbers only the positions, (batch, length).
+    """
 
     places: torch.Tensor
-    cos: torch.Tensor
-    sin: torch.Tensor
+    cos: Any = None
+    sin: Any = None
 
 
 def rotation(length: int, frequency, like, start: int = 0) -> Rotation:
@@ -53,6 +56,28 @@ def rotate_all(x, tables: Rotation):
     """Apply RoPE to all channels."""
     half = x.shape[-1] // 2
     return x * tables.cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * tables.sin
+
+
+def complex_table(length: int, d_rotary: int, like):
+    """(length, d_rotary / 2): a complex number of modulus 1 for each position and frequency."""
+    exact = torch.promote_types(like.dtype, torch.float32)
+    angle = angles(length, d_rotary, like.device).to(exact)
+    return torch.polar(torch.ones_like(angle), angle)
+
+
+def rotate_complex(heads: Sequence, rows) -> list:
+    """Apply RoPE to all channels, each two that follow each other as one complex number.
+
+    `rows`: (batch, length, pairs), those of the table for the tokens. Computed in at least float32,
+    as Llama's code does.
+    """
+    pairs = [torch.view_as_complex(_in_pairs(x)) for x in heads]
+    products = [torch.view_as_real(x * rows.unsqueeze(1)).flatten(-2) for x in pairs]
+    return [product.to(x.dtype) for product, x in zip(products, heads, strict=True)]
+
+
+def _in_pairs(x):
+    return x.to(torch.promote_types(x.dtype, torch.float32)).unflatten(-1, (-1, 2))
 
 
 def angles(length: int, n_channel: int, device, start: int = 0):

@@ -50,7 +50,11 @@ def test_a_field_of_the_sweep_overrides_one(runs):
     ("base", "name", "words"),
     [
         ("bloom-176b", "transformers", "transformers has not been compared with BloomForCausalLM"),
-        ("gpt-2-124m", "transformer", "must be 'modelbudget', 'nanogpt' or 'transformers'"),
+        (
+            "gpt-2-124m",
+            "transformer",
+            "must be 'modelbudget', 'nanogpt', 'torchtitan' or 'transformers'",
+        ),
     ],
 )
 def test_an_unknown_class_or_name_is_refused(runs, base, name, words):

@@ -168,13 +168,29 @@ def own_tables(a: Fields, r: Run) -> int:
     return int(r.rope_tables == "layer")
 
 
+def _is_complex(a: Fields, r: Run) -> int:
+    """1 where RoPE multiplies complex numbers."""
+    return _rope(a) * int(r.rope_tables == "complex")
+
+
+def rope_is_real(a: Fields, r: Run):
+    """RoPE is not a product of complex numbers."""
+    return 1 - _is_complex(a, r)
+
+
+def complex_is_not_cast(a: Fields, r: Run):
+    """With autocast, RoPE over complex numbers has no formula."""
+    return 1 - casts(r) * _is_complex(a, r)
+
+
 def _rope_by_head(a: Fields, r: Run) -> int:
     """1 where RoPE ends with a concatenation, whose result is contiguous per head."""
-    return _rope(a) * int(r.rope_tables == "layer" or r.rope_layout == "head")
+    with_tables_of_model = r.rope_tables == "model" and r.rope_layout == "head"
+    return _rope(a) * int(r.rope_tables == "layer" or with_tables_of_model)
 
 
 def rotates_whole_heads(a: Fields, r: Run):
-    """With tables of the model, RoPE rotates all channels of a head."""
+    """With tables of the model or complex numbers, RoPE rotates all channels of a head."""
     in_part = positive(a.d_head - _d_rotary(a))
     return 1 - _rope(a) * (1 - own_tables(a, r)) * in_part
 
@@ -196,12 +212,22 @@ def autocast_is_known(a: Fields, r: Run):
     return 1 - casts(r) * (1 - (1 - normed) * plain)
 
 
+def copies_are_made(a: Fields, r: Run):
+    """Not with a single token, whose query, key and value are contiguous as they are."""
+    return 1 - int(r.projections == "copied") * (1 - positive(tokens(r) - 1))
+
+
+def is_not_copied(a: Fields, r: Run):
+    """Query, key and value are no copies."""
+    return int(r.projections != "copied")
+
+
 def single_tokens_are_viewed(a: Fields, r: Run):
     """Products in the dtype copy packed values of single tokens: they stand between sequences."""
     p = products(r)
     copies = int(r.attention_kernel == "math" and bytes_of(p.dtype) == exact_bytes(p.dtype))
     single = (1 - positive(r.length - 1)) * positive(r.batch - 1) * positive(a.n_head - 1)
-    return 1 - _packed(r) * copies * single
+    return 1 - _shares_storage(r) * copies * single
 
 
 def sliced_is_not_cast(a: Fields, r: Run):
@@ -217,7 +243,7 @@ def heads_are_not_scaled_exactly(a: Fields, r: Run):
 
 def keys_are_not_repeated(a: Fields, r: Run):
     """Packed without RoPE, attention saves all three parts or copies of all three, not of some."""
-    return 1 - _packed(r) * (1 - _rope(a)) * _repeats(a, r)
+    return 1 - _shares_storage(r) * (1 - _rope(a)) * _repeats(a, r)
 
 
 def _repeats(a: Fields, r: Run):
@@ -318,6 +344,8 @@ SAVED_IF = (
     keys_are_not_repeated,
     heads_are_not_scaled_exactly,
     autocast_is_known,
+    complex_is_not_cast,
+    copies_are_made,
 )
 """Conditions of the bytes that are saved."""
 
@@ -336,6 +364,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     query = bytes_of(p.dtype) * tokens(r) * a.n_head * a.d_head
     result, gated = attention_core.copied_result(heads(a, r), p), a.attention_gate
     tables = _rope(a) * own_tables(a, r) * 2 * rope.tables(p, _d_rotary(a))
+    tables += _is_complex(a, r) * rope.complex_rows(r, a.d_head)
     of_norm = p if norm.is_written_out(a, r) else r
     found = {
         "query": bytes_of(p.dtype) * tokens(r) * a.d_model,
@@ -387,7 +416,7 @@ def heads(a: Fields, r: Run) -> attention_core.Heads:
     """
     copies = r.attention_kernel == "math" and r.recompute != "selective"
     stored = a.d_head
-    if _packed(r) and (copies or _rope(a)):
+    if _shares_storage(r) and (copies or _rope(a)):
         own = _repeats(a, r) * int(r.recompute != "selective")
         stored += (1 - own) * (ceil_div(a.n_head, a.n_kv_head) + 1) * a.d_head
     by_head = _rope_by_head(a, r)
@@ -395,15 +424,26 @@ def heads(a: Fields, r: Run) -> attention_core.Heads:
 
 
 def _packed(r: Run) -> int:
+    """1 where query, key and value are one matrix product."""
     return int(r.projections != "separate")
+
+
+def _shares_storage(r: Run) -> int:
+    """1 where query, key and value are views of one tensor."""
+    return int(r.projections in ("packed", "sliced"))
+
+
+def _n_rope(a: Fields, r: Run):
+    """Count the layers with a RoPE of which the model gives the tables or the positions."""
+    if not _rope(a) or own_tables(a, r):
+        return 0
+    n_layer = instances(a.mixers, a.n_layer)
+    return sum(n_layer.get(name, 0) for name in ("attention", "sliding_attention"))
 
 
 def _shares_tables(a: Fields, r: Run):
     """1 where layers share the tables of RoPE: some of them have attention."""
-    if not _rope(a) or own_tables(a, r):
-        return 0
-    n_layer = instances(a.mixers, a.n_layer)
-    return positive(sum(n_layer.get(name, 0) for name in ("attention", "sliding_attention")))
+    return int(r.rope_tables == "model") * positive(_n_rope(a, r))
 
 
 def model_tables(a: Fields, r: Run):
@@ -417,8 +457,17 @@ def model_frequencies(a: Fields, r: Run):
 
 
 def model_positions(a: Fields, r: Run, length):
-    """Bytes of the positions of `length` tokens, which are live as long as such tables."""
-    return _shares_tables(a, r) * INDEX * length
+    """Bytes of the positions of `length` tokens, which are live as long as such tables.
+
+    For RoPE over complex numbers, of each sequence.
+    """
+    n_sequences = r.batch if r.rope_tables == "complex" else 1
+    return positive(_n_rope(a, r)) * INDEX * n_sequences * length
+
+
+def complex_tables(a: Fields, r: Run):
+    """Bytes of the buffers of complex numbers of all layers."""
+    return int(r.rope_tables == "complex") * _n_rope(a, r) * rope.complex_table(r, a.d_head)
 
 
 def _saved_by_head_norm(a: Fields, r: Run, n_head):
@@ -530,6 +579,8 @@ PEAK_IF = (
     heads_are_not_scaled_exactly,
     norms_of_heads_are_known,
     sliced_is_not_cast,
+    complex_is_not_cast,
+    copies_are_made,
 )
 """Conditions of the timelines."""
 
@@ -558,6 +609,7 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     cast, normed = _heads_are_cast(a, r) * (query + key), _heads_are_normed(a, r) * (query + key)
     unread = _heads_are_cast(a, r) * ((1 - of_query) * query + (1 - of_key) * key)
     freed += int(r.recompute != "selective") * mask
+    joined, copies, shared = query + 2 * key, int(r.projections == "copied"), _shares_storage(r)
     gate = [
         Allocation("gate", casts(r) * held.get("gate", 0) + of_gate + query),
         Allocation("sigmoid", query, query),
@@ -565,12 +617,12 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     ]
     return [
         Allocation("casts of states and weights", of_inputs + cached),
-        Allocation("query, key, value", query + 2 * key + held["query_norm"] + held["key_norm"]),
+        Allocation("query, key, value", joined + held["query_norm"] + held["key_norm"]),
+        Allocation("their copies", copies * joined, copies * joined),
         Allocation("normed heads in single precision", normed),
-        *_rope_forward(a, r, a.n_head),
-        *_rope_forward(a, r, a.n_kv_head),
+        *_rope_forward(a, r),
         Allocation(
-            "query and key before RoPE", 0, _rope(a) * (1 - _packed(r)) * (query + key + normed)
+            "query and key before RoPE", 0, _rope(a) * (1 - shared) * (query + key + normed)
         ),
         Allocation("casts of query and key", cast),
         Allocation("mask of the window", 2 * mask + distances, mask + distances),
@@ -622,9 +674,7 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         *times(a.attention_gate, gate),
         *attention_core.backward(heads(a, r), p, hides),
         *times(_heads_are_cast(a, r), cast),
-        *_rope_backward(a, r, a.n_kv_head),
-        *_rope_backward(a, r, a.n_head, last=1),
-        *_other_channels_backward(a, r),
+        *_rope_backward(a, r),
         *_projections_backward(a, r, others, saved_input),
     ]
 
@@ -685,34 +735,57 @@ def _inputs_freed(a: Fields, r: Run, of_query, of_key, of_value):
         bytes_of(r.dtype) * tokens(r) * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head)
     )
     own = (1 - of_query) * query + (1 - of_key) * key
-    if not _packed(r):
+    if not _shares_storage(r):
         return own + (1 - of_value) * key
     if _rope(a):
         return own + (1 - of_value) * (query + 2 * key)
     return (1 - of_query) * (1 - of_value) * (query + 2 * key)
 
 
-def _rope_forward(a: Fields, r: Run, n_head) -> Timeline:
-    if own_tables(a, r):
-        return times(_rope(a), rope.forward(products(r), n_head, a.d_head, _d_rotary(a)))
-    return times(_rope(a), rope.forward_whole(r, n_head, a.d_head))
+def _rope_forward(a: Fields, r: Run) -> Timeline:
+    """RoPE of queries, and of keys."""
+    if r.rope_tables == "complex":
+        return times(_rope(a), rope.forward_complex(r, a.n_head + a.n_kv_head, a.d_head))
+    found = []
+    for n_head in (a.n_head, a.n_kv_head):
+        if own_tables(a, r):
+            found += rope.forward(products(r), n_head, a.d_head, _d_rotary(a))
+        else:
+            found += rope.forward_whole(r, n_head, a.d_head)
+    return times(_rope(a), found)
 
 
-def _rope_backward(a: Fields, r: Run, n_head, last=0) -> Timeline:
-    if own_tables(a, r):
-        return times(_rope(a), rope.backward(products(r), n_head, a.d_head, _d_rotary(a)))
-    # With full checkpointing the tables are arguments of the layers, until the first one is done.
-    table = last * (1 - computed_again(r)) * rope.model_table(r, _d_rotary(a))
+def _rope_backward(a: Fields, r: Run) -> Timeline:
+    """RoPE of keys, and of queries."""
+    if r.rope_tables == "complex":
+        found = rope.backward_complex(r, a.n_head, a.n_kv_head, a.d_head)
+    elif own_tables(a, r):
+        of_keys, of_queries = (
+            rope.backward(products(r), n_head, a.d_head, _d_rotary(a))
+            for n_head in (a.n_kv_head, a.n_head)
+        )
+        found = [*of_keys, *of_queries]
+    else:
+        # With full checkpointing the tables are arguments of the layers, until the first is done.
+        table = (1 - computed_again(r)) * rope.model_table(r, _d_rotary(a))
+        found = [
+            *_rope_backward_whole(a, r, a.n_kv_head, 0),
+            *_rope_backward_whole(a, r, a.n_head, table),
+            *_other_channels_backward(a, r),
+        ]
+    return times(_rope(a), found)
+
+
+def _rope_backward_whole(a: Fields, r: Run, n_head, table) -> Timeline:
     to_narrow = casts(r) * (1 - _heads_are_normed(a, r))
     given = 1 - _rope_by_head(a, r)
-    return times(_rope(a), rope.backward_whole(r, n_head, a.d_head, table, to_narrow, given))
+    return rope.backward_whole(r, n_head, a.d_head, table, to_narrow, given)
 
 
 def _other_channels_backward(a: Fields, r: Run) -> Timeline:
     """Gradients of the channels that such a RoPE concatenates, of keys and of queries."""
-    by_head = _rope_by_head(a, r) * (1 - own_tables(a, r))
     both = (rope.backward_other_channels(r, n, a.d_head) for n in (a.n_kv_head, a.n_head))
-    return times(by_head, [one for timeline in both for one in timeline])
+    return times(_rope_by_head(a, r), [one for timeline in both for one in timeline])
 
 
 def _projection(
@@ -773,6 +846,8 @@ def _head_norm_backward(a: Fields, r: Run, n_head) -> Timeline:
     packs,
     keys_are_not_repeated,
     heads_are_not_scaled_exactly,
+    rope_is_real,
+    is_not_copied,
 )
 def inference(a: Fields, r: Run, new) -> Timeline:
     """Projections, RoPE, the core, the output. Keys and values move into the cache."""

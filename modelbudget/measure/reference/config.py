@@ -12,8 +12,8 @@ from modelbudget.sweep.derive import named_architecture
 
 OWN = (
     "activation_kernel", "dropout_in", "embedding_scale", "expert_kernel", "gate_and_up",
-    "implementation", "loss_dtype", "norm_kernel", "outputs", "projections", "rope_layout",
-    "rope_tables", "targets", "weight_group",
+    "implementation", "loss_chunks", "loss_dtype", "norm_kernel", "outputs", "projections",
+    "rope_layout", "rope_tables", "targets", "weight_group",
 )  # fmt: skip
 """Settings of our own modules; a class computes as its code says."""
 

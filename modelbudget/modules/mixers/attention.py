@@ -11,14 +11,15 @@ from modelbudget.modules.cache import Cache, Window
 from modelbudget.modules.joined import joined_linear
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import causal, shift, sinusoids
-from modelbudget.modules.rope import rotate, rotate_with
+from modelbudget.modules.rope import complex_table, rotate, rotate_complex, rotate_with
 
 
 class Attention(nn.Module):
     """States (batch, length, d_model) to states of the same shape.
 
     `bias`, if given, is added to the scores: (n_head, length, length), with its own causal mask.
-    With `rotation`, queries and keys are rotated with the tables of the model. With a `window` a
+    With `rotation`, queries and keys are rotated with the tables of the model, or with a buffer of
+    its own. With a `window` a
     token attends itself and the window − 1 tokens before it, else all of them.
     """
 
@@ -37,7 +38,8 @@ class Attention(nn.Module):
         self.value = nn.Linear(a.d_model, d_key, bias=a.value_bias)
         self.output = nn.Linear(d_query, a.d_model, bias=a.output_bias)
         self.query_key_value: Any = None
-        self.sliced = self.rope_by_head = False
+        self.sliced = self.copied = self.rope_by_head = False
+        self.register_buffer("rope_table", None, persistent=False)
         self.core = ScaledDotProductAttention()
         self.cache: Cache | None = None
         self.query_norm = make_head_norm(a, a.n_head)
@@ -57,13 +59,20 @@ class Attention(nn.Module):
         if self.sinks is not None:
             nn.init.normal_(self.sinks, std=0.02)
 
-    def pack(self, packed: bool, sliced: bool) -> None:
+    def tabulate(self, length: int) -> None:
+        """Keep complex numbers of RoPE for `length` positions as a buffer; 0: do not."""
+        if not (length and self.d_rotary):
+            self.rope_table = None
+        elif self.rope_table is None:
+            self.rope_table = complex_table(length, self.d_rotary, self.output.weight)
+
+    def pack(self, packed: bool, sliced: bool, copied: bool) -> None:
         """Make one matrix of those of query, key and value, once and for all if `packed`.
 
-        `sliced`: slice its result instead of splitting it. Raises ValueError if not all of them
-        have a bias and not none.
+        `sliced`: slice its result instead of splitting it; `copied`: copy the parts. Raises
+        ValueError if not all of them have a bias and not none.
         """
-        self.sliced = sliced
+        self.sliced, self.copied = sliced, copied
         if not packed or self.query_key_value is not None:
             return
         parts = [self.query, self.key, self.value]
@@ -85,6 +94,8 @@ class Attention(nn.Module):
 
     def parts(self, joined) -> tuple:
         """Return queries, keys and values of the joined result (batch, length, sum of widths)."""
+        if self.copied:
+            return tuple(part.contiguous() for part in joined.split(self.widths, dim=-1))
         if not self.sliced:
             return joined.split(self.widths, dim=-1)
         key, value = self.widths[0], sum(self.widths[:2])
@@ -92,7 +103,9 @@ class Attention(nn.Module):
 
     def forward(self, x, bias=None, rotation=None):
         q, k, v = self.project(x)
-        if rotation is not None:
+        if rotation is not None and self.rope_table is not None:
+            q, k = rotate_complex((q, k), self.rope_table[rotation.places])
+        elif rotation is not None:
             q, k = rotate_with((q, k), rotation, self.rope_by_head)
         elif self.d_rotary:
             start = self.cache.length if self.cache else 0
