@@ -55,6 +55,8 @@ class Part(Protocol):
     """The group of charts that its components belong to (`groups.py`)."""
     SIZES: tuple[str, ...]
     """Fields that are at least 1 where the part is in the pattern, and 0 where it is not."""
+    WIDE_OUTPUT: bool
+    """With autocast, the output has the dtype of the states; missing: that of products."""
     FIELDS: type[Architecture]
     """Its fields, with their checks; they join those of the families that find parts by folder."""
 
@@ -111,6 +113,10 @@ class Part(Protocol):
 
         Only of parts whose peaks have a formula with autocast.
         """
+        ...
+
+    def cast_weights(self, a: Fields, r: Run) -> Any:
+        """Bytes of casts of weights, which are saved too; of the same parts."""
         ...
 
     def backward(self, a: Fields, r: Run, place: Place) -> Timeline:

@@ -105,7 +105,7 @@ def has_formula(quantity: str, a: Fields, r: Run):
     """
     no_mixer, no_mlp = ("none" in pattern.split() for pattern in (a.mixers, a.mlps))
     missing = {
-        "peak_training_bytes": no_mixer or no_mlp or _norm_elsewhere(a, r) or _cast_again(r),
+        "peak_training_bytes": no_mixer or no_mlp or _norm_elsewhere(a, r),
         "peak_inference_bytes": no_mixer,
         "flops_backward": no_mlp and r.recompute == "full",
     }
@@ -120,11 +120,6 @@ def has_formula(quantity: str, a: Fields, r: Run):
 def _norm_elsewhere(a: Fields, r: Run) -> bool:
     """Whether norms stand elsewhere than before the parts and are written out, or meet casts."""
     return bool(norm.is_written_out(a, r) or casts(r)) and a.norm_placement != "pre"
-
-
-def _cast_again(r: Run) -> bool:
-    """Whether layers with casts of weights, which live through the forward pass, are repeated."""
-    return bool(casts(r) and computed_again(r))
 
 
 def parameters(a: Fields) -> Values:
@@ -177,7 +172,7 @@ def place_of(a: Fields, r: Run, name: str) -> Place:
     shared = a.parallel * a.shared_norm
     # Without a norm before it, a part reads the residual stream itself, whose gradient is there.
     straight = int(a.norm_placement not in BEFORE)
-    _, given = _output_backward(a, r)
+    _, given = _output_backward(a, r, name)
     drops = drops_outputs(r)
     if name in mixers():
         return Place(given=given, others=shared + straight, is_first=straight)
@@ -282,7 +277,14 @@ def _tensors_of_part(a: Fields, r: Run, name: str) -> list[Tensor]:
 def training(a: Fields, r: Run) -> list[Layers]:
     """Return the timelines of one layer of each group, for the peak of training."""
     return [
-        Layers(group, _forward(a, r, group), _backward(a, r, group)) for group in layer_groups(a)
+        Layers(
+            group,
+            _forward(a, r, group),
+            _backward(a, r, group),
+            _cast_of_gradient(a, r, group.feed_forward),
+            _cached_casts(a, r, group) + _cast_weights(a, r, group),
+        )
+        for group in layer_groups(a)
     ]
 
 
@@ -307,7 +309,7 @@ def _forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     """
     mixer, second = all_parts()[group.mixer], all_parts()[group.feed_forward]
     states, masks = _states(a, r), dropout.saved(a, r)
-    output = _states(a, products(r))
+    mixed_output, output = _output(a, r, group.mixer), _output(a, r, group.feed_forward)
     before, after = (int(a.norm_placement in those) for those in (BEFORE, AFTER))
     n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
     again = computed_again(r)
@@ -324,7 +326,7 @@ def _forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
         Allocation("norm", n_norm * (norm.saved(a, r) + unsaved) + temporary, temporary),
         *within(group.mixer, mixer.forward(a, r, place_of(a, r, group.mixer))),
         Allocation("normalised states, freed", 0, normed),
-        Allocation("dropout or residual sum", states + masks, output + masks + input_freed),
+        Allocation("dropout or residual sum", states + masks, mixed_output + masks + input_freed),
     ]
     place = place_of(a, r, group.feed_forward)
     then = second.forward(a, r, place)
@@ -334,14 +336,14 @@ def _forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     # saves a factor before it multiplies.
     at_end = masks + after * norm.saved(a, r)
     outputs = (1 - place.stops) * output + a.parallel * states
-    kept = _saved_by(a, r, group) - states + again * unsaved - change(mixed)
-    kept += cached_casts(a, r, group)
+    cached = _cached_casts(a, r, group)
+    kept = _saved_by(a, r, group) - states + again * unsaved - change(mixed) + cached
     residual = (1 - a.parallel * again) * unsaved + positions
     residual += casts(r) * a.parallel * n_norm * states
     between = kept - at_end - change(then) + outputs + residual
     of_norm = (1 - a.parallel) * before * norm.is_written_out(a, r) * (states + temporary)
     dropped = drops_outputs(r) * (1 - again * int(r.backend == "cpu") * (1 - after))
-    ended = (1 - again * (1 - dropped)) * states + masks
+    ended = (1 - again) * states + again * dropped * output + masks
     return [
         *mixed,
         Allocation("saved by norms and dropout, parallel output", between),
@@ -350,36 +352,42 @@ def _forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
         *within(group.feed_forward, then),
         Allocation("normalised states, freed", 0, normed),
         Allocation("dropout, norm and residual sum", ended, outputs + residual + ended - at_end),
+        Allocation("casts of biases, freed", 0, again * cached),
     ]
 
 
-def cached_casts(a: Fields, r: Run, group: LayerGroup):
-    """Bytes of casts that one layer of a group leaves and that are freed before backward."""
-    parts_of_group = (all_parts()[name] for name in (group.mixer, group.feed_forward))
-    return sum(one.cached_casts(a, r) for one in parts_of_group) if casts(r) else 0
+def _cached_casts(a: Fields, r: Run, group: LayerGroup):
+    """Bytes of casts of biases that autocast keeps to the end of a layer's forward pass."""
+    return sum(one.cached_casts(a, r) for one in _parts_of(group)) if casts(r) else 0
 
 
-def all_cached_casts(a: Fields, r: Run):
-    """Return those of all layers."""
-    if not casts(r):
-        return 0
-    return sum(cached_casts(a, r, group) * group.before(a.n_layer) for group in layer_groups(a))
+def _cast_weights(a: Fields, r: Run, group: LayerGroup):
+    """Bytes of casts of weights, which a layer saves unless it is computed again."""
+    again = casts(r) * computed_again(r)
+    return sum(one.cast_weights(a, r) for one in _parts_of(group)) if again else 0
+
+
+def _parts_of(group: LayerGroup) -> list[Part]:
+    return [all_parts()[name] for name in (group.mixer, group.feed_forward)]
 
 
 def _backward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
-    """From the gradient of the layer's output to that of its input."""
+    """From the gradient of the layer's output, which has been cast, to that of its input."""
     two_norms = a.parallel * (1 - a.shared_norm)
-    of_output, _ = _output_backward(a, r)
+    of_mixer, of_second = (
+        _output_backward(a, r, name)[0] for name in (group.mixer, group.feed_forward)
+    )
     again, unsaved = computed_again(r), norm.copies_input(a, r) * _states(a, r)
     mixer, second = (
         within(name, all_parts()[name].backward(a, r, place_of(a, r, name)))
         for name in (group.mixer, group.feed_forward)
     )
     return [
-        *of_output,
+        *of_second,
         *second,
         *times(1 - a.parallel, _input_backward(a, r)),
-        *of_output,
+        *_cast_of_gradient(a, r, group.mixer),
+        *of_mixer,
         *mixer,
         *times(two_norms, norm.backward(a, r, residual=1, others=1)),
         *_input_backward(a, r),
@@ -387,7 +395,7 @@ def _backward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     ]
 
 
-def _output_backward(a: Fields, r: Run) -> tuple[Timeline, object]:
+def _output_backward(a: Fields, r: Run, name: str) -> tuple[Timeline, object]:
     """Return the timeline from the gradient of the residual stream to that of a part's output.
 
     Also the bytes of that gradient that the part owns: all, or none if it is the residual stream's
@@ -399,17 +407,32 @@ def _output_backward(a: Fields, r: Run) -> tuple[Timeline, object]:
         "output": norm.backward(a, r, given=0),
         "both": norm.backward(a, r, given=0),
     }[a.norm_placement]
-    own, output = int(a.norm_placement in ("output", "both")), _states(a, products(r))
-    cast = times(casts(r), [Allocation("output gradient in the dtype of autocast", output)])
-    own = max(own, casts(r))
+    output = _output(a, r, name)
+    own = max(int(a.norm_placement in ("output", "both")), casts(r) * (1 - _is_wide(name)))
     dropped = [Allocation("dropout gradient", output, dropout.saved(a, r) + own * output)]
     drops = drops_outputs(r)
-    return [*normed, *cast, *times(drops, dropped)], (1 - (1 - own) * (1 - drops)) * output
+    return [*normed, *times(drops, dropped)], (1 - (1 - own) * (1 - drops)) * output
+
+
+def _cast_of_gradient(a: Fields, r: Run, name: str) -> Timeline:
+    """Return the cast of the residual stream's gradient to the dtype of a part's output."""
+    cast = [Allocation("output gradient in the dtype of autocast", _output(a, r, name))]
+    return times(casts(r) * (1 - _is_wide(name)), cast)
 
 
 def _input_backward(a: Fields, r: Run) -> Timeline:
     """Return the backward timeline of the norm before a part; empty if there is none."""
     return norm.backward(a, r, residual=1) if a.norm_placement in BEFORE else []
+
+
+def _is_wide(name: str) -> int:
+    """1 where a part's output has the dtype of the states, with autocast too."""
+    return int(getattr(all_parts()[name], "WIDE_OUTPUT", False))
+
+
+def _output(a: Fields, r: Run, name: str):
+    """Bytes of the output of a part."""
+    return _states(a, r if _is_wide(name) else products(r))
 
 
 def _states(a: Fields, r: Run):

@@ -76,13 +76,17 @@ def backward_whole(r, n_head, d_head, table, to_narrow=0, given=1) -> Timeline:
     ]
 
 
-def backward_other_channels(r, n_head, d_head) -> Timeline:
+def backward_other_channels(r, n_head, d_head, to_narrow=0) -> Timeline:
     """Return the timeline of zeros for the gradient of channels that are not rotated, and its sum.
 
-    They read the gradient after RoPE, which is freed.
+    They read the gradient after RoPE, which is freed; or, with `to_narrow` as of `backward_whole`,
+    a cast of their own.
     """
-    heads = bytes_of(r.dtype) * tokens(r) * n_head * d_head
-    return [Allocation("RoPE other channels", heads, heads), *accumulate(heads)]
+    heads = bytes_of(products(r).dtype if to_narrow else r.dtype) * tokens(r) * n_head * d_head
+    return [
+        Allocation("RoPE other channels", heads, (1 - to_narrow) * heads),
+        *accumulate(heads),
+    ]
 
 
 def complex_table(r, d_rotary):

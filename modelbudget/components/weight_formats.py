@@ -27,6 +27,11 @@ class Matrix(NamedTuple):
     routed: int = 0
 
 
+def numbers_of(matrices: list[Matrix]):
+    """Count the weights of all of them."""
+    return sum(m.n * m.d_in * m.d_out for m in matrices)
+
+
 def matrix_bytes(m: Matrix, r):
     """Return the bytes of one of the matrices in the run's weight format."""
     numbers, size = m.d_in * m.d_out, bytes_of(r.dtype)

@@ -17,6 +17,7 @@ from modelbudget.architecture.run_config import (
     accumulates,
     bytes_of,
     casts,
+    computed_again,
     is_sharded,
     one_token,
     stored,
@@ -33,7 +34,7 @@ from modelbudget.components.weight_formats import by_format
 from modelbudget.memory import adamw_temporaries, fsdp, inference, optimizer, shards, training
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.inference import Step
-from modelbudget.memory.timeline import Allocation
+from modelbudget.memory.timeline import Allocation, is_nothing
 
 SHARDED = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "peak_training_bytes")
 """Quantities of which a device holds only its shard, and what it gathers."""
@@ -127,13 +128,17 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         """1 where all parts of the layers provide the formula, else 0.
 
         With autocast, states are in float32 only if no projection makes them from the embedding,
-        and the bias gradient of one token is not summed; peaks, only if the loss is not in chunks.
+        and the bias gradient of one token is not summed; peaks, only if the loss is not in chunks,
+        and with full checkpointing only if the layers' forward pass, in which casts of all their
+        weights are live, surely needs less than something else does.
         """
         holds = layer.has_formula(quantity, a, r)
         if casts(r) and quantity in cls.also_with_autocast:
             holds = holds * (1 - positive(a.d_emb))
         if casts(r) and quantity == "peak_training_bytes":
             holds = holds * positive(tokens(r) - 1) * (1 - positive(r.loss_chunks - 1))
+            if computed_again(r) and not is_nothing(holds):
+                holds = holds * training.forward_of_layers_is_lower(cls.timelines(a, r), r)
         return holds * (_knows_shards(quantity, a, r) if is_sharded(r) else 1)
 
     @staticmethod
@@ -264,7 +269,6 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
             embedding.saved_after_layers(a, r),
             bytes_of(r.dtype) * tokens(r) * a.d_model,
             _forward_end(a, r),
-            layer.all_cached_casts(a, r),
         )
         return training.with_gradient_buffer(model) if accumulates(r) else model
 

@@ -47,7 +47,8 @@ def autocast(run: RunConfig, caches: bool = True) -> Iterator[None]:
     """Cast the arguments of operations inside this context, if the run has autocast.
 
     Casts of weights are kept to the end of the context if `caches`, as torch keeps them in a
-    forward pass. Enter it after other replacements of the same functions.
+    forward pass; otherwise to the end of each layer's forward pass that is repeated. Enter it after
+    other replacements of the same functions.
     """
     with ExitStack() as stack:
         if run.autocast != "none":
@@ -58,6 +59,9 @@ def autocast(run: RunConfig, caches: bool = True) -> Iterator[None]:
                     if name != "rms_norm" or run.norm_kernel == "fused":
                         replaced = casts.before(getattr(owner, name), dtype)
                         stack.enter_context(patch.object(owner, name, replaced))
+            if not caches:
+                # What torch.utils.checkpoint enters to repeat a forward pass.
+                stack.enter_context(patch.object(torch.amp, "autocast", casts.repeated))
         yield
 
 
@@ -72,6 +76,15 @@ class _Casts:
         self.cache: dict[int, torch.Tensor] | None = {} if caches else None
         self.inside = False
 
+    @contextmanager
+    def repeated(self, *_, **__) -> Iterator[None]:
+        """Keep casts of weights inside this context."""
+        self.cache = {}
+        try:
+            yield
+        finally:
+            self.cache = None
+
     def before(self, function: Callable, dtype: torch.dtype) -> Callable:
         """Return the function with arguments cast to `dtype`."""
 
@@ -79,11 +92,13 @@ class _Casts:
         def with_casts(*args, **kwargs):
             if self.inside:
                 return function(*args, **kwargs)
-            values = {key: self._cast(value, dtype) for key, value in kwargs.items()}
-            args = [self._cast(value, dtype) for value in args]
+            # The last argument first, as torch's compiled code does; their gradients are cast in
+            # the opposite order.
+            values = {key: self._cast(value, dtype) for key, value in reversed(kwargs.items())}
+            args = [self._cast(value, dtype) for value in reversed(args)]
             self.inside = True
             try:
-                return function(*args, **values)
+                return function(*reversed(args), **values)
             finally:
                 self.inside = False
 
@@ -92,8 +107,8 @@ class _Casts:
     def _cast(self, value, dtype: torch.dtype):
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             return value
-        weight = value.is_leaf and value.requires_grad and dtype != torch.float32
-        if self.cache is None or not weight:
+        weight = value.is_leaf and value.requires_grad and not value._is_view()
+        if self.cache is None or not weight or dtype == torch.float32:
             return value.to(dtype)
         if id(value) not in self.cache:
             self.cache[id(value)] = value.to(dtype)

@@ -87,9 +87,8 @@ def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run
     head = [*ends.loss, *_gathered("last layer", layer)]
     head += model.head[len(ends.loss) :]
     found += live_bytes(full, head)
-    repeated = one.forward if r.recompute == "full" else []
     first, middle, last = (
-        _layer_backward(layer, [*repeated, *one.backward], is_first, is_last)
+        _layer_backward(layer, one.backward_pass(r), is_first, is_last)
         for is_first, is_last in ((1, 0), (0, 0), (0, 1))
     )
     live = found[-1]

@@ -38,13 +38,14 @@ def live_bytes(before, timeline: Timeline, once: Any = 0) -> list:
     found, live = [], before
     for allocation in timeline:
         live = live + allocation.bytes
-        if not (_is_nothing(allocation.freed) and _is_nothing(allocation.freed_once)):
+        if not (is_nothing(allocation.freed) and is_nothing(allocation.freed_once)):
             found.append(live)
             live = live - allocation.freed - once * allocation.freed_once
     return [*found, live]
 
 
-def _is_nothing(value) -> bool:
+def is_nothing(value) -> bool:
+    """Whether a value is 0 whatever the fields are."""
     return isinstance(value, int) and value == 0
 
 
@@ -78,7 +79,7 @@ def first_difference(before: int, timeline: Timeline, measured: list[int]) -> st
 
 def times(switch, timeline: Sequence[Allocation]) -> Timeline:
     """Return the timeline where `switch` is 1; no operation where it is 0."""
-    if _is_nothing(switch):
+    if is_nothing(switch):
         return []
     return [Allocation(name, *(switch * size for size in sizes)) for name, *sizes in timeline]
 
@@ -113,18 +114,22 @@ def accumulate(gradient) -> Timeline:
     return [Allocation("gradient accumulation", gradient, 2 * gradient)]
 
 
-def casts_backward(r, name: str, of_weight, of_bias, of_input=0) -> Timeline:
+def casts_backward(
+    r, name: str, of_weight, of_bias, of_input=0, then: Sequence[Allocation] = ()
+) -> Timeline:
     """Return the timeline of a linear layer's gradients from the dtype of autocast to float32.
 
-    Arguments as of `linear_backward`; `of_input` is 0 where the input was not cast.
+    Arguments as of `linear_backward`; `of_input` is 0 where the input was not cast. Torch casts the
+    last argument first, and so the first one's gradient. `then`: what adds the input's gradient to
+    others, as soon as it is there.
     """
     wide = widening(r)
+    first = [Allocation(f"{name} input gradient in single precision", wide * of_input, of_input)]
     found = [
-        Allocation(f"{name} bias gradient in single precision", wide * of_bias, of_bias),
         Allocation(f"{name} weight gradient in single precision", wide * of_weight, of_weight),
-        Allocation(f"{name} input gradient in single precision", wide * of_input, of_input),
+        Allocation(f"{name} bias gradient in single precision", wide * of_bias, of_bias),
     ]
-    return times(casts(r), found)
+    return times(casts(r), [*first, *then, *found])
 
 
 def linear_backward(name: str, of_weight, of_bias, of_input, freed, saved, early) -> Timeline:

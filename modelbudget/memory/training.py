@@ -4,6 +4,7 @@ Layers of a group are identical, so that live bytes change by the same amount fr
 and the peak is in the first or in the last of them.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.fields import Run
@@ -23,12 +24,21 @@ from modelbudget.memory.timeline import (
 class Layers(NamedTuple):
     """The layers of one group.
 
-    The forward pass of one layer, from its input to all that is saved, and its backward pass.
+    The forward pass of one layer, from its input to all that is saved, and its backward pass;
+    `first`: what the backward pass begins with and that reads nothing saved; `only_forward`: bytes
+    that the forward pass leaves and that are freed before backward begins.
     """
 
     group: LayerGroup
     forward: Timeline
     backward: Timeline
+    first: Sequence[Allocation] = ()
+    only_forward: Any = 0
+
+    def backward_pass(self, r: Run) -> Timeline:
+        """Return the backward pass, in which a layer may run forward once more."""
+        repeated = self.forward if r.recompute == "full" else []
+        return [*self.first, *repeated, *self.backward]
 
 
 class Model(NamedTuple):
@@ -46,8 +56,6 @@ class Model(NamedTuple):
     saved_after_layers: int
     states: int
     forward_end: tuple
-    only_forward: Any = 0
-    """Bytes that layers leave and that are freed before backward begins."""
 
 
 def with_gradient_buffer(model: Model) -> Model:
@@ -62,30 +70,48 @@ def with_gradient_buffer(model: Model) -> Model:
 def forward_backward(model: Model, r: Run, before):
     """Peak bytes, where `before` bytes are live when backward begins.
 
-    The peak may be in forward, in the last layers' attention. Under full checkpointing a layer runs
-    forward once more before it runs backward.
+    The peak may be in forward, in the last layers' attention.
     """
-    repeats = r.recompute == "full"
-    backward = [one.forward * repeats + one.backward for one in model.layers]
-    forward = [one.forward for one in model.layers]
+    backward = [one.backward_pass(r) for one in model.layers]
     found = live_bytes(before, model.head)
     live = found[-1]
-    found += [before + model.only_forward + more for more in model.forward_end]
+    only_forward = _only_forward(model, 0)
+    found += [before + only_forward + more for more in model.forward_end]
     for one, timeline in zip(model.layers, backward, strict=True):
         for index in one.group.first, one.group.last:
             at = live + _change_from(model, backward, index + 1)
             once = 1 - positive(index)
             found += [one.group.is_there * level for level in live_bytes(at, timeline, once)]
-        if not repeats:
-            last = one.group.last
-            # A layer saves its own input, and so the later layers' inputs are not live yet.
-            later = _change_from(model, forward, last) + (model.n_layer - last - 1) * model.states
-            at = before + model.only_forward - model.saved_after_layers - later
-            found += [one.group.is_there * level for level in live_bytes(at, one.forward)]
+    if r.recompute != "full":
+        found += _forward_of_layers(model, r, before)
     embedding = live + _change_from(model, backward, 0)
     for one in model.layers:
         embedding = embedding - one.group.at(0) * freed_once(one.backward)
     return largest(*found, *live_bytes(embedding, model.embedding))
+
+
+def forward_of_layers_is_lower(model: Model, r: Run):
+    """1 where the peak is surely not in the layers' forward pass under full checkpointing.
+
+    It saves nothing, and so it needs less than a forward pass that saves all but is live with it.
+    """
+    return 1 - positive(largest(*_forward_of_layers(model, r, 0)) - forward_backward(model, r, 0))
+
+
+def _forward_of_layers(model: Model, r: Run, before) -> list:
+    """Live bytes in the forward pass of the last layer of each group, which saves all it needs."""
+    found, forward = [], [one.forward for one in model.layers]
+    for one in model.layers:
+        last = one.group.last
+        # A layer saves its own input, and so the later layers' inputs are not live yet.
+        later = (model.n_layer - last - 1) * model.states
+        if r.recompute == "full":
+            later = later + _only_forward(model, last)
+        else:
+            later = later + _change_from(model, forward, last)
+        at = before + _only_forward(model, 0) - model.saved_after_layers - later
+        found += [one.group.is_there * level for level in live_bytes(at, one.forward)]
+    return found
 
 
 def backward_timeline(model: Model, r: Run) -> Timeline:
@@ -93,15 +119,24 @@ def backward_timeline(model: Model, r: Run) -> Timeline:
     found = list(model.head)
     for index in reversed(range(model.n_layer)):
         one = next(one for one in model.layers if one.group.at(index))
-        repeated = one.forward if r.recompute == "full" else []
-        found += within(f"layer {index}", [*repeated, *one.backward])
+        found += within(f"layer {index}", one.backward_pass(r))
     once = Allocation("freed once", 0, freed_once(one.backward))
     return [*found, once, *model.embedding]
 
 
 def _change_from(model: Model, timelines: list[Timeline], index):
     """Return the change in live bytes through the layers from `index` on."""
+    return _sum_from(model, [change(timeline) for timeline in timelines], index)
+
+
+def _only_forward(model: Model, index):
+    """Return the bytes that the layers from `index` on leave until backward begins."""
+    return _sum_from(model, [one.only_forward for one in model.layers], index)
+
+
+def _sum_from(model: Model, values: list, index):
+    """Sum a value of each layer from `index` on, given for each group."""
     return sum(
-        change(timeline) * (one.group.before(model.n_layer) - one.group.before(index))
-        for one, timeline in zip(model.layers, timelines, strict=True)
+        value * (one.group.before(model.n_layer) - one.group.before(index))
+        for one, value in zip(model.layers, values, strict=True)
     )

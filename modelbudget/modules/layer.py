@@ -46,22 +46,26 @@ class Layer(nn.Module):
             for_mixer = for_mlp = self.norm["shared"](x)
         else:
             for_mixer, for_mlp = self.norm[mixer](x), self.norm[mlp](x)
-        return x + self.run(mixer, for_mixer, *positions) + self.run(mlp, for_mlp, *positions)
+        return (
+            x
+            + self.dropout(self.run(mixer, for_mixer, *positions))
+            + self.dropout(self.run(mlp, for_mlp, *positions))
+        )
 
     def add(self, name: str, x, *positions):
         """Compute the residual sum with one part, with norms according to `norm_placement`."""
-        norm = self.norm[name]
+        norm, dropout = self.norm[name], self.dropout
         match self.placement:
             case "pre":
-                return x + self.run(name, norm(x), *positions)
+                return x + dropout(self.run(name, norm(x), *positions))
             case "post":
-                return norm(x + self.run(name, x, *positions))
+                return norm(x + dropout(self.run(name, x, *positions)))
             case "output":
-                return x + norm(self.run(name, x, *positions))
+                return x + norm(dropout(self.run(name, x, *positions)))
             case "both":
-                return x + self.norm[f"{name}_output"](self.run(name, norm(x), *positions))
+                after = self.norm[f"{name}_output"]
+                return x + after(dropout(self.run(name, norm(x), *positions)))
 
     def run(self, name: str, x, *positions):
         part = getattr(self, name)
-        x = part(x, *positions) if getattr(part, "reads_positions", False) else part(x)
-        return self.dropout(x)
+        return part(x, *positions) if getattr(part, "reads_positions", False) else part(x)

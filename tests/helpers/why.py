@@ -1,12 +1,11 @@
 """Where the timeline of a backward pass and its trace differ."""
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measure.backend import kernels
 from modelbudget.measure.build import build
 from modelbudget.measure.loss import forward
 from modelbudget.measure.optimizer import Optimizer
 from modelbudget.measure.trace import Trace
-from modelbudget.measure.train import switch, texts
+from modelbudget.measure.train import operations, switch, texts
 from modelbudget.memory.timeline import first_difference
 from modelbudget.memory.training import backward_timeline
 from modelbudget.modules.initialise import uninitialised
@@ -28,12 +27,11 @@ def backward_levels(a, run: RunConfig) -> tuple[int, list[int]]:
     with trace.watching("setup"):
         tokens, targets = texts(model, run)
         optimizer = Optimizer(model, run)  # may have a buffer of gradients
-    with kernels(run):
-        with trace.watching("forward"):
-            loss, _outputs = forward(model, run, tokens, targets)
-        start, before = len(trace.changes), trace.live
-        with trace.watching("backward"):
-            loss.backward()
+    with operations(model, run), trace.watching("forward"):
+        loss, _outputs = forward(model, run, tokens, targets)
+    start, before = len(trace.changes), trace.live
+    with operations(model, run, caches=False), trace.watching("backward"):
+        loss.backward()
     del optimizer
     sizes, live, levels = dict(c for c in trace.changes[:start] if c[1] is not None), before, []
     for key, n_bytes in trace.changes[start:]:

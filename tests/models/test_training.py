@@ -51,7 +51,7 @@ def test_peaks_with_autocast_are_measured_phase_by_phase(model):
     a, run = model
     fields = {"mixers": "attention", "mlps": "mlp", "norm_placement": "pre", "d_emb": 0}
     a = a.model_copy(update=fields)
-    words = {"autocast": "bfloat16", "dtype": "float32", "backend": "gpu", "recompute": "none"}
+    words = {"autocast": "bfloat16", "dtype": "float32", "backend": "gpu"}
     words |= {"master_weights": False, "gradient_casts": "together"}
     run = run.model_copy(update=words | {"length": 3})
     if a.has_formula_for("peak_training_bytes", a, run):

@@ -17,7 +17,7 @@ from modelbudget.architecture.run_config import (
     widening,
 )
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
-from modelbudget.components.weight_formats import Matrix
+from modelbudget.components.weight_formats import Matrix, numbers_of
 from modelbudget.memory.activation_checkpointing import repeats_last_product
 from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors
 from modelbudget.memory.timeline import (
@@ -185,17 +185,17 @@ def cached_casts(a: Fields, r: Run):
     return size * (a.up_bias * (1 + a.gated) * a.d_ff + a.down_bias * a.d_model)
 
 
+def cast_weights(a: Fields, r: Run):
+    """Bytes of casts of the projections' matrices."""
+    return bytes_of(products(r).dtype) * numbers_of(matrices(a))
+
+
 def gate_is_one_dtype(a: Fields, r: Run):
     """With autocast, GELU written out is in float32, and so is the gate's product."""
     return 1 - casts(r) * is_written_out(a, r) * a.gated
 
 
-def packed_is_not_cast(a: Fields, r: Run):
-    """With autocast, one matrix for gate and up has no timeline."""
-    return 1 - casts(r) * is_packed(r)
-
-
-@valid_if(one_operation, gate_is_one_dtype, packed_activation_is_known, packed_is_not_cast)
+@valid_if(one_operation, gate_is_one_dtype, packed_activation_is_known)
 def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     """Down; the gate's product; up, where there is a gate; the activation; the first projection.
 
@@ -212,9 +212,9 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     down = weight, size * a.down_bias * a.d_model, inside
     up = weight, size * a.up_bias * d_ff, states
     saved_by_down, of_product, of_activation = hidden_backward(a, r, inside, packed)
-    both = 1 - (1 - place.others) * (1 - a.gated)
-    of_states = accumulate(widening(r) * states)
+    of_states, as_is = accumulate(widening(r) * states), 1 - casts(r)
     added = times(place.others, of_states)
+    added_to_both = times(1 - (1 - place.others) * (1 - a.gated), of_states)
     cast = casts(r) * weight
     saved_by_up = casts(r) * (states + weight)
     saved_input = saved_by_up + (1 - casts(r)) * place.saves_input * states
@@ -224,24 +224,25 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
         *gradients_done("down", sum(down[:2])),
     ]
     if packed:
-        up = 2 * weight, 2 * size * a.up_bias * d_ff, states, 2 * inside
+        joined = 2 * weight, 2 * size * a.up_bias * d_ff, states
         return [
             *of_down,
             *of_product,
             *of_activation,
-            *linear_backward("gate and up", *up, saved_input, early),
-            *gradients_done("gate and up", sum(up[:2]), added, biased),
+            *linear_backward("gate and up", *joined, 2 * inside, saved_input + cast, early),
+            *casts_backward(r, "gate and up", *joined, added),
+            *gradients_done("gate and up", sum(joined[:2]), times(as_is, added), biased),
         ]
     return [
         *of_down,
         *of_product,
         *times(a.gated, linear_backward("up", *up, inside, saved_by_up, early)),
-        *times(a.gated, casts_backward(r, "up", *up)),
-        *times(a.gated, gradients_done("up", sum(up[:2]), added, biased)),
+        *times(a.gated, casts_backward(r, "up", *up, added)),
+        *times(a.gated, gradients_done("up", sum(up[:2]), times(as_is, added), biased)),
         *of_activation,
         *linear_backward("gate or up", *up, inside, saved_input, early),
-        *casts_backward(r, "gate or up", *up),
-        *gradients_done("gate or up", sum(up[:2]), times(both, of_states), biased),
+        *casts_backward(r, "gate or up", *up, added_to_both),
+        *gradients_done("gate or up", sum(up[:2]), times(as_is, added_to_both), biased),
     ]
 
 
@@ -269,11 +270,13 @@ def _gelu_backward(r: Run, inside) -> Timeline:
     With autocast, x / 2 and the argument's gradients are in its dtype, all else in float32.
     """
     wide, cast = widening(r) * inside, casts(r)
+    factors = computed_again(r) * (wide + inside)
     return [
+        Allocation("gradients of both factors", 2 * wide, factors),
         Allocation(
-            "gradients of both factors",
-            2 * wide + cast * inside,
-            (2 + cast) * wide + inside,
+            "gradient of the half in its dtype",
+            cast * inside,
+            (2 + cast) * wide + inside - factors,
         ),
         Allocation("tanh gradient", wide, 2 * wide),
         Allocation("gradient of its argument", wide, wide),

@@ -16,10 +16,11 @@ from modelbudget.architecture.run_config import (
     exact_bytes,
     is_sharded,
     one_token,
+    products,
     tokens,
 )
 from modelbudget.architecture.terms import join
-from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
+from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.weight_formats import Matrix
@@ -29,6 +30,7 @@ from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
     accumulate,
+    casts_backward,
     gradients_done,
     linear_backward,
     times,
@@ -37,6 +39,7 @@ from modelbudget.memory.timeline import (
 
 GROUP = "experts"
 SIZES = ("n_expert", "n_expert_per_token", "d_expert")
+WIDE_OUTPUT = True
 
 END = 4
 """Bytes of a number that a grouped product reads: where the rows of an expert end."""
@@ -262,13 +265,24 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
         pairs, exact = tokens(r) * a.n_expert_per_token, exact_bytes(r.dtype)
         temporary = exact * (pairs * a.d_model + pairs) + (INDEX + END) * pairs
         temporary += size * (n_states - 1) * a.d_model
+    cached = casts(r) * cached_casts(a, r)
     return [
-        Allocation("saved", sum(saved(a, r, place).values())),
+        Allocation("saved", sum(saved(a, r, place).values()) + cached),
         Allocation("output", (1 - place.stops) * size * a.d_model + temporary, temporary),
     ]
 
 
-@valid_if(no_autocast, gate_sums_channels, gathering_is_known, mlp.one_operation)
+def cached_casts(a: Fields, r: Run):
+    """Bytes of the cast of the router's bias."""
+    return bytes_of(products(r).dtype) * int(a.router_bias == "logit") * a.n_expert
+
+
+def cast_weights(a: Fields, r: Run):
+    """Bytes of the cast of the router's matrix; those of experts are not cast."""
+    return bytes_of(products(r).dtype) * a.n_expert * a.d_model
+
+
+@valid_if(gate_sums_channels, gathering_is_known, mlp.one_operation)
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
     """Shared experts; weighting and routed experts; the router's softmax and projection."""
     size, n = bytes_of(r.dtype), tokens(r)
@@ -277,15 +291,11 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     weights, indices = size * pairs, INDEX * pairs
     probabilities = size * n * a.n_expert
     shared, wide = positive(a.d_shared), positive(a.d_model - 1)
-    logit_bias, early = int(a.router_bias == "logit"), computed_again(r)
-    router = size * a.n_expert * a.d_model, size * logit_bias * a.n_expert, states
+    early = computed_again(r)
     of_rows = (1 + wide) * rows + (1 - early) * (rows + weights)
     softmax = probabilities + weights + indices
-    saved_input = place.saves_input * states
     ends = [
-        *linear_backward("router", *router, probabilities, saved_input, early),
-        *accumulate(states),
-        *gradients_done("router", sum(router[:2])),
+        *_router_backward(a, r, place),
         *times(place.others, accumulate(states)),
     ]
     if gathers(r):
@@ -340,7 +350,7 @@ def _gathered_backward(a: Fields, r: Run, given, rows) -> Timeline:
 
 def _normalised_backward(a: Fields, r: Run) -> Timeline:
     """From the gradient of the normalised weights to that of the router's logits."""
-    size, exact = bytes_of(r.dtype), exact_bytes(r.dtype)
+    size, exact = bytes_of(products(r).dtype), exact_bytes(r.dtype)
     n, pairs = tokens(r), tokens(r) * a.n_expert_per_token
     weights, probabilities = exact * pairs, exact * n * a.n_expert
     logits, cast = size * n * a.n_expert, int(size != exact)
@@ -353,7 +363,22 @@ def _normalised_backward(a: Fields, r: Run) -> Timeline:
         Allocation("gradient of the weights", weights, weights + exact * n),
         Allocation("gradients of the chosen probabilities", 2 * probabilities, chosen),
         Allocation("softmax gradient", probabilities, 2 * probabilities),
-        *times(cast, [Allocation("logits gradient in the run's dtype", logits, probabilities)]),
+        *times(cast, [Allocation("logits gradient in their dtype", logits, probabilities)]),
+    ]
+
+
+def _router_backward(a: Fields, r: Run, place: Place) -> Timeline:
+    """Gradients of the router's matrix, bias and input, which is added to that of the experts."""
+    size, n = bytes_of(products(r).dtype), tokens(r)
+    weight, states = (size * m * a.d_model for m in (a.n_expert, n))
+    router = weight, size * int(a.router_bias == "logit") * a.n_expert, states
+    held = casts(r) * (states + weight) + (1 - casts(r)) * place.saves_input * states
+    added = accumulate(bytes_of(r.dtype) * n * a.d_model)
+    return [
+        *linear_backward("router", *router, size * n * a.n_expert, held, computed_again(r)),
+        *casts_backward(r, "router", *router, added),
+        *times(1 - casts(r), added),
+        Allocation("router gradients done", gradients=sum(router[:2])),
     ]
 
 

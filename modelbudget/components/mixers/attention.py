@@ -1,6 +1,5 @@
 """Causal attention: query, key, value and output projections, with GQA or MQA if wanted."""
 
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -9,7 +8,7 @@ from modelbudget.architecture.base import Count, Parts
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_pattern import instances
-from modelbudget.architecture.operations import ceil_div, positive
+from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_config import (
     INDEX,
     MASKS,
@@ -26,7 +25,7 @@ from modelbudget.architecture.run_config import (
 from modelbudget.components import attention_core, norm, rope
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
 from modelbudget.components.norm import NormFields
-from modelbudget.components.weight_formats import Matrix
+from modelbudget.components.weight_formats import Matrix, numbers_of
 from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors, matrix, vector
 from modelbudget.memory.timeline import (
     Allocation,
@@ -228,12 +227,6 @@ def single_tokens_are_viewed(a: Fields, r: Run):
     copies = int(r.attention_kernel == "math" and bytes_of(p.dtype) == exact_bytes(p.dtype))
     single = (1 - positive(r.length - 1)) * positive(r.batch - 1) * positive(a.n_head - 1)
     return 1 - _shares_storage(r) * copies * single
-
-
-def sliced_is_not_cast(a: Fields, r: Run):
-    """With autocast, neither slices of one result nor RoPE by head have a timeline."""
-    is_cast = max(int(r.projections == "sliced"), int(r.rope_layout == "head") * _rope(a))
-    return 1 - casts(r) * is_cast
 
 
 def heads_are_not_scaled_exactly(a: Fields, r: Run):
@@ -558,6 +551,11 @@ def cached_casts(a: Fields, r: Run):
     return size * first + sum(_later_biases(a, size))
 
 
+def cast_weights(a: Fields, r: Run):
+    """Bytes of casts of the projections' matrices."""
+    return bytes_of(products(r).dtype) * numbers_of(matrices(a))
+
+
 def _later_biases(a: Fields, size) -> tuple:
     """Bytes of the biases that are read after queries, keys and values: of gate and output."""
     gate = a.attention_gate * a.query_bias * a.n_head * a.d_head
@@ -578,7 +576,6 @@ PEAK_IF = (
     keys_are_not_repeated,
     heads_are_not_scaled_exactly,
     norms_of_heads_are_known,
-    sliced_is_not_cast,
     complex_is_not_cast,
     copies_are_made,
 )
@@ -650,22 +647,16 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     output = size * a.n_head * a.d_head * a.d_model, size * a.output_bias * a.d_model, query
     early = computed_again(r)
     saved_input = states, early * (1 - place.is_first)
+    of_states = accumulate(widening(r) * states)
     result, others = attention_core.copied_result(heads(a, r), p), place.others
     gate = [
         Allocation("gated result gradients", 2 * query, query + result),
         Allocation("sigmoid gradient", query, 2 * query),
-        *_projection(
-            "gate",
-            a,
-            r,
-            a.n_head,
-            a.query_bias,
-            then=times(others, accumulate(widening(r) * states)),
-        ),
+        *_projection("gate", a, r, a.n_head, a.query_bias, times(others, of_states)),
     ]
     cast = [
-        Allocation("key gradient in single precision", widening(r) * key, key),
         Allocation("query gradient in single precision", widening(r) * query, query),
+        Allocation("key gradient in single precision", widening(r) * key, key),
     ]
     return [
         *linear_backward("output", *output, place.given, held["output"], early),
@@ -682,7 +673,7 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
 def _projections_backward(a: Fields, r: Run, others, saved_input: tuple) -> Timeline:
     """Value, key and query, each with its norm; or their gradients joined, and one product."""
     states = bytes_of(r.dtype) * tokens(r) * a.d_model
-    with_others = times(1 - (1 - others) * (1 - a.attention_gate), accumulate(states))
+    added = times(1 - (1 - others) * (1 - a.attention_gate), accumulate(states))
     n_heads = a.n_head + 2 * a.n_kv_head
     heads, query, key = (
         bytes_of(products(r).dtype) * tokens(r) * n * a.d_head
@@ -700,16 +691,15 @@ def _projections_backward(a: Fields, r: Run, others, saved_input: tuple) -> Time
     if _packed(r):
         return [
             *joined,
-            *_projection(
-                "query, key, value", a, r, n_heads, a.query_bias, *saved_input, then=with_others
-            ),
+            *_projection("query, key, value", a, r, n_heads, a.query_bias, added, *saved_input),
         ]
+    of_states = accumulate(states)
     return [
-        *_projection("value", a, r, a.n_kv_head, a.value_bias, then=with_others),
+        *_projection("value", a, r, a.n_kv_head, a.value_bias, added),
         *_head_norm_backward(a, r, a.n_kv_head),
-        *_projection("key", a, r, a.n_kv_head, a.key_bias, then=accumulate(states)),
+        *_projection("key", a, r, a.n_kv_head, a.key_bias, of_states),
         *_head_norm_backward(a, r, a.n_head),
-        *_projection("query", a, r, a.n_head, a.query_bias, *saved_input, then=accumulate(states)),
+        *_projection("query", a, r, a.n_head, a.query_bias, of_states, *saved_input),
     ]
 
 
@@ -777,26 +767,27 @@ def _rope_backward(a: Fields, r: Run) -> Timeline:
 
 
 def _rope_backward_whole(a: Fields, r: Run, n_head, table) -> Timeline:
-    to_narrow = casts(r) * (1 - _heads_are_normed(a, r))
-    given = 1 - _rope_by_head(a, r)
+    to_narrow = _rope_is_cast(a, r)
+    given = 1 - _rope_by_head(a, r) * (1 - to_narrow)
     return rope.backward_whole(r, n_head, a.d_head, table, to_narrow, given)
+
+
+def _rope_is_cast(a: Fields, r: Run) -> int:
+    """1 where queries and keys have the dtype of autocast before such a RoPE, and not after it."""
+    return casts(r) * (1 - _heads_are_normed(a, r))
 
 
 def _other_channels_backward(a: Fields, r: Run) -> Timeline:
     """Gradients of the channels that such a RoPE concatenates, of keys and of queries."""
-    both = (rope.backward_other_channels(r, n, a.d_head) for n in (a.n_kv_head, a.n_head))
+    to_narrow = _rope_is_cast(a, r)
+    both = (
+        rope.backward_other_channels(r, n, a.d_head, to_narrow) for n in (a.n_kv_head, a.n_head)
+    )
     return times(_rope_by_head(a, r), [one for timeline in both for one in timeline])
 
 
 def _projection(
-    name: str,
-    a: Fields,
-    r: Run,
-    n_head,
-    bias,
-    saved_input=0,
-    early=0,
-    then: Sequence[Allocation] = (),
+    name: str, a: Fields, r: Run, n_head, bias, then: Timeline, saved_input=0, early=0
 ) -> Timeline:
     """Return the timeline of the gradients of a projection's weight, bias and input, and `then`.
 
@@ -807,10 +798,11 @@ def _projection(
     states, heads = size * tokens(r) * a.d_model, size * tokens(r) * width
     weight, of_bias = size * width * a.d_model, size * bias * width
     held = casts(r) * (states + weight) + (1 - casts(r)) * saved_input
+    early = largest(early, casts(r) * computed_again(r))
     return [
         *linear_backward(name, weight, of_bias, states, heads, held, early),
-        *casts_backward(r, name, weight, of_bias, states),
-        *gradients_done(name, weight + of_bias, then, bias),
+        *casts_backward(r, name, weight, of_bias, states, then),
+        *gradients_done(name, weight + of_bias, times(1 - casts(r), then), bias),
     ]
 
 

@@ -11,6 +11,7 @@ from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.mixers import attention
 from modelbudget.components.mixers.attention import (
     cached_casts,
+    cast_weights,
     flops,
     flops_backward,
     flops_recomputed,
@@ -28,6 +29,7 @@ from modelbudget.memory.timeline import Timeline
 
 __all__ = [
     "cached_casts",
+    "cast_weights",
     "flops",
     "flops_backward",
     "flops_recomputed",

@@ -1,0 +1,77 @@
+"""Emulated autocast against torch's own on a CPU, which has it for products and attention."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.measure.autocast import autocast
+from modelbudget.measure.trace import Trace
+
+RUN = RunConfig(autocast="bfloat16")
+EMULATED = (lambda: autocast(RUN)), (lambda: autocast(RUN, caches=False))
+TORCH = (lambda: torch.autocast("cpu", torch.bfloat16)), nullcontext
+Contexts = tuple[Callable[[], AbstractContextManager], Callable[[], AbstractContextManager]]
+"""Of the forward and of the backward pass."""
+
+
+class Block(nn.Module):
+    """Attention and two linear layers, around which states (batch, length, 16) are in float32."""
+
+    def __init__(self, checkpoints: bool):
+        super().__init__()
+        self.up, self.down = nn.Linear(16, 48), nn.Linear(48, 16)
+        self.weight, self.bias = nn.Parameter(torch.rand(16, 16)), nn.Parameter(torch.rand(16))
+        self.checkpoints = checkpoints
+
+    def forward(self, x):
+        return (
+            checkpoint(self.compute, x, use_reentrant=False)
+            if self.checkpoints
+            else self.compute(x)
+        )
+
+    def compute(self, x):
+        heads = [x.unflatten(2, (2, 8)).transpose(1, 2) * factor for factor in (2, 3, 4)]
+        y = F.scaled_dot_product_attention(*heads, is_causal=True)
+        x = x + y.transpose(1, 2).flatten(2)
+        x = x + torch.addmm(self.bias, x.flatten(0, 1), self.weight).view_as(x)
+        return x + self.down(F.gelu(self.up(x)))
+
+
+def trained(contexts: Contexts, checkpoints: bool) -> tuple[list[int], list[torch.Tensor]]:
+    """Live bytes after each allocation of a forward and a backward pass; gradients."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(Block(checkpoints) for _ in range(2)))
+    x = torch.randn(3, 4, 16)
+    trace = Trace(model)
+    with contexts[0](), trace.watching("forward"):
+        loss = model(x).float().square().sum()
+    with contexts[1](), trace.watching("backward"):
+        loss.backward()
+    return _live(trace), [p.grad for p in model.parameters()]
+
+
+def _live(trace: Trace) -> list[int]:
+    sizes, live, found = {}, 0, []
+    for key, n_bytes in trace.changes:
+        live += -sizes.pop(key) if n_bytes is None else n_bytes
+        if n_bytes is not None:
+            sizes[key] = n_bytes
+            found.append(live)
+    return found
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_torch_casts_the_same_in_the_same_order(checkpoints):
+    """Also of layers that are computed again: their casts live to the end of that."""
+    (live, gradients), (expected_live, expected) = (
+        trained(contexts, checkpoints) for contexts in (EMULATED, TORCH)
+    )
+    assert live == expected_live
+    assert all(map(torch.equal, gradients, expected))
