@@ -231,7 +231,7 @@ def forward_end(a: Fields, r: Run) -> tuple:
 
     In addition to those live when backward begins.
     """
-    in_chunks = chunked_loss.forward(a, r, rows(a), _head_gradients(a, r), width(a))
+    in_chunks = chunked_loss.forward(a, r, rows(a), width(a))
     whole = 1 - chunked_loss.is_chunked(r)
     return in_chunks, whole * (loss.forward(r, rows(a)) + held_by_head(a, r))
 

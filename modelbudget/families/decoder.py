@@ -127,16 +127,16 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     def _holds(cls, quantity: str, a: Fields, r: Run):
         """1 where all parts of the layers provide the formula, else 0.
 
-        With autocast, states are in float32 only if no projection makes them from the embedding,
-        and the bias gradient of one token is not summed; peaks, only if the loss is not in chunks,
-        and with full checkpointing only if the layers' forward pass, in which casts of all their
-        weights are live, surely needs less than something else does.
+        With autocast, states are in float32 only if no projection makes them from the embedding.
+        Its peaks hold where a chunk of the loss has more than one token, since the bias gradient of
+        one is not summed; and under full checkpointing where the layers' forward pass, in which
+        casts of all their weights are live, surely needs less than something else does.
         """
         holds = layer.has_formula(quantity, a, r)
         if casts(r) and quantity in cls.also_with_autocast:
             holds = holds * (1 - positive(a.d_emb))
         if casts(r) and quantity == "peak_training_bytes":
-            holds = holds * positive(tokens(r) - 1) * (1 - positive(r.loss_chunks - 1))
+            holds = holds * positive(tokens(r) - r.loss_chunks)
             if computed_again(r) and not is_nothing(holds):
                 holds = holds * training.forward_of_layers_is_lower(cls.timelines(a, r), r)
         return holds * (_knows_shards(quantity, a, r) if is_sharded(r) else 1)
