@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import largest
 from modelbudget.architecture.record import MAX_COUNT, Count, Depth, Parts, Record, Size
-from modelbudget.architecture.run_config import OF_AUTOCAST, OF_QUANTISED, bytes_of
+from modelbudget.architecture.run_config import OF_AUTOCAST, OF_QUANTISED, bytes_of, is_pipelined
 from modelbudget.architecture.terms import Terms, part, scaled, total
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Architecture(Record):
             return 0
         if r.autocast != "none" and quantity not in (*OF_AUTOCAST, *cls.also_with_autocast):
             return 0
-        if quantity in OF_ANY_FAMILY and r.zero == 0:
+        if quantity in OF_ANY_FAMILY and r.zero == 0 and not is_pipelined(r):
             return int(cls.has_formula)
         of = "peak_training_bytes" if quantity in OF_PEAK else quantity
         return cls._holds(of, a, r) if hasattr(cls, of) else 0

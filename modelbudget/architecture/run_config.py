@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.record import Count, Parts, Record, Size
 from modelbudget.common.files import yaml_files
 from modelbudget.common.paths import CONFIGS
@@ -44,6 +45,52 @@ MASKS = ("alibi", "buckets", "relative")
 
 
 Implementation: Any = Literal[*IMPLEMENTATIONS]
+
+_NO_STAGES = "pipeline_schedule = '{pipeline_schedule}'"
+_PIPELINE = (
+    Constraint(
+        "pipeline_parallel > 1",
+        f"{_NO_STAGES}: pipeline_parallel = {{pipeline_parallel}} has no other stage; "
+        "allowed: pipeline_parallel of at least 2, or pipeline_schedule: none",
+        when="pipeline_schedule != 'none'",
+    ),
+    Constraint(
+        "pipeline_parallel == 1",
+        "pipeline_parallel = {pipeline_parallel}: needs pipeline_schedule: gpipe or 1f1b",
+        when="pipeline_schedule == 'none'",
+    ),
+    Constraint(
+        "n_microbatch == 1",
+        "n_microbatch = {n_microbatch:,}: needs pipeline_schedule: gpipe or 1f1b",
+        when="pipeline_schedule == 'none'",
+    ),
+    Constraint(
+        "batch % n_microbatch == 0",
+        "n_microbatch = {n_microbatch:,}: must divide batch = {batch:,}",
+        when="n_microbatch > 1",
+    ),
+    Constraint(
+        "n_microbatch >= pipeline_parallel",
+        "pipeline_schedule = '1f1b': n_microbatch = {n_microbatch:,} keep no "
+        "{pipeline_parallel:,} stages busy; allowed: at least pipeline_parallel, or gpipe",
+        when="pipeline_schedule == '1f1b'",
+    ),
+    Constraint(
+        "pipeline_parallel > 2",
+        "pipeline_rank = 'middle': pipeline_parallel = {pipeline_parallel} has no such stage; "
+        "allowed: pipeline_parallel of at least 3, or pipeline_rank: first, last",
+        when="pipeline_rank == 'middle'",
+    ),
+    Constraint(
+        "zero == 0 and weights == 'dtype' and autocast == 'none' and targets == 'given' "
+        "and loss_chunks == 1 and rope_tables == 'layer' and embedding_scale == 'none'",
+        f"{_NO_STAGES}: not known yet with zero: {{zero}}, weights: {{weights}}, "
+        "autocast: {autocast}, targets: {targets}, loss_chunks: {loss_chunks}, "
+        "rope_tables: {rope_tables}, embedding_scale: {embedding_scale}; "
+        "allowed: 0, dtype, none, given, 1, layer, none",
+        when="pipeline_schedule != 'none'",
+    ),
+)
 
 
 class RunConfig(Record):
@@ -208,6 +255,25 @@ class RunConfig(Record):
         description="whose bytes: of the first data-parallel device, or of the last, whose shards "
         "are smaller where devices do not divide rows",
     )
+    pipeline_parallel: Parts = Field(
+        1,
+        description="stages of a pipeline: devices that each hold consecutive layers, the first "
+        "with the embedding, the last with final norm and head (Huang et al. 2019, §2)",
+    )
+    pipeline_schedule: Literal["none", "gpipe", "1f1b"] = Field(
+        "none",
+        description="order of a stage's passes (torch.distributed.pipelining): all forward passes, "
+        "then all backward passes (Huang et al. 2019, §2.3); or, once all stages are busy, one "
+        "forward and one backward pass in turn (Narayanan et al. 2021, §2.2)",
+    )
+    n_microbatch: Count = Field(
+        1, description="pipeline_schedule: parts of the batch that pass the stages one by one"
+    )
+    pipeline_rank: Literal["first", "middle", "last"] = Field(
+        "first",
+        description="whose bytes: of the first stage, of the one in the middle (half of the "
+        "stages, rounded down, come before it), or of the last",
+    )
 
     derived: ClassVar[dict[str, str]] = {"length": "max(1, min(n_ctx, 1024))"}
 
@@ -291,6 +357,7 @@ class RunConfig(Record):
             "allowed: dtype, none, 1, together",
             when="zero == 3",
         ),
+        *_PIPELINE,
     )
 
 
@@ -311,9 +378,27 @@ def reduced_number(r) -> int:
     return exact_bytes(r.dtype) if r.reduce_dtype == "float32" else bytes_of(r.dtype)
 
 
+def division(r) -> str:
+    """Name the setting by which several devices share one model; empty if none does."""
+    if is_sharded(r):
+        return f"zero = {r.zero}"
+    return f"pipeline_schedule = {r.pipeline_schedule!r}" if is_pipelined(r) else ""
+
+
 def rank(r) -> int:
     """Return the index of the data-parallel device whose bytes count."""
     return 0 if r.data_rank == "first" else r.data_parallel - 1
+
+
+def is_pipelined(r) -> int:
+    """1 where a device holds one stage of a pipeline."""
+    return int(r.pipeline_schedule != "none")
+
+
+def stage_index(r):
+    """Return the index of the stage whose bytes count."""
+    last = r.pipeline_parallel - 1
+    return {"first": 0, "middle": ceil_div(last, 2), "last": last}[r.pipeline_rank]
 
 
 def tokens(r):

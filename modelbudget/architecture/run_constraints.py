@@ -71,6 +71,17 @@ _CONSTRAINTS = (
         f"{_ONLY_MATH}",
         when="attention_kernel == 'efficient' and autocast != 'none'",
     ),
+    Constraint(
+        "n_layer % pipeline_parallel == 0",
+        "pipeline_parallel = {pipeline_parallel}: must divide n_layer = {n_layer}",
+        when="pipeline_parallel > 1",
+    ),
+    Constraint(
+        f"position not in {MASKS}",
+        "pipeline_schedule = '{pipeline_schedule}': position: {position} is made once for the "
+        "layers of all stages; allowed: none, learned, sinusoidal, rotary",
+        when="pipeline_schedule != 'none'",
+    ),
 )
 """Over the fields of both; those of a field that a family lacks are not about that family."""
 _OFF = {
@@ -86,6 +97,7 @@ _OFF = {
     "state_dtype": "state_dtype == 'dtype'",
     "loss_chunks": "loss_chunks == 1",
     "zero": "zero == 0",
+    "pipeline_schedule": "pipeline_schedule == 'none'",
 }
 """Switches of a run that not all families have, and what holds where they are off."""
 

@@ -274,13 +274,16 @@ def _tensors_of_part(a: Fields, r: Run, name: str) -> list[Tensor]:
     return found
 
 
-def training(a: Fields, r: Run) -> list[Layers]:
-    """Return the timelines of one layer of each group, for the peak of training."""
+def training(a: Fields, r: Run, received: int = 0) -> list[Layers]:
+    """Return the timelines of one layer of each group, for the peak of training.
+
+    `received` 1: the gradient of the output is in a buffer that stays.
+    """
     return [
         Layers(
             group,
             _forward(a, r, group),
-            _backward(a, r, group),
+            _backward(a, r, group, received),
             _cast_of_gradient(a, r, group.feed_forward),
             _cached_casts(a, r, group) + _cast_weights(a, r, group),
         )
@@ -371,7 +374,7 @@ def _parts_of(group: LayerGroup) -> list[Part]:
     return [all_parts()[name] for name in (group.mixer, group.feed_forward)]
 
 
-def _backward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
+def _backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timeline:
     """From the gradient of the layer's output, which has been cast, to that of its input."""
     two_norms = a.parallel * (1 - a.shared_norm)
     of_mixer, of_second = (
@@ -382,15 +385,20 @@ def _backward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
         within(name, all_parts()[name].backward(a, r, place_of(a, r, name)))
         for name in (group.mixer, group.feed_forward)
     )
+    # The last reader of the output's gradient frees it.
+    stays = times(received, [Allocation("buffer of the output's gradient", _states(a, r))])
+    is_post = int(a.norm_placement == "post")
     return [
         *of_second,
+        *times(is_post, stays),
         *second,
-        *times(1 - a.parallel, _input_backward(a, r)),
+        *times(1 - a.parallel, [*_input_backward(a, r), *times(1 - is_post, stays)]),
         *_cast_of_gradient(a, r, group.mixer),
         *of_mixer,
         *mixer,
         *times(two_norms, norm.backward(a, r, residual=1, others=1)),
         *_input_backward(a, r),
+        *times(a.parallel, stays),
         *times(again, [Allocation("layer's input", 0, unsaved, read_by_all(a, r))]),
     ]
 

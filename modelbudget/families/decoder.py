@@ -18,26 +18,45 @@ from modelbudget.architecture.run_config import (
     bytes_of,
     casts,
     computed_again,
+    is_pipelined,
     is_sharded,
     one_token,
     stored,
     tokens,
 )
 from modelbudget.architecture.terms import Terms, merged, part, plus, scaled, total
-from modelbudget.components import dropout, embedding, layer, loss, norm
+from modelbudget.components import dropout, embedding, layer, loss, norm, pipeline_stage
 from modelbudget.components.contract import Part, Values
 from modelbudget.components.embedding import FactorisedFields, HeadFields, PositionFields
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.mixers import mixers
 from modelbudget.components.weight_formats import by_format
-from modelbudget.memory import adamw_temporaries, fsdp, inference, optimizer, shards, training
+from modelbudget.memory import (
+    adamw_temporaries,
+    fsdp,
+    inference,
+    optimizer,
+    pipeline,
+    shards,
+    training,
+)
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.inference import Step
 from modelbudget.memory.timeline import Allocation, is_nothing
 
 SHARDED = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "peak_training_bytes")
 """Quantities of which a device holds only its shard, and what it gathers."""
+OF_STAGE = (
+    "parameter_bytes",
+    "gradient_bytes",
+    "optimizer_bytes",
+    "activation_bytes",
+    "flops_forward",
+    "flops_backward",
+    "peak_training_bytes",
+)
+"""Quantities of one stage of a pipeline."""
 PartFields: Any = layer.fields_of_parts()
 Mixers, MLPs = pattern(*mixers(), "none"), pattern(*feed_forward(), "none")
 
@@ -93,6 +112,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         "state_dtype",
         "loss_chunks",
         "zero",
+        "pipeline_schedule",
     )
     also_with_autocast: ClassVar[tuple[str, ...]] = ("activation_bytes", "peak_training_bytes")
     has_cache: ClassVar[bool] = True
@@ -139,6 +159,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
             holds = holds * positive(tokens(r) - r.loss_chunks)
             if computed_again(r) and not is_nothing(holds):
                 holds = holds * training.forward_of_layers_is_lower(cls.timelines(a, r), r)
+        if is_pipelined(r) and not _is_of_stages(quantity, a):
+            return 0
         return holds * (_knows_shards(quantity, a, r) if is_sharded(r) else 1)
 
     @staticmethod
@@ -161,6 +183,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         return _parameters(a, lambda one: getattr(one, "trained_parameters", one.parameters)(a))
 
     @classmethod
+    @pipeline.by_stage
     def parameter_bytes(cls, a: Fields, r: Run) -> Terms:
         """Bytes of the parameters in the run's dtype, and of quantised matrices in their format."""
         if is_sharded(r):
@@ -187,12 +210,14 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         return known and weights not in ("dtype", "unknown")
 
     @classmethod
+    @pipeline.by_stage
     def gradient_bytes(cls, a: Fields, r: Run) -> Terms:
         if is_sharded(r):
             return scaled(_shards(a, r), bytes_of(stored(r).dtype))
         return layer.packed(r, super().gradient_bytes(a, r))
 
     @classmethod
+    @pipeline.by_stage
     def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
         if is_sharded(r):
             return optimizer.states(stored(r), _own(a, r), cls.trained_tensors(a))
@@ -206,6 +231,10 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     @staticmethod
     def activation_bytes(a: Fields, r: Run) -> Terms:
         """Bytes that the forward pass and the loss save for the backward pass."""
+        if is_pipelined(r):
+            one, alone = pipeline.stage(a, r)
+            of_microbatch = Decoder.activation_bytes(one, pipeline.microbatch(alone))
+            return pipeline.activations(r, of_microbatch)
         ends = embedding.saved(a, r) | {"dropout": dropout.of_embedding(r) * dropout.mask(a, r)}
         if r.recompute == "full":
             inputs = {"layer": bytes_of(r.dtype) * tokens(r) * a.d_model}
@@ -215,12 +244,14 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         return layer.packed(r, _around_layers(a, ends, norm.saved(a, r)) | in_layers)
 
     @staticmethod
+    @pipeline.by_stage
     def flops_forward(a: Fields, r: Run) -> Terms:
         """FLOPs of matrix products, two for a multiplication and a sum."""
         held = {name: one.flops(a, r) for name, one in layer.parts(a).items()}
         return layer.packed(r, _assembled(a, embedding.flops(a, r), held))
 
     @staticmethod
+    @pipeline.by_stage
     def flops_backward(a: Fields, r: Run) -> Terms:
         """FLOPs of the gradients, and of what checkpointing repeats."""
         held = {}
@@ -234,6 +265,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     @classmethod
     def peak_training_bytes(cls, a: Fields, r: Run) -> Terms:
         """Return the largest number of bytes live at once, for each phase of two steps."""
+        if is_pipelined(r):
+            return cls._peaks_of_stage(a, r)
         sharded, states = is_sharded(r), total(cls.optimizer_bytes(a, r))
         trained = total(_shards(a, r) if sharded else cls.trained_parameters(a))
         own = total(_own(a, r)) if sharded else trained
@@ -241,21 +274,39 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         saved = of_parameters + total(cls.activation_bytes(a, r)) - embedding.scale(r)
         saved = saved + embedding.held(a, r) + layer.held(a, r)
         model, temporaries = cls.timelines(a, r), _neighbours(a, r)
+        start = of_parameters + 2 * INDEX * tokens(r)
 
         def forward_backward(held):
             if not sharded:
                 return training.forward_backward(model, r, saved + held)
-            start = of_parameters + 2 * INDEX * tokens(r)
             groups = _gathered_together(a, r)
             return fsdp.forward_backward(model, *groups, _ends(a, r), r, start + held, saved + held)
 
         return optimizer.phases(
             stored(r),
             trained,
-            of_parameters,
+            start,
             states,
             optimizer.temporaries(stored(r), own, temporaries),
             forward_backward,
+        )
+
+    @classmethod
+    def _peaks_of_stage(cls, a: Fields, r: Run) -> Terms:
+        """Return the largest number of bytes live at once in one stage, for the same phases."""
+        layers, alone = pipeline.stage(a, r)
+        stage = pipeline_stage.stage(layers, alone, cls.timelines, cls.activation_bytes)
+        trained = total(pipeline.without_ends(r, cls.trained_parameters(layers)))
+        gradients = (1 - accumulates(r)) * bytes_of(r.dtype) * trained
+        held = total(cls.parameter_bytes(a, r)) + pipeline.texts(r)
+        held = held + pipeline.received(r, stage.states)
+        return optimizer.phases(
+            r,
+            trained,
+            held + pipeline.outputs(r, stage.logits),
+            total(cls.optimizer_bytes(a, r)),
+            optimizer.temporaries(r, trained, _neighbours(layers, r)),
+            lambda states: pipeline.forward_backward(stage, r, held + states, gradients),
         )
 
     @staticmethod
@@ -363,6 +414,17 @@ def _knows_shards(quantity: str, a: Fields, r: Run):
     return int(known) * layer.has_formula("parameter_bytes", a, r)
 
 
+def _is_of_stages(quantity: str, a: Fields) -> bool:
+    """Whether a quantity of one stage has a formula: all layers are of one group.
+
+    The peak, where a norm and no matrix product is the last that reads a layer's input: the buffer
+    in which the first layer finds it is not freed with it.
+    """
+    is_peak = quantity == "peak_training_bytes"
+    known = not is_peak or a.norm_placement in layer.BEFORE
+    return quantity in OF_STAGE and known and len(layer_groups(a)) == 1
+
+
 def _rest_tensors(a: Fields) -> list[Tensor]:
     """Parameter tensors behind the layers, in the order of the module."""
     return [
@@ -375,14 +437,16 @@ def _rest_tensors(a: Fields) -> list[Tensor]:
 def _neighbours(a: Fields, r: Run) -> list[adamw_temporaries.Neighbours]:
     """Parameter tensors and the ones before them, in the order of the module.
 
-    Of a model that is sharded, the optimizer sees a device's own rows.
+    Of a model that is sharded, the optimizer sees a device's own rows; of a pipeline, a stage.
     """
 
     def seen(found: list[Tensor]) -> list[Tensor]:
         return [shards.own_tensor(r, one) for one in found] if is_sharded(r) else found
 
     layers = [(group, seen(layer.tensors(a, r, group))) for group in layer_groups(a)]
-    ends = seen(embedding.tensors(a)), seen(_rest_tensors(a))
+    ends = [seen(found) for found in (embedding.tensors(a), _rest_tensors(a))]
+    if is_pipelined(r):
+        ends = [[one for one in found if pipeline.has(r, one.name)] for found in ends]
     return adamw_temporaries.neighbours_of_model(ends[0], layers, ends[1], a.n_layer)
 
 

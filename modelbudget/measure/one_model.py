@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from torch import nn
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import OF_QUANTISED, RunConfig
+from modelbudget.architecture.run_config import OF_QUANTISED, RunConfig, division, is_pipelined
 from modelbudget.common.workers import in_one_line
 from modelbudget.measure import allocator
 from modelbudget.measure.arrange import arrange
@@ -103,7 +103,7 @@ def measure_one(
 
     Raises MemoryError if this process reaches its memory limit.
     """
-    if run.zero:
+    if division(run):
         return _of_rank(architecture, run, set(measure.quantities))
     has_bytes = architecture.can_quantise(run.weights)
     missing = refused(run, set(measure.quantities), has_bytes)
@@ -142,10 +142,12 @@ def measure_one(
 
 
 def _of_rank(architecture: Architecture, run: RunConfig, wanted: Set[str]) -> Measured:
-    """Measure what one device of a fake process group holds of a model in shards."""
+    """Measure what one device of a fake process group holds of a model."""
     # Imports DTensor, which takes a second.
-    from modelbudget.measure.parallel.fsdp import METHOD, of_rank
+    from modelbudget.measure.parallel import fsdp, pipeline
+    from modelbudget.measure.parallel.private import METHOD
 
+    of_rank = pipeline.of_stage if is_pipelined(run) else fsdp.of_rank
     missing: dict[str, str] = {}
     counts, values = {}, {}
     with _losing(wanted, missing):

@@ -1,7 +1,8 @@
 """Traces of training steps."""
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import nn
@@ -23,6 +24,9 @@ from modelbudget.sweep.quantities import OF_ALLOCATOR
 
 Values = dict[str, dict[str, int]]
 """Quantity → component → value."""
+Pass = Callable[[], tuple[Values, int]]
+"""Runs forward and backward; returns their bytes and FLOPs, and the peak in bytes."""
+MakePass = Callable[[Trace, nn.Module, RunConfig], Pass]
 
 OF_OPTIMIZER = {"optimizer_bytes", "peak_training_bytes"}
 """Quantities that, like those of an allocator, need a step of the optimizer; the others need only a
@@ -31,12 +35,17 @@ forward and a backward pass.
 
 
 def train(
-    model: nn.Module, run: RunConfig, quantities: Set[str], trace: Trace | None = None
+    model: nn.Module,
+    run: RunConfig,
+    quantities: Set[str],
+    trace: Trace | None = None,
+    make_pass: MakePass | None = None,
 ) -> Values:
     """Trace two training steps, or one forward and backward pass if no quantity needs more.
 
     In the second step the optimizer states are resident. The values of tokens do not matter. A
-    `trace` that is passed in has the allocations of all phases afterwards.
+    `trace` that is passed in has the allocations of all phases afterwards. `make_pass` makes the
+    texts and returns the function that runs and traces forward and backward.
 
     Returns bytes and FLOPs by component, peaks by phase, and `unsupported_ops` by name of the
     operations without a FLOP formula.
@@ -45,11 +54,11 @@ def train(
     model.train()
     trace = trace or Trace(model)
     with trace.watching("setup"):
-        tokens, targets = texts(model, run)
+        run_pass = (make_pass or whole_model)(trace, model, run)
         optimizer = Optimizer(model, run)
     values, peaks = {}, {}
     for name in ("first", "second"):
-        found, peaks[f"{name}.forward_backward"] = one_pass(trace, model, run, tokens, targets)
+        found, peaks[f"{name}.forward_backward"] = run_pass()
         trace.ends[f"{name}.forward_backward"] = len(trace.changes)
         values = values or found | {"peak_training_bytes": peaks}
         if not quantities & (OF_OPTIMIZER | OF_ALLOCATOR):
@@ -128,22 +137,31 @@ def switch(model: nn.Module, run: RunConfig) -> None:
             module.dropout.p = rate * (run.dropout_in == "model")
 
 
+def whole_model(trace: Trace, model: nn.Module, run: RunConfig) -> Pass:
+    """Return the forward and backward pass of all tokens at once."""
+    return partial(one_pass, trace, model, run, *texts(model, run))
+
+
 def one_pass(trace: Trace, model: nn.Module, run: RunConfig, tokens, targets) -> tuple[Values, int]:
     """Trace forward, loss and backward; return their bytes and FLOPs, and the peak in bytes."""
     with operations(model, run), trace.watching("forward"):
         loss, _outputs = forward(model, run, tokens, targets)
-    saved, peak = trace.saved(), trace.peak
+    saved, peak = dict(trace.saved()), trace.peak
     # Backward may recompute parts of forward.
     with operations(model, run, caches=False), trace.watching("backward"):
         loss.backward()
-    values = {
+    return of_pass(trace, model, saved), max(peak, trace.peak)
+
+
+def of_pass(trace: Trace, model: nn.Module, saved: dict[str, int]) -> Values:
+    """Return bytes and FLOPs of a pass that has been traced; `saved`: bytes by component."""
+    return {
         "gradient_bytes": by_component(model, trace, gradients),
-        "activation_bytes": dict(saved),
+        "activation_bytes": saved,
         "flops_forward": dict(trace.flops["forward"]),
         "flops_backward": dict(trace.flops["backward"]),
         "unsupported_ops": dict(trace.uncounted),
     }
-    return values, max(peak, trace.peak)
 
 
 def step(trace: Trace, optimizer: Optimizer) -> int:

@@ -1,6 +1,6 @@
 """Optimizer states, and the phases of a training step."""
 
-from modelbudget.architecture.run_config import INDEX, accumulates, bytes_of, exact_bytes, tokens
+from modelbudget.architecture.run_config import accumulates, bytes_of, exact_bytes
 from modelbudget.architecture.terms import Term, Terms, part
 from modelbudget.memory.adamw_temporaries import Neighbours, largest_pair
 
@@ -28,11 +28,11 @@ def states(r, trained: Terms, tensors: Terms) -> Terms:
     }
 
 
-def phases(r, trained, of_parameters, states, temporaries, forward_backward) -> Terms:
+def phases(r, trained, held, states, temporaries, forward_backward) -> Terms:
     """Peak bytes of each phase of two steps; the second finds the optimizer states in memory.
 
     Gradients are freed after each step. `trained`: parameters that get a gradient;
-    `of_parameters`, `states`, `temporaries`: bytes of all parameters, of the optimizer states, of
+    `held`, `states`, `temporaries`: bytes of all parameters and texts, of the optimizer states, of
     the optimizer's temporary tensors; `forward_backward`: the peak of a pass, a function of the
     bytes that the optimizer holds already.
 
@@ -43,8 +43,7 @@ def phases(r, trained, of_parameters, states, temporaries, forward_backward) -> 
     """
     size = bytes_of(r.dtype) * int(r.gradient_casts == "together")
     copies = r.master_weights * exact_bytes(r.dtype) * trained
-    stepping = of_parameters + size * trained + copies + states + 2 * INDEX * tokens(r)
-    stepping = stepping + temporaries
+    stepping = held + size * trained + copies + states + temporaries
     buffer = accumulates(r) * copies
     peaks = {
         "first.forward_backward": forward_backward(copies + buffer),

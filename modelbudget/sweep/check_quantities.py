@@ -4,10 +4,13 @@ from functools import cache
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Constraint, check_all
-from modelbudget.architecture.run_config import MASKS, RunConfig
+from modelbudget.architecture.run_config import MASKS, RunConfig, division, is_pipelined
 from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.sweep.quantities import OF_ALLOCATOR, OF_INFERENCE, OF_PROCESS, OF_RUN
 from modelbudget.sweep.sweep_file import Sweep
+
+_DIVISIONS = {"zero", "pipeline_parallel", "pipeline_schedule"}
+"""Settings by which several devices share one model, and which its parameters depend on."""
 
 
 @cache
@@ -38,13 +41,20 @@ def quantity_constraints(
 
 
 def _of_shards(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
-    """Return the constraints under which a family and its quantities may be sharded."""
+    """Return the constraints under which devices may share a family and its quantities."""
     never = [name for name in quantities if name in OF_INFERENCE | OF_ALLOCATOR | OF_PROCESS]
     known = [
-        Constraint("zero == 0", f"zero = {{zero}}: {name} is not known of shards; allowed: zero: 0")
+        Constraint(
+            f"{field} == {alone!r}",
+            f"{field} = {{{field}}}: {name} is not known of {parts}; allowed: {field}: {alone}",
+        )
         for name in never[:1]
+        for field, alone, parts in (
+            ("zero", 0, "shards"),
+            ("pipeline_schedule", "none", "stages"),
+        )
     ]
-    return [*known, *(one for one in run_constraints(family) if one.names == {"zero"})]
+    return [*known, *(one for one in run_constraints(family) if one.names & _DIVISIONS)]
 
 
 def _backend(allowed: str, reason: str) -> Constraint:
@@ -66,10 +76,15 @@ def constraints_of_cache(family: type[Architecture]) -> list[Constraint]:
 def check_quantities(architecture: Architecture, run: RunConfig, sweep: Sweep) -> None:
     """Raise ValueError if training or inference of a sweep cannot be run with a model."""
     device = sweep.measure.device
-    if run.zero and device in ("cpu", "cuda"):
+    if division(run) and device in ("cpu", "cuda"):
         raise ValueError(
-            f"measure.device = {device!r}: zero = {run.zero} is measured without a device, on meta "
+            f"measure.device = {device!r}: {division(run)} is measured without a device, on meta "
             "with a fake process group; allowed: auto, meta, none"
+        )
+    if sweep.fit and is_pipelined(run):
+        raise ValueError(
+            f"fit: not known with {division(run)}, whose stages and microbatches must divide what "
+            "is solved for; allowed: pipeline_schedule: none"
         )
     checks = quantity_constraints(type(architecture), tuple(sweep.measure.quantities))
     check_all(checks, vars(architecture) | vars(run))

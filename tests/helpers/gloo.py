@@ -1,4 +1,4 @@
-"""Training steps of a sharded model by real processes that communicate with gloo."""
+"""Training steps of a model that devices share, by real processes that communicate with gloo."""
 
 from pathlib import Path
 
@@ -6,11 +6,12 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
-from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_config import RunConfig, is_pipelined
 from modelbudget.families.decoder import Decoder
 from modelbudget.measure.build import build
-from modelbudget.measure.parallel.fsdp import shard, traced
+from modelbudget.measure.parallel import fsdp, pipeline
 from modelbudget.modules.initialise import initialise
+from modelbudget.modules.pipeline_stage import cut
 
 QUANTITIES = {"gradient_bytes", "optimizer_bytes", "activation_bytes", "peak_training_bytes"}
 
@@ -20,7 +21,7 @@ def steps_of_all_ranks(a: Decoder, run: RunConfig, folder: Path) -> list[dict]:
     context = torch.multiprocessing.get_context("fork")
     results = context.SimpleQueue()
     of_rank = (a, run, str(folder / "store"), results)
-    ranks = range(run.data_parallel)
+    ranks = range(_world(run))
     processes = [context.Process(target=_steps, args=(i, *of_rank)) for i in ranks]
     for process in processes:
         process.start()
@@ -30,14 +31,21 @@ def steps_of_all_ranks(a: Decoder, run: RunConfig, folder: Path) -> list[dict]:
     return [found[i] for i in ranks]
 
 
+def _world(run: RunConfig) -> int:
+    return run.data_parallel * run.pipeline_parallel
+
+
 def _steps(rank: int, a: Decoder, run: RunConfig, store: str, results) -> None:
     torch.set_num_threads(1)
-    world = run.data_parallel
+    world = _world(run)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
     model = build(a, "cpu", "float32" if run.master_weights else run.dtype)
     initialise(model)
-    shard(model, run)
-    found = traced(model, run, QUANTITIES)
+    if is_pipelined(run):
+        found = pipeline.traced(cut(model, rank, world), a, run, rank, QUANTITIES)
+    else:
+        fsdp.shard(model, run)
+        found = fsdp.traced(model, run, QUANTITIES)
     dist.barrier()
     dist.destroy_process_group()
     results.put((rank, found))

@@ -24,8 +24,6 @@ from modelbudget.modules.initialise import uninitialised
 from modelbudget.modules.layer import Layer
 from modelbudget.sweep.quantities import OF_TRAINING
 
-METHOD = "fake process group"
-
 
 def of_rank(
     architecture: Architecture, run: RunConfig, quantities: Set[str]

@@ -1,9 +1,11 @@
 """Private parts of torch that run its parallel code without devices. Checked with torch 2.13.0.
 
-A fake process group has any number of ranks and moves nothing. FSDP2 refuses parameters on meta
-before the first step, since they have no values yet, and asks the device for its streams; on meta
-its code is the same otherwise, with the (absent) streams of a CPU. It divides each parameter into a
-chunk for each device and reads two of them; here they are made when they are read.
+A fake process group has any number of ranks and moves nothing. The stages of a pipeline vote on
+whether all know what they will receive; nobody votes here, which counts as no. FSDP2 refuses
+parameters on meta before the first step, since they have no values yet, and asks the device for its
+streams; on meta its code is the same otherwise, with the (absent) streams of a CPU.
+It divides each parameter into a chunk for each device and reads two of them; here they are made
+when they are read.
 """
 
 import sys
@@ -21,16 +23,23 @@ from torch.distributed.fsdp._fully_shard import (
     _fsdp_state,
     _fully_shard,
 )
+from torch.distributed.pipelining import schedules
+from torch.distributed.pipelining._utils import InferenceMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+METHOD = "fake process group"
 _WITH_STREAMS = (_fsdp_init, _fully_shard, _fsdp_param_group, _fsdp_state, _fsdp_collectives)
 
 
 @contextmanager
 def fake_process_group(rank: int, world: int) -> Iterator[None]:
     """Make this process one rank of a group that has no others, inside this context."""
+    meta, cpu = torch.device("meta"), torch.device("cpu")
     hook = sys.excepthook  # which torch would replace for good
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+    group = dist.distributed_c10d._get_default_group()
+    kind = dist.ProcessGroup.BackendType.CUSTOM
+    group._register_backend(meta, kind, group._get_backend(cpu))
     try:
         yield
     finally:
@@ -69,3 +78,15 @@ class Chunks:
         if start >= n_row:
             return self._tensor.new_empty(0)
         return self._tensor.narrow(self._dim, start, min(size, n_row - start))
+
+
+@contextmanager
+def pipeline_without_votes() -> Iterator[None]:
+    """Let the stages of a pipeline take the shapes that they were constructed with as known."""
+
+    def known(schedule, stages, *_) -> None:
+        for stage in stages:
+            stage._inference_mode = InferenceMode.STATIC
+
+    with patch.object(schedules._PipelineSchedule, "_warmup_p2p", known):
+        yield

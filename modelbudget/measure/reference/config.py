@@ -3,7 +3,7 @@
 from typing import Any
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_config import RunConfig, division
 from modelbudget.catalogue.models import Base
 from modelbudget.common.mistakes import show
 from modelbudget.huggingface.classes import translations
@@ -21,10 +21,11 @@ OWN = (
 def class_run(kind: str, run: RunConfig) -> RunConfig:
     """Return the run with the settings that affect a class.
 
-    Raises ValueError if the weights are quantised or sharded: a class is traced as constructed.
+    Raises ValueError if the weights are quantised, or devices share the model: a class is traced as
+    constructed.
     """
-    if run.zero:
-        raise ValueError(f"zero = {run.zero}: {kind} is traced on one device")
+    if division(run):
+        raise ValueError(f"{division(run)}: {kind} is traced on one device")
     if run.weights != "dtype":
         raise ValueError(f"weights = '{run.weights}': {kind} is traced with weights of the dtype")
     return run.model_copy(update={name: RunConfig.model_fields[name].default for name in OWN})

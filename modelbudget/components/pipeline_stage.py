@@ -1,0 +1,77 @@
+"""One stage of a decoder's pipeline, for `memory/pipeline.py`, from the decoder's own formulas.
+
+Of each microbatch torch holds more than the same layers without a pipeline do: the output, until
+the end of its backward pass, and buffers of what is received, which stay.
+"""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.run_config import accumulates, bytes_of, computed_again, tokens
+from modelbudget.architecture.terms import Terms, total
+from modelbudget.components import embedding, layer, loss, norm
+from modelbudget.memory import pipeline
+from modelbudget.memory.timeline import Allocation, change, live_bytes, times
+from modelbudget.memory.training import Model
+
+Timelines = Callable[[Fields, Run], Model]
+
+
+def stage(
+    a: Fields, r: Run, timelines: Timelines, activation_bytes: Callable[[Fields, Run], Terms]
+) -> pipeline.Stage:
+    """Return what a stage computes and holds of one microbatch.
+
+    `a`, `r`: the layers of the stage as a model, and its run without a pipeline. `timelines`,
+    `activation_bytes`: the formulas of the whole model.
+    """
+    as_torch = {"outputs": "kept", "gradient_casts": "together"}
+    one = SimpleNamespace(**vars(pipeline.microbatch(r)) | as_torch)
+    model, is_last = timelines(a, one), pipeline.is_last(r)
+    logits = bytes_of(r.dtype) * tokens(one) * embedding.rows(a)
+    left = is_last * (loss.number(r) + int(r.outputs == "kept") * logits)
+    output = embedding.held(a, one) if is_last else model.states
+    first = _passes(a, one, timelines, output - left)
+    again = pipeline.added(first)
+    saved = total(pipeline.without_ends(r, activation_bytes(a, one))) + layer.held(a, one)
+    saves_input = 1 - norm.copies_input(a, r) * (1 - computed_again(r))
+    input_ = (1 - pipeline.is_first(r)) * saves_input * model.states
+    return pipeline.Stage(
+        a.n_layer,
+        _forward(model, one),
+        again if accumulates(r) else first,
+        again,
+        saved + output - input_ - pipeline.texts(one),
+        left,
+        model.states,
+        logits,
+    )
+
+
+def _forward(model: Model, r: Run) -> list:
+    """Return bytes live in the last layer's forward pass and, of the last stage, in the loss.
+
+    In addition to those live at the end. A layer that is computed again needs more in backward.
+    """
+    is_last = pipeline.is_last(r)
+    found = list(model.forward_end) if is_last else []
+    if r.recompute == "full":
+        return found
+    (last,) = model.layers
+    after = model.saved_after_layers if is_last else model.states
+    return found + live_bytes(-after - change(last.forward), last.forward)
+
+
+def _passes(a: Fields, r: Run, timelines: Timelines, output) -> pipeline.Passes:
+    """Return the backward pass of one microbatch, at whose end `output` bytes are freed."""
+    model, is_last = timelines(a, r), pipeline.is_last(r)
+    (one,) = model.layers
+    (last,) = layer.training(a, r, received=1 - is_last)
+    repeated = one.forward if r.recompute == "full" else []
+    return pipeline.Passes(
+        times(is_last, model.head),
+        [*repeated, *last.backward],
+        [*repeated, *one.backward],
+        [*times(pipeline.is_first(r), model.embedding), Allocation("output", 0, output)],
+    )

@@ -1,0 +1,36 @@
+"""A stage of a pipeline: consecutive layers of a decoder, and one of its ends or none."""
+
+from torch import nn
+
+from modelbudget.modules.decoder import DecoderModel
+
+
+class Received(nn.Module):
+    """States (batch, length, d_model) from the stage before, instead of an embedding."""
+
+    def forward(self, x):
+        return x
+
+    def bias(self, _):
+        return None
+
+    def rotation(self, _):
+        return None
+
+
+def cut(model: DecoderModel, index: int, n_stage: int) -> DecoderModel:
+    """Leave only one stage of a decoder whose positions are all in its embedding or its layers.
+
+    The first stage has the embedding, the last the final norm and the head. A tied matrix is then
+    on both, and each has a gradient of its own.
+    """
+    n_layer = len(model.layer) // n_stage
+    model.layer = model.layer[index * n_layer : (index + 1) * n_layer]
+    if index > 0:
+        model.add_module("embedding", Received())
+        model.add_module("dropout", nn.Identity())
+    if index < n_stage - 1:
+        model.add_module("head", nn.Identity())
+    inside = {"embedding": index == 0, "final": index == n_stage - 1}
+    model.norm = nn.ModuleDict({name: one for name, one in model.norm.items() if inside[name]})
+    return model

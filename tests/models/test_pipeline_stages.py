@@ -1,0 +1,213 @@
+"""What one stage of a pipeline holds: formulas against torch's own schedules on a fake process
+group, and those against processes that communicate.
+"""
+
+from itertools import cycle
+
+import polars as pl
+import pytest
+from helpers.gloo import QUANTITIES, steps_of_all_ranks
+from helpers.readings import in_first_row
+from helpers.training import without_zeros
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.families.decoder import Decoder
+from modelbudget.measure.parallel.pipeline import of_stage
+from modelbudget.predict.predict import predict
+from modelbudget.sweep.derive import named_architecture
+
+COMPARED = (*sorted(QUANTITIES), "parameter_bytes", "flops_forward", "flops_backward")
+SMALL = {"n_vocab": 1003, "d_model": 36, "n_layer": 8, "n_head": 2, "n_kv_head": 2, "d_head": 16}
+SMALL |= {"d_ff": 100, "n_ctx": 64}
+LLAMA = {"tied": False, "position": "rotary", "norm": "rmsnorm", "gated": True}
+EXPERTS = {"mlps": "moe", "n_expert": 5, "n_expert_per_token": 2, "d_expert": 24, "d_shared": 6}
+LATENT = {"mixers": "mla", "kv_lora_rank": 10, "q_lora_rank": 7, "d_rope": 8, "d_nope": 8}
+SHAPES = {
+    "GPT-2": {"query_bias": True, "up_bias": True, "norm_bias": True, "head_bias": True},
+    "Llama": LLAMA | {"n_kv_head": 1},
+    "large layers": {"n_vocab": 30, "d_ff": 900},
+    "PaLM": {"parallel": True, "gated": True, "position": "rotary", "n_kv_head": 1},
+    "Gemma 2": LLAMA | {"norm_placement": "both", "qk_norm": "separate", "tied": True},
+    "ALBERT's embedding": {"d_emb": 12, "embedding_norm": True, "final_norm": False},
+    "experts": LLAMA | EXPERTS,
+    "latent attention": LLAMA | LATENT | {"d_value": 10},
+}
+MEGATRON = {"master_weights": True, "gradient_casts": "accumulated"}
+RUNS = [
+    {"batch": 4, "length": 2, "master_weights": True, "dtype": "bfloat16"},
+    {"batch": 8, "length": 4, "dtype": "bfloat16"} | MEGATRON,
+    {"batch": 4, "length": 32},
+    {"batch": 8, "length": 16, "recompute": "full"},
+    {"batch": 8, "length": 2, "recompute": "full", "dropout": True},
+    {"batch": 8, "length": 16, "dtype": "bfloat16", "attention_kernel": "math", "dropout": True},
+    {"batch": 4, "length": 16, "backend": "cpu", "optimizer": "momentum"},
+    {"batch": 4, "length": 16, "foreach": True, "recompute": "selective"},
+    {"batch": 4, "length": 8, "outputs": "kept", "loss_dtype": "float32"},
+]
+PIPELINES = [
+    (4, 4, "1f1b", "middle"),
+    (2, 4, "gpipe", "last"),
+    (2, 4, "1f1b", "first"),
+    (8, 2, "gpipe", "middle"),
+    (2, 4, "1f1b", "last"),
+    (2, 4, "gpipe", "first"),
+    (4, 4, "1f1b", "first"),
+    (8, 1, "gpipe", "last"),
+    (4, 4, "gpipe", "middle"),
+]
+
+
+def pipeline(stages: int, microbatches: int, schedule: str, rank: str, **settings) -> RunConfig:
+    of_pipeline = {"n_microbatch": microbatches, "pipeline_schedule": schedule}
+    return RunConfig(pipeline_parallel=stages, pipeline_rank=rank, **of_pipeline, **settings)
+
+
+def predicted(a: Decoder, run: RunConfig) -> dict:
+    assert all(a.has_formula_for(quantity, a, run) for quantity in COMPARED)
+    return {
+        quantity: without_zeros(
+            {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
+        )
+        for quantity in COMPARED
+    }
+
+
+def measured(a: Decoder, run: RunConfig) -> dict:
+    _, values = of_stage(a, run, QUANTITIES)
+    return {quantity: without_zeros(values[quantity]) for quantity in COMPARED}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_a_stage_holds_is_predicted(name):
+    """Each shape in half of the runs, and each run with half of the shapes."""
+    a, number = Decoder(**SMALL | SHAPES[name]), list(SHAPES).index(name)
+    for settings, of_pipeline in zip(
+        RUNS[number % 2 :: 2], cycle(PIPELINES[number:]), strict=False
+    ):
+        run = pipeline(*of_pipeline, **settings)
+        assert predicted(a, run) == measured(a, run), run
+
+
+def test_transformers_code_in_a_pipeline_is_predicted():
+    """Norms that copy their input do not save the buffer in which it was received."""
+    a = Decoder(**SMALL | LLAMA)
+    settings = {"dtype": "bfloat16", "norm_kernel": "written_out", "projections": "packed"}
+    for of_pipeline in PIPELINES[:4]:
+        run = pipeline(*of_pipeline, batch=4, length=16, gate_and_up="packed", **settings)
+        assert predicted(a, run) == measured(a, run), run
+
+
+@pytest.mark.parametrize("name", ["gpt-2-124m", "llama-3-8b"])
+def test_published_models_in_a_pipeline(catalogue, name):
+    a = named_architecture(catalogue[name])
+    settings = {"dtype": "bfloat16", "attention_kernel": "flash", "length": 512, "batch": 8}
+    for of_pipeline in ((2, 8, "1f1b", "last"), (4, 4, "1f1b", "first")):
+        run = pipeline(*of_pipeline, **settings)
+        assert predicted(a, run) == measured(a, run), run
+
+
+def test_1f1b_saves_as_much_as_there_are_stages_to_come():
+    """Narayanan et al. 2021, §2.2: at most p − i microbatches on stage i, with GPipe all."""
+    a = Decoder(**SMALL | LLAMA)
+    for rank, in_flight in (("first", 4), ("middle", 2), ("last", 1)):
+        gpipe, in_turn = (
+            measured(a, pipeline(4, 8, schedule, rank, batch=8, length=8))["activation_bytes"]
+            for schedule in ("gpipe", "1f1b")
+        )
+        layers = [one for one in gpipe if one.startswith("layer.")]
+        assert len(layers) == 9
+        assert all(8 * in_turn[one] == in_flight * gpipe[one] for one in layers)
+
+
+def test_a_tied_matrix_is_on_both_ends():
+    a = Decoder(**SMALL)
+    stages = [pipeline(2, 1, "gpipe", rank, length=8) for rank in ("first", "last")]
+    held = [sum(t.total for t in a.parameter_bytes(a, run).values()) for run in stages]
+    n_parameters = sum(term.total for term in a.parameters(a).values())
+    assert sum(held) == 4 * (n_parameters + 1003 * 36)
+
+
+def test_without_a_formula_a_stage_is_only_measured():
+    dense_first = Decoder(**SMALL | LLAMA | EXPERTS | {"n_dense_layer": 1})
+    run = pipeline(2, 2, "gpipe", "first", batch=2, length=8)
+    for quantity in COMPARED:
+        assert not dense_first.has_formula_for(quantity, dense_first, run)
+    post = Decoder(**SMALL | {"norm_placement": "post"})
+    assert not post.has_formula_for("peak_training_bytes", post, run)
+    _, values = of_stage(dense_first, run, QUANTITIES)
+    assert values["peak_training_bytes"]["second.forward_backward"] > 0
+
+
+def test_columns_equal_integers():
+    a = Decoder(**SMALL)
+    for of_pipeline in ((4, 4, "1f1b", "middle"), (2, 4, "gpipe", "last")):
+        run = pipeline(*of_pipeline, batch=8, length=8)
+        row = {"architecture": "it", "run": "so", "family": "decoder"}
+        row |= a.model_dump() | run.model_dump()
+        another = {"architecture": "another", "n_layer": 16, "pipeline_parallel": 8}
+        another |= {"n_microbatch": 8, "batch": 16, "length": 4, "d_model": 40, "tied": False}
+        table = predict(pl.DataFrame([row, row | another]), COMPARED)
+        for quantity, values in predicted(a, run).items():
+            assert in_first_row(table, quantity) == values, quantity
+
+
+@pytest.mark.parametrize("n_stage", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_processes_that_communicate_hold_the_same(tmp_path, n_stage):
+    """At the peak, gloo may also hold what was sent last to each neighbour; all else is equal."""
+    a = Decoder(**SMALL | SHAPES["GPT-2"])
+    states = 4 * 16 * a.d_model
+    for schedule in ("gpipe", "1f1b"):
+        run = pipeline(n_stage, 4, schedule, "first", batch=4, length=16, backend="cpu")
+        (tmp_path / schedule).mkdir()
+        ranks = steps_of_all_ranks(a, run, tmp_path / schedule)
+        of_ranks = {"first": ranks[0], "middle": ranks[n_stage // 2], "last": ranks[-1]}
+        for name in set(of_ranks) - ({"middle"} if n_stage == 2 else set()):
+            expected = measured(a, run.model_copy(update={"pipeline_rank": name}))
+            found = {quantity: without_zeros(of_ranks[name][quantity]) for quantity in COMPARED}
+            peaks = found.pop("peak_training_bytes"), expected.pop("peak_training_bytes")
+            assert found == expected, (schedule, name)
+            most = states * (2 if name == "middle" else 1)
+            for phase, n_bytes in peaks[1].items():
+                more = peaks[0][phase] - n_bytes
+                assert more == 0 or phase.endswith("forward_backward"), (schedule, name, phase)
+                assert 0 <= more <= most, (schedule, name, phase)
+
+
+REFUSED = {
+    "pipeline_parallel: 2": "pipeline_parallel = 2: needs pipeline_schedule: gpipe or 1f1b",
+    "n_microbatch: 2": "n_microbatch = 2: needs pipeline_schedule: gpipe or 1f1b",
+    "pipeline_schedule: gpipe": "pipeline_schedule = 'gpipe': pipeline_parallel = 1 has no other",
+    "pipeline_schedule: gpipe, pipeline_parallel: 5": "pipeline_parallel = 5: must divide "
+    "n_layer = 12",
+    "pipeline_schedule: gpipe, pipeline_parallel: 2, n_microbatch: 2": "n_microbatch = 2: must "
+    "divide batch = 1",
+    "pipeline_schedule: 1f1b, pipeline_parallel: 4, n_microbatch: 2, batch: 2": "n_microbatch = 2 "
+    "keep no 4 stages busy",
+    "pipeline_schedule: gpipe, pipeline_parallel: 2, pipeline_rank: middle": "pipeline_rank = "
+    "'middle': pipeline_parallel = 2 has no such stage",
+    "pipeline_schedule: gpipe, pipeline_parallel: 2, zero: 3, data_parallel: 2": "not known yet "
+    "with zero: 3",
+    "pipeline_schedule: gpipe, pipeline_parallel: 2, position: alibi": "position: alibi is made "
+    "once",
+}
+
+
+@pytest.mark.parametrize("settings", REFUSED)
+def test_runs_without_meaning_are_refused(sweep, settings):
+    with pytest.raises(Exception, match=r"pipeline|microbatch") as error:
+        sweep(f"base: gpt-2-124m\nfixed: {{{settings}}}\npoints: [{{}}]\n")
+    assert REFUSED[settings] in str(error.value)
+
+
+def test_quantities_devices_and_families_without_stages_are_refused(sweep):
+    text = "base: BASE\nfixed: {pipeline_schedule: gpipe, pipeline_parallel: 2}\npoints: [{}]\n"
+    text += "measure: MEASURE\n"
+    of_gpipe = "pipeline_schedule = 'gpipe'"
+    for base, measure, reason in (
+        ("gpt-2-124m", "{quantities: [cache_bytes]}", f"{of_gpipe}: cache_bytes is not known"),
+        ("gpt-2-124m", "{device: cpu}", f"measure.device = 'cpu': {of_gpipe} is measured without"),
+        ("bert-base", "{quantities: [parameters]}", f"{of_gpipe}: layers of encoder have no such"),
+    ):
+        with pytest.raises(Exception, match="pipeline") as error:
+            sweep(text.replace("BASE", base).replace("MEASURE", measure))
+        assert reason in str(error.value).replace("pipeline_schedule = gpipe", of_gpipe)
