@@ -16,6 +16,8 @@ PHASES = {"forward_backward": "backward", "optimizer": "optimizer"}
 ROW = 19
 """Height of a line in pixels: a model's name, or one of its bars."""
 MARGIN = 62
+MOST_NAMED = 6
+"""Up to this number of models are named in a sentence."""
 
 
 def peak_parts(comparison: pl.DataFrame) -> pl.DataFrame:
@@ -160,6 +162,8 @@ def _deciding_phases(table: pl.DataFrame) -> str:
         labels = worst["label"].unique(maintain_order=True).to_list()
         last = worst.filter(pl.col("label") == labels[-1]).sort("value").row(-1, named=True)
         models = f"all {n_models} models" if len(labels) == n_models > 1 else ", ".join(labels)
+        if MOST_NAMED < len(labels) < n_models:
+            models = f"{len(labels)} of {n_models} models"
         texts.append(
             f"{name} sets the peak of {models} "
             f"({labels[-1]}: {percent(last['value'] / last['worst'])} {last['group']})."
