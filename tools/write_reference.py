@@ -14,7 +14,7 @@ import sympy
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.readings import symbols
 from modelbudget.architecture.record import Record
-from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_config import ONE_DEVICE, RunConfig
 from modelbudget.architecture.terms import is_peak
 from modelbudget.common.suggestions import field_names
 from modelbudget.components.layer import all_parts
@@ -133,7 +133,7 @@ def _family(family: type[Architecture]) -> str:
 def _symbols(kind: type[Record]) -> Any:
     """Symbols for numbers; text at its default, or the first that is allowed."""
     text = {name: _text(kind.model_fields[name]) for name in kind.categorical()}
-    return symbols.namespace(kind, text)
+    return symbols.namespace(kind, text, ONE_DEVICE if kind is RunConfig else None)
 
 
 def _text(field: Any) -> str:

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
+from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import largest
 from modelbudget.architecture.record import MAX_COUNT, Count, Depth, Parts, Record, Size
@@ -42,6 +43,8 @@ class Architecture(Record):
 
     switches_of_run: ClassVar[tuple[str, ...]] = ()
     """Options of a run that not every family's modules have, and this one's do."""
+    constraints_of_run: ClassVar[tuple[Constraint, ...]] = ()
+    """Constraints over its fields and a run's, in addition to those of all families."""
     also_with_autocast: ClassVar[tuple[str, ...]] = ()
     """Quantities that autocast changes and whose formulas hold with it."""
     has_cache: ClassVar[bool] = False

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.record import Count, Parts, Record, Size
 from modelbudget.common.files import yaml_files
 from modelbudget.common.paths import CONFIGS
@@ -38,6 +38,8 @@ OF_AUTOCAST = (
 INDEX = 8
 """Bytes of a token or of a position: torch's indices are 64-bit integers."""
 
+ONE_DEVICE = {"tensor_parallel": 1, "sequence_parallel": 0}
+"""Settings of a model that is not divided, for formulas that are shown."""
 IMPLEMENTATIONS = {path.stem: path for path in yaml_files(CONFIGS / "implementations")}
 """Files of implementations, by name (`modelbudget/catalogue/implementations.py`)."""
 MASKS = ("alibi", "buckets", "relative")
@@ -274,6 +276,16 @@ class RunConfig(Record):
         description="whose bytes: of the first stage, of the one in the middle (half of the "
         "stages, rounded down, come before it), or of the last",
     )
+    tensor_parallel: Parts = Field(
+        1,
+        description="devices that compute one model together: each has a part of the heads, of the "
+        "MLPs' hidden channels and of the vocabulary (Shoeybi et al. 2019, §3)",
+    )
+    sequence_parallel: bool = Field(
+        False,
+        description="tensor_parallel: each device has a part of the length of norms and residual "
+        "stream, and gathers it for attention, MLPs and head (Korthikanti et al. 2022, §4.2)",
+    )
 
     derived: ClassVar[dict[str, str]] = {"length": "max(1, min(n_ctx, 1024))"}
 
@@ -358,6 +370,37 @@ class RunConfig(Record):
             when="zero == 3",
         ),
         *_PIPELINE,
+        Constraint(
+            "zero == 0 and pipeline_schedule == 'none' and weights == 'dtype' "
+            "and autocast == 'none' and not master_weights and targets == 'given' "
+            "and loss_chunks == 1 and projections == 'separate' and gate_and_up == 'separate' "
+            "and not foreach and embedding_scale == 'none' and rope_tables != 'complex'",
+            "tensor_parallel = {tensor_parallel}: not known yet with zero: {zero}, "
+            "pipeline_schedule: {pipeline_schedule}, weights: {weights}, autocast: {autocast}, "
+            "master_weights: {master_weights}, targets: {targets}, loss_chunks: {loss_chunks}, "
+            "projections: {projections}, gate_and_up: {gate_and_up}, foreach: {foreach}, "
+            "embedding_scale: {embedding_scale}, rope_tables: {rope_tables}; allowed: 0, none, "
+            "dtype, none, false, given, 1, separate, separate, false, none, layer or model",
+            when="tensor_parallel > 1",
+        ),
+        Constraint(
+            "tensor_parallel > 1",
+            "sequence_parallel = true: tensor_parallel = {tensor_parallel} has no other device to "
+            "divide the length with; allowed: tensor_parallel of at least 2",
+            when="sequence_parallel",
+        ),
+        Constraint(
+            "rope_tables == 'layer'",
+            "sequence_parallel = true: not known yet with rope_tables: {rope_tables}; "
+            "allowed: layer",
+            when="sequence_parallel",
+        ),
+        Constraint(
+            "length % tensor_parallel == 0",
+            "length = {length:,}: sequence_parallel: true: tensor_parallel = {tensor_parallel} "
+            "devices do not divide it",
+            when="sequence_parallel",
+        ),
     )
 
 
@@ -382,7 +425,32 @@ def division(r) -> str:
     """Name the setting by which several devices share one model; empty if none does."""
     if is_sharded(r):
         return f"zero = {r.zero}"
+    if is_divided(r):
+        return f"tensor_parallel = {r.tensor_parallel}"
     return f"pipeline_schedule = {r.pipeline_schedule!r}" if is_pipelined(r) else ""
+
+
+def is_divided(r) -> bool:
+    """Whether several devices may compute one model together."""
+    return not (isinstance(r.tensor_parallel, int) and r.tensor_parallel == 1)
+
+
+def divides(r):
+    """1 where several devices compute one model together, else 0."""
+    return positive(r.tensor_parallel - 1) if is_divided(r) else 0
+
+
+def of_states(r):
+    """Return the run as norms and residual stream see it: with a device's part of the length."""
+    if not is_divided(r):
+        return r
+    length = ceil_div(r.length, parts_of_length(r))
+    return SimpleNamespace(**vars(r) | ONE_DEVICE | {"length": length})
+
+
+def parts_of_length(r):
+    """Count the parts in which devices divide the length of norms and residual stream."""
+    return 1 + r.sequence_parallel * (r.tensor_parallel - 1)
 
 
 def rank(r) -> int:

@@ -98,6 +98,7 @@ _OFF = {
     "loss_chunks": "loss_chunks == 1",
     "zero": "zero == 0",
     "pipeline_schedule": "pipeline_schedule == 'none'",
+    "tensor_parallel": "tensor_parallel == 1",
 }
 """Switches of a run that not all families have, and what holds where they are off."""
 
@@ -111,7 +112,8 @@ def run_constraints(family: type[Architecture]) -> list[Constraint]:
         if name not in family.switches_of_run
     ]
     fields = family.model_fields.keys() | RunConfig.model_fields.keys()
-    return [*switches, *(one for one in _CONSTRAINTS if one.names <= fields)]
+    shared = (one for one in _CONSTRAINTS if one.names <= fields)
+    return [*switches, *shared, *family.constraints_of_run]
 
 
 def run_mistake(architecture: Architecture, run: RunConfig) -> str | None:

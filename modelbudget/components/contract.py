@@ -57,6 +57,9 @@ class Part(Protocol):
     """Fields that are at least 1 where the part is in the pattern, and 0 where it is not."""
     WIDE_OUTPUT: bool
     """With autocast, the output has the dtype of the states; missing: that of products."""
+    DIVIDED: tuple[str, ...]
+    """Fields of which each of several devices has the same share (`tensor_parallel.py`). May be
+    missing: then devices cannot divide the part."""
     FIELDS: type[Architecture]
     """Its fields, with their checks; they join those of the families that find parts by folder."""
 

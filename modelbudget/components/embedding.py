@@ -13,13 +13,22 @@ from modelbudget.architecture.run_config import (
     accumulates,
     bytes_of,
     casts,
+    divides,
+    of_states,
     products,
     tokens,
 )
 from modelbudget.components import chunked_loss, dropout, loss, norm
 from modelbudget.components.rope import ANGLE
 from modelbudget.memory.adamw_temporaries import Tensor, matrix, vector
-from modelbudget.memory.timeline import Allocation, Timeline, casts_backward, times
+from modelbudget.memory.timeline import (
+    Allocation,
+    Timeline,
+    all_gather,
+    all_reduce,
+    casts_backward,
+    times,
+)
 from modelbudget.memory.trained_model import TrainedModel
 
 
@@ -204,7 +213,7 @@ def saved_after_layers(a: Fields, r: Run):
     """Bytes saved by final norm, head and loss, and what else is live, without given targets."""
     found, given = saved(a, r), INDEX * tokens(r)
     of_head = found["head.projection"] + found["head"] + found["loss"] + held(a, r) - given
-    return a.final_norm * norm.saved(a, r) + of_head
+    return a.final_norm * norm.saved(a, of_states(r)) + of_head
 
 
 def held_by_head(a: Fields, r: Run):
@@ -248,10 +257,22 @@ def final_norm(a: Fields, r: Run, others):
     In addition to those live when backward begins. `others`: bytes that are then live, too. A norm
     that copies its input leaves it live.
     """
-    states = bytes_of(r.dtype) * tokens(r) * a.d_model
-    of_norm = norm.saved(a, r) + states + norm.copies_input(a, r) * states
-    normed = of_norm + norm.forward_temporaries(a, r) - saved_after_layers(a, r)
+    s = of_states(r)
+    states = bytes_of(r.dtype) * tokens(s) * a.d_model
+    of_norm = norm.saved(a, s) + states + norm.copies_input(a, r) * states
+    normed = of_norm + norm.forward_temporaries(a, s) - saved_after_layers(a, r)
     return a.final_norm * norm.is_written_out(a, r) * (normed + others)
+
+
+def gathered_for_head(a: Fields, r: Run):
+    """Return the bytes live when a device gathers the length of the states that the head reads.
+
+    In addition to those live when backward begins.
+    """
+    s = of_states(r)
+    whole, part = (bytes_of(r.dtype) * tokens(one) * a.d_model for one in (r, s))
+    normed = a.final_norm * norm.saved(a, s) + part
+    return r.sequence_parallel * (2 * whole + normed - saved_after_layers(a, r))
 
 
 def flops(a: Fields, r: Run) -> dict:
@@ -283,11 +304,12 @@ def head_backward(a: Fields, r: Run) -> Timeline:
         Allocation("head gradients", weight + bias + read, logits + read + cast),
         *casts_backward(r, "head", weight, bias, read),
         Allocation("head gradients done", gradients=own),
+        *all_reduce(r, read),
         *times(positive(a.d_emb), projection),
     ]
     return [
         *times(1 - chunked_loss.is_chunked(r), of_logits),
-        *times(a.final_norm, norm.backward(a, r)),
+        *times(a.final_norm, norm.backward(a, of_states(r))),
     ]
 
 
@@ -297,8 +319,9 @@ def backward(a: Fields, r: Run) -> Timeline:
     Norm; dropout; positions, summed over the batch; the projection; the token embedding; and with a
     tied head the sum of both gradients of the matrix.
     """
-    size, n = bytes_of(r.dtype), tokens(r)
+    size, n, s = bytes_of(r.dtype), tokens(r), of_states(r)
     states, narrow = size * n * a.d_model, size * n * a.d_emb
+    of_part = size * tokens(s) * a.d_model
     table, is_learned = size * token(a, width(a)), int(a.position == "learned")
     factorised = positive(a.d_emb)
     of_positions, of_rows = is_learned * size * r.length * a.d_model, size * position(a)
@@ -309,25 +332,31 @@ def backward(a: Fields, r: Run) -> Timeline:
             "embedding projection gradients", weight + narrow, states + narrow, gradients=weight
         )
     ]
-    dropped = [Allocation("dropout gradient", states, dropout.mask(a, r) + states)]
+    dropped = [Allocation("dropout gradient", of_part, dropout.mask(a, s) + of_part)]
+    whole = table * (1 + divides(r) * (r.tensor_parallel - 1))
     unread = factorised * narrow + (1 - factorised) * states
     scaled = [Allocation("gradient before the scale", unread, unread)]
     return [
-        *times(a.embedding_norm, norm.backward(a, r)),
+        *times(a.embedding_norm, norm.backward(a, s)),
         *times(dropout.of_embedding(r), dropped),
+        *all_gather(r, states, freed=1),
         Allocation("gradient of positions summed over the batch", of_positions),
         Allocation("position embedding gradient", of_rows, freed, gradients=of_rows),
         *times(factorised, projection),
         *times(positive(scale(r)), scaled),
-        Allocation("token embedding gradient", table, unread, gradients=(1 - a.tied) * table),
-        *times(a.tied, _sum_of_gradients(table, chunked_loss.is_chunked(r))),
+        Allocation("token embedding gradient", whole, unread, gradients=(1 - a.tied) * whole),
+        *times(a.tied, _sum_of_gradients(r, table, whole)),
     ]
 
 
-def _sum_of_gradients(table, in_place) -> Timeline:
-    """Sum both gradients of a tied matrix: in place where the head's is accumulated already."""
-    new = (1 - in_place) * table
-    return [Allocation("sum with the head's gradient", new, table + new, gradients=new)]
+def _sum_of_gradients(r: Run, table, whole) -> Timeline:
+    """Sum both gradients of a tied matrix: in place where the head's is accumulated already.
+
+    `table`: bytes of a device's share of the matrix, of which it copies its share of the `whole`.
+    """
+    new, share = (1 - chunked_loss.is_chunked(r)) * table, divides(r) * table
+    freed = whole + share + new
+    return [Allocation("sum with the head's gradient", share + new, freed, gradients=new)]
 
 
 def dropped(a: Fields, r: Run) -> Timeline:

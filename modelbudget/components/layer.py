@@ -20,7 +20,9 @@ from modelbudget.architecture.run_config import (
     bytes_of,
     casts,
     computed_again,
+    divides,
     drops_outputs,
+    of_states,
     products,
     tokens,
 )
@@ -36,6 +38,9 @@ from modelbudget.memory.inference import Step
 from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
+    accumulate,
+    all_gather,
+    all_reduce,
     change,
     times,
     within,
@@ -170,14 +175,16 @@ def in_layers(
 def place_of(a: Fields, r: Run, name: str) -> Place:
     """Return the position of a part in its layer: a mixer is first, a feed-forward part second."""
     shared = a.parallel * a.shared_norm
+    alone = 1 - divides(r)  # each part's gradient is summed over devices before it meets another
     # Without a norm before it, a part reads the residual stream itself, whose gradient is there.
     straight = int(a.norm_placement not in BEFORE)
     _, given = _output_backward(a, r, name)
     drops = drops_outputs(r)
     if name in mixers():
-        return Place(given=given, others=shared + straight, is_first=straight)
+        return Place(given=given, others=alone * (shared + straight), is_first=straight)
     stops = computed_again(r) * (1 - int(a.norm_placement in AFTER)) * (1 - drops)
-    return Place(given=given, saves_input=1 - shared, others=straight, stops=stops)
+    own = 1 - shared * (1 - r.sequence_parallel)  # divided over the length, each gathers a copy
+    return Place(given=given, saves_input=own, others=alone * straight, stops=stops)
 
 
 def saved_of_second_norm(a: Fields, r: Run):
@@ -185,14 +192,15 @@ def saved_of_second_norm(a: Fields, r: Run):
 
     In a parallel layer, the mixer's norm has saved the input, unless each saves a copy of its own.
     """
+    r = of_states(r)
     return norm.saved(a, r) - a.parallel * (1 - norm.copies_input(a, r)) * _states(a, r)
 
 
 def saved(a: Fields, r: Run) -> Terms:
     """Bytes saved for backward by all layers, without full checkpointing."""
     held = {name: one.saved(a, r, place_of(a, r, name)) for name, one in parts(a).items()}
-    second_norm = saved_of_second_norm(a, r)
-    found = in_layers(a, held, norm.saved(a, r), second_norm, dropout.saved(a, r))
+    second_norm, s = saved_of_second_norm(a, r), of_states(r)
+    found = in_layers(a, held, norm.saved(a, s), second_norm, dropout.saved(a, s))
     tables = attention.model_tables(a, r)
     return merged(found, {"layer.attention": Term(tables)}) if r.rope_tables == "model" else found
 
@@ -293,15 +301,16 @@ def training(a: Fields, r: Run, received: int = 0) -> list[Layers]:
 
 def _saved_by(a: Fields, r: Run, group: LayerGroup):
     """Bytes saved by one layer of a group, without full checkpointing."""
+    s = of_states(r)
     held = [
         sublayer(a, "", all_parts()[name].saved(a, r, place_of(a, r, name)), of_norm)
         for name, of_norm in (
-            (group.mixer, norm.saved(a, r)),
+            (group.mixer, norm.saved(a, s)),
             (group.feed_forward, saved_of_second_norm(a, r)),
         )
     ]
-    held.append(shared_norm(a, norm.saved(a, r)))
-    return sum(sum(values.values()) for values in held) + 2 * dropout.saved(a, r)
+    held.append(shared_norm(a, norm.saved(a, s)))
+    return sum(sum(values.values()) for values in held) + 2 * dropout.saved(a, s)
 
 
 def _forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
@@ -311,22 +320,27 @@ def _forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     later. Everything else is one allocation of the bytes that stay.
     """
     mixer, second = all_parts()[group.mixer], all_parts()[group.feed_forward]
-    states, masks = _states(a, r), dropout.saved(a, r)
+    s = of_states(r)
+    states, masks = _states(a, r), dropout.saved(a, s)
     mixed_output, output = _output(a, r, group.mixer), _output(a, r, group.feed_forward)
     before, after = (int(a.norm_placement in those) for those in (BEFORE, AFTER))
     n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
     again = computed_again(r)
     # A norm that copies its input leaves it to the residual sum, or to the checkpoint.
     unsaved, temporary = (
-        before * one for one in (norm.copies_input(a, r) * states, norm.forward_temporaries(a, r))
+        before * one for one in (norm.copies_input(a, r) * states, norm.forward_temporaries(a, s))
     )
     positions = positions_of_forward(a, r)
     input_freed = (1 - again) * (1 - a.parallel) * unsaved
-    # With autocast, parts save casts of a norm's output, which is live until they are done.
-    normed = casts(r) * before * (1 - a.parallel) * states
+    # With autocast, parts save casts of a norm's output, which is live until they are done; divided
+    # over the length, they save what they gather of it.
+    copied = casts(r) + r.sequence_parallel
+    normed = copied * before * (1 - a.parallel) * states
+    gathered = r.sequence_parallel * _whole_states(a, r)
     mixed = [
         Allocation("positions", positions),
-        Allocation("norm", n_norm * (norm.saved(a, r) + unsaved) + temporary, temporary),
+        Allocation("norm", n_norm * (norm.saved(a, s) + unsaved) + temporary, temporary),
+        Allocation("gathered over the length", gathered),
         *within(group.mixer, mixer.forward(a, r, place_of(a, r, group.mixer))),
         Allocation("normalised states, freed", 0, normed),
         Allocation("dropout or residual sum", states + masks, mixed_output + masks + input_freed),
@@ -337,12 +351,12 @@ def _forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     # mixer's output; then dropout's result and the layer's output. A repeated forward pass ends
     # with what dropout or a norm saves of it, or else with what is read last; a CPU's dropout
     # saves a factor before it multiplies.
-    at_end = masks + after * norm.saved(a, r)
+    at_end = masks + after * norm.saved(a, s)
     outputs = (1 - place.stops) * output + a.parallel * states
     cached = _cached_casts(a, r, group)
     kept = _saved_by(a, r, group) - states + again * unsaved - change(mixed) + cached
     residual = (1 - a.parallel * again) * unsaved + positions
-    residual += casts(r) * a.parallel * n_norm * states
+    residual += copied * a.parallel * n_norm * states
     between = kept - at_end - change(then) + outputs + residual
     of_norm = (1 - a.parallel) * before * norm.is_written_out(a, r) * (states + temporary)
     dropped = drops_outputs(r) * (1 - again * int(r.backend == "cpu") * (1 - after))
@@ -388,15 +402,21 @@ def _backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timeli
     # The last reader of the output's gradient frees it.
     stays = times(received, [Allocation("buffer of the output's gradient", _states(a, r))])
     is_post = int(a.norm_placement == "post")
+    straight = int(a.norm_placement not in BEFORE)
+    summed, met = all_reduce(r, _whole_states(a, r)), accumulate(_states(a, r))
     return [
         *of_second,
         *times(is_post, stays),
         *second,
+        *summed,
+        *times(divides(r) * straight, met),
         *times(1 - a.parallel, [*_input_backward(a, r), *times(1 - is_post, stays)]),
         *_cast_of_gradient(a, r, group.mixer),
         *of_mixer,
         *mixer,
-        *times(two_norms, norm.backward(a, r, residual=1, others=1)),
+        *summed,
+        *times(divides(r) * (straight + a.parallel * a.shared_norm), met),
+        *times(two_norms, norm.backward(a, of_states(r), residual=1, others=1)),
         *_input_backward(a, r),
         *times(a.parallel, stays),
         *times(again, [Allocation("layer's input", 0, unsaved, read_by_all(a, r))]),
@@ -409,17 +429,21 @@ def _output_backward(a: Fields, r: Run, name: str) -> tuple[Timeline, object]:
     Also the bytes of that gradient that the part owns: all, or none if it is the residual stream's
     own.
     """
+    s = of_states(r)
     normed = {
         "pre": [],
-        "post": norm.backward(a, r),
-        "output": norm.backward(a, r, given=0),
-        "both": norm.backward(a, r, given=0),
+        "post": norm.backward(a, s),
+        "output": norm.backward(a, s, given=0),
+        "both": norm.backward(a, s, given=0),
     }[a.norm_placement]
     output = _output(a, r, name)
     own = max(int(a.norm_placement in ("output", "both")), casts(r) * (1 - _is_wide(name)))
-    dropped = [Allocation("dropout gradient", output, dropout.saved(a, r) + own * output)]
+    dropped = [Allocation("dropout gradient", output, dropout.saved(a, s) + own * output)]
     drops = drops_outputs(r)
-    return [*normed, *times(drops, dropped)], (1 - (1 - own) * (1 - drops)) * output
+    own = 1 - (1 - own) * (1 - drops)
+    whole, gathers = _whole_states(a, r), r.sequence_parallel
+    found = [*normed, *times(drops, dropped), *all_gather(r, whole, own)]
+    return found, gathers * whole + (1 - gathers) * own * output
 
 
 def _cast_of_gradient(a: Fields, r: Run, name: str) -> Timeline:
@@ -430,7 +454,7 @@ def _cast_of_gradient(a: Fields, r: Run, name: str) -> Timeline:
 
 def _input_backward(a: Fields, r: Run) -> Timeline:
     """Return the backward timeline of the norm before a part; empty if there is none."""
-    return norm.backward(a, r, residual=1) if a.norm_placement in BEFORE else []
+    return norm.backward(a, of_states(r), residual=1) if a.norm_placement in BEFORE else []
 
 
 def _is_wide(name: str) -> int:
@@ -444,6 +468,11 @@ def _output(a: Fields, r: Run, name: str):
 
 
 def _states(a: Fields, r: Run):
+    """Bytes of the residual stream: with sequence parallelism, of a device's part of the length."""
+    return _whole_states(a, of_states(r))
+
+
+def _whole_states(a: Fields, r: Run):
     return bytes_of(r.dtype) * tokens(r) * a.d_model
 
 

@@ -1,16 +1,20 @@
 """Cross-entropy over the logits of all tokens, as the run computes it."""
 
 from modelbudget.architecture.fields import Run
-from modelbudget.architecture.operations import positive
+from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_config import (
     INDEX,
     bytes_of,
     casts,
+    divides,
     exact_bytes,
     products,
     tokens,
 )
 from modelbudget.memory.timeline import Allocation, Timeline, times
+
+SINGLE = 4
+"""Bytes of a number in single precision."""
 
 
 def number(r: Run) -> int:
@@ -62,7 +66,22 @@ def forward(r: Run, n_rows):
         (1 - kept) * _logits(r, n_rows)
         + cast * number(r) * tokens(r) * n_rows
         + shifted * (padded + summed * number(r))
+        + divides(r) * _divided_forward(r, n_rows)
     )
+
+
+def _divided_forward(r: Run, n_rows):
+    """Return the bytes that only the loss over a device's share of the logits needs, at its peak.
+
+    In `_log_softmax` the logits less their maximum, and for half precision they themselves and the
+    result in single precision, and three numbers of each token; later, in `_nll_loss_forward`, the
+    targets twice and four numbers of each token (torch 2.13, tensor/parallel/loss.py).
+    """
+    n, exact = tokens(r), max(SINGLE, number(r))
+    is_half = int(number(r) < exact)
+    softmax = (1 + 2 * is_half) * exact * n * n_rows + 3 * exact * n
+    of_targets = (2 * INDEX + 1 + 4 * number(r)) * n + number(r)
+    return largest(softmax, of_targets) - 2 * number(r)
 
 
 def logits(r: Run, n_rows):
@@ -89,9 +108,11 @@ def backward(r: Run, n_rows) -> Timeline:
         Allocation("log-probability gradient", wide, 2 * number(r) + targets(r)),
         Allocation("logits gradient", wide, 2 * wide),
     ]
+    # Of a device's share: also the targets twice, numbers of the tokens, and the loss's gradient.
+    more = divides(r) * (wide + (3 * INDEX + 1 + 2 * number(r)) * tokens(r) + number(r))
     return [
         *times(shifted, mean),
-        *times(1 - shifted, [Allocation("loss gradients", 2 * wide, 2 * wide)]),
+        *times(1 - shifted, [Allocation("loss gradients", 2 * wide + more, 2 * wide + more)]),
         *times(cast, in_dtype),
     ]
 

@@ -18,19 +18,31 @@ from modelbudget.architecture.run_config import (
     bytes_of,
     casts,
     computed_again,
+    divides,
+    is_divided,
     is_pipelined,
     is_sharded,
+    of_states,
     one_token,
     stored,
     tokens,
 )
 from modelbudget.architecture.terms import Terms, merged, part, plus, scaled, total
-from modelbudget.components import dropout, embedding, layer, loss, norm, pipeline_stage
+from modelbudget.components import (
+    dropout,
+    embedding,
+    layer,
+    loss,
+    norm,
+    pipeline_stage,
+    tensor_parallel,
+)
 from modelbudget.components.contract import Part, Values
 from modelbudget.components.embedding import FactorisedFields, HeadFields, PositionFields
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.mixers import mixers
+from modelbudget.components.tensor_parallel import share
 from modelbudget.components.weight_formats import by_format
 from modelbudget.memory import (
     adamw_temporaries,
@@ -47,7 +59,7 @@ from modelbudget.memory.timeline import Allocation, is_nothing
 
 SHARDED = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "peak_training_bytes")
 """Quantities of which a device holds only its shard, and what it gathers."""
-OF_STAGE = (
+OF_ONE_DEVICE = (
     "parameter_bytes",
     "gradient_bytes",
     "optimizer_bytes",
@@ -56,7 +68,7 @@ OF_STAGE = (
     "flops_backward",
     "peak_training_bytes",
 )
-"""Quantities of one stage of a pipeline."""
+"""Quantities of one stage of a pipeline, or of one of several devices that compute one model."""
 PartFields: Any = layer.fields_of_parts()
 Mixers, MLPs = pattern(*mixers(), "none"), pattern(*feed_forward(), "none")
 
@@ -113,7 +125,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         "loss_chunks",
         "zero",
         "pipeline_schedule",
+        "tensor_parallel",
     )
+    constraints_of_run: ClassVar[tuple[Constraint, ...]] = tuple(tensor_parallel.constraints())
     also_with_autocast: ClassVar[tuple[str, ...]] = ("activation_bytes", "peak_training_bytes")
     has_cache: ClassVar[bool] = True
 
@@ -152,7 +166,12 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         one is not summed; and under full checkpointing where the layers' forward pass, in which
         casts of all their weights are live, surely needs less than something else does.
         """
+        a = share(a, r)
         holds = layer.has_formula(quantity, a, r)
+        if is_divided(r):
+            of_peak = quantity == "peak_training_bytes"
+            known = tensor_parallel.known_peak(a, r) if of_peak else quantity in OF_ONE_DEVICE
+            holds = holds * (1 - divides(r) * (1 - known))
         if casts(r) and quantity in cls.also_with_autocast:
             holds = holds * (1 - positive(a.d_emb))
         if casts(r) and quantity == "peak_training_bytes":
@@ -188,6 +207,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         """Bytes of the parameters in the run's dtype, and of quantised matrices in their format."""
         if is_sharded(r):
             return scaled(_shards(a, r), bytes_of(stored(r).dtype))
+        a = share(a, r)
         dense = super().parameter_bytes(a, r)
         if not cls.can_quantise(a, r.weights):
             return dense
@@ -214,15 +234,21 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     def gradient_bytes(cls, a: Fields, r: Run) -> Terms:
         if is_sharded(r):
             return scaled(_shards(a, r), bytes_of(stored(r).dtype))
-        return layer.packed(r, super().gradient_bytes(a, r))
+        a = share(a, r)
+        found = layer.packed(r, super().gradient_bytes(a, r))
+        return tensor_parallel.with_whole_embedding(a, r, found) if is_divided(r) else found
 
     @classmethod
     @pipeline.by_stage
     def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
         if is_sharded(r):
             return optimizer.states(stored(r), _own(a, r), cls.trained_tensors(a))
+        a = share(a, r)
         tensors = layer.packed(r, cls.trained_tensors(a), largest)
-        return optimizer.states(r, layer.packed(r, cls.trained_parameters(a)), tensors)
+        found = optimizer.states(r, layer.packed(r, cls.trained_parameters(a)), tensors)
+        # A momentum begins as a copy of the gradient; AdamW's moments, as zeros like the parameter.
+        is_copy = is_divided(r) and r.optimizer == "momentum"
+        return tensor_parallel.with_whole_embedding(a, r, found) if is_copy else found
 
     @staticmethod
     def trained_tensors(a: Fields) -> Terms:
@@ -235,18 +261,20 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
             one, alone = pipeline.stage(a, r)
             of_microbatch = Decoder.activation_bytes(one, pipeline.microbatch(alone))
             return pipeline.activations(r, of_microbatch)
-        ends = embedding.saved(a, r) | {"dropout": dropout.of_embedding(r) * dropout.mask(a, r)}
+        a, s = share(a, r), of_states(r)
+        ends = embedding.saved(a, r) | {"dropout": dropout.of_embedding(r) * dropout.mask(a, s)}
         if r.recompute == "full":
-            inputs = {"layer": bytes_of(r.dtype) * tokens(r) * a.d_model}
+            inputs = {"layer": bytes_of(r.dtype) * tokens(s) * a.d_model}
             in_layers = part("", inputs, a.n_layer)
         else:
             in_layers = layer.saved(a, r)
-        return layer.packed(r, _around_layers(a, ends, norm.saved(a, r)) | in_layers)
+        return layer.packed(r, _around_layers(a, ends, norm.saved(a, s)) | in_layers)
 
     @staticmethod
     @pipeline.by_stage
     def flops_forward(a: Fields, r: Run) -> Terms:
         """FLOPs of matrix products, two for a multiplication and a sum."""
+        a = share(a, r)
         held = {name: one.flops(a, r) for name, one in layer.parts(a).items()}
         return layer.packed(r, _assembled(a, embedding.flops(a, r), held))
 
@@ -254,6 +282,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     @pipeline.by_stage
     def flops_backward(a: Fields, r: Run) -> Terms:
         """FLOPs of the gradients, and of what checkpointing repeats."""
+        a = share(a, r)
         held = {}
         for name, one in layer.parts(a).items():
             again = one.flops_recomputed(a, r)
@@ -267,9 +296,12 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         """Return the largest number of bytes live at once, for each phase of two steps."""
         if is_pipelined(r):
             return cls._peaks_of_stage(a, r)
+        a = share(a, r)
         sharded, states = is_sharded(r), total(cls.optimizer_bytes(a, r))
         trained = total(_shards(a, r) if sharded else cls.trained_parameters(a))
         own = total(_own(a, r)) if sharded else trained
+        if is_divided(r):
+            trained = total(tensor_parallel.with_whole_embedding(a, r, cls.trained_parameters(a)))
         of_parameters = total(cls.parameter_bytes(a, r)) + _buffers(a, r)
         saved = of_parameters + total(cls.activation_bytes(a, r)) - embedding.scale(r)
         saved = saved + embedding.held(a, r) + layer.held(a, r)
@@ -318,7 +350,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
             embedding.backward(a, r),
             a.n_layer,
             embedding.saved_after_layers(a, r),
-            bytes_of(r.dtype) * tokens(r) * a.d_model,
+            bytes_of(r.dtype) * tokens(of_states(r)) * a.d_model,
             _forward_end(a, r),
         )
         return training.with_gradient_buffer(model) if accumulates(r) else model
@@ -422,7 +454,7 @@ def _is_of_stages(quantity: str, a: Fields) -> bool:
     """
     is_peak = quantity == "peak_training_bytes"
     known = not is_peak or a.norm_placement in layer.BEFORE
-    return quantity in OF_STAGE and known and len(layer_groups(a)) == 1
+    return quantity in OF_ONE_DEVICE and known and len(layer_groups(a)) == 1
 
 
 def _rest_tensors(a: Fields) -> list[Tensor]:
@@ -470,12 +502,13 @@ def _ends(a: Fields, r: Run) -> fsdp.Ends:
 
 
 def _forward_end(a: Fields, r: Run) -> tuple:
-    """Return the bytes live in the loss and at the end of the final norm.
+    """Return the bytes live in the loss, at the end of the final norm, and before the head.
 
     In addition to those live when backward begins.
     """
     positions = layer.positions_of_forward(a, r)
-    return *embedding.forward_end(a, r), embedding.final_norm(a, r, positions)
+    normed = embedding.final_norm(a, r, positions)
+    return *embedding.forward_end(a, r), normed, embedding.gathered_for_head(a, r)
 
 
 def _buffers(a: Fields, r: Run):

@@ -205,7 +205,7 @@ class FusedRMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, n_dim: int, weight):
         exact = torch.promote_types(x.dtype, torch.float32)
-        inverse = x.new_empty(x.shape[:-n_dim], dtype=exact)
+        inverse = torch.empty_like(x.flatten(-n_dim)[..., :1], dtype=exact)
         ctx.save_for_backward(x, weight, inverse)
         return torch.empty_like(x)
 

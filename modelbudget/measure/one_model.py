@@ -144,10 +144,14 @@ def measure_one(
 def _of_rank(architecture: Architecture, run: RunConfig, wanted: Set[str]) -> Measured:
     """Measure what one device of a fake process group holds of a model."""
     # Imports DTensor, which takes a second.
-    from modelbudget.measure.parallel import fsdp, pipeline
+    from modelbudget.measure.parallel import fsdp, pipeline, tensor
     from modelbudget.measure.parallel.private import METHOD
 
-    of_rank = pipeline.of_stage if is_pipelined(run) else fsdp.of_rank
+    of_rank = tensor.of_rank
+    if is_pipelined(run):
+        of_rank = pipeline.of_stage
+    elif run.zero:
+        of_rank = fsdp.of_rank
     missing: dict[str, str] = {}
     counts, values = {}, {}
     with _losing(wanted, missing):

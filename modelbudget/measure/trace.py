@@ -136,7 +136,7 @@ class Trace(TorchDispatchMode):
         for reference in self._saved:
             saved = reference()
             if saved is not None:
-                storage = saved.tensor.untyped_storage()
+                storage = self.storage(saved.tensor)
                 if storage._cdata not in seen:
                     seen.add(storage._cdata)
                     found[saved.component] += storage.nbytes()
@@ -156,6 +156,10 @@ class Trace(TorchDispatchMode):
             min((mark for mark in marks[storage._cdata] if mark > start), default=start) - start
             for storage, start in zip(storages, starts, strict=True)
         ]
+
+    def storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
+        """Return the storage that holds a tensor."""
+        return tensor.untyped_storage()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self._left -= 1

@@ -6,7 +6,8 @@ Live bytes are the running sum. Training and inference compute their peaks from 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.run_config import casts, widening
+from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.run_config import casts, divides, parts_of_length, widening
 
 
 class Allocation(NamedTuple):
@@ -112,6 +113,26 @@ def gradients_done(name: str, gradients, then: Sequence[Allocation] = (), biased
 def accumulate(gradient) -> Timeline:
     """Return the operation that adds two gradients of the same states and frees both."""
     return [Allocation("gradient accumulation", gradient, 2 * gradient)]
+
+
+def all_reduce(r, states) -> Timeline:
+    """Sum states of which each of several devices has computed a term, which is freed.
+
+    With sequence parallelism a device has a part of the sum, from a copy in the order of the parts
+    (torch 2.13, `funcol.reduce_scatter_tensor`).
+    """
+    found, copy = ceil_div(states, parts_of_length(r)), r.sequence_parallel * states
+    return times(divides(r), [Allocation("sum over devices", found + copy, states + copy)])
+
+
+def all_gather(r, states, freed=0) -> Timeline:
+    """Gather `states` bytes of which each device has a part of the length, with a copy in order.
+
+    `freed`: 1 where the part is freed.
+    """
+    part = ceil_div(states, parts_of_length(r))
+    found = [Allocation("gathered over the length", 2 * states, states + freed * part)]
+    return times(r.sequence_parallel, found)
 
 
 def casts_backward(

@@ -10,7 +10,7 @@ import re
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.readings import vega, vega_constraints
-from modelbudget.architecture.run_config import BYTES, HALF, RunConfig
+from modelbudget.architecture.run_config import BYTES, HALF, ONE_DEVICE, RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.architecture.terms import Term, Terms, total
 from modelbudget.catalogue.models import Base, Catalogue
@@ -129,6 +129,7 @@ class _Dataflow(vega.Dataflow):
         settings = {name: RunConfig.model_fields[name].default for name in RunConfig.categorical()}
         settings |= zip(CHOICES_OF_RUN, choices, strict=True)
         r = vega.namespace(RunConfig, settings)
+        vars(r).update(ONE_DEVICE)
         found, sums = {}, {}
         for quantity in [name for name in QUANTITIES if name != STATES]:
             holds = Decoder.has_formula_for(quantity, a, r)

@@ -9,7 +9,7 @@ from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.sweep.quantities import OF_ALLOCATOR, OF_INFERENCE, OF_PROCESS, OF_RUN
 from modelbudget.sweep.sweep_file import Sweep
 
-_DIVISIONS = {"zero", "pipeline_parallel", "pipeline_schedule"}
+_DIVISIONS = {"zero", "tensor_parallel", "pipeline_parallel", "pipeline_schedule"}
 """Settings by which several devices share one model, and which its parameters depend on."""
 
 
@@ -51,6 +51,7 @@ def _of_shards(family: type[Architecture], quantities: tuple[str, ...]) -> list[
         for name in never[:1]
         for field, alone, parts in (
             ("zero", 0, "shards"),
+            ("tensor_parallel", 1, "shares"),
             ("pipeline_schedule", "none", "stages"),
         )
     ]

@@ -1,15 +1,19 @@
 """Training steps of a model that devices share, by real processes that communicate with gloo."""
 
+import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from modelbudget.architecture.run_config import RunConfig, is_pipelined
 from modelbudget.families.decoder import Decoder
 from modelbudget.measure.build import build
-from modelbudget.measure.parallel import fsdp, pipeline
+from modelbudget.measure.parallel import fsdp, pipeline, tensor
 from modelbudget.modules.initialise import initialise
 from modelbudget.modules.pipeline_stage import cut
 
@@ -32,7 +36,19 @@ def steps_of_all_ranks(a: Decoder, run: RunConfig, folder: Path) -> list[dict]:
 
 
 def _world(run: RunConfig) -> int:
-    return run.data_parallel * run.pipeline_parallel
+    return run.data_parallel * run.pipeline_parallel * run.tensor_parallel
+
+
+class _Released(TorchDispatchMode):
+    """Give gloo's thread the time to free a tensor of a collective that is done."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(issubclass(kind, DTensor | AsyncCollectiveTensor) for kind in types):
+            return NotImplemented
+        out = func(*args, **(kwargs or {}))
+        if func is torch.ops._c10d_functional.wait_tensor.default:
+            time.sleep(0.002)
+        return out
 
 
 def _steps(rank: int, a: Decoder, run: RunConfig, store: str, results) -> None:
@@ -43,9 +59,13 @@ def _steps(rank: int, a: Decoder, run: RunConfig, store: str, results) -> None:
     initialise(model)
     if is_pipelined(run):
         found = pipeline.traced(cut(model, rank, world), a, run, rank, QUANTITIES)
-    else:
+    elif run.zero:
         fsdp.shard(model, run)
         found = fsdp.traced(model, run, QUANTITIES)
+    else:
+        tensor.divide(model, run)
+        with _Released():
+            found = tensor.traced(model, run, QUANTITIES)
     dist.barrier()
     dist.destroy_process_group()
     results.put((rank, found))

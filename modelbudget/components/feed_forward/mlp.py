@@ -24,6 +24,7 @@ from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
     accumulate,
+    all_reduce,
     casts_backward,
     gradients_done,
     linear_backward,
@@ -32,6 +33,7 @@ from modelbudget.memory.timeline import (
 
 GROUP = "MLP"
 SIZES = ()
+DIVIDED = ("d_ff",)
 
 
 class MLPFields(Architecture):
@@ -176,6 +178,7 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
     return [
         Allocation("saved", sum(saved(a, r, place).values()) + cached),
         Allocation("down", (1 - place.stops) * states),
+        *all_reduce(r, (1 - place.stops) * states),
     ]
 
 

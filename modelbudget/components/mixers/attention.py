@@ -31,6 +31,7 @@ from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
     accumulate,
+    all_reduce,
     casts_backward,
     gradients_done,
     linear_backward,
@@ -39,6 +40,7 @@ from modelbudget.memory.timeline import (
 
 GROUP = "attention"
 SIZES = ()
+DIVIDED = ("n_head", "n_kv_head")
 
 DISTANCE = 8 + 1
 """Bytes of the distance from a query to a key (int64), and of whether it is outside the window."""
@@ -630,8 +632,9 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         Allocation(
             "output",
             size * n * a.d_model + weight + of_output,
-            freed - unread + widening(r) * cast,
         ),
+        *all_reduce(r, size * n * a.d_model),
+        Allocation("inputs of attention", 0, freed - unread + widening(r) * cast),
     ]
 
 

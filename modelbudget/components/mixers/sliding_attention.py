@@ -10,6 +10,7 @@ from modelbudget.components import attention_core
 from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.mixers import attention
 from modelbudget.components.mixers.attention import (
+    DIVIDED,
     cached_casts,
     cast_weights,
     flops,
@@ -28,6 +29,7 @@ from modelbudget.components.mixers.attention import (
 from modelbudget.memory.timeline import Timeline
 
 __all__ = [
+    "DIVIDED",
     "cached_casts",
     "cast_weights",
     "flops",

@@ -3,21 +3,35 @@
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 
 from modelbudget.measure.trace import Trace
 
+_c10d = torch.ops._c10d_functional
+_SAME_TENSOR = {_c10d.wait_tensor.default, _c10d._wrap_tensor_autograd.default}
+
+
+@cache
+def _is_composed(func) -> bool:
+    """Whether an operation has no kernel of a device and is composed of others."""
+    keys = torch._C.DispatchKey
+    of_device = func.has_kernel_for_dispatch_key(keys.CPU)
+    return func.has_kernel_for_dispatch_key(keys.CompositeImplicitAutograd) and not of_device
+
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """Return the part of a tensor that this rank holds."""
-    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    if isinstance(tensor, DTensor):
+        tensor = tensor._local_tensor
+    return tensor.elem if isinstance(tensor, AsyncCollectiveTensor) else tensor
 
 
 class ShardedTrace(Trace):
@@ -50,6 +64,9 @@ class ShardedTrace(Trace):
         self._parameters = {local(p).untyped_storage()._cdata for p in self._model.parameters()}
         return super().saved()
 
+    def storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
+        return local(tensor).untyped_storage()
+
     def held(self, tensors: Sequence[torch.Tensor]) -> list[int]:
         """Return the bytes that this rank holds for each tensor, with its padding.
 
@@ -58,10 +75,16 @@ class ShardedTrace(Trace):
         return super().held([local(tensor) for tensor in tensors])
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if any(issubclass(kind, DTensor) for kind in types):
+        if any(issubclass(kind, DTensor | AsyncCollectiveTensor) for kind in types):
             return NotImplemented
         if any(issubclass(kind, FakeTensor) for kind in types):
             return func(*args, **(kwargs or {}))
+        if func in _SAME_TENSOR and args[0].is_meta:
+            return args[0].detach()  # the same tensor on a device; on meta they allocate another
+        if _is_composed(func):
+            # Below autograd, such operations (`to`, `reshape`) arrive whole; some of them copy.
+            with self:
+                return func.decompose(*args, **(kwargs or {}))
         if func.namespace != "aten":  # has process groups among its arguments, and no FLOPs
             out = func(*args, **(kwargs or {}))
             for tensor in out if isinstance(out, tuple | list) else [out]:

@@ -1,0 +1,146 @@
+"""Training steps of one device of several that compute one model together, on meta.
+
+Torch's own `parallelize_module` divides our modules: matrices of query, key, value, gate and up by
+their outputs, those of output and down by their inputs, embedding and head by the vocabulary, of
+which the loss reads a part too. What no device can divide is on each: norms, positions, biases of
+output and down, and keys and values of a single head. All devices hold the same number of bytes;
+collectives move nothing.
+"""
+
+from collections.abc import Set
+from typing import Any, cast
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import (
+    DTensor,
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    distribute_module,
+    distribute_tensor,
+)
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    PrepareModuleOutput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.measure.arrange import arrange
+from modelbudget.measure.build import build
+from modelbudget.measure.count import Count, count
+from modelbudget.measure.parallel.private import fake_process_group
+from modelbudget.measure.parallel.trace import ShardedTrace
+from modelbudget.measure.train import Values, by_component, train
+from modelbudget.modules.decoder import DecoderModel
+from modelbudget.modules.initialise import uninitialised
+from modelbudget.modules.layer import Layer
+from modelbudget.modules.lm_head import LMHead
+from modelbudget.sweep.quantities import OF_TRAINING
+
+
+def of_rank(
+    architecture: Architecture, run: RunConfig, quantities: Set[str]
+) -> tuple[dict[str, Count], Values]:
+    """Return counts of the whole model, and bytes by component and peaks of one device."""
+    with fake_process_group(0, run.tensor_parallel):
+        with uninitialised():
+            model = build(architecture, "meta", run.dtype)
+        arrange(model, run)
+        counts = count(model)
+        divide(cast(DecoderModel, model), run)
+        values = traced(model, run, quantities)
+    return counts, values | {"parameters": {name: c.parameters for name, c in counts.items()}}
+
+
+def divide(model: DecoderModel, run: RunConfig) -> None:
+    """Divide a model among all ranks of the process group."""
+    mesh = init_device_mesh("cpu", (run.tensor_parallel,))
+    states = Shard(1) if run.sequence_parallel else Replicate()
+    for layer in model.layer:
+        _divide_layer(cast(Layer, layer), mesh, states)
+    # Positions are added to the states of all tokens.
+    adds = model.embedding.kind in ("learned", "sinusoidal")
+    plan: dict[str, Any] = {
+        "embedding.token": RowwiseParallel(
+            input_layouts=Replicate(), output_layouts=Replicate() if adds else states
+        ),
+        "embedding": PrepareModuleOutput(
+            output_layouts=Replicate() if adds else states, desired_output_layouts=states
+        ),
+    }
+    parallelize_module(model, mesh, plan | _norms(model, "norm", states))
+    _divide_head(model, mesh, states)
+
+
+def _norms(module: Any, name: str, states: Placement) -> dict[str, Any]:
+    """Return how norms are divided: over the length, where the states are."""
+    if states.is_replicate():
+        return {}
+    return {f"{name}.{one}": SequenceParallel(use_local_output=True) for one in module.norm}
+
+
+def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement) -> None:
+    attention: Any = layer.attention
+    columns = ["attention.query", "attention.gate", "mlp.gate", "mlp.up"]
+    if attention.n_kv_head > 1:
+        columns += ["attention.key", "attention.value"]
+        attention.n_kv_head //= mesh.size()
+    else:
+        for projection in (attention.key, attention.value):
+            _compute_everywhere(projection, mesh)
+    attention.n_head //= mesh.size()
+    rows, whole = RowwiseParallel(output_layouts=states), Replicate()
+    plan: dict[str, Any] = {name: ColwiseParallel() for name in columns}
+    plan |= {"attention.output": rows, "mlp.down": rows}
+    plan["attention"] = PrepareModuleInput(
+        input_layouts=(states, None, None), desired_input_layouts=(whole, None, None)
+    )
+    plan["mlp"] = PrepareModuleInput(input_layouts=states, desired_input_layouts=whole)
+    has = {name for name, module in layer.named_modules() if module is not None}
+    plan = {name: one for name, one in plan.items() if name in has}
+    parallelize_module(layer, mesh, plan | _norms(layer, "norm", states))
+
+
+def _compute_everywhere(projection: nn.Module, mesh: DeviceMesh) -> None:
+    """Leave a projection whole on each device, whose gradients are summed over all of them."""
+
+    def leave(_, y, mesh):
+        return y.to_local(grad_placements=[Partial()])
+
+    distribute_module(projection, mesh, output_fn=leave)
+
+
+def _divide_head(model: DecoderModel, mesh: DeviceMesh, states: Placement) -> None:
+    """Divide the rows of the head; parallelize_module unties it, which is undone here."""
+
+    def divide_rows(_, head: Any, mesh):
+        for name, parameter in head.named_parameters(recurse=False):
+            rows = distribute_tensor(parameter.detach(), mesh, [Shard(0)], src_data_rank=None)
+            head.register_parameter(name, nn.Parameter(rows))
+        if head.tied:
+            head.weight = model.embedding.token.weight
+
+    def read(_, inputs, mesh) -> Any:
+        (x,) = inputs
+        x = DTensor.from_local(x, mesh, [states], run_check=False)
+        return (x.redistribute(placements=[Replicate()]),)
+
+    distribute_module(cast(LMHead, model.head), mesh, divide_rows, read)
+
+
+def traced(model: nn.Module, run: RunConfig, quantities: Set[str]) -> Values:
+    """Trace two training steps of a model that is divided, and the bytes of its parameters."""
+    trace = ShardedTrace(model)
+    values: Values = {"parameter_bytes": by_component(model, trace, lambda p: [p])}
+    if quantities & OF_TRAINING:
+        with loss_parallel():
+            values |= train(model, run, quantities, trace)
+    return values

@@ -1,0 +1,155 @@
+"""What one of several devices that compute one model holds: formulas against torch's own
+`parallelize_module` on a fake process group, and that against processes that communicate.
+"""
+
+from itertools import cycle, product
+
+import pytest
+from helpers.gloo import QUANTITIES, steps_of_all_ranks
+from helpers.training import without_zeros
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.families.decoder import Decoder
+from modelbudget.measure.parallel.tensor import of_rank
+from modelbudget.measure.reference.config import class_run
+from modelbudget.sweep.derive import named_architecture
+
+MEASURED = (*sorted(QUANTITIES), "parameter_bytes", "flops_forward", "flops_backward")
+SMALL = {"n_vocab": 1004, "d_model": 36, "n_layer": 3, "n_head": 4, "n_kv_head": 4, "d_head": 16}
+SMALL |= {"d_ff": 100, "n_ctx": 64}
+LLAMA = {"tied": False, "position": "rotary", "norm": "rmsnorm", "gated": True}
+BIASES = [f"{name}_bias" for name in ("query", "key", "value", "output", "up", "down", "norm")]
+SHAPES = {
+    "GPT-2": dict.fromkeys([*BIASES, "head_bias"], True),
+    "Llama": LLAMA | {"n_head": 8},
+    "one key head": LLAMA | {"n_kv_head": 1},
+    "PaLM": LLAMA | {"parallel": True, "n_kv_head": 1, "tied": True},
+    "two norms in parallel": {"parallel": True, "shared_norm": False},
+    "large layers": {"n_vocab": 32, "d_ff": 900, "n_layer": 5},
+    "Gemma 2": LLAMA | {"norm_placement": "both", "tied": True},
+    "norms after": {"norm_placement": "post", "embedding_norm": True, "final_norm": False},
+    "a gate and windows": LLAMA
+    | {"attention_gate": True, "mixers": "sliding_attention attention", "window": 5},
+    "sinusoids": {"position": "sinusoidal", "n_layer": 2},
+}
+RUNS = [
+    {"batch": 1, "length": 4},
+    {"batch": 4, "length": 32},
+    {"batch": 8, "length": 16, "recompute": "full"},
+    {"batch": 2, "length": 4, "recompute": "full", "dropout": True},
+    {"batch": 4, "length": 16, "dtype": "bfloat16", "dropout": True},
+    {"batch": 2, "length": 16, "backend": "cpu", "optimizer": "momentum"},
+    {"batch": 2, "length": 16, "recompute": "selective", "norm_kernel": "written_out"},
+    {"batch": 2, "length": 8, "outputs": "kept", "loss_dtype": "float32", "dtype": "bfloat16"},
+]
+DIVISIONS = tuple(product((2, 4), (False, True)))
+
+
+def predicted(a: Decoder, run: RunConfig) -> dict:
+    """The quantities that have a formula."""
+    return {
+        quantity: without_zeros(
+            {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
+        )
+        for quantity in MEASURED
+        if a.has_formula_for(quantity, a, run)
+    }
+
+
+def measured(a: Decoder, run: RunConfig) -> dict:
+    _, values = of_rank(a, run, QUANTITIES)
+    return {quantity: without_zeros(values[quantity]) for quantity in MEASURED}
+
+
+def agree(a: Decoder, run: RunConfig) -> bool:
+    formulas, values = predicted(a, run), measured(a, run)
+    assert len(formulas) >= 6
+    return formulas == {quantity: values[quantity] for quantity in formulas}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_devices_share_is_predicted(name):
+    """Each shape in a third of the runs, and each run with a third of the shapes."""
+    a, i = Decoder(**SMALL | SHAPES[name]), list(SHAPES).index(name)
+    divisions = cycle(DIVISIONS[i % 4 :] + DIVISIONS[: i % 4])
+    for settings, (devices, sequence) in zip(RUNS[i % 3 :: 3], divisions, strict=False):
+        run = RunConfig(tensor_parallel=devices, sequence_parallel=sequence, **settings)
+        assert agree(a, run), run
+
+
+@pytest.mark.parametrize("name", ["gpt-2-124m", "llama-3-8b"])
+def test_published_models_on_several_devices(catalogue, name):
+    sizes = {"n_layer": 3, "vocab_multiple": 128}
+    a = named_architecture(catalogue[name]).model_copy(update=sizes)
+    run = RunConfig(dtype="bfloat16", attention_kernel="flash", length=512, tensor_parallel=4)
+    assert agree(a, run)
+    assert agree(a, run.model_copy(update={"sequence_parallel": True}))
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_peaks_with_a_formula(sequence):
+    run = RunConfig(length=8, tensor_parallel=2, sequence_parallel=sequence)
+    after = Decoder(**SMALL | SHAPES["norms after"])
+    assert after.has_formula_for("peak_training_bytes", after, run) == (not sequence)
+    for name in ("GPT-2", "Llama", "PaLM", "Gemma 2"):
+        a = Decoder(**SMALL | SHAPES[name])
+        assert a.has_formula_for("peak_training_bytes", a, run)
+        momentum = run.model_copy(update={"optimizer": "momentum"})
+        assert not a.has_formula_for("peak_training_bytes", a, momentum)
+
+
+def test_all_devices_together_have_each_matrix_once():
+    a = Decoder(**SMALL)
+    run = RunConfig(length=8, tensor_parallel=4)
+    whole, share = (a.parameter_bytes(a, r) for r in (RunConfig(length=8), run))
+    for name in ("embedding.token", "layer.attention.query", "layer.mlp.down"):
+        assert whole[name].total == 4 * share[name].total
+    assert whole["layer.norm.mlp"] == share["layer.norm.mlp"]
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_processes_that_communicate_hold_the_same(tmp_path, devices, sequence):
+    a = Decoder(**SMALL | SHAPES["Llama"])
+    run = RunConfig(batch=2, length=16, backend="cpu", tensor_parallel=devices)
+    run = run.model_copy(update={"sequence_parallel": sequence})
+    expected = measured(a, run)
+    for found in steps_of_all_ranks(a, run, tmp_path):
+        assert {quantity: without_zeros(found[quantity]) for quantity in MEASURED} == expected
+
+
+REFUSED = {
+    "tensor_parallel: 5": "n_head = 12: tensor_parallel = 5 devices do not divide it",
+    "tensor_parallel: 2": "n_vocab = 50,257: tensor_parallel = 2 devices do not divide its 50,257 "
+    "rows; allowed: a vocab_multiple that they divide",
+    "tensor_parallel: 2, vocab_multiple: 2, sequence_parallel: true, length: 7": "length = 7: "
+    "sequence_parallel: true: tensor_parallel = 2 devices do not divide it",
+    "tensor_parallel: 2, vocab_multiple: 2, zero: 3, data_parallel: 2": "tensor_parallel = 2: not "
+    "known yet with zero: 3",
+    "sequence_parallel: true": "sequence_parallel = true: tensor_parallel = 1 has no other device",
+}
+
+
+@pytest.mark.parametrize("settings", REFUSED)
+def test_what_devices_cannot_divide_is_refused(sweep, settings):
+    with pytest.raises(Exception, match="parallel") as error:
+        sweep(f"base: gpt-2-124m\nfixed: {{{settings}}}\npoints: [{{}}]\n")
+    assert REFUSED[settings] in str(error.value)
+
+
+def test_a_class_is_traced_on_one_device():
+    with pytest.raises(ValueError, match="tensor_parallel = 2: GPT2LMHeadModel is traced on one"):
+        class_run("GPT2LMHeadModel", RunConfig(tensor_parallel=2))
+
+
+def test_quantities_and_families_that_are_not_divided_are_refused(sweep):
+    text = "base: BASE\nfixed: {tensor_parallel: 2, vocab_multiple: 2}\npoints: [{}]\n"
+    for base, measure, reason in (
+        ("gpt-2-124m", "{quantities: [cache_bytes]}", "tensor_parallel = 2: cache_bytes is not"),
+        ("gpt-2-124m", "{device: cpu}", "tensor_parallel = 2 is measured without a device"),
+        ("mixtral-8x7b", "{quantities: [parameters]}", "not known yet with moe in mlps"),
+        ("bert-base", "{quantities: [parameters]}", "layers of encoder have no such switch"),
+    ):
+        with pytest.raises(Exception, match="parallel") as error:
+            sweep(text.replace("BASE", base) + f"measure: {measure}\n")
+        assert reason in str(error.value)
