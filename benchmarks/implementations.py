@@ -17,7 +17,7 @@ from modelbudget.sweep.derive import named_architecture
 MODELS = {
     "gpt-2-124m": "flash", "llama-3.2-1b": "flash", "llama-3-8b": "flash",
     "mistral-7b-v0.1": "flash", "qwen-2.5-7b": "flash", "qwen-3-8b": "flash",
-    "phi-3-mini": "flash", "gemma-2-2b": "math", "mixtral-8x7b": "flash",
+    "phi-3-mini": "flash", "gemma-2b": "flash", "gemma-2-2b": "math", "mixtral-8x7b": "flash",
 }  # fmt: skip
 """Names in configs/models, and the attention kernel."""
 QUANTITIES = ("activation_bytes", "peak_training_bytes")

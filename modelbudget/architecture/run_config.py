@@ -85,11 +85,13 @@ _PIPELINE = (
     ),
     Constraint(
         "zero == 0 and weights == 'dtype' and autocast == 'none' and targets == 'given' "
-        "and loss_chunks == 1 and rope_tables == 'layer' and embedding_scale == 'none'",
+        "and loss_chunks == 1 and rope_tables == 'layer' and embedding_scale == 'none' "
+        "and embeddings == 'freed' and logit_cap == 'none' and attention_kernel != 'written_out'",
         f"{_NO_STAGES}: not known yet with zero: {{zero}}, weights: {{weights}}, "
         "autocast: {autocast}, targets: {targets}, loss_chunks: {loss_chunks}, "
-        "rope_tables: {rope_tables}, embedding_scale: {embedding_scale}; "
-        "allowed: 0, dtype, none, given, 1, layer, none",
+        "rope_tables: {rope_tables}, embedding_scale: {embedding_scale}, embeddings: {embeddings}, "
+        "logit_cap: {logit_cap}, attention_kernel: {attention_kernel}; allowed: 0, dtype, none, "
+        "given, 1, layer, none, freed, none, math or flash or efficient",
         when="pipeline_schedule != 'none'",
     ),
 )
@@ -139,10 +141,23 @@ class RunConfig(Record):
         description="whose operations run: a GPU's fused norms and dropout (traced without "
         "storage, or on CUDA), or those of a CPU (traced, or really allocated)",
     )
-    attention_kernel: Literal["math", "flash", "efficient"] = Field(
+    attention_kernel: Literal["math", "flash", "efficient", "written_out"] = Field(
         "math",
-        description="scores written out in memory, or never (FlashAttention: Dao et al. 2022; "
-        "memory-efficient attention: Rabe & Staats 2021, which a GPU has in float32 too)",
+        description="scores in memory, in torch's composition (math), or never (FlashAttention: "
+        "Dao et al. 2022; memory-efficient attention: Rabe & Staats 2021, which a GPU has in "
+        "float32 too); written_out: scores in the dtype, one operation at a time, with masks of "
+        "each sequence that the model makes once, and the softmax in at least float32",
+    )
+    softmax_dtype: Literal["float32", "dtype"] = Field(
+        "float32",
+        description="attention_kernel: written_out: the softmax is in at least float32, or in the "
+        "dtype",
+    )
+    score_cap: Literal["none", "tanh"] = Field(
+        "none", description="attention_kernel: written_out: tanh caps the scores (Gemma 2, §2)"
+    )
+    logit_cap: Literal["none", "tanh"] = Field(
+        "none", description="tanh caps the logits (Gemma 2, §2)"
     )
     implementation: Implementation = Field(  # pyright: ignore[reportInvalidTypeForm]
         "modelbudget",
@@ -195,6 +210,11 @@ class RunConfig(Record):
         "none",
         description="the token embedding is multiplied by √d_model, which is a buffer of the model "
         "(Vaswani et al. 2017, §3.4)",
+    )
+    embeddings: Literal["freed", "held"] = Field(
+        "freed",
+        description="token and position embeddings are freed once they are summed, or are local "
+        "variables of the model to the end of its layers' forward pass in training",
     )
     loss_dtype: Literal["logits", "float32"] = Field(
         "logits",
@@ -339,6 +359,33 @@ class RunConfig(Record):
             when="dropout",
         ),
         Constraint(
+            "attention_kernel == 'written_out'",
+            "score_cap = '{score_cap}': attention_kernel: {attention_kernel} has none; "
+            "allowed: attention_kernel: written_out",
+            when="score_cap != 'none'",
+        ),
+        Constraint(
+            "loss_chunks == 1 and zero == 0 and autocast == 'none'",
+            "logit_cap = '{logit_cap}': not known yet with loss_chunks: {loss_chunks}, zero: "
+            "{zero}, autocast: {autocast}; allowed: 1, 0, none",
+            when="logit_cap != 'none'",
+        ),
+        Constraint(
+            "softmax_dtype == 'float32' or recompute == 'none'",
+            "attention_kernel = 'written_out': not known yet with softmax_dtype: "
+            "{softmax_dtype}, recompute: {recompute}; allowed: softmax_dtype: float32, or "
+            "recompute: none",
+            when="attention_kernel == 'written_out'",
+        ),
+        Constraint(
+            "recompute != 'selective' and zero == 0 and autocast == 'none' "
+            "and projections != 'copied' and rope_tables != 'complex'",
+            "attention_kernel = 'written_out': not known yet with recompute: {recompute}, zero: "
+            "{zero}, autocast: {autocast}, projections: {projections}, rope_tables: "
+            "{rope_tables}; allowed: none or full, 0, none, all but copied, all but complex",
+            when="attention_kernel == 'written_out'",
+        ),
+        Constraint(
             "batch * length % loss_chunks == 0",
             "loss_chunks = {loss_chunks:,}: must divide the {batch:,} · {length:,} tokens",
             when="loss_chunks > 1",
@@ -374,13 +421,17 @@ class RunConfig(Record):
             "zero == 0 and pipeline_schedule == 'none' and weights == 'dtype' "
             "and autocast == 'none' and not master_weights and targets == 'given' "
             "and loss_chunks == 1 and projections == 'separate' and gate_and_up == 'separate' "
-            "and not foreach and embedding_scale == 'none' and rope_tables != 'complex'",
+            "and not foreach and embedding_scale == 'none' and rope_tables != 'complex' "
+            "and embeddings == 'freed' and logit_cap == 'none' "
+            "and attention_kernel != 'written_out'",
             "tensor_parallel = {tensor_parallel}: not known yet with zero: {zero}, "
             "pipeline_schedule: {pipeline_schedule}, weights: {weights}, autocast: {autocast}, "
             "master_weights: {master_weights}, targets: {targets}, loss_chunks: {loss_chunks}, "
             "projections: {projections}, gate_and_up: {gate_and_up}, foreach: {foreach}, "
-            "embedding_scale: {embedding_scale}, rope_tables: {rope_tables}; allowed: 0, none, "
-            "dtype, none, false, given, 1, separate, separate, false, none, layer or model",
+            "embedding_scale: {embedding_scale}, rope_tables: {rope_tables}, embeddings: "
+            "{embeddings}, logit_cap: {logit_cap}, attention_kernel: {attention_kernel}; allowed: "
+            "0, none, dtype, none, false, given, 1, separate, separate, false, none, layer or "
+            "model, freed, none, math or flash or efficient",
             when="tensor_parallel > 1",
         ),
         Constraint(
@@ -400,6 +451,11 @@ class RunConfig(Record):
             "length = {length:,}: sequence_parallel: true: tensor_parallel = {tensor_parallel} "
             "devices do not divide it",
             when="sequence_parallel",
+        ),
+        Constraint(
+            "embedding_scale == 'none'",
+            "zero = 3: not known yet with embedding_scale: {embedding_scale}; allowed: none",
+            when="zero == 3",
         ),
     )
 

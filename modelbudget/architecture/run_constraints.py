@@ -12,7 +12,7 @@ ALIGNED = 16
 """Bytes of which a head must be a multiple, for a GPU's memory-efficient attention to load it."""
 
 _KERNEL, _ONLY_MATH = "attention_kernel = '{attention_kernel}'", "allowed: attention_kernel: math"
-_FUSED = "attention_kernel != 'math'"
+_FUSED = "attention_kernel in ('flash', 'efficient')"
 
 _CONSTRAINTS = (
     Constraint(
@@ -49,6 +49,12 @@ _CONSTRAINTS = (
         "not sinks",
         f"{_KERNEL}: sinks = true adds to scores; {_ONLY_MATH}",
         when=_FUSED,
+    ),
+    Constraint(
+        f"position not in {MASKS} and not sinks and 'mla' not in mixers",
+        "attention_kernel = 'written_out': not known yet with position: {position}, sinks: "
+        "{sinks}, mixers: {mixers}; allowed: attention_kernel: math",
+        when="attention_kernel == 'written_out'",
     ),
     *(
         Constraint(
@@ -94,6 +100,9 @@ _OFF = {
     "expert_kernel": "expert_kernel == 'scattered'",
     "rope_tables": "rope_tables == 'layer'",
     "embedding_scale": "embedding_scale == 'none'",
+    "embeddings": "embeddings == 'freed'",
+    "attention_kernel": "attention_kernel != 'written_out'",
+    "logit_cap": "logit_cap == 'none'",
     "state_dtype": "state_dtype == 'dtype'",
     "loss_chunks": "loss_chunks == 1",
     "zero": "zero == 0",

@@ -183,7 +183,7 @@ def saved(a: Fields, r: Run) -> dict:
         "embedding.position": _position_indices(a, r),
         "embedding.projection": size * n * a.d_emb + projection,
         "head.projection": whole * (positive(a.d_emb) * size * n * a.d_model + projection),
-        "head": whole * found["head"],
+        "head": whole * found["head"] + _cap(a, r),
         "loss": whole * found["loss"] + chunked_loss.saved(a, r),
     }
 
@@ -204,9 +204,40 @@ def saved_by_ends(a: Fields, r: Run, width) -> dict:
     }
 
 
+def _is_capped(r: Run) -> int:
+    """1 where tanh caps the logits."""
+    return int(r.logit_cap == "tanh")
+
+
+def _cap(a: Fields, r: Run):
+    """Bytes of tanh of the logits, where it caps them."""
+    return _is_capped(r) * bytes_of(r.dtype) * tokens(r) * rows(a)
+
+
 def scale(r: Run):
     """Bytes of the number that the token embedding is multiplied by, where it is a buffer."""
     return int(r.embedding_scale == "buffer") * bytes_of(r.dtype)
+
+
+def held_apart(a: Fields, r: Run):
+    """Bytes of embeddings that are held as local variables and are not the first layer's input.
+
+    That of tokens, where positions are added to it or dropout follows, and that of positions. A
+    norm after it saves it, or leaves a copy in its place.
+    """
+    if r.embeddings == "freed":
+        return 0
+    size, added = bytes_of(r.dtype), int(a.position in ("learned", "sinusoidal"))
+    summed = 1 - (1 - added) * (1 - dropout.of_embedding(r))
+    copied = (1 - summed) * a.embedding_norm * norm.copies_input(a, r)
+    return size * a.d_model * ((summed + copied) * tokens(r) + added * r.length)
+
+
+def is_held_input(a: Fields, r: Run):
+    """1 where the first layer's input is an embedding that is held as a local variable."""
+    added = int(a.position in ("learned", "sinusoidal"))
+    summed = 1 - (1 - added) * (1 - dropout.of_embedding(r))
+    return int(r.embeddings == "held") * (1 - summed) * (1 - a.embedding_norm)
 
 
 def saved_after_layers(a: Fields, r: Run):
@@ -252,7 +283,7 @@ def _head_gradients(a: Fields, r: Run):
 
 
 def final_norm(a: Fields, r: Run, others):
-    """Return the bytes live at the end of the final norm, if it is written out.
+    """Return the bytes live at the end of the final norm.
 
     In addition to those live when backward begins. `others`: bytes that are then live, too. A norm
     that copies its input leaves it live.
@@ -261,7 +292,7 @@ def final_norm(a: Fields, r: Run, others):
     states = bytes_of(r.dtype) * tokens(s) * a.d_model
     of_norm = norm.saved(a, s) + states + norm.copies_input(a, r) * states
     normed = of_norm + norm.forward_temporaries(a, s) - saved_after_layers(a, r)
-    return a.final_norm * norm.is_written_out(a, r) * (normed + others)
+    return a.final_norm * (normed + others)
 
 
 def gathered_for_head(a: Fields, r: Run):
@@ -299,8 +330,14 @@ def head_backward(a: Fields, r: Run) -> Timeline:
         Allocation("head projection gradients", of_projection + states, read + states),
         Allocation("head projection gradients done", gradients=of_projection),
     ]
+    capped = [
+        Allocation("gradient before the cap", logits, logits),
+        Allocation("tanh gradient", logits, 2 * logits),
+        Allocation("gradient before the division", logits, logits),
+    ]
     of_logits = [
         *loss.backward(r, rows(a)),
+        *times(_is_capped(r), capped),
         Allocation("head gradients", weight + bias + read, logits + read + cast),
         *casts_backward(r, "head", weight, bias, read),
         Allocation("head gradients done", gradients=own),
@@ -423,4 +460,5 @@ def head_inference(a: Fields, r: Run, new, shared=0) -> Timeline:
         *times(a.final_norm, normed),
         Allocation("shared by the layers, freed", 0, shared),
         Allocation("logits", one * (a.d_model + a.d_emb + rows(a))),
+        *times(_is_capped(r), [Allocation("capped logits", one * rows(a), one * rows(a))]),
     ]

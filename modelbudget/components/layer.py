@@ -27,7 +27,7 @@ from modelbudget.architecture.run_config import (
     tokens,
 )
 from modelbudget.architecture.terms import Term, Terms, join, merged, part
-from modelbudget.components import contract, dropout, norm
+from modelbudget.components import contract, dropout, embedding, norm
 from modelbudget.components.contract import Part, Place, Values
 from modelbudget.components.feed_forward import feed_forward, mlp, moe
 from modelbudget.components.feed_forward.mlp import MLPFields
@@ -123,8 +123,13 @@ def has_formula(quantity: str, a: Fields, r: Run):
 
 
 def _norm_elsewhere(a: Fields, r: Run) -> bool:
-    """Whether norms stand elsewhere than before the parts and are written out, or meet casts."""
-    return bool(norm.is_written_out(a, r) or casts(r)) and a.norm_placement != "pre"
+    """Whether norms stand elsewhere than before the parts and meet casts, or are written out.
+
+    Written out, those on a part's output have a timeline.
+    """
+    if a.norm_placement == "post":
+        return bool(norm.is_written_out(a, r) or casts(r))
+    return bool(casts(r)) and a.norm_placement != "pre"
 
 
 def parameters(a: Fields) -> Values:
@@ -205,9 +210,24 @@ def saved(a: Fields, r: Run) -> Terms:
     return merged(found, {"layer.attention": Term(tables)}) if r.rope_tables == "model" else found
 
 
-def positions_of_forward(a: Fields, r: Run):
-    """Bytes of positions that only the forward pass holds."""
-    return (1 - computed_again(r)) * attention.model_positions(a, r, r.length)
+def held_in_forward(a: Fields, r: Run):
+    """Bytes of positions, masks and embeddings that only the forward pass holds."""
+    again, masks = computed_again(r), attention.model_masks(a, r)
+    positions = (1 - again) * attention.model_positions(a, r, r.length)
+    return positions + masks - again * _masks_read(a, r) + embedding.held_apart(a, r)
+
+
+def _masks_read(a: Fields, r: Run):
+    """Bytes of the masks that layers read; fewer layers than mixers do not read all of them."""
+    n_layer = n_layers(a)
+    read = (positive(n_layer.get(name, 0)) for name in ("attention", "sliding_attention"))
+    return sum(read) * attention.model_mask(r)
+
+
+def first_input_held(a: Fields, r: Run):
+    """Bytes of the first layer's input where later layers hold it, too, and nothing saves it."""
+    unsaved = int(a.norm_placement in BEFORE) * norm.copies_input(a, r) * _states(a, r)
+    return (1 - computed_again(r)) * embedding.is_held_input(a, r) * unsaved
 
 
 def buffers(a: Fields, r: Run):
@@ -218,9 +238,9 @@ def buffers(a: Fields, r: Run):
 def held(a: Fields, r: Run):
     """Return the bytes that layers hold through forward and backward and that no operation saves.
 
-    Arguments of layers that are computed again: tables of RoPE, and the positions.
+    Arguments of layers that are computed again: tables of RoPE, the positions, and masks.
     """
-    return computed_again(r) * read_by_all(a, r)
+    return computed_again(r) * (read_by_all(a, r) + _masks_read(a, r))
 
 
 def read_by_all(a: Fields, r: Run):
@@ -330,20 +350,29 @@ def _forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     unsaved, temporary = (
         before * one for one in (norm.copies_input(a, r) * states, norm.forward_temporaries(a, s))
     )
-    positions = positions_of_forward(a, r)
-    input_freed = (1 - again) * (1 - a.parallel) * unsaved
+    is_first = 1 - positive(group.last)
+    held = (1 - again) * held_in_forward(a, r) + (1 - is_first) * first_input_held(a, r)
+    own_held = (1 - a.parallel) * is_first * first_input_held(a, r)
+    input_freed = (1 - again) * (1 - a.parallel) * unsaved - own_held
     # With autocast, parts save casts of a norm's output, which is live until they are done; divided
     # over the length, they save what they gather of it.
     copied = casts(r) + r.sequence_parallel
     normed = copied * before * (1 - a.parallel) * states
     gathered = r.sequence_parallel * _whole_states(a, r)
+    in_sum = 0 if _norm_of_output(a, r) else masks
+    # Computed before the layer is: the cast at the end of a norm saves nothing.
+    output_gradient = (
+        again * after * norm.scales_exactly(a, r) * 2 * norm.copies_input(a, r) * states
+    )
     mixed = [
-        Allocation("positions", positions),
+        Allocation("output gradient in single precision", output_gradient),
+        Allocation("positions and embeddings", held),
         Allocation("norm", n_norm * (norm.saved(a, s) + unsaved) + temporary, temporary),
         Allocation("gathered over the length", gathered),
         *within(group.mixer, mixer.forward(a, r, place_of(a, r, group.mixer))),
         Allocation("normalised states, freed", 0, normed),
-        Allocation("dropout or residual sum", states + masks, mixed_output + masks + input_freed),
+        *_norm_of_output(a, r),
+        Allocation("dropout or residual sum", states + in_sum, mixed_output + in_sum + input_freed),
     ]
     place = place_of(a, r, group.feed_forward)
     then = second.forward(a, r, place)
@@ -355,12 +384,15 @@ def _forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     outputs = (1 - place.stops) * output + a.parallel * states
     cached = _cached_casts(a, r, group)
     kept = _saved_by(a, r, group) - states + again * unsaved - change(mixed) + cached
-    residual = (1 - a.parallel * again) * unsaved + positions
+    residual = (1 - a.parallel * again) * unsaved + held + own_held + output_gradient
     residual += copied * a.parallel * n_norm * states
     between = kept - at_end - change(then) + outputs + residual
     of_norm = (1 - a.parallel) * before * norm.is_written_out(a, r) * (states + temporary)
     dropped = drops_outputs(r) * (1 - again * int(r.backend == "cpu") * (1 - after))
-    ended = (1 - again) * states + again * dropped * output + masks
+    normed_output = _norm_of_output(a, r, again)
+    if normed_output:
+        dropped = 0
+    ended = (1 - again) * states + again * dropped * output + in_sum
     return [
         *mixed,
         Allocation("saved by norms and dropout, parallel output", between),
@@ -368,8 +400,32 @@ def _forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
         Allocation("normalised states", normed),
         *within(group.feed_forward, then),
         Allocation("normalised states, freed", 0, normed),
-        Allocation("dropout, norm and residual sum", ended, outputs + residual + ended - at_end),
+        *normed_output,
+        Allocation(
+            "dropout, norm and residual sum",
+            ended,
+            outputs + residual + ended - at_end + change(normed_output),
+        ),
         Allocation("casts of biases, freed", 0, again * cached),
+    ]
+
+
+def _norm_of_output(a: Fields, r: Run, stops=0) -> Timeline:
+    """Return the timeline of a written-out norm of a part's output, from that output to its own.
+
+    `stops` 1: the last operation of a repeated forward pass, whose result is not computed.
+    """
+    if a.norm_placement not in ("output", "both") or not norm.is_written_out(a, r):
+        return []
+    states = _states(a, r)
+    saved, temporary = norm.saved(a, r), norm.forward_temporaries(a, r)
+    unsaved, masks = norm.copies_input(a, r) * states, dropout.saved(a, r)
+    again = stops * (states + norm.scales_exactly(a, r) * temporary)
+    dropped = Allocation("dropout", drops_outputs(r) * states + masks, drops_outputs(r) * states)
+    made = saved + unsaved + temporary
+    return [
+        dropped,
+        Allocation("norm of the output", made - again, made - again - (1 - stops) * saved),
     ]
 
 
@@ -391,10 +447,11 @@ def _parts_of(group: LayerGroup) -> list[Part]:
 def _backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timeline:
     """From the gradient of the layer's output, which has been cast, to that of its input."""
     two_norms = a.parallel * (1 - a.shared_norm)
+    before = int(a.norm_placement in BEFORE)
     of_mixer, of_second = (
         _output_backward(a, r, name)[0] for name in (group.mixer, group.feed_forward)
     )
-    again, unsaved = computed_again(r), norm.copies_input(a, r) * _states(a, r)
+    again, unsaved = computed_again(r), before * norm.copies_input(a, r) * _states(a, r)
     mixer, second = (
         within(name, all_parts()[name].backward(a, r, place_of(a, r, name)))
         for name in (group.mixer, group.feed_forward)
@@ -404,6 +461,8 @@ def _backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timeli
     is_post = int(a.norm_placement == "post")
     straight = int(a.norm_placement not in BEFORE)
     summed, met = all_reduce(r, _whole_states(a, r)), accumulate(_states(a, r))
+    has_first = 1 - positive(group.first)
+    mixer = [one._replace(freed_once=has_first * one.freed_once) for one in mixer]
     return [
         *of_second,
         *times(is_post, stays),
@@ -419,8 +478,20 @@ def _backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timeli
         *times(two_norms, norm.backward(a, of_states(r), residual=1, others=1)),
         *_input_backward(a, r),
         *times(a.parallel, stays),
-        *times(again, [Allocation("layer's input", 0, unsaved, read_by_all(a, r))]),
+        *times(again, [Allocation("layer's input", 0, unsaved, _freed_once(a, r, group))]),
     ]
+
+
+def _freed_once(a: Fields, r: Run, group: LayerGroup):
+    """Return the bytes that the first layer of a group frees, as the last one that reads them."""
+    found = (1 - positive(group.first)) * read_by_all(a, r)
+    if component_name(group.mixer) != "attention":
+        return found
+    reads_last = 1
+    for other in layer_groups(a):
+        if other.mixer == group.mixer:
+            reads_last *= 1 - other.is_there * positive(group.first - other.first)
+    return found + reads_last * attention.model_mask(r)
 
 
 def _output_backward(a: Fields, r: Run, name: str) -> tuple[Timeline, object]:

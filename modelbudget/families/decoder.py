@@ -121,6 +121,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         "expert_kernel",
         "rope_tables",
         "embedding_scale",
+        "embeddings",
+        "attention_kernel",
+        "logit_cap",
         "state_dtype",
         "loss_chunks",
         "zero",
@@ -506,8 +509,8 @@ def _forward_end(a: Fields, r: Run) -> tuple:
 
     In addition to those live when backward begins.
     """
-    positions = layer.positions_of_forward(a, r)
-    normed = embedding.final_norm(a, r, positions)
+    others = layer.held_in_forward(a, r) + layer.first_input_held(a, r)
+    normed = embedding.final_norm(a, r, others)
     return *embedding.forward_end(a, r), normed, embedding.gathered_for_head(a, r)
 
 

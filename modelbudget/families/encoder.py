@@ -8,7 +8,7 @@ from modelbudget.architecture.base import Count, Depth, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_config import INDEX, bytes_of, tokens
+from modelbudget.architecture.run_config import INDEX, accumulates, bytes_of, tokens
 from modelbudget.architecture.terms import Terms, part, scaled
 from modelbudget.components import embedding, multi_head, norm
 from modelbudget.components.contract import Values, doubled
@@ -17,6 +17,7 @@ from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
+from modelbudget.memory import optimizer
 from modelbudget.memory.adamw_temporaries import counts
 from modelbudget.memory.optimizer import SINGLE
 
@@ -132,9 +133,21 @@ class Encoder(
         return _assembled(a, ends, *parts, one_norm, a.n_distinct)
 
     @classmethod
+    def gradient_bytes(cls, a: Fields, r: Run) -> Terms:
+        """Count the bytes of gradients; a buffer of them is of all parameters."""
+        return super().gradient_bytes(a, r) | scaled(_unread(a), accumulates(r) * SINGLE)
+
+    @classmethod
     def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
-        """Count the bytes of the optimizer states; master weights are of all parameters."""
-        return super().optimizer_bytes(a, r) | scaled(_unread(a), r.master_weights * SINGLE)
+        """Count the bytes of the optimizer states; master weights are of all parameters.
+
+        So are all states where gradients are in a buffer: those of what is not read are zeros.
+        """
+        unread = scaled(_unread(a), r.master_weights * SINGLE)
+        if accumulates(r):
+            tensors = {"pooler": 2 * a.pooler, "next_sentence": 2 * a.next_sentence}
+            unread = optimizer.states(r, _unread(a), part("", tensors))
+        return super().optimizer_bytes(a, r) | unread
 
     @staticmethod
     def activation_bytes(a: Fields, r: Run) -> Terms:

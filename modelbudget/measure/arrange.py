@@ -3,6 +3,7 @@
 from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.embedding import Embedding
 from modelbudget.modules.feed_forward.mlp import MLP
 from modelbudget.modules.feed_forward.moe import MoE
@@ -20,7 +21,11 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
     modules = list(model.modules())
     attends = any(isinstance(module, Attention) for module in modules)
     for module in modules:
-        if isinstance(module, Embedding):
+        if isinstance(module, DecoderModel):
+            module.holds_embeddings = run.embeddings == "held"
+            module.makes_masks = run.attention_kernel == "written_out"
+            module.head.capped = run.logit_cap == "tanh"
+        elif isinstance(module, Embedding):
             module.share_rotation(attends and run.rope_tables == "model")
             module.scale_rows(run.embedding_scale == "buffer")
             module.gives_places = attends and run.rope_tables == "complex" and module.d_rotary > 0

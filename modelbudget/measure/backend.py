@@ -6,6 +6,7 @@ GPU, so that its figures hold there.
 
 import math
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -17,6 +18,8 @@ from modelbudget.architecture.run_config import RunConfig
 
 aten = torch.ops.aten
 RMS_NORM = F.rms_norm
+SCORE_CAP = 50.0
+"""Gemma 2's largest score (Gemma Team 2024b, §2)."""
 GROUPED_MM = _meta_registrations._meta_grouped_mm_common
 
 
@@ -25,6 +28,13 @@ def kernels(run: RunConfig):
     """Replace by the operations of a run all that our modules compute, inside this context."""
     with ExitStack() as stack:
         stack.enter_context(backend(run.backend, run.attention_kernel))
+        if run.attention_kernel == "written_out":
+            attend = partial(
+                attention_written_out,
+                capped=run.score_cap == "tanh",
+                exact=run.softmax_dtype == "float32",
+            )
+            stack.enter_context(patch.object(F, "scaled_dot_product_attention", attend))
         if run.norm_kernel != "fused":
             stack.enter_context(patch.object(F, "rms_norm", RMS_NORMS[run.norm_kernel]))
         if run.activation_kernel == "written_out":
@@ -39,7 +49,7 @@ def backend(name: str, attention_kernel: str):
     Grouped products of experts run on meta in any dtype, as on devices.
 
     name: `gpu` or `cpu`; attention_kernel: `math` (materialised scores), `flash` (Dao et al. 2022)
-    or `efficient` (Rabe & Staats 2021), which a CPU does not have.
+    or `efficient` (Rabe & Staats 2021), which a CPU does not have; `written_out` needs none here.
     Raises ValueError if a kernel that takes no mask is called with one.
 
     Functions are replaced by name, not by a TorchFunctionMode, which is inactive when the backward
@@ -52,11 +62,16 @@ def backend(name: str, attention_kernel: str):
         ("cpu", "flash"): attention_flash_cpu,
         ("gpu", "efficient"): attention_efficient,
     }
-    replaced: dict[str, Any] = {"scaled_dot_product_attention": attend[name, attention_kernel]}
+    replaced: dict[str, Any] = {}
+    if attention_kernel != "written_out":
+        replaced["scaled_dot_product_attention"] = attend[name, attention_kernel]
     if name == "gpu":
         replaced |= {"rms_norm": rms_norm, "dropout": dropout}
     grouped = patch.object(_meta_registrations, "_meta_grouped_mm_common", grouped_mm)
-    with patch.multiple(F, **replaced), grouped:
+    with ExitStack() as stack:
+        stack.enter_context(grouped)
+        for function, replacement in replaced.items():
+            stack.enter_context(patch.object(F, function, replacement))
         yield
 
 
@@ -92,6 +107,35 @@ def attention_math_gpu(
         scores = scores.add_(attn_mask)
     kept = dropout(aten._safe_softmax(scores, -1), dropout_p)
     return (kept @ v).to(dtype)
+
+
+def attention_written_out(
+    q, k, v, attn_mask, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False,
+    capped=False, exact=True,
+):  # fmt: skip
+    """Compute attention one operation at a time, as eager attention of transformers' Gemma 2 does.
+
+    `capped`: tanh caps the scores; `exact`: the softmax is in at least float32.
+    """
+    if enable_gqa:
+        k, v = (repeated_whole(q, x) for x in (k, v))
+    scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if capped:
+        scores = scores / SCORE_CAP
+        scores = torch.tanh(scores)
+        scores = scores * SCORE_CAP
+    scores = scores + attn_mask
+    dtype = torch.promote_types(q.dtype, torch.float32) if exact else q.dtype
+    scores = F.softmax(scores, dim=-1, dtype=dtype).to(q.dtype)
+    scores = F.dropout(scores, dropout_p)
+    result = scores @ v
+    return result.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def repeated_whole(q, x):
+    """Repeat heads (batch, n_kv_head, length, width) for each query head by one copy."""
+    n_repeat = q.shape[1] // x.shape[1]
+    return x[:, :, None].expand(-1, -1, n_repeat, -1, -1).flatten(1, 2)
 
 
 def attention_flash(

@@ -20,12 +20,16 @@ def build(architecture: Architecture, device: str, dtype: str) -> nn.Module:
 def build_class(kind: str, config: Any, run: RunConfig, device: str) -> nn.Module:
     """Build a class of `transformers` from its config object, with the run's dtype and dropout.
 
+    Its attention is `eager` if the run's is written out, else what the class chooses.
+
     Raises ValueError if the class rejects the config or has no dropout.
     """
     # Imports transformers, which takes seconds.
     from modelbudget.huggingface.construct import construct, set_dropout
 
     set_dropout(kind, config, run.dropout)
+    if run.attention_kernel == "written_out":
+        config._attn_implementation = "eager"
     with _defaults(device, run.dtype):
         return construct(kind, config)
 

@@ -14,7 +14,8 @@ class Allocation(NamedTuple):
     """One operation: `bytes` are allocated while it runs, `freed` bytes are freed after it.
 
     What an operation frees may have been allocated by an earlier one, or before the timeline.
-    `freed_once`: bytes that all layers read; the backward pass of the first layer frees them.
+    `freed_once`: bytes that several layers read; the backward pass of the first layer of the group
+    frees them.
     `gradients`: bytes of gradients of parameters that are done after it; they stay, unless the
     backward pass adds them to a buffer (`added_to_buffer`).
     """

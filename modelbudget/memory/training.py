@@ -79,14 +79,12 @@ def forward_backward(model: Model, r: Run, before):
     found += [before + only_forward + more for more in model.forward_end]
     for one, timeline in zip(model.layers, backward, strict=True):
         for index in one.group.first, one.group.last:
-            at = live + _change_from(model, backward, index + 1)
-            once = 1 - positive(index)
+            at = live + _change_from(model, backward, index + 1) - _freed_from(model, index + 1)
+            once = 1 - positive(index - one.group.first)
             found += [one.group.is_there * level for level in live_bytes(at, timeline, once)]
     if r.recompute != "full":
         found += _forward_of_layers(model, r, before)
-    embedding = live + _change_from(model, backward, 0)
-    for one in model.layers:
-        embedding = embedding - one.group.at(0) * freed_once(one.backward)
+    embedding = live + _change_from(model, backward, 0) - _freed_from(model, 0)
     return largest(*found, *live_bytes(embedding, model.embedding))
 
 
@@ -120,8 +118,17 @@ def backward_timeline(model: Model, r: Run) -> Timeline:
     for index in reversed(range(model.n_layer)):
         one = next(one for one in model.layers if one.group.at(index))
         found += within(f"layer {index}", one.backward_pass(r))
-    once = Allocation("freed once", 0, freed_once(one.backward))
-    return [*found, once, *model.embedding]
+        if index == one.group.first:
+            found.append(Allocation("freed once", 0, freed_once(one.backward)))
+    return [*found, *model.embedding]
+
+
+def _freed_from(model: Model, index):
+    """Return the bytes that the first layers of groups free, as far as they follow `index`."""
+    return sum(
+        one.group.is_there * positive(one.group.first - index + 1) * freed_once(one.backward)
+        for one in model.layers
+    )
 
 
 def _change_from(model: Model, timelines: list[Timeline], index):

@@ -8,6 +8,7 @@ from modelbudget.modules.embedding import Embedding
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.lm_head import ProjectedLMHead, make_head
 from modelbudget.modules.norm import make_norm
+from modelbudget.modules.position import masks_of_sequences
 from modelbudget.modules.replicate import twins
 
 
@@ -18,9 +19,12 @@ class DecoderModel(nn.Module):
         super().__init__()
         self.embedding = Embedding(a)
         self.dropout = nn.Dropout(0.0)
-        mixers = cycle(a.mixers.split())
+        self.holds_embeddings = self.makes_masks = False
+        self.mixers = a.mixers.split()
+        windows = {"attention": 0, "sliding_attention": a.window}
+        self.windows = {name: windows[name] for name in self.mixers if name in windows}
         mlps = chain(repeat("mlp", a.n_dense_layer), cycle(a.mlps.split()))
-        kinds = islice(zip(mixers, mlps, strict=False), a.n_layer)
+        kinds = islice(zip(cycle(self.mixers), mlps, strict=False), a.n_layer)
         self.layer = twins(kinds, lambda kind: Layer(a, *kind))
         names = ["embedding"] * a.embedding_norm + ["final"] * a.final_norm
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
@@ -32,10 +36,12 @@ class DecoderModel(nn.Module):
 
     def states(self, tokens):
         """Return the states (batch, length, d_model) that the head reads."""
-        x = self.dropout(self.embedding(tokens))
+        held = [] if self.training and self.holds_embeddings else None
+        x = self.dropout(self.embedding(tokens, held))
         if "embedding" in self.norm:
             x = self.norm["embedding"](x)
         bias, rotation = self.embedding.bias(x), self.embedding.rotation(x)
-        for layer in self.layer:
-            x = layer(x, bias, rotation)
+        masks = masks_of_sequences({*self.windows.values()}, x) if self.makes_masks else {}
+        for layer, mixer in zip(self.layer, cycle(self.mixers), strict=False):
+            x = layer(x, masks.get(self.windows.get(mixer, -1), bias), rotation)
         return self.norm["final"](x) if "final" in self.norm else x

@@ -48,20 +48,23 @@ class Embedding(nn.Module):
         """Return a counter of the tokens so far: the position of the next token."""
         return Cache([], batch, length, like)
 
-    def forward(self, tokens):
+    def forward(self, tokens, held: list | None = None):
+        """Compute the states. A list `held` receives the embeddings that they are the sum of."""
         x = self.token(tokens)
         if self.scale is not None:
             x = x * self.scale
         if self.projection is not None:
             x = self.projection(x)
-        length = tokens.shape[1]
+        summands, length = [x], tokens.shape[1]
         start = self.cache.advance(length) if self.cache else 0
         if self.kind == "learned":
             places = torch.arange(start, start + length, device=tokens.device)
-            x = x + self.position(self.offset + places)
+            summands.append(self.position(self.offset + places))
         elif self.kind == "sinusoidal":
-            x = x + sinusoids(length, x.shape[2], x, start)
-        return x
+            summands.append(sinusoids(length, x.shape[2], x, start))
+        if held is not None:
+            held += summands
+        return sum(summands[1:], start=x)
 
     def scale_rows(self, scaled: bool) -> None:
         """Multiply the token embedding by √d_model."""

@@ -8,6 +8,9 @@ from torch.nn import functional as F
 
 from modelbudget.modules.embedding import padded
 
+CAP = 30.0
+"""The largest logit of a head with a cap, as in Gemma 2 (Gemma Team 2024b, §2)."""
+
 
 class LMHead(nn.Module):
     """States (batch, length, width) to logits (batch, length, n_vocab).
@@ -21,6 +24,7 @@ class LMHead(nn.Module):
         self.tied = tied_to is not None
         self.weight = tied_to.weight if self.tied else nn.Parameter(torch.empty(n_vocab, width))
         self.bias = nn.Parameter(torch.empty(n_vocab)) if bias else None
+        self.capped = False
 
     def extra_repr(self) -> str:
         """Describe the head as torch describes linear layers, and whether its matrix is tied."""
@@ -35,7 +39,12 @@ class LMHead(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(self, x):
-        return F.linear(x, self.weight, self.bias)
+        logits = F.linear(x, self.weight, self.bias)
+        if self.capped:
+            logits = logits / CAP
+            logits = torch.tanh(logits)
+            logits = logits * CAP
+        return logits
 
 
 class ProjectedLMHead(LMHead):

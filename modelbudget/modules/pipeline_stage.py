@@ -8,7 +8,7 @@ from modelbudget.modules.decoder import DecoderModel
 class Received(nn.Module):
     """States (batch, length, d_model) from the stage before, instead of an embedding."""
 
-    def forward(self, x):
+    def forward(self, x, _=None):
         return x
 
     def bias(self, _):

@@ -4,6 +4,7 @@ Biases have shape (…, length, length): row i holds what query i adds to its sc
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -37,6 +38,31 @@ def causal(length: int, like, window: int = 0):
     if window:
         hidden = hidden | (distance >= window)
     return torch.zeros_like(hidden, dtype=like.dtype).masked_fill(hidden, -math.inf)
+
+
+class Mask(NamedTuple):
+    """A mask (batch, 1, length, length) that is added to scores.
+
+    In a tuple, since checkpointing saves what is a tensor among a layer's arguments.
+    """
+
+    scores: torch.Tensor
+
+
+def masks_of_sequences(windows: set[int], x) -> dict[int, Mask]:
+    """Return the masks for states x (batch, length, d_model), by window.
+
+    A window of 0 is that of all tokens before.
+    """
+    batch, length, _ = x.shape
+    distance = distances(length, x.device)
+    found = {}
+    for window in sorted(windows):
+        seen = (distance >= 0) & (distance < (window or length))
+        seen = seen.expand(batch, 1, length, length)
+        zero = torch.zeros((), dtype=x.dtype, device=x.device)
+        found[window] = Mask(torch.where(seen, zero, -math.inf))
+    return found
 
 
 def alibi(n_head: int, length: int, like):

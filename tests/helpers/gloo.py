@@ -1,6 +1,7 @@
 """Training steps of a model that devices share, by real processes that communicate with gloo."""
 
 import time
+import traceback
 from pathlib import Path
 
 import torch
@@ -21,7 +22,10 @@ QUANTITIES = {"gradient_bytes", "optimizer_bytes", "activation_bytes", "peak_tra
 
 
 def steps_of_all_ranks(a: Decoder, run: RunConfig, folder: Path) -> list[dict]:
-    """Return what each rank has measured, from one process for each."""
+    """Return what each rank has measured, from one process for each.
+
+    An error of one of them is raised here: the others would wait for it forever.
+    """
     context = torch.multiprocessing.get_context("fork")
     results = context.SimpleQueue()
     of_rank = (a, run, str(folder / "store"), results)
@@ -29,7 +33,13 @@ def steps_of_all_ranks(a: Decoder, run: RunConfig, folder: Path) -> list[dict]:
     processes = [context.Process(target=_steps, args=(i, *of_rank)) for i in ranks]
     for process in processes:
         process.start()
-    found = dict(results.get() for _ in processes)
+    found = {}
+    while len(found) < len(processes):
+        rank, found[rank] = results.get()
+        if isinstance(found[rank], str):
+            for process in processes:
+                process.kill()
+            raise AssertionError(f"rank {rank}: {found[rank]}")
     for process in processes:
         process.join()
     return [found[i] for i in ranks]
@@ -52,6 +62,13 @@ class _Released(TorchDispatchMode):
 
 
 def _steps(rank: int, a: Decoder, run: RunConfig, store: str, results) -> None:
+    try:
+        results.put((rank, _measured(rank, a, run, store)))
+    except Exception:
+        results.put((rank, traceback.format_exc()))
+
+
+def _measured(rank: int, a: Decoder, run: RunConfig, store: str) -> dict:
     torch.set_num_threads(1)
     world = _world(run)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
@@ -68,4 +85,4 @@ def _steps(rank: int, a: Decoder, run: RunConfig, store: str, results) -> None:
             found = tensor.traced(model, run, QUANTITIES)
     dist.barrier()
     dist.destroy_process_group()
-    results.put((rank, found))
+    return found

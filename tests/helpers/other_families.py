@@ -104,7 +104,7 @@ def _any(f, draw):
 OFF = {
     "dropout": False, "recompute": "none", "norm_kernel": "fused", "activation_kernel": "fused",
     "projections": "separate", "gate_and_up": "separate", "expert_kernel": "scattered",
-    "rope_tables": "layer", "embedding_scale": "none",
+    "rope_tables": "layer", "embedding_scale": "none", "embeddings": "freed",
 }  # fmt: skip
 """Switches of a run that only layers of decoders have."""
 
@@ -118,6 +118,8 @@ def trained(draw) -> tuple[Architecture, RunConfig]:
     if isinstance(a, Encoder | EncoderDecoder | Hybrid):
         wide = dict.fromkeys({"d_head", "d_value"} & type(a).model_fields.keys(), 8)
         a = a.model_copy(update=wide if run.attention_kernel != "math" else {})
+    if isinstance(a, EncoderDecoder):  # without an encoder, cross-attention gets no gradient
+        a = a.model_copy(update={"n_encoder_layer": max(1, a.n_encoder_layer)})
     if run_mistake(a, run) or getattr(a, "window", 0):
         run = run.model_copy(update={"attention_kernel": "math"})
     if isinstance(a, RWKV):  # one token leaves the decay without a gradient

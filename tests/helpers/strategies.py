@@ -154,12 +154,13 @@ def runs(draw) -> RunConfig:
         backend=backend,
         attention_kernel=attention,
         dropout=drops and draw(st.booleans()),
-        norm_kernel=draw(st.sampled_from(["fused", "written_out", "written_out_exact"])),
+        norm_kernel=draw(st.sampled_from(["fused", "written_out"])),
         activation_kernel=draw(st.sampled_from(["fused", "written_out"])),
         rope_tables=draw(st.sampled_from(["layer", "model"])),
         dropout_in=draw(st.sampled_from(["model", "layers", "attention"])),
         rope_layout=draw(st.sampled_from(["token", "head"])),
-        embedding_scale=draw(st.sampled_from(["none", "buffer"])),
+        embedding_scale=["none", "buffer"][length % 2],
+        embeddings=["freed", "held"][length // 2 % 2],
         projections=draw(st.sampled_from(["separate", "packed", "sliced"])),
         gate_and_up=draw(st.sampled_from(["separate", "packed"])),
         expert_kernel=draw(st.sampled_from(["scattered", "gathered"])),
@@ -182,7 +183,7 @@ def decoders_with_known_peaks(draw) -> tuple[Decoder, RunConfig]:
         for name, plain in (("mixers", "attention"), ("mlps", "mlp"))
     }
     shared_gate = a.shared_gate and a.d_model > 1
-    if a.norm_placement != "pre":
+    if a.norm_placement == "post":
         run = run.model_copy(update={"norm_kernel": "fused"})
     return a.model_copy(update=there | {"shared_gate": shared_gate}), run
 
@@ -217,9 +218,8 @@ def fitting(a: Decoder, run: RunConfig) -> tuple[Decoder, RunConfig]:
         run = run.model_copy(update=own)
     if run.rope_tables == "model":
         a = a.model_copy(update={"d_rotary": 0})
-    if not a.norm_scale or a.qk_norm != "none":
-        inexact = run.norm_kernel.removesuffix("_exact")
-        run = run.model_copy(update={"norm_kernel": inexact})
+    if run.norm_kernel == "written_out" and a.norm_scale and a.qk_norm == "none" and a.tied:
+        run = run.model_copy(update={"norm_kernel": "written_out_exact"})
     gathers = run.expert_kernel == "gathered"
     if run.gate_and_up == "packed" or gathers:
         run = run.model_copy(update={"activation_kernel": "fused"})

@@ -164,6 +164,26 @@ def _d_rotary(a: Fields):
     return a.d_rotary + (1 - positive(a.d_rotary)) * a.d_head
 
 
+def is_written_out(r: Run) -> int:
+    """1 where attention is one operation at a time, with masks that the model makes."""
+    return int(r.attention_kernel == "written_out")
+
+
+def is_not_written_out(a: Fields, r: Run):
+    """Attention that is written out has no timeline of inference."""
+    return 1 - is_written_out(r)
+
+
+def model_mask(r: Run):
+    """Bytes of a mask that the model makes once, for each sequence."""
+    return is_written_out(r) * bytes_of(r.dtype) * r.batch * r.length * r.length
+
+
+def model_masks(a: Fields, r: Run):
+    """Bytes of such masks: one for all tokens and one for a window, as far as layers need them."""
+    return len({*a.mixers.split()} & {"attention", "sliding_attention"}) * model_mask(r)
+
+
 def own_tables(a: Fields, r: Run) -> int:
     """1 where each layer makes the tables of RoPE."""
     return int(r.rope_tables == "layer")
@@ -226,7 +246,8 @@ def is_not_copied(a: Fields, r: Run):
 def single_tokens_are_viewed(a: Fields, r: Run):
     """Products in the dtype copy packed values of single tokens: they stand between sequences."""
     p = products(r)
-    copies = int(r.attention_kernel == "math" and bytes_of(p.dtype) == exact_bytes(p.dtype))
+    in_dtype = is_written_out(r) or bytes_of(p.dtype) == exact_bytes(p.dtype)
+    copies = int(r.attention_kernel in ("math", "written_out") and in_dtype)
     single = (1 - positive(r.length - 1)) * positive(r.batch - 1) * positive(a.n_head - 1)
     return 1 - _shares_storage(r) * copies * single
 
@@ -243,7 +264,8 @@ def keys_are_not_repeated(a: Fields, r: Run):
 
 def _repeats(a: Fields, r: Run):
     """1 where attention saves keys and values repeated for each query head, as computed."""
-    return int(r.attention_kernel == "efficient") * positive(a.n_head - a.n_kv_head)
+    repeats = r.attention_kernel in ("efficient", "written_out")
+    return int(repeats) * positive(a.n_head - a.n_kv_head)
 
 
 def parameters(a: Fields) -> Values:
@@ -412,10 +434,13 @@ def heads(a: Fields, r: Run) -> attention_core.Heads:
     copies = r.attention_kernel == "math" and r.recompute != "selective"
     stored = a.d_head
     if _shares_storage(r) and (copies or _rope(a)):
-        own = _repeats(a, r) * int(r.recompute != "selective")
+        own = _repeats(a, r) * int(r.attention_kernel == "efficient" and r.recompute != "selective")
         stored += (1 - own) * (ceil_div(a.n_head, a.n_kv_head) + 1) * a.d_head
     by_head = _rope_by_head(a, r)
-    return attention_core.Heads(a.n_head, a.n_kv_head, a.d_head, a.d_head, stored, by_head)
+    together = _shares_storage(r) * (1 - _rope(a))
+    return attention_core.Heads(
+        a.n_head, a.n_kv_head, a.d_head, a.d_head, stored, by_head, together
+    )
 
 
 def _packed(r: Run) -> int:
@@ -843,6 +868,7 @@ def _head_norm_backward(a: Fields, r: Run, n_head) -> Timeline:
     heads_are_not_scaled_exactly,
     rope_is_real,
     is_not_copied,
+    is_not_written_out,
 )
 def inference(a: Fields, r: Run, new) -> Timeline:
     """Projections, RoPE, the core, the output. Keys and values move into the cache."""

@@ -17,6 +17,7 @@ from modelbudget.components.mixers.attention import (
     flops_backward,
     flops_recomputed,
     heads_are_not_scaled_exactly,
+    is_not_written_out,
     keys_are_not_repeated,
     matrices,
     no_mask_on_scores,
@@ -94,14 +95,14 @@ def flops_decode(a: Fields, r: Run) -> Values:
 
 @valid_if(*attention.PEAK_IF)
 def forward(a: Fields, r: Run, place: Place) -> Timeline:
-    """As attention, with the window's mask."""
-    return attention.forward(a, r, place, _hides(a, r))
+    """As attention, with the window's mask, unless the model makes it."""
+    return attention.forward(a, r, place, is_not_written_out(a, r) * _hides(a, r))
 
 
 @valid_if(*attention.PEAK_IF)
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
-    """As attention, with the window's mask."""
-    return attention.backward(a, r, place, _hides(a, r))
+    """As attention, with the window's mask, unless the model makes it."""
+    return attention.backward(a, r, place, is_not_written_out(a, r) * _hides(a, r))
 
 
 @valid_if(
@@ -111,6 +112,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     packs,
     keys_are_not_repeated,
     heads_are_not_scaled_exactly,
+    is_not_written_out,
     window_is_wide,
 )
 def inference(a: Fields, r: Run, new) -> Timeline:

@@ -10,16 +10,16 @@ from modelbudget.modules.attention_core import ScaledDotProductAttention
 from modelbudget.modules.cache import Cache, Window
 from modelbudget.modules.joined import joined_linear
 from modelbudget.modules.norm import make_norm
-from modelbudget.modules.position import causal, shift, sinusoids
+from modelbudget.modules.position import Mask, causal, shift, sinusoids
 from modelbudget.modules.rope import complex_table, rotate, rotate_complex, rotate_with
 
 
 class Attention(nn.Module):
     """States (batch, length, d_model) to states of the same shape.
 
-    `bias`, if given, is added to the scores: (n_head, length, length), with its own causal mask.
-    With `rotation`, queries and keys are rotated with the tables of the model, or with a buffer of
-    its own. With a `window` a
+    `bias`, if given, is added to the scores: (n_head, length, length), with its own causal mask, or
+    a mask of each sequence, with that of the window. With `rotation`, queries and keys are rotated
+    with the tables of the model, or with a buffer of its own. With a `window` a
     token attends itself and the window − 1 tokens before it, else all of them.
     """
 
@@ -117,7 +117,9 @@ class Attention(nn.Module):
         if self.relative:
             bias = self.distance_scores(q, x) + causal(x.shape[1], x)
             q = q + self.content_bias
-        if 0 < self.window < x.shape[1]:
+        if isinstance(bias, Mask):
+            bias = bias.scores
+        elif 0 < self.window < x.shape[1]:
             near = causal(x.shape[1], x, self.window)
             bias = near if bias is None else bias + near
         if self.sinks is not None:
