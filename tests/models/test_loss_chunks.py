@@ -32,14 +32,16 @@ SHAPES = [
 def test_a_step_needs_what_is_predicted(settings, dtype, autocast, loss_dtype, outputs, recompute):
     """The peak is in a chunk, at the cast of the gathered gradient, in the layers."""
     a = Decoder.model_validate(SMALL | settings)
-    if autocast != "none" and a.d_emb:
-        pytest.skip("no formula with autocast: projections make the states from the embedding")
+    # With autocast, projections make the states from the embedding in another dtype.
+    is_known = autocast == "none" or not a.d_emb
     for n_chunk in (2, 16):
         run = RunConfig.model_validate({
             "batch": 2, "length": 16, "dtype": dtype, "loss_dtype": loss_dtype, "outputs": outputs,
             "recompute": recompute, "loss_chunks": n_chunk, "autocast": autocast,
         })  # fmt: skip
-        assert a.has_formula_for("peak_training_bytes", a, run)
+        assert bool(a.has_formula_for("peak_training_bytes", a, run)) == is_known
+        if not is_known:
+            continue
         found, expected = measured(a, run), predicted(a, run)
         peaks = {name: term.total for name, term in a.peak_training_bytes(a, run).items()}
         assert peaks == found.pop("peak_training_bytes"), why(a, run)
