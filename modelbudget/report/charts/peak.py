@@ -7,7 +7,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bars import room_of
-from modelbudget.report.charts.format import count, percent, si_bytes
+from modelbudget.report.charts.format import percent, si_bytes
 
 STATES = ("parameter_bytes", "optimizer_bytes", "gradient_bytes", "activation_bytes")
 NEEDS = frozenset((*STATES, "peak_training_bytes"))
@@ -180,7 +180,7 @@ def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> the
         "point",
         "label",
         "worst",
-        total=pl.col("worst").map_elements(count, pl.String),
+        text=pl.col("label") + " · " + pl.col("worst").map_elements(si_bytes, pl.String),
     )
     lines = device_lines(devices)
     ends = [*models["worst"], *lines["bytes"]]
@@ -193,7 +193,6 @@ def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> the
     )
     y = alt.Y("point:N", sort=models["point"].to_list(), axis=None)
     names = alt.Chart(models).encode(y=y)
-    room = room_of(models["total"])
     chart = alt.layer(
         alt.Chart(lines).mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]).encode(x="bytes:Q"),
         alt.Chart(lines)
@@ -206,11 +205,8 @@ def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> the
             x=x, tooltip=["label:N", alt.Tooltip("worst:Q", format=",", title="bytes")]
         ),
         names.mark_text(
-            align="left", baseline="bottom", yOffset=-7, limit=alt.ExprRef(f"width - {room}")
-        ).encode(x=alt.value(0), text="label:N"),
-        names.mark_text(align="right", baseline="bottom", yOffset=-7, color=theme.SOFT).encode(
-            x=alt.value("width"), text="total:N"
-        ),
+            align="left", baseline="bottom", yOffset=-7, limit=alt.ExprRef("width")
+        ).encode(x=alt.value(0), text="text:N"),
     ).properties(width=theme.WIDTH, height=44 * models.height)
     return theme.framed(
         chart, "Peak training memory against accelerators", _smallest_fits(models, devices), 0
@@ -225,13 +221,22 @@ def device_lines(devices: list[Accelerator]) -> pl.DataFrame:
 
 
 def _smallest_fits(models: pl.DataFrame, devices: list[Accelerator]) -> str:
-    """Describe for each model the smallest accelerator that it fits on; devices are sorted."""
-    texts = []
-    for label, worst in models.select("label", "worst").iter_rows():
-        fitting = [device for device in devices if device.bytes >= worst]
-        if fitting:
-            texts.append(f"{label} fits on {fitting[0].name} ({si_bytes(fitting[0].bytes)})")
-        else:
-            largest = devices[-1]
-            texts.append(f"{label} needs {worst / largest.bytes:,.1f} × {largest.name}")
-    return "; ".join(texts) + "."
+    """Describe the smallest accelerator that each model fits on; of many models, their numbers.
+
+    Devices are sorted.
+    """
+    rows, largest = models.select("label", "worst").rows(), devices[-1]
+    smallest = [next((d for d in devices if d.bytes >= worst), None) for _, worst in rows]
+    if len(rows) <= MOST_NAMED:
+        texts = [
+            f"{label} fits on {device.name} ({si_bytes(device.bytes)})"
+            if device
+            else f"{label} needs {worst / largest.bytes:,.1f} × {largest.name}"
+            for (label, worst), device in zip(rows, smallest, strict=True)
+        ]
+        return "; ".join(texts) + "."
+    texts = [
+        f"{d.name} ({si_bytes(d.bytes)}) for {smallest.count(d)}" for d in devices if d in smallest
+    ]
+    texts += [f"none for {smallest.count(None)}"] if None in smallest else []
+    return f"Of {len(rows)} models, the smallest device that fits is {', '.join(texts)}."
