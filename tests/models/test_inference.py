@@ -218,3 +218,23 @@ def test_published_peaks(catalogue, name, attention):
         predicted_inference(a, run, "peak_inference_bytes")
         == measured_inference(a, run)["peak_inference_bytes"]
     )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"rope_tables": "complex"}, {"projections": "copied"}, {"projections": "packed"}],
+    ids=str,
+)
+def test_a_window_that_hides_nothing_needs_what_attention_does(settings):
+    """The same bytes where there is a formula, and none where attention has none."""
+    run = RunConfig(length=8, **settings)
+    whole, window = (
+        Decoder(**SIZES, position="rotary", mixers=name, window=size)
+        for name, size in (("attention", 0), ("sliding_attention", 8))
+    )
+    quantity = "peak_inference_bytes"
+    holds = whole.has_formula_for(quantity, whole, run)
+    assert window.has_formula_for(quantity, window, run) == holds
+    assert holds == (not settings or "packed" in settings.values())
+    if holds:
+        assert window.peak_inference_bytes(window, run) == whole.peak_inference_bytes(whole, run)

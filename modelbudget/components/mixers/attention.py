@@ -859,7 +859,7 @@ def _head_norm_backward(a: Fields, r: Run, n_head) -> Timeline:
     ]
 
 
-@valid_if(
+INFERENCE_IF = (
     no_mask_on_scores,
     no_sinks,
     rotates_whole_heads,
@@ -870,6 +870,10 @@ def _head_norm_backward(a: Fields, r: Run, n_head) -> Timeline:
     is_not_copied,
     is_not_written_out,
 )
+"""Conditions of the timelines of inference."""
+
+
+@valid_if(*INFERENCE_IF)
 def inference(a: Fields, r: Run, new) -> Timeline:
     """Projections, RoPE, the core, the output. Keys and values move into the cache."""
     query = bytes_of(r.dtype) * r.batch * new * a.n_head * a.d_head

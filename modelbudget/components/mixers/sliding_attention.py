@@ -16,15 +16,11 @@ from modelbudget.components.mixers.attention import (
     flops,
     flops_backward,
     flops_recomputed,
-    heads_are_not_scaled_exactly,
     is_not_written_out,
-    keys_are_not_repeated,
     matrices,
     no_mask_on_scores,
     no_sinks,
-    packs,
     parameters,
-    rotates_whole_heads,
     tensors,
 )
 from modelbudget.memory.timeline import Timeline
@@ -105,16 +101,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     return attention.backward(a, r, place, is_not_written_out(a, r) * _hides(a, r))
 
 
-@valid_if(
-    no_mask_on_scores,
-    no_sinks,
-    rotates_whole_heads,
-    packs,
-    keys_are_not_repeated,
-    heads_are_not_scaled_exactly,
-    is_not_written_out,
-    window_is_wide,
-)
+@valid_if(*attention.INFERENCE_IF, window_is_wide)
 def inference(a: Fields, r: Run, new) -> Timeline:
     """As attention."""
     return attention.inference(a, r, new)
