@@ -6,8 +6,8 @@ from itertools import cycle, product
 
 import pytest
 import torch
+from helpers.devices import compared, measured, predicted
 from helpers.gloo import QUANTITIES, steps_of_all_ranks
-from helpers.training import without_zeros
 from torch.distributed.fsdp._fully_shard._fsdp_common import _chunk_with_empty
 
 from modelbudget.architecture.run_config import RunConfig
@@ -17,7 +17,6 @@ from modelbudget.measure.parallel.fsdp import of_rank
 from modelbudget.measure.parallel.private import Chunks
 from modelbudget.sweep.derive import named_architecture
 
-COMPARED = (*sorted(QUANTITIES), "parameter_bytes", "flops_forward", "flops_backward")
 # None of the numbers of devices below divides all of these rows.
 SMALL = {"n_vocab": 1003, "d_model": 36, "n_layer": 3, "n_head": 2, "n_kv_head": 2, "d_head": 16}
 SMALL |= {"d_ff": 100, "n_ctx": 64}
@@ -55,28 +54,13 @@ RUNS = [
 RANKS = ((2, "first"), (2, "last"), (7, "last"), (64, "first"), (64, "last"))
 
 
-def predicted(a: Decoder, run: RunConfig) -> dict:
-    assert all(a.has_formula_for(quantity, a, run) for quantity in COMPARED)
-    return {
-        quantity: without_zeros(
-            {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
-        )
-        for quantity in COMPARED
-    }
-
-
-def measured(a: Decoder, run: RunConfig) -> dict:
-    _, values = of_rank(a, run, QUANTITIES)
-    return {quantity: without_zeros(values[quantity]) for quantity in COMPARED}
-
-
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_devices_shards_states_and_peaks_are_predicted(name):
     """Each shape in half of the runs, and each run with half of the shapes."""
     a, odd = Decoder(**SMALL | SHAPES[name]), list(SHAPES).index(name) % 2
     for settings, (devices, rank) in zip(RUNS[odd::2], cycle(RANKS[odd:]), strict=False):
         run = RunConfig(data_parallel=devices, zero=3, data_rank=rank, **settings)
-        assert predicted(a, run) == measured(a, run), run
+        assert predicted(a, run) == measured(a, run, of_rank), run
 
 
 @pytest.mark.parametrize("name", ["gpt-2-124m", "llama-3-8b", "mixtral-8x7b", "palm-540b"])
@@ -85,7 +69,7 @@ def test_published_models_on_many_devices(catalogue, name):
     settings = {"dtype": "bfloat16", "attention_kernel": "flash", "length": 512}
     for devices, rank in ((96, "last"), (1000, "first")):
         run = RunConfig(data_parallel=devices, zero=3, data_rank=rank, **settings)
-        assert predicted(a, run) == measured(a, run), run
+        assert predicted(a, run) == measured(a, run, of_rank), run
 
 
 @pytest.mark.parametrize(("name", "kind"), [("llama-3-8b", "LlamaForCausalLM")])
@@ -96,7 +80,7 @@ def test_with_the_settings_of_a_class(catalogue, name, kind):
     }  # fmt: skip
     for recompute in ("none", "full"):
         run = RunConfig(zero=3, data_rank="last", recompute=recompute, **settings)
-        assert predicted(a, run) == measured(a, run), run
+        assert predicted(a, run) == measured(a, run, of_rank), run
 
 
 def test_chunks_that_are_read_are_those_of_torch():
@@ -138,8 +122,8 @@ def test_processes_that_communicate_hold_the_same(tmp_path, devices, name):
         run = run.model_copy(update=MIXED | {"reduce_dtype": "float32"})
     first, *_, last = steps_of_all_ranks(a, run, tmp_path)
     for name, found in (("first", first), ("last", last)):
-        of_run = {quantity: without_zeros(found[quantity]) for quantity in COMPARED}
-        assert of_run == measured(a, run.model_copy(update={"data_rank": name})), name
+        of_run = compared(found)
+        assert of_run == measured(a, run.model_copy(update={"data_rank": name}), of_rank), name
 
 
 REFUSED = {

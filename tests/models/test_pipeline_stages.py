@@ -6,9 +6,9 @@ from itertools import cycle
 
 import polars as pl
 import pytest
+from helpers.devices import COMPARED, compared, measured, predicted
 from helpers.gloo import QUANTITIES, steps_of_all_ranks
 from helpers.readings import in_first_row
-from helpers.training import without_zeros
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
@@ -16,7 +16,6 @@ from modelbudget.measure.parallel.pipeline import of_stage
 from modelbudget.predict.predict import predict
 from modelbudget.sweep.derive import named_architecture
 
-COMPARED = (*sorted(QUANTITIES), "parameter_bytes", "flops_forward", "flops_backward")
 SMALL = {"n_vocab": 1003, "d_model": 36, "n_layer": 8, "n_head": 2, "n_kv_head": 2, "d_head": 16}
 SMALL |= {"d_ff": 100, "n_ctx": 64}
 LLAMA = {"tied": False, "position": "rotary", "norm": "rmsnorm", "gated": True}
@@ -62,21 +61,6 @@ def pipeline(stages: int, microbatches: int, schedule: str, rank: str, **setting
     return RunConfig(pipeline_parallel=stages, pipeline_rank=rank, **of_pipeline, **settings)
 
 
-def predicted(a: Decoder, run: RunConfig) -> dict:
-    assert all(a.has_formula_for(quantity, a, run) for quantity in COMPARED)
-    return {
-        quantity: without_zeros(
-            {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
-        )
-        for quantity in COMPARED
-    }
-
-
-def measured(a: Decoder, run: RunConfig) -> dict:
-    _, values = of_stage(a, run, QUANTITIES)
-    return {quantity: without_zeros(values[quantity]) for quantity in COMPARED}
-
-
 @pytest.mark.parametrize("name", SHAPES)
 def test_what_a_stage_holds_is_predicted(name):
     """Each shape in half of the runs, and each run with half of the shapes."""
@@ -85,7 +69,7 @@ def test_what_a_stage_holds_is_predicted(name):
         RUNS[number % 2 :: 2], cycle(PIPELINES[number:]), strict=False
     ):
         run = pipeline(*of_pipeline, **settings)
-        assert predicted(a, run) == measured(a, run), run
+        assert predicted(a, run) == measured(a, run, of_stage), run
 
 
 def test_transformers_code_in_a_pipeline_is_predicted():
@@ -94,7 +78,7 @@ def test_transformers_code_in_a_pipeline_is_predicted():
     settings = {"dtype": "bfloat16", "norm_kernel": "written_out", "projections": "packed"}
     for of_pipeline in PIPELINES[:4]:
         run = pipeline(*of_pipeline, batch=4, length=16, gate_and_up="packed", **settings)
-        assert predicted(a, run) == measured(a, run), run
+        assert predicted(a, run) == measured(a, run, of_stage), run
 
 
 @pytest.mark.parametrize("name", ["gpt-2-124m", "llama-3-8b"])
@@ -103,7 +87,7 @@ def test_published_models_in_a_pipeline(catalogue, name):
     settings = {"dtype": "bfloat16", "attention_kernel": "flash", "length": 512, "batch": 8}
     for of_pipeline in ((2, 8, "1f1b", "last"), (4, 4, "1f1b", "first")):
         run = pipeline(*of_pipeline, **settings)
-        assert predicted(a, run) == measured(a, run), run
+        assert predicted(a, run) == measured(a, run, of_stage), run
 
 
 def test_1f1b_saves_as_much_as_there_are_stages_to_come():
@@ -111,9 +95,10 @@ def test_1f1b_saves_as_much_as_there_are_stages_to_come():
     a = Decoder(**SMALL | LLAMA)
     for rank, in_flight in (("first", 4), ("middle", 2), ("last", 1)):
         gpipe, in_turn = (
-            measured(a, pipeline(4, 8, schedule, rank, batch=8, length=8))["activation_bytes"]
+            measured(a, pipeline(4, 8, schedule, rank, batch=8, length=8), of_stage)
             for schedule in ("gpipe", "1f1b")
         )
+        gpipe, in_turn = gpipe["activation_bytes"], in_turn["activation_bytes"]
         layers = [one for one in gpipe if one.startswith("layer.")]
         assert len(layers) == 9
         assert all(8 * in_turn[one] == in_flight * gpipe[one] for one in layers)
@@ -147,8 +132,9 @@ def test_columns_equal_integers():
         another = {"architecture": "another", "n_layer": 16, "pipeline_parallel": 8}
         another |= {"n_microbatch": 8, "batch": 16, "length": 4, "d_model": 40, "tied": False}
         table = predict(pl.DataFrame([row, row | another]), COMPARED)
-        for quantity, values in predicted(a, run).items():
-            assert in_first_row(table, quantity) == values, quantity
+        found = predicted(a, run)
+        for quantity in COMPARED:
+            assert in_first_row(table, quantity) == found[quantity], quantity
 
 
 @pytest.mark.parametrize("n_stage", [2, pytest.param(4, marks=pytest.mark.slow)])
@@ -162,8 +148,8 @@ def test_processes_that_communicate_hold_the_same(tmp_path, n_stage):
         ranks = steps_of_all_ranks(a, run, tmp_path / schedule)
         of_ranks = {"first": ranks[0], "middle": ranks[n_stage // 2], "last": ranks[-1]}
         for name in set(of_ranks) - ({"middle"} if n_stage == 2 else set()):
-            expected = measured(a, run.model_copy(update={"pipeline_rank": name}))
-            found = {quantity: without_zeros(of_ranks[name][quantity]) for quantity in COMPARED}
+            expected = measured(a, run.model_copy(update={"pipeline_rank": name}), of_stage)
+            found = compared(of_ranks[name])
             peaks = found.pop("peak_training_bytes"), expected.pop("peak_training_bytes")
             assert found == expected, (schedule, name)
             most = states * (2 if name == "middle" else 1)

@@ -5,8 +5,8 @@
 from itertools import cycle, product
 
 import pytest
-from helpers.gloo import QUANTITIES, steps_of_all_ranks
-from helpers.training import without_zeros
+from helpers.devices import compared, measured, predicted
+from helpers.gloo import steps_of_all_ranks
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
@@ -14,7 +14,6 @@ from modelbudget.measure.parallel.tensor import of_rank
 from modelbudget.measure.reference.config import class_run
 from modelbudget.sweep.derive import named_architecture
 
-MEASURED = (*sorted(QUANTITIES), "parameter_bytes", "flops_forward", "flops_backward")
 SMALL = {"n_vocab": 1004, "d_model": 36, "n_layer": 3, "n_head": 4, "n_kv_head": 4, "d_head": 16}
 SMALL |= {"d_ff": 100, "n_ctx": 64}
 LLAMA = {"tied": False, "position": "rotary", "norm": "rmsnorm", "gated": True}
@@ -45,24 +44,8 @@ RUNS = [
 DIVISIONS = tuple(product((2, 4), (False, True)))
 
 
-def predicted(a: Decoder, run: RunConfig) -> dict:
-    """The quantities that have a formula."""
-    return {
-        quantity: without_zeros(
-            {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
-        )
-        for quantity in MEASURED
-        if a.has_formula_for(quantity, a, run)
-    }
-
-
-def measured(a: Decoder, run: RunConfig) -> dict:
-    _, values = of_rank(a, run, QUANTITIES)
-    return {quantity: without_zeros(values[quantity]) for quantity in MEASURED}
-
-
 def agree(a: Decoder, run: RunConfig) -> bool:
-    formulas, values = predicted(a, run), measured(a, run)
+    formulas, values = predicted(a, run), measured(a, run, of_rank)
     assert len(formulas) >= 6
     return formulas == {quantity: values[quantity] for quantity in formulas}
 
@@ -113,9 +96,9 @@ def test_processes_that_communicate_hold_the_same(tmp_path, devices, sequence):
     a = Decoder(**SMALL | SHAPES["Llama"])
     run = RunConfig(batch=2, length=16, backend="cpu", tensor_parallel=devices)
     run = run.model_copy(update={"sequence_parallel": sequence})
-    expected = measured(a, run)
+    expected = measured(a, run, of_rank)
     for found in steps_of_all_ranks(a, run, tmp_path):
-        assert {quantity: without_zeros(found[quantity]) for quantity in MEASURED} == expected
+        assert compared(found) == expected
 
 
 REFUSED = {

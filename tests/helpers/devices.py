@@ -1,0 +1,32 @@
+"""Quantities of one of several devices that share a model: by formula and as measured."""
+
+from collections.abc import Callable
+
+from helpers.gloo import QUANTITIES
+from helpers.training import without_zeros
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.families.decoder import Decoder
+
+COMPARED = (*sorted(QUANTITIES), "parameter_bytes", "flops_forward", "flops_backward")
+
+
+def predicted(a: Decoder, run: RunConfig) -> dict[str, dict[str, int]]:
+    """Return the quantities that have a formula; with another measured one, no dict is equal."""
+    return {
+        quantity: without_zeros(
+            {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
+        )
+        for quantity in COMPARED
+        if a.has_formula_for(quantity, a, run)
+    }
+
+
+def measured(a: Decoder, run: RunConfig, of_device: Callable) -> dict[str, dict[str, int]]:
+    """Return all quantities, by `of_rank` or `of_stage` of a module of `measure/parallel/`."""
+    _, values = of_device(a, run, QUANTITIES)
+    return compared(values)
+
+
+def compared(values: dict) -> dict[str, dict[str, int]]:
+    """Return the quantities that are compared, without zeros."""
+    return {quantity: without_zeros(values[quantity]) for quantity in COMPARED}
