@@ -14,7 +14,8 @@ import sympy
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.readings import symbols
 from modelbudget.architecture.record import Record
-from modelbudget.architecture.run_config import ONE_DEVICE, RunConfig
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import ONE_DEVICE
 from modelbudget.architecture.terms import is_peak
 from modelbudget.common.suggestions import field_names
 from modelbudget.components.layer import all_parts

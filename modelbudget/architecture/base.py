@@ -14,7 +14,7 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import largest
 from modelbudget.architecture.record import MAX_COUNT, Count, Depth, Parts, Record, Size
-from modelbudget.architecture.run_config import OF_AUTOCAST, OF_QUANTISED, bytes_of, is_pipelined
+from modelbudget.architecture.run_values import OF_AUTOCAST, OF_QUANTISED, bytes_of, is_pipelined
 from modelbudget.architecture.terms import Terms, part, scaled, total
 
 if TYPE_CHECKING:

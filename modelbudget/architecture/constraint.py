@@ -50,6 +50,23 @@ class Constraint:
         return self.holds.names.union(*inserted)
 
 
+def known_only_with(given: str, when: str, **allowed: tuple) -> list[Constraint]:
+    """Return a constraint for each field whose values are known with a setting.
+
+    `given`: what a message calls the setting; `when`: the condition that it is on; `allowed`: the
+    values of other fields that have formulas and modules with it.
+    """
+    return [
+        Constraint(
+            f"not {name}" if values == (False,) else f"{name} in {values}",
+            f"{given}: not known yet with {name}: {{{name}}}; allowed: "
+            f"{' or '.join(_shown(value, False) for value in values)}",
+            when=when,
+        )
+        for name, values in allowed.items()
+    ]
+
+
 def _shown(value, commas: bool) -> str:
     if isinstance(value, bool):
         return str(value).lower()

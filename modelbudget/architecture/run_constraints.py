@@ -4,7 +4,9 @@ from functools import cache
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Constraint, first_mistake
-from modelbudget.architecture.run_config import HALF, MASKS, RunConfig
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_step import HALF
+from modelbudget.architecture.run_values import MASKS
 
 FLASH_MULTIPLE, FLASH_WIDEST = 8, 256
 """Head widths that FlashAttention 2 was written for: multiples of 8 up to 256."""

@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from modelbudget.architecture.run_config import IMPLEMENTATIONS, RunConfig
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_implementation import IMPLEMENTATIONS
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import describe
 from modelbudget.common.strict import Strict, read_strict

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.operations import ceil_div, positive
-from modelbudget.architecture.run_config import bytes_of, exact_bytes, mask_bytes, tokens
+from modelbudget.architecture.run_values import bytes_of, exact_bytes, mask_bytes, tokens
 from modelbudget.memory.timeline import Allocation, Timeline, change, times
 
 SEEDS = 24

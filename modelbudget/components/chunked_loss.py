@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import ceil_div, largest, positive
-from modelbudget.architecture.run_config import (
+from modelbudget.architecture.run_values import (
     INDEX,
     bytes_of,
     casts,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_config import casts
+from modelbudget.architecture.run_values import casts
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.timeline import Timeline

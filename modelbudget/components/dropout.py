@@ -1,6 +1,6 @@
 """Dropout of the embedding and of each part's output; that of attention is the kernel's."""
 
-from modelbudget.architecture.run_config import bytes_of, drops_outputs, mask_bytes, tokens
+from modelbudget.architecture.run_values import bytes_of, drops_outputs, mask_bytes, tokens
 
 
 def of_embedding(r):

@@ -8,7 +8,7 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import ceil_div, positive
-from modelbudget.architecture.run_config import (
+from modelbudget.architecture.run_values import (
     INDEX,
     accumulates,
     bytes_of,

@@ -2,7 +2,7 @@
 
 from modelbudget.architecture.fields import Run
 from modelbudget.architecture.operations import largest, positive
-from modelbudget.architecture.run_config import (
+from modelbudget.architecture.run_values import (
     INDEX,
     bytes_of,
     casts,

@@ -8,7 +8,7 @@ from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_config import bytes_of, exact_bytes, state_bytes, tokens
+from modelbudget.architecture.run_values import bytes_of, exact_bytes, state_bytes, tokens
 from modelbudget.components.contract import Values
 from modelbudget.memory.adamw_temporaries import Tensor, counts
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_config import bytes_of, tokens
+from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components import attention_core, rope
 from modelbudget.components.contract import Values, doubled
 from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors

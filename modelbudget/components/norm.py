@@ -6,7 +6,7 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.run_config import bytes_of, computed_again, exact_bytes, tokens
+from modelbudget.architecture.run_values import bytes_of, computed_again, exact_bytes, tokens
 from modelbudget.memory.adamw_temporaries import Tensor, counts, vector
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate, times
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_config import accumulates, bytes_of, computed_again, tokens
+from modelbudget.architecture.run_values import accumulates, bytes_of, computed_again, tokens
 from modelbudget.architecture.terms import Terms, total
 from modelbudget.components import embedding, layer, loss, norm
 from modelbudget.memory import pipeline

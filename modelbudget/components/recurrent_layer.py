@@ -7,7 +7,7 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count, Depth
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_config import bytes_of, tokens
+from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components.contract import Values
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}

@@ -7,7 +7,7 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_config import INDEX, bytes_of, tokens
+from modelbudget.architecture.run_values import INDEX, bytes_of, tokens
 from modelbudget.components.contract import Values, doubled
 
 

@@ -1,7 +1,7 @@
 """Rotary position embedding (RoPE), Su et al. 2021, §3.2."""
 
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_config import bytes_of, exact_bytes, products, tokens
+from modelbudget.architecture.run_values import bytes_of, exact_bytes, products, tokens
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate
 
 ANGLE = 4

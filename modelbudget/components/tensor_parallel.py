@@ -11,10 +11,11 @@ from types import SimpleNamespace
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import ceil_div
-from modelbudget.architecture.run_config import MASKS, is_divided
+from modelbudget.architecture.run_values import MASKS, is_divided
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components import embedding, layer
 from modelbudget.components.feed_forward import feed_forward
+from modelbudget.components.layers.fields import BEFORE
 from modelbudget.components.mixers import mixers
 
 _GIVEN = "tensor_parallel = {tensor_parallel}"
@@ -54,7 +55,7 @@ def known_peak(a: Fields, r: Run):
     Optimizers without temporary tensors of their own divide copies of gradients that are whole.
     Without a norm before it, a part gathers the length of the residual stream itself.
     """
-    gathers = r.sequence_parallel * int(a.norm_placement not in layer.BEFORE)
+    gathers = r.sequence_parallel * int(a.norm_placement not in BEFORE)
     return int(r.optimizer == "adamw") * (1 - gathers)
 
 

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.operations import ceil_div, largest, positive
-from modelbudget.architecture.run_config import bytes_of
+from modelbudget.architecture.run_values import bytes_of
 
 BLOCK = 128
 """Rows and columns of a block of `fp8-block`."""

@@ -8,7 +8,7 @@ from modelbudget.architecture.base import Count, Depth, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_config import INDEX, accumulates, bytes_of, tokens
+from modelbudget.architecture.run_values import INDEX, accumulates, bytes_of, tokens
 from modelbudget.architecture.terms import Terms, part, scaled
 from modelbudget.components import embedding, multi_head, norm
 from modelbudget.components.contract import Values, doubled

@@ -8,7 +8,7 @@ from modelbudget.architecture.base import Count, Depth
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_config import INDEX, bytes_of, tokens
+from modelbudget.architecture.run_values import INDEX, bytes_of, tokens
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, multi_head, norm
 from modelbudget.components.contract import Values

@@ -7,14 +7,14 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Count, Depth
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_config import tokens
+from modelbudget.architecture.run_values import tokens
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import contract, embedding, layer, norm
+from modelbudget.components.attention.fields import AttentionFields
 from modelbudget.components.contract import ALONE, Part, Values
 from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.mixers import attention, channel_rnn
-from modelbudget.components.mixers.attention import AttentionFields
 from modelbudget.components.mixers.channel_rnn import ChannelRNNFields
 from modelbudget.memory.adamw_temporaries import counts
 

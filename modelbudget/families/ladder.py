@@ -2,12 +2,12 @@
 
 from modelbudget.architecture.terms import Terms, part
 from modelbudget.components import embedding, layer, norm
+from modelbudget.components.attention.fields import AttentionFields
 from modelbudget.components.embedding import TokenFields
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.mixers import attention
-from modelbudget.components.mixers.attention import AttentionFields
 from modelbudget.components.norm import NormFields
 from modelbudget.families.smallest import SmallestLM
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from modelbudget.architecture.base import Depth
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_config import tokens
+from modelbudget.architecture.run_values import tokens
 from modelbudget.architecture.terms import Terms, part, scaled
 from modelbudget.components import embedding, norm, rwkv
 from modelbudget.components.contract import Values

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import largest
-from modelbudget.architecture.run_config import INDEX, accumulates, bytes_of, tokens
+from modelbudget.architecture.run_values import INDEX, accumulates, bytes_of, tokens
 from modelbudget.architecture.terms import Terms, part, scaled, total
 from modelbudget.components import embedding, loss
 from modelbudget.components.contract import Place, Values

@@ -11,7 +11,8 @@ from typing import Any
 from modelbudget.common.expressions import Expression
 from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import offered, other_spelling
-from modelbudget.components.mixers import attention, mixers
+from modelbudget.components.attention.fields import SWITCHES
+from modelbudget.components.mixers import mixers
 from modelbudget.huggingface.classes import CLASSES, Case, Translation, shared_keys, translations
 
 ABSENT = object()
@@ -211,7 +212,7 @@ def _without_absent(fields: dict[str, Any]) -> dict[str, Any]:
     present = fields.get("mixers", "attention").split()
     absent = {size for word, one in mixers().items() if word not in present for size in one.SIZES}
     if not {"attention", "sliding_attention"} & set(present):
-        absent |= {*attention.SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"}
+        absent |= {*SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"}
     return {name: value for name, value in fields.items() if name not in absent}
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from torch import nn
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import OF_QUANTISED, RunConfig, division, is_pipelined
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import OF_QUANTISED, division, is_pipelined
 from modelbudget.common.workers import in_one_line
 from modelbudget.measure import allocator
 from modelbudget.measure.arrange import arrange

@@ -1,7 +1,7 @@
 """Activation checkpointing (Chen et al. 2016; Korthikanti et al. 2022, §5)."""
 
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_config import drops_outputs
+from modelbudget.architecture.run_values import drops_outputs
 
 
 def repeats_last_product(a: Fields, r: Run):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.fields import Run
 from modelbudget.architecture.operations import largest, positive
-from modelbudget.architecture.run_config import bytes_of, reduced_number, stored
+from modelbudget.architecture.run_values import bytes_of, reduced_number, stored
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.shards import with_padding
 from modelbudget.memory.timeline import (

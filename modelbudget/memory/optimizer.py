@@ -1,6 +1,6 @@
 """Optimizer states, and the phases of a training step."""
 
-from modelbudget.architecture.run_config import accumulates, bytes_of, exact_bytes
+from modelbudget.architecture.run_values import accumulates, bytes_of, exact_bytes
 from modelbudget.architecture.terms import Term, Terms, part
 from modelbudget.memory.adamw_temporaries import Neighbours, largest_pair
 

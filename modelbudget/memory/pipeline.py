@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import ceil_div, largest, positive
-from modelbudget.architecture.run_config import INDEX, is_pipelined, stage_index, tokens
+from modelbudget.architecture.run_values import INDEX, is_pipelined, stage_index, tokens
 from modelbudget.architecture.terms import Term, Terms, scaled
 from modelbudget.memory.timeline import (
     Timeline,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.operations import ceil_div
-from modelbudget.architecture.run_config import casts, divides, parts_of_length, widening
+from modelbudget.architecture.run_values import casts, divides, parts_of_length, widening
 
 
 class Allocation(NamedTuple):

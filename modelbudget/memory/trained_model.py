@@ -4,7 +4,7 @@ from abc import abstractmethod
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_config import gradient_number
+from modelbudget.architecture.run_values import gradient_number
 from modelbudget.architecture.terms import Terms, scaled
 from modelbudget.memory import optimizer
 

@@ -7,8 +7,9 @@ import polars as pl
 from pydantic import ValidationError
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import RunConfig, tokens
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
+from modelbudget.architecture.run_values import tokens
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.predict.predict import formula

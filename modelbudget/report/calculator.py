@@ -10,8 +10,10 @@ import re
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.readings import vega, vega_constraints
-from modelbudget.architecture.run_config import BYTES, HALF, ONE_DEVICE, RunConfig
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
+from modelbudget.architecture.run_step import HALF
+from modelbudget.architecture.run_values import BYTES, ONE_DEVICE
 from modelbudget.architecture.terms import Term, Terms, total
 from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.components.groups import ORDER, group_of

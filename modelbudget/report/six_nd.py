@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import polars as pl
 
-from modelbudget.architecture.run_config import tokens
+from modelbudget.architecture.run_values import tokens
 from modelbudget.architecture.terms import total
 from modelbudget.families import families
 from modelbudget.predict.six_nd import error, over, six_n_d, without_embeddings

@@ -4,8 +4,9 @@ from functools import cache
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Constraint, check_all
-from modelbudget.architecture.run_config import MASKS, RunConfig, division, is_pipelined
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
+from modelbudget.architecture.run_values import MASKS, division, is_pipelined
 from modelbudget.sweep.quantities import OF_ALLOCATOR, OF_INFERENCE, OF_PROCESS, OF_RUN
 from modelbudget.sweep.sweep_file import Sweep
 

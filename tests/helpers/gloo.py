@@ -11,7 +11,8 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from modelbudget.architecture.run_config import RunConfig, is_pipelined
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import is_pipelined
 from modelbudget.families.decoder import Decoder
 from modelbudget.measure.build import build
 from modelbudget.measure.parallel import fsdp, pipeline, tensor

@@ -2,7 +2,9 @@
 
 from hypothesis import strategies as st
 
-from modelbudget.architecture.run_config import FULL, HALF, MASKS, RunConfig
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_step import FULL, HALF
+from modelbudget.architecture.run_values import MASKS
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.hybrid import Hybrid
 from modelbudget.families.ladder import EmbeddingLM, FeedForwardLM

@@ -5,7 +5,8 @@ import torch
 from transformers import FineGrainedFP8Config, LlamaConfig, LlamaForCausalLM
 from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
 
-from modelbudget.architecture.run_config import WEIGHTS, RunConfig
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_step import WEIGHTS
 from modelbudget.architecture.terms import total
 from modelbudget.components.weight_formats import Matrix, matrix_bytes
 from modelbudget.families.decoder import Decoder

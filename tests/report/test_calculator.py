@@ -7,8 +7,9 @@ import pytest
 from helpers.results import result
 from pydantic import ValidationError
 
-from modelbudget.architecture.run_config import HALF, RunConfig
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
+from modelbudget.architecture.run_step import HALF
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.decoder import Decoder

@@ -82,7 +82,7 @@ def loadable(path: Path) -> set[Path]:
             waiting |= {file for file in CLASSES.rglob("*") if file.is_file()} - found
         if here == LIBRARY / "common" / "suggestions.py":
             waiting |= {FIELD_NAMES} - found
-        if here == LIBRARY / "architecture" / "run_config.py":
+        if here == LIBRARY / "architecture" / "run_implementation.py":
             waiting |= set(IMPLEMENTATIONS.glob("*.yaml")) - found
         for name in re.findall(r'"-m", "(modelbudget[.a-z]+)"', text):
             waiting |= of_module(name) - found

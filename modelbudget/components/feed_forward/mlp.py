@@ -6,7 +6,7 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_config import (
+from modelbudget.architecture.run_values import (
     bytes_of,
     casts,
     computed_again,

@@ -8,7 +8,7 @@ from modelbudget.architecture.base import Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_config import (
+from modelbudget.architecture.run_values import (
     INDEX,
     bytes_of,
     casts,

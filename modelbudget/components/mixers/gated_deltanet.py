@@ -13,7 +13,7 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import ceil_div, largest, positive
-from modelbudget.architecture.run_config import bytes_of, exact_bytes, tokens
+from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
 from modelbudget.components import norm
 from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
 from modelbudget.memory.adamw_temporaries import Tensor

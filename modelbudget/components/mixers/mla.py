@@ -8,7 +8,7 @@ from modelbudget.architecture.base import Architecture, Count, Parts, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_config import bytes_of, computed_again, one_token, tokens
+from modelbudget.architecture.run_values import bytes_of, computed_again, one_token, tokens
 from modelbudget.components import attention_core, norm, rope
 from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
 from modelbudget.components.weight_formats import Matrix

@@ -4,7 +4,7 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_config import bytes_of, one_token, tokens
+from modelbudget.architecture.run_values import bytes_of, one_token, tokens
 from modelbudget.components.contract import Values
 from modelbudget.memory.adamw_temporaries import Tensor
 

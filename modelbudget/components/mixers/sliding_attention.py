@@ -5,8 +5,16 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_config import bytes_of, casts
+from modelbudget.architecture.run_values import bytes_of, casts
 from modelbudget.components import attention_core
+from modelbudget.components.attention.conditions import (
+    INFERENCE_IF,
+    PEAK_IF,
+    SAVED_IF,
+    is_not_written_out,
+    no_mask_on_scores,
+    no_sinks,
+)
 from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.mixers import attention
 from modelbudget.components.mixers.attention import (
@@ -16,10 +24,7 @@ from modelbudget.components.mixers.attention import (
     flops,
     flops_backward,
     flops_recomputed,
-    is_not_written_out,
     matrices,
-    no_mask_on_scores,
-    no_sinks,
     parameters,
     tensors,
 )
@@ -65,7 +70,7 @@ def no_mask_with_autocast(a: Fields, r: Run):
     return 1 - casts(r) * _hides(a, r)
 
 
-@valid_if(*attention.SAVED_IF, no_mask_with_autocast)
+@valid_if(*SAVED_IF, no_mask_with_autocast)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """As attention; selective checkpointing saves the mask too, an input of the core."""
     held = attention.saved(a, r, place)
@@ -89,19 +94,19 @@ def flops_decode(a: Fields, r: Run) -> Values:
     return attention.flops_decode(a, r)
 
 
-@valid_if(*attention.PEAK_IF)
+@valid_if(*PEAK_IF)
 def forward(a: Fields, r: Run, place: Place) -> Timeline:
     """As attention, with the window's mask, unless the model makes it."""
     return attention.forward(a, r, place, is_not_written_out(a, r) * _hides(a, r))
 
 
-@valid_if(*attention.PEAK_IF)
+@valid_if(*PEAK_IF)
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
     """As attention, with the window's mask, unless the model makes it."""
     return attention.backward(a, r, place, is_not_written_out(a, r) * _hides(a, r))
 
 
-@valid_if(*attention.INFERENCE_IF, window_is_wide)
+@valid_if(*INFERENCE_IF, window_is_wide)
 def inference(a: Fields, r: Run, new) -> Timeline:
     """As attention."""
     return attention.inference(a, r, new)

@@ -13,7 +13,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import RunConfig, rank
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import rank
 from modelbudget.measure.arrange import arrange
 from modelbudget.measure.build import build
 from modelbudget.measure.count import Count, count

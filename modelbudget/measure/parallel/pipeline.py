@@ -14,7 +14,8 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import RunConfig, stage_index
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import stage_index
 from modelbudget.measure.arrange import arrange
 from modelbudget.measure.build import build
 from modelbudget.measure.count import Count, count

@@ -3,7 +3,8 @@
 from typing import Any
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import RunConfig, division
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import division
 from modelbudget.catalogue.models import Base
 from modelbudget.common.mistakes import show
 from modelbudget.huggingface.classes import translations

@@ -1,0 +1,164 @@
+"""Devices that share a model: data, pipeline, tensor and sequence parallelism."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from modelbudget.architecture.constraint import Constraint, known_only_with
+from modelbudget.architecture.record import Count, Parts, Record
+from modelbudget.architecture.run_step import HALF
+
+_SCHEDULE = "pipeline_schedule = '{pipeline_schedule}'"
+_PLAIN = {
+    "weights": ("dtype",),
+    "autocast": ("none",),
+    "targets": ("given",),
+    "loss_chunks": (1,),
+    "embedding_scale": ("none",),
+    "embeddings": ("freed",),
+    "logit_cap": ("none",),
+    "attention_kernel": ("math", "flash", "efficient"),
+}
+"""Settings that stages and devices which compute one model together have formulas for."""
+
+
+class Devices(Record):
+    """How many devices share a model, in which way, and whose bytes count."""
+
+    data_parallel: Parts = Field(
+        1, description="devices that each compute `batch` sequences of their own in one step"
+    )
+    zero: Literal[0, 3] = Field(
+        0,
+        description="0: each data-parallel device holds the whole model; 3: a shard of parameters, "
+        "gradients and optimizer states, and gathers one layer at a time (stage 3 of ZeRO: "
+        "Rajbhandari et al. 2020, §5; torch's FSDP2); stages 1 and 2 are not known yet",
+    )
+    reduce_dtype: Literal["dtype", "float32"] = Field(
+        "dtype",
+        description="zero: 3: dtype in which devices add their gradients up (reduce_dtype of "
+        "FSDP2's MixedPrecisionPolicy)",
+    )
+    data_rank: Literal["first", "last"] = Field(
+        "first",
+        description="whose bytes: of the first data-parallel device, or of the last, whose shards "
+        "are smaller where devices do not divide rows",
+    )
+    pipeline_parallel: Parts = Field(
+        1,
+        description="stages of a pipeline: devices that each hold consecutive layers, the first "
+        "with the embedding, the last with final norm and head (Huang et al. 2019, §2)",
+    )
+    pipeline_schedule: Literal["none", "gpipe", "1f1b"] = Field(
+        "none",
+        description="order of a stage's passes (torch.distributed.pipelining): all forward passes, "
+        "then all backward passes (Huang et al. 2019, §2.3); or, once all stages are busy, one "
+        "forward and one backward pass in turn (Narayanan et al. 2021, §2.2)",
+    )
+    n_microbatch: Count = Field(
+        1, description="pipeline_schedule: parts of the batch that pass the stages one by one"
+    )
+    pipeline_rank: Literal["first", "middle", "last"] = Field(
+        "first",
+        description="whose bytes: of the first stage, of the one in the middle (half of the "
+        "stages, rounded down, come before it), or of the last",
+    )
+    tensor_parallel: Parts = Field(
+        1,
+        description="devices that compute one model together: each has a part of the heads, of the "
+        "MLPs' hidden channels and of the vocabulary (Shoeybi et al. 2019, §3)",
+    )
+    sequence_parallel: bool = Field(
+        False,
+        description="tensor_parallel: each device has a part of the length of norms and residual "
+        "stream, and gathers it for attention, MLPs and head (Korthikanti et al. 2022, §4.2)",
+    )
+
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            f"zero == 3 and dtype in {HALF}",
+            "reduce_dtype = 'float32': casts gradients of half precision that shards of zero: 3 "
+            "add up; here zero: {zero}, dtype: {dtype}; allowed: reduce_dtype: dtype",
+            when="reduce_dtype == 'float32'",
+        ),
+        Constraint(
+            "data_parallel > 1",
+            "zero = 3: data_parallel = {data_parallel} has no other device to share with; "
+            "allowed: data_parallel of at least 2, or zero: 0",
+            when="zero == 3",
+        ),
+        *known_only_with(
+            "zero = 3",
+            "zero == 3",
+            weights=("dtype",),
+            autocast=("none",),
+            loss_chunks=(1,),
+            gradient_casts=("together",),
+            embedding_scale=("none",),
+        ),
+        Constraint(
+            "pipeline_parallel > 1",
+            f"{_SCHEDULE}: pipeline_parallel = {{pipeline_parallel}} has no other stage; "
+            "allowed: pipeline_parallel of at least 2, or pipeline_schedule: none",
+            when="pipeline_schedule != 'none'",
+        ),
+        Constraint(
+            "pipeline_parallel == 1",
+            "pipeline_parallel = {pipeline_parallel}: needs pipeline_schedule: gpipe or 1f1b",
+            when="pipeline_schedule == 'none'",
+        ),
+        Constraint(
+            "n_microbatch == 1",
+            "n_microbatch = {n_microbatch:,}: needs pipeline_schedule: gpipe or 1f1b",
+            when="pipeline_schedule == 'none'",
+        ),
+        Constraint(
+            "batch % n_microbatch == 0",
+            "n_microbatch = {n_microbatch:,}: must divide batch = {batch:,}",
+            when="n_microbatch > 1",
+        ),
+        Constraint(
+            "n_microbatch >= pipeline_parallel",
+            "pipeline_schedule = '1f1b': n_microbatch = {n_microbatch:,} keep no "
+            "{pipeline_parallel:,} stages busy; allowed: at least pipeline_parallel, or gpipe",
+            when="pipeline_schedule == '1f1b'",
+        ),
+        Constraint(
+            "pipeline_parallel > 2",
+            "pipeline_rank = 'middle': pipeline_parallel = {pipeline_parallel} has no such stage; "
+            "allowed: pipeline_parallel of at least 3, or pipeline_rank: first, last",
+            when="pipeline_rank == 'middle'",
+        ),
+        *known_only_with(
+            _SCHEDULE,
+            "pipeline_schedule != 'none'",
+            zero=(0,),
+            rope_tables=("layer",),
+            **_PLAIN,
+        ),
+        *known_only_with(
+            "tensor_parallel = {tensor_parallel}",
+            "tensor_parallel > 1",
+            zero=(0,),
+            pipeline_schedule=("none",),
+            master_weights=(False,),
+            foreach=(False,),
+            projections=("separate",),
+            gate_and_up=("separate",),
+            rope_tables=("layer", "model"),
+            **_PLAIN,
+        ),
+        Constraint(
+            "tensor_parallel > 1",
+            "sequence_parallel = true: tensor_parallel = {tensor_parallel} has no other device to "
+            "divide the length with; allowed: tensor_parallel of at least 2",
+            when="sequence_parallel",
+        ),
+        *known_only_with("sequence_parallel = true", "sequence_parallel", rope_tables=("layer",)),
+        Constraint(
+            "length % tensor_parallel == 0",
+            "length = {length:,}: sequence_parallel: true: tensor_parallel = {tensor_parallel} "
+            "devices do not divide it",
+            when="sequence_parallel",
+        ),
+    )

@@ -1,0 +1,137 @@
+"""The step that a run takes: batch, precision, optimizer, kernels, checkpointing."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.record import Count, Record, Size
+
+HALF = ("bfloat16", "float16")
+FULL = ("float32", "float64")
+WEIGHTS = (
+    "dtype", "awq", "gptq-4bit", "gptq-8bit", "bnb-8bit", "bnb-4bit", "bnb-4bit-double",
+    "fp8-block", "fp8-channel", "int8-channel", "int4-group", "mxfp4", "unknown",
+)  # fmt: skip
+"""Formats of weights (`components/weight_formats.py`)."""
+
+
+class Step(Record):
+    """One step of training, or one use, whoever computes it."""
+
+    batch: Count = Field(1, description="sequences in one step, on each data-parallel device")
+    length: Count = Field(1024, description="tokens in each sequence")
+    dtype: Literal["float64", "float32", "bfloat16", "float16"] = Field(
+        "float32", description="of parameters, gradients and activations"
+    )
+    weights: Literal[WEIGHTS] = Field(  # pyright: ignore[reportInvalidTypeForm]
+        "dtype",
+        description="format of the weight matrices of the layers, for inference; embedding, head, "
+        "norms, routers and biases have the dtype; unknown: quantised, in a format without formula",
+    )
+    weight_group: Size = Field(
+        128,
+        description="weights: awq, gptq, int4-group: input channels that share a scale; 0: all",
+    )
+    autocast: Literal["none", "bfloat16"] = Field(
+        "none",
+        description="matrix products and attention compute in this dtype, from casts of float32 "
+        "weights and states (torch.autocast); all else in the dtype of its arguments or float32",
+    )
+    master_weights: bool = Field(
+        False,
+        description="the optimizer keeps a float32 copy of half-precision parameters and works "
+        "on that (Micikevicius et al. 2018, §3.1); with zero: 3 the shards themselves are in "
+        "float32, and gathered in dtype (MixedPrecisionPolicy of FSDP2)",
+    )
+    gradient_casts: Literal["together", "one_by_one", "accumulated"] = Field(
+        "together",
+        description="master_weights: gradients are cast to float32 before those in the dtype are "
+        "dropped; or each is dropped when it is cast; or the backward pass adds each to a float32 "
+        "buffer of all gradients, which is kept from step to step, and drops it at once "
+        "(Megatron-Core's main_grad)",
+    )
+    optimizer: Literal["sgd", "momentum", "adamw"] = "adamw"
+    foreach: bool = Field(
+        False, description="the optimizer treats all tensors at once: faster, with larger peaks"
+    )
+    backend: Literal["gpu", "cpu"] = Field(
+        "gpu",
+        description="whose operations run: a GPU's fused norms and dropout (traced without "
+        "storage, or on CUDA), or those of a CPU (traced, or really allocated)",
+    )
+    attention_kernel: Literal["math", "flash", "efficient", "written_out"] = Field(
+        "math",
+        description="scores in memory, in torch's composition (math), or never (FlashAttention: "
+        "Dao et al. 2022; memory-efficient attention: Rabe & Staats 2021, which a GPU has in "
+        "float32 too); written_out: scores in the dtype, one operation at a time, with masks of "
+        "each sequence that the model makes once, and the softmax in at least float32",
+    )
+    dropout: bool = Field(
+        False,
+        description="dropout of the embedding, of what each attention and MLP adds, and of "
+        "attention's probabilities (Vaswani et al. 2017, §5.4)",
+    )
+    dropout_in: Literal["model", "layers", "attention"] = Field(
+        "model",
+        description="where dropout is: in all three places; in the two of the layers; or only of "
+        "attention's probabilities",
+    )
+    recompute: Literal["none", "selective", "full"] = Field(
+        "none",
+        description="activations that are computed again in the backward pass instead of kept: "
+        "those of attention's core, or all of a layer but its input (Korthikanti et al. 2022, §5)",
+    )
+
+    derived: ClassVar[dict[str, str]] = {"length": "max(1, min(n_ctx, 1024))"}
+
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            f"dtype in {HALF}",
+            "master_weights = true: dtype = {dtype} needs no copy of higher precision; "
+            f"allowed with dtype: {', '.join(HALF)}",
+            when="master_weights",
+        ),
+        Constraint(
+            "master_weights and optimizer == 'adamw'",
+            "gradient_casts = 'one_by_one': needs master_weights: true and optimizer: adamw, "
+            "whose step has the peak; here optimizer: {optimizer}",
+            when="gradient_casts == 'one_by_one'",
+        ),
+        Constraint(
+            "master_weights",
+            "gradient_casts = 'accumulated': needs master_weights: true, which are updated with "
+            "float32 gradients",
+            when="gradient_casts == 'accumulated'",
+        ),
+        Constraint(
+            f"dtype in {FULL}",
+            "dtype = {dtype}: backend: cpu keep other statistics in half precision on "
+            f"each device; allowed: {', '.join(FULL)}, or backend: gpu",
+            when="backend == 'cpu'",
+        ),
+        Constraint(
+            f"dtype in {HALF} or autocast != 'none'",
+            f"dtype = {{dtype}}: a GPU's flash attention takes {' or '.join(HALF)}; "
+            "allowed otherwise: attention_kernel: math, or autocast: bfloat16",
+            when="backend == 'gpu' and attention_kernel == 'flash'",
+        ),
+        Constraint(
+            "backend == 'gpu' and dtype == 'float32'",
+            "autocast = '{autocast}': casts float32 weights on a GPU, here dtype: {dtype}, "
+            "backend: {backend}; allowed: dtype: float32 with backend: gpu, or autocast: none",
+            when="autocast != 'none'",
+        ),
+        Constraint(
+            "backend == 'gpu' and dtype != 'float64'",
+            "attention_kernel = 'efficient': backend: {backend}, dtype: {dtype} have none; "
+            f"allowed: backend: gpu with dtype: float32, {', '.join(HALF)}; or "
+            "attention_kernel: math",
+            when="attention_kernel == 'efficient'",
+        ),
+        Constraint(
+            "backend == 'gpu' or attention_kernel != 'flash'",
+            "dropout = true: a CPU's flash attention has none; allowed: attention_kernel: math",
+            when="dropout",
+        ),
+    )

@@ -1,0 +1,166 @@
+"""What follows from a run: sizes of elements, tokens, casts, and a device's part."""
+
+from types import SimpleNamespace
+
+from modelbudget.architecture.operations import ceil_div, positive
+
+BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+INDEX = 8
+"""Bytes of a token or of a position: torch's indices are 64-bit integers."""
+
+ONE_DEVICE = {"tensor_parallel": 1, "sequence_parallel": 0}
+"""Settings of a model that is not divided, for formulas that are shown."""
+
+MASKS = ("alibi", "buckets", "relative")
+"""Positions that add to the scores, which flash attention never writes out."""
+
+OF_QUANTISED = ("parameter_bytes", "cache_bytes", "flops_forward", "flops_decode")
+"""Quantities of a run that quantised weights leave defined. Gradients, optimizer states and
+temporary tensors depend on adapters and kernels.
+"""
+
+OF_AUTOCAST = (
+    "parameter_bytes",
+    "gradient_bytes",
+    "optimizer_bytes",
+    "flops_forward",
+    "flops_backward",
+    "flops_decode",
+)
+"""Quantities of a run that autocast does not change."""
+
+
+def is_sharded(r) -> int:
+    """1 where a device holds a shard of each parameter tensor."""
+    return int(r.zero == 3)
+
+
+def stored(r):
+    """Return the run as the optimizer of shards sees it: in float32 with master weights."""
+    if not (is_sharded(r) and r.master_weights):
+        return r
+    return SimpleNamespace(**vars(r) | {"dtype": "float32", "master_weights": False})
+
+
+def reduced_number(r) -> int:
+    """Bytes of a number of the gradients that devices add up."""
+    return exact_bytes(r.dtype) if r.reduce_dtype == "float32" else bytes_of(r.dtype)
+
+
+def division(r) -> str:
+    """Name the setting by which several devices share one model; empty if none does."""
+    if is_sharded(r):
+        return f"zero = {r.zero}"
+    if is_divided(r):
+        return f"tensor_parallel = {r.tensor_parallel}"
+    return f"pipeline_schedule = {r.pipeline_schedule!r}" if is_pipelined(r) else ""
+
+
+def is_divided(r) -> bool:
+    """Whether several devices may compute one model together."""
+    return not (isinstance(r.tensor_parallel, int) and r.tensor_parallel == 1)
+
+
+def divides(r):
+    """1 where several devices compute one model together, else 0."""
+    return positive(r.tensor_parallel - 1) if is_divided(r) else 0
+
+
+def of_states(r):
+    """Return the run as norms and residual stream see it: with a device's part of the length."""
+    if not is_divided(r):
+        return r
+    length = ceil_div(r.length, parts_of_length(r))
+    return SimpleNamespace(**vars(r) | ONE_DEVICE | {"length": length})
+
+
+def parts_of_length(r):
+    """Count the parts in which devices divide the length of norms and residual stream."""
+    return 1 + r.sequence_parallel * (r.tensor_parallel - 1)
+
+
+def rank(r) -> int:
+    """Return the index of the data-parallel device whose bytes count."""
+    return 0 if r.data_rank == "first" else r.data_parallel - 1
+
+
+def is_pipelined(r) -> int:
+    """1 where a device holds one stage of a pipeline."""
+    return int(r.pipeline_schedule != "none")
+
+
+def stage_index(r):
+    """Return the index of the stage whose bytes count."""
+    last = r.pipeline_parallel - 1
+    return {"first": 0, "middle": ceil_div(last, 2), "last": last}[r.pipeline_rank]
+
+
+def tokens(r):
+    """Tokens in one step."""
+    return r.batch * r.length
+
+
+def products(r):
+    """Return the run as matrix products and attention see it: in the dtype of autocast, if any."""
+    if r.autocast == "none":
+        return r
+    return SimpleNamespace(**vars(r) | {"dtype": r.autocast})
+
+
+def casts(r) -> int:
+    """1 where matrix products read copies of their weights and states, in the dtype of autocast."""
+    return int(r.autocast != "none")
+
+
+def widening(r) -> int:
+    """Return the bytes of an element outside of matrix products, as a multiple of those inside."""
+    return bytes_of(r.dtype) // bytes_of(products(r).dtype)
+
+
+def one_token(r):
+    """Return the run of one decoding step: one new token for each sequence."""
+    return SimpleNamespace(batch=r.batch, length=1)
+
+
+def bytes_of(dtype: str) -> int:
+    """Bytes of one element."""
+    return BYTES[dtype]
+
+
+def exact_bytes(dtype: str) -> int:
+    """Return the bytes per element of values that are computed in at least single precision.
+
+    These are the statistics of norms and the softmax of attention.
+    """
+    return max(4, BYTES[dtype])
+
+
+def accumulates(r) -> int:
+    """1 where the backward pass adds each gradient to a buffer in single precision."""
+    return int(r.gradient_casts == "accumulated")
+
+
+def gradient_number(r) -> int:
+    """Bytes of one number of the gradients that a backward pass leaves."""
+    return exact_bytes(r.dtype) if accumulates(r) else bytes_of(r.dtype)
+
+
+def state_bytes(r) -> int:
+    """Bytes of one number of the state that a state space model keeps between tokens."""
+    return exact_bytes(r.dtype) if r.state_dtype == "float32" else bytes_of(r.dtype)
+
+
+def computed_again(r) -> int:
+    """1 where whole layers are computed again."""
+    return int(r.recompute == "full")
+
+
+def drops_outputs(r):
+    """1 where what each part of a layer adds has dropout."""
+    return r.dropout * int(r.dropout_in != "attention")
+
+
+def mask_bytes(backend: str, dtype_bytes: int) -> int:
+    """Bytes that dropout keeps of one element: a GPU whether it was dropped, a CPU its factor."""
+    return {"gpu": 1, "cpu": dtype_bytes}[backend]

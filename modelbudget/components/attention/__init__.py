@@ -1,0 +1,1 @@
+"""Attention: what its mixers are made of, one subject a file."""

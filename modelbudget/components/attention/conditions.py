@@ -1,0 +1,168 @@
+"""Conditions of attention's formulas: 1 where one holds, else 0 (`valid_if`)."""
+
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_values import (
+    MASKS,
+    bytes_of,
+    casts,
+    exact_bytes,
+    is_sharded,
+    products,
+    tokens,
+)
+from modelbudget.components import norm
+from modelbudget.components.attention.layout import (
+    d_rotary,
+    has_rope,
+    is_complex,
+    is_packed,
+    is_written_out,
+    own_tables,
+    position_of,
+    repeats,
+    shares_storage,
+)
+
+
+def no_mask_on_scores(a: Fields, r: Run):
+    """ALiBi, T5's buckets and relative positions add to the scores."""
+    return int(position_of(a) not in MASKS)
+
+
+def math_for_masks(a: Fields, r: Run):
+    """1 unless scores that something is added to meet a kernel that never writes them out."""
+    return int(position_of(a) not in MASKS or r.attention_kernel == "math")
+
+
+def mask_is_not_saved(a: Fields, r: Run):
+    """1 unless checkpointing saves what is added to the scores, which only some layers compute."""
+    own = position_of(a) == "relative" and r.recompute == "full"
+    return int(position_of(a) not in MASKS or r.recompute == "none" or own)
+
+
+def no_sinks(a: Fields, r: Run):
+    """Sinks add a key to the scores."""
+    return 1 - a.sinks
+
+
+def is_not_written_out(a: Fields, r: Run):
+    """Attention that is written out has no timeline of inference."""
+    return 1 - is_written_out(r)
+
+
+def rope_is_real(a: Fields, r: Run):
+    """RoPE is not a product of complex numbers."""
+    return 1 - is_complex(a, r)
+
+
+def complex_is_not_cast(a: Fields, r: Run):
+    """With autocast, RoPE over complex numbers has no formula."""
+    return 1 - casts(r) * is_complex(a, r)
+
+
+def rotates_whole_heads(a: Fields, r: Run):
+    """With tables of the model or complex numbers, RoPE rotates all channels of a head."""
+    in_part = positive(a.d_head - d_rotary(a))
+    return 1 - has_rope(a) * (1 - own_tables(a, r)) * in_part
+
+
+def packs(a: Fields, r: Run):
+    """Packed, the projections have a bias each or none has, and queries and keys have no norms."""
+    biases = a.query_bias, a.key_bias, a.value_bias
+    equal = 1 - positive(sum(biases)) + biases[0] * biases[1] * biases[2]
+    return 1 - is_packed(r) * (1 - equal * int(a.qk_norm == "none"))
+
+
+def autocast_is_known(a: Fields, r: Run):
+    """With autocast, RoPE's own tables have the dtype of products unless norms come before.
+
+    Masks on scores, and what selective checkpointing saves, have a dtype that is not known here.
+    """
+    normed = int(a.qk_norm != "none") * has_rope(a) * own_tables(a, r)
+    plain = int(position_of(a) not in MASKS and r.recompute != "selective")
+    return 1 - casts(r) * (1 - (1 - normed) * plain)
+
+
+def copies_are_made(a: Fields, r: Run):
+    """Not with a single token, whose query, key and value are contiguous as they are."""
+    return 1 - int(r.projections == "copied") * (1 - positive(tokens(r) - 1))
+
+
+def is_not_copied(a: Fields, r: Run):
+    """Query, key and value are no copies."""
+    return int(r.projections != "copied")
+
+
+def single_tokens_are_viewed(a: Fields, r: Run):
+    """Products in the dtype copy packed values of single tokens: they stand between sequences."""
+    p = products(r)
+    in_dtype = is_written_out(r) or bytes_of(p.dtype) == exact_bytes(p.dtype)
+    copies = int(r.attention_kernel in ("math", "written_out") and in_dtype)
+    single = (1 - positive(r.length - 1)) * positive(r.batch - 1) * positive(a.n_head - 1)
+    return 1 - shares_storage(r) * copies * single
+
+
+def heads_are_not_scaled_exactly(a: Fields, r: Run):
+    """Norms of queries and keys do not multiply by their scale in single precision."""
+    return 1 - norm.scales_exactly(a, r) * int(a.qk_norm != "none")
+
+
+def keys_are_not_repeated(a: Fields, r: Run):
+    """Packed without RoPE, attention saves all three parts or copies of all three, not of some."""
+    return 1 - shares_storage(r) * (1 - has_rope(a)) * repeats(a, r)
+
+
+def shards_are_separate(a: Fields, r: Run):
+    """Sharded, query, key and value are three matrices."""
+    return 1 - is_sharded(r) * is_packed(r)
+
+
+SAVED_IF = (
+    math_for_masks,
+    mask_is_not_saved,
+    no_sinks,
+    rotates_whole_heads,
+    packs,
+    single_tokens_are_viewed,
+    keys_are_not_repeated,
+    heads_are_not_scaled_exactly,
+    autocast_is_known,
+    complex_is_not_cast,
+    copies_are_made,
+)
+"""Conditions of the bytes that are saved."""
+
+
+def norms_of_heads_are_known(a: Fields, r: Run):
+    """With autocast, norms of queries and keys are written out, and multiply by a scale."""
+    known = norm.is_written_out(a, r) * a.norm_scale
+    return 1 - casts(r) * int(a.qk_norm != "none") * (1 - known)
+
+
+PEAK_IF = (
+    no_mask_on_scores,
+    no_sinks,
+    rotates_whole_heads,
+    packs,
+    keys_are_not_repeated,
+    heads_are_not_scaled_exactly,
+    norms_of_heads_are_known,
+    complex_is_not_cast,
+    copies_are_made,
+)
+"""Conditions of the timelines."""
+
+
+INFERENCE_IF = (
+    no_mask_on_scores,
+    no_sinks,
+    rotates_whole_heads,
+    packs,
+    keys_are_not_repeated,
+    heads_are_not_scaled_exactly,
+    rope_is_real,
+    is_not_copied,
+    is_not_written_out,
+)
+"""Conditions of the timelines of inference."""

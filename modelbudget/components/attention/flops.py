@@ -1,0 +1,63 @@
+"""FLOPs of attention's matrix products."""
+
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.run_values import one_token, tokens
+from modelbudget.components import attention_core
+from modelbudget.components.attention.conditions import math_for_masks, no_mask_on_scores, no_sinks
+from modelbudget.components.attention.layout import position_of
+from modelbudget.components.contract import Values, doubled, valid_if
+
+
+@valid_if(math_for_masks, no_sinks)
+def flops(a: Fields, r: Run, products=attention_core.FORWARD_PRODUCTS) -> Values:
+    """Count the FLOPs of a forward pass.
+
+    Projections, and scaled dot-product attention (`core`): queries by keys and scores by values,
+    2·length² operations a channel each; a causal mask saves none of them here. `products`: twice
+    the number of these products.
+    """
+    n, d_query, d_key = tokens(r), a.n_head * a.d_head, a.n_kv_head * a.d_head
+    return {
+        "query": 2 * n * a.d_model * d_query,
+        "gate": a.attention_gate * 2 * n * a.d_model * d_query,
+        "key": 2 * n * a.d_model * d_key,
+        "value": 2 * n * a.d_model * d_key,
+        "output": 2 * n * d_query * a.d_model,
+        "core": products * n * r.length * d_query,
+        **_flops_of_distances(a, r),
+    }
+
+
+def _flops_of_distances(a: Fields, r: Run) -> Values:
+    """Relative positions project sinusoids and score them (Dai et al. 2019, §3.3)."""
+    if position_of(a) != "relative":
+        return {}
+    d_query = a.n_head * a.d_head
+    return {
+        "position": 2 * r.length * a.d_model * d_query,
+        "": 2 * tokens(r) * r.length * d_query,
+    }
+
+
+@valid_if(math_for_masks, no_sinks)
+def flops_backward(a: Fields, r: Run) -> Values:
+    """Each product twice, for the gradients of both its factors; sinusoids need no gradient."""
+    found = doubled(flops(a, r, attention_core.backward_products(r)))
+    return found | {"position": _flops_of_distances(a, r).get("position", 0)}
+
+
+def flops_recomputed(a: Fields, r: Run) -> Values:
+    """Count the FLOPs that activation checkpointing repeats.
+
+    Selective: scaled dot-product attention; full: the whole part (Korthikanti et al. 2022, §5).
+    """
+    if r.recompute == "selective":
+        return {"core": flops(a, r, attention_core.recomputed_products(r))["core"]}
+    return flops(a, r) if r.recompute == "full" else {}
+
+
+@valid_if(no_mask_on_scores, no_sinks)
+def flops_decode(a: Fields, r: Run) -> Values:
+    """Projections of one token; its query meets the keys of all tokens."""
+    of_one = flops(a, one_token(r))
+    return of_one | {"core": r.length * of_one["core"]}

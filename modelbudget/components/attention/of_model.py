@@ -1,0 +1,55 @@
+"""What the model makes once for all layers: masks, tables of RoPE, positions."""
+
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.layer_pattern import instances
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_values import INDEX, bytes_of
+from modelbudget.components import rope
+from modelbudget.components.attention.layout import d_rotary, has_rope, is_written_out, own_tables
+
+
+def model_mask(r: Run):
+    """Bytes of a mask that the model makes once, for each sequence."""
+    return is_written_out(r) * bytes_of(r.dtype) * r.batch * r.length * r.length
+
+
+def model_masks(a: Fields, r: Run):
+    """Bytes of such masks: one for all tokens and one for a window, as far as layers need them."""
+    return len({*a.mixers.split()} & {"attention", "sliding_attention"}) * model_mask(r)
+
+
+def _n_rope(a: Fields, r: Run):
+    """Count the layers with a RoPE of which the model gives the tables or the positions."""
+    if not has_rope(a) or own_tables(a, r):
+        return 0
+    n_layer = instances(a.mixers, a.n_layer)
+    return sum(n_layer.get(name, 0) for name in ("attention", "sliding_attention"))
+
+
+def _shares_tables(a: Fields, r: Run):
+    """1 where layers share the tables of RoPE: some of them have attention."""
+    return int(r.rope_tables == "model") * positive(_n_rope(a, r))
+
+
+def model_tables(a: Fields, r: Run):
+    """Bytes of the tables of RoPE that all layers share; 0 if each makes its own."""
+    return _shares_tables(a, r) * 2 * rope.model_table(r, d_rotary(a))
+
+
+def model_frequencies(a: Fields, r: Run):
+    """Bytes of the frequencies of such tables, as they are used and before any scaling."""
+    return _shares_tables(a, r) * rope.ANGLE * d_rotary(a)
+
+
+def model_positions(a: Fields, r: Run, length):
+    """Bytes of the positions of `length` tokens, which are live as long as such tables.
+
+    For RoPE over complex numbers, of each sequence.
+    """
+    n_sequences = r.batch if r.rope_tables == "complex" else 1
+    return positive(_n_rope(a, r)) * INDEX * n_sequences * length
+
+
+def complex_tables(a: Fields, r: Run):
+    """Bytes of the buffers of complex numbers of all layers."""
+    return int(r.rope_tables == "complex") * _n_rope(a, r) * rope.complex_table(r, a.d_head)

@@ -1,0 +1,1 @@
+"""A decoder around its layers, for `families/decoder.py`: one subject a file."""

@@ -1,0 +1,1 @@
+"""Layers: their parts, values and timelines, one subject a file (used through `layer.py`)."""

@@ -1,0 +1,81 @@
+"""Timeline of a layer's backward pass."""
+
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.layer_groups import LayerGroup, layer_groups
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_values import casts, computed_again, divides, of_states
+from modelbudget.components import norm
+from modelbudget.components.attention.of_model import model_mask
+from modelbudget.components.layers.fields import BEFORE
+from modelbudget.components.layers.parts import all_parts, component_name
+from modelbudget.components.layers.saved import read_by_all
+from modelbudget.components.layers.states import (
+    is_wide,
+    output_backward,
+    output_bytes,
+    place_of,
+    states_bytes,
+    whole_states_bytes,
+)
+from modelbudget.memory.timeline import Allocation, Timeline, accumulate, all_reduce, times, within
+
+
+def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timeline:
+    """From the gradient of the layer's output, which has been cast, to that of its input."""
+    two_norms = a.parallel * (1 - a.shared_norm)
+    before = int(a.norm_placement in BEFORE)
+    of_mixer, of_second = (
+        output_backward(a, r, name)[0] for name in (group.mixer, group.feed_forward)
+    )
+    again, unsaved = computed_again(r), before * norm.copies_input(a, r) * states_bytes(a, r)
+    mixer, second = (
+        within(name, all_parts()[name].backward(a, r, place_of(a, r, name)))
+        for name in (group.mixer, group.feed_forward)
+    )
+    # The last reader of the output's gradient frees it.
+    stays = times(received, [Allocation("buffer of the output's gradient", states_bytes(a, r))])
+    is_post = int(a.norm_placement == "post")
+    straight = int(a.norm_placement not in BEFORE)
+    summed, met = all_reduce(r, whole_states_bytes(a, r)), accumulate(states_bytes(a, r))
+    has_first = 1 - positive(group.first)
+    mixer = [one._replace(freed_once=has_first * one.freed_once) for one in mixer]
+    return [
+        *of_second,
+        *times(is_post, stays),
+        *second,
+        *summed,
+        *times(divides(r) * straight, met),
+        *times(1 - a.parallel, [*_input_backward(a, r), *times(1 - is_post, stays)]),
+        *cast_of_gradient(a, r, group.mixer),
+        *of_mixer,
+        *mixer,
+        *summed,
+        *times(divides(r) * (straight + a.parallel * a.shared_norm), met),
+        *times(two_norms, norm.backward(a, of_states(r), residual=1, others=1)),
+        *_input_backward(a, r),
+        *times(a.parallel, stays),
+        *times(again, [Allocation("layer's input", 0, unsaved, _freed_once(a, r, group))]),
+    ]
+
+
+def _freed_once(a: Fields, r: Run, group: LayerGroup):
+    """Return the bytes that the first layer of a group frees, as the last one that reads them."""
+    found = (1 - positive(group.first)) * read_by_all(a, r)
+    if component_name(group.mixer) != "attention":
+        return found
+    reads_last = 1
+    for other in layer_groups(a):
+        if other.mixer == group.mixer:
+            reads_last *= 1 - other.is_there * positive(group.first - other.first)
+    return found + reads_last * model_mask(r)
+
+
+def cast_of_gradient(a: Fields, r: Run, name: str) -> Timeline:
+    """Return the cast of the residual stream's gradient to the dtype of a part's output."""
+    cast = [Allocation("output gradient in the dtype of autocast", output_bytes(a, r, name))]
+    return times(casts(r) * (1 - is_wide(name)), cast)
+
+
+def _input_backward(a: Fields, r: Run) -> Timeline:
+    """Return the backward timeline of the norm before a part; empty if there is none."""
+    return norm.backward(a, of_states(r), residual=1) if a.norm_placement in BEFORE else []

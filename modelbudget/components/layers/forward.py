@@ -1,0 +1,148 @@
+"""Timeline of a layer's forward pass in training."""
+
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.layer_groups import LayerGroup
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_values import casts, computed_again, drops_outputs, of_states
+from modelbudget.components import dropout, norm
+from modelbudget.components.contract import Part
+from modelbudget.components.layers.by_component import shared_norm, sublayer
+from modelbudget.components.layers.fields import AFTER, BEFORE
+from modelbudget.components.layers.parts import all_parts
+from modelbudget.components.layers.saved import (
+    first_input_held,
+    held_in_forward,
+    saved_of_second_norm,
+)
+from modelbudget.components.layers.states import (
+    output_bytes,
+    place_of,
+    states_bytes,
+    whole_states_bytes,
+)
+from modelbudget.memory.timeline import Allocation, Timeline, change, within
+
+
+def _saved_by(a: Fields, r: Run, group: LayerGroup):
+    """Bytes saved by one layer of a group, without full checkpointing."""
+    s = of_states(r)
+    held = [
+        sublayer(a, "", all_parts()[name].saved(a, r, place_of(a, r, name)), of_norm)
+        for name, of_norm in (
+            (group.mixer, norm.saved(a, s)),
+            (group.feed_forward, saved_of_second_norm(a, r)),
+        )
+    ]
+    held.append(shared_norm(a, norm.saved(a, s)))
+    return sum(sum(values.values()) for values in held) + 2 * dropout.saved(a, s)
+
+
+def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
+    """From the input, which is live, to all that is saved.
+
+    The mixer with its dropout or sum, and the end of the layer, may take more than backward does
+    later. Everything else is one allocation of the bytes that stay.
+    """
+    mixer, second = all_parts()[group.mixer], all_parts()[group.feed_forward]
+    s = of_states(r)
+    states, masks = states_bytes(a, r), dropout.saved(a, s)
+    mixed_output, output = output_bytes(a, r, group.mixer), output_bytes(a, r, group.feed_forward)
+    before, after = (int(a.norm_placement in those) for those in (BEFORE, AFTER))
+    n_norm = before * (1 + a.parallel * (1 - a.shared_norm))
+    again = computed_again(r)
+    # A norm that copies its input leaves it to the residual sum, or to the checkpoint.
+    unsaved, temporary = (
+        before * one for one in (norm.copies_input(a, r) * states, norm.forward_temporaries(a, s))
+    )
+    is_first = 1 - positive(group.last)
+    held = (1 - again) * held_in_forward(a, r) + (1 - is_first) * first_input_held(a, r)
+    own_held = (1 - a.parallel) * is_first * first_input_held(a, r)
+    input_freed = (1 - again) * (1 - a.parallel) * unsaved - own_held
+    # With autocast, parts save casts of a norm's output, which is live until they are done; divided
+    # over the length, they save what they gather of it.
+    copied = casts(r) + r.sequence_parallel
+    normed = copied * before * (1 - a.parallel) * states
+    gathered = r.sequence_parallel * whole_states_bytes(a, r)
+    in_sum = 0 if _norm_of_output(a, r) else masks
+    # Computed before the layer is: the cast at the end of a norm saves nothing.
+    output_gradient = (
+        again * after * norm.scales_exactly(a, r) * 2 * norm.copies_input(a, r) * states
+    )
+    mixed = [
+        Allocation("output gradient in single precision", output_gradient),
+        Allocation("positions and embeddings", held),
+        Allocation("norm", n_norm * (norm.saved(a, s) + unsaved) + temporary, temporary),
+        Allocation("gathered over the length", gathered),
+        *within(group.mixer, mixer.forward(a, r, place_of(a, r, group.mixer))),
+        Allocation("normalised states, freed", 0, normed),
+        *_norm_of_output(a, r),
+        Allocation("dropout or residual sum", states + in_sum, mixed_output + in_sum + input_freed),
+    ]
+    place = place_of(a, r, group.feed_forward)
+    then = second.forward(a, r, place)
+    # At the end are live: the output, what the part still holds, and in a parallel layer the
+    # mixer's output; then dropout's result and the layer's output. A repeated forward pass ends
+    # with what dropout or a norm saves of it, or else with what is read last; a CPU's dropout
+    # saves a factor before it multiplies.
+    at_end = masks + after * norm.saved(a, s)
+    outputs = (1 - place.stops) * output + a.parallel * states
+    cached = cached_casts(a, r, group)
+    kept = _saved_by(a, r, group) - states + again * unsaved - change(mixed) + cached
+    residual = (1 - a.parallel * again) * unsaved + held + own_held + output_gradient
+    residual += copied * a.parallel * n_norm * states
+    between = kept - at_end - change(then) + outputs + residual
+    of_norm = (1 - a.parallel) * before * norm.is_written_out(a, r) * (states + temporary)
+    dropped = drops_outputs(r) * (1 - again * int(r.backend == "cpu") * (1 - after))
+    normed_output = _norm_of_output(a, r, again)
+    if normed_output:
+        dropped = 0
+    ended = (1 - again) * states + again * dropped * output + in_sum
+    return [
+        *mixed,
+        Allocation("saved by norms and dropout, parallel output", between),
+        Allocation("norm of the second part", of_norm, of_norm),
+        Allocation("normalised states", normed),
+        *within(group.feed_forward, then),
+        Allocation("normalised states, freed", 0, normed),
+        *normed_output,
+        Allocation(
+            "dropout, norm and residual sum",
+            ended,
+            outputs + residual + ended - at_end + change(normed_output),
+        ),
+        Allocation("casts of biases, freed", 0, again * cached),
+    ]
+
+
+def _norm_of_output(a: Fields, r: Run, stops=0) -> Timeline:
+    """Return the timeline of a written-out norm of a part's output, from that output to its own.
+
+    `stops` 1: the last operation of a repeated forward pass, whose result is not computed.
+    """
+    if a.norm_placement not in ("output", "both") or not norm.is_written_out(a, r):
+        return []
+    states = states_bytes(a, r)
+    saved, temporary = norm.saved(a, r), norm.forward_temporaries(a, r)
+    unsaved, masks = norm.copies_input(a, r) * states, dropout.saved(a, r)
+    again = stops * (states + norm.scales_exactly(a, r) * temporary)
+    dropped = Allocation("dropout", drops_outputs(r) * states + masks, drops_outputs(r) * states)
+    made = saved + unsaved + temporary
+    return [
+        dropped,
+        Allocation("norm of the output", made - again, made - again - (1 - stops) * saved),
+    ]
+
+
+def cached_casts(a: Fields, r: Run, group: LayerGroup):
+    """Bytes of casts of biases that autocast keeps to the end of a layer's forward pass."""
+    return sum(one.cached_casts(a, r) for one in _parts_of(group)) if casts(r) else 0
+
+
+def cast_weights(a: Fields, r: Run, group: LayerGroup):
+    """Bytes of casts of weights, which a layer saves unless it is computed again."""
+    again = casts(r) * computed_again(r)
+    return sum(one.cast_weights(a, r) for one in _parts_of(group)) if again else 0
+
+
+def _parts_of(group: LayerGroup) -> list[Part]:
+    return [all_parts()[name] for name in (group.mixer, group.feed_forward)]

@@ -1,0 +1,76 @@
+"""States between the parts of a layer: bytes of inputs, outputs and their gradients."""
+
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.run_values import (
+    bytes_of,
+    casts,
+    computed_again,
+    divides,
+    drops_outputs,
+    of_states,
+    products,
+    tokens,
+)
+from modelbudget.components import dropout, norm
+from modelbudget.components.contract import Place
+from modelbudget.components.layers.fields import AFTER, BEFORE
+from modelbudget.components.layers.parts import all_parts
+from modelbudget.components.mixers import mixers
+from modelbudget.memory.timeline import Allocation, Timeline, all_gather, times
+
+
+def place_of(a: Fields, r: Run, name: str) -> Place:
+    """Return the position of a part in its layer: a mixer is first, a feed-forward part second."""
+    shared = a.parallel * a.shared_norm
+    alone = 1 - divides(r)  # each part's gradient is summed over devices before it meets another
+    # Without a norm before it, a part reads the residual stream itself, whose gradient is there.
+    straight = int(a.norm_placement not in BEFORE)
+    _, given = output_backward(a, r, name)
+    drops = drops_outputs(r)
+    if name in mixers():
+        return Place(given=given, others=alone * (shared + straight), is_first=straight)
+    stops = computed_again(r) * (1 - int(a.norm_placement in AFTER)) * (1 - drops)
+    own = 1 - shared * (1 - r.sequence_parallel)  # divided over the length, each gathers a copy
+    return Place(given=given, saves_input=own, others=alone * straight, stops=stops)
+
+
+def output_backward(a: Fields, r: Run, name: str) -> tuple[Timeline, object]:
+    """Return the timeline from the gradient of the residual stream to that of a part's output.
+
+    Also the bytes of that gradient that the part owns: all, or none if it is the residual stream's
+    own.
+    """
+    s = of_states(r)
+    normed = {
+        "pre": [],
+        "post": norm.backward(a, s),
+        "output": norm.backward(a, s, given=0),
+        "both": norm.backward(a, s, given=0),
+    }[a.norm_placement]
+    output = output_bytes(a, r, name)
+    own = max(int(a.norm_placement in ("output", "both")), casts(r) * (1 - is_wide(name)))
+    dropped = [Allocation("dropout gradient", output, dropout.saved(a, s) + own * output)]
+    drops = drops_outputs(r)
+    own = 1 - (1 - own) * (1 - drops)
+    whole, gathers = whole_states_bytes(a, r), r.sequence_parallel
+    found = [*normed, *times(drops, dropped), *all_gather(r, whole, own)]
+    return found, gathers * whole + (1 - gathers) * own * output
+
+
+def is_wide(name: str) -> int:
+    """1 where a part's output has the dtype of the states, with autocast too."""
+    return int(getattr(all_parts()[name], "WIDE_OUTPUT", False))
+
+
+def output_bytes(a: Fields, r: Run, name: str):
+    """Bytes of the output of a part."""
+    return states_bytes(a, r if is_wide(name) else products(r))
+
+
+def states_bytes(a: Fields, r: Run):
+    """Bytes of the residual stream: with sequence parallelism, of a device's part of the length."""
+    return whole_states_bytes(a, of_states(r))
+
+
+def whole_states_bytes(a: Fields, r: Run):
+    return bytes_of(r.dtype) * tokens(r) * a.d_model

@@ -1,0 +1,68 @@
+"""Parameter tensors of a layer, and matrices that a run packs into one."""
+
+import operator
+from collections.abc import Callable
+from functools import reduce
+
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.layer_groups import LayerGroup
+from modelbudget.architecture.terms import Term, Terms
+from modelbudget.components import norm
+from modelbudget.components.attention.fields import PACKED
+from modelbudget.components.feed_forward import mlp, moe
+from modelbudget.components.layers.parts import all_parts, component_name
+from modelbudget.memory.adamw_temporaries import Tensor
+
+
+def _joined(r: Run) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return the name and the parts of what is one matrix in this run, by component."""
+    found = {}
+    if r.projections != "separate":
+        found["attention"] = "query_key_value", PACKED
+    if mlp.is_packed(r):
+        found["mlp"] = "gate_up", ("gate", "up")
+    if moe.gathers(r):
+        found["moe"] = "gate_up", ("gate", "up")
+    return found
+
+
+def packed(r: Run, terms: Terms, join_values: Callable = operator.add) -> Terms:
+    """Return the terms with projections that are one matrix as one.
+
+    `join_values`: of two components' values; the sum, or `largest` for counts of tensors.
+    """
+    for component, (name, parts_of_one) in _joined(r).items():
+        names = [f"layer.{component}.{one}" for one in parts_of_one]
+        found = [terms[one] for one in names if one in terms]
+        if found:
+            joined = Term(reduce(join_values, (term.each for term in found)), found[0].instances)
+            terms = {one: term for one, term in terms.items() if one not in names}
+            terms[f"layer.{component}.{name}"] = joined
+    return terms
+
+
+def tensors(a: Fields, r: Run, group: LayerGroup) -> list[Tensor]:
+    """Parameter tensors of one layer that get a gradient, in the order of the module."""
+    n_after = 2 if a.norm_placement == "both" else 0
+    return [
+        *(
+            tensor
+            for name in (group.mixer, group.feed_forward)
+            if name != "none"
+            for tensor in _tensors_of_part(a, r, name)
+        ),
+        *norm.tensors(a, "norm"),
+        *norm.tensors(a, "norm", 1 - a.parallel * a.shared_norm),
+        *n_after * norm.tensors(a, "norm"),
+    ]
+
+
+def _tensors_of_part(a: Fields, r: Run, name: str) -> list[Tensor]:
+    """Return the tensors of a part; those that are one matrix come as one, after the others."""
+    found = all_parts()[name].tensors(a)
+    for joined, names in filter(None, [_joined(r).get(component_name(name))]):
+        own = [one for one in found if one.name in names]
+        weights, biases = (sum(one.numbers for one in own[i::2]) for i in (0, 1))
+        others = [one for one in found if one.name not in names]
+        found = [*others, Tensor(joined, weights), Tensor(joined, biases, own[1].is_there)]
+    return found
