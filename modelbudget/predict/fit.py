@@ -12,7 +12,7 @@ from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.run_values import tokens
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import implementations
-from modelbudget.predict.predict import formula
+from modelbudget.predict.formula import formula
 from modelbudget.sweep.points_table import Row
 from modelbudget.sweep.quantities import FITS
 

@@ -19,7 +19,7 @@ from modelbudget.architecture.record import MAX_COUNT, Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.models import Base
-from modelbudget.predict.predict import formula
+from modelbudget.predict.formula import formula
 from modelbudget.sweep.check_quantities import quantity_constraints
 from modelbudget.sweep.check_values import field_value
 from modelbudget.sweep.derive import (

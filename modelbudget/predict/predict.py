@@ -10,6 +10,7 @@ from modelbudget.architecture.readings import columns
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.families import families
+from modelbudget.predict.formula import formula
 
 KEYS = ["architecture", "run"]
 
@@ -51,16 +52,6 @@ def _grouped(
 def _size(rows: pl.Series) -> pl.Series | int:
     """Return one number if it is the same in all rows, which simplifies formulas."""
     return int(rows[0]) if (rows == rows[0]).all() else rows.cast(pl.Int64)
-
-
-def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, object]:
-    """Return the terms of a quantity, and where they hold: 1, 0 or a column of both."""
-    if quantity == "parameters":
-        return family.parameters(a), int(family.has_formula)
-    holds = family.has_formula_for(quantity, a, r)
-    if isinstance(holds, int) and not holds:
-        return {}, 0
-    return getattr(family, quantity)(a, r), holds
 
 
 def _rows_of(rows: pl.DataFrame, quantity: str, terms: Terms, holds) -> Iterator[pl.DataFrame]:

@@ -9,7 +9,7 @@ from modelbudget.architecture.terms import Term, Terms
 from modelbudget.compare.comparison import FORMULA
 from modelbudget.components.groups import group_of
 from modelbudget.families import families
-from modelbudget.predict.predict import formula
+from modelbudget.predict.formula import formula
 from modelbudget.report import tables
 from modelbudget.report.charts.format import percent
 from modelbudget.report.component_order import sort_key

@@ -9,7 +9,7 @@ from modelbudget.architecture.readings import symbols
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, is_peak
 from modelbudget.families import families
-from modelbudget.predict.predict import formula
+from modelbudget.predict.formula import formula
 
 
 def general_formulas(points: pl.DataFrame, quantities: Sequence[str]) -> list[dict]:

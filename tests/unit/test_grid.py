@@ -14,7 +14,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.components.groups import group_of
 from modelbudget.predict import grid as grids
 from modelbudget.predict.axis_summary import AxisSummary
-from modelbudget.predict.predict import formula
+from modelbudget.predict.formula import formula
 from modelbudget.predict.streamed import frames, groups_of, predicted
 from modelbudget.report.charts.predicted import predicted_charts
 from modelbudget.sweep import mistakes
