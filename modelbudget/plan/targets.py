@@ -22,6 +22,7 @@ OF_REPORT = (
     "report.html", "verdict.json", "provenance.json", "headline.charts",
     "module_trees/trees.json", "module_trees/swept.json", "module_trees/modules.json",
     "assets/calculator.json", "assets/vega.js",
+    "training_step/step.json", "training_step/allocations.parquet",
     "gpt-2-ledger/ledger.parquet", "tying-surgery/surgery.parquet",
 )  # fmt: skip
 OF_SWEEP = (
