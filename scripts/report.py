@@ -11,7 +11,7 @@ from modelbudget.plan.job_setup import start_log
 from modelbudget.report.assets import Assets
 from modelbudget.report.charts.files import load
 from modelbudget.report.page import render
-from modelbudget.report.results import PredictedResult, Results, SweepResult
+from modelbudget.report.results import PredictedResult, Results, StepTrace, SweepResult
 from modelbudget.report.verdict import failure_lines, line, verdicts
 
 start_log(snakemake)
@@ -45,6 +45,10 @@ results = Results(
     swept=json.loads(Path(snakemake.input.swept).read_text(encoding="utf-8")),
     provenance=json.loads(Path(snakemake.input.provenance).read_text(encoding="utf-8")),
     on_request=snakemake.params.on_request,
+    step=StepTrace(
+        json.loads(Path(snakemake.input.step).read_text(encoding="utf-8")),
+        pl.read_parquet(snakemake.input.allocations),
+    ),
     predicted=[
         PredictedResult(json.loads(Path(summary).read_text(encoding="utf-8")), load(Path(charts)))
         for summary, charts in zip(

@@ -40,6 +40,31 @@ def of_all_sweeps(sweeps: list[SweepResult]) -> Markup | None:
     return _quantities(pl.concat(found)) if found else None
 
 
+def class_values(sweeps: list[SweepResult]) -> dict | None:
+    """Count what is predicted with the settings of `transformers` and traced in its classes.
+
+    Values are by component, or by phase of a peak. None if no sweep has any.
+    """
+    rows = [
+        sweep.comparison.join(
+            sweep.points.filter(implementation="transformers").select("point"), on="point"
+        ).select("predicted", "reference", "class")
+        for sweep in sweeps
+        if sweep.traces is not None
+    ]
+    found = pl.concat(rows).drop_nulls() if rows else pl.DataFrame()
+    if found.is_empty():
+        return None
+    equal = found.filter(pl.col("predicted") == pl.col("reference")).height
+    return {
+        "models": found.height,
+        "agrees": equal,
+        "differs": 0,
+        "unexplained": found.height - equal,
+        "classes": sorted(found["class"].unique()),
+    }
+
+
 def _table(sweep: SweepResult) -> pl.DataFrame | None:
     if sweep.traces is None:
         return None

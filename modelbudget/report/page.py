@@ -5,6 +5,10 @@ import hashlib
 
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.report import specs, tables
+from modelbudget.report.acts.memory import memory_act
+from modelbudget.report.acts.sizes import sizes_act
+from modelbudget.report.acts.squares import squares_act
+from modelbudget.report.acts.step import step_act
 from modelbudget.report.appendix import (
     citation,
     ledger_section,
@@ -15,20 +19,33 @@ from modelbudget.report.assets import Assets, assets
 from modelbudget.report.module_trees import module_trees_section, swept_section, swept_trees
 from modelbudget.report.payload import comparison_tables, packed
 from modelbudget.report.predicted import predicted_section
-from modelbudget.report.results import PredictedResult, Results, known_models, ordered
-from modelbudget.report.summary import headline_section, verdict_section
+from modelbudget.report.results import (
+    PredictedResult,
+    Results,
+    SweepResult,
+    known_models,
+    ordered,
+)
+from modelbudget.report.summary import verdict_section
 from modelbudget.report.sweeps import sweep_section
 from modelbudget.report.verdict import verdicts
 
 STYLES = (
     "style.css",
+    "acts.css",
     "calculator.css",
     "module_trees.css",
     "memory.css",
     "steps.css",
     "numbers.css",
 )
-SCRIPTS = ("unpack.js", "charts.js", "finder.js", "calculator.js", "module_trees.js", "numbers.js")
+SCRIPTS = (
+    "unpack.js", "charts.js", "sections.js", "acts.js", "finder.js", "calculator.js",
+    "module_trees.js", "numbers.js",
+)  # fmt: skip
+
+
+NO_TITLE = "Parameters, memory and compute of sequence models"
 
 
 def render(results: Results, catalogue: Catalogue, static: Assets | None = None) -> str:
@@ -42,7 +59,8 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
     by_source = {one.source: one for one in found}
     known = known_models(catalogue)
     charts = specs.Charts()
-    top = headline_section(sweeps, charts)
+    acts = _acts(results, sweeps, known)
+    top = next((act for act in acts if "page_title" in act), None)
     trees = swept_trees(sweeps, results.swept or {})
     numbers = comparison_tables(sweeps, trees)
     printed = results.printed or {}
@@ -57,16 +75,21 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
     others = [one for one in found if one.source not in {sweep.name for sweep in sweeps}]
     return _filled(
         {
-            "title": top["title"] if top else "Parameters, memory and compute of sequence models",
+            "title": top["page_title"] if top else NO_TITLE,
+            "description": " ".join(f"{act['title']}." for act in acts) or NO_TITLE,
+            "acts": acts,
             "contents": [
-                ("verdict", "Predicted and measured"),
-                ("what-if", "Calculator"),
+                *((act["id"], act["short"]) for act in acts),
+                ("what-if", "Your model"),
+                ("verdict", "Can you trust it?"),
+                ("appendix", "Appendix"),
+            ],
+            "appendix": [
                 *([("architecture", "Module trees")] if results.trees else []),
                 *((section["name"], section["title"]) for section in sections),
                 *((one.source, one.title) for one in others),
                 *([("provenance", "Provenance")] if results.provenance else []),
             ],
-            "headline": top,
             "verdict": verdict_section(results, found),
             "module_trees": module_trees_section(results.trees),
             "swept": swept_section(sweeps, trees),
@@ -77,7 +100,15 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
             "provenance": provenance_section(results.provenance),
             "cite": citation(results.provenance),
             "packed": {
-                "charts": packed({"specs": charts.specs, "datasets": charts.datasets}),
+                "charts": packed(
+                    {
+                        "specs": charts.specs,
+                        "datasets": charts.datasets,
+                        "palette": specs.light_palette(),
+                        "source": _source(results.provenance),
+                    }
+                ),
+                "acts": packed({act["id"]: act["data"] for act in acts if "data" in act}),
                 "calculator": packed(static.calculator["data"]),
                 **{f"table {name}": packed(table) for name, table in numbers.items()},
                 **{f"trees {name}": packed(one) for name, one in trees.items()},
@@ -85,6 +116,22 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
         },
         static.vega,
     )
+
+
+def _source(provenance: dict | None) -> str:
+    """Return the line below a chart that is saved from the page."""
+    return f"modelbudget, commit {provenance['commit']}" if provenance else "modelbudget"
+
+
+def _acts(results: Results, sweeps: list[SweepResult], known: dict[str, str]) -> list[dict]:
+    """Return the acts that these results have data for, in their order."""
+    acts = [
+        squares_act(sweeps),
+        sizes_act(sweeps, known),
+        memory_act(sweeps),
+        step_act(results.step),
+    ]
+    return [act for act in acts if act is not None]
 
 
 def _filled(context: dict, vega: str) -> str:

@@ -21,10 +21,7 @@ def predicted_section(sweep: PredictedResult, charts: Charts) -> dict:
         "question": question(summary),
         "facts": [*facts(summary), *_whose(summary)],
         "predictions": count(summary["points"]),
-        "charts": [
-            charts.add(f"{sweep.name}-{name}", spec, f"{sweep.name}/charts/{name}")
-            for name, spec in sweep.charts.items()
-        ],
+        "charts": [charts.add(f"{sweep.name}-{name}", spec) for name, spec in sweep.charts.items()],
         "formulas": [_formulas(model) for model in summary["models"]],
     }
 

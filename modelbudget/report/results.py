@@ -45,6 +45,13 @@ class PredictedResult(NamedTuple):
         return self.summary["name"]
 
 
+class StepTrace(NamedTuple):
+    """Two traced training steps of a model: step.json, and the table of allocations."""
+
+    about: dict
+    allocations: pl.DataFrame
+
+
 class Results(NamedTuple):
     """All results of a page; parts that are None are left out.
 
@@ -62,6 +69,7 @@ class Results(NamedTuple):
     swept: dict[str, dict] | None = None
     predicted: list[PredictedResult] | None = None
     on_request: list[tuple[str, str]] | None = None
+    step: StepTrace | None = None
 
 
 def ordered(sweeps: list) -> list:

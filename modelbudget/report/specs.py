@@ -19,11 +19,8 @@ class Charts:
         self.specs: dict[str, dict] = {}
         self.datasets: dict[str, list] = {}
 
-    def add(self, identifier: str, spec: dict, files: str) -> dict:
-        """Add a stored spec, and return the parts that the template shows: title and legend.
-
-        `files` is the path of the chart's files relative to the page, without their suffix.
-        """
+    def add(self, identifier: str, spec: dict) -> dict:
+        """Add a stored spec, and return the parts that the template shows: title and legend."""
         spec = dict(spec)
         title, datasets = spec.pop("title"), spec.pop("datasets")
         spec.pop("$schema")
@@ -37,7 +34,6 @@ class Charts:
             "title": title["text"],
             "finding": " ".join(title["subtitle"]),
             "legend": [(group, variable_of_group(group)) for group in groups],
-            "files": files,
         }
 
 
@@ -54,12 +50,20 @@ def _of_the_page(node):
     return _VARIABLES.get(node, node) if isinstance(node, str) else node
 
 
+def light_palette() -> dict[str, str]:
+    """Return the light colour of each CSS variable, for charts that leave the page."""
+    return {f"var(--{name})": light for name, (light, _) in PALETTE.items()}
+
+
 def palette_css() -> str:
     """Return CSS variables of all colours, light and dark, and classes of the groups."""
     light, dark = (
         "".join(f"--{name}:{pair[i]};" for name, pair in PALETTE.items()) for i in (0, 1)
     )
-    swatches = "".join(f".group-{i}{{background:var(--group-{i})}}" for i, _ in enumerate(GROUPS))
+    swatches = "".join(
+        f".group-{i}{{background:var(--group-{i});fill:var(--group-{i})}}"
+        for i, _ in enumerate(GROUPS)
+    )
     edges = "".join(f".group-{i}-edge{{--edge:var(--group-{i})}}" for i, _ in enumerate(GROUPS))
     dark_theme = f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
     return f":root{{{light}}}{dark_theme}{swatches}{edges}"

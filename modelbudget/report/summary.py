@@ -1,53 +1,17 @@
-"""The first sections of the page: the headline model, and the verdict."""
+"""The section of trust: what outsiders count, then our own witnesses."""
 
 import polars as pl
 from markupsafe import Markup
 
 from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED
 from modelbudget.report import tables, verdict
-from modelbudget.report.charts.format import count, percent
-from modelbudget.report.charts.headline import headline
+from modelbudget.report.charts.format import count
 from modelbudget.report.implementations import of_all_sweeps
-from modelbudget.report.results import Results, SweepResult, headline_model, ordered
-from modelbudget.report.specs import Charts, variable_of_group
+from modelbudget.report.results import Results, ordered
+from modelbudget.report.trust import trust_section
 
 MOST_DISAGREEMENTS = 50
 MOST_FAILURES = 20
-
-
-def headline_section(sweeps: list[SweepResult], charts: Charts) -> dict | None:
-    """Return the model that opens the page: its chart, and the number of every group."""
-    chosen = headline_model(sweeps)
-    if chosen is None:
-        return None
-    place, table = chosen
-    name, total = _name(sweeps[place], table), table["total"][0]
-    comparison = sweeps[place].comparison.filter(pl.col("point") == table["point"][0])
-    parts = table.filter(pl.col("value") > 0).sort("value", descending=True)
-    predicted = comparison.filter(pl.col("quantity") == "parameters")["predicted"].sum()
-    return {
-        "title": f"Where the {count(total)} parameters of {name} go",
-        "chart": charts.add(
-            "headline-chart", headline(table).to_dict(), "headline.charts/headline"
-        ),
-        "parts": [
-            {
-                "group": group,
-                "share": percent(share),
-                "count": count(value),
-                "swatch": variable_of_group(group),
-            }
-            for group, share, value in parts.select("group", "share", "value").rows()
-        ],
-        "method": verdict.device_text(comparison["method"][0]),
-        "predicted": count(int(predicted)),
-    }
-
-
-def _name(sweep: SweepResult, table: pl.DataFrame) -> str:
-    """Return the label of a point, with its base if the label has only the swept fields."""
-    label, base = table["label"][0], sweep.summary["base"]
-    return f"{base} with {label}" if base and " = " in label else label
 
 
 def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
@@ -68,6 +32,7 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
             for sweep in ordered(results.sweeps)
             if sweep.zoo is not None
         ],
+        "trust": trust_section(ordered(results.sweeps)),
         "devices": _devices(found),
         "implementations": of_all_sweeps(ordered(results.sweeps)),
         "table": _by_section(found) if found else None,

@@ -55,10 +55,7 @@ def sweep_section(
         "verdict": verdict,
         "failed": _failed(sweep.comparison),
         "zoo": zoo_section(sweep.zoo, sweep.name),
-        "charts": [
-            charts.add(f"{sweep.name}-{name}", spec, f"{sweep.name}/charts/{name}")
-            for name, spec in sweep.charts.items()
-        ],
+        "charts": [charts.add(f"{sweep.name}-{name}", spec) for name, spec in sweep.charts.items()],
         "steps": steps(sweep, totals, printed) if step_by_step else None,
         "implementations": implementations_section(sweep),
         "fits": fits_section(sweep),

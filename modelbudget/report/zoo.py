@@ -20,7 +20,7 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
     """Return the context of the template, from the table of `compare/zoo.py` in folder `name`."""
     if zoo is None:
         return None
-    zoo = zoo.with_columns(agreement(name).alias(_status_of(name)) for name in COUNTS)
+    zoo = _with_statuses(zoo)
     status = zoo["status"].to_list()
     return {
         "files": f"{name}/zoo",
@@ -29,7 +29,7 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
         "explained": count(status.count(EXPLAINED)),
         "unexplained": count(status.count(UNEXPLAINED)),
         "unexplained_models": zoo.filter(pl.col("status") == UNEXPLAINED)["label"].to_list(),
-        "counts": [_tally(zoo, name) for name in COUNTS],
+        "counts": list(tallies(zoo).values()),
         "recalled": count(zoo.filter(pl.col("published_checked") == "recalled").height),
         "differences": _differences(zoo),
         "remarks": _remarks(zoo),
@@ -47,6 +47,16 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
 def _status_of(name: str) -> str:
     """Return the column with the agreement of one of `COUNTS` with the prediction."""
     return f"{name}_status"
+
+
+def tallies(zoo: pl.DataFrame) -> dict[str, dict]:
+    """Return for each of `COUNTS` the number of models with it, in total and by agreement."""
+    zoo = _with_statuses(zoo)
+    return {name: _tally(zoo, name) for name in COUNTS}
+
+
+def _with_statuses(zoo: pl.DataFrame) -> pl.DataFrame:
+    return zoo.with_columns(agreement(name).alias(_status_of(name)) for name in COUNTS)
 
 
 def _tally(zoo: pl.DataFrame, name: str) -> dict:

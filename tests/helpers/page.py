@@ -30,8 +30,15 @@ class Text(HTMLParser):
 DRAWN = "place => place.querySelector('svg path') !== null"
 
 
+def unfold(tab):
+    """Open every section and what is folded in it."""
+    tab.evaluate("for (const one of document.querySelectorAll('details.fold')) one.open = true")
+    return tab
+
+
 def scroll_and_wait(tab) -> list:
-    """Scroll to each chart in turn and wait until it is drawn."""
+    """Open every section, scroll to each chart in turn and wait until it is drawn."""
+    unfold(tab)
     places = tab.query_selector_all("[data-chart]")
     for place in places:
         place.scroll_into_view_if_needed()

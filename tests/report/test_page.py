@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from helpers.built import module_trees, printed_modules
-from helpers.page import DRAWN, Text, scroll_and_wait
+from helpers.page import DRAWN, Text, scroll_and_wait, unfold
 from helpers.results import LEDGER, PROVENANCE, SURGERY, result
 
 from modelbudget.common.paths import SWEEPS
@@ -310,7 +310,7 @@ def opened(open_page, page, tmp_path):
 def test_a_browser_draws_every_chart(opened, shipped, width, scheme):
     tab = opened(width, scheme)
     places = scroll_and_wait(tab)
-    assert len(places) == 1 + sum(len(sweep.charts) for sweep in shipped.sweeps)
+    assert len(places) == sum(len(sweep.charts) for sweep in shipped.sweeps)
     for place in places:
         assert place.evaluate(DRAWN)
         box = place.query_selector("svg").bounding_box()
@@ -333,7 +333,7 @@ def test_colours_follow_the_readers_scheme(opened):
         tab = opened(1280, scheme)
         place = scroll_and_wait(tab)[0]
         colours[scheme] = place.evaluate(
-            "p => getComputedStyle(p.querySelector('.mark-rect path')).fill"
+            "p => getComputedStyle(p.querySelector('.mark-rect path, .mark-area path')).fill"
         )
     assert colours["light"] != colours["dark"]
 
@@ -359,31 +359,73 @@ def test_formulas_are_drawn_as_mathematics(opened):
     assert 8 < box["height"] < 40
 
 
-ORDER_OF_DRAWING = """addEventListener("DOMContentLoaded", () => {
-  window.order = [];
-  const places = [...document.querySelectorAll("[data-chart]")];
-  new MutationObserver(() => {
-    const drawn = places.filter((place) => place.querySelector("svg path"));
-    const names = drawn.map((place) => place.dataset.chart);
-    window.order.push(...names.filter((name) => !window.order.includes(name)));
-  }).observe(document.body, { childList: true, subtree: true });
-  document.querySelector("[data-chart=hybrid-shares]").scrollIntoView({ behavior: "instant" });
-})"""
+TOP = "name => document.getElementById(name).getBoundingClientRect().top"
 
 
-def test_charts_in_view_are_drawn_first(opened, shipped):
-    """One that is far down, to which the page is scrolled at once. The others wait until the
-    browser is idle.
-    """
-    tab = opened(1280)
-    tab.add_init_script(ORDER_OF_DRAWING)
+@pytest.mark.parametrize("width", [1440, 1000, 390])
+def test_a_link_into_a_closed_section_opens_it_and_lands(opened, width):
+    """Far down, below sections that are open, and in what is folded within a section."""
+    tab = opened(width)
     address = tab.url
-    tab.goto("about:blank")  # a reload would scroll back
-    tab.goto(address)
-    n_charts = 1 + sum(len(sweep.charts) for sweep in shipped.sweeps)
-    tab.wait_for_function(f"() => window.order?.length === {n_charts}")
-    order = tab.evaluate("window.order")
-    assert order.index("hybrid-shares") <= 3, order
+    assert tab.query_selector("[data-chart] svg") is None  # closed sections draw nothing
+    for name in ("hybrid", "hybrid-shares", "zoo-series", "step", "what-if", "hybrid-numbers"):
+        if tab.query_selector(f"#{name}") is None:
+            continue
+        tab.goto("about:blank")  # a reload would scroll back
+        tab.goto(f"{address}#{name}")
+        tab.wait_for_timeout(600)
+        place = tab.query_selector(f"#{name}")
+        assert place.is_visible()
+        bottom = tab.evaluate("document.documentElement.scrollHeight - innerHeight - scrollY")
+        assert abs(tab.evaluate(TOP, name) - 16) < 2 or bottom < 2, name
+        drawn = [one.evaluate(DRAWN) for one in tab.query_selector_all("#hybrid [data-chart]")]
+        assert any(drawn) == name.startswith("hybrid")
+    tab.evaluate("location.hash = '#zoo-series'")
+    tab.wait_for_timeout(1500)
+    assert abs(tab.evaluate(TOP, "zoo-series") - 16) < 2
+    if width >= 1000:
+        marked = tab.query_selector_all("nav [aria-current]")
+        assert [one.get_attribute("href") for one in marked] == ["#zoo"]
+        assert marked[0].is_visible()
+    assert tab.messages == []
+
+
+def test_the_file_is_enough(page):
+    """Sent alone, it has no link to another file."""
+    assert all(address.startswith("#") for address in Text(page).addresses)
+
+
+def test_the_acts_need_no_script_and_print_at_once(open_page, page, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(page, encoding="utf-8")
+    tab = open_page(path.as_uri(), script=False)
+    for media in ("screen", "print"):
+        tab.emulate_media(media=media)
+        for drawing in tab.query_selector_all(".act svg"):
+            assert drawing.bounding_box()["height"] > 5
+        assert tab.is_visible("#headline .squares")
+        assert tab.is_visible("#sizes .columns")
+    assert not tab.is_visible("#zoo")  # closed: it is not printed
+    unfold(tab)
+    assert tab.is_visible("#zoo")
+
+
+def test_a_chart_is_saved_with_its_title_and_its_source(opened):
+    tab = opened(1280)
+    tab.evaluate("location.hash = '#hybrid-shares'")
+    for kind in ("svg", "png"):
+        with tab.expect_download() as download:
+            tab.click(f"#hybrid-shares [data-save={kind}]")
+        content = download.value.path().read_bytes()
+        assert download.value.suggested_filename == f"hybrid-shares.{kind}"
+        if kind == "svg":
+            assert tab.inner_text("#hybrid-shares h3") in content.decode()
+            assert "Source: modelbudget, commit 0123abc" in content.decode()
+            assert b"var(--" not in content
+        else:
+            assert content.startswith(b"\x89PNG")
+            assert len(content) > 10_000
+    assert tab.messages == []
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
@@ -404,7 +446,7 @@ def shown(tab) -> list[str]:
 
 
 def test_models_are_found_and_sorted(opened):
-    tab = opened(1280)
+    tab = unfold(opened(1280))
     everything = shown(tab)
     tab.fill(".finder input", "gpt-2")
     assert shown(tab) == ["gpt-2-124m", "gpt-2-355m", "gpt-2-774m", "gpt-2-1558m"]
@@ -435,6 +477,7 @@ def test_without_a_script_all_models_are_there(chromium, page, shipped, tmp_path
     path.write_text(page, encoding="utf-8")
     tab = chromium.new_context(java_script_enabled=False, offline=True).new_page()
     tab.goto(path.as_uri())
+    unfold(tab)
     models = next(sweep.zoo for sweep in shipped.sweeps if sweep.zoo is not None)
     assert shown(tab) == models["model"].to_list()
     assert not tab.is_visible(".finder")
@@ -459,7 +502,7 @@ def test_what_is_predicted_alone_says_so(one, catalogue, tmp_path):
     page = render(results, catalogue)
     section = page[page.index('<section id="alone">') :].partition("</section>")[0]
     assert "all 8 models are predicted by the formulas below, and none was instantiated" in section
-    assert section.count("Predicted ") == len(specs) == 2
+    assert section.count("<figure") == len(specs) == 2
     assert "layer.mlp.gate" in section
     assert "tied" in section[section.index("<math>") :]  # varies, so it stays in the formulas
     assert '<a href="#alone">Never built</a>' in page[: page.index("<main")]

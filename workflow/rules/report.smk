@@ -10,6 +10,8 @@ rule report:
         swept="results/module_trees/swept.json",
         calculator="results/assets/calculator.json",
         vega="results/assets/vega.js",
+        step="results/training_step/step.json",
+        allocations="results/training_step/allocations.parquet",
         provenance="results/provenance.json",
         summaries=expand("results/{sweep}/sweep.json", sweep=SWEEPS),
         points=expand("results/{sweep}/points.parquet", sweep=SWEEPS),

@@ -48,8 +48,16 @@ def scientific(value: int) -> str:
 def si_bytes(value: int) -> str:
     """Format bytes with SI units and three digits: 141000000000 → 141 GB, 2798123 → 2.8 MB."""
     unit, power = next(
-        (one for one in (("GB", 9), ("MB", 6), ("kB", 3)) if value >= 10 ** one[1]), ("bytes", 0)
+        (one for one in (("TB", 12), ("GB", 9), ("MB", 6), ("kB", 3)) if value >= 10 ** one[1]),
+        ("bytes", 0),
     )
+    return f"{float(f'{value / 10**power:.3g}'):,g} {unit}"
+
+
+def si_flops(value: int) -> str:
+    """Format FLOPs with SI units and three digits: 291648307200 → 292 GFLOP."""
+    units = (("EFLOP", 18), ("PFLOP", 15), ("TFLOP", 12), ("GFLOP", 9), ("MFLOP", 6))
+    unit, power = next((one for one in units if value >= 10 ** one[1]), ("FLOP", 0))
     return f"{float(f'{value / 10**power:.3g}'):,g} {unit}"
 
 

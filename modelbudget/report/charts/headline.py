@@ -34,18 +34,18 @@ def headline(table: pl.DataFrame) -> alt.Chart:
     rows = table.filter(pl.col("value") > 0).sort("value", descending=True)
     total, label = rows["total"][0], rows["label"][0]
     power = max(len(str(total)) - 3, 0)
-    squares = _squares(rows["value"].to_list(), round(total / 10**power))
+    numbers = squares(rows["value"].to_list(), round(total / 10**power))
     cells = pl.DataFrame(
-        {"group": [g for g, n in zip(rows["group"], squares, strict=True) for _ in range(n)]}
+        {"group": [g for g, n in zip(rows["group"], numbers, strict=True) for _ in range(n)]}
     ).with_row_index("cell")
     high = -(-cells.height // COLUMNS)
     cells = cells.select("group", column=pl.col("cell") // high, row=pl.col("cell") % high)
     groups = rows["group"].to_list()
-    numbers = {
+    texts = {
         group: f"{group} · {percent(share)} · {count(value)}"
         for group, share, value in rows.select("group", "share", "value").rows()
     }
-    labels = "".join(f"datum.label == '{group}' ? '{text}' : " for group, text in numbers.items())
+    labels = "".join(f"datum.label == '{group}' ? '{text}' : " for group, text in texts.items())
     legend = {"columns": 2, "labelLimit": 340, "orient": "bottom", "labelExpr": f"{labels} ''"}
     height = theme.WIDTH // COLUMNS * high
     chart = (
@@ -61,19 +61,19 @@ def headline(table: pl.DataFrame) -> alt.Chart:
     )
     finding = (
         f"Each square is {_power_of_ten(power)} parameters: "
-        + ", ".join(f"{n} {group}" for group, n in zip(groups, squares, strict=True) if n)
+        + ", ".join(f"{n} {group}" for group, n in zip(groups, numbers, strict=True) if n)
         + "."
     )
     return theme.framed(chart, f"{label}: {count(total)} parameters", finding, 0, groups=groups)
 
 
-def _squares(amounts: list[int], squares: int) -> list[int]:
+def squares(amounts: list[int], n: int) -> list[int]:
     """Distribute the squares in proportion to the amounts, by the largest remainder method."""
     total = sum(amounts)
-    shares = [amount * squares // total for amount in amounts]
-    remainders = [amount * squares % total for amount in amounts]
+    shares = [amount * n // total for amount in amounts]
+    remainders = [amount * n % total for amount in amounts]
     by_remainder = sorted(range(len(amounts)), key=lambda i: remainders[i], reverse=True)
-    for i in by_remainder[: squares - sum(shares)]:
+    for i in by_remainder[: n - sum(shares)]:
         shares[i] += 1
     return shares
 

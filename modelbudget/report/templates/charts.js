@@ -1,22 +1,31 @@
-// Draws each chart at the width of its place, when it comes near the window or the page is idle.
+// Draws each chart at the width of its place, when it comes near the window or its section opens.
 "use strict";
 
-(async () => {
-  const { specs, datasets } = await unpack("charts");
+const charts = (() => {
   const NARROW = 560; // pixels: below this width, panels and legend entries are stacked
+  const AXIS = 50; // pixels that a panel's axis and title take, for the height that is reserved
+  const data = unpack("charts");
+  const places = [...document.querySelectorAll("[data-chart]")];
+  const OPTIONS = {
+    mode: "vega-lite",
+    renderer: "svg",
+    ast: true, // no eval: the page's policy forbids it
+    actions: false,
+    defaultStyle: false,
+    tooltip: { disableDefaultStyle: true },
+  };
 
-  function fitted(spec, width, excess) {
-    const { columns, gap, margin, datasets: used } = spec.usermeta;
-    const copy = structuredClone(spec);
+  function fitted({ specs, datasets }, name, width, excess) {
+    const copy = structuredClone(specs[name]);
+    const { columns, gap, margin, datasets: used } = copy.usermeta;
     if (width < NARROW) stackLegends(copy);
-    copy.datasets = Object.fromEntries(used.map((name) => [name, datasets[name]]));
+    copy.datasets = Object.fromEntries(used.map((one) => [one, datasets[one]]));
     const inRow = copy.concat ? Math.min(columns, width < NARROW ? 1 : columns) : 1;
     const inner = Math.floor((width - 1 - excess + gap) / inRow) - gap - margin;
     if (copy.concat) {
       copy.columns = inRow;
       for (const panel of copy.concat) panel.width = inner;
     } else {
-      if (copy.mark?.type === "rect") copy.height *= inner / copy.width; // squares stay squares
       copy.width = inner;
     }
     return copy;
@@ -27,30 +36,36 @@
     if (node && typeof node === "object") Object.values(node).forEach(stackLegends);
   }
 
+  function reserve(place, spec) {
+    const rows = spec.concat ? Math.ceil(spec.concat.length / (place.clientWidth < NARROW ? 1 : spec.usermeta.columns)) : 1;
+    const panel = spec.concat ? spec.concat[0] : spec;
+    if (Number.isFinite(panel.height)) place.style.minHeight = `${rows * (panel.height + AXIS)}px`;
+  }
+
   async function draw(place) {
     const width = place.clientWidth;
-    if (place.drawnAt === width || width === 0) return;
-    place.drawnAt = width;
-    const options = {
-      mode: "vega-lite",
-      renderer: "svg",
-      ast: true, // no eval: the page's policy forbids it
-      actions: false,
-      defaultStyle: false,
-      tooltip: { disableDefaultStyle: true },
-    };
+    if (width === 0) return null;
+    if (place.drawnAt !== width) {
+      place.drawnAt = width;
+      place.drawing = drawAt(place, width);
+    }
+    return place.drawing;
+  }
+
+  async function drawAt(place, width) {
+    const found = await data;
+    reserve(place, found.specs[place.dataset.chart]);
     let excess = 0;
     for (let attempt = 0; attempt < 2; attempt += 1) {
-      const result = await vegaEmbed(place, fitted(specs[place.dataset.chart], width, excess), options);
+      const result = await vegaEmbed(place, fitted(found, place.dataset.chart, width, excess), OPTIONS);
       const overflow = place.querySelector("svg").getBoundingClientRect().width - width;
       place.finalize?.();
       place.finalize = () => result.finalize();
-      if (overflow <= 0) return;
+      if (overflow <= 0) break;
       excess += Math.ceil(overflow) + 2;
     }
+    place.style.minHeight = "";
   }
-
-  const places = [...document.querySelectorAll("[data-chart]")];
 
   const near = new IntersectionObserver(
     (entries) => entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => draw(target)),
@@ -58,12 +73,9 @@
   );
   places.forEach((place) => near.observe(place));
 
-  const idle = window.requestIdleCallback ?? ((work) => setTimeout(work, 50));
-  function drawRest(rest) {
-    if (rest.length > 0) idle(() => draw(rest[0]).then(() => drawRest(rest.slice(1))));
-  }
-  if (document.readyState === "complete") drawRest(places);
-  else window.addEventListener("load", () => drawRest(places));
+  // A toggle does not bubble. A section draws all of its charts, so that its height is final.
+  document.addEventListener("toggle", ({ target }) => drawIn(target), true);
+  const drawIn = (root) => Promise.all(places.filter((place) => root.contains(place)).map(draw));
 
   let waiting;
   window.addEventListener("resize", () => {
@@ -71,7 +83,54 @@
     waiting = setTimeout(() => places.filter((place) => place.drawnAt).forEach(draw), 150);
   });
 
-  window.addEventListener("beforeprint", () => {
-    for (const details of document.querySelectorAll("details:not([data-numbers])")) details.open = true;
-  });
+  // -- A chart as a file, in the light colours, with its title, its finding and the source.
+
+  async function saved(figure) {
+    const { specs, datasets, palette, source } = await data;
+    const name = figure.querySelector("[data-chart]").dataset.chart;
+    const text = JSON.stringify(specs[name]).replace(/var\(--[\w-]+\)/g, (variable) => palette[variable]);
+    const spec = JSON.parse(text);
+    const subtitle = [figure.querySelector("figcaption p").textContent, `Source: ${source}`];
+    spec.title = { text: figure.querySelector("h3").textContent, subtitle };
+    spec.datasets = Object.fromEntries(spec.usermeta.datasets.map((one) => [one, datasets[one]]));
+    spec.config.background = palette["var(--paper)"];
+    spec.config.padding = 12;
+    return spec;
+  }
+
+  const FILES = {
+    json: async (spec) => new Blob([JSON.stringify(spec)], { type: "application/json" }),
+    svg: async (spec) => new Blob([await (await undrawn(spec)).toSVG()], { type: "image/svg+xml" }),
+    png: async (spec) => {
+      const canvas = await (await undrawn(spec)).toCanvas(2);
+      return new Promise((done) => canvas.toBlob(done, "image/png"));
+    },
+  };
+
+  async function undrawn(spec) {
+    return (await vegaEmbed(document.createElement("div"), spec, OPTIONS)).view;
+  }
+
+  for (const line of document.querySelectorAll("figure .files")) {
+    line.hidden = false;
+    line.addEventListener("click", async ({ target }) => {
+      const kind = target.dataset.save;
+      if (!kind) return;
+      const figure = target.closest("figure");
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(await FILES[kind](await saved(figure)));
+      link.download = `${figure.id}.${kind}`;
+      link.click();
+      URL.revokeObjectURL(link.href);
+    });
+  }
+
+  return {
+    // Draws what is shown above an element or in its section: afterwards the element stays in place.
+    async settle(target) {
+      const section = target.closest("#appendix > section") ?? target;
+      const before = (place) => place.compareDocumentPosition(target) & Node.DOCUMENT_POSITION_FOLLOWING;
+      await Promise.all(places.filter((place) => before(place) || section.contains(place)).map(draw));
+    },
+  };
 })();

@@ -1,0 +1,54 @@
+// Opens the section that a link leads to, and marks the current section in the contents.
+"use strict";
+
+{
+  const placeOf = (hash) => document.getElementById(decodeURIComponent(hash.slice(1).split("?")[0]));
+
+  async function land() {
+    const target = location.hash.length > 1 ? placeOf(location.hash) : null;
+    if (target === null) return;
+    for (let one = target.closest("details"); one; one = one.parentElement.closest("details")) one.open = true;
+    const own = target.querySelector(":scope > .fold");
+    if (own) own.open = true;
+    target.scrollIntoView({ behavior: "instant" });
+    await charts.settle(target);
+    target.scrollIntoView({ behavior: "instant" });
+  }
+
+  window.addEventListener("hashchange", land);
+  window.addEventListener("load", land);
+  document.addEventListener("click", ({ target }) => {
+    const link = target.closest?.("a[href^='#']");
+    if (link && link.hash === location.hash) land();
+    const summary = target.closest?.("section > .fold > summary");
+    if (summary && !summary.parentElement.open) history.replaceState(null, "", `#${summary.closest("section").id}`);
+  });
+
+  const links = new Map([...document.querySelectorAll("nav a")].map((link) => [placeOf(link.hash), link]));
+  const sections = [...links.keys()];
+  let current, waiting;
+
+  // Only the contents scroll: the page must not.
+  function follow(link) {
+    const nav = link.closest("nav");
+    const [inner, outer] = [link.getBoundingClientRect(), nav.getBoundingClientRect()];
+    if (inner.top < outer.top || inner.bottom > outer.bottom) nav.scrollTop += inner.top - outer.top - outer.height / 2;
+  }
+
+  function mark() {
+    waiting = false;
+    const passed = sections.filter((one) => one.getBoundingClientRect().top < innerHeight / 3);
+    const last = passed.at(-1);
+    if (last === current) return;
+    links.get(current)?.removeAttribute("aria-current");
+    links.get(last)?.setAttribute("aria-current", "true");
+    if (last) follow(links.get(last));
+    current = last;
+  }
+
+  window.addEventListener("scroll", () => {
+    if (!waiting) requestAnimationFrame(mark);
+    waiting = true;
+  }, { passive: true });
+  mark();
+}
