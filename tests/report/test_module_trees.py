@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers.built import module_trees
+from helpers.page import unfold
 from helpers.results import result
 from playwright.sync_api import expect
 from torch import nn
@@ -82,7 +83,7 @@ def opened(open_page, trees, catalogue, sweep, tmp_path):
     results = Results([result(tmp_path / "sweep.yaml", catalogue)], trees=trees)
     path = tmp_path / "report.html"
     path.write_text(render(results, catalogue), encoding="utf-8")
-    return lambda **how: open_page(path.as_uri(), **how)
+    return lambda **how: unfold(open_page(path.as_uri(), **how))
 
 
 PALM = "#architecture-palm-540b"
@@ -164,7 +165,7 @@ def swept(open_page, trees, catalogue, sweep, tmp_path):
     one = result(tmp_path / "sweep.yaml", catalogue)
     path = tmp_path / "report.html"
     path.write_text(render(Results([one], trees=trees, swept=found), catalogue), encoding="utf-8")
-    return lambda fragment="", **how: open_page(path.as_uri() + fragment, **how)
+    return lambda fragment="", **how: unfold(open_page(path.as_uri() + fragment, **how))
 
 
 SWEPT = "#architecture-swept"
@@ -229,7 +230,7 @@ def test_what_could_not_be_built_has_its_reason_in_its_place(
     path = tmp_path / "report.html"
     results = Results([result(tmp_path / "sweep.yaml", catalogue)], trees=shown, swept=found)
     path.write_text(render(results, catalogue), encoding="utf-8")
-    tab = open_page(path.as_uri())
+    tab = unfold(open_page(path.as_uri()))
     tab.wait_for_selector(f"{SWEPT} .icicle")
     for figure in (PALM, SWEPT):
         assert tab.locator(f"{figure} li").is_visible()

@@ -415,7 +415,7 @@ def test_a_chart_is_saved_with_its_title_and_its_source(opened):
     tab.evaluate("location.hash = '#hybrid-shares'")
     for kind in ("svg", "png"):
         with tab.expect_download() as download:
-            tab.click(f"#hybrid-shares [data-save={kind}]")
+            tab.click(f"#hybrid-shares [data-file={kind}]")
         content = download.value.path().read_bytes()
         assert download.value.suggested_filename == f"hybrid-shares.{kind}"
         if kind == "svg":
@@ -450,6 +450,10 @@ def test_models_are_found_and_sorted(opened):
     everything = shown(tab)
     tab.fill(".finder input", "gpt-2")
     assert shown(tab) == ["gpt-2-124m", "gpt-2-355m", "gpt-2-774m", "gpt-2-1558m"]
+    tab.fill(".finder input", "llama 3")
+    assert {"llama-3-8b", "llama-3-70b", "llama-3.1-405b"} <= set(shown(tab))
+    assert not [name for name in shown(tab) if "llama-3" not in name]
+    tab.fill(".finder input", "gpt-2")
     tab.click(".models thead th:nth-child(2) button")
     tab.click(".models thead th:nth-child(2) button")
     assert shown(tab) == ["gpt-2-1558m", "gpt-2-774m", "gpt-2-355m", "gpt-2-124m"]

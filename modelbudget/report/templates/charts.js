@@ -114,7 +114,7 @@ const charts = (() => {
   for (const line of document.querySelectorAll("figure .files")) {
     line.hidden = false;
     line.addEventListener("click", async ({ target }) => {
-      const kind = target.dataset.save;
+      const kind = target.dataset.file;
       if (!kind) return;
       const figure = target.closest("figure");
       const link = document.createElement("a");

@@ -8,16 +8,21 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
       row,
       group,
       text: `${row.textContent} ${row.cells[0].title} ${group.rows[0].textContent}`.toLowerCase(),
+      name: `${row.cells[0].firstChild.textContent} ${row.cells[0].title}`.toLowerCase(),
     })),
   );
   const sorted = table.createTBody(); // has every row while the table is sorted by a column
   const heads = [...table.tHead.rows[0].cells];
 
+  // A number is a number of the name: 3 finds Llama 3 and Llama 3.2, not LLaMA 33B or 13B.
+  const isNumber = (word) => /^\d/.test(word);
+  const hasNumber = (name, word) => [...name.matchAll(/\d+(?:\.\d+)*[a-z]*/g)].some(([one]) => one === word || (one.startsWith(word) && !/\d/.test(one[word.length])));
+
   function find() {
     const wanted = search.value.toLowerCase().split(/\s+/);
-    for (const { row, text } of rows) {
+    for (const { row, text, name } of rows) {
       const fits = choice.value === "" || row.dataset.status === choice.value;
-      row.hidden = !(fits && wanted.every((word) => text.includes(word)));
+      row.hidden = !(fits && wanted.every((word) => (isNumber(word) ? hasNumber(name, word) : text.includes(word))));
     }
     for (const group of groups) {
       const left = [...group.rows].slice(1);

@@ -1,0 +1,152 @@
+"""The acts of the story: what they draw and say, counted again from the data."""
+
+import re
+
+import polars as pl
+import pytest
+from helpers.page import Text
+from helpers.results import PROVENANCE, result
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.families.decoder import Decoder
+from modelbudget.measure.build import build
+from modelbudget.measure.step_trace import trace_step
+from modelbudget.measure.train import train
+from modelbudget.report.acts.sizes import PLAIN
+from modelbudget.report.page import render
+from modelbudget.report.results import Results, StepTrace
+
+MODELS = """
+headline: PaLM 540B
+fixed: {dtype: bfloat16, master_weights: true, attention_kernel: flash}
+points: [{base: gpt-2-124m}, {base: mixtral-8x7b}, {base: llama-3-8b}, {base: palm-540b},
+  {base: gpt-2-124m, n_vocab: 8, d_model: 4, n_head: 1, d_head: 8, d_ff: 4, label: Tiny}]
+measure: {quantities: [parameters, parameter_bytes, gradient_bytes, optimizer_bytes,
+  activation_bytes, flops_forward, flops_backward, cache_bytes]}
+"""
+RUN = RunConfig(length=16, autocast="bfloat16", attention_kernel="flash", foreach=True)
+SMALL = Decoder(
+    n_vocab=64, d_model=16, n_layer=2, n_head=2, n_kv_head=2, d_head=8, d_ff=64, n_ctx=16
+)
+
+
+@pytest.fixture(scope="module")
+def step() -> StepTrace:
+    traced = trace_step(build(SMALL, "meta", "float32"), RUN)
+    allocations = pl.DataFrame(traced.pop("allocations"), infer_schema_length=None)
+    return StepTrace(traced | {"label": "Small", "run": RUN.model_dump()}, allocations)
+
+
+@pytest.fixture
+def results(sweep, catalogue, tmp_path, step) -> Results:
+    sweep(MODELS)
+    one = result(tmp_path / "sweep.yaml", catalogue)
+    return Results([one], provenance=PROVENANCE, step=step)
+
+
+def live(step: StepTrace, at: int) -> pl.DataFrame:
+    return step.allocations.filter(
+        pl.col("start") <= at, pl.col("end").is_null() | (pl.col("end") > at)
+    )
+
+
+def test_allocations_have_the_peaks_of_a_trace_without_them(step):
+    values = train(build(SMALL, "meta", "float32"), RUN, {"peak_training_bytes"})
+    assert step.about["peaks"] == values["peak_training_bytes"]
+    for phase in step.about["phases"]:
+        operations = range(phase["first"], phase["last"] + 1)
+        assert phase["peak"] == max(live(step, at)["bytes"].sum() for at in operations)
+
+
+def test_allocations_are_named_after_what_they_are_for(step):
+    model = build(SMALL, "meta", "float32")
+    sizes = [parameter.numel() for parameter in model.parameters()]
+    optimizer = step.about["phases"][-1]
+    held = dict(
+        live(step, optimizer["first"]).group_by("kind").agg(pl.col("bytes").sum()).iter_rows()
+    )
+    assert held["parameters"] == held["gradients"] == 4 * sum(sizes)
+    assert held["optimizer states"] == 8 * sum(sizes) + 4 * len(sizes)  # moments, and steps
+    made = step.allocations.filter(pl.col("operation").str.ends_with("_foreach_sqrt"))
+    assert set(made["kind"]) == {"temporary"}
+    assert made["bytes"].sum() == 2 * 4 * sum(sizes)  # in both steps
+
+
+def test_titles_are_findings_of_the_data(results, catalogue):
+    page = render(results, catalogue)
+    text = str(Text(page))
+    comparison = results.sweeps[0].comparison
+    held = {
+        (label, quantity): value
+        for label, quantity, value in comparison.group_by("label", "quantity")
+        .agg(pl.col("measured").sum())
+        .iter_rows()
+    }
+    palm = 540_356_474_880
+    assert f"{100 * 481_069_891_584 / palm:.1f} % of PaLM 540B is MLP" in text
+    smallest = held["Tiny", "parameters"]
+    assert f"From {smallest:,} parameters to 540B, positions gives way to MLP" in text
+    assert "From GPT-2 124M on, the MLP is the largest part of all 3 models" in text
+    states = ("parameter", "gradient", "optimizer")
+    of_palm = [held["PaLM 540B", f"{name}_bytes"] for name in states]
+    of_tiny = [held["Tiny", f"{name}_bytes"] for name in states]
+    least, most = (f"{sum(one) / one[0]:.1f}".removesuffix(".0") for one in (of_palm, of_tiny))
+    assert f"Training takes {least} to {most} times the bytes" in text
+    whole = sum(of_palm) + held["PaLM 540B", "activation_bytes"]
+    assert f"{100 * held['PaLM 540B', 'activation_bytes'] / whole:.1f} % of" in text
+    assert f'title="{held["PaLM 540B", "cache_bytes"]:,} bytes"' in page
+    n = results.step.about["n_parameters"]
+    last = results.step.about["phases"][-1]
+    kept = live(results.step, last["first"])
+    kept = kept.filter(~pl.col("kind").is_in(["temporary", "activations"]))["bytes"].sum()
+    most, least = (f"{size / n:.1f}".removesuffix(".0") for size in (last["peak"], kept))
+    assert f"A step of AdamW takes {most} bytes a parameter, not {least}" in text
+    assert "aten._foreach_sqrt" in text
+
+
+def test_squares_and_columns_are_in_proportion(results, catalogue):
+    page = render(results, catalogue)
+    act = page[page.index('<section id="sizes"') : page.index('<section id="bytes"')]
+    squares, columns = (
+        dict(re.findall(r'<path class="(group-\d+)" d="([^"]+)"', part))
+        for part in re.split(r'<svg class="columns"', act)
+    )
+    assert sum(path.count("z") for path in squares.values()) == 540
+    comparison = results.sweeps[0].comparison.filter(quantity="parameters")
+    tiny = comparison.filter(label="Tiny")
+    attention = tiny.filter(
+        pl.col("component").str.contains(r"attention\.(query|key|value|output)")
+    )
+    n = attention["measured"].sum() * 540 / tiny["measured"].sum()
+    assert abs(squares[f"group-{GROUP_OF_ATTENTION}"].count("z") - n) < 1
+    assert len(columns) <= len(PLAIN)
+    assert max(path.count("z") for path in columns.values()) == 4  # without Mixtral
+
+
+GROUP_OF_ATTENTION = 3
+
+
+def test_the_slider_and_the_cursor(results, catalogue, open_page, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(render(results, catalogue), encoding="utf-8")
+    tab = open_page(path.as_uri(), 1280)
+    assert "Tiny" in tab.inner_text("#sizes .stop")
+    tab.focus("#sizes input")
+    tab.keyboard.press("End")
+    assert "PaLM 540B 540,356,474,880 parameters 89.0 % MLP" in " ".join(
+        tab.inner_text("#sizes .stop").split()
+    )
+    tab.emulate_media(reduced_motion="reduce")
+    tab.click("#sizes button")  # at the end: from the start again, one model a press
+    assert "Tiny" in tab.inner_text("#sizes .stop")
+    tab.click("#sizes button")
+    tab.wait_for_timeout(1200)
+    assert "GPT-2 124M" in tab.inner_text("#sizes .stop")
+    peaks = [phase["peak"] for phase in results.step.about["phases"][-3:]]
+    for card, peak in zip(tab.query_selector_all("#step .peaks .peak"), peaks, strict=True):
+        card.hover()
+        assert tab.get_attribute("#step .here b", "title") == f"{peak:,} bytes"
+    tab.focus("#step input")
+    tab.keyboard.press("Home")
+    assert "Operation 1, forward" in tab.inner_text("#step .here")
+    assert tab.messages == []
