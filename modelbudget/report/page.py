@@ -16,6 +16,7 @@ from modelbudget.report.appendix import (
     surgery_section,
 )
 from modelbudget.report.assets import Assets, assets
+from modelbudget.report.glossary import glossary_section
 from modelbudget.report.module_trees import module_trees_section, swept_section, swept_trees
 from modelbudget.report.payload import comparison_tables, packed
 from modelbudget.report.predicted import predicted_section
@@ -88,6 +89,7 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
                 *([("architecture", "Module trees")] if results.trees else []),
                 *((section["name"], section["title"]) for section in sections),
                 *((one.source, one.title) for one in others),
+                ("glossary", "Glossary"),
                 *([("provenance", "Provenance")] if results.provenance else []),
             ],
             "verdict": verdict_section(results, found),
@@ -97,6 +99,7 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
             "sweeps": sections,
             "ledger": ledger_section(results.ledger, by_source.get("gpt-2-ledger")),
             "surgery": surgery_section(results.surgery, by_source.get("tying-surgery")),
+            "glossary": glossary_section(),
             "provenance": provenance_section(results.provenance),
             "cite": citation(results.provenance),
             "packed": {

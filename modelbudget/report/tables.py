@@ -9,6 +9,8 @@ import pandas as pd
 from markupsafe import Markup
 from pandas.io.formats.style import Styler
 
+from modelbudget.report.glossary import terms
+
 TEMPLATES = Path(__file__).parent / "templates"
 
 _Table: Any = Styler.from_custom_template(str(TEMPLATES), html_table="table.html.j2")
@@ -17,13 +19,15 @@ _Table: Any = Styler.from_custom_template(str(TEMPLATES), html_table="table.html
 @cache
 def environment() -> jinja2.Environment:
     """Return the environment of the templates, which escape text."""
-    return jinja2.Environment(
+    found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    found.filters["terms"] = terms
+    return found
 
 
 def table(

@@ -149,4 +149,10 @@ def test_the_slider_and_the_cursor(results, catalogue, open_page, tmp_path):
     tab.focus("#step input")
     tab.keyboard.press("Home")
     assert "Operation 1, forward" in tab.inner_text("#step .here")
+    for term in tab.query_selector_all("a.term"):
+        assert tab.query_selector(term.get_attribute("href")) is not None
+    term = tab.query_selector("#step a.term")
+    term.focus()
+    shown = term.evaluate("one => getComputedStyle(one, '::after').content")
+    assert shown.startswith(f'"{term.inner_text()}: ')
     assert tab.messages == []
