@@ -21,8 +21,8 @@ GLOSSARY = {
     "GB": "10⁹ bytes; a GiB has 2³⁰.",
     "GQA": "Grouped-query attention: several query heads share one key and value head.",
     "gradients": "Derivatives of the loss, one number for each parameter.",
-    "head of the vocabulary": "The matrix that turns the last hidden state into one logit for each token of the "
-    "vocabulary; tied, it is the token embedding.",
+    "head of the vocabulary": "The matrix that turns the last hidden state into one logit for "
+    "each token; tied, it is the token embedding.",
     "KV cache": "Keys and values of all tokens so far, kept in inference for the next one.",
     "logits": "One number for each token of the vocabulary, at each position.",
     "master weights": "A float32 copy of bfloat16 parameters, which the optimizer updates.",

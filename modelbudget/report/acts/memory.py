@@ -14,7 +14,7 @@ BYTES = {
     "optimizer": "optimizer_bytes",
     "activations": "activation_bytes",
 }
-OPERATIONS = {"forward pass": "flops_forward", "backward pass": "flops_backward"}
+OPERATIONS = {"forward": "flops_forward", "backward": "flops_backward"}
 CACHE = "cache_bytes"
 NEEDS = {*BYTES.values(), *OPERATIONS.values()}
 SAME_RUN = ("architecture", "batch", "length", "dtype")
@@ -134,7 +134,7 @@ def _finding(rows: list[dict]) -> str:
     most, least = (choose(shares, key=shares.__getitem__) for choose in (max, min))
     return (
         f"Activations are {percent(shares[most])} of the bytes of {most} and "
-        f"{percent(shares[least])} of those of {least}; only they grow with the tokens."
+        f"{percent(shares[least])} of those of {least}; of all these only they grow with the tokens."
     )
 
 
