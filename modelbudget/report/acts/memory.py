@@ -33,7 +33,7 @@ def memory_act(sweeps: list[SweepResult]) -> dict | None:
     return {
         "id": "bytes",
         "short": "In bytes, in operations",
-        "template": "acts/memory.html.j2",
+        "template": "act_memory.html.j2",
         "title": _title(chosen),
         "finding": _finding(chosen),
         "panels": panels,
@@ -134,7 +134,8 @@ def _finding(rows: list[dict]) -> str:
     most, least = (choose(shares, key=shares.__getitem__) for choose in (max, min))
     return (
         f"Activations are {percent(shares[most])} of the bytes of {most} and "
-        f"{percent(shares[least])} of those of {least}; of all these only they grow with the tokens."
+        f"{percent(shares[least])} of those of {least}; of all these only they "
+        "grow with the tokens."
     )
 
 

@@ -34,7 +34,7 @@ def sizes_act(sweeps: list[SweepResult], known: dict[str, str]) -> dict | None:
     return {
         "id": "sizes",
         "short": f"From {short(totals[0])} to {short(totals[-1])}",
-        "template": "acts/sizes.html.j2",
+        "template": "act_sizes.html.j2",
         "title": f"From {count(totals[0])} parameters to {short(totals[-1])}, "
         + (f"{start} gives way to {end}" if start != end else f"{start} is the largest part"),
         "finding": _finding(stops),

@@ -28,7 +28,7 @@ def squares_act(sweeps: list[SweepResult]) -> dict | None:
     return {
         "id": "headline",
         "short": f"{name} in squares",
-        "template": "acts/squares.html.j2",
+        "template": "act_squares.html.j2",
         "page_title": f"Where the {count(total)} parameters of {name} go",
         "title": f"{percent(first['share'])} of {name} is {first['group']}",
         "finding": " ".join(title["subtitle"]),

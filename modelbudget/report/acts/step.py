@@ -36,7 +36,7 @@ def step_act(step: StepTrace | None) -> dict | None:
     return {
         "id": "step",
         "short": "One training step",
-        "template": "acts/step.html.j2",
+        "template": "act_step.html.j2",
         "title": _title(peaks[-1], n),
         "finding": _finding(peaks, n),
         "label": step.about["label"],
