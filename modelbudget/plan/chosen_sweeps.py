@@ -22,7 +22,7 @@ from modelbudget.sweep.read import CheckedSweep, read
 TEMPLATES = Path(__file__).parents[1] / "report" / "templates"
 FOLDERS = {
     "assets", "gpt-2-ledger", "headline", "logs", "measurements", "module_trees", "provenance",
-    "reference_counts", "reference_traces", "tying-surgery",
+    "reference_counts", "reference_traces", "training_step", "tying-surgery",
 }  # fmt: skip
 """Folders of results/ that do not belong to a sweep."""
 PARTS_OF_SWEEP = ("fit", "implementations", "models", "numbers", "shares", "total", "vocabulary")
@@ -114,7 +114,7 @@ def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
 def reserved_names() -> set[str]:
     """Return names that no sweep may have: folders of results/ and ids of the page."""
     pages = (path.read_text(encoding="utf-8") for path in TEMPLATES.glob("*.html.j2"))
-    ids = {name for page in pages for name in re.findall(r'id="([\w-]+)"', page)}
+    ids = {name for page in pages for name in re.findall(r'(?:id=|folded\()"([\w-]+)"', page)}
     return FOLDERS | ids | {"all"}
 
 
