@@ -45,6 +45,10 @@ def sweep_section(
     otherwise one example. `table` is the part of the comparison that is in the page.
     """
     totals = example_point.largest(sweep)
+    drawn = [charts.add(f"{sweep.name}-{name}", spec) for name, spec in sweep.charts.items()]
+    agreed = (
+        f"{count(verdict.agreed)} of {count(verdict.compared)} predictions equal the measurement"
+    )
     step_by_step = not totals.is_empty() and set(sweep.points["architecture"]) <= printed.keys()
     return {
         "name": sweep.name,
@@ -55,7 +59,9 @@ def sweep_section(
         "verdict": verdict,
         "failed": _failed(sweep.comparison),
         "zoo": zoo_section(sweep.zoo, sweep.name),
-        "charts": [charts.add(f"{sweep.name}-{name}", spec) for name, spec in sweep.charts.items()],
+        "charts": drawn,
+        "answer": drawn[0]["title"] if drawn else agreed,
+        "measured": set(verdict.models) != {"not measured"},
         "steps": steps(sweep, totals, printed) if step_by_step else None,
         "implementations": implementations_section(sweep),
         "fits": fits_section(sweep),
