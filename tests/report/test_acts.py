@@ -4,6 +4,7 @@ import re
 
 import polars as pl
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from helpers.page import Text
 from helpers.results import PROVENANCE, result
 
@@ -155,4 +156,6 @@ def test_the_slider_and_the_cursor(results, catalogue, open_page, tmp_path):
     term.focus()
     shown = term.evaluate("one => getComputedStyle(one, '::after').content")
     assert shown.startswith(f'"{term.inner_text()}: ')
+    violations = Axe().run(tab).response["violations"]
+    assert [(v["id"], [node["html"] for node in v["nodes"]]) for v in violations] == []
     assert tab.messages == []
