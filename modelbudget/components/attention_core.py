@@ -8,14 +8,22 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.operations import ceil_div, positive
-from modelbudget.architecture.run_values import bytes_of, exact_bytes, mask_bytes, tokens
+from modelbudget.architecture.run_values import (
+    bytes_of,
+    casts,
+    exact_bytes,
+    mask_bytes,
+    tokens,
+)
 from modelbudget.memory.timeline import Allocation, Timeline, change, times
 
 SEEDS = 24
 """Bytes of the random state that a GPU's FlashAttention saves, with dropout or without."""
 TWO_SEEDS = 16
 """The same of memory-efficient attention."""
-SUM = 4
+SINGLE = 4
+"""Bytes of a number in single precision."""
+SUM = SINGLE
 """Bytes of the logarithm of a row's sum in memory-efficient attention."""
 
 FORWARD_PRODUCTS = 4
@@ -39,6 +47,8 @@ class Heads(NamedTuple):
     """Layout of queries and keys: 1, contiguous per head (RoPE output); 0, per token."""
     together: int = 0
     """1 where queries, keys and values are one storage."""
+    wide: int = 0
+    """1 where autocast casts queries and keys, which are in single precision."""
 
 
 def backward_products(r) -> int:
@@ -171,7 +181,8 @@ def kept_inputs(h, r) -> tuple:
         return 0, 0, _bytes(h, r).values_given
     if r.attention_kernel == "written_out":
         b = _written_out_bytes(h, r)
-        return 1 - b.queries_apart, b.keys_given, b.values_given
+        given = 1 - h.wide
+        return given * (1 - b.queries_apart), given * b.keys_given, b.values_given
     return 1, 1 - _repeated(h, r), 1 - _repeated(h, r)
 
 
@@ -355,7 +366,9 @@ def _written_out_bytes(h, r) -> SimpleNamespace:
         keys_copied=keys_apart + one_head - viewed,
         values_copied=split * (1 - repeated) + one_head - viewed,
         scores=size * n_score,
+        masked=(exact if casts(r) else size) * n_score,
         softmax=exact * n_score,
+        copied=half * (1 - casts(r)) * exact * n_score,
         cast=half * size * n_score,
         kept=(1 - (1 - half) * (1 - r.dropout)) * size * n_score,
         mask=r.dropout * mask_bytes(r.backend, size) * n_score,
@@ -367,33 +380,44 @@ def _written_out_bytes(h, r) -> SimpleNamespace:
         queries_apart=(1 - h.rope) * split,
         together=h.together * (1 - split),
         token_apart=apart(h, r),
+        wide=h.wide,
+        widening=1 + h.wide * (SINGLE // size - 1),
     )
 
 
 def _written_out(b, r) -> Timeline:
-    """Attention one operation at a time; its result is contiguous per token."""
-    dropped = r.dropout * b.scores
+    """Attention one operation at a time; its result is contiguous per token.
+
+    With autocast the mask is in single precision, and so are the scores from there on.
+    """
+    dropped, cast = r.dropout * b.scores, b.wide * b.queries
+    wide_keys = b.wide * b.repeated_first * b.widening * b.queries
     cap = [
         Allocation("scores divided by their cap", b.scores, b.scores),
         Allocation("tanh", b.scores, b.scores),
         Allocation("capped scores", b.scores),
     ]
     return [
-        Allocation("repeated key and value", b.repeated_first * (b.queries + b.values)),
+        Allocation(
+            "repeated key and value", b.repeated_first * (b.widening * b.queries + b.values)
+        ),
+        Allocation("casts of query and key", 2 * cast),
         Allocation(
             "query and key contiguous per head", (b.queries_apart + b.keys_copied) * b.queries
         ),
-        Allocation("scores", b.scores),
+        Allocation("scores", b.scores, (b.queries_apart + b.keys_copied) * cast),
         Allocation("scaled scores", b.scores, b.scores),
         *times(b.is_capped, cap),
-        Allocation("masked scores", b.scores, b.scores),
-        Allocation("softmax", (1 + b.half) * b.softmax, b.half * b.softmax),
-        Allocation("softmax in the run's dtype", b.cast, b.scores),
+        Allocation("masked scores", b.masked, b.scores),
+        Allocation("softmax", b.softmax + b.copied, b.copied + b.wide * b.masked),
+        Allocation("softmax in the dtype of products", b.cast, (1 - b.wide) * b.masked),
         Allocation("dropout", dropped + b.mask, r.dropout * b.cast),
         Allocation("value contiguous per head", b.values_copied * b.values),
         Allocation("weighted values", b.values),
         Allocation(
-            "result contiguous per token", b.token_apart * b.values, b.token_apart * b.values
+            "result contiguous per token",
+            b.token_apart * b.values,
+            b.token_apart * b.values + wide_keys,
         ),
     ]
 
@@ -402,7 +426,13 @@ def _written_out_backward(b, r) -> Timeline:
     """Gradients of the operations, last first."""
     of_few = [
         Allocation("value gradient summed over groups", b.few_values, b.values),
-        Allocation("key gradient summed over groups", b.few_keys, b.queries),
+        Allocation(
+            "key gradient summed over groups", b.widening * b.few_keys, b.widening * b.queries
+        ),
+    ]
+    of_casts = [
+        Allocation("query gradient in single precision", b.widening * b.queries, b.queries),
+        Allocation("key gradient in single precision", b.widening * b.queries, b.queries),
     ]
     kept_values = (1 - b.together) * b.values_kept
     cap = [
@@ -428,6 +458,7 @@ def _written_out_backward(b, r) -> Timeline:
             2 * b.queries,
             b.scores + b.queries + b.keys_kept + b.together * b.values_kept,
         ),
+        *times(b.wide, of_casts),
         *times(b.repeated, of_few),
     ]
 

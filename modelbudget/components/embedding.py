@@ -211,7 +211,7 @@ def _is_capped(r: Run) -> int:
 
 def _cap(a: Fields, r: Run):
     """Bytes of tanh of the logits, where it caps them."""
-    return _is_capped(r) * bytes_of(r.dtype) * tokens(r) * rows(a)
+    return _is_capped(r) * bytes_of(products(r).dtype) * tokens(r) * rows(a)
 
 
 def scale(r: Run):

@@ -6,7 +6,13 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.run_values import bytes_of, computed_again, exact_bytes, tokens
+from modelbudget.architecture.run_values import (
+    bytes_of,
+    casts,
+    computed_again,
+    exact_bytes,
+    tokens,
+)
 from modelbudget.memory.adamw_temporaries import Tensor, counts, vector
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate, times
 
@@ -146,11 +152,12 @@ def composed_backward(a, r, states, rms, of_scale, given=1, residual=0, others=0
 def _exact_backward(a, r, states, rms, of_scale, given, residual, others) -> Timeline:
     """Backward of x / rms · (1 + scale) in at least single precision, operation by operation."""
     copied = copies_input(a, r)
+    halved = copied * (1 - casts(r))
     wide, of_wide = (1 + copied) * states, (1 + copied) * of_scale
     scale = [
         *scale_backward(r, wide, of_wide, 1 - (1 - copied) * (1 - given)),
         Allocation("1 + scale, freed", 0, of_wide),
-        Allocation("scale gradient in half precision", copied * of_scale, copied * of_wide),
+        Allocation("scale gradient in half precision", halved * of_scale, halved * of_wide),
     ]
     if not copied:
         return [*scale, *_rms_backward(states, rms, 1, residual, others)]

@@ -56,13 +56,20 @@ def autocast(run: RunConfig, caches: bool = True) -> Iterator[None]:
             lower = getattr(torch, run.autocast)
             for dtype, functions in ((lower, LOWER), (torch.float32, FLOAT32)):
                 for owner, name in functions:
-                    if name != "rms_norm" or run.norm_kernel == "fused":
+                    if not _is_written_out(name, run):
                         replaced = casts.before(getattr(owner, name), dtype)
                         stack.enter_context(patch.object(owner, name, replaced))
             if not caches:
                 # What torch.utils.checkpoint enters to repeat a forward pass.
                 stack.enter_context(patch.object(torch.amp, "autocast", casts.repeated))
         yield
+
+
+def _is_written_out(name: str, run: RunConfig) -> bool:
+    """Whether a function is replaced by operations, whose arguments are cast instead of its own."""
+    if name == "rms_norm":
+        return run.norm_kernel != "fused"
+    return name == "scaled_dot_product_attention" and run.attention_kernel == "written_out"
 
 
 class _Casts:

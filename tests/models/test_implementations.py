@@ -34,8 +34,7 @@ SMALL = {
 }
 CLASSES = list(implementations()["transformers"].classes)
 ONLY_EAGER = {"Gemma2ForCausalLM"}
-CAST = [kind for kind in CLASSES if kind not in ONLY_EAGER]
-"""Classes with a formula or a module for autocast."""
+WITH_SDPA = [kind for kind in CLASSES if kind not in ONLY_EAGER]
 KERNELS = [
     ("float32", "efficient"),
     ("float32", "math"),
@@ -196,7 +195,7 @@ def test_a_sweep_measures_what_is_predicted(quantities):
     ("kernel", "dropout", "vocab_size"),
     [("flash", False, 500), ("efficient", True, 100), ("math", True, 500), ("math", False, 20)],
 )
-@pytest.mark.parametrize("kind", CAST)
+@pytest.mark.parametrize("kind", WITH_SDPA)
 def test_autocast_needs_what_is_predicted(kind, kernel, dropout, vocab_size, recompute):
     """The peak is in the loss, in the forward pass, or in the layers; of class and module alike."""
     run = run_of(
@@ -205,6 +204,23 @@ def test_autocast_needs_what_is_predicted(kind, kernel, dropout, vocab_size, rec
     )  # fmt: skip
     a, traced = compare(kind, run, vocab_size=vocab_size)
     assert measured(a, run)["peak_training_bytes"] == traced["peak_training_bytes"]
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+@pytest.mark.parametrize(("vocab_size", "length"), [(500, 48), (20, 17)])
+@pytest.mark.parametrize("kind", ["Gemma2ForCausalLM", "LlamaForCausalLM", "Qwen3ForCausalLM"])
+def test_autocast_of_eager_attention(kind, vocab_size, length, recompute):
+    """Scores meet a float32 mask; caps and norms of outputs are in bfloat16; in the module, too."""
+    run = run_of(
+        kind, batch=3, length=length, autocast="bfloat16", attention_kernel="written_out",
+        recompute=recompute, foreach=True,
+    )  # fmt: skip
+    a, traced = compare(kind, run, vocab_size=vocab_size)
+    assert measured(a, run)["peak_training_bytes"] == traced["peak_training_bytes"]
+    # A class holds dropped scores in float32 to the end of its layers.
+    dropped = run.model_copy(update={"dropout": True})
+    assert a.has_formula_for("activation_bytes", a, dropped)
+    assert not a.has_formula_for("peak_training_bytes", a, dropped)
 
 
 def test_casts_of_many_layers_may_need_more_than_backward():

@@ -20,6 +20,7 @@ from modelbudget.components.attention.layout import (
     heads_are_cast,
     heads_are_normed,
     is_packed,
+    is_written_out,
     n_vectors,
     own_tables,
     rope_by_head,
@@ -67,7 +68,7 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         *gradients_done("output", sum(output[:2])),
         *times(a.attention_gate, gate),
         *attention_core.backward(heads(a, r), p, hides),
-        *times(heads_are_cast(a, r), cast),
+        *times(heads_are_cast(a, r) * (1 - is_written_out(r)), cast),
         *_rope_backward(a, r),
         *_projections_backward(a, r, others, saved_input),
     ]

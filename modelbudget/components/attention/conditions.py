@@ -140,6 +140,16 @@ def norms_of_heads_are_known(a: Fields, r: Run):
     return 1 - casts(r) * int(a.qk_norm != "none") * (1 - known)
 
 
+def cast_scores_are_known(a: Fields, r: Run):
+    """With autocast, scores that are written out have no dropout, and keys more than one head.
+
+    Classes hold the dropped scores, in single precision, to the end of a layer. The repeats of one
+    key are a view, of which autocast makes a copy.
+    """
+    one_key = positive(a.n_head - 1) * (1 - positive(a.n_kv_head - 1))
+    return 1 - casts(r) * is_written_out(r) * (1 - (1 - r.dropout) * (1 - one_key))
+
+
 PEAK_IF = (
     no_mask_on_scores,
     no_sinks,
@@ -148,6 +158,7 @@ PEAK_IF = (
     keys_are_not_repeated,
     heads_are_not_scaled_exactly,
     norms_of_heads_are_known,
+    cast_scores_are_known,
     complex_is_not_cast,
     copies_are_made,
 )

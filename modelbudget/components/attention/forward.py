@@ -11,6 +11,7 @@ from modelbudget.components.attention.layout import (
     heads,
     heads_are_cast,
     heads_are_normed,
+    is_written_out,
     own_tables,
     shares_storage,
 )
@@ -43,8 +44,10 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     of_gate, of_output = (casts(r) * one for one in later_biases(a, size))
     cached = casts(r) * cached_casts(a, r) - of_gate - of_output
     weight = casts(r) * size * a.d_model * a.n_head * a.d_head
-    cast, normed = heads_are_cast(a, r) * (query + key), heads_are_normed(a, r) * (query + key)
-    unread = heads_are_cast(a, r) * ((1 - of_query) * query + (1 - of_key) * key)
+    cast_first = heads_are_cast(a, r) * (1 - is_written_out(r))
+    cast, normed = cast_first * (query + key), heads_are_normed(a, r) * (query + key)
+    unread = cast_first * ((1 - of_query) * query + (1 - of_key) * key)
+    cast_later = heads_are_cast(a, r) * (query + key) - cast
     freed += int(r.recompute != "selective") * mask
     joined, copies, shared = query + 2 * key, int(r.projections == "copied"), shares_storage(r)
     gate = [
@@ -72,7 +75,11 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
             size * n * a.d_model + weight + of_output,
         ),
         *all_reduce(r, size * n * a.d_model),
-        Allocation("inputs of attention", 0, freed - unread + widening(r) * cast),
+        Allocation(
+            "inputs of attention",
+            0,
+            freed - unread + widening(r) * cast + (widening(r) - 1) * cast_later,
+        ),
     ]
 
 

@@ -62,7 +62,7 @@ def heads(a: Fields, r: Run) -> attention_core.Heads:
     by_head = rope_by_head(a, r)
     together = shares_storage(r) * (1 - has_rope(a))
     return attention_core.Heads(
-        a.n_head, a.n_kv_head, a.d_head, a.d_head, stored, by_head, together
+        a.n_head, a.n_kv_head, a.d_head, a.d_head, stored, by_head, together, heads_are_cast(a, r)
     )
 
 

@@ -3,7 +3,13 @@
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import LayerGroup
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import casts, computed_again, drops_outputs, of_states
+from modelbudget.architecture.run_values import (
+    casts,
+    computed_again,
+    drops_outputs,
+    of_states,
+    products,
+)
 from modelbudget.components import dropout, norm
 from modelbudget.components.contract import Part
 from modelbudget.components.layers.by_component import shared_norm, sublayer
@@ -65,9 +71,8 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     gathered = r.sequence_parallel * whole_states_bytes(a, r)
     in_sum = 0 if _norm_of_output(a, r) else masks
     # Computed before the layer is: the cast at the end of a norm saves nothing.
-    output_gradient = (
-        again * after * norm.scales_exactly(a, r) * 2 * norm.copies_input(a, r) * states
-    )
+    output_gradient = (2 * norm.copies_input(a, products(r)) - casts(r)) * mixed_output
+    output_gradient = again * after * norm.scales_exactly(a, r) * output_gradient
     mixed = [
         Allocation("output gradient in single precision", output_gradient),
         Allocation("positions and embeddings", held),
@@ -121,6 +126,7 @@ def _norm_of_output(a: Fields, r: Run, stops=0) -> Timeline:
     """
     if a.norm_placement not in ("output", "both") or not norm.is_written_out(a, r):
         return []
+    r = products(r)
     states = states_bytes(a, r)
     saved, temporary = norm.saved(a, r), norm.forward_temporaries(a, r)
     unsaved, masks = norm.copies_input(a, r) * states, dropout.saved(a, r)

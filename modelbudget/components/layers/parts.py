@@ -67,8 +67,9 @@ def has_formula(quantity: str, a: Fields, r: Run):
 def _norm_elsewhere(a: Fields, r: Run) -> bool:
     """Whether norms stand elsewhere than before the parts and meet casts, or are written out.
 
-    Written out, those on a part's output have a timeline.
+    Written out, those on a part's output have a timeline; with casts, if their scale is in single
+    precision and they cast back.
     """
     if a.norm_placement == "post":
         return bool(norm.is_written_out(a, r) or casts(r))
-    return bool(casts(r)) and a.norm_placement != "pre"
+    return bool(casts(r)) and a.norm_placement != "pre" and not norm.scales_exactly(a, r)

@@ -44,8 +44,8 @@ def output_backward(a: Fields, r: Run, name: str) -> tuple[Timeline, object]:
     normed = {
         "pre": [],
         "post": norm.backward(a, s),
-        "output": norm.backward(a, s, given=0),
-        "both": norm.backward(a, s, given=0),
+        "output": norm.backward(a, products(s), given=casts(r)),
+        "both": norm.backward(a, products(s), given=casts(r)),
     }[a.norm_placement]
     output = output_bytes(a, r, name)
     own = max(int(a.norm_placement in ("output", "both")), casts(r) * (1 - is_wide(name)))

@@ -66,8 +66,8 @@ def _hides(a: Fields, r: Run):
 
 
 def no_mask_with_autocast(a: Fields, r: Run):
-    """With autocast, the mask of a window has a dtype that is not known here."""
-    return 1 - casts(r) * _hides(a, r)
+    """With autocast, the mask of a window that layers make has a dtype that is not known here."""
+    return 1 - casts(r) * is_not_written_out(a, r) * _hides(a, r)
 
 
 @valid_if(*SAVED_IF, no_mask_with_autocast)
