@@ -15,7 +15,7 @@ OPEN = """async (name) => {
   location.hash = name;
   const drawn = () => {
     const all = [...section.querySelectorAll("[data-chart]")];
-    const places = all.filter((place) => place.clientWidth > 0);
+    const places = all.filter((place) => place.checkVisibility());
     return places.length > 0 && places.every((place) => place.querySelector("svg path"));
   };
   while (!drawn()) await new Promise((done) => setTimeout(done, 5));

@@ -44,7 +44,8 @@ const charts = (() => {
 
   async function draw(place) {
     const width = place.clientWidth;
-    if (width === 0) return null;
+    // In closed details, whose contents may have a width.
+    if (width === 0 || !place.checkVisibility()) return null;
     if (place.drawnAt !== width) {
       place.drawnAt = width;
       place.drawing = drawAt(place, width);
