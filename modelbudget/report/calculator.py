@@ -1,25 +1,36 @@
 """The calculator of the page: every decoder of the catalogue, with fields that a reader can change.
 
-The page has no formulas of its own. Fields are signals of a Vega dataflow, whose derived signals
-are the formulas as Vega expressions. Vega's interpreter evaluates them without eval.
+The page has no formulas of its own: a script evaluates the nodes of `readings/graph.py`. Conditions
+and the translation of config.json files are expressions, which Vega's interpreter evaluates without
+eval.
 """
 
 import itertools
 import re
+from collections.abc import Collection, Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Constraint
-from modelbudget.architecture.readings import vega, vega_constraints
+from modelbudget.architecture.layer_groups import layer_groups
+from modelbudget.architecture.operations import largest
+from modelbudget.architecture.readings import graph, vega_constraints
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.architecture.run_step import HALF
-from modelbudget.architecture.run_values import BYTES, ONE_DEVICE
+from modelbudget.architecture.run_values import BYTES
 from modelbudget.architecture.terms import Term, Terms, total
+from modelbudget.catalogue.accelerators import accelerators
+from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.models import Base, Catalogue
+from modelbudget.common.paths import ACCELERATORS
 from modelbudget.components.groups import ORDER, group_of
 from modelbudget.families.decoder import Decoder
+from modelbudget.predict.fit import TRANSFORMERS
 from modelbudget.report.charts.format import field_title
 from modelbudget.report.component_order import sort_key
+from modelbudget.report.config_file import default_decoders, translation_data
 from modelbudget.report.specs import variable_of_group
 from modelbudget.sweep.derive import named_architecture
 
@@ -33,6 +44,7 @@ OF_RUN = ("batch", "length")
 CHOICES_OF_RUN = {
     "dtype": ("of parameters, activations and cache", ("float32", *HALF)),
     "attention_kernel": ("scores in memory (math) or not (flash)", ("math", "flash")),
+    "recompute": ("activations of layers kept, or computed again (full)", ("none", "full")),
 }
 """Categorical run settings with a description and their choices in the page.
 
@@ -50,6 +62,19 @@ QUANTITIES = {
     "flops_backward": "FLOPs of the backward pass",
     "cache_bytes": "bytes of KV cache",
 }
+PARTS = [name for name in QUANTITIES if name != STATES]
+"""Quantities with components, computed one by one."""
+PEAKS = {
+    "peak_training_bytes": "bytes at the peak of training",
+    "peak_inference_bytes": "bytes at the peak of inference",
+}
+"""Quantities without components: the largest of all phases."""
+MOST_GROUPS = 2
+"""Groups of different layers for which the page has the formulas of peaks, whose size grows with
+their square; the command line has them for all.
+"""
+Categories = tuple[tuple[str, str], ...]
+"""Categorical fields of an architecture with their values."""
 EXCHANGEABLE = "mlps"
 """The categorical field that a reader can change: dense MLPs or experts."""
 NEW_EXPERTS = {"n_expert": 8, "n_expert_per_token": 2, "d_expert": "d_ff"}
@@ -84,85 +109,104 @@ def _upper_bounds() -> list[Constraint]:
         Constraint(f"{name} <= {rule.le}", f"{name} = {{{name}:,}}: must be at most {rule.le:,}")
         for name in Decoder.numeric()
         for rule in Decoder.model_fields[name].metadata
-        if hasattr(rule, "le") and rule.le < vega.EXACT_BELOW
+        if hasattr(rule, "le") and rule.le < graph.EXACT_BELOW
     ]
 
 
-class _Dataflow(vega.Dataflow):
-    """The signals of all groups of models; equal expressions are one signal.
+class _Formulas:
+    """The nodes of all groups of models; equal expressions are one node.
 
-    `fields` has the fields that a component depends on, by the signal of one instance. `budgets`
-    has the total of a quantity with its components, and its index.
+    `fields` has the fields that a component depends on, by the node of one instance. `budgets` has
+    the total of a quantity with its components, and its index.
     """
 
     def __init__(self):
-        super().__init__()
-        self.fields: dict[str, list[str]] = {}
+        self.graph = graph.Graph()
+        self.fields: dict[int, list[str]] = {}
         self.budgets: dict[tuple, int] = {}
 
-    def form(self, categories: dict[str, str]) -> dict:
-        """Return the signals of the decoders with these categorical fields."""
-        a = vega.namespace(Decoder, categories)
+    def form(self, categories: dict[str, str], classes: list[str], peaks: bool) -> dict:
+        """Return the nodes of the decoders with these categorical fields.
+
+        `classes`: those of transformers whose run settings are known, which have peaks as well.
+        """
+        a = graph.namespace(Decoder, categories)
         all_of, active = Decoder.parameters(a), Decoder.active_parameters(a)
         found = {
             "categories": categories,
             "components": {name: self._product(term) for name, term in all_of.items()},
-            "total": self.signal(total(all_of)),
-            "active": self.signal(total(active)),
-            "runs": self._runs(a),
+            "total": self.graph.node(total(all_of)),
+            "active": self.graph.node(total(active)),
+            "runs": self._runs(a, {}, [*PARTS, *(PEAKS if peaks else ())]),
+            "classes": {
+                name: self._runs(a, implementations()[TRANSFORMERS].of_class(name), [*PEAKS])
+                for name in classes
+            },
         }
         for name, term in (*all_of.items(), *active.items()):
             self._note(found["components"][name][0], term)
         return found
 
-    def _runs(self, a) -> dict[str, dict]:
+    def _runs(self, a, settings: Mapping[str, Any], quantities: list[str]) -> dict[str, dict]:
         """Return the quantities of each run; dtypes of the same size have the same formulas."""
         by_size: dict[tuple, dict] = {}
-        for dtype, attention in _runs():
-            if (BYTES[dtype], attention) not in by_size:
-                by_size[BYTES[dtype], attention] = self._run(a, (dtype, attention))
-        return {f"{dtype} {kernel}": by_size[BYTES[dtype], kernel] for dtype, kernel in _runs()}
+        found = {}
+        for dtype, *others in _runs():
+            same = (BYTES[dtype], *others)
+            if same not in by_size:
+                by_size[same] = self._run(a, (dtype, *others), settings, quantities)
+            found[" ".join((dtype, *others))] = by_size[same]
+        return found
 
-    def _run(self, a, choices: tuple[str, ...]) -> dict[str, list]:
-        """Return for each quantity its budget, and the signal of whether its formula holds.
+    def _run(
+        self, a, choices: tuple[str, ...], settings: Mapping[str, Any], quantities: list[str]
+    ) -> dict[str, list]:
+        """Return for each quantity its budget, and the node of whether its formula holds.
 
         Quantities whose formula never holds are left out.
         """
-        settings = {name: RunConfig.model_fields[name].default for name in RunConfig.categorical()}
-        settings |= zip(CHOICES_OF_RUN, choices, strict=True)
-        r = vega.namespace(RunConfig, settings)
-        vars(r).update(ONE_DEVICE)
+        fixed = {name: field.default for name, field in RunConfig.model_fields.items()}
+        fixed |= dict(zip(CHOICES_OF_RUN, choices, strict=True)) | dict(settings)
+        r = SimpleNamespace(**fixed | {name: graph.field(name) for name in OF_RUN})
+        if a.mlps == "mlp":
+            a = SimpleNamespace(**vars(a) | {"n_dense_layer": 0})  # all layers are equal
         found, sums = {}, {}
-        for quantity in [name for name in QUANTITIES if name != STATES]:
+        for quantity in quantities:
+            if quantity in PEAKS and len(layer_groups(a)) > MOST_GROUPS:
+                continue
             holds = Decoder.has_formula_for(quantity, a, r)
-            if self.text(holds) != "0":
+            node = self.graph.node(holds)
+            if self.graph.constant(node) != 0:
                 terms = getattr(Decoder, quantity)(a, r)
-                sums[quantity] = total(terms)
-                found[quantity] = [self._budget(sums[quantity], terms), self.signal(holds)]
+                values = [term.total for term in terms.values()]
+                sums[quantity] = largest(*values) if quantity in PEAKS else total(terms)
+                parts = {} if quantity in PEAKS else terms
+                found[quantity] = [self._budget(sums[quantity], parts), node]
         if "optimizer_bytes" in found:
             states = sum(sums[f"{name}_bytes"] for name in ("parameter", "gradient", "optimizer"))
             found[STATES] = [self._budget(states, {}), found["optimizer_bytes"][1]]
         return found
 
     def _budget(self, whole, terms: Terms) -> int:
-        parts = ((name, self.signal(term.total)) for name, term in terms.items())
-        budget = (self.signal(whole), *(part for part in parts if part[1] != self.signal(0)))
+        parts = ((name, self.graph.node(term.total)) for name, term in terms.items())
+        zero = self.graph.node(0)
+        budget = (self.graph.node(whole), *(part for part in parts if part[1] != zero))
         return self.budgets.setdefault(budget, len(self.budgets))
 
-    def _note(self, signal: str, term: Term) -> None:
+    def _note(self, node: int, term: Term) -> None:
         """Note the fields that one instance of a component and their number depend on."""
-        names = self.sizes(term.each) | self.sizes(term.instances)
-        self.fields[signal] = sorted(names.union(self.fields.get(signal, ())))
+        names = self.graph.sizes(term.each) | self.graph.sizes(term.instances)
+        self.fields[node] = sorted(names.union(self.fields.get(node, ())))
 
-    def _product(self, term: Term) -> list[str]:
-        """Return the signals of one instance, of the number of instances, and of the product."""
-        return [self.signal(value) for value in (*term, term.total)]
+    def _product(self, term: Term) -> list[int]:
+        """Return the nodes of one instance, of the number of instances, and of the product."""
+        return [self.graph.node(value) for value in (*term, term.total)]
 
 
 def _runs() -> list[tuple[str, ...]]:
-    """Return all valid combinations of dtype and attention kernel."""
+    """Return all valid combinations of the choices of a run."""
     runs = itertools.product(*(choices for _, choices in CHOICES_OF_RUN.values()))
-    return [(dtype, kernel) for dtype, kernel in runs if kernel == "math" or dtype in HALF]
+    return [run for run in runs if run[1] == "math" or run[0] in HALF]
 
 
 def calculator_section(catalogue: Catalogue) -> dict:
@@ -172,10 +216,17 @@ def calculator_section(catalogue: Catalogue) -> dict:
         for base in catalogue.bases.values()
         if base.model is not None and base.family is Decoder
     }
-    categories = _categories([architecture for _, architecture in named.values()])
+    of_classes = default_decoders()
+    known = implementations()[TRANSFORMERS].classes
+    own = _categories([*(a for _, a in named.values()), *(of_classes[name] for name in known)])
+    exchanged = _exchanged(_categories(a for _, a in named.values()))
+    all_of = (*own, *exchanged, *_categories(of_classes.values()))
+    categories: dict[Categories, set[str]] = {values: set() for values in all_of}
+    for name in known:
+        categories[_categories([of_classes[name]])[0]].add(name)
     fields = {name: _field(Decoder, name) for name in Decoder.numeric()}
     of_run = {name: _field(RunConfig, name) for name in OF_RUN}
-    choices = list(dict.fromkeys(values[EXCHANGEABLE] for values in categories))
+    choices = list(dict.fromkeys(dict(values)[EXCHANGEABLE] for values in exchanged))
     return {
         "models": len(named),
         "main": [fields[name] for name in MAIN],
@@ -193,7 +244,9 @@ def calculator_section(catalogue: Catalogue) -> dict:
             "start": START,
             "run": {name: RunConfig.model_fields[name].default for name in CHOICES_OF_RUN},
             "choices": [(name, choices) for name, (_, choices) in CHOICES_OF_RUN.items()],
-            "quantities": list(QUANTITIES.items()),
+            "quantities": list((QUANTITIES | PEAKS).items()),
+            "kinds": {name: base.transformers for name, (base, _) in named.items()},
+            "devices": [(one.name, one.bytes) for one in accelerators(ACCELERATORS)],
             "minimum": {name: field["minimum"] for name, field in (fields | of_run).items()},
             "constants": _constants(),
             "switches": [name for name, field in fields.items() if field["switch"]],
@@ -202,23 +255,31 @@ def calculator_section(catalogue: Catalogue) -> dict:
             "models": {name: _numbers(base, a) for name, (base, a) in named.items()},
             "rules": rules(),
             "order": [(group, variable_of_group(group)) for group in ORDER],
-            **_formulas(categories),
+            **_formulas(categories, own),
+            "config": translation_data(),
         },
     }
 
 
-def _formulas(categories: list[dict[str, str]]) -> dict:
-    """Return the expressions of the script, and how components and budgets are made of them."""
-    dataflow = _Dataflow()
-    forms = [dataflow.form(values) for values in categories]
+def _formulas(categories: dict[Categories, set[str]], own: Collection[Categories]) -> dict:
+    """Return the nodes for the script, and how components and budgets are made of them.
+
+    `categories` has the classes with known run settings. Only models with categories in `own` have
+    peaks.
+    """
+    found = _Formulas()
+    forms = [
+        found.form(dict(values), sorted(classes), values in own)
+        for values, classes in categories.items()
+    ]
     names = [name for form in forms for name in form["components"]]
-    names += [name for _, *parts in dataflow.budgets for name, _ in parts]
+    names += [name for _, *parts in found.budgets for name, _ in parts]
     components = sorted(dict.fromkeys(names), key=sort_key)
     return {
         "forms": forms,
-        "expressions": list(dataflow.expressions),
-        "budgets": list(dataflow.budgets),
-        "fields": dataflow.fields,
+        "graph": found.graph.data(),
+        "budgets": list(found.budgets),
+        "fields": found.fields,
         "groups": [(name, variable_of_group(group_of(name))) for name in components],
     }
 
@@ -233,12 +294,17 @@ def _constants() -> dict[str, int | str]:
     return {name: int(v) if isinstance(v, bool) else v for name, v in defaults.items()}
 
 
-def _categories(architectures: list[Architecture]) -> list[dict[str, str]]:
-    """Return the categorical fields of all architectures, with every choice of EXCHANGEABLE."""
-    found = [{name: getattr(a, name) for name in Decoder.categorical()} for a in architectures]
-    choices = dict.fromkeys(values[EXCHANGEABLE] for values in found)
-    both = [values | {EXCHANGEABLE: c} for values, c in itertools.product(found, choices)]
-    return [dict(items) for items in dict.fromkeys(tuple(values.items()) for values in both)]
+def _categories(architectures: Iterable[Architecture]) -> list[Categories]:
+    """Return the categorical fields of all architectures, each once."""
+    found = (tuple((n, getattr(a, n)) for n in Decoder.categorical()) for a in architectures)
+    return list(dict.fromkeys(found))
+
+
+def _exchanged(categories: list[Categories]) -> list[Categories]:
+    """Return the categorical fields with every choice of EXCHANGEABLE."""
+    choices = dict.fromkeys(dict(values)[EXCHANGEABLE] for values in categories)
+    both = itertools.product(categories, choices)
+    return [tuple((dict(values) | {EXCHANGEABLE: c}).items()) for values, c in both]
 
 
 def _field(record, name: str) -> dict:

@@ -41,8 +41,8 @@ STYLES = (
     "numbers.css",
 )
 SCRIPTS = (
-    "unpack.js", "charts.js", "sections.js", "acts.js", "finder.js", "calculator.js",
-    "module_trees.js", "numbers.js",
+    "unpack.js", "charts.js", "sections.js", "acts.js", "finder.js", "formulas.js",
+    "config_file.js", "calculator.js", "module_trees.js", "numbers.js",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import zlib
 
 import polars as pl
 
-from modelbudget.architecture.readings.vega import EXACT_BELOW
+from modelbudget.architecture.readings.graph import EXACT_BELOW
 from modelbudget.architecture.terms import is_peak
 from modelbudget.report.charts.budget import evenly_spaced, share_room
 from modelbudget.report.component_order import sort_key

@@ -1,12 +1,9 @@
 """One formula evaluated in each reading, for one architecture."""
 
-import re
-
 import polars as pl
 import sympy
-import vl_convert
 
-from modelbudget.architecture.readings import intervals, symbols, vega
+from modelbudget.architecture.readings import graph, intervals, symbols
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.predict.predict import predict
@@ -63,27 +60,39 @@ def as_symbols(architecture) -> dict[str, int]:
     return {name: value for name, value in values.items() if value}
 
 
-def as_signals(architecture) -> int:
+def as_nodes(architecture) -> int:
     family = type(architecture)
-    terms = family.parameters(vega.namespace(family, words(architecture)))
-    return in_vega(total(terms), sizes(architecture))
+    terms = family.parameters(graph.namespace(family, words(architecture)))
+    return of_graph(total(terms), sizes(architecture))
 
 
-def in_vega(expression, numbers: dict[str, int]) -> int:
-    """Computed by Vega itself: drawn as text into a picture, and read from there."""
-    dataflow = vega.Dataflow()
-    whole = dataflow.signal(expression)
-    given = [{"name": name, "value": number} for name, number in numbers.items()]
-    spec = {
-        "width": 10,
-        "height": 10,
-        "signals": given
-        + [{"name": f"e{i}", "update": text} for text, i in dataflow.expressions.items()],
-        "marks": [
-            {
-                "type": "text",
-                "encode": {"update": {"text": {"signal": f"'sum=' + {whole}"}}},
-            }
-        ],
-    }
-    return int(re.search(r"sum=(\d+)", vl_convert.vega_to_svg(spec))[1])
+def of_graph(expression, numbers: dict[str, int]) -> int:
+    """Computed from the data that the page's script has."""
+    nodes = graph.Graph()
+    whole = nodes.node(expression)
+    data = nodes.data()
+    values: list[int] = []
+    rows = zip(data["operations"], data["left"], data["right"], strict=True)
+    for number, (operation, left, right) in enumerate(rows):
+        x, y = (
+            values[number - one if one > 0 else -one] if operation not in "fk" else 0
+            for one in (left, right)
+        )
+        match operation:
+            case "f":
+                values.append(numbers[data["fields"][left]])
+            case "k":
+                values.append(left)
+            case "+":
+                values.append(x + y)
+            case "-":
+                values.append(x - y)
+            case "*":
+                values.append(x * y)
+            case "c":
+                values.append(-(-x // y))
+            case "p":
+                values.append(int(x > 0))
+            case "m":
+                values.append(max(x, y))
+    return values[whole]

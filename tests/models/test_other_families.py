@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers.other_families import LENGTH, SHAPES, architectures, input_for
 from helpers.project import ROOT
-from helpers.readings import as_columns, as_integers, as_signals, as_symbols
+from helpers.readings import as_columns, as_integers, as_nodes, as_symbols
 from hypothesis import given, settings
 
 from modelbudget.catalogue.models import Catalogue
@@ -46,7 +46,7 @@ def test_vega_equals_integers(family):
     @given(architectures(family))
     @settings(max_examples=4)
     def check(architecture):
-        assert as_signals(architecture) == sum(as_integers(architecture).values())
+        assert as_nodes(architecture) == sum(as_integers(architecture).values())
 
     check()
 

@@ -32,6 +32,11 @@ def mistake(constraint: Constraint, switches: Collection[str]) -> str:
     return f"{holds} ? '' : {' + '.join(parts)}"
 
 
+def expression_in_vega(expression: Expression) -> str:
+    """Return an expression in Vega's syntax; its names are signals."""
+    return _text(expression.tree)
+
+
 def _shown(expression: Expression, commas: bool, switches: Collection[str]) -> str:
     if expression.text in switches:
         return f"({expression.text} ? 'true' : 'false')"

@@ -1,4 +1,4 @@
-// The calculator: controls in, parameters out. A Vega dataflow computes every number.
+// The calculator: controls in, numbers out. Every number is a node of the graph of formulas.
 "use strict";
 
 (async () => {
@@ -8,48 +8,25 @@
   const groups = new Map(data.groups);
   const choices = new Map(data.choices); // of categorical run settings
   const SIDES = ["A", "B"];
+  const PASTED = "config.json";
+  const translate = configReader(data);
   const all = (selector) => [...root.querySelectorAll(selector)];
-
-  // -- The dataflow: fields are its signals, formulas and rules its derived signals. Each form (a
-  // combination of categorical fields) has a dataflow of its own, created on first use, since it
-  // needs few of all formulas.
 
   const categorical = [...Object.keys(data.forms[0].categories), ...choices.keys()];
   const inputs = [...Object.keys(data.minimum), ...categorical];
+  const evaluate = evaluator(data.graph);
+
+  // Rules are Vega expressions over all fields.
   const given = inputs.map((name) => ({ name, value: categorical.includes(name) ? "" : 0 }));
   for (const [name, value] of Object.entries(data.constants)) given.push({ name, value });
   const rules = data.rules.map((rule, i) => ({ name: `mistake${i}`, update: rule.mistake }));
-  const options = {
-    mode: "vega",
-    renderer: "none",
-    ast: true, // Vega's interpreter: the page's policy forbids eval
-    actions: false,
-    defaultStyle: false,
-    tooltip: { disableDefaultStyle: true },
-  };
+  const ruleView = await vegaSignals([...given, ...rules]);
 
-  function derived(signals) {
-    const found = new Set();
-    const add = (signal) => {
-      const i = Number(signal.slice(1));
-      if (found.has(i)) return;
-      found.add(i);
-      data.expressions[i].match(/\be\d+/g)?.forEach(add);
-    };
-    signals.forEach(add);
-    return [...found].sort((a, b) => a - b).map((i) => ({ name: `e${i}`, update: data.expressions[i] }));
-  }
-
-  const views = new Map();
-  async function viewOf(form, run) {
-    const name = `${data.forms.indexOf(form)} ${run}`;
-    if (!views.has(name)) {
-      const budgets = Object.values(form.runs[run] ?? {}).map(([budget, holds]) => [holds, ...data.budgets[budget].flat()]);
-      const signals = [form.total, form.active, ...Object.values(form.components).flat(), ...budgets.flat()];
-      const spec = { signals: [...given, ...derived(signals.filter((signal) => /^e\d+$/.test(signal))), ...rules] };
-      views.set(name, vegaEmbed(document.createElement("div"), spec, options).then(({ view }) => view));
-    }
-    return views.get(name);
+  function broken(values) {
+    for (const name of inputs) ruleView.signal(name, values[name]);
+    ruleView.run();
+    const found = data.rules.map(({ fields }, i) => ({ fields, reason: ruleView.signal(`mistake${i}`) }));
+    return found.filter(({ reason }) => reason);
   }
 
   // -- The state: a model on each side, and its changed fields.
@@ -87,8 +64,9 @@
     const settings = new URLSearchParams();
     for (const side of SIDES) {
       const { model, run, changes } = chosen[side];
+      if (model === PASTED) continue; // what is pasted stays in the page
       settings.set(side, model);
-      for (const [name, value] of Object.entries({ ...run, ...changes })) settings.set(`${side}.${name}`, value);
+      for (const [name, value] of Object.entries({ ...run, ...changes })) if (!Number.isNaN(value)) settings.set(`${side}.${name}`, value);
     }
     if (by !== "parameters") settings.set("by", by);
     return `${HOME}?${settings}`;
@@ -119,29 +97,44 @@
 
   // -- The result of one side.
 
-  async function compute({ model, run, changes }) {
+  function compute({ model, run, changes }) {
     const values = { ...ownFields(model), ...run, ...changes };
     const wrong = Object.keys(data.minimum).map((name) => mistake(name, values[name])).filter(Boolean);
     if (wrong.length > 0) return { values, reasons: wrong, broken: [], components: [] };
+    const failed = broken(values);
+    const reasons = failed.map(({ reason }) => reason);
     const form = data.forms.find(({ categories }) => Object.entries(categories).every(([name, value]) => value === values[name]));
+    if (!form) {
+      const named = Object.keys(data.forms[0].categories).map((name) => `${name}: ${values[name]}`);
+      return { values, reasons: [...reasons, `the page has no formulas for ${named.join(", ")}; the command line has them`], broken: failed, components: [] };
+    }
     const runs = [...choices.keys()].map((name) => run[name]).join(" ");
-    const view = await viewOf(form, runs);
-    for (const name of inputs) view.signal(name, values[name]);
-    view.run();
-    const broken = data.rules.map(({ fields }, i) => ({ fields, reason: view.signal(`mistake${i}`) })).filter(({ reason }) => reason);
-    const reasons = broken.map(({ reason }) => reason);
-    const components = componentsOf(form, view);
-    if (reasons.length > 0) return { values, reasons, broken, components };
-    const parameters = { whole: view.signal(form.total), parts: components.map(({ name, value }) => [name, value]) };
-    const budgets = { parameters, ...budgetsOf(form.runs[runs], view) };
-    return { values, reasons, broken, components, budgets, active: view.signal(form.active) };
+    const budgeted = form.runs[runs] ?? {};
+    const ofClass = form.classes[data.kinds[model]]?.[runs] ?? {};
+    const value = evaluate(`${data.forms.indexOf(form)} ${runs} ${data.kinds[model]}`, values, () => [
+      form.total, form.active, ...Object.values(form.components).flat(),
+      ...[...Object.values(budgeted), ...Object.values(ofClass)].flatMap(([budget, holds]) => {
+        const [whole, ...parts] = data.budgets[budget];
+        return [holds, whole, ...parts.map(([, node]) => node)];
+      }),
+    ]);
+    const components = Object.entries(form.components).map(([name, [each, instances, product]]) => ({
+      name,
+      value: value(product),
+      present: value(instances) > 0,
+      fields: data.fields[each],
+    }));
+    if (reasons.length > 0) return { values, reasons, broken: failed, components };
+    const parameters = { whole: value(form.total), parts: components.map((one) => [one.name, one.value]) };
+    const budgets = { parameters, ...budgetsOf(budgeted, value) };
+    return { values, reasons, broken: failed, components, budgets, ofClass: budgetsOf(ofClass, value), active: value(form.active) };
   }
 
-  function budgetsOf(run, view) {
+  function budgetsOf(run, value) {
     const found = Object.entries(run).map(([quantity, [budget, holds]]) => {
-      if (!view.signal(holds)) return [quantity, null];
+      if (!value(holds)) return [quantity, null];
       const [whole, ...parts] = data.budgets[budget];
-      return [quantity, { whole: view.signal(whole), parts: parts.map(([name, signal]) => [name, view.signal(signal)]) }];
+      return [quantity, { whole: value(whole), parts: parts.map(([name, node]) => [name, value(node)]) }];
     });
     return Object.fromEntries(found);
   }
@@ -151,15 +144,6 @@
     const legal = isSwitch ? value === 0 || value === 1 : Number.isSafeInteger(value) && value >= data.minimum[name];
     if (legal) return null;
     return `${name} needs ${isSwitch ? "0 or 1" : `a whole number from ${data.minimum[name]} to 2⁵³ − 1`}`;
-  }
-
-  function componentsOf(form, view) {
-    return Object.entries(form.components).map(([name, [each, instances, product]]) => ({
-      name,
-      value: view.signal(product),
-      present: view.signal(instances) > 0,
-      fields: data.fields[each],
-    }));
   }
 
   function shown(name, values) {
@@ -305,12 +289,8 @@
     return made;
   }
 
-  let latest = 0; // a result that arrives after a later request is not shown
-  async function show() {
-    const number = (latest += 1);
-    const found = await Promise.all(SIDES.map((side) => compute(chosen[side])));
-    if (number !== latest) return;
-    const answers = Object.fromEntries(SIDES.map((side, i) => [side, found[i]]));
+  function show() {
+    const answers = Object.fromEntries(SIDES.map((side) => [side, compute(chosen[side])]));
     for (const side of SIDES) {
       showControls(side, answers[side]);
       showAnswer(side, answers[side]);
@@ -319,20 +299,108 @@
       line.hidden = [...line.querySelectorAll("td")].every((cell) => cell.classList.contains("unused"));
     }
     showTable(answers);
+    showFit();
     root.querySelector("#calculator-link").href = written();
     root.dispatchEvent(new Event("answered"));
   }
 
+  // -- Whether A fits a device, and what helps most.
+
+  const fit = Object.fromEntries(["device", "purpose"].map((name) => [name, root.querySelector(`#fit-${name}`)]));
+  const CHANGES = [
+    ["half the batch", ({ batch }) => (batch > 1 ? { batch: Math.floor(batch / 2) } : null)],
+    ["half the length", ({ length }) => (length > 1 ? { length: Math.floor(length / 2) } : null)],
+    ["bfloat16", ({ dtype }) => (dtype === "float32" ? { dtype: "bfloat16" } : null)],
+    ["FlashAttention", ({ dtype, attention_kernel: kernel }) => (dtype !== "float32" && kernel === "math" ? { attention_kernel: "flash" } : null)],
+    ["full activation checkpointing", ({ recompute }) => (recompute === "none" ? { recompute: "full" } : null)],
+    ["tied embedding and head", ({ tied }) => (tied ? null : { tied: 1, head_bias: 0 })],
+    ["one KV head for four heads (GQA)", ({ n_head: heads, n_kv_head: kv }) => (kv === heads && heads % 4 === 0 ? { n_kv_head: heads / 4 } : null)],
+  ];
+
+  function withChange(state, changed) {
+    const changes = { ...state.changes };
+    const run = { ...state.run };
+    for (const [name, value] of Object.entries(changed)) (choices.has(name) ? run : changes)[name] = value;
+    return { ...state, run, changes };
+  }
+
+  function showFit() {
+    const place = root.querySelector("#fit-answer");
+    const { budgets, ofClass, reasons, values } = compute(chosen.A);
+    const quantity = fit.purpose.value;
+    const [name, room] = data.devices[fit.device.selectedIndex];
+    place.replaceChildren();
+    if (reasons.length > 0) return;
+    const ours = budgets[quantity]?.whole;
+    if (ours === undefined) {
+      place.append(element("p", "The page has no formula for this peak; the command line predicts or measures it."));
+      return;
+    }
+    const theirs = ofClass[quantity]?.whole;
+    const kind = data.kinds[chosen.A.model];
+    const ends = [ours, theirs ?? ours];
+    const most = Math.max(...ends);
+    const range = theirs === undefined ? `${short(ours)} with our fused modules` : `${short(ours)} with our fused modules, ${short(theirs)} as ${kind} of transformers computes it`;
+    const verdict = most <= room ? "Fits" : Math.min(...ends) > room ? "Does not fit" : "Fits only with fused modules";
+    const margin = most <= room ? `${short(room - most)} to spare` : `${short(most - room)} too much`;
+    const line = element("p", `${verdict}: ${range}, of ${short(room)} (${name}): ${margin}.`, most <= room ? "fits" : "reason");
+    line.title = `${ends.map(exact).join(" to ")} bytes`;
+    place.append(line);
+    if (theirs === undefined && kind) place.append(element("p", `The run settings of ${kind} in transformers are not known for this model; it may need more.`));
+    const savings = CHANGES.map(([title, of]) => [title, of(values)])
+      .filter(([, changed]) => changed)
+      .map(([title, changed]) => [title, ours - (compute(withChange(chosen.A, changed)).budgets?.[quantity]?.whole ?? ours)])
+      .filter(([, saved]) => saved > 0)
+      .sort(([, a], [, b]) => b - a);
+    if (savings.length === 0) return;
+    const items = document.createElement("ol");
+    items.append(...savings.slice(0, 3).map(([title, saved]) => element("li", `${title}: ${short(saved)} less (${exact(saved)} bytes)`)));
+    place.append(element("p", "What helps most, each alone, with our modules:"), items);
+  }
+
+  // -- A config.json, pasted or dropped.
+
+  const configText = root.querySelector("#config-text");
+  async function readConfig() {
+    const place = root.querySelector("#config-answer");
+    place.replaceChildren();
+    if (!configText.value.trim()) return;
+    const { kind, fields, run, mistakes, notes } = await translate(configText.value);
+    place.append(...[...mistakes, ...notes].map((line) => element("p", line, mistakes.includes(line) ? "reason" : "")));
+    if (mistakes.length > 0) {
+      root.dispatchEvent(new Event("answered"));
+      return;
+    }
+    data.models[PASTED] = { label: `config.json (${kind})`, fields };
+    data.kinds[PASTED] = kind;
+    for (const select of all("[data-model]")) {
+      if (![...select.options].some(({ value }) => value === PASTED)) select.prepend(new Option("your config.json", PASTED));
+    }
+    chosen.A = { model: PASTED, run: { ...chosen.A.run, ...run }, changes: {} };
+    show();
+    history.replaceState(null, "", written());
+  }
+  configText.addEventListener("change", readConfig);
+  root.addEventListener("dragover", (event) => event.preventDefault());
+  root.addEventListener("drop", async (event) => {
+    event.preventDefault();
+    const [file] = event.dataTransfer.files;
+    if (!file) return;
+    configText.value = await file.text();
+    readConfig();
+  });
+
   // -- Input.
 
   root.addEventListener("input", ({ target }) => {
+    if (target === configText) return;
     const { side, field, slides, exchangeable: exchanged, model, run } = target.dataset;
     if (field) change(side, field, target.type === "checkbox" ? Number(target.checked) : whole(target.value));
     else if (slides) change(side, slides, valueAt(Number(target.value)));
     else if (exchanged) exchange(side, exchanged, target.value);
     else if (model !== undefined) chosen[side] = { ...chosen[side], model: target.value, changes: {} };
     else if (run) chosen[side].run = { ...chosen[side].run, [run]: target.value };
-    else by = target.value;
+    else if (target.matches("[data-by]")) by = target.value;
     show();
     history.replaceState(null, "", written());
   });

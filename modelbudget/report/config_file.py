@@ -1,0 +1,84 @@
+"""The translation of config.json files as data for the page's script.
+
+The same data as Python's (`configs/huggingface/`); expressions are in Vega's syntax.
+"""
+
+from functools import cache
+
+from modelbudget.architecture.readings.vega_constraints import expression_in_vega
+from modelbudget.catalogue.models import Base
+from modelbudget.common.expressions import Expression
+from modelbudget.components.attention.fields import SWITCHES
+from modelbudget.components.mixers import mixers
+from modelbudget.families.decoder import Decoder
+from modelbudget.huggingface.classes import Meaning, Translation, shared_keys, translations
+from modelbudget.huggingface.translate import fields_of
+from modelbudget.sweep.derive import named_architecture
+
+FAMILY = Decoder.name()
+
+
+@cache
+def default_decoders() -> dict[str, Decoder]:
+    """Return the decoders of all classes, each with the defaults of its config.
+
+    Without those of classes whose defaults are no model: their config.json must give more.
+    """
+    found = {}
+    for name, translation in _classes().items():
+        try:
+            fields = fields_of(name, {"model_type": translation.model_type})
+            found[name] = named_architecture(Base(name, name, Decoder, fields, {}))
+        except ValueError:
+            continue
+    return found
+
+
+def translation_data() -> dict:
+    """Return what the keys of each class mean, and the other classes that are known."""
+    shared = shared_keys()
+    return {
+        "classes": {name: _class(name, one) for name, one in _classes().items()},
+        "other_families": {
+            name: one.family for name, one in translations().items() if one.family != FAMILY
+        },
+        "known_as": shared.known_as,
+        "ignored": [pattern.pattern for pattern in shared.ignored],
+        "layer_types": shared.layer_types,
+        "sizes_of_mixers": {name: list(one.SIZES) for name, one in mixers().items()},
+        "of_attention": [*SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"],
+        "dtypes": {str(case.value): case.fields["dtype"] for case in shared.run["dtype"]},
+        "derived": [
+            (name, expression_in_vega(Expression(text)), sorted(Expression(text).names))
+            for name, text in Decoder.derivations().items()
+        ],
+    }
+
+
+def _classes() -> dict[str, Translation]:
+    return {name: one for name, one in translations().items() if one.family == FAMILY}
+
+
+def _class(name: str, one: Translation) -> dict:
+    return {
+        "model_type": one.model_type,
+        "fixed": one.fixed | one.classes[name],
+        "defaults": one.defaults,
+        "meanings": {key: _meaning(one.meaning(key)) for key in one.defaults},
+        "aliases": one.aliases,
+        "ignored": [pattern.pattern for pattern in one.ignored],
+        "mixers": one.mixers,
+        "layer_types": one.layer_types,
+        "attention_at": one.attention_at,
+        "dense_layers": one.dense_layers,
+        "requires": [(text, expression_in_vega(Expression(text))) for text in one.requires],
+        "computed": {
+            field: expression_in_vega(Expression(text)) for field, text in one.computed.items()
+        },
+    }
+
+
+def _meaning(meaning: Meaning | None) -> str | list | None:
+    if isinstance(meaning, str) or meaning is None:
+        return meaning
+    return [(case.value, case.fields) for case in meaning]

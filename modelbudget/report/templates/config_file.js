@@ -1,0 +1,143 @@
+// A config.json to fields of a decoder, by the data of configs/huggingface/ that Python uses too.
+"use strict";
+
+function configReader({ config: shared, defaults }) {
+  const matches = (key, patterns) => patterns.some((text) => new RegExp(`^(?:${text})$`).test(key));
+  const json = (value) => JSON.stringify(value) ?? "null";
+  const same = (x, y) => json(x) === json(y);
+
+  function classOf(config) {
+    const known = (name) => shared.known_as[name] ?? name;
+    const type = known(config.model_type);
+    const wanted = known(config.architectures?.[0] ?? null);
+    for (const [name, one] of Object.entries(shared.classes)) {
+      if (one.model_type === type && (wanted === null || wanted === name)) return name;
+    }
+    const named = `model_type = ${json(config.model_type)}, architectures = ${json(config.architectures)}`;
+    const family = shared.other_families[wanted];
+    throw new Error(`${named}: ${family ? `${wanted} is of family ${family}, and the page has decoders` : "no decoder that is known here"}; the command line reads more`);
+  }
+
+  function given(one, config, mistakes) {
+    const found = {};
+    for (const [spelling, key] of [...Object.keys(one.defaults).map((key) => [key, key]), ...Object.entries(one.aliases)]) {
+      const value = spelling.split(".").reduce((place, part) => place?.[part], config);
+      if (value === undefined) continue;
+      if (key in found && !same(found[key], value)) mistakes.push(`${key} = ${json(found[key])} and ${spelling} = ${json(value)} contradict each other`);
+      found[key] = value;
+    }
+    return found;
+  }
+
+  function fieldsOf(meaning, key, value, mistakes) {
+    if (meaning === null) return {};
+    if (typeof meaning === "string") {
+      if (value === null || value === "auto") return {};
+      if (!Number.isSafeInteger(value)) mistakes.push(`${key} = ${json(value)}: must be a whole number`);
+      return { [meaning]: value };
+    }
+    const fits = meaning.find(([one]) => same(one, value));
+    if (fits) return fits[1];
+    mistakes.push(`${key} = ${json(value)}: not supported (allowed: ${meaning.map(([one]) => json(one)).join(", ")})`);
+    return {};
+  }
+
+  // The shortest pattern of mixers, unless all are attention, and the window if any.
+  function mixersOf(one, values, mistakes) {
+    if (!one.mixers) return {};
+    let words = (values.sliding_window ?? (values.sliding_window === null ? 0 : 1)) ? one.mixers.split(" ") : ["attention"];
+    const types = values.layer_types;
+    for (const [key, other] of Object.entries(one.attention_at)) {
+      if (types?.length || !Array.isArray(values[key])) continue;
+      words = Array.from({ length: values.num_hidden_layers }, (_, i) => (values[key].includes(i) ? "attention" : other));
+    }
+    if (types?.length) {
+      const known = { ...shared.layer_types, ...one.layer_types };
+      for (const type of types) if (!(type in known)) mistakes.push(`layer_types: ${json(type)}: not supported (allowed: ${Object.keys(known).join(", ")})`);
+      words = types.map((type) => known[type]);
+    }
+    if (words.every((word) => word === "attention")) return {};
+    const repeats = (period) => words.every((word, i) => word === words[i % period]);
+    const period = words.findIndex((_, i) => repeats(i + 1)) + 1;
+    const found = { mixers: words.slice(0, period).join(" ") };
+    return words.includes("sliding_attention") ? { ...found, ...fieldsOf("window", "sliding_window", values.sliding_window ?? null, mistakes) } : found;
+  }
+
+  function denseLayers(one, values, mistakes) {
+    if (!("mlp_layer_types" in values)) return {};
+    const types = values.mlp_layer_types;
+    if (types === null) return "first_k_dense_replace" in one.defaults ? {} : { n_dense_layer: one.dense_layers };
+    const n = types.filter((type) => type === "dense").length;
+    if (types.slice(0, n).some((type) => type !== "dense")) mistakes.push(`mlp_layer_types = ${json(types)}: not supported (allowed: dense, then sparse)`);
+    return { n_dense_layer: n };
+  }
+
+  async function computed(one, values, mistakes) {
+    const names = { head_dim: null, ...values };
+    const signals = [
+      ...Object.entries(names).map(([name, value]) => ({ name, value })),
+      ...Object.entries(one.computed).map(([field, update]) => ({ name: `computed_${field}`, update })),
+      ...one.requires.map(([, update], i) => ({ name: `requires_${i}`, update })),
+    ];
+    const view = await vegaSignals(signals);
+    one.requires.forEach(([text], i) => {
+      if (!view.signal(`requires_${i}`)) mistakes.push(`not supported: the page needs ${text}`);
+    });
+    return Object.fromEntries(Object.keys(one.computed).map((field) => [field, view.signal(`computed_${field}`)]));
+  }
+
+  // Sizes of mixers that no layer has, and options of attention without any.
+  function withoutAbsent(one, fields) {
+    if (!one.mixers) return fields;
+    const present = (fields.mixers ?? "attention").split(" ");
+    const absent = new Set(Object.entries(shared.sizes_of_mixers).flatMap(([name, sizes]) => (present.includes(name) ? [] : sizes)));
+    if (!present.includes("attention") && !present.includes("sliding_attention")) shared.of_attention.forEach((name) => absent.add(name));
+    return Object.fromEntries(Object.entries(fields).filter(([name]) => !absent.has(name)));
+  }
+
+  // Fields that nobody set, from others.
+  async function derived(fields) {
+    const missing = shared.derived.filter(([name]) => !(name in fields));
+    const all = { ...defaults, ...fields };
+    const inputs = new Set(shared.derived.flatMap(([, , names]) => names).filter((name) => !missing.some(([other]) => other === name)));
+    const view = await vegaSignals([
+      ...[...inputs].map((name) => ({ name, value: all[name] ?? 0 })),
+      ...missing.map(([name, update]) => ({ name, update })),
+    ]);
+    return Object.fromEntries(missing.map(([name]) => [name, view.signal(name)]));
+  }
+
+  async function translated(config, mistakes, notes) {
+    const kind = classOf(config);
+    const one = shared.classes[kind];
+    const known = new Set([...Object.keys(one.defaults), ...Object.keys(one.aliases), "architectures", "model_type"]);
+    const unknown = Object.keys(config).filter((key) => !known.has(key) && !matches(key, [...shared.ignored, ...one.ignored]));
+    if (unknown.length > 0) notes.push(`Keys that the page does not know and does not use: ${unknown.join(", ")}.`);
+    const values = { ...one.defaults, ...given(one, config, mistakes) };
+    let fields = { ...one.fixed };
+    for (const [key, value] of Object.entries(values)) Object.assign(fields, fieldsOf(one.meanings[key], key, value, mistakes));
+    Object.assign(fields, mixersOf(one, values, mistakes), denseLayers(one, values, mistakes));
+    if (mistakes.length === 0) Object.assign(fields, await computed(one, values, mistakes));
+    fields = withoutAbsent(one, fields);
+    if (mistakes.length === 0) fields = { ...fields, ...(await derived(fields)) };
+    for (const [name, value] of Object.entries(fields)) {
+      if (typeof value === "number" && !Number.isSafeInteger(value)) mistakes.push(`${name} = ${value}: is not a whole number`);
+      if (typeof defaults[name] === "boolean") fields[name] = Boolean(value);
+    }
+    const length = Math.min(fields.n_ctx ?? defaults.n_ctx, defaults.length);
+    const dtype = shared.dtypes[config.torch_dtype ?? config.dtype];
+    return { kind, fields: { ...fields, length }, run: dtype ? { dtype } : {} };
+  }
+
+  // The class, its fields and run settings; and what could not be read, in one line each.
+  return async (text) => {
+    const [mistakes, notes] = [[], []];
+    try {
+      const config = JSON.parse(text);
+      if (config === null || typeof config !== "object" || Array.isArray(config)) throw new Error("must be keys with values");
+      return { ...(await translated(config, mistakes, notes)), mistakes, notes };
+    } catch (error) {
+      return { mistakes: [`config.json: ${error.message}`], notes };
+    }
+  };
+}

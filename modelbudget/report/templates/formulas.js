@@ -1,0 +1,48 @@
+// Values of the graph of formulas (readings/graph.py) and of Vega's expressions.
+"use strict";
+
+const OPERATIONS = {
+  "+": (x, y) => x + y,
+  "-": (x, y) => x - y,
+  "*": (x, y) => x * y,
+  c: (x, y) => Math.ceil(x / y),
+  p: (x) => Number(x > 0),
+  m: (x, y) => Math.max(x, y),
+};
+
+// Returns a function of a name, fields and nodes that computes these nodes, and what they need. The
+// nodes of a name are looked up once.
+function evaluator({ fields, operations, left, right }) {
+  const isLeaf = (node) => "fk".includes(operations[node]);
+  const at = (operands, node) => (operands[node] > 0 ? node - operands[node] : -operands[node]);
+  const values = new Float64Array(operations.length);
+  const programs = new Map();
+
+  function program(nodes) {
+    const seen = new Set();
+    const waiting = [...nodes];
+    while (waiting.length > 0) {
+      const node = waiting.pop();
+      if (seen.has(node)) continue;
+      seen.add(node);
+      if (!isLeaf(node)) waiting.push(at(left, node), at(right, node));
+    }
+    return Int32Array.from(seen).sort();
+  }
+
+  return (name, given, nodes) => {
+    if (!programs.has(name)) programs.set(name, program(nodes()));
+    for (const node of programs.get(name)) {
+      if (operations[node] === "f") values[node] = Number(given[fields[left[node]]]);
+      else if (operations[node] === "k") values[node] = left[node];
+      else values[node] = OPERATIONS[operations[node]](values[at(left, node)], values[at(right, node)]);
+    }
+    return (node) => values[node];
+  };
+}
+
+// A view of signals alone. Vega's interpreter evaluates them: the page's policy forbids eval.
+async function vegaSignals(signals) {
+  const options = { mode: "vega", renderer: "none", ast: true, actions: false, defaultStyle: false, tooltip: { disableDefaultStyle: true } };
+  return (await vegaEmbed(document.createElement("div"), { signals }, options)).view;
+}
