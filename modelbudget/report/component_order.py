@@ -21,4 +21,4 @@ def sort_key(component: str) -> tuple[int, int]:
 
 def _place(parts: list[str]) -> int:
     """Return 0 before the layers of an encoder or decoder, 1 for its layers, and 2 after them."""
-    return 2 if "final" in parts else int(parts[0] == "layer")
+    return 2 if "final" in parts else int(parts[:1] == ["layer"])

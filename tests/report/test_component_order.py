@@ -37,3 +37,9 @@ def test_what_only_training_has_stands_where_it_is_computed():
     assert sorted(of_training, key=sort_key) == [
         "embedding.token", "dropout", "layer.dropout", "norm.final", "head", "loss",
     ]  # fmt: skip
+
+
+def test_values_of_a_whole_stack_come_before_those_of_its_layers():
+    """A decoder of T5 saves what no part of it does."""
+    names = ["decoder.norm.final", "decoder.layer.cross.key", "decoder", "encoder.norm.final"]
+    assert sorted(names, key=sort_key) == [names[3], names[2], names[1], names[0]]
