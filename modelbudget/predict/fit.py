@@ -1,5 +1,6 @@
 """The largest batch, length or depth that fits into a device's memory, solved from formulas."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -119,14 +120,30 @@ def needed(model: Model, purpose: str) -> int | None:
     return together(values, purpose)
 
 
+def divisor(model: Model, field: str) -> int:
+    """Return the number that divides every value of a field that the run allows."""
+    run = model[1]
+    match field:
+        case "length":  # of one sequence
+            return math.lcm(run.loss_chunks, run.tensor_parallel if run.sequence_parallel else 1)
+        case "batch":
+            in_chunks = run.loss_chunks // math.gcd(run.loss_chunks, run.length)
+            return math.lcm(run.n_microbatch, in_chunks)
+        case _:
+            return run.pipeline_parallel
+
+
 def solve(model: Model, field: str, purpose: str, room: int) -> Solution | None:
     """Find the largest value of `field` that fits into `room` bytes; None without a formula.
 
-    Memory is monotonic in each field, so the search doubles and then bisects.
+    Memory is monotonic in each field, so the search doubles and then bisects, in multiples of what
+    the run divides the field by.
     """
     if field == "n_layer" and not hasattr(model[0], field):
         return None
+    step = divisor(model, field)
     least = max(1, getattr(model[0], "n_dense_layer", 0)) if field == "n_layer" else 1
+    least = step * math.ceil(least / step)
     if needed(at(model, field, least), purpose) is None:
         return None
 
@@ -147,8 +164,8 @@ def solve(model: Model, field: str, purpose: str, room: int) -> Solution | None:
     low, high = least, 2 * least
     while holds(high):
         low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
+    while high - low > step:
+        middle = low + (high - low) // step // 2 * step
         low, high = (middle, high) if holds(middle) else (low, middle)
     stopped = bound(high)
     return Solution(low, None if stopped else high, stopped)

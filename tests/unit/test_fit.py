@@ -11,6 +11,7 @@ import torch
 from helpers.project import ROOT
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.accelerators import Accelerator, accelerators
 from modelbudget.common.errors import InputError
@@ -87,6 +88,30 @@ def test_every_room_has_its_batch():
         expected = sum(size <= room for size in sizes)
         if expected < len(sizes):
             assert solve(model, "batch", "training", room) == Solution(expected, expected + 1)
+
+
+IN_STAGES = {"pipeline_parallel": 2, "pipeline_schedule": "gpipe", "n_microbatch": 6, "batch": 6}
+DIVIDED = [
+    ({"loss_chunks": 24, "targets": "given"}, "length", 24),
+    ({"loss_chunks": 24, "length": 36, "batch": 2}, "batch", 2),
+    ({"tensor_parallel": 4, "sequence_parallel": True}, "length", 4),
+    (IN_STAGES, "batch", 6),
+    (IN_STAGES, "n_layer", 2),
+]
+
+
+@pytest.mark.parametrize(("run", "field", "step"), DIVIDED)
+def test_a_solution_is_what_the_run_divides(catalogue, run, field, step):
+    a = named_architecture(catalogue["llama-3-8b"])
+    model = a, RunConfig(**{"length": 48, "dtype": "bfloat16"} | run)
+    room = 300 * 10**9
+    solution = solve(model, field, "training", room)
+    held, beyond = (at(model, field, n) for n in (solution.value, solution.value + step))
+    assert solution.value % step == 0 < solution.value
+    assert solution.beyond == solution.value + step
+    assert run_mistake(*held) is None
+    RunConfig.model_validate(held[1].model_dump())
+    assert needed(held, "training") <= room < needed(beyond, "training")
 
 
 def test_nothing_fits_and_nothing_is_solved_and_no_end(catalogue):
