@@ -11,7 +11,7 @@ from pathlib import Path
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.models import Catalogue
-from modelbudget.measure.parallel.fsdp import of_rank
+from modelbudget.measure.parallel.rank import of_rank
 from modelbudget.sweep.derive import named_architecture
 
 MODELS = Path(__file__).parent.parent / "configs" / "models"

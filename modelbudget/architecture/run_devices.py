@@ -139,14 +139,18 @@ class Devices(Record):
         *known_only_with(
             "tensor_parallel = {tensor_parallel}",
             "tensor_parallel > 1",
-            zero=(0,),
+            zero=(0, 3),
             pipeline_schedule=("none",),
-            master_weights=(False,),
             foreach=(False,),
             projections=("separate",),
             gate_and_up=("separate",),
             rope_tables=("layer", "model"),
             **_PLAIN,
+        ),
+        *known_only_with(
+            "tensor_parallel = {tensor_parallel} without zero: 3",
+            "tensor_parallel > 1 and zero != 3",
+            master_weights=(False,),
         ),
         Constraint(
             "tensor_parallel > 1",

@@ -68,10 +68,9 @@ def _passes(a: Fields, r: Run, timelines: Timelines, output) -> pipeline.Passes:
     model, is_last = timelines(a, r), pipeline.is_last(r)
     (one,) = model.layers
     (last,) = layer.training(a, r, received=1 - is_last)
-    repeated = one.forward if r.recompute == "full" else []
     return pipeline.Passes(
         times(is_last, model.head),
-        [*repeated, *last.backward],
-        [*repeated, *one.backward],
+        last.backward_pass(r),
+        one.backward_pass(r),
         [*times(pipeline.is_first(r), model.embedding), Allocation("output", 0, output)],
     )

@@ -162,9 +162,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     @pipeline.by_stage
     def parameter_bytes(cls, a: Fields, r: Run) -> Terms:
         """Bytes of the parameters in the run's dtype, and of quantised matrices in their format."""
+        a = share(a, r)
         if is_sharded(r):
             return scaled(in_shards(a, r), bytes_of(stored(r).dtype))
-        a = share(a, r)
         dense = super().parameter_bytes(a, r)
         if not cls.can_quantise(a, r.weights):
             return dense
@@ -189,18 +189,18 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     @classmethod
     @pipeline.by_stage
     def gradient_bytes(cls, a: Fields, r: Run) -> Terms:
+        a = share(a, r)
         if is_sharded(r):
             return scaled(in_shards(a, r), bytes_of(stored(r).dtype))
-        a = share(a, r)
         found = layer.packed(r, super().gradient_bytes(a, r))
         return tensor_parallel.with_whole_embedding(a, r, found) if is_divided(r) else found
 
     @classmethod
     @pipeline.by_stage
     def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
+        a = share(a, r)
         if is_sharded(r):
             return optimizer.states(stored(r), in_own_rows(a, r), cls.trained_tensors(a))
-        a = share(a, r)
         tensors = layer.packed(r, cls.trained_tensors(a), largest)
         found = optimizer.states(r, layer.packed(r, cls.trained_parameters(a)), tensors)
         # A momentum begins as a copy of the gradient; AdamW's moments, as zeros like the parameter.
@@ -257,7 +257,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         sharded, states = is_sharded(r), total(cls.optimizer_bytes(a, r))
         trained = total(in_shards(a, r) if sharded else cls.trained_parameters(a))
         own = total(in_own_rows(a, r)) if sharded else trained
-        if is_divided(r):
+        if is_divided(r) and not sharded:
             trained = total(tensor_parallel.with_whole_embedding(a, r, cls.trained_parameters(a)))
         of_parameters = total(cls.parameter_bytes(a, r)) + buffers(a, r)
         saved = of_parameters + total(cls.activation_bytes(a, r)) - embedding.scale(r)

@@ -145,18 +145,15 @@ def measure_one(
 def _of_rank(architecture: Architecture, run: RunConfig, wanted: Set[str]) -> Measured:
     """Measure what one device of a fake process group holds of a model."""
     # Imports DTensor, which takes a second.
-    from modelbudget.measure.parallel import fsdp, pipeline, tensor
+    from modelbudget.measure.parallel.pipeline import of_stage
     from modelbudget.measure.parallel.private import METHOD
+    from modelbudget.measure.parallel.rank import of_rank
 
-    of_rank = tensor.of_rank
-    if is_pipelined(run):
-        of_rank = pipeline.of_stage
-    elif run.zero:
-        of_rank = fsdp.of_rank
+    of_device = of_stage if is_pipelined(run) else of_rank
     missing: dict[str, str] = {}
     counts, values = {}, {}
     with _losing(wanted, missing):
-        counts, values = of_rank(architecture, run, wanted)
+        counts, values = of_device(architecture, run, wanted)
     if missing:
         return nothing(architecture, run, missing)
     shared = {name: c.shared_with for name, c in counts.items() if c.shared_with}

@@ -67,13 +67,15 @@ class Ends(NamedTuple):
     `embedding`: the timeline of the embedding's forward pass; `loss`: that of the loss's backward
     pass, with which the timeline `Model.head` begins; `logits`: bytes live at the end of the head,
     in addition to those live when backward begins; `last_gradient`: bytes of the gradient that
-    autograd computes last and still holds when it has been copied.
+    autograd computes last and still holds when it has been copied; `last_share`: the timeline
+    to a device's share of it, where several devices compute one model (`_get_grad_inner_tensor`).
     """
 
     embedding: Timeline
     loss: Timeline
     logits: Any
     last_gradient: Any
+    last_share: Timeline
 
 
 def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, start, before):
@@ -102,7 +104,8 @@ def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run
     found += live_bytes(live, first, once=1)
     live = live + change(first) - freed_once(first)
     rest = rest._replace(gradients=rest.gradients - ends.last_gradient)
-    return largest(*found, *live_bytes(live, [*model.embedding, *_reduced(rest, layer)]))
+    last = [*model.embedding, *ends.last_share, *_reduced(rest, layer)]
+    return largest(*found, *live_bytes(live, last))
 
 
 def _forward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, start, full) -> list:
@@ -110,8 +113,10 @@ def _forward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, start,
     (one,) = model.layers
     found = live_bytes(start + 2 * rest.gathered, ends.embedding)
     found.append(found[-1] + 2 * layer.gathered)
-    last = full + layer.gathered
-    found += [full + model.forward_end[0], last + model.forward_end[1], last + ends.logits]
+    last = full + layer.gathered  # whose buffer is freed before the loss
+    of_chunks, of_loss, *of_head = model.forward_end
+    found += [full + of_chunks, full + of_loss, last + ends.logits]
+    found += [last + more for more in of_head]
     kept = r.recompute != "full"
     before_last = full - model.saved_after_layers - kept * change(one.forward)
     found.append(before_last + 3 * layer.gathered)

@@ -15,7 +15,8 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import is_pipelined
 from modelbudget.families.decoder import Decoder
 from modelbudget.measure.build import build
-from modelbudget.measure.parallel import fsdp, pipeline, tensor
+from modelbudget.measure.parallel import pipeline
+from modelbudget.measure.parallel import rank as distributed
 from modelbudget.modules.initialise import initialise
 from modelbudget.modules.pipeline_stage import cut
 
@@ -77,13 +78,10 @@ def _measured(rank: int, a: Decoder, run: RunConfig, store: str) -> dict:
     initialise(model)
     if is_pipelined(run):
         found = pipeline.traced(cut(model, rank, world), a, run, rank, QUANTITIES)
-    elif run.zero:
-        fsdp.shard(model, run)
-        found = fsdp.traced(model, run, QUANTITIES)
     else:
-        tensor.divide(model, run)
+        distributed.distribute(model, run)
         with _Released():
-            found = tensor.traced(model, run, QUANTITIES)
+            found = distributed.traced(model, run, QUANTITIES)
     dist.barrier()
     dist.destroy_process_group()
     return found

@@ -13,8 +13,8 @@ from torch.distributed.fsdp._fully_shard._fsdp_common import _chunk_with_empty
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure.parallel.fsdp import of_rank
 from modelbudget.measure.parallel.private import Chunks
+from modelbudget.measure.parallel.rank import of_rank
 from modelbudget.sweep.derive import named_architecture
 
 # None of the numbers of devices below divides all of these rows.

@@ -6,41 +6,15 @@ from itertools import cycle, product
 
 import pytest
 from helpers.devices import compared, measured, predicted
+from helpers.divided import RUNS, SHAPES, SMALL
 from helpers.gloo import steps_of_all_ranks
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure.parallel.tensor import of_rank
+from modelbudget.measure.parallel.rank import of_rank
 from modelbudget.measure.reference.config import class_run
 from modelbudget.sweep.derive import named_architecture
 
-SMALL = {"n_vocab": 1004, "d_model": 36, "n_layer": 3, "n_head": 4, "n_kv_head": 4, "d_head": 16}
-SMALL |= {"d_ff": 100, "n_ctx": 64}
-LLAMA = {"tied": False, "position": "rotary", "norm": "rmsnorm", "gated": True}
-BIASES = [f"{name}_bias" for name in ("query", "key", "value", "output", "up", "down", "norm")]
-SHAPES = {
-    "GPT-2": dict.fromkeys([*BIASES, "head_bias"], True),
-    "Llama": LLAMA | {"n_head": 8},
-    "one key head": LLAMA | {"n_kv_head": 1},
-    "PaLM": LLAMA | {"parallel": True, "n_kv_head": 1, "tied": True},
-    "two norms in parallel": {"parallel": True, "shared_norm": False},
-    "large layers": {"n_vocab": 32, "d_ff": 900, "n_layer": 5},
-    "Gemma 2": LLAMA | {"norm_placement": "both", "tied": True},
-    "norms after": {"norm_placement": "post", "embedding_norm": True, "final_norm": False},
-    "a gate and windows": LLAMA
-    | {"attention_gate": True, "mixers": "sliding_attention attention", "window": 5},
-    "sinusoids": {"position": "sinusoidal", "n_layer": 2},
-}
-RUNS = [
-    {"batch": 1, "length": 4},
-    {"batch": 4, "length": 32},
-    {"batch": 8, "length": 16, "recompute": "full"},
-    {"batch": 2, "length": 4, "recompute": "full", "dropout": True},
-    {"batch": 4, "length": 16, "dtype": "bfloat16", "dropout": True},
-    {"batch": 2, "length": 16, "backend": "cpu", "optimizer": "momentum"},
-    {"batch": 2, "length": 16, "recompute": "selective", "norm_kernel": "written_out"},
-    {"batch": 2, "length": 8, "outputs": "kept", "loss_dtype": "float32", "dtype": "bfloat16"},
-]
 DIVISIONS = tuple(product((2, 4), (False, True)))
 
 
@@ -107,8 +81,10 @@ REFUSED = {
     "rows; allowed: a vocab_multiple that they divide",
     "tensor_parallel: 2, vocab_multiple: 2, sequence_parallel: true, length: 7": "length = 7: "
     "sequence_parallel: true: tensor_parallel = 2 devices do not divide it",
-    "tensor_parallel: 2, vocab_multiple: 2, zero: 3, data_parallel: 2": "tensor_parallel = 2: not "
-    "known yet with zero: 3",
+    "tensor_parallel: 2, vocab_multiple: 2, pipeline_parallel: 2, pipeline_schedule: gpipe": ""
+    "tensor_parallel = 2: not known yet with pipeline_schedule: gpipe; allowed: none",
+    "tensor_parallel: 2, vocab_multiple: 2, dtype: bfloat16, master_weights: true": ""
+    "tensor_parallel = 2 without zero: 3: not known yet with master_weights: true; allowed: false",
     "sequence_parallel: true": "sequence_parallel = true: tensor_parallel = 1 has no other device",
 }
 

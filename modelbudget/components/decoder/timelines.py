@@ -2,12 +2,12 @@
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
-from modelbudget.architecture.run_values import bytes_of, is_pipelined, is_sharded
+from modelbudget.architecture.run_values import bytes_of, divides, is_pipelined, is_sharded
 from modelbudget.components import embedding, layer, loss, norm
 from modelbudget.memory import adamw_temporaries, fsdp, pipeline, shards
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.inference import Step
-from modelbudget.memory.timeline import Allocation
+from modelbudget.memory.timeline import Allocation, times
 
 
 def _rest_tensors(a: Fields) -> list[Tensor]:
@@ -45,12 +45,17 @@ def gathered_together(a: Fields, r: Run) -> tuple[fsdp.Group, fsdp.Group]:
 def ends_of_shards(a: Fields, r: Run) -> fsdp.Ends:
     """Return what happens before and after the layers, where the rest of the model is gathered."""
     n_rows = embedding.rows(a)
+    of_tokens = bytes_of(r.dtype) * (1 - a.tied) * embedding.token(a, embedding.width(a))
+    share = Allocation(
+        "share of the embedding's gradient", of_tokens, r.tensor_parallel * of_tokens
+    )
     shared = Allocation("tables and positions of RoPE", layer.read_by_all(a, r))
     return fsdp.Ends(
         [*embedding.inference(a, r, r.length), *embedding.dropped(a, r), shared],
         loss.backward(r, n_rows),
         loss.logits(r, n_rows),
-        bytes_of(r.dtype) * (1 - a.tied) * embedding.token(a, embedding.width(a)),
+        of_tokens,
+        times(divides(r), [share]),
     )
 
 

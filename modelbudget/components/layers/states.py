@@ -53,8 +53,23 @@ def output_backward(a: Fields, r: Run, name: str) -> tuple[Timeline, object]:
     drops = drops_outputs(r)
     own = 1 - (1 - own) * (1 - drops)
     whole, gathers = whole_states_bytes(a, r), r.sequence_parallel
-    found = [*normed, *times(drops, dropped), *all_gather(r, whole, own)]
+    at_first = int(name not in mixers()) * gathers_first(a, r)
+    gathered = times(1 - at_first, all_gather(r, whole, own))
+    found = [*normed, *times(drops, dropped), *gathered]
     return found, gathers * whole + (1 - gathers) * own * output
+
+
+def gathers_first(a: Fields, r: Run):
+    """1 where a layer's backward pass begins with gathering the length of the output's gradient.
+
+    That reads nothing saved, and comes before a repeated forward pass; a norm or dropout reads.
+    """
+    return r.sequence_parallel * int(a.norm_placement == "pre") * (1 - drops_outputs(r))
+
+
+def first_gathered(a: Fields, r: Run) -> Timeline:
+    """Gather the length of the gradient of a layer's output, where that comes first."""
+    return times(gathers_first(a, r), all_gather(r, whole_states_bytes(a, r)))
 
 
 def is_wide(name: str) -> int:

@@ -3,7 +3,8 @@
 A fake process group has any number of ranks and moves nothing. The stages of a pipeline vote on
 whether all know what they will receive; nobody votes here, which counts as no. FSDP2 refuses
 parameters on meta before the first step, since they have no values yet, and asks the device for its
-streams; on meta its code is the same otherwise, with the (absent) streams of a CPU.
+streams; on meta its code is the same otherwise, with the (absent) streams of a CPU. DTensor caches
+layouts with the names of process groups, which end with the context.
 It divides each parameter into a chunk for each device and reads two of them; here they are made
 when they are read.
 """
@@ -25,6 +26,7 @@ from torch.distributed.fsdp._fully_shard import (
 )
 from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining._utils import InferenceMode
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 METHOD = "fake process group"
@@ -43,6 +45,7 @@ def fake_process_group(rank: int, world: int) -> Iterator[None]:
     try:
         yield
     finally:
+        _clear_sharding_prop_cache()
         dist.destroy_process_group()
         sys.excepthook = hook
 

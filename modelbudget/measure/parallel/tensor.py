@@ -1,4 +1,4 @@
-"""Training steps of one device of several that compute one model together, on meta.
+"""A model divided among devices that compute it together, on meta.
 
 Torch's own `parallelize_module` divides our modules: matrices of query, key, value, gate and up by
 their outputs, those of output and down by their inputs, embedding and head by the vocabulary, of
@@ -7,11 +7,10 @@ output and down, and keys and values of a single head. All devices hold the same
 collectives move nothing.
 """
 
-from collections.abc import Set
 from typing import Any, cast
 
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import (
     DTensor,
     Partial,
@@ -27,42 +26,17 @@ from torch.distributed.tensor.parallel import (
     PrepareModuleOutput,
     RowwiseParallel,
     SequenceParallel,
-    loss_parallel,
     parallelize_module,
 )
 
-from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measure.arrange import arrange
-from modelbudget.measure.build import build
-from modelbudget.measure.count import Count, count
-from modelbudget.measure.parallel.private import fake_process_group
-from modelbudget.measure.parallel.trace import ShardedTrace
-from modelbudget.measure.train import Values, by_component, train
 from modelbudget.modules.decoder import DecoderModel
-from modelbudget.modules.initialise import uninitialised
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.lm_head import LMHead
-from modelbudget.sweep.quantities import OF_TRAINING
 
 
-def of_rank(
-    architecture: Architecture, run: RunConfig, quantities: Set[str]
-) -> tuple[dict[str, Count], Values]:
-    """Return counts of the whole model, and bytes by component and peaks of one device."""
-    with fake_process_group(0, run.tensor_parallel):
-        with uninitialised():
-            model = build(architecture, "meta", run.dtype)
-        arrange(model, run)
-        counts = count(model)
-        divide(cast(DecoderModel, model), run)
-        values = traced(model, run, quantities)
-    return counts, values | {"parameters": {name: c.parameters for name, c in counts.items()}}
-
-
-def divide(model: DecoderModel, run: RunConfig) -> None:
-    """Divide a model among all ranks of the process group."""
-    mesh = init_device_mesh("cpu", (run.tensor_parallel,))
+def divide(model: DecoderModel, run: RunConfig, mesh: DeviceMesh) -> None:
+    """Divide a model among the devices that compute it together."""
     states = Shard(1) if run.sequence_parallel else Replicate()
     for layer in model.layer:
         _divide_layer(cast(Layer, layer), mesh, states)
@@ -134,13 +108,3 @@ def _divide_head(model: DecoderModel, mesh: DeviceMesh, states: Placement) -> No
         return (x.redistribute(placements=[Replicate()]),)
 
     distribute_module(cast(LMHead, model.head), mesh, divide_rows, read)
-
-
-def traced(model: nn.Module, run: RunConfig, quantities: Set[str]) -> Values:
-    """Trace two training steps of a model that is divided, and the bytes of its parameters."""
-    trace = ShardedTrace(model)
-    values: Values = {"parameter_bytes": by_component(model, trace, lambda p: [p])}
-    if quantities & OF_TRAINING:
-        with loss_parallel():
-            values |= train(model, run, quantities, trace)
-    return values
