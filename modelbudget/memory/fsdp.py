@@ -35,7 +35,8 @@ class Group(NamedTuple):
     `gathered`: of all devices' shards, with their padding; `cast`: of this device's shard in the
     run's dtype, if it has another; `gradients`: of all parameters; `reduced`: of the input of a
     reduce-scatter; `output`: of its output; `shard`: of this device's gradients, if they have
-    another dtype than the output.
+    another dtype than the output; `last`: of the gradient that autograd computes last and still
+    holds when it has been copied.
     """
 
     gathered: Any
@@ -44,10 +45,14 @@ class Group(NamedTuple):
     reduced: Any
     output: Any
     shard: Any
+    last: Any
 
 
-def group(r: Run, tensors: list[Tensor]) -> Group:
-    """Return the group of some parameter tensors, all of which get a gradient."""
+def group(r: Run, tensors: list[Tensor], last) -> Group:
+    """Return the group of some parameter tensors, all of which get a gradient.
+
+    `last`: bytes of the last gradient.
+    """
     size, kept, reduced = bytes_of(r.dtype), bytes_of(stored(r).dtype), reduced_number(r)
     numbers = sum(one.is_there * with_padding(r, one) for one in tensors)
     gradients = size * sum(one.is_there * one.numbers for one in tensors)
@@ -58,6 +63,7 @@ def group(r: Run, tensors: list[Tensor]) -> Group:
         r.data_parallel * reduced * numbers,
         reduced * numbers,
         int(reduced != kept) * kept * numbers,
+        last,
     )
 
 
@@ -66,15 +72,13 @@ class Ends(NamedTuple):
 
     `embedding`: the timeline of the embedding's forward pass; `loss`: that of the loss's backward
     pass, with which the timeline `Model.head` begins; `logits`: bytes live at the end of the head,
-    in addition to those live when backward begins; `last_gradient`: bytes of the gradient that
-    autograd computes last and still holds when it has been copied; `last_share`: the timeline
-    to a device's share of it, where several devices compute one model (`_get_grad_inner_tensor`).
+    in addition to those live when backward begins; `last_share`: the timeline to a device's share
+    of the last gradient, where several devices compute one model (`_get_grad_inner_tensor`).
     """
 
     embedding: Timeline
     loss: Timeline
     logits: Any
-    last_gradient: Any
     last_share: Timeline
 
 
@@ -103,7 +107,6 @@ def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run
     live = live + n_middle * change(middle)
     found += live_bytes(live, first, once=1)
     live = live + change(first) - freed_once(first)
-    rest = rest._replace(gradients=rest.gradients - ends.last_gradient)
     last = [*model.embedding, *ends.last_share, *_reduced(rest, layer)]
     return largest(*found, *live_bytes(live, last))
 
@@ -145,7 +148,8 @@ def _reduced(group: Group, before: Group, has_before=1) -> Timeline:
     """Return the timeline from a group's gradients to this device's shard of their mean."""
     return [
         Allocation("parameters", 0, group.gathered + has_before * before.reduced),
-        Allocation("reduce-scatter input", group.reduced, group.gradients),
+        Allocation("reduce-scatter input", group.reduced, group.gradients - group.last),
         Allocation("reduce-scatter output", group.output),
         Allocation("shard of the gradients", group.shard, positive(group.shard) * group.output),
+        Allocation("last gradient", 0, group.last),
     ]

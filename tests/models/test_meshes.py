@@ -65,6 +65,12 @@ def test_the_gradient_of_a_repeated_layer_is_gathered_first(zero):
     assert predicted(a, run) == measured(a, run, of_rank)
 
 
+def test_a_layers_last_gradient_is_held_while_all_are_added_up():
+    a = Decoder(**SMALL | SHAPES["GPT-2"] | {"n_layer": 2, "d_ff": 400, "n_vocab": 32})
+    run = RunConfig(length=8, dtype="bfloat16", reduce_dtype="float32", zero=3, data_parallel=2)
+    assert predicted(a, run) == measured(a, run, of_rank)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sequence", [False, True])
 def test_four_processes_that_communicate_hold_the_same(tmp_path, sequence):

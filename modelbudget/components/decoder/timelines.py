@@ -4,6 +4,7 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
 from modelbudget.architecture.run_values import bytes_of, divides, is_pipelined, is_sharded
 from modelbudget.components import embedding, layer, loss, norm
+from modelbudget.components.layers.fields import BEFORE
 from modelbudget.memory import adamw_temporaries, fsdp, pipeline, shards
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.inference import Step
@@ -36,26 +37,34 @@ def neighbours(a: Fields, r: Run) -> list[adamw_temporaries.Neighbours]:
 
 
 def gathered_together(a: Fields, r: Run) -> tuple[fsdp.Group, fsdp.Group]:
-    """Return the parameters of one layer, and those outside of layers."""
+    """Return the parameters of one layer, and those outside of layers.
+
+    The last gradient of a layer is that of the norm which reads its input; of the rest, that of
+    the token embedding, unless it is added to the head's.
+    """
     (group,) = layer_groups(a)
     rest = [*embedding.tensors(a), *_rest_tensors(a)]
-    return fsdp.group(r, layer.tensors(a, r, group)), fsdp.group(r, rest)
+    of_norm = bytes_of(r.dtype) * int(a.norm_placement in BEFORE) * a.norm_scale * a.d_model
+    of_layer = fsdp.group(r, layer.tensors(a, r, group), of_norm)
+    return of_layer, fsdp.group(r, rest, _token_gradient(a, r))
+
+
+def _token_gradient(a: Fields, r: Run):
+    """Bytes of the gradient of an untied token embedding."""
+    return bytes_of(r.dtype) * (1 - a.tied) * embedding.token(a, embedding.width(a))
 
 
 def ends_of_shards(a: Fields, r: Run) -> fsdp.Ends:
     """Return what happens before and after the layers, where the rest of the model is gathered."""
-    n_rows = embedding.rows(a)
-    of_tokens = bytes_of(r.dtype) * (1 - a.tied) * embedding.token(a, embedding.width(a))
-    share = Allocation(
-        "share of the embedding's gradient", of_tokens, r.tensor_parallel * of_tokens
-    )
+    n_rows, share = embedding.rows(a), _token_gradient(a, r)
+    whole = r.tensor_parallel * share
+    last = Allocation("share of the embedding's gradient", share, whole)
     shared = Allocation("tables and positions of RoPE", layer.read_by_all(a, r))
     return fsdp.Ends(
         [*embedding.inference(a, r, r.length), *embedding.dropped(a, r), shared],
         loss.backward(r, n_rows),
         loss.logits(r, n_rows),
-        of_tokens,
-        times(divides(r), [share]),
+        times(divides(r), [last]),
     )
 
 
