@@ -1,35 +1,43 @@
 """Where the budget of a sequence model goes: predicted by formulas, measured on torch models.
 
-Usually imported as `mb`: `mb.model("palm-540b").parameters()`,
-`mb.model("config.json").memory(mb.RunConfig(batch=8, dtype="bfloat16"))`.
+    >>> import modelbudget as mb
+    >>> mb.model("palm-540b").parameters()
+    >>> mb.model("config.json").memory(mb.RunConfig(batch=8, dtype="bfloat16")).totals()
+
+`model`, `measure`, `sweep`, `results` and `RunConfig` are loaded when they are first used.
 """
 
-from importlib import import_module
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from modelbudget.api.model import Model, model
-    from modelbudget.architecture.run_config import RunConfig
-    from modelbudget.common.errors import InputError
+    from modelbudget.api.measuring import measure as measure
+    from modelbudget.api.model import Model as Model
+    from modelbudget.api.model import model as model
+    from modelbudget.api.results import results as results
+    from modelbudget.api.sweeping import sweep as sweep
+    from modelbudget.architecture.run_config import RunConfig as RunConfig
+    from modelbudget.common.errors import InputError as InputError
 
 __version__ = "0.1.0"
-__all__ = ["InputError", "Model", "RunConfig", "model"]
 
 _EXPORTS = {
     "InputError": "common.errors",
     "Model": "api.model",
     "RunConfig": "architecture.run_config",
     "model": "api.model",
+    "results": "api.results",
 }
-"""The file of each exported name, which is loaded when the name is first used."""
+"""Name → module. `measure` and `sweep` are folders of the library too, and can be called."""
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name when it is first used: importing the package alone loads nothing."""
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    if name in _EXPORTS:
+        return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
+    if name in ("measure", "sweep"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_EXPORTS])
+    return sorted([*_EXPORTS, "__version__", "measure", "sweep"])

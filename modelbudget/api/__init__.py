@@ -1,4 +1,1 @@
-"""The Python interface: models, their budgets, and results of sweeps. Used as `import modelbudget`.
-
-Predictions import neither torch nor transformers.
-"""
+"""What `import modelbudget` offers: models, predictions, measurements, results as records."""

@@ -1,4 +1,4 @@
-"""A model by what a user calls it: a name, a config.json, or a function of their own."""
+"""What a name on the command line stands for: a published model, a config.json, or a function."""
 
 from pathlib import Path
 
@@ -7,34 +7,46 @@ from modelbudget.catalogue.models import Base
 from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
-from modelbudget.families.module import Module
+from modelbudget.families import families
+from modelbudget.sweep.read import file_base
 
-MODELS = CONFIGS / "models"
-CONFIG = "config.json"
+CATALOGUE = CONFIGS / "models"
+BESIDE = (".safetensors", ".safetensors.index.json")
+"""Files that lie beside the config.json of their model."""
 
 
 def find(name: str) -> Base:
-    """Return the model of a name. Raises InputError.
+    """Return the model that `name` stands for. Raises InputError with what is allowed.
 
-    `name`: of the catalogue (`palm-540b`); a config.json or the folder of one; or a function that
-    returns a torch module (`package.file:function`), whose code this allows to run.
+    `name` is a model, series or family of the catalogue; a config.json; a folder with one, or a
+    safetensors file or index beside it; or package.module:function, whose code is run only to
+    measure it.
     """
+    if config := _config(name):
+        return file_base(config.parent, config.name)
+    if ":" in name:
+        user_code.allow([name])
+        if why := user_code.refusal(name):
+            raise InputError([why])
+        return Base(name, name, families()["module"], {"module": name}, {})
+    try:
+        return models.find(CATALOGUE, name)
+    except ValueError as error:
+        allowed = (
+            "a model of `modelbudget models`, a config.json, a folder with one, or file:function"
+        )
+        raise InputError([f"MODEL: {error}; or {allowed}"]) from None
+
+
+def _config(name: str) -> Path | None:
+    """Return the config.json that a path means, None if it is no path. Raises InputError."""
     path = Path(name)
     if path.is_dir():
-        path = path / CONFIG
-        if not path.is_file():
-            raise InputError([f"{path}: not found; allowed: a folder with a {CONFIG}"])
-    if path.is_file():
-        return models.configured_base(path.parent, path.name)
-    if path.suffix == ".json" or "/" in name:
-        raise InputError([f"{name}: no such file; allowed: a {CONFIG}, or a name of a model"])
-    if ":" in name:
-        return _own_module(name)
-    return models.named(MODELS, name)
-
-
-def _own_module(name: str) -> Base:
-    user_code.allow([name])
-    if why := user_code.refusal(name):
-        raise InputError([why])
-    return Base(name, name, Module, {"module": name}, {})
+        path = path / "config.json"
+    elif name.endswith(BESIDE):
+        path = path.with_name("config.json")
+    elif path.suffix != ".json":
+        return None
+    if not path.is_file():
+        raise InputError([f"{path}: no such file; allowed: a config.json or a folder with one"])
+    return path

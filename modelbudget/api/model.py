@@ -1,131 +1,216 @@
-"""A model and what is predicted of it. Imports neither tables, torch nor transformers."""
+"""A model to ask: predictions by formula, and measurements of its real module."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from modelbudget.api.breakdown import Breakdown, of_terms
 from modelbudget.api.find import find
-from modelbudget.api.values import Budget, Component, Values
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.models import Base
 from modelbudget.common.errors import InputError
+from modelbudget.common.mistakes import show
+from modelbudget.common.suggestions import offered
 from modelbudget.predict.formula import formula
 from modelbudget.sweep.check_quantities import quantity_constraints
 from modelbudget.sweep.derive import FIELDS_OF_RUN, record, resolve, with_expression
 
-PARAMETERS = ("parameters", "parameter_bytes")
-TRAINING = ("gradient_bytes", "optimizer_bytes", "activation_bytes", "peak_training_bytes")
-INFERENCE = ("cache_bytes", "peak_inference_bytes")
-FLOPS_OF_TRAINING = ("flops_forward", "flops_backward")
-FLOPS_OF_INFERENCE = ("flops_decode",)
-NO_FORMULA = "no formula; it can be measured"
+if TYPE_CHECKING:
+    import sympy
+
+    from modelbudget.api.fitting import Fit
+    from modelbudget.api.measuring import Comparison
+
+OF_WEIGHTS = ("parameters", "parameter_bytes")
+OF_INFERENCE = ("cache_bytes", "peak_inference_bytes", "flops_forward", "flops_decode")
+OF_TRAINING = (
+    "gradient_bytes", "optimizer_bytes", "activation_bytes", "peak_training_bytes",
+    "flops_forward", "flops_backward",
+)  # fmt: skip
+QUANTITIES = tuple(dict.fromkeys(OF_WEIGHTS + OF_INFERENCE + OF_TRAINING))
+"""Quantities with formulas, in the order in which they are shown."""
+NO_FORMULA = "no formula covers it; `modelbudget measure` measures it"
+
+Settings = RunConfig | Mapping[str, Any] | None
+"""How a model runs: a RunConfig, of which the fields that are set count, or a mapping of fields."""
 
 
-def model(name: str, **fields: Any) -> Model:
-    """Return a model by name, by its config.json, or by a function of one's own (`find`).
-
-    `fields` override its own: `model("gpt-2-124m", n_layer=24)`. Raises InputError with the
-    mistakes in them.
-    """
-    return Model(find(name), tuple(fields.items()))
+def fields_of(settings: Settings) -> dict[str, Any]:
+    """Return the fields that settings set."""
+    if isinstance(settings, RunConfig):
+        return {name: getattr(settings, name) for name in settings.model_fields_set}
+    return dict(settings or {})
 
 
 @dataclass(frozen=True)
 class Model:
-    """A sequence model: its architecture, and what formulas say of its budget.
+    """One architecture, and the run settings that its source gives.
 
-    Values are of the modules of `modelbudget` unless a run has another `implementation`.
+    `base` is the entry of the catalogue or the config.json that it was made from; `chosen` are the
+    fields that override it.
     """
 
     base: Base
-    fields: tuple[tuple[str, Any], ...] = ()
+    chosen: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """What the model is called, such as `PaLM 540B`."""
+        """What it was asked for as."""
+        return self.base.name
+
+    @property
+    def label(self) -> str:
+        """Its name for people."""
         return self.base.label
 
-    @cached_property
+    @property
     def architecture(self) -> Architecture:
-        """The sizes and switches of the model. Raises InputError."""
+        """The complete record of its sizes. Raises InputError if a field is missing or wrong."""
         return self._resolved({})[0]
 
-    def run(self, **settings: Any) -> RunConfig:
-        """Return run settings with what follows from them: length, and an implementation's own.
+    def run(self, settings: Settings = None) -> RunConfig:
+        """Return the run with all fields: the given ones, those of the source, defaults."""
+        return self.with_run(settings)[1]
 
-        Raises InputError.
-        """
-        return self._resolved(settings)[1]
-
-    def parameters(self) -> Values:
-        """Count parameters by component. Raises InputError if they have no formula."""
-        return self._one("parameters", self.run())
-
-    def memory(self, run: RunConfig | None = None, **settings: Any) -> Budget:
-        """Predict bytes: of parameters, in training, and in inference."""
-        return self.budget((*PARAMETERS[1:], *TRAINING, *INFERENCE), run, **settings)
-
-    def flops(self, run: RunConfig | None = None, **settings: Any) -> Budget:
-        """Predict the FLOPs of matrix products: two for a multiplication and a sum."""
-        return self.budget((*FLOPS_OF_TRAINING, *FLOPS_OF_INFERENCE), run, **settings)
-
-    def budget(
-        self, quantities: Iterable[str], run: RunConfig | None = None, **settings: Any
-    ) -> Budget:
-        """Predict quantities of a run.
-
-        A run is given by its settings, or as a record, of which the settings that were set count.
-        Raises InputError if the settings are wrong or the model does not allow them; a single
-        quantity that is not defined or has no formula is `missing`.
-        """
-        run = self.run(**(_given(run) | settings))
-        found, missing = {}, {}
-        for quantity in quantities:
-            try:
-                found[quantity] = self._one(quantity, run)
-            except InputError as error:
-                missing[quantity] = str(error)
-        return Budget(self.name, found, missing)
-
-    def _one(self, quantity: str, run: RunConfig) -> Values:
-        a = self.architecture
-        checks = quantity_constraints(type(a), (quantity,))
-        if mistake := first_mistake(checks, vars(a) | vars(run)):
-            raise InputError([mistake])
-        terms, holds = formula(type(a), quantity, a, run)
-        if not holds:
-            raise InputError([f"{quantity}: {NO_FORMULA}"])
-        found = (
-            Component(name, term.total, term.each, term.instances) for name, term in terms.items()
-        )
-        components = tuple(one for one in found if one.total)
-        return Values(quantity, components, "predicted", run.implementation)
+    def with_run(self, settings: Settings = None) -> tuple[Architecture, RunConfig]:
+        """Return the architecture and the complete run. Raises InputError."""
+        return self._resolved(fields_of(settings))
 
     def _resolved(self, settings: dict[str, Any]) -> tuple[Architecture, RunConfig]:
-        base, chosen = self.base, dict(self.fields) | settings
-        known = base.family.model_fields.keys() | FIELDS_OF_RUN
-        if unknown := [name for name in chosen if name not in known]:
-            raise InputError([_unknown(name, sorted(known)) for name in unknown])
+        family, follow = self.base.family, with_expression(self.base, {})
+        given = {**self.chosen, **settings}
+        known = [*family.model_fields, *RunConfig.model_fields]
+        if unknown := [name for name in given if name not in known]:
+            raise InputError(
+                [
+                    f"{self.name}: {name} = {show(given[name])}: unknown field"
+                    f"{offered(name, known, 'docs/fields.md')}"
+                    for name in unknown
+                ]
+            )
         try:
-            values = resolve(base, chosen, {})
-            follow = with_expression(base, {})
+            values = resolve(self.base, given, {})
             of_run = {name: value for name, value in values.items() if name in FIELDS_OF_RUN}
             of_model = {name: value for name, value in values.items() if name not in of_run}
-            return record(base.family, of_model, follow), record(RunConfig, of_run, follow)
+            return record(family, of_model, follow), record(RunConfig, of_run, follow)
         except ValueError as error:
-            raise InputError([f"{base.name}: {line}" for line in str(error).splitlines()]) from None
+            raise InputError([f"{self.name}: {line}" for line in str(error).splitlines()]) from None
+
+    def why_not(self, quantity: str, settings: Settings = None) -> str | None:
+        """Return why a quantity has no prediction for a run, None if it has one."""
+        architecture, run = self.with_run(settings)
+        checks = quantity_constraints(type(architecture), (quantity,))
+        if mistake := first_mistake(checks, vars(architecture) | vars(run)):
+            return mistake
+        return None if formula(type(architecture), quantity, architecture, run)[1] else NO_FORMULA
+
+    def predict(self, quantity: str, settings: Settings = None) -> Breakdown:
+        """Predict a quantity by its formula. Raises InputError with the reason if it has none."""
+        if quantity not in QUANTITIES:
+            raise InputError(
+                [f"quantity = {show(quantity)}: unknown{offered(quantity, QUANTITIES, '')}"]
+            )
+        if why := self.why_not(quantity, settings):
+            raise InputError([f"{self.name}: {quantity}: {why}"])
+        architecture, run = self.with_run(settings)
+        terms, _ = formula(type(architecture), quantity, architecture, run)
+        return of_terms(self.label, quantity, terms)
+
+    def predictions(self, quantities: Sequence[str], settings: Settings = None) -> Predictions:
+        """Predict several quantities; those without a prediction are `missing`, with the reason."""
+        missing = {one: why for one in quantities if (why := self.why_not(one, settings))}
+        found = {one: self.predict(one, settings) for one in quantities if one not in missing}
+        return Predictions(self, self.run(settings), found, missing)
+
+    def parameters(self) -> Breakdown:
+        """Predict the parameters by component."""
+        return self.predict("parameters")
+
+    def memory(self, settings: Settings = None) -> Predictions:
+        """Predict all memory of training and inference, in bytes."""
+        wanted = [quantity for quantity in QUANTITIES if quantity.endswith("_bytes")]
+        return self.predictions(wanted, settings)
+
+    def flops(self, settings: Settings = None) -> Predictions:
+        """Predict the FLOPs of forward, backward and of one decoded token."""
+        return self.predictions([q for q in QUANTITIES if q.startswith("flops")], settings)
+
+    def formula(self, component: str, quantity: str = "parameters") -> sympy.Expr:
+        """Return the formula of all instances of a component, over the sizes of the model.
+
+        Raises InputError if the model has no such component.
+        """
+        from modelbudget.api.formulas import of_component
+
+        return of_component(self, component, quantity)
+
+    def fit(
+        self, accelerator: str, settings: Settings = None, devices: int = 1, training: bool = True
+    ) -> Fit:
+        """Return whether a step fits an accelerator, and the largest batch and length that do."""
+        from modelbudget.api.fitting import fit
+
+        return fit(self, accelerator, settings, devices, training)
+
+    def measure(
+        self, settings: Settings = None, quantities: Sequence[str] = ("parameters",)
+    ) -> Comparison:
+        """Instantiate the model, trace it, and hold it against the formula. Needs torch."""
+        from modelbudget.api.measuring import compare_model
+
+        return compare_model(self, settings, quantities)
+
+    def __repr__(self) -> str:
+        return f"<Model {self.label}, {self.base.family.name()}>"
 
 
-def _unknown(name: str, known: list[str]) -> str:
-    from modelbudget.common.suggestions import offered
+@dataclass(frozen=True)
+class Predictions:
+    """Several quantities of one model in one run; `missing` has the reasons of the others."""
 
-    return f"{name}: unknown field{offered(name, known, 'docs/fields.md')}"
+    model: Model
+    run: RunConfig
+    breakdowns: dict[str, Breakdown]
+    missing: dict[str, str]
+
+    def __getitem__(self, quantity: str) -> Breakdown:
+        if quantity in self.missing:
+            raise InputError([f"{self.model.name}: {quantity}: {self.missing[quantity]}"])
+        return self.breakdowns[quantity]
+
+    def totals(self) -> dict[str, int]:
+        """Return quantity → value of the whole model."""
+        return {quantity: one.total for quantity, one in self.breakdowns.items()}
+
+    def rows(self) -> list[dict]:
+        """Return one row for each component × quantity."""
+        return [row for one in self.breakdowns.values() for row in one.rows()]
+
+    def to_polars(self):
+        """Return `rows` as a Polars frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.rows())
+
+    def to_pandas(self):
+        """Return `rows` as a pandas frame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+    def _repr_html_(self) -> str:
+        return "".join(one._repr_html_() for one in self.breakdowns.values())
 
 
-def _given(run: RunConfig | None) -> dict[str, Any]:
-    return run.model_dump(exclude_unset=True) if run else {}
+def model(name: str, **fields: Any) -> Model:
+    """Return a model by name, config.json or folder; `fields` override single sizes.
+
+    Raises InputError with what is allowed.
+    """
+    found = Model(find(str(name)), fields)
+    found.with_run()  # complete and valid, or an error now
+    return found

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.catalogue.check_classes import check_classes
 from modelbudget.common.errors import InputError
-from modelbudget.common.files import yaml_files
+from modelbudget.common.files import read_text, yaml_files
 from modelbudget.common.mistakes import show
 from modelbudget.common.strict import Strict, read_strict
 from modelbudget.common.suggestions import offered
@@ -165,7 +165,31 @@ def named(folder: Path, name: str) -> Base:
         raise InputError([str(error)]) from None
 
 
+def find(folder: Path, name: str) -> Base:
+    """Return one base, reading only the files that mention its name.
+
+    Reads and checks all files if none of them has it. Raises ValueError with similar names, or
+    InputError.
+    """
+    if name in families():
+        return Base(name, name, families()[name], {}, {})
+    for path in yaml_files(folder):
+        if name == path.stem or f"{name}:" in read_text(path):
+            for base in _bases(path):
+                if base.name == name:
+                    return base
+    return Catalogue(folder)[name]
+
+
 def _read(path: Path) -> list[Base]:
+    bases = _bases(path)
+    mistakes = [line for base in bases for line in _wrong_class(path, base)]
+    if mistakes:
+        raise InputError(mistakes)
+    return bases
+
+
+def _bases(path: Path) -> list[Base]:
     series = read_strict(path, Series, Model, rest=KEYS)
     if series.family is not None and series.family not in families():
         raise InputError(
@@ -176,11 +200,7 @@ def _read(path: Path) -> list[Base]:
         )
     shared = _shared(path, series)
     named = (_named(path, series, name, model) for name, model in series.models.items())
-    bases = [*shared, *named]
-    mistakes = [line for base in bases for line in _wrong_class(path, base)]
-    if mistakes:
-        raise InputError(mistakes)
-    return bases
+    return [*shared, *named]
 
 
 def _shared(path: Path, series: Series) -> list[Base]:

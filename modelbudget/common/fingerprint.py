@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from modelbudget.common.errors import InputError
-from modelbudget.common.paths import CONFIGS, files_in
+from modelbudget.common.paths import CONFIGS, HOME, files_in
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = Path(__file__).parents[1].name
@@ -47,7 +47,7 @@ def code(script: str) -> dict[str, str | None]:
     A digest of all library code and data that it can load, and the versions of the packages that
     this code imports.
     """
-    return _made_of(ROOT / "scripts" / f"{script}.py")
+    return _made_of(HOME / "scripts" / f"{script}.py")
 
 
 @cache

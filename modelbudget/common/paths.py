@@ -3,7 +3,11 @@
 import re
 from pathlib import Path
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+_INSTALLED = Path(__file__).parents[1] / "pipeline"
+HOME = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[2]
+"""Folder with the Snakefile, `configs`, `workflow` and `scripts`: the checkout, or, of an installed
+wheel, the folder that pyproject.toml copies them to."""
+CONFIGS = HOME / "configs"
 """Folder of the data that the library itself reads, whatever the working directory."""
 SWEEPS = Path("configs/sweeps")
 MODELS = Path("configs/models")

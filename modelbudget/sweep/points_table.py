@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import polars as pl
@@ -12,11 +13,16 @@ from modelbudget.families import families
 if TYPE_CHECKING:
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.record import Record
-    from modelbudget.sweep.expand import Expanded
+    from modelbudget.sweep.expand import Expanded, Point
 
 
 def points_table(expanded: Expanded) -> pl.DataFrame:
-    """Return the points of a sweep as a table.
+    """Return the points of a sweep as a table; see `table_of`."""
+    return table_of(expanded.points)
+
+
+def table_of(points: Iterable[Point]) -> pl.DataFrame:
+    """Return points as a table.
 
     Columns: point, label, base, family, architecture and run (content digests), transformers (the
     class that is the same model, if there is one), then the fields of both. Fields that a point's
@@ -34,7 +40,7 @@ def points_table(expanded: Expanded) -> pl.DataFrame:
             **point.architecture.model_dump(),
             **point.run.model_dump(),
         }
-        for point in expanded.points
+        for point in points
     ]
     return pl.from_dicts(rows, infer_schema_length=None)
 

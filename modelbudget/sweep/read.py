@@ -143,8 +143,11 @@ def _bases(sweep: Sweep, catalogue: Catalogue, mistakes: Mistakes) -> dict[Any, 
 
 def _base(name: str, catalogue: Catalogue, folder: Path) -> Base:
     """Return a base by name or file. Raises ValueError, or InputError for a file."""
-    if not is_file(name):
-        return catalogue[name]
+    return file_base(folder, name) if is_file(name) else catalogue[name]
+
+
+def file_base(folder: Path, name: str) -> Base:
+    """Read a config.json as a base. Raises InputError that names its keys."""
     base = configured_base(folder, name)
     try:
         named_architecture(base)

@@ -1,0 +1,97 @@
+"""Whether a model fits an accelerator, and what would be the most that does."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from modelbudget.catalogue.accelerators import Accelerator, accelerators
+from modelbudget.common.errors import InputError
+from modelbudget.common.mistakes import show
+from modelbudget.common.paths import CONFIGS
+
+if TYPE_CHECKING:
+    from modelbudget.api.model import Model, Settings
+    from modelbudget.predict.fit import Solution
+
+GB = 10**9
+
+
+class Fit(NamedTuple):
+    """Predicted bytes on each device, and the largest batch and length that fit.
+
+    `purpose` is `training` or `inference`. `largest` and `largest_of_class` are by field, the
+    second with the settings of the model's class in `transformers`, if they are known.
+    """
+
+    model: str
+    purpose: str
+    accelerator: Accelerator
+    devices: int
+    needed: int
+    largest: dict[str, Solution]
+    largest_of_class: dict[str, Solution]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the run fits as it is given."""
+        return self.needed <= self.accelerator.bytes
+
+    def as_dict(self) -> dict:
+        """Return plain values, for JSON."""
+        return {
+            "purpose": self.purpose,
+            "accelerator": self.accelerator.name,
+            "memory": self.accelerator.bytes,
+            "devices": self.devices,
+            "needed": self.needed,
+            "fits": self.fits,
+            "largest": {name: one.value for name, one in self.largest.items()},
+            "largest_of_class": {name: one.value for name, one in self.largest_of_class.items()},
+        }
+
+
+def accelerator(name: str) -> Accelerator:
+    """Return an accelerator by its name, with or without its memory: h100, h100-80gb, rtx-4090.
+
+    Raises InputError with all names.
+    """
+    known = accelerators(CONFIGS / "accelerators.yaml")
+    for one in known:
+        plain = _plain(one.name)
+        if _plain(name) in (plain, f"{plain}{one.bytes // GB}gb"):
+            return one
+    allowed = ", ".join(
+        f"{one.name.lower().replace(' ', '-')}-{one.bytes // GB}gb" for one in known
+    )
+    raise InputError([f"--fit {name}: unknown accelerator {show(name)} (allowed: {allowed})"])
+
+
+def fit(model: Model, name: str, settings: Settings, devices: int, training: bool) -> Fit:
+    """Solve for the largest batch and length; several devices share the model by zero: 3."""
+    from modelbudget.api.model import fields_of
+    from modelbudget.predict.fit import as_class, needed, solve
+
+    device = accelerator(name)
+    purpose, quantity = ("training", "peak_training_bytes") if training else (
+        "inference", "peak_inference_bytes")  # fmt: skip
+    chosen = fields_of(settings)
+    if devices > 1:
+        chosen = {"zero": 3, "data_parallel": devices} | chosen
+    if why := model.why_not(quantity, chosen):
+        raise InputError([f"{model.name}: {quantity}: {why}"])
+    pair = model.with_run(chosen)
+    there = as_class(pair, model.base.transformers)
+
+    def largest(of) -> dict[str, Solution]:
+        found = {one: solve(of, one, purpose, device.bytes) for one in ("batch", "length")}
+        return {one: solution for one, solution in found.items() if solution is not None}
+
+    n_bytes = needed(pair, purpose)
+    assert n_bytes is not None  # `why_not` has checked that
+    return Fit(model.label, purpose, device, devices, n_bytes, largest(pair),
+               largest(there) if there else {})  # fmt: skip
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.casefold())

@@ -1,0 +1,190 @@
+"""Measurements: a model's real modules held against its formula, and any torch module."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import polars as pl
+
+from modelbudget.api.breakdown import Breakdown, of_values
+from modelbudget.common.errors import InputError
+from modelbudget.compare.comparison import compare, is_failed, verdict
+from modelbudget.measure.table import failures, measured_table
+from modelbudget.predict.predict import predict
+from modelbudget.sweep.expand import Point
+from modelbudget.sweep.points_table import table_of
+from modelbudget.sweep.sweep_file import Measure
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from modelbudget.api.model import Model, Settings
+    from modelbudget.measure.reference.witness import Witness
+
+
+class Comparison(NamedTuple):
+    """Prediction and measurement of one model by component.
+
+    `table` has the columns of a sweep's comparison (results/README.md). `of_class` is the count of
+    the model's class in `transformers`, None if it has none.
+    """
+
+    model: str
+    table: pl.DataFrame
+    of_class: Witness | None
+
+    @property
+    def predicted(self) -> int:
+        """Predicted parameters."""
+        return int(self._parameters()["predicted"].sum())
+
+    @property
+    def differences(self) -> pl.DataFrame:
+        """The rows where formula and measurement differ."""
+        return self.table.filter(~pl.col("agrees"))
+
+    @property
+    def failed(self) -> list[str]:
+        """Reasons of what could not be measured."""
+        return self.table.filter(is_failed())["failure"].unique().to_list()
+
+    @property
+    def class_differs(self) -> bool:
+        """Whether the class in `transformers` has another number of parameters than the formula."""
+        counted = self.of_class and self.of_class.parameters
+        return counted is not None and self.has_formula and counted != self.predicted
+
+    @property
+    def has_formula(self) -> bool:
+        """Whether the parameters have a prediction to compare with."""
+        return self._parameters()["predicted"].is_not_null().all()
+
+    @property
+    def agrees(self) -> bool:
+        """Whether everything that was measured equals its prediction, and nothing failed."""
+        return self.differences.is_empty() and not self.failed and not self.class_differs
+
+    def verdict(self) -> dict[str, int]:
+        """Count comparisons and those that agree; see `compare.comparison.verdict`."""
+        return verdict(self.table)
+
+    def _parameters(self) -> pl.DataFrame:
+        return self.table.filter(pl.col("quantity") == "parameters")
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the table as a Polars frame."""
+        return self.table
+
+    def to_pandas(self):
+        """Return the table as a pandas frame."""
+        return self.table.to_pandas()
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_()
+
+
+def compare_model(
+    model: Model, settings: Settings, quantities: Sequence[str], device: str = "meta"
+) -> Comparison:
+    """Instantiate, count and trace a model's module and hold it against the formula.
+
+    Only counted: its class in `transformers`. Raises InputError if torch is not installed or the
+    run is not allowed.
+    """
+    _needs_torch()
+    from modelbudget.architecture.constraint import first_mistake
+    from modelbudget.measure.pool import measure_all
+    from modelbudget.sweep.check_quantities import quantity_constraints
+
+    pair = architecture, run = model.with_run(settings)
+    checks = quantity_constraints(type(architecture), tuple(quantities))
+    if mistake := first_mistake(checks, vars(architecture) | vars(run)):
+        raise InputError([f"{model.name}: {mistake}"])
+    measure = Measure(quantities=list(quantities), device=device)  # pyright: ignore[reportArgumentType]
+    logging.getLogger("modelbudget").setLevel(logging.CRITICAL)  # failures are in the table
+    results = measure_all([pair], measure, 1)
+    kind = model.base.transformers
+    point = Point("000001", model.label, model.name, {}, architecture, kind, run)
+    points = table_of([point])
+    measured = measured_table(results, quantities)
+    table = compare(points, predict(points, quantities), measured, [], failures(results))
+    return Comparison(model.label, table, _count_class(model, architecture))
+
+
+def _count_class(model: Model, architecture) -> Witness | None:
+    kind = model.base.transformers
+    if kind is None:
+        return None
+    from modelbudget.measure.reference.witness import witnesses
+
+    return witnesses([(architecture, kind)], 1)[0]
+
+
+class Measured(NamedTuple):
+    """What a torch module was measured to have, by component."""
+
+    parameters: Breakdown
+    parameter_bytes: Breakdown
+    flops_forward: Breakdown | None
+    activation_bytes: Breakdown | None
+    peak_bytes: int | None
+    """Most bytes of live tensors in the forward pass, with parameters and buffers."""
+    unsupported_ops: dict[str, int]
+
+    def _repr_html_(self) -> str:
+        return self.parameters._repr_html_()
+
+
+def measure(module: nn.Module, example_inputs: Any = None) -> Measured:
+    """Count any torch module, and trace one forward pass with `example_inputs`.
+
+    `example_inputs` is a tensor, a tuple of positional or a dict of named arguments, on the
+    module's device (`meta` needs no memory); without it the module is only counted. Activations are
+    the bytes that autograd saves.
+    """
+    _needs_torch()
+    from modelbudget.measure.count import count
+    from modelbudget.measure.trace import Trace
+
+    name, counts = type(module).__name__, count(module)
+    device = next((parameter.device.type for parameter in module.parameters()), "no device")
+
+    def of(quantity: str, values) -> Breakdown:
+        return of_values(name, quantity, f"measured on {device}", values)
+
+    parameters, n_bytes = (
+        of(quantity, {path: getattr(one, quantity) for path, one in counts.items()})
+        for quantity in ("parameters", "parameter_bytes")
+    )
+    if example_inputs is None:
+        return Measured(parameters, n_bytes, None, None, None, {})
+    trace = Trace(module)
+    with trace.watching("forward"):
+        out = _call(module, example_inputs)
+        saved = trace.saved()
+        del out
+    return Measured(
+        parameters,
+        n_bytes,
+        of("flops_forward", trace.flops["forward"]),
+        of("activation_bytes", saved),
+        trace.peak,
+        dict(trace.uncounted),
+    )
+
+
+def _call(module: nn.Module, inputs: Any) -> Any:
+    if isinstance(inputs, dict):
+        return module(**inputs)
+    return module(*inputs) if isinstance(inputs, tuple | list) else module(inputs)
+
+
+def _needs_torch() -> None:
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError:
+        raise InputError(
+            ["torch: not installed, and measuring needs it: pip install 'modelbudget[measure]'"]
+        ) from None

@@ -1,0 +1,70 @@
+"""Results of finished sweeps as frames."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from modelbudget.common.errors import InputError
+from modelbudget.common.paths import RESULTS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class Results:
+    """The results of all sweeps in a folder; `folder` contains `results/`."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    @property
+    def report(self) -> Path:
+        """The page with everything."""
+        return self.folder / RESULTS / "report.html"
+
+    def sweeps(self) -> list[str]:
+        """Return the names of the sweeps that were measured."""
+        found = (self.folder / RESULTS).glob("*/comparison.parquet")
+        return sorted(path.parent.name for path in found)
+
+    def comparison(self, *sweeps: str) -> pl.DataFrame:
+        """Return point × component × quantity of the named sweeps, or of all.
+
+        Columns as in results/README.md, after `sweep`; fields that a sweep does not vary are null.
+        Raises InputError for a name without results.
+        """
+        import polars as pl
+
+        known = self.sweeps()
+        if unknown := [name for name in sweeps if name not in known]:
+            allowed = ", ".join(known) or "none has run"
+            raise InputError(
+                [f"{self.folder / RESULTS}: no sweep {unknown[0]!r} (allowed: {allowed})"]
+            )
+        frames = [
+            pl.read_parquet(self.folder / RESULTS / name / "comparison.parquet").select(
+                pl.lit(name).alias("sweep"), pl.all()
+            )
+            for name in sweeps or known
+        ]
+        return pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return `comparison` of all sweeps as a Polars frame."""
+        return self.comparison()
+
+    def to_pandas(self):
+        """Return `comparison` of all sweeps as a pandas frame."""
+        return self.comparison().to_pandas()
+
+    def __repr__(self) -> str:
+        return f"<Results {self.folder / RESULTS}: {', '.join(self.sweeps())}>"
+
+
+def results(folder: str | Path = RESULTS) -> Results:
+    """Read the results in a folder `results/`. Raises InputError if it is not there."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise InputError([f"{path}: no such folder; allowed: the results/ of a run"])
+    return Results(path.resolve().parent)

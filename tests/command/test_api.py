@@ -1,0 +1,125 @@
+"""`import modelbudget as mb`: lazy, typed, and the same numbers as the pipeline's."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+import sympy
+import torch
+from helpers.project import ROOT
+from torch import nn
+
+import modelbudget as mb
+from modelbudget.catalogue.models import find
+from modelbudget.common import fingerprint
+from modelbudget.predict.predict import predict
+from modelbudget.sweep.expand import expand
+from modelbudget.sweep.points_table import points_table
+
+
+def test_importing_the_package_loads_nothing_and_concerns_no_rule():
+    code = "import sys, modelbudget; print(*(n for n in sys.modules if 'modelbudget' in n))"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.split() == ["modelbudget"]
+    reached = fingerprint.reached([ROOT / "modelbudget" / "__init__.py"])
+    assert reached == {ROOT / "modelbudget" / "__init__.py"}
+    for script in (ROOT / "scripts").glob("*.py"):
+        of_rule = {path.relative_to(ROOT).parts[1] for path in fingerprint.reached([script])}
+        assert not of_rule & {"api", "command"}, script
+
+
+def test_the_whole_catalogue_is_predicted_as_in_the_pipeline(catalogue, tmp_path):
+    """Every model with its defaults: parameters by component, and a training step."""
+    quantities = ("parameters", "parameter_bytes")
+    path = tmp_path / "all.yaml"
+    path.write_text("title: All\nquestion: Why?\nmodels: all\n")
+    points = points_table(expand(path, catalogue))
+    table = predict(points, quantities).drop_nulls("component")
+    by_model = table.partition_by("architecture", "run", as_dict=True)
+    assert points.height > 200
+    for row in points.iter_rows(named=True):
+        of_pipeline = by_model.get((row["architecture"], row["run"]))
+        found = mb.model(row["base"]).predictions(quantities)
+        for quantity, one in found.breakdowns.items():
+            rows = of_pipeline.filter(quantity=quantity)
+            assert {part.name: part.value for part in one.components} == dict(
+                rows.select("component", "predicted").iter_rows()
+            ), (row["base"], quantity)
+
+
+def test_one_base_is_found_as_in_the_whole_catalogue(catalogue):
+    for name, base in catalogue.bases.items():
+        if base.path is None or base.name.startswith(("llama", "palm")):
+            assert find(ROOT / "configs" / "models", name) == base
+
+
+def test_a_model_answers():
+    model = mb.model("llama-3-8b")
+    assert model.parameters().total == 8_030_261_248
+    run = mb.RunConfig(batch=2, length=4096, dtype="bfloat16")
+    assert model.memory(run)["cache_bytes"].total == 32 * 2 * 8 * 128 * 2 * 4096 * 2
+    assert model.flops(run).totals()["flops_forward"] > 2 * 8e9 * 2 * 4096 * 0.9
+    heads, width, layers = sympy.symbols("n_kv_head d_head n_layer", integer=True)
+    d_model = sympy.Symbol("d_model", integer=True)
+    assert model.formula("layer.attention.key") == layers * d_model * heads * width
+    assert model.fit("rtx-4090", {"dtype": "bfloat16"}, training=False).fits
+    assert mb.model("llama-3-8b", n_layer=1).architecture.n_layer == 1
+    frame = model.parameters().to_polars()
+    assert frame["value"].sum() == 8_030_261_248
+    assert model.parameters().to_pandas()["value"].sum() == 8_030_261_248
+    html = model.parameters()._repr_html_()
+    assert "8,030,261,248 parameters" in html
+    assert html.count("<tr>") == len(frame)
+
+
+@pytest.mark.parametrize(
+    ("ask", "about"),
+    [
+        (lambda: mb.model("llama-3-8"), "did you mean"),
+        (lambda: mb.model("llama-3-8b", n_layers=3), "did you mean n_layer"),
+        (lambda: mb.model("llama-3-8b").formula("layer.attention.kee"), "layer.attention.key"),
+        (lambda: mb.model("bert-base").memory()["cache_bytes"], "keeps no cache"),
+        (lambda: mb.model("gpt-2-124m").fit("h100", {"n_ctx": 0}), "n_ctx = 0"),
+        (lambda: mb.model("gpt-2-124m").predict("params"), "unknown"),
+        (lambda: mb.results("/nonexistent"), "no such folder"),
+    ],
+)
+def test_a_mistake_says_what_is_allowed(ask, about):
+    with pytest.raises(mb.InputError, match=about):
+        ask()
+
+
+def test_any_module_is_measured_by_calling_the_folder():
+    module = nn.Sequential(nn.Linear(8, 16, bias=False), nn.ReLU(), nn.Linear(16, 4, bias=False))
+    found = mb.measure(module, torch.zeros(3, 8))
+    assert {part.name: part.value for part in found.parameters.components} == {
+        "0": 128,
+        "2": 64,
+    } or (found.parameters.total == 192)
+    assert found.parameter_bytes.total == 4 * 192
+    assert found.flops_forward.total == 2 * 3 * 192
+    # the input of each product, of which the second is also what ReLU saves
+    assert found.activation_bytes.total == 4 * 3 * (8 + 16)
+    assert mb.measure(module).flops_forward is None
+
+
+def test_a_model_is_held_against_its_module():
+    found = mb.model("gpt-2-124m").measure()
+    assert found.agrees
+    assert found.of_class.parameters == found.predicted == 124_439_808
+    assert isinstance(found.to_polars(), pl.DataFrame)
+
+
+def test_results_are_tidy_frames(reported):
+    found = mb.results(Path(reported.folder) / "results")
+    assert {"other", "small", "zoo"} <= set(found.sweeps())
+    frame = found.comparison("small", "other")
+    assert set(frame["sweep"]) == {"small", "other"}
+    assert {"point", "component", "predicted", "measured"} <= set(frame.columns)
+    assert found.to_pandas().shape[0] == found.to_polars().height
+    with pytest.raises(mb.InputError, match="no sweep 'smal'"):
+        found.comparison("smal")
