@@ -1,0 +1,23 @@
+"""A pytest fixture that fails a test if a model has left its budget."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def budget() -> Callable[[str | Path], None]:
+    """Return a function that compares with a budget file and fails with what has changed.
+
+    def test_the_model_keeps_its_budget(budget):
+        budget("budget.lock")
+    """
+
+    def compare(path: str | Path = "budget.lock") -> None:
+        from modelbudget.api.budget import check, table
+
+        if found := check(Path(path)):
+            pytest.fail(f"{path}: {len(found)} values changed\n{table(found)}", pytrace=False)
+
+    return compare

@@ -1,0 +1,1 @@
+"""The command `modelbudget`: one file for each subcommand."""

@@ -1,0 +1,65 @@
+"""The command's entry: `modelbudget MODEL` and the subcommands."""
+
+import gc
+import sys
+
+import typer
+from typer.core import TyperGroup
+
+from modelbudget.command.options import version
+from modelbudget.common.errors import InputError
+
+GROUP_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
+WRONG_INPUT = 2
+UsageError: type[Exception] = typer.BadParameter.__mro__[2]
+"""The base class of all errors of the command line."""
+
+
+class _ModelByDefault(TyperGroup):
+    """Reads `modelbudget palm-540b` as `modelbudget show palm-540b`."""
+
+    def parse_args(self, ctx, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, *GROUP_OPTIONS):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_ModelByDefault, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
+)
+
+
+@app.callback()
+def _main(
+    _: bool = typer.Option(
+        False, "--version", callback=version, is_eager=True, help="Print the version and end."
+    ),
+) -> None:
+    """Show where the parameters, memory and FLOPs of a sequence model go.
+
+    `modelbudget MODEL` is short for `modelbudget show MODEL`.
+    """
+
+
+def main() -> None:
+    """Run the command. Exit codes: 0; 1 if formula and measurement differ; 2 for wrong input."""
+    gc.disable()  # a command of half a second has nothing worth collecting
+    from modelbudget.command import check, compare, lock, measure, models, show, sweep
+
+    for one in (show, compare, measure, sweep, models, lock, check):
+        app.command(one.__name__.rpartition(".")[2])(one.run)
+    try:
+        sys.exit(app(prog_name="modelbudget", standalone_mode=False))
+    except InputError as error:
+        _end("\n".join(error.mistakes))
+    except UsageError as error:
+        _end(" ".join(error.format_message().split()))  # pyright: ignore[reportAttributeAccessIssue]
+    except typer.Abort:
+        sys.exit(130)
+    except BrokenPipeError:  # `modelbudget models | head`
+        sys.stderr.close()
+
+
+def _end(message: str) -> None:
+    print(message, file=sys.stderr)
+    sys.exit(WRONG_INPUT)

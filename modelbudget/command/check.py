@@ -1,0 +1,20 @@
+"""`modelbudget check`: whether a model still has the budget that was locked."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from modelbudget.api.budget import LOCK, check, table
+
+CHANGED = 1
+
+
+def run(path: Annotated[Path, typer.Argument(metavar="FILE")] = LOCK) -> None:
+    """Compare with budget.lock. Exit code 1 and a table of Markdown if something changed."""
+    found = check(path)
+    if found:
+        typer.echo(table(found))
+        typer.echo(f"{path}: {len(found)} values changed", err=True)
+        raise typer.Exit(CHANGED)
+    typer.echo(f"{path}: unchanged")

@@ -1,0 +1,23 @@
+"""`modelbudget lock MODEL`: write its budget to a file that `modelbudget check` compares with."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from modelbudget.api.budget import LOCK, lock
+from modelbudget.command import options
+
+
+def run(
+    name: options.Model,
+    batch: options.Batch = None,
+    length: options.Length = None,
+    dtype: options.Dtype = None,
+    implementation: options.Implementation = None,
+    given: options.Given = None,
+    path: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = LOCK,
+) -> None:
+    """Write counts, bytes and FLOPs of a model by component to budget.lock."""
+    lock(name, options.settings(given, batch, length, dtype, implementation), path)
+    typer.echo(f"{path}: written")

@@ -1,0 +1,50 @@
+"""`modelbudget models [WORDS]`: find a published model."""
+
+from typing import Annotated
+
+import typer
+
+from modelbudget.api.find import CATALOGUE
+from modelbudget.api.model import Model
+from modelbudget.catalogue.models import Base, Catalogue
+from modelbudget.command import options, output
+from modelbudget.command.output import Table
+from modelbudget.common.errors import InputError
+from modelbudget.report.charts.format import count
+
+
+def run(
+    words: Annotated[list[str] | None, typer.Argument(help="All must be in the name.")] = None,
+    as_json: options.AsJson = False,
+    as_csv: options.AsCsv = False,
+    as_markdown: options.AsMarkdown = False,
+) -> None:
+    """List published models, with their predicted parameters and family."""
+    wanted = [word.casefold() for word in words or ()]
+    bases = [base for base in Catalogue(CATALOGUE).bases.values() if base.model]
+    found = [base for base in bases if all(word in _text(base) for word in wanted)]
+    if not found:
+        asked = " ".join(words or ())
+        raise InputError([f"models {asked}: none; `modelbudget models` lists all {len(bases)}"])
+    rows = [_row(base) for base in found]
+    if as_json:
+        output.print_json(rows)
+    elif as_csv:
+        output.print_csv(rows)
+    else:
+        columns = ("name", "parameters", "label", "family")
+        cells = [(r["name"], count(r["parameters"]), r["label"], r["family"]) for r in rows]
+        output.print_tables([Table(f"{len(found)} models", columns, cells)], as_markdown)
+
+
+def _text(base: Base) -> str:
+    return f"{base.name} {base.label} {base.series} {base.family.name()}".casefold()
+
+
+def _row(base: Base) -> dict:
+    return {
+        "name": base.name,
+        "parameters": Model(base).parameters().total,
+        "label": base.label,
+        "family": base.family.name(),
+    }

@@ -1,0 +1,72 @@
+"""Options that several subcommands share, and the run settings that they make."""
+
+from typing import Annotated, Any
+
+import typer
+
+from modelbudget import __version__
+from modelbudget.common.errors import InputError
+from modelbudget.common.paths import CONFIGS
+
+
+def version(wanted: bool) -> None:
+    """Print the version and end, if that is wanted."""
+    if wanted:
+        typer.echo(f"modelbudget {__version__}")
+        raise typer.Exit
+
+
+def known_names(incomplete: str) -> list[str]:
+    """Return the names of published models that begin so, for a shell's completion."""
+    from modelbudget.catalogue.models import Catalogue
+
+    bases = Catalogue(CONFIGS / "models").bases.values()
+    return [base.name for base in bases if base.model and base.name.startswith(incomplete)]
+
+
+def settings(
+    given: list[str] | None,
+    batch: int | None = None,
+    length: int | None = None,
+    dtype: str | None = None,
+    implementation: str | None = None,
+) -> dict[str, Any]:
+    """Return the fields that the command line sets. Raises InputError."""
+    named = {"batch": batch, "length": length, "dtype": dtype, "implementation": implementation}
+    found: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError([f"--set {text}: no value; allowed: FIELD=VALUE (docs/fields.md)"])
+        found[name] = _value(value)
+    return found
+
+
+def _value(text: str) -> bool | int | str:
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.replace("_", "").isdecimal() else text
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="Name (see `modelbudget models`), config.json, folder, or package.module:function.",
+        autocompletion=known_names,
+    ),
+]
+Batch = Annotated[int | None, typer.Option(help="Sequences in one step.", show_default=False)]
+Length = Annotated[int | None, typer.Option(help="Tokens in each sequence.", show_default=False)]
+Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, …", show_default=False)]
+Implementation = Annotated[
+    str | None,
+    typer.Option(help="Whose code computes: modelbudget, transformers, …", show_default=False),
+]
+Given = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="Any field of docs/fields.md; repeatable."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with exact numbers.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print one row for each component × quantity.")]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print tables for pasting.")]

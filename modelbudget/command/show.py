@@ -1,0 +1,183 @@
+"""`modelbudget MODEL`: where the parameters, memory and FLOPs of one model go."""
+
+from typing import Annotated
+
+import typer
+
+from modelbudget.api.fitting import Fit
+from modelbudget.api.model import (
+    OF_INFERENCE,
+    OF_TRAINING,
+    OF_WEIGHTS,
+    QUANTITIES,
+    Predictions,
+    model,
+)
+from modelbudget.command import options, output
+from modelbudget.command.output import Table
+from modelbudget.common.mistakes import show
+from modelbudget.report.charts.format import UNITS, capitalized, count, percent, short, si_bytes
+
+SETTINGS = ("batch", "length", "dtype", "weights", "optimizer", "attention_kernel", "recompute",
+            "implementation")  # fmt: skip
+"""Run settings that are always shown; others if they differ from their default."""
+Devices = Annotated[int, typer.Option(help="Devices that share the model, by zero: 3.", min=1)]
+FitTo = Annotated[str | None, typer.Option("--fit", metavar="ACCELERATOR", help="h100-80gb, …")]
+
+
+def run(
+    name: options.Model,
+    batch: options.Batch = None,
+    length: options.Length = None,
+    dtype: options.Dtype = None,
+    train: Annotated[bool, typer.Option("--train", help="Only training.")] = False,
+    inference: Annotated[bool, typer.Option("--inference", help="Only inference.")] = False,
+    fit: FitTo = None,
+    devices: Devices = 1,
+    implementation: options.Implementation = None,
+    given: options.Given = None,
+    as_json: options.AsJson = False,
+    as_csv: options.AsCsv = False,
+    as_markdown: options.AsMarkdown = False,
+) -> None:
+    """Predict parameters, memory and FLOPs of a model, by component."""
+    found = model(name)
+    settings = options.settings(given, batch, length, dtype, implementation)
+    if devices > 1:
+        settings = {"zero": 3, "data_parallel": devices} | settings
+    predicted = found.predictions(quantities(train, inference), settings)
+    fits = [
+        found.fit(fit, settings, devices, training)
+        for training in (True, False)
+        if fit and (not inference if training else not train and devices == 1)
+    ]
+    if as_json:
+        output.print_json(
+            as_dict(predicted) | ({"fit": [f.as_dict() for f in fits]} if fit else {})
+        )
+    elif as_csv:
+        output.print_csv(predicted.rows())
+    else:
+        tables = [of_components(predicted), of_totals([predicted])]
+        tables += [of_fits(fits)] if fits else []
+        output.print_tables(tables, as_markdown)
+        notes(predicted)
+
+
+def quantities(train: bool, inference: bool) -> list[str]:
+    """Return the quantities of training, of inference, or of both."""
+    wanted = set(OF_WEIGHTS)
+    wanted |= set(OF_TRAINING) if train or not inference else set()
+    wanted |= set(OF_INFERENCE) if inference or not train else set()
+    return [quantity for quantity in QUANTITIES if quantity in wanted]
+
+
+def as_dict(predicted: Predictions) -> dict:
+    """Return plain values with exact numbers, for JSON."""
+    architecture, run = predicted.model.with_run(predicted.run)
+    return {
+        "model": predicted.model.name,
+        "label": predicted.model.label,
+        "family": architecture.name(),
+        "source": "formula",
+        "architecture": architecture.model_dump(),
+        "run": run.model_dump(),
+        "quantities": {
+            quantity: {
+                "total": one.total,
+                "components": {part.name: part.value for part in one.components},
+            }
+            for quantity, one in predicted.breakdowns.items()
+        },
+        "missing": predicted.missing,
+        "notes": [note.text for note in predicted.model.base.notes],
+    }
+
+
+def of_components(predicted: Predictions) -> Table:
+    """Return the table of parameters, and of FLOPs where they are known, by component."""
+    title = f"{predicted.model.label}: {settings_line(predicted)}; predicted by formula"
+    if "parameters" not in predicted.breakdowns:
+        return Table(title, ("component",), [(f"parameters: {predicted.missing['parameters']}",)])
+    parameters = predicted["parameters"]
+    flops = predicted.breakdowns.get("flops_forward")
+    of_flops = {part.name: part for part in flops.components} if flops else {}
+    names = [part.name for part in parameters.components]
+    known = {part.name: part for part in parameters.components}
+    rows, shares = [], []
+    for name in [*names, *(name for name in of_flops if name not in known)]:
+        part, work = known.get(name), of_flops.get(name)
+        row = [name, _instances(part), count(part.value) if part else ""]
+        row.append(percent(parameters.share(part)) if part else "")
+        if flops:
+            row += [short(work.value), percent(flops.share(work))] if work else ["", ""]
+        rows.append(tuple(row))
+        shares.append(parameters.share(part) if part else 0.0)
+    total = ["total", "", count(parameters.total), "100 %"]
+    rows.append(tuple(total + ([short(flops.total), "100 %"] if flops else [])))
+    columns = ("component", "instances × each", "parameters", "share")
+    return Table(
+        title, columns + (("forward FLOPs", "share") if flops else ()), rows, tuple(shares)
+    )
+
+
+def _instances(part) -> str:
+    return f"{count(part.instances)} × {count(part.each)}" if part and part.instances > 1 else ""
+
+
+def settings_line(predicted: Predictions) -> str:
+    """Return the run settings as text: `batch 1, length 2,048, float32, …`."""
+    run = predicted.run
+    fields = type(run).model_fields
+    shown = [
+        name
+        for name in fields
+        if name in SETTINGS[:3] or getattr(run, name) != fields[name].default
+    ]
+    values = {name: getattr(run, name) for name in shown}
+    return ", ".join(
+        f"{name} {count(value) if type(value) is int else show(value).strip(chr(39))}"
+        for name, value in values.items()
+    )
+
+
+def of_totals(several: list[Predictions]) -> Table:
+    """Return the totals of one model or of several, one column each."""
+    wanted = list(dict.fromkeys(q for one in several for q in (*one.breakdowns, *one.missing)))
+    rows = [
+        (capitalized(UNITS[quantity]), *(_total(one, quantity) for one in several))
+        for quantity in (q for q in QUANTITIES if q in wanted)
+    ]
+    names = [one.model.label for one in several] if len(several) > 1 else ["predicted"]
+    return Table("Totals", ("quantity", *names), rows)
+
+
+def _total(predicted: Predictions, quantity: str) -> str:
+    if quantity in predicted.missing:
+        return "none"
+    value = predicted[quantity].total
+    people = si_bytes(value) if quantity.endswith("_bytes") else short(value)
+    return f"{people} ({count(value)})"
+
+
+def of_fits(fits: list[Fit]) -> Table:
+    """Return what an accelerator has room for."""
+    rows = []
+    for fit in fits:
+        room = f"{si_bytes(fit.needed)} of {si_bytes(fit.accelerator.bytes)}"
+        rows.append((f"{fit.purpose}: fits", "yes" if fit.fits else "no", room))
+        for name, solution in fit.largest.items():
+            other = fit.largest_of_class.get(name)
+            of_class = f"{count(other.value)} as the class in transformers" if other else ""
+            rows.append((f"{fit.purpose}: largest {name}", count(solution.value), of_class))
+    first = fits[0]
+    shared = f", each of {count(first.devices)} by zero: 3" if first.devices > 1 else ""
+    return Table(f"{first.accelerator.name}{shared}", ("", "modelbudget's modules", ""), rows)
+
+
+def notes(predicted: Predictions) -> None:
+    """Print on stderr what a reader must know: reasons for gaps, and keys that are not used."""
+    for quantity, why in predicted.missing.items():
+        typer.echo(f"{quantity}: {why}", err=True)
+    for note in predicted.model.base.notes:
+        typer.echo(f"{predicted.model.name}: {note.text}", err=True)

@@ -1,0 +1,17 @@
+"""`modelbudget sweep FILE`: a report in a folder, without a checkout."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A sweep: README, Add a sweep.")],
+    folder: Annotated[Path | None, typer.Option(help="Where the report is written.")] = None,
+    cores: Annotated[int, typer.Option(help="Jobs at a time.", min=1)] = 2,
+) -> None:
+    """Run one sweep: predict, measure, compare, and write a report."""
+    from modelbudget.api.sweeping import sweep
+
+    typer.echo(str(sweep(file, folder, cores).report))

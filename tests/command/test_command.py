@@ -1,0 +1,221 @@
+"""The command, as its users start it."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from helpers.project import ROOT
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
+    "intermediate_size": 172, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 1000, "max_position_embeddings": 512,
+    "torch_dtype": "bfloat16",
+}  # fmt: skip
+PARAMETERS = 2 * 1000 * 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 172 + 2 * 64) + 64
+"""Of that model, by hand: embedding and head, two layers, final norm."""
+
+
+def command(*arguments: str, **settings) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "modelbudget.command", *arguments],
+        cwd=settings.pop("cwd", ROOT),
+        env={**os.environ, "PYTHONPATH": str(ROOT), **settings.pop("env", {})},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **settings,
+    )
+
+
+@pytest.fixture
+def llama(tmp_path):
+    """Write a config.json, with other keys than the given ones."""
+
+    def write(**other):
+        (tmp_path / "config.json").write_text(json.dumps(LLAMA | other))
+        return tmp_path
+
+    return write
+
+
+def test_a_model_by_name_as_text_and_json():
+    text = command("palm-540b")
+    assert text.returncode == 0
+    assert text.stderr == ""
+    assert "540,356,474,880" in text.stdout
+    assert "\x1b" not in text.stdout
+    found = json.loads(command("palm-540b", "--json", "--length", "2048").stdout)
+    assert found["run"]["length"] == 2048
+    # 118 layers, one key and one value head of 256 channels, 2,048 tokens, 4 bytes
+    assert found["quantities"]["cache_bytes"]["total"] == 118 * 2 * 256 * 2048 * 4
+    assert found["quantities"]["parameters"]["components"]["embedding.token"] == 256_000 * 18_432
+
+
+def test_a_config_by_file_by_folder_and_beside_its_weights(llama):
+    folder = llama()
+    names = (".", "config.json", "model.safetensors.index.json", "model-00001-of-2.safetensors")
+    answers = [command(name, "--json", "--batch", "8", cwd=folder) for name in names]
+    found = [json.loads(answer.stdout) for answer in answers]
+    for one in found:
+        assert one["quantities"] == found[0]["quantities"]
+        assert one["quantities"]["parameters"]["total"] == PARAMETERS
+        assert one["quantities"]["parameter_bytes"]["total"] == 2 * PARAMETERS  # its dtype
+        assert one["run"]["batch"] == 8
+
+
+def test_other_formats(llama):
+    folder = llama()
+    rows = command(".", "--csv", cwd=folder).stdout.splitlines()
+    assert rows[0] == '"model","component","quantity","each","instances","value","source"'
+    up = next(row for row in rows if '"layer.mlp.up","parameters"' in row)
+    assert up.endswith('11008,2,22016,"formula"')
+    table = command(".", "--markdown", "--train", cwd=folder).stdout
+    assert f"| total |  | {PARAMETERS:,} | 100 % |" in table
+    assert "cache" not in table
+
+
+def test_colours_and_bars_on_a_terminal_alone():
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "modelbudget.command", "gpt-2-124m"],
+        cwd=ROOT, stdout=follower, env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(follower)
+    shown = b""
+    try:
+        while part := os.read(leader, 65536):
+            shown += part
+    except OSError:  # the end of a terminal
+        pass
+    assert process.wait() == 0
+    assert "█".encode() in shown
+    assert b"\x1b[" in shown
+
+
+def test_what_fits_is_what_the_readme_says():
+    """Traced there: a batch of 8 with our modules, of 5 as the class computes it."""
+    fields = ("recompute=full", "attention_kernel=flash", "master_weights=true",
+              "reduce_dtype=float32")  # fmt: skip
+    found = command(
+        "llama-3-8b", "--fit", "h100-80gb", "--devices", "64", "--dtype", "bfloat16", "--length",
+        "8192", "--train", "--json", *(word for field in fields for word in ("--set", field)),
+    )  # fmt: skip
+    (fit,) = json.loads(found.stdout)["fit"]
+    assert fit["largest"]["batch"] == 8
+    assert fit["largest_of_class"]["batch"] == 5
+    assert fit["fits"]
+
+
+def test_models_are_found_and_compared():
+    listed = command("models", "palm", "--json")
+    assert {one["name"]: one["parameters"] for one in json.loads(listed.stdout)}[
+        "palm-540b"
+    ] == 540_356_474_880
+    table = command("compare", "gpt-2-124m", "gpt-2-1558m", "--markdown").stdout
+    assert "| embedding.token | 38,597,376 | 80,411,200 |" in table
+    assert "1,557,611,200" in table
+
+
+def test_measured_equals_predicted_with_exit_code_0(llama):
+    found = command("measure", ".", "--train", "--length", "32", cwd=llama())
+    assert found.returncode == 0, found.stderr
+    assert "comparisons agree" in found.stderr
+    assert f"LlamaForCausalLM has {PARAMETERS:,} parameters, equal" in found.stderr
+
+
+def test_a_difference_is_exit_code_1(tmp_path):
+    """The formula of a family is replaced where the module is not."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "from modelbudget.architecture.terms import Term\n"
+        "from modelbudget.families.decoder import Decoder\n"
+        "true = Decoder.parameters\n"
+        "Decoder.parameters = staticmethod(\n"
+        "    lambda a: {n: Term(t.each + (n == 'norm.final'), t.instances)\n"
+        "               for n, t in true(a).items()})\n"
+    )
+    path = f"{tmp_path}{os.pathsep}{ROOT}"
+    found = command("measure", "gpt-2-124m", env={"PYTHONPATH": path})
+    assert found.returncode == 1, found.stderr
+    assert "norm.final, parameters" in found.stdout
+    assert "GPT2LMHeadModel has 124,439,808 parameters, -1" in found.stderr
+
+
+def test_a_users_module_is_measured_and_never_predicted(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\ndef build(): return nn.Sequential(nn.Embedding(10, 4), "
+        "nn.Linear(4, 10))\n"
+    )
+    found = command("measure", "mine:build", "--csv", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert '"parameters"' in found.stdout
+    assert "no formula to compare with" in found.stderr
+    assert "no formula covers it" in command("mine:build", cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "about"),
+    [
+        (["palm-54b"], "did you mean palm-540b?"),
+        (["palm-540b", "--dtype", "int8"], "dtype = 'int8': must be 'float64'"),
+        (["palm-540b", "--set", "lenght=3"], "lenght = 3: unknown field; did you mean length?"),
+        (["palm-540b", "--set", "length"], "--set length: no value; allowed: FIELD=VALUE"),
+        (["palm-540b", "--fit", "h1"], "h100-80gb"),
+        (["palm-540b", "--bad"], "--bad"),
+        (["none/config.json"], "none/config.json: no such file"),
+        (["nothere.here:build"], "no such file"),
+        (["compare", "palm-540b"], "two or more"),
+        (["models", "nosuchmodel"], "none"),
+        (["sweep", "none.yaml"], "none.yaml: No such file"),
+        (["check", "none.lock"], "none.lock"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, about):
+    found = command(*arguments)
+    assert found.returncode == 2, found.stderr
+    assert found.stdout == ""
+    assert about in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+
+
+def test_a_prediction_imports_neither_torch_nor_tables(llama):
+    code = (
+        "import sys; from modelbudget.command.app import main\n"
+        "try: main()\nexcept SystemExit: pass\nprint(*sys.modules, file=sys.stderr)"
+    )
+    for name in ("palm-540b", str(llama() / "config.json")):
+        found = subprocess.run(
+            [sys.executable, "-c", code, name], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        loaded = set(found.stderr.split())
+        assert not loaded & {
+            "torch",
+            "transformers",
+            "pandas",
+            "polars",
+            "sympy",
+            "altair",
+            "numpy",
+        }
+        assert "modelbudget.predict.formula" in loaded
+
+
+def test_a_budget_is_locked_checked_and_broken(llama):
+    folder = llama()
+    assert command("lock", "config.json", "--batch", "2", cwd=folder).returncode == 0
+    assert command("check", cwd=folder).returncode == 0
+    llama(intermediate_size=173)
+    changed = command("check", cwd=folder)
+    assert changed.returncode == 1
+    assert "| parameters | layer.mlp.up | 22,016 | 22,144 | +128 |" in changed.stdout
+    assert "embedding" not in changed.stdout
+    (folder / "test_budget.py").write_text("def test_it(budget):\n    budget('budget.lock')\n")
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "modelbudget.api.pytest_plugin"],
+        cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert tested.returncode == 1
+    assert "| parameters | layer.mlp.up | 22,016 | 22,144 | +128 |" in tested.stdout
