@@ -147,24 +147,6 @@ class Catalogue:
         return self.bases[name]
 
 
-def named(folder: Path, name: str) -> Base:
-    """Return one base, and read only the files that contain its name.
-
-    Raises InputError with the mistakes of these files, or of all if none has the name.
-    """
-    if name in families():
-        return Base(name, name, families()[name], {}, {})
-    for path in yaml_files(folder):
-        if name == path.stem or name in path.read_text(encoding="utf-8"):
-            for base in _read(path):
-                if base.name == name:
-                    return base
-    try:
-        return Catalogue(folder)[name]
-    except ValueError as error:
-        raise InputError([str(error)]) from None
-
-
 def find(folder: Path, name: str) -> Base:
     """Return one base, reading only the files that mention its name.
 
