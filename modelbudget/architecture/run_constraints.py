@@ -32,6 +32,12 @@ _CONSTRAINTS = (
         for name, allowed in (("gate_and_up", "separate"), ("expert_kernel", "scattered"))
     ),
     Constraint(
+        "activation in ('gelu', 'silu') and 'moe' not in mlps",
+        "activation_kernel = 'fused_gate': not known yet with activation: {activation}, mlps: "
+        "{mlps}; allowed: activation: gelu or silu, without moe",
+        when="activation_kernel == 'fused_gate'",
+    ),
+    Constraint(
         "norm_scale",
         "norm_kernel = '{norm_kernel}': norm_scale: false has no scale; "
         "allowed: norm_kernel: written_out",
@@ -107,6 +113,7 @@ _OFF = {
     "logit_cap": "logit_cap == 'none'",
     "state_dtype": "state_dtype == 'dtype'",
     "loss_chunks": "loss_chunks == 1",
+    "loss_kernel": "loss_kernel == 'torch'",
     "zero": "zero == 0",
     "pipeline_schedule": "pipeline_schedule == 'none'",
     "tensor_parallel": "tensor_parallel == 1",

@@ -144,6 +144,7 @@ class Devices(Record):
             foreach=(False,),
             projections=("separate",),
             gate_and_up=("separate",),
+            loss_kernel=("torch",),
             rope_tables=("layer", "model"),
             **_PLAIN,
         ),

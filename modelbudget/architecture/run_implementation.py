@@ -6,6 +6,7 @@ from pydantic import Field
 
 from modelbudget.architecture.constraint import Constraint, known_only_with
 from modelbudget.architecture.record import Count, Record
+from modelbudget.architecture.run_step import HALF
 from modelbudget.common.files import yaml_files
 from modelbudget.common.paths import CONFIGS
 
@@ -40,10 +41,12 @@ class HowComputed(Record):
         "but the scale, which multiplies in the dtype, or all (exact), with 1 + the scale; "
         "LayerNorm is one operation everywhere",
     )
-    activation_kernel: Literal["fused", "written_out"] = Field(
+    activation_kernel: Literal["fused", "written_out", "fused_gate"] = Field(
         "fused",
         description="GELU in one operation, or its tanh approximation as separate operations "
-        "(OpenAI's code for GPT-2); SiLU and ReLU are one operation everywhere",
+        "(OpenAI's code for GPT-2); SiLU and ReLU are one operation everywhere; fused_gate: one "
+        "with the product of a gated MLP, which saves only its input and computes the rest again "
+        "(Megatron-Core's fused SwiGLU)",
     )
     projections: Literal["separate", "packed", "copied", "sliced"] = Field(
         "separate",
@@ -90,6 +93,12 @@ class HowComputed(Record):
         "logits",
         description="the loss is computed in the dtype of the logits, or over a copy of all logits "
         "in at least float32",
+    )
+    loss_kernel: Literal["torch", "in_place"] = Field(
+        "torch",
+        description="torch's cross-entropy; or one that turns the numbers it reads into the "
+        "softmax, and that into their gradient, in place, and saves them with a mask and the "
+        "targets (Megatron-Core): a copy with loss_dtype: float32, otherwise the logits themselves",
     )
     state_dtype: Literal["dtype", "float32"] = Field(
         "dtype",
@@ -138,6 +147,25 @@ class HowComputed(Record):
             zero=(0,),
             projections=("separate", "packed", "sliced"),
             rope_tables=("layer", "model"),
+        ),
+        *known_only_with(
+            "loss_kernel = '{loss_kernel}'",
+            "loss_kernel == 'in_place'",
+            loss_chunks=(1,),
+            targets=("given",),
+            autocast=("none",),
+        ),
+        Constraint(
+            f"loss_dtype == 'float32' and dtype in {HALF}",
+            "loss_kernel = 'in_place': overwrites logits that outputs: kept and stages of a "
+            "pipeline hold; allowed: a copy, by loss_dtype: float32 in half precision",
+            when="loss_kernel == 'in_place' and (outputs == 'kept' or pipeline_schedule != 'none')",
+        ),
+        Constraint(
+            "gate_and_up == 'packed'",
+            "activation_kernel = 'fused_gate': reads gate and up as one tensor; allowed: "
+            "gate_and_up: packed",
+            when="activation_kernel == 'fused_gate'",
         ),
         Constraint(
             "batch * length % loss_chunks == 0",

@@ -80,6 +80,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         "logit_cap",
         "state_dtype",
         "loss_chunks",
+        "loss_kernel",
         "zero",
         "pipeline_schedule",
         "tensor_parallel",

@@ -40,5 +40,6 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
             mlp = getattr(module, "mlp", None)
             if isinstance(mlp, MLP):
                 mlp.pack(run.gate_and_up == "packed")
+                mlp.fuses_gate = run.activation_kernel == "fused_gate"
         elif isinstance(module, SelectiveScanMixer | StateSpaceDualMixer):
             module.exact_state = run.state_dtype == "float32"

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measure import chunked_loss, transformers_class, user_module
+from modelbudget.measure import chunked_loss, in_place_loss, transformers_class, user_module
 from modelbudget.modules.decoder import DecoderModel
 
 NO_TARGET = -100
@@ -45,6 +45,8 @@ def loss_of(logits: torch.Tensor, labels: torch.Tensor, run: RunConfig) -> torch
 
     Labels are the targets, or the input tokens, of which a shifted copy is the targets.
     """
+    if run.loss_kernel == "in_place":
+        return in_place_loss.loss_of(logits, labels, run.loss_dtype == "float32")
     if run.loss_dtype == "float32":
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if run.targets == "given":

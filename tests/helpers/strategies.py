@@ -208,6 +208,10 @@ def decoders_that_run(draw, peaks: bool = False) -> tuple[Decoder, RunConfig]:
         n_token = run.batch * run.length
         n_chunk = next((n for n in range(2, n_token + 1) if n_token % n == 0), 1)
         run = run.model_copy(update={"loss_chunks": n_chunk})
+    elif run.targets == "given" and run.expert_kernel == "scattered":
+        copies = run.loss_dtype == "float32" and run.dtype in HALF
+        outputs = draw(st.sampled_from(["freed", "kept"])) if copies else "freed"
+        run = run.model_copy(update={"loss_kernel": "in_place", "outputs": outputs})
     if "sliding_attention" in a.mixers and run.attention_kernel != "math":
         a = a.model_copy(update={"window": run.length + draw(st.integers(0, 2))})
     return a, run
@@ -224,7 +228,9 @@ def fitting(a: Decoder, run: RunConfig) -> tuple[Decoder, RunConfig]:
         run = run.model_copy(update={"norm_kernel": "written_out_exact"})
     gathers = run.expert_kernel == "gathered"
     if run.gate_and_up == "packed" or gathers:
-        run = run.model_copy(update={"activation_kernel": "fused"})
+        fuses = not gathers and "moe" not in a.mlps and a.activation != "relu" and run.length % 2
+        kernel = "fused_gate" if fuses else "fused"
+        run = run.model_copy(update={"activation_kernel": kernel})
         a = a.model_copy(update={"gated": True})
     if gathers:
         bias = a.router_bias.replace("selection", "logit")

@@ -54,7 +54,7 @@ def test_a_field_of_the_sweep_overrides_one(runs):
         (
             "gpt-2-124m",
             "transformer",
-            "must be 'modelbudget', 'nanogpt', 'torchtitan' or 'transformers'",
+            "must be 'megatron', 'modelbudget', 'nanogpt', 'torchtitan' or 'transformers'",
         ),
     ],
 )

@@ -62,6 +62,11 @@ def is_packed(r: Run) -> int:
     return int(r.gate_and_up == "packed")
 
 
+def fuses_gate(r: Run) -> int:
+    """1 where a gated MLP's activation and product are one operation."""
+    return int(r.activation_kernel == "fused_gate")
+
+
 def packed_activation_is_known(a: Fields, r: Run):
     """Packed, the activation is one operation."""
     return 1 - is_packed(r) * is_written_out(a, r)
@@ -131,14 +136,16 @@ def hidden(a: Fields, r: Run, states, packed=0) -> Values:
 
     The argument of the activation (ReLU: its value instead), both factors of a gate, and the input
     of the down projection. GELU written out, x / 2 · (1 + tanh(…)), also saves both of its factors
-    and the hyperbolic tangent; with autocast all but x / 2 in float32, and its value too.
+    and the hyperbolic tangent; with autocast all but x / 2 in float32, and its value too. One
+    operation with the gate's product saves the factors' tensor alone.
     """
     # ReLU saves its value and not the gate, which an up projection of the same tensor keeps.
     gate = packed * a.gated * int(a.activation in ("relu", "relu2"))
     if a.activation == "relu":
         return {"": (1 + a.gated + gate) * states, "down": a.gated * states}
     factors = (3 + casts(r) * (3 + a.gated)) * is_written_out(a, r)
-    return {"": (1 + 2 * a.gated + gate + factors) * states, "down": states}
+    saved_by_product = (2 - fuses_gate(r)) * a.gated
+    return {"": (1 + saved_by_product + gate + factors) * states, "down": states}
 
 
 def is_written_out(a: Fields, r: Run) -> int:
@@ -263,6 +270,8 @@ def hidden_backward(a: Fields, r: Run, inside, packed=0) -> tuple[object, Timeli
     activation = [Allocation("activation gradient", inside, (2 + packed * (1 - relu)) * inside)]
     if is_written_out(a, r):
         activation = _gelu_backward(r, inside)
+    if fuses_gate(r):
+        return inside, [], [Allocation("gradients of gate and up", 2 * inside, 3 * inside)]
     joined = [Allocation("gradients of gate and up joined", 2 * inside, 2 * inside)]
     return saved_by_down, times(a.gated, product), activation + times(packed, joined)
 
@@ -303,6 +312,12 @@ def inference(a: Fields, r: Run, new, d_ff=None) -> Timeline:
     size, packed = bytes_of(r.dtype) * r.batch * new, is_packed(r) if d_ff is None else 0
     inside = size * (a.d_ff if d_ff is None else d_ff)
     factors = 2 * is_written_out(a, r) * inside
+    if packed and fuses_gate(r):
+        return [
+            Allocation("gate and up", 2 * inside),
+            Allocation("activation and product", inside, 2 * inside),
+            Allocation("down", size * a.d_model, inside),
+        ]
     if packed:
         return [
             Allocation("gate and up", 2 * inside),

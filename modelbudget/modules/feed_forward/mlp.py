@@ -6,6 +6,7 @@ from typing import Any
 from torch import nn
 from torch.nn import functional as F
 
+from modelbudget.modules.feed_forward.fused_gate import fused_gate
 from modelbudget.modules.joined import joined_linear
 
 
@@ -26,7 +27,9 @@ class MLP(nn.Module):
         self.up = nn.Linear(a.d_model, d_ff, bias=a.up_bias)
         self.down = nn.Linear(d_ff, a.d_model, bias=a.down_bias)
         self.activation = activation(a.activation)
+        self.activation_name = a.activation
         self.gate_up: Any = None
+        self.fuses_gate = False
 
     def pack(self, packed: bool) -> None:
         """Make one matrix of those of gate and up, once and for all if `packed`."""
@@ -36,6 +39,8 @@ class MLP(nn.Module):
             self.gate_up = joined
 
     def forward(self, x):
+        if self.gate_up is not None and self.fuses_gate:
+            return self.down(fused_gate(self.gate_up(x), self.activation_name))
         if self.gate_up is not None:
             gate, up = self.gate_up(x).chunk(2, dim=-1)
             return self.down(self.activation(gate) * up)
