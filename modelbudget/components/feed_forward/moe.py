@@ -7,7 +7,7 @@ from pydantic import Field
 from modelbudget.architecture.base import Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.operations import positive
+from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_values import (
     INDEX,
     bytes_of,
@@ -256,20 +256,30 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
 
     Live at the end, but not saved: the weights; the sum of the routed experts' outputs, or zeros
     before it; the shared experts' output. A repeated forward pass stops before the last sum.
-    Gathered: the weighted outputs in the order of the tokens, the weights, the sorted experts.
+    Gathered: as `_gathered_outputs` says, and then both outputs and their sum.
     """
     size = bytes_of(r.dtype) * tokens(r)
-    n_states = 1 + (1 - place.stops) * positive(a.d_shared)
-    temporary = size * (n_states * a.d_model + a.n_expert_per_token)
+    shared, output = (1 - place.stops) * positive(a.d_shared), size * a.d_model
+    temporary = (1 + shared) * output + size * a.n_expert_per_token
     if gathers(r):
-        pairs, exact = tokens(r) * a.n_expert_per_token, exact_bytes(r.dtype)
-        temporary = exact * (pairs * a.d_model + pairs) + (INDEX + END) * pairs
-        temporary += size * (n_states - 1) * a.d_model
+        temporary = largest(2 * shared * output, _gathered_outputs(a, r, place))
+        temporary = temporary - (1 - place.stops) * output
     cached = casts(r) * cached_casts(a, r)
     return [
         Allocation("saved", sum(saved(a, r, place).values()) + cached),
-        Allocation("output", (1 - place.stops) * size * a.d_model + temporary, temporary),
+        Allocation("output", (1 - place.stops) * output + temporary, temporary),
     ]
+
+
+def _gathered_outputs(a: Fields, r: Run, place: Place):
+    """Bytes of the weighted outputs, their copy in the order of the tokens, and its sum.
+
+    All in at least single precision; with the sorted experts and the numbers of the experts.
+    """
+    n, exact = tokens(r), exact_bytes(r.dtype)
+    pairs = n * a.n_expert_per_token
+    weighted = exact * pairs * a.d_model + INDEX * (pairs + a.n_expert)
+    return weighted + (1 - place.stops) * exact * (pairs + n) * a.d_model
 
 
 def cached_casts(a: Fields, r: Run):
