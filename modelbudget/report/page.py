@@ -17,6 +17,7 @@ from modelbudget.report.appendix import (
 )
 from modelbudget.report.assets import Assets, assets
 from modelbudget.report.glossary import glossary_section
+from modelbudget.report.gpu_readings import gpu_readings_section
 from modelbudget.report.module_trees import module_trees_section, swept_section, swept_trees
 from modelbudget.report.payload import comparison_tables, packed
 from modelbudget.report.predicted import predicted_section
@@ -89,6 +90,7 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
                 *([("architecture", "Module trees")] if results.trees else []),
                 *((section["name"], section["title"]) for section in sections),
                 *((one.source, one.title) for one in others),
+                ("gpu-readings", "GPUs that others measured"),
                 ("glossary", "Glossary"),
                 *([("provenance", "Provenance")] if results.provenance else []),
             ],
@@ -99,6 +101,7 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
             "sweeps": sections,
             "ledger": ledger_section(results.ledger, by_source.get("gpt-2-ledger")),
             "surgery": surgery_section(results.surgery, by_source.get("tying-surgery")),
+            "gpu_readings": gpu_readings_section(catalogue),
             "glossary": glossary_section(),
             "provenance": provenance_section(results.provenance),
             "cite": citation(results.provenance),

@@ -1,0 +1,102 @@
+"""Readings of GPUs by others next to what the formulas predict of the same runs."""
+
+from typing import Any, NamedTuple
+
+from modelbudget.api.model import Model
+from modelbudget.catalogue.gpu_readings import Reading, Readings, Source
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.errors import InputError
+from modelbudget.sweep.derive import FIELDS_OF_RUN
+
+GIB = 2**30
+CLOSE = 0.03
+"""Largest relative difference of a prediction that needs no reason."""
+PEAK = "peak_training_bytes"
+STEP = "second.forward_backward"
+
+
+class Row(NamedTuple):
+    """One reading: predictions in GiB (`low` and `high` differ if only bounds are known).
+
+    Without a prediction both are None, and `refused` says why.
+    """
+
+    source: Source
+    model: str
+    reading: Reading
+    low: float | None
+    high: float | None
+    refused: str
+
+    @property
+    def ratio(self) -> float | None:
+        """Predicted / reported; None without a prediction, or with bounds alone."""
+        if self.low is None or self.low != self.high:
+            return None
+        return self.low / self.reading.gib
+
+    @property
+    def simulator_ratio(self) -> float | None:
+        """Simulated by the source's own tool / reported."""
+        simulated = self.reading.simulated_gib
+        return None if simulated is None else simulated / self.reading.gib
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the prediction is within `CLOSE` of the reading."""
+        return self.ratio is not None and abs(self.ratio - 1) <= CLOSE
+
+    @property
+    def reason(self) -> str:
+        """Why there is no prediction, or why it differs; empty if it is close."""
+        known = [one for one in (self.reading.differs, self.source.differs) if one]
+        return self.refused or ("" if self.is_close else "; ".join(known))
+
+
+def rows(readings: Readings, catalogue: Catalogue) -> list[Row]:
+    """Predict every reading, in the order of the file."""
+    return [_row(readings.sources[one.source], one, catalogue) for one in readings.readings]
+
+
+def _row(source: Source, reading: Reading, catalogue: Catalogue) -> Row:
+    base = catalogue[reading.base]
+    try:
+        found = [
+            _predicted(Model(base), source.settings | reading.settings | bound, reading)
+            for bound in reading.between
+        ]
+    except InputError as error:
+        return Row(source, base.label, reading, None, None, "; ".join(error.mistakes))
+    return Row(source, base.label, reading, min(found) / GIB, max(found) / GIB, "")
+
+
+def _predicted(model: Model, settings: dict[str, Any], reading: Reading) -> float:
+    """Return the bytes of the device that holds most. Raises InputError.
+
+    Where devices share optimizer states, the others' are not there, and only the peak of forward
+    and backward is known.
+    """
+    unknown = settings.keys() - model.base.family.model_fields.keys() - FIELDS_OF_RUN
+    if unknown:
+        named = ", ".join(f"{name}: {settings[name]}" for name in sorted(unknown))
+        raise InputError([f"no setting yet for {named}"])
+    return max(_of_rank(model, settings | rank, reading) for rank in _ranks(settings))
+
+
+def _ranks(settings: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the settings of the devices that may hold most: stages of a pipeline."""
+    n_stage = settings.get("pipeline_parallel", 1)
+    names = ("first", "middle", "last") if n_stage > 2 else ("first", "last")
+    return [{"pipeline_rank": name} for name in names] if n_stage > 1 else [{}]
+
+
+def _of_rank(model: Model, settings: dict[str, Any], reading: Reading) -> float:
+    of_run = {name: value for name, value in settings.items() if name in FIELDS_OF_RUN}
+    of_model = {name: value for name, value in settings.items() if name not in FIELDS_OF_RUN}
+    found = Model(model.base, tuple(of_model.items())).budget((PEAK, "optimizer_bytes"), **of_run)
+    if found.missing:
+        raise InputError(list(found.missing.values()))
+    if reading.optimizer_shards == 1:
+        return found[PEAK].total
+    (peak,) = (one.total for one in found[PEAK].components if one.name == STEP)
+    return peak - found["optimizer_bytes"].total * (1 - 1 / reading.optimizer_shards)

@@ -1,0 +1,86 @@
+"""The section of readings of GPUs that others published, next to our predictions."""
+
+from modelbudget.catalogue.gpu_readings import gpu_readings
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.paths import CONFIGS
+from modelbudget.compare.gpu_readings import CLOSE, Row, rows
+from modelbudget.report import tables
+from modelbudget.report.charts.format import count
+
+READINGS = CONFIGS / "gpu_readings.yaml"
+
+
+def gpu_readings_section(catalogue: Catalogue) -> dict:
+    """Return the context of the template: for each source a table of all of its readings."""
+    found = rows(gpu_readings(READINGS), catalogue)
+    sources = list(dict.fromkeys(row.source.title for row in found))
+    return {
+        "answer": _answer(found),
+        "sources": [_source([row for row in found if row.source.title == one]) for one in sources],
+    }
+
+
+def _answer(found: list[Row]) -> str:
+    """Return how many readings have which kind of prediction, in one sentence."""
+    points = [row for row in found if row.ratio is not None]
+    bounded = sum(row.low is not None for row in found) - len(points)
+    close = sum(row.is_close for row in points)
+    return (
+        f"Of {count(len(found))} published readings {len(points)} have a prediction, {close} of "
+        f"them within {CLOSE * 100:.0f} %, and {bounded} have bounds; every other row has a reason."
+    )
+
+
+def _source(found: list[Row]) -> dict:
+    source = found[0].source
+    return {
+        "title": source.title,
+        "rule": source.rule,
+        "source": source.source,
+        "simulator": source.simulator,
+        "table": tables.table(
+            [_cells(row) for row in found],
+            f"{source.title}: GiB of the GPU that held most",
+            numbers=("reported", "predicted", "predicted ÷ reported", "simulator ÷ reported"),
+        ),
+    }
+
+
+def _cells(row: Row) -> dict:
+    simulator = row.simulator_ratio
+    cells = {
+        "model": row.model,
+        "run": settings_text(row),
+        "reported": f"{row.reading.gib:.2f}",
+        "predicted": predicted_text(row),
+        "predicted ÷ reported": None if row.ratio is None else f"{row.ratio:.3f}",
+        "simulator ÷ reported": None if simulator is None else f"{simulator:.3f}",
+        "reason": row.reason or None,
+    }
+    return cells if row.source.simulator else _without(cells, "simulator ÷ reported")
+
+
+def _without(cells: dict, name: str) -> dict:
+    return {key: value for key, value in cells.items() if key != name}
+
+
+def settings_text(row: Row) -> str:
+    """Return the settings of a reading in words, with options that have no setting."""
+    named = [f"{name} {_shown(value)}" for name, value in row.reading.settings.items()]
+    shards = row.reading.optimizer_shards
+    if shards > 1:
+        named.append(f"optimizer states shared by {shards}")
+    return ", ".join([*named, *filter(None, [row.reading.variant])])
+
+
+def predicted_text(row: Row) -> str | None:
+    """Return the prediction in GiB, or its bounds; None without one."""
+    if row.low is None or row.high is None:
+        return None
+    return f"{row.low:.2f}" if row.low == row.high else f"{row.low:.2f} to {row.high:.2f}"
+
+
+def _shown(value: str | int | bool) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return count(value) if isinstance(value, int) else value

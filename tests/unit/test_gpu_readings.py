@@ -1,0 +1,59 @@
+"""Published readings of GPUs: every row is in the table, with a close prediction or a reason."""
+
+import re
+
+import pytest
+
+from modelbudget.catalogue.gpu_readings import gpu_readings
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.errors import InputError
+from modelbudget.common.paths import CONFIGS
+from modelbudget.compare.gpu_readings import CLOSE, GIB, rows
+from modelbudget.report.gpu_readings import READINGS, gpu_readings_section
+from modelbudget.report.tables import environment
+
+CATALOGUE = Catalogue(CONFIGS / "models")
+FOUND = rows(gpu_readings(READINGS), CATALOGUE)
+
+
+def test_no_row_is_dropped():
+    written = re.findall(r"^  - base: (\S+)$", READINGS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [row.reading.base for row in FOUND] == written
+    page = environment().get_template("gpu_readings.html.j2")
+    html = page.render(gpu_readings=gpu_readings_section(CATALOGUE))
+    assert html.count("<tr>") - html.count("<thead>") == len(written)
+    for row in FOUND:
+        assert f">{row.reading.gib:.2f}<" in html
+
+
+@pytest.mark.parametrize("row", FOUND, ids=lambda row: f"{row.model} {row.reading.gib}")
+def test_each_is_close_or_has_a_reason(row):
+    assert row.is_close or row.reason
+    assert (row.low is None) == bool(row.refused)
+    if row.low is not None and row.low != row.high:
+        assert row.low < row.reading.gib < row.high
+
+
+def test_a_stage_of_megatron_by_hand():
+    """The first of two stages of 12 layers: weights, main_grad, a quarter of the states."""
+    (row,) = [
+        one for one in FOUND
+        if one.reading.base == "llama-3-70b" and one.reading.optimizer_shards == 4
+        and one.reading.settings.get("pipeline_parallel") == 2
+    ]  # fmt: skip
+    layer = 8192 * (8192 * 2 + 1024 * 2 + 3 * 28672) + 2 * 8192
+    resident = (2 + 4 + 12 / 4) * (6 * layer + 128256 * 8192) / GIB
+    # Each of two microbatches saves, in bfloat16, per token: 2 inputs of norms and 2 of products,
+    # queries, keys and values twice (RoPE), attention's result, gate and up, and their product.
+    assert row.low is not None
+    per_token = 2 * (4 * 8192 + 3 * 8192 + 2 * 2048 + 3 * 28672)
+    assert row.low == pytest.approx(resident + 2 * 6 * 4096 * per_token / GIB, rel=0.07)
+    assert row.ratio == pytest.approx(1, abs=CLOSE)
+    assert row.simulator_ratio == pytest.approx(66.44 / 66.55)
+
+
+def test_a_mistake_in_the_file_is_one_message(tmp_path):
+    path = tmp_path / "readings.yaml"
+    path.write_text("sources: {}\nreadings: [{base: a, source: b, gib: 1.0, settings: {}}]\n")
+    with pytest.raises(InputError, match="readings"):
+        gpu_readings(path)
