@@ -1,5 +1,7 @@
 """The section of readings of GPUs that others published, next to our predictions."""
 
+from markupsafe import Markup
+
 from modelbudget.catalogue.gpu_readings import gpu_readings
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.paths import CONFIGS
@@ -8,6 +10,8 @@ from modelbudget.report import tables
 from modelbudget.report.charts.format import count
 
 READINGS = CONFIGS / "gpu_readings.yaml"
+RATIO, SIMULATOR_RATIO = "÷ reported", "simulator ÷ reported"
+"""Heads of columns: our prediction as a multiple of the reading, and the source's simulator's."""
 
 
 def gpu_readings_section(catalogue: Catalogue) -> dict:
@@ -41,7 +45,8 @@ def _source(found: list[Row]) -> dict:
         "table": tables.table(
             [_cells(row) for row in found],
             f"{source.title}: GiB of the GPU that held most",
-            numbers=("reported", "predicted", "predicted ÷ reported", "simulator ÷ reported"),
+            numbers=("reported", "predicted", RATIO, SIMULATOR_RATIO),
+            html=("run",),
         ),
     }
 
@@ -49,19 +54,16 @@ def _source(found: list[Row]) -> dict:
 def _cells(row: Row) -> dict:
     simulator = row.simulator_ratio
     cells = {
-        "model": row.model,
-        "run": settings_text(row),
+        "run": Markup("{}<br><small>{}</small>").format(row.model, settings_text(row)),
         "reported": f"{row.reading.gib:.2f}",
         "predicted": predicted_text(row),
-        "predicted ÷ reported": None if row.ratio is None else f"{row.ratio:.3f}",
-        "simulator ÷ reported": None if simulator is None else f"{simulator:.3f}",
+        RATIO: None if row.ratio is None else f"{row.ratio:.3f}",
+        SIMULATOR_RATIO: None if simulator is None else f"{simulator:.3f}",
         "reason": row.reason or None,
     }
-    return cells if row.source.simulator else _without(cells, "simulator ÷ reported")
-
-
-def _without(cells: dict, name: str) -> dict:
-    return {key: value for key, value in cells.items() if key != name}
+    if not row.source.simulator:
+        del cells[SIMULATOR_RATIO]
+    return cells
 
 
 def settings_text(row: Row) -> str:
