@@ -232,9 +232,9 @@ def fitting(a: Decoder, run: RunConfig) -> tuple[Decoder, RunConfig]:
         kernel = "fused_gate" if fuses else "fused"
         run = run.model_copy(update={"activation_kernel": kernel})
         a = a.model_copy(update={"gated": True})
-    if gathers:
+    if gathers:  # of fewer channels, the order of 64-bit indices can decide the peak
         bias = a.router_bias.replace("selection", "logit")
-        a = a.model_copy(update={"router_bias": bias, "d_model": max(2, a.d_model)})
+        a = a.model_copy(update={"router_bias": bias, "d_model": max(8, a.d_model)})
     if run.projections != "separate":
         equal = dict.fromkeys(["key_bias", "value_bias"], a.query_bias)
         without_rope = run.attention_kernel == "efficient" and a.position != "rotary"

@@ -343,8 +343,9 @@ def _gathered_backward(a: Fields, r: Run, given, rows) -> Timeline:
     states, wide = exact * tokens(r) * a.d_model, exact * pairs * a.d_model
     weights, indices = exact * pairs, INDEX * pairs
     saved_factors = rows + weights
-    # With one expert for a token, the gradient of the sum is that of the pairs.
-    several, of_sum = positive(a.n_expert_per_token - 1), cast * states + (1 - cast) * given
+    # With one expert for a token, or one token, the gradient of the sum is that of the pairs.
+    several = positive(a.n_expert_per_token - 1) * positive(tokens(r) - 1)
+    of_sum = cast * states + (1 - cast) * given
     of_pairs = several * wide + (1 - several) * of_sum
     return [
         Allocation("gradient in single precision", cast * states, cast * given),
