@@ -42,8 +42,8 @@ STYLES = (
     "numbers.css",
 )
 SCRIPTS = (
-    "unpack.js", "charts.js", "sections.js", "acts.js", "finder.js", "formulas.js",
-    "config_file.js", "calculator.js", "module_trees.js", "numbers.js",
+    "unpack.js", "vega.js", "charts.js", "sections.js", "acts.js", "finder.js",
+    "formulas.js", "config_file.js", "calculator.js", "module_trees.js", "numbers.js",
 )  # fmt: skip
 
 
@@ -116,6 +116,7 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
                 ),
                 "acts": packed({act["id"]: act["data"] for act in acts if "data" in act}),
                 "calculator": packed(static.calculator["data"]),
+                "vega": packed(static.vega),
                 **{f"table {name}": packed(table) for name, table in numbers.items()},
                 **{f"trees {name}": packed(one) for name, one in trees.items()},
             },
@@ -142,9 +143,9 @@ def _acts(results: Results, sweeps: list[SweepResult], known: dict[str, str]) ->
 
 def _filled(context: dict, vega: str) -> str:
     style = specs.palette_css() + "".join(map(_read, STYLES))
-    scripts = [vega, *map(_read, SCRIPTS)]
+    scripts = [*map(_read, SCRIPTS)]
     policy = (
-        f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; "
+        f"default-src 'none'; script-src {' '.join(map(_hash, [vega, *scripts]))}; "
         f"style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
     return (

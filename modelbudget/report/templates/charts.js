@@ -58,7 +58,7 @@ const charts = (() => {
     reserve(place, found.specs[place.dataset.chart]);
     let excess = 0;
     for (let attempt = 0; attempt < 2; attempt += 1) {
-      const result = await vegaEmbed(place, fitted(found, place.dataset.chart, width, excess), OPTIONS);
+      const result = await embed(place, fitted(found, place.dataset.chart, width, excess), OPTIONS);
       const overflow = place.querySelector("svg").getBoundingClientRect().width - width;
       place.finalize?.();
       place.finalize = () => result.finalize();
@@ -109,7 +109,7 @@ const charts = (() => {
   };
 
   async function undrawn(spec) {
-    return (await vegaEmbed(document.createElement("div"), spec, OPTIONS)).view;
+    return (await embed(document.createElement("div"), spec, OPTIONS)).view;
   }
 
   for (const line of document.querySelectorAll("figure .files")) {

@@ -44,5 +44,5 @@ function evaluator({ fields, operations, left, right }) {
 // A view of signals alone. Vega's interpreter evaluates them: the page's policy forbids eval.
 async function vegaSignals(signals) {
   const options = { mode: "vega", renderer: "none", ast: true, actions: false, defaultStyle: false, tooltip: { disableDefaultStyle: true } };
-  return (await vegaEmbed(document.createElement("div"), { signals }, options)).view;
+  return (await embed(document.createElement("div"), { signals }, options)).view;
 }
