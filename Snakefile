@@ -14,7 +14,7 @@ from pathlib import Path
 
 from modelbudget.common.errors import InputError
 from modelbudget.common.fingerprint import code, digest
-from modelbudget.common.paths import ACCELERATORS, GPU_READINGS
+from modelbudget.common.paths import ACCELERATORS
 from modelbudget.plan import checksums, preflight, targets
 from modelbudget.plan.chosen_sweeps import chosen_sweeps, on_request
 from modelbudget.plan.interrupt import end_jobs_when_interrupted

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 from modelbudget.api.breakdown import Breakdown, of_terms
 from modelbudget.api.find import find
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.models import Base
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import offered
-from modelbudget.predict.formula import formula
-from modelbudget.sweep.check_quantities import quantity_constraints
-from modelbudget.sweep.derive import FIELDS_OF_RUN, record, resolve, with_expression
+from modelbudget.predict import of_point
+from modelbudget.sweep.derive import resolved
 
 if TYPE_CHECKING:
     import sympy
@@ -33,7 +31,6 @@ OF_TRAINING = (
 )  # fmt: skip
 QUANTITIES = tuple(dict.fromkeys(OF_WEIGHTS + OF_INFERENCE + OF_TRAINING))
 """Quantities with formulas, in the order in which they are shown."""
-NO_FORMULA = "no formula covers it; `modelbudget measure` measures it"
 
 Settings = RunConfig | Mapping[str, Any] | None
 """How a model runs: a RunConfig, of which the fields that are set count, or a mapping of fields."""
@@ -81,9 +78,8 @@ class Model:
         return self._resolved(fields_of(settings))
 
     def _resolved(self, settings: dict[str, Any]) -> tuple[Architecture, RunConfig]:
-        family, follow = self.base.family, with_expression(self.base, {})
         given = {**self.chosen, **settings}
-        known = [*family.model_fields, *RunConfig.model_fields]
+        known = [*self.base.family.model_fields, *RunConfig.model_fields]
         if unknown := [name for name in given if name not in known]:
             raise InputError(
                 [
@@ -93,20 +89,13 @@ class Model:
                 ]
             )
         try:
-            values = resolve(self.base, given, {})
-            of_run = {name: value for name, value in values.items() if name in FIELDS_OF_RUN}
-            of_model = {name: value for name, value in values.items() if name not in of_run}
-            return record(family, of_model, follow), record(RunConfig, of_run, follow)
+            return resolved(self.base, given)
         except ValueError as error:
             raise InputError([f"{self.name}: {line}" for line in str(error).splitlines()]) from None
 
     def why_not(self, quantity: str, settings: Settings = None) -> str | None:
         """Return why a quantity has no prediction for a run, None if it has one."""
-        architecture, run = self.with_run(settings)
-        checks = quantity_constraints(type(architecture), (quantity,))
-        if mistake := first_mistake(checks, vars(architecture) | vars(run)):
-            return mistake
-        return None if formula(type(architecture), quantity, architecture, run)[1] else NO_FORMULA
+        return of_point.why_not(quantity, *self.with_run(settings))
 
     def predict(self, quantity: str, settings: Settings = None) -> Breakdown:
         """Predict a quantity by its formula. Raises InputError with the reason if it has none."""
@@ -114,10 +103,10 @@ class Model:
             raise InputError(
                 [f"quantity = {show(quantity)}: unknown{offered(quantity, QUANTITIES, '')}"]
             )
-        if why := self.why_not(quantity, settings):
-            raise InputError([f"{self.name}: {quantity}: {why}"])
-        architecture, run = self.with_run(settings)
-        terms, _ = formula(type(architecture), quantity, architecture, run)
+        try:
+            terms = of_point.predicted(quantity, *self.with_run(settings))
+        except ValueError as error:
+            raise InputError([f"{self.name}: {error}"]) from None
         return of_terms(self.label, quantity, terms)
 
     def predictions(self, quantities: Sequence[str], settings: Settings = None) -> Predictions:

@@ -12,7 +12,6 @@ CONFIGS = HOME / "configs"
 SWEEPS = Path("configs/sweeps")
 MODELS = Path("configs/models")
 ACCELERATORS = Path("configs/accelerators.yaml")
-GPU_READINGS = Path("configs/gpu_readings.yaml")
 RESULTS = Path("results")
 MEASUREMENTS = RESULTS / "measurements"
 REFERENCE_COUNTS = RESULTS / "reference_counts"

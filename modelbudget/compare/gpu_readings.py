@@ -2,16 +2,16 @@
 
 from typing import Any, NamedTuple
 
-from modelbudget.api.model import Model
+from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.gpu_readings import Reading, Readings, Source
-from modelbudget.catalogue.models import Catalogue
-from modelbudget.common.errors import InputError
-from modelbudget.sweep.derive import FIELDS_OF_RUN
+from modelbudget.catalogue.models import Base, Catalogue
+from modelbudget.predict import of_point
+from modelbudget.sweep.derive import FIELDS_OF_RUN, resolved
 
 GIB = 2**30
 CLOSE = 0.03
 """Largest relative difference of a prediction that needs no reason."""
-PEAK = "peak_training_bytes"
+PEAK, OPTIMIZER = "peak_training_bytes", "optimizer_bytes"
 STEP = "second.forward_backward"
 
 
@@ -59,28 +59,31 @@ def rows(readings: Readings, catalogue: Catalogue) -> list[Row]:
 
 
 def _row(source: Source, reading: Reading, catalogue: Catalogue) -> Row:
-    base = catalogue[reading.base]
+    label = reading.base
     try:
+        base = catalogue[reading.base]
+        label = base.label
         found = [
-            _predicted(Model(base), source.settings | reading.settings | bound, reading)
+            _predicted(base, source.settings | reading.settings | bound, reading)
             for bound in reading.between
         ]
-    except InputError as error:
-        return Row(source, base.label, reading, None, None, "; ".join(error.mistakes))
-    return Row(source, base.label, reading, min(found) / GIB, max(found) / GIB, "")
+    except ValueError as error:
+        refused = "; ".join(str(error).splitlines())
+        return Row(source, label, reading, None, None, refused)
+    return Row(source, label, reading, min(found) / GIB, max(found) / GIB, "")
 
 
-def _predicted(model: Model, settings: dict[str, Any], reading: Reading) -> float:
-    """Return the bytes of the device that holds most. Raises InputError.
+def _predicted(base: Base, settings: dict[str, Any], reading: Reading) -> float:
+    """Return the bytes of the device that holds most. Raises ValueError.
 
     Where devices share optimizer states, the others' are not there, and only the peak of forward
     and backward is known.
     """
-    unknown = settings.keys() - model.base.family.model_fields.keys() - FIELDS_OF_RUN
+    unknown = settings.keys() - base.family.model_fields.keys() - FIELDS_OF_RUN
     if unknown:
         named = ", ".join(f"{name}: {settings[name]}" for name in sorted(unknown))
-        raise InputError([f"no setting yet for {named}"])
-    return max(_of_rank(model, settings | rank, reading) for rank in _ranks(settings))
+        raise ValueError(f"no setting yet for {named}")
+    return max(_of_rank(base, settings | rank, reading) for rank in _ranks(settings))
 
 
 def _ranks(settings: dict[str, Any]) -> list[dict[str, str]]:
@@ -90,13 +93,10 @@ def _ranks(settings: dict[str, Any]) -> list[dict[str, str]]:
     return [{"pipeline_rank": name} for name in names] if n_stage > 1 else [{}]
 
 
-def _of_rank(model: Model, settings: dict[str, Any], reading: Reading) -> float:
-    of_run = {name: value for name, value in settings.items() if name in FIELDS_OF_RUN}
-    of_model = {name: value for name, value in settings.items() if name not in FIELDS_OF_RUN}
-    found = Model(model.base, tuple(of_model.items())).budget((PEAK, "optimizer_bytes"), **of_run)
-    if found.missing:
-        raise InputError(list(found.missing.values()))
+def _of_rank(base: Base, settings: dict[str, Any], reading: Reading) -> float:
+    point = resolved(base, settings)
+    peaks = of_point.predicted(PEAK, *point)
     if reading.optimizer_shards == 1:
-        return found[PEAK].total
-    (peak,) = (one.total for one in found[PEAK].components if one.name == STEP)
-    return peak - found["optimizer_bytes"].total * (1 - 1 / reading.optimizer_shards)
+        return of_model(PEAK, peaks)
+    states = of_model(OPTIMIZER, of_point.predicted(OPTIMIZER, *point))
+    return peaks[STEP].total - states * (1 - 1 / reading.optimizer_shards)

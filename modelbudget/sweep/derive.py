@@ -111,6 +111,23 @@ def record(kind: type[Kind], values: dict, follow: Collection[str]) -> Kind:
         raise ValueError("\n".join(wrong_fields(error, kind, follow))) from None
 
 
+def resolved(
+    base: Base, chosen: dict[str, Value], derive: dict[str, str] | None = None
+) -> tuple[Architecture, RunConfig]:
+    """Return the architecture and the run of a base with chosen values. Raises ValueError."""
+    return records(base, resolve(base, chosen, derive or {}), derive or {})
+
+
+def records(
+    base: Base, values: dict[str, Value], derive: dict[str, str]
+) -> tuple[Architecture, RunConfig]:
+    """Return the architecture and the run that all fields of a point make. Raises ValueError."""
+    of_run = {name: value for name, value in values.items() if name in FIELDS_OF_RUN}
+    of_model = {name: value for name, value in values.items() if name not in of_run}
+    follow = with_expression(base, derive)
+    return record(base.family, of_model, follow), record(RunConfig, of_run, follow)
+
+
 def wrong_fields(
     error: ValidationError,
     kind: type[Record],

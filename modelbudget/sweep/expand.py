@@ -16,7 +16,7 @@ from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import did_you_mean
 from modelbudget.sweep.check_quantities import check_quantities
-from modelbudget.sweep.derive import FIELDS_OF_RUN, expression_of, record, resolve, with_expression
+from modelbudget.sweep.derive import expression_of, records, resolve
 from modelbudget.sweep.mistakes import Mistakes
 from modelbudget.sweep.overflow import check_totals, may_overflow
 from modelbudget.sweep.read import CheckedSweep, given_points, read
@@ -150,10 +150,7 @@ def point_at(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) 
         if not expression_of(text)(values):
             return None
     label = settings.get("label") or _label(base, axes)
-    of_run = {name: value for name, value in values.items() if name in FIELDS_OF_RUN}
-    of_model = {name: value for name, value in values.items() if name not in of_run}
-    follow = with_expression(base, sweep.derive)
-    architecture, run = record(base.family, of_model, follow), record(RunConfig, of_run, follow)
+    architecture, run = records(base, values, sweep.derive)
     check_quantities(architecture, run, sweep)
     return Point(f"{number:06}", str(label), base.name, axes, architecture, base.transformers, run)
 

@@ -23,7 +23,6 @@ rule report:
         fits=targets.fit_tables(SWEEPS),
         traces=targets.reference_traces(SWEEPS),
         models=ancient(targets.model_files()),
-        gpu_readings=ancient(GPU_READINGS),
     output:
         html=report(
             "results/report.html",
@@ -40,7 +39,6 @@ rule report:
     params:
         on_request=[list(one) for one in on_request()],
         models=digest(targets.model_files()),
-        gpu_readings=digest([GPU_READINGS]),
     message:
         "Write the report"
     script:

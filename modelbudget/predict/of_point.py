@@ -1,0 +1,25 @@
+"""What is predicted of one architecture and run, or the reason why nothing is."""
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.constraint import first_mistake
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import Terms
+from modelbudget.predict.formula import formula
+from modelbudget.sweep.check_quantities import quantity_constraints
+
+NO_FORMULA = "no formula covers it; `modelbudget measure` measures it"
+
+
+def why_not(quantity: str, architecture: Architecture, run: RunConfig) -> str | None:
+    """Return why a quantity has no prediction, None if it has one."""
+    checks = quantity_constraints(type(architecture), (quantity,))
+    if mistake := first_mistake(checks, vars(architecture) | vars(run)):
+        return mistake
+    return None if formula(type(architecture), quantity, architecture, run)[1] else NO_FORMULA
+
+
+def predicted(quantity: str, architecture: Architecture, run: RunConfig) -> Terms:
+    """Return the terms of a quantity. Raises ValueError with the reason if it has none."""
+    if why := why_not(quantity, architecture, run):
+        raise ValueError(f"{quantity}: {why}")
+    return formula(type(architecture), quantity, architecture, run)[0]
