@@ -317,6 +317,8 @@
     ["one KV head for four heads (GQA)", ({ n_head: heads, n_kv_head: kv }) => (kv === heads && heads % 4 === 0 ? { n_kv_head: heads / 4 } : null)],
   ];
 
+  const WORTH = 0.01; // the smallest share of the need that is offered as a saving
+
   function withChange(state, changed) {
     const changes = { ...state.changes };
     const run = { ...state.run };
@@ -350,7 +352,7 @@
     const savings = CHANGES.map(([title, of]) => [title, of(values)])
       .filter(([, changed]) => changed)
       .map(([title, changed]) => [title, ours - (compute(withChange(chosen.A, changed)).budgets?.[quantity]?.whole ?? ours)])
-      .filter(([, saved]) => saved > 0)
+      .filter(([, saved]) => saved > WORTH * ours)
       .sort(([, a], [, b]) => b - a);
     if (savings.length === 0) return;
     const items = document.createElement("ol");
