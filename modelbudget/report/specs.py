@@ -29,10 +29,11 @@ class Charts:
         self.specs[identifier] = _of_the_page(spec)
         self.datasets |= datasets
         groups = spec["usermeta"]["groups"]
+        finding, _, more = " ".join(title["subtitle"]).partition(". ")
         return {
             "id": identifier,
-            "title": title["text"],
-            "finding": " ".join(title["subtitle"]),
+            "title": finding.removesuffix("."),
+            "finding": f"{title['text']}. {more}".strip(),
             "legend": [(group, variable_of_group(group)) for group in groups],
         }
 

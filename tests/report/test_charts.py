@@ -14,6 +14,7 @@ import vl_convert
 from helpers.project import ROOT
 
 from modelbudget.components.groups import GROUPS, MEMORY, group_of
+from modelbudget.report.charts import area
 from modelbudget.report.charts.budget import budget, evenly_spaced
 from modelbudget.report.charts.files import draw, load, save
 from modelbudget.report.charts.format import percent
@@ -123,12 +124,26 @@ def test_missing_predictions_do_not_matter():
     assert charts(axes, unpredicted)["shares"].to_dict() == charts(axes, table)["shares"].to_dict()
 
 
-def test_findings_state_exact_numbers():
+def test_findings_state_numbers():
     found = charts(*grid(d_model=[10, 90, 100, 190, 290, 390, 490, 590, 990]))
     assert "d_model = 10 to 990" in found["shares"].description
     assert "token embedding falls from 50.0 % to 1.0 %" in found["shares"].description
     assert "MLP rises from 50.0 % to 99.0 %" in found["shares"].description
-    assert "200 parameters at d_model = 10, 10,000 at d_model = 990" in found["total"].description
+    assert (
+        "200 parameters at d_model = 10, 10K parameters at d_model = 990"
+        in found["total"].description
+    )
+
+
+def test_the_finding_is_about_the_panel_that_changes_most():
+    def panel(*shares):
+        rows = [(d, g, x) for d, s in shares for g, x in (("MLP", s), ("head", 1 - s))]
+        return pl.DataFrame(rows, ["d_model", "group", "share"], orient="row")
+
+    panels = {"tied": panel((8, 0.2), (64, 0.7)), "not tied": panel((8, 0.5), (64, 0.5))}
+    found = area._largest_changes(panels, "d_model")
+    assert "the share of MLP rises from 20.0 % to 70.0 %" in found
+    assert "(tied)" in found
 
 
 def test_findings_of_two_axes_name_the_ends():

@@ -7,6 +7,7 @@ from modelbudget.report.charts import theme
 from modelbudget.report.charts.budget import groups_in, least_and_most, thinned, totals, values
 from modelbudget.report.charts.format import (
     UNITS,
+    amount,
     capitalized,
     count,
     field_title,
@@ -186,18 +187,15 @@ def _tooltip(axis: str) -> list[alt.Tooltip]:
 
 
 def _largest_changes(panels: dict[str, pl.DataFrame], axis: str) -> str:
-    """Describe the largest decrease and the largest increase of a share, in the last panel."""
-    title, rows = list(panels.items())[-1]
-    ends = values(rows, axis)
-    first, last = (
-        dict(rows.filter(pl.col(axis) == end).select("group", "share").iter_rows())
-        for end in (ends[0], ends[-1])
-    )
+    """Describe the largest decrease and increase of a share, in the panel that changes most."""
+    ends = {title: _shares_at_ends(rows, axis) for title, rows in panels.items()}
+    title = max(ends, key=lambda one: max(map(abs, _changes(*ends[one]).values())))
+    found, (first, last) = values(panels[title], axis), ends[title]
     where = f" ({title})" if title else ""
-    if len(ends) == 1:
+    if len(found) == 1:
         largest = max(first, key=first.__getitem__)
-        return f"{percent(first[largest])} {largest} at {value_of(axis, ends[0])}{where}."
-    change = {group: last[group] - first[group] for group in first}
+        return f"{percent(first[largest])} {largest} at {value_of(axis, found[0])}{where}."
+    change = _changes(first, last)
     moves = [
         f"the share of {group} {verb} from {percent(first[group])} to {percent(last[group])}"
         for group, verb in (
@@ -207,7 +205,20 @@ def _largest_changes(panels: dict[str, pl.DataFrame], axis: str) -> str:
         if percent(first[group]) != percent(last[group])
     ]
     changes = " and ".join(moves) or "no share changes"
-    return f"From {axis} = {count(ends[0])} to {count(ends[-1])}, {changes}{where}."
+    return f"From {axis} = {count(found[0])} to {count(found[-1])}, {changes}{where}."
+
+
+def _shares_at_ends(rows: pl.DataFrame, axis: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the share of each group at the least and at the largest value of an axis."""
+    least, most = (
+        dict(rows.filter(pl.col(axis) == end).select("group", "share").iter_rows())
+        for end in (values(rows, axis)[0], values(rows, axis)[-1])
+    )
+    return least, most
+
+
+def _changes(first: dict[str, float], last: dict[str, float]) -> dict[str, float]:
+    return {group: last[group] - first[group] for group in first}
 
 
 def _differences(titles: list[str]) -> list[str]:
@@ -225,6 +236,6 @@ def _first_and_last(rows: pl.DataFrame, axis: str, quantity: str, title: str) ->
     (low, first), (high, last) = (line.select(axis, "total").row(i) for i in (0, -1))
     where = f" ({title})" if title else ""
     return (
-        f"{count(first)} {UNITS[quantity]} at {axis} = {count(low)}, "
-        f"{count(last)} at {axis} = {count(high)}{where}."
+        f"{amount(first, quantity)} at {axis} = {count(low)}, "
+        f"{amount(last, quantity)} at {axis} = {count(high)}{where}."
     )

@@ -5,7 +5,7 @@ import polars as pl
 
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.budget import groups_in, totals
-from modelbudget.report.charts.format import UNITS, capitalized, count, percent
+from modelbudget.report.charts.format import UNITS, amount, capitalized, count, percent
 
 DIGIT = 8
 """Width of a digit in pixels, for the total at the end of a line."""
@@ -69,7 +69,7 @@ def extremes(table: pl.DataFrame, models: pl.DataFrame, quantity: str) -> str:
     for point in dict.fromkeys((sizes["point"][0], sizes["point"][-1])):
         most = table.filter(pl.col("point") == point).sort("value").row(-1, named=True)
         texts.append(
-            f"{most['label']} ({count(most['total'])} {UNITS[quantity]}): "
+            f"{most['label']} ({amount(most['total'], quantity)}): "
             f"{percent(most['share'])} {most['group']}"
         )
     return "; ".join(texts) + "."

@@ -61,6 +61,15 @@ def si_flops(value: int) -> str:
     return f"{float(f'{value / 10**power:.3g}'):,g} {unit}"
 
 
+def amount(value: int, quantity: str) -> str:
+    """Format a value for people, with what it is: `8.03B parameters`, `409 MB of activations`."""
+    unit = UNITS[quantity]
+    for word, text in (("bytes", si_bytes), ("FLOPs", si_flops)):
+        if unit.startswith(word):
+            return text(value) + unit.removeprefix(word)
+    return f"{short(value)} {unit}"
+
+
 def percent(share: float) -> str:
     """Format a share with enough digits to distinguish it from 0 % and from 100 %."""
     hundredths = 100 * share

@@ -7,7 +7,7 @@ import polars as pl
 
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.budget import thinned, totals
-from modelbudget.report.charts.format import UNITS, count, field_title, percent, value_of
+from modelbudget.report.charts.format import UNITS, amount, count, field_title, percent, value_of
 
 MARGIN = 58
 """Width in pixels of a vertical axis with its title."""
@@ -20,7 +20,7 @@ def total_over(x: str, y: str, panels: dict[str, pl.DataFrame], quantity: str) -
     tables = {title: totals(rows) for title, rows in panels.items()}
     unit = UNITS[quantity]
     (low, at_low), (high, at_high) = _ends(x, y, tables, "total")
-    finding = f"From {count(low)} {unit} ({at_low}) to {count(high)} ({at_high})."
+    finding = f"From {amount(low, quantity)} ({at_low}) to {amount(high, quantity)} ({at_high})."
     colour = alt.Color(
         "total:Q",
         scale=alt.Scale(type="log", scheme="viridis"),

@@ -52,9 +52,9 @@ def by_implementation(
     groups = _groups(comparison.filter(point=chosen["point"]), traces.filter(**point))
     return theme.framed(
         theme.panels([_panel(phases, PEAK), _panel(groups, SAVED)], 1),
-        f"{label}: transformers’ class saves {chosen['saved_ratio']:.2f} × the activations of our "
-        "module",
-        f"{kind} needs {chosen['ratio']:.2f} × the peak memory of our module in two training steps "
+        f"Formula, our module and {kind} of transformers",
+        f"{label}: the class saves {chosen['saved_ratio']:.2f} × the activations of our module. It "
+        f"needs {chosen['ratio']:.2f} × its peak memory in two training steps "
         f"({si_bytes(chosen['reference'])} against {si_bytes(chosen['module'])}). The formulas are "
         "those of our module.",
         MARGIN,

@@ -48,7 +48,7 @@ def by_length(comparison: pl.DataFrame, quantity: str) -> theme.Layers:
     dots = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
     marks, finding = _where_squares_dominate(rows) if models.is_empty() else _against(models, rows)
     for name, n, value in sums.filter(~is_line).select("series", "length", "value").rows():
-        finding += f" {name}: {count(value)} bytes at {count(n)} tokens."
+        finding += f" {name}: {si_bytes(value)} at {count(n)} tokens."
     chart = alt.layer(*marks, lines, dots).properties(width=theme.WIDTH - MARGIN, height=280)
     return theme.framed(chart, TITLES[quantity], finding, MARGIN)
 
