@@ -30,8 +30,8 @@ def _answer(found: list[Row]) -> str:
     bounded = sum(row.low is not None for row in found) - len(points)
     close = sum(row.is_close for row in points)
     return (
-        f"Of {count(len(found))} published readings {len(points)} have a prediction, {close} of "
-        f"them within {CLOSE * 100:.0f} %, and {bounded} have bounds; every other row has a reason."
+        f"Of {count(len(found))} published readings {len(points)} have a prediction ({close} "
+        f"within {CLOSE * 100:.0f} %) and {bounded} have bounds; every other row has a reason."
     )
 
 

@@ -8,6 +8,7 @@ async function embed(place, spec, options) {
     const script = document.createElement("script"); // the page's policy has its hash
     script.textContent = text;
     document.head.append(script);
+    script.remove(); // it has run
   });
   await vegaRuns;
   return vegaEmbed(place, spec, options);
