@@ -21,7 +21,7 @@ PARAMETERS = 2 * 1000 * 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 172 + 2 *
 
 def command(*arguments: str, **settings) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "modelbudget.command", *arguments],
+        [sys.executable, "-m", "modelbudget.api.command", *arguments],
         cwd=settings.pop("cwd", ROOT),
         env={**os.environ, "PYTHONPATH": str(ROOT), **settings.pop("env", {})},
         capture_output=True,
@@ -81,7 +81,7 @@ def test_other_formats(llama):
 def test_colours_and_bars_on_a_terminal_alone():
     leader, follower = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "modelbudget.command", "gpt-2-124m"],
+        [sys.executable, "-m", "modelbudget.api.command", "gpt-2-124m"],
         cwd=ROOT, stdout=follower, env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
     )  # fmt: skip
     os.close(follower)
@@ -183,7 +183,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, about):
 
 def test_a_prediction_imports_neither_torch_nor_tables(llama):
     code = (
-        "import sys; from modelbudget.command.app import main\n"
+        "import sys; from modelbudget.api.command.app import main\n"
         "try: main()\nexcept SystemExit: pass\nprint(*sys.modules, file=sys.stderr)"
     )
     for name in ("palm-540b", str(llama() / "config.json")):

@@ -208,12 +208,14 @@ def decoders_that_run(draw, peaks: bool = False) -> tuple[Decoder, RunConfig]:
         n_token = run.batch * run.length
         n_chunk = next((n for n in range(2, n_token + 1) if n_token % n == 0), 1)
         run = run.model_copy(update={"loss_chunks": n_chunk})
-    elif run.targets == "given" and run.expert_kernel == "scattered":
+    elif run.targets == "given":
         copies = run.loss_dtype == "float32" and run.dtype in HALF
         outputs = draw(st.sampled_from(["freed", "kept"])) if copies else "freed"
         run = run.model_copy(update={"loss_kernel": "in_place", "outputs": outputs})
     if "sliding_attention" in a.mixers and run.attention_kernel != "math":
         a = a.model_copy(update={"window": run.length + draw(st.integers(0, 2))})
+    if peaks and run.expert_kernel == "gathered":
+        a = a.model_copy(update={"d_model": max(8, a.d_model)})
     return a, run
 
 
@@ -232,9 +234,9 @@ def fitting(a: Decoder, run: RunConfig) -> tuple[Decoder, RunConfig]:
         kernel = "fused_gate" if fuses else "fused"
         run = run.model_copy(update={"activation_kernel": kernel})
         a = a.model_copy(update={"gated": True})
-    if gathers:  # of fewer channels, the order of 64-bit indices can decide the peak
+    if gathers:
         bias = a.router_bias.replace("selection", "logit")
-        a = a.model_copy(update={"router_bias": bias, "d_model": max(8, a.d_model)})
+        a = a.model_copy(update={"router_bias": bias, "d_model": max(2, a.d_model)})
     if run.projections != "separate":
         equal = dict.fromkeys(["key_bias", "value_bias"], a.query_bias)
         without_rope = run.attention_kernel == "efficient" and a.position != "rotary"

@@ -96,6 +96,11 @@ def gathering_is_known(a: Fields, r: Run):
     return 1 - gathers(r) * (1 - wide * (1 - selects) * (1 - mlp.is_written_out(a, r)))
 
 
+def gathered_rows_outweigh_indices(a: Fields, r: Run):
+    """Gathered, in fewer than 8 channels, indices of 64 bits can set the peak."""
+    return 1 - gathers(r) * (1 - positive(a.d_model - 7))
+
+
 def autocast_is_known(a: Fields, r: Run):
     """With autocast, gathered experts without biases compute in the dtype of their weights.
 
@@ -292,7 +297,7 @@ def cast_weights(a: Fields, r: Run):
     return bytes_of(products(r).dtype) * a.n_expert * a.d_model
 
 
-@valid_if(gate_sums_channels, gathering_is_known, mlp.one_operation)
+@valid_if(gate_sums_channels, gathering_is_known, gathered_rows_outweigh_indices, mlp.one_operation)
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
     """Shared experts; weighting and routed experts; the router's softmax and projection."""
     size, n = bytes_of(r.dtype), tokens(r)

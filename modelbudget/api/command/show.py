@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from modelbudget.api.command import options, output
+from modelbudget.api.command.output import Table
 from modelbudget.api.fitting import Fit
 from modelbudget.api.model import (
     OF_INFERENCE,
@@ -13,8 +15,6 @@ from modelbudget.api.model import (
     Predictions,
     model,
 )
-from modelbudget.command import options, output
-from modelbudget.command.output import Table
 from modelbudget.common.mistakes import show
 from modelbudget.report.charts.format import UNITS, capitalized, count, percent, short, si_bytes
 

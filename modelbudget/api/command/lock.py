@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from modelbudget.api.budget import LOCK, lock
-from modelbudget.command import options
+from modelbudget.api.command import options
 
 
 def run(

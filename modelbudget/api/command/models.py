@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
+from modelbudget.api.command import options, output
+from modelbudget.api.command.output import Table
 from modelbudget.api.find import CATALOGUE
 from modelbudget.api.model import Model
 from modelbudget.catalogue.models import Base, Catalogue
-from modelbudget.command import options, output
-from modelbudget.command.output import Table
 from modelbudget.common.errors import InputError
 from modelbudget.report.charts.format import count
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from modelbudget.api.command import options, output
+from modelbudget.api.command.output import Table
+from modelbudget.api.command.show import quantities
 from modelbudget.api.model import QUANTITIES, model
-from modelbudget.command import options, output
-from modelbudget.command.output import Table
-from modelbudget.command.show import quantities
 from modelbudget.report.charts.format import count
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
+from modelbudget.api.command import options, output
+from modelbudget.api.command.output import Table
+from modelbudget.api.command.show import as_dict, of_totals, quantities
 from modelbudget.api.model import Predictions, model
-from modelbudget.command import options, output
-from modelbudget.command.output import Table
-from modelbudget.command.show import as_dict, of_totals, quantities
 from modelbudget.common.errors import InputError
 from modelbudget.report.charts.format import count
 

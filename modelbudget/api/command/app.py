@@ -6,7 +6,7 @@ import sys
 import typer
 from typer.core import TyperGroup
 
-from modelbudget.command.options import version
+from modelbudget.api.command.options import version
 from modelbudget.common.errors import InputError
 
 GROUP_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
@@ -44,7 +44,7 @@ def _main(
 def main() -> None:
     """Run the command. Exit codes: 0; 1 if formula and measurement differ; 2 for wrong input."""
     gc.disable()  # a command of half a second has nothing worth collecting
-    from modelbudget.command import check, compare, lock, measure, models, show, sweep
+    from modelbudget.api.command import check, compare, lock, measure, models, show, sweep
 
     for one in (show, compare, measure, sweep, models, lock, check):
         app.command(one.__name__.rpartition(".")[2])(one.run)

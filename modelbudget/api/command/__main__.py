@@ -1,0 +1,6 @@
+"""`python -m modelbudget.api.command` is the command."""
+
+from modelbudget.api.command.app import main
+
+if __name__ == "__main__":
+    main()
