@@ -51,7 +51,7 @@ def _agreement(found: list[verdict.Verdict]) -> dict[str, str | None]:
     )
     text = f"{count(near)} of them agree within {verdict.BOUND}; all others are exactly equal."
     return {
-        "title": f"{count(agreed)} of {count(compared)} predictions equal the measurement",
+        "title": verdict.sentence(agreed, compared, near),
         "near": text if near else None,
     }
 

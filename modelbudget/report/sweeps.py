@@ -14,7 +14,7 @@ from modelbudget.report.results import SweepResult
 from modelbudget.report.six_nd import six_n_d_section
 from modelbudget.report.specs import Charts
 from modelbudget.report.step_by_step import steps
-from modelbudget.report.verdict import Verdict, device_text
+from modelbudget.report.verdict import Verdict, device_text, sentence
 from modelbudget.report.zoo import zoo_section
 from modelbudget.sweep.quantities import OF_RUN
 
@@ -46,9 +46,7 @@ def sweep_section(
     """
     totals = example_point.largest(sweep)
     drawn = [charts.add(f"{sweep.name}-{name}", spec) for name, spec in sweep.charts.items()]
-    agreed = (
-        f"{count(verdict.agreed)} of {count(verdict.compared)} predictions equal the measurement"
-    )
+    agreed = sentence(verdict.agreed, verdict.compared, verdict.near)
     step_by_step = not totals.is_empty() and set(sweep.points["architecture"]) <= printed.keys()
     return {
         "name": sweep.name,

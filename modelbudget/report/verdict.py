@@ -170,3 +170,9 @@ def line(verdicts: list[Verdict]) -> str:
         where = ", ".join(f"{n:,} in {source}" for source, n in missing.items())
         text += f"; COULD NOT BE MEASURED: {where}"
     return text
+
+
+def sentence(agreed: int, compared: int, near: int) -> str:
+    """Return how many predictions equal the measurement, or agree where some are only near it."""
+    verb = "agree with" if near else "equal"
+    return f"{agreed:,} of {compared:,} predictions {verb} the measurement"

@@ -201,6 +201,8 @@ def test_agreement_within_a_tolerance_is_counted_separately(one, catalogue):
     results = Results([one._replace(comparison=near, charts={})])
     assert line(verdicts(results)).startswith("2 of 2 comparisons agree, 2 of them within 1 % (")
     page = str(Text(render(results, catalogue)))
+    assert "2 of 2 predictions agree with the measurement" in page
+    assert "equal the measurement" not in page
     assert "2 of them agree within 1 % (process memory)" in page
     assert "2 of 2 agree, 2 of them within tolerance" in page
     assert "of them" not in str(Text(render(Results([one]), catalogue)))
