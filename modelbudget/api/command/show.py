@@ -16,7 +16,15 @@ from modelbudget.api.model import (
     model,
 )
 from modelbudget.common.mistakes import show
-from modelbudget.report.charts.format import UNITS, capitalized, count, percent, short, si_bytes
+from modelbudget.report.charts.format import (
+    UNITS,
+    capitalized,
+    count,
+    percent,
+    short,
+    si_bytes,
+    si_flops,
+)
 
 SETTINGS = ("batch", "length", "dtype", "weights", "optimizer", "attention_kernel", "recompute",
             "implementation")  # fmt: skip
@@ -110,11 +118,11 @@ def of_components(predicted: Predictions) -> Table:
         row = [name, _instances(part), count(part.value) if part else ""]
         row.append(percent(parameters.share(part)) if part else "")
         if flops:
-            row += [short(work.value), percent(flops.share(work))] if work else ["", ""]
+            row += [si_flops(work.value), percent(flops.share(work))] if work else ["", ""]
         rows.append(tuple(row))
         shares.append(parameters.share(part) if part else 0.0)
     total = ["total", "", count(parameters.total), "100 %"]
-    rows.append(tuple(total + ([short(flops.total), "100 %"] if flops else [])))
+    rows.append(tuple(total + ([si_flops(flops.total), "100 %"] if flops else [])))
     columns = ("component", "instances × each", "parameters", "share")
     return Table(
         title, columns + (("forward FLOPs", "share") if flops else ()), rows, tuple(shares)
@@ -149,15 +157,16 @@ def of_totals(several: list[Predictions]) -> Table:
         for quantity in (q for q in QUANTITIES if q in wanted)
     ]
     names = [one.model.label for one in several] if len(several) > 1 else ["predicted"]
-    return Table("Totals", ("quantity", *names), rows)
+    whose = ", ".join(dict.fromkeys(one.run.implementation for one in several))
+    return Table(f"Totals, for the implementation {whose}", ("quantity", *names), rows)
 
 
 def _total(predicted: Predictions, quantity: str) -> str:
     if quantity in predicted.missing:
         return "none"
     value = predicted[quantity].total
-    people = si_bytes(value) if quantity.endswith("_bytes") else short(value)
-    return f"{people} ({count(value)})"
+    text = {"bytes": si_bytes, "FLOPs": si_flops}.get(UNITS[quantity].split()[0], short)
+    return f"{text(value)} ({count(value)})"
 
 
 def of_fits(fits: list[Fit]) -> Table:
