@@ -63,8 +63,12 @@ def lock(name: str, settings: dict[str, Any], path: Path = LOCK) -> None:
         new.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def check(path: Path = LOCK) -> list[Change]:
-    """Return what has changed since a budget was locked. Raises InputError if it is not one."""
+def check(path: Path = LOCK, module: str | None = None) -> list[Change]:
+    """Return what has changed since a budget was locked.
+
+    A budget of a function's module runs its code, and only if `module` is its name. Raises
+    InputError if it is another, or if the file is no budget.
+    """
     try:
         content = json.loads(read_text(path))
         name, settings, locked = (content[key] for key in ("model", "settings", "budget"))
@@ -73,6 +77,9 @@ def check(path: Path = LOCK) -> list[Change]:
         raise InputError(
             [f"{path}: not a budget ({error}); make one: modelbudget lock MODEL"]
         ) from None
+    if ":" in name and name != module:
+        allowed = f"is code, which only the command line allows to run: --module {name}"
+        raise InputError([f"{path}: model = {name!r}: {allowed}"])
     return changes(locked, values_of(name, settings))
 
 

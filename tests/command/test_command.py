@@ -203,6 +203,19 @@ def test_a_prediction_imports_neither_torch_nor_tables(llama):
         assert "modelbudget.predict.formula" in loaded
 
 
+def test_a_budget_file_alone_runs_no_code(tmp_path):
+    """It may come with somebody's pull request: only the command line allows its function."""
+    own = "from torch import nn\nopen('ran', 'w')\n\ndef build():\n    return nn.Linear(3, 5)\n"
+    (tmp_path / "own.py").write_text(own)
+    assert command("lock", "own:build", cwd=tmp_path).returncode == 0
+    (tmp_path / "ran").unlink()
+    refused = command("check", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "budget.lock: model = 'own:build': is code" in refused.stderr
+    assert not (tmp_path / "ran").exists()
+    assert command("check", "--module", "own:build", cwd=tmp_path).returncode == 0
+
+
 def test_a_budget_is_locked_checked_and_broken(llama):
     folder = llama()
     assert command("lock", "config.json", "--batch", "2", cwd=folder).returncode == 0

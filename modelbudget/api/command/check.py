@@ -10,9 +10,14 @@ from modelbudget.api.budget import LOCK, check, table
 CHANGED = 1
 
 
-def run(path: Annotated[Path, typer.Argument(metavar="FILE")] = LOCK) -> None:
+def run(
+    path: Annotated[Path, typer.Argument(metavar="FILE")] = LOCK,
+    module: Annotated[
+        str | None, typer.Option(metavar="FILE:FUNCTION", help="Code that the budget may run.")
+    ] = None,
+) -> None:
     """Compare with budget.lock. Exit code 1 and a table of Markdown if something changed."""
-    found = check(path)
+    found = check(path, module)
     if found:
         typer.echo(table(found))
         typer.echo(f"{path}: {len(found)} values changed", err=True)
