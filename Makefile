@@ -68,7 +68,7 @@ bench: report .bench-venv/.installed
 
 # Generate the JSON schema of sweeps, which editors use for completion, from the code.
 schema: $(VENV)/.installed
-	$(BIN)/python -m modelbudget.sweep.json_schema
+	$(BIN)/python -m modelbudget.sweeps.json_schema
 
 # The pages of every field and every formula, from the code.
 reference: $(VENV)/.installed

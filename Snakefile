@@ -19,7 +19,7 @@ from modelbudget.plan import checksums, preflight, targets
 from modelbudget.plan.chosen_sweeps import chosen_sweeps, on_request
 from modelbudget.plan.interrupt import end_jobs_when_interrupted
 from modelbudget.plan.terminal.handler import attach
-from modelbudget.sweep.summary import content
+from modelbudget.sweeps.summary import content
 
 if workflow.is_main_process:
     terminal = attach(workflow)

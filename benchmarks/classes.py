@@ -17,13 +17,13 @@ from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import is_peak, total
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.paths import MODELS
-from modelbudget.measure.device import Room
-from modelbudget.measure.one_model import measure_one
-from modelbudget.measure.reference.config import class_config, class_run
-from modelbudget.measure.reference.many import LIMIT
-from modelbudget.measure.reference.traced import trace_class
-from modelbudget.sweep.derive import named_architecture
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.measurement.device import Room
+from modelbudget.measurement.one_model import measure_one
+from modelbudget.measurement.reference.config import class_config, class_run
+from modelbudget.measurement.reference.many import LIMIT
+from modelbudget.measurement.reference.traced import trace_class
+from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.sweep_file import Measure
 
 QUANTITIES = {
     "activation_bytes": "activations",

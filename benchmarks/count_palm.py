@@ -14,10 +14,10 @@ from torch import nn
 
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure.build import build
-from modelbudget.measure.count import count
+from modelbudget.measurement.build import build
+from modelbudget.measurement.count import count
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 ROUNDS = 30
 MODELS = Path(__file__).parent.parent / "configs" / "models"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.models import Catalogue
-from modelbudget.measure.parallel.rank import of_rank
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.measurement.parallel.rank import of_rank
+from modelbudget.sweeps.derive import named_architecture
 
 MODELS = Path(__file__).parent.parent / "configs" / "models"
 CASES = [

@@ -10,9 +10,9 @@ from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.paths import CONFIGS
-from modelbudget.measure.reference.config import class_config
-from modelbudget.measure.reference.traced import trace_class
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.measurement.reference.config import class_config
+from modelbudget.measurement.reference.traced import trace_class
+from modelbudget.sweeps.derive import named_architecture
 
 MODELS = {
     "gpt-2-124m": "flash", "llama-3.2-1b": "flash", "llama-3-8b": "flash",

@@ -20,13 +20,13 @@ from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.paths import CONFIGS
-from modelbudget.measure import in_place_loss
-from modelbudget.measure.build import build
-from modelbudget.measure.parallel.private import fake_process_group
-from modelbudget.measure.train import train
+from modelbudget.measurement import in_place_loss
+from modelbudget.measurement.build import build
+from modelbudget.measurement.parallel.private import fake_process_group
+from modelbudget.measurement.train import train
 from modelbudget.modules.feed_forward import mlp
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 sys.modules |= {name: MagicMock(__version__="3.4.0") for name in ("triton", "triton.language")}
 

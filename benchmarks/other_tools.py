@@ -29,10 +29,10 @@ from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import config_of
-from modelbudget.measure.build import build
-from modelbudget.measure.count import count
+from modelbudget.measurement.build import build
+from modelbudget.measurement.count import count
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 MODELS = Path(__file__).parent.parent / "configs" / "models"
 NAMES = ("gpt-2-124m", "llama-3-8b", "mixtral-8x7b", "palm-540b")

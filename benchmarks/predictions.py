@@ -31,8 +31,8 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.grid import ROWS as SLICE
 from modelbudget.predict.streamed import frames, groups_of, predicted
-from modelbudget.sweep.derive import named_architecture
-from modelbudget.sweep.read import read
+from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.read import read
 
 ROWS = 10_000_000
 CALLS = 200_000

@@ -16,13 +16,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.models import Catalogue
-from modelbudget.measure.build import build
-from modelbudget.measure.cuda import change, refuse_without_cuda, statistics
-from modelbudget.measure.device import room
-from modelbudget.measure.one_model import measure_one
-from modelbudget.sweep.derive import named_architecture
-from modelbudget.sweep.quantities import OF_ALLOCATOR
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.measurement.build import build
+from modelbudget.measurement.cuda import change, refuse_without_cuda, statistics
+from modelbudget.measurement.device import room
+from modelbudget.measurement.one_model import measure_one
+from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.quantities import OF_ALLOCATOR
+from modelbudget.sweeps.sweep_file import Measure
 
 GOLDEN = Path("tests/golden")
 MODELS = ("gpt-2-124m", "gpt-2-355m")

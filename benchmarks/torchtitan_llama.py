@@ -20,8 +20,8 @@ from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.paths import CONFIGS
-from modelbudget.measure.train import train
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.measurement.train import train
+from modelbudget.sweeps.derive import named_architecture
 
 sys.modules["torchtitan.distributed.minimal_async_ep.kernels"] = MagicMock()
 

@@ -16,11 +16,11 @@ from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.models import Catalogue
-from modelbudget.measure.backend import backend
-from modelbudget.measure.build import build
-from modelbudget.measure.train import train
+from modelbudget.measurement.backend import backend
+from modelbudget.measurement.build import build
+from modelbudget.measurement.train import train
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 ROUNDS = 5
 MODELS = Path(__file__).parent.parent / "configs" / "models"

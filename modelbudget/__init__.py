@@ -4,7 +4,7 @@
     >>> mb.model("palm-540b").parameters()
     >>> mb.model("config.json").memory(mb.RunConfig(batch=8, dtype="bfloat16")).totals()
 
-`model`, `measure`, `sweep`, `results` and `RunConfig` are loaded when they are first used.
+These names are loaded when they are first used.
 """
 
 import importlib
@@ -25,19 +25,19 @@ _EXPORTS = {
     "InputError": "common.errors",
     "Model": "api.model",
     "RunConfig": "architecture.run_config",
+    "measure": "api.measuring",
     "model": "api.model",
     "results": "api.results",
+    "sweep": "api.sweeping",
 }
-"""Name → module. `measure` and `sweep` are folders of the library too, and can be called."""
+"""Name → module."""
 
 
 def __getattr__(name: str) -> Any:
     if name in _EXPORTS:
         return getattr(importlib.import_module(f"{__name__}.{_EXPORTS[name]}"), name)
-    if name in ("measure", "sweep"):
-        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*_EXPORTS, "__version__", "measure", "sweep"])
+    return sorted([*_EXPORTS, "__version__"])

@@ -7,11 +7,11 @@ from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.files import read_json, replacing
 from modelbudget.common.paths import MEASUREMENTS
 from modelbudget.common.spreadsheet import csv
-from modelbudget.measure.fitted import measure_solutions
+from modelbudget.measurement.fitted import measure_solutions
 from modelbudget.plan.job_setup import start_log
 from modelbudget.predict.fit import cells, fit_table
-from modelbudget.sweep.points_table import rows
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.sweeps.points_table import rows
+from modelbudget.sweeps.sweep_file import Measure
 
 start_log(snakemake)
 points = rows(pl.read_parquet(snakemake.input.points))

@@ -4,7 +4,7 @@ from pathlib import Path
 import polars as pl
 
 from modelbudget.common.files import replacing
-from modelbudget.measure.table import ORDER
+from modelbudget.measurement.table import ORDER
 from modelbudget.plan.job_setup import start_log
 
 start_log(snakemake)

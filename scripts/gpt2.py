@@ -8,9 +8,9 @@ import polars as pl
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
-from modelbudget.measure.reference.ledger import ledger
-from modelbudget.measure.reference.surgery import surgery
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.measurement.reference.ledger import ledger
+from modelbudget.measurement.reference.surgery import surgery
+from modelbudget.sweeps.derive import named_architecture
 
 catalogue = Catalogue(MODELS)
 sizes = ("gpt-2-124m", "gpt-2-355m", "gpt-2-774m", "gpt-2-1558m")

@@ -5,10 +5,10 @@ import polars as pl
 
 from modelbudget.common.files import read_json, replacing
 from modelbudget.common.paths import MEASUREMENTS, failed_at
-from modelbudget.measure.cached import measure_new
+from modelbudget.measurement.cached import measure_new
 from modelbudget.plan.job_setup import start_log
-from modelbudget.sweep.points_table import rows
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.sweeps.points_table import rows
+from modelbudget.sweeps.sweep_file import Measure
 
 start_log(snakemake)
 points = pl.read_parquet(snakemake.input.points)

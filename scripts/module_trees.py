@@ -11,12 +11,12 @@ import polars as pl
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
-from modelbudget.measure.inspect import inspect
-from modelbudget.measure.module_tree import tree
+from modelbudget.measurement.inspect import inspect
+from modelbudget.measurement.module_tree import tree
 from modelbudget.report.sample import sampled
-from modelbudget.sweep.derive import named_architecture
-from modelbudget.sweep.points_table import rows
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.points_table import rows
+from modelbudget.sweeps.sweep_file import Measure
 
 catalogue = Catalogue(MODELS)
 points = {Path(path).parent.name: pl.read_parquet(path) for path in snakemake.input.points}

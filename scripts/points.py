@@ -5,9 +5,9 @@ from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
 from modelbudget.plan.job_setup import start_log
-from modelbudget.sweep.expand import expand
-from modelbudget.sweep.points_table import points_table
-from modelbudget.sweep.summary import check_planned, summary
+from modelbudget.sweeps.expand import expand
+from modelbudget.sweeps.points_table import points_table
+from modelbudget.sweeps.summary import check_planned, summary
 
 start_log(snakemake)
 expanded = expand(Path(snakemake.input.sweep), Catalogue(MODELS))

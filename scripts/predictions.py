@@ -9,7 +9,7 @@ from modelbudget.common.paths import MODELS
 from modelbudget.plan.job_setup import start_log
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.streamed import frames, groups_of, predicted, summary
-from modelbudget.sweep.read import read
+from modelbudget.sweeps.read import read
 
 start_log(snakemake)
 sweep = read(Path(snakemake.input.sweep), Catalogue(MODELS))

@@ -6,13 +6,16 @@ from modelbudget.common import store
 from modelbudget.common.files import replacing
 from modelbudget.common.fingerprint import code_of, versions
 from modelbudget.common.paths import REFERENCE_COUNTS, failed_at
-from modelbudget.measure.reference.table import witness_table
+from modelbudget.measurement.reference.table import witness_table
 from modelbudget.plan.job_setup import start_log
-from modelbudget.sweep.points_table import rows
+from modelbudget.sweeps.points_table import rows
 
 start_log(snakemake)
 points = pl.read_parquet(snakemake.input.points).drop_nulls("transformers")
-depends_on = (code_of("modelbudget.measure.reference.witness"), versions("torch", "transformers"))
+depends_on = (
+    code_of("modelbudget.measurement.reference.witness"),
+    versions("torch", "transformers"),
+)
 # A dictionary, so that a model with two points is counted once.
 wanted = {
     store.key(row.architecture.digest(), kind, *depends_on): (row.architecture, kind)
@@ -24,7 +27,7 @@ logging.info("%d classes from the cache, %d to count", len(known), len(missing))
 found = []
 if missing:
     # Imported here, since torch and transformers take seconds to import.
-    from modelbudget.measure.reference.witness import witnesses
+    from modelbudget.measurement.reference.witness import witnesses
 
     found = witnesses(missing.values(), snakemake.threads)
 

@@ -4,9 +4,9 @@ import polars as pl
 
 from modelbudget.common.files import read_json, replacing
 from modelbudget.common.paths import REFERENCE_TRACES
-from modelbudget.measure.reference.cached import needed, trace_new
+from modelbudget.measurement.reference.cached import needed, trace_new
 from modelbudget.plan.job_setup import start_log
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.sweeps.sweep_file import Measure
 
 start_log(snakemake)
 settings = [

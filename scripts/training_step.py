@@ -11,9 +11,9 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
-from modelbudget.measure.build import build
-from modelbudget.measure.step_trace import trace_step
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.measurement.build import build
+from modelbudget.measurement.step_trace import trace_step
+from modelbudget.sweeps.derive import named_architecture
 
 catalogue = Catalogue(MODELS)
 base, run = catalogue[snakemake.params.model], RunConfig(**snakemake.params.run)

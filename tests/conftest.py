@@ -18,7 +18,7 @@ from hypothesis import settings
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.workers import guard
 from modelbudget.huggingface import bounded
-from modelbudget.sweep.expand import Expanded, expand
+from modelbudget.sweeps.expand import Expanded, expand
 
 CHROMIUM = Path("/usr/bin/chromium")
 

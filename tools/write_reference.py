@@ -20,7 +20,7 @@ from modelbudget.architecture.terms import is_peak
 from modelbudget.common.suggestions import field_names
 from modelbudget.components.layer import all_parts
 from modelbudget.families import families
-from modelbudget.sweep.quantities import OF_INFERENCE, OF_TRAINING
+from modelbudget.sweeps.quantities import OF_INFERENCE, OF_TRAINING
 
 DOCS = Path(__file__).parents[1] / "docs"
 WRITTEN = "<!-- Written by tools/write_reference.py; edit the code instead. -->"

@@ -8,7 +8,7 @@ from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
 from modelbudget.families import families
-from modelbudget.sweep.read import file_base
+from modelbudget.sweeps.read import file_base
 
 CATALOGUE = CONFIGS / "models"
 BESIDE = (".safetensors", ".safetensors.index.json")

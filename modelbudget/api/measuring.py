@@ -11,17 +11,17 @@ import polars as pl
 from modelbudget.api.breakdown import Breakdown, of_values
 from modelbudget.common.errors import InputError
 from modelbudget.compare.comparison import compare, is_failed, verdict
-from modelbudget.measure.table import failures, measured_table
+from modelbudget.measurement.table import failures, measured_table
 from modelbudget.predict.predict import predict
-from modelbudget.sweep.expand import Point
-from modelbudget.sweep.points_table import table_of
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.sweeps.expand import Point
+from modelbudget.sweeps.points_table import table_of
+from modelbudget.sweeps.sweep_file import Measure
 
 if TYPE_CHECKING:
     from torch import nn
 
     from modelbudget.api.model import Model, Settings
-    from modelbudget.measure.reference.witness import Witness
+    from modelbudget.measurement.reference.witness import Witness
 
 
 class Comparison(NamedTuple):
@@ -95,8 +95,8 @@ def compare_model(
     """
     _needs_torch()
     from modelbudget.architecture.constraint import first_mistake
-    from modelbudget.measure.pool import measure_all
-    from modelbudget.sweep.check_quantities import quantity_constraints
+    from modelbudget.measurement.pool import measure_all
+    from modelbudget.sweeps.check_quantities import quantity_constraints
 
     pair = architecture, run = model.with_run(settings)
     checks = quantity_constraints(type(architecture), tuple(quantities))
@@ -117,7 +117,7 @@ def _count_class(model: Model, architecture) -> Witness | None:
     kind = model.base.transformers
     if kind is None:
         return None
-    from modelbudget.measure.reference.witness import witnesses
+    from modelbudget.measurement.reference.witness import witnesses
 
     return witnesses([(architecture, kind)], 1)[0]
 
@@ -145,8 +145,8 @@ def measure(module: nn.Module, example_inputs: Any = None) -> Measured:
     the bytes that autograd saves.
     """
     _needs_torch()
-    from modelbudget.measure.count import count
-    from modelbudget.measure.trace import Trace
+    from modelbudget.measurement.count import count
+    from modelbudget.measurement.trace import Trace
 
     name, counts = type(module).__name__, count(module)
     device = next((parameter.device.type for parameter in module.parameters()), "no device")

@@ -15,7 +15,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import offered
 from modelbudget.predict import of_point
-from modelbudget.sweep.derive import resolved
+from modelbudget.sweeps.derive import resolved
 
 if TYPE_CHECKING:
     import sympy

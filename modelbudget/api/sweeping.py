@@ -13,7 +13,7 @@ from modelbudget.api.results import Results
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import ACCELERATORS, CONFIGS, HOME, MODELS, SWEEPS
-from modelbudget.sweep.read import read
+from modelbudget.sweeps.read import read
 
 
 def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) -> Results:

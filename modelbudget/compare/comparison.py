@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from modelbudget.compare.implementations import by_component
-from modelbudget.measure.table import NO_ROOM, REFUSED, SIMULATED
+from modelbudget.measurement.table import NO_ROOM, REFUSED, SIMULATED
 
 KEYS = ["architecture", "run", "component", "quantity"]
 TOLERANCE = {"resident_bytes": 0.01, "peak_requested_bytes": 0.001}

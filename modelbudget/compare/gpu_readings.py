@@ -6,7 +6,7 @@ from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.gpu_readings import Reading, Readings, Source
 from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.predict import of_point
-from modelbudget.sweep.derive import FIELDS_OF_RUN, resolved
+from modelbudget.sweeps.derive import FIELDS_OF_RUN, resolved
 
 GIB = 2**30
 CLOSE = 0.03

@@ -10,7 +10,7 @@ from modelbudget.catalogue.models import Base, Catalogue, Model
 from modelbudget.common.expressions import Expression
 from modelbudget.compare.comparison import has_prediction
 from modelbudget.huggingface.classes import translations
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 AGREES, EXPLAINED, UNEXPLAINED = "agrees", "differs, explained", "differs, unexplained"
 NO_REASON = "unexplained"

@@ -5,9 +5,9 @@ from collections.abc import Collection
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
-from modelbudget.measure.limits import limits
-from modelbudget.sweep.expand import Expanded
-from modelbudget.sweep.quantities import OF_ALLOCATOR, OF_RUN, OF_TRAINING
+from modelbudget.measurement.limits import limits
+from modelbudget.sweeps.expand import Expanded
+from modelbudget.sweeps.quantities import OF_ALLOCATOR, OF_RUN, OF_TRAINING
 
 
 def out_of_reach(sweep: Expanded) -> list[str]:

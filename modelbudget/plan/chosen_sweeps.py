@@ -15,9 +15,9 @@ from modelbudget.common.suggestions import did_you_mean
 from modelbudget.huggingface import bounded
 from modelbudget.plan.check_device import out_of_reach
 from modelbudget.plan.preflight import CONFIG
-from modelbudget.sweep.check_models import check_models
-from modelbudget.sweep.expand import Expanded, expanded
-from modelbudget.sweep.read import CheckedSweep, read
+from modelbudget.sweeps.check_models import check_models
+from modelbudget.sweeps.expand import Expanded, expanded
+from modelbudget.sweeps.read import CheckedSweep, read
 
 TEMPLATES = Path(__file__).parents[1] / "report" / "templates"
 FOLDERS = {

@@ -13,7 +13,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.paths import RESULTS
 from modelbudget.common.suggestions import did_you_mean
 from modelbudget.families.module import Module
-from modelbudget.sweep.expand import Expanded
+from modelbudget.sweeps.expand import Expanded
 
 CONFIG = {
     "sweeps": "names of sweeps, as sweeps=a,b",

@@ -11,7 +11,7 @@ from modelbudget.architecture.terms import total
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import yaml_files
 from modelbudget.common.paths import MODELS, SHARDS, failed_at, files_in
-from modelbudget.sweep.expand import Expanded
+from modelbudget.sweeps.expand import Expanded
 
 if TYPE_CHECKING:
     from modelbudget.predict.streamed import Predicted

@@ -14,8 +14,8 @@ from modelbudget.architecture.run_values import tokens
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.predict.formula import formula
-from modelbudget.sweep.points_table import Row
-from modelbudget.sweep.quantities import FITS
+from modelbudget.sweeps.points_table import Row
+from modelbudget.sweeps.quantities import FITS
 
 ENDLESS = 2**40
 """Upper bound of the search; beyond it, the value is unlimited."""

@@ -20,9 +20,9 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.models import Base
 from modelbudget.predict.formula import formula
-from modelbudget.sweep.check_quantities import quantity_constraints
-from modelbudget.sweep.check_values import field_value
-from modelbudget.sweep.derive import (
+from modelbudget.sweeps.check_quantities import quantity_constraints
+from modelbudget.sweeps.check_values import field_value
+from modelbudget.sweeps.derive import (
     FIELDS_OF_RUN,
     Rule,
     derived,
@@ -32,10 +32,10 @@ from modelbudget.sweep.derive import (
     with_expression,
     wrong_fields,
 )
-from modelbudget.sweep.expand import point_at, where
-from modelbudget.sweep.mistakes import Mistakes
-from modelbudget.sweep.overflow import check_totals
-from modelbudget.sweep.sweep_file import MAX_POINTS, Sweep, Value
+from modelbudget.sweeps.expand import point_at, where
+from modelbudget.sweeps.mistakes import Mistakes
+from modelbudget.sweeps.overflow import check_totals
+from modelbudget.sweeps.sweep_file import MAX_POINTS, Sweep, Value
 
 ROWS = 2**17
 """Rows of a chunk: few enough for its columns to stay in a processor's cache."""

@@ -5,7 +5,7 @@ from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Terms
 from modelbudget.predict.formula import formula
-from modelbudget.sweep.check_quantities import quantity_constraints
+from modelbudget.sweeps.check_quantities import quantity_constraints
 
 NO_FORMULA = "no formula covers it; `modelbudget measure` measures it"
 

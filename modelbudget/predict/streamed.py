@@ -13,11 +13,11 @@ from modelbudget.architecture.readings.polynomials import Scheme
 from modelbudget.architecture.terms import Terms, of_model, total
 from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.predict.grid import Chunk, Grid
-from modelbudget.sweep.mistakes import Mistakes
-from modelbudget.sweep.quantities import OF_PARAMETERS
-from modelbudget.sweep.read import CheckedSweep
-from modelbudget.sweep.summary import resolved
-from modelbudget.sweep.sweep_file import MAX_PREDICTIONS, Sweep
+from modelbudget.sweeps.mistakes import Mistakes
+from modelbudget.sweeps.quantities import OF_PARAMETERS
+from modelbudget.sweeps.read import CheckedSweep
+from modelbudget.sweeps.summary import resolved
+from modelbudget.sweeps.sweep_file import MAX_PREDICTIONS, Sweep
 
 CHUNKS = 8
 """Chunks that are in memory at a time and written to one file."""

@@ -32,7 +32,7 @@ from modelbudget.report.charts.format import field_title
 from modelbudget.report.component_order import sort_key
 from modelbudget.report.config_file import default_decoders, translation_data
 from modelbudget.report.specs import variable_of_group
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 START = "palm-540b"
 MAIN = (

@@ -13,7 +13,7 @@ from modelbudget.components.mixers import mixers
 from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.classes import Meaning, Translation, shared_keys, translations
 from modelbudget.huggingface.translate import fields_of
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 FAMILY = Decoder.name()
 

@@ -8,7 +8,7 @@ from modelbudget.compare.comparison import FORMULA, SIMULATED, value
 from modelbudget.report import formulas, tables
 from modelbudget.report.charts.format import UNITS, count
 from modelbudget.report.results import SweepResult
-from modelbudget.sweep.quantities import OF_RUN
+from modelbudget.sweeps.quantities import OF_RUN
 
 SORTED_BY = ("parameters", "activation_bytes", "cache_bytes", "peak_requested_bytes")
 """The largest point of a sweep is by the first of these that was measured."""

@@ -8,7 +8,7 @@ from modelbudget.report.charts.format import count
 from modelbudget.report.results import PredictedResult
 from modelbudget.report.specs import Charts
 from modelbudget.report.sweeps import facts, implementer, question
-from modelbudget.sweep.quantities import OF_RUN
+from modelbudget.sweeps.quantities import OF_RUN
 
 
 def predicted_section(sweep: PredictedResult, charts: Charts) -> dict:

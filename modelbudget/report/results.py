@@ -7,7 +7,7 @@ import polars as pl
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.report.charts.budget import budget
 from modelbudget.report.charts.headline import largest
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 
 class SweepResult(NamedTuple):

@@ -16,7 +16,7 @@ from modelbudget.report.specs import Charts
 from modelbudget.report.step_by_step import steps
 from modelbudget.report.verdict import Verdict, device_text, sentence
 from modelbudget.report.zoo import zoo_section
-from modelbudget.sweep.quantities import OF_RUN
+from modelbudget.sweeps.quantities import OF_RUN
 
 MOST_FAILED = 50
 OURS = "our torch modules"

@@ -15,8 +15,8 @@ import modelbudget as mb
 from modelbudget.catalogue.models import find
 from modelbudget.common import fingerprint
 from modelbudget.predict.predict import predict
-from modelbudget.sweep.expand import expand
-from modelbudget.sweep.points_table import points_table
+from modelbudget.sweeps.expand import expand
+from modelbudget.sweeps.points_table import points_table
 
 
 def test_importing_the_package_loads_nothing_and_concerns_no_rule():

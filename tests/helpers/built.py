@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 
 from modelbudget.catalogue.models import Catalogue
-from modelbudget.measure.module_tree import tree
-from modelbudget.sweep.derive import named_architecture
-from modelbudget.sweep.expand import expand
+from modelbudget.measurement.module_tree import tree
+from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.expand import expand
 
 
 def printed_modules(path: Path, catalogue: Catalogue) -> dict[str, str]:

@@ -22,7 +22,7 @@ def predicted(a: Decoder, run: RunConfig) -> dict[str, dict[str, int]]:
 
 
 def measured(a: Decoder, run: RunConfig, of_device: Callable) -> dict[str, dict[str, int]]:
-    """Return all quantities, by `of_rank` or `of_stage` of a module of `measure/parallel/`."""
+    """Return all quantities, by `of_rank` or `of_stage` of a module of `measurement/parallel/`."""
     _, values = of_device(a, run, QUANTITIES)
     return compared(values)
 

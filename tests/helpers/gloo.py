@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import is_pipelined
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure.build import build
-from modelbudget.measure.parallel import pipeline
-from modelbudget.measure.parallel import rank as distributed
+from modelbudget.measurement.build import build
+from modelbudget.measurement.parallel import pipeline
+from modelbudget.measurement.parallel import rank as distributed
 from modelbudget.modules.initialise import initialise
 from modelbudget.modules.pipeline_stage import cut
 

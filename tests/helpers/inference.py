@@ -2,11 +2,11 @@
 
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measure.build import build
-from modelbudget.measure.infer import infer
+from modelbudget.measurement.build import build
+from modelbudget.measurement.infer import infer
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.sweep.check_quantities import constraints_of_cache
-from modelbudget.sweep.quantities import OF_INFERENCE
+from modelbudget.sweeps.check_quantities import constraints_of_cache
+from modelbudget.sweeps.quantities import OF_INFERENCE
 
 
 def measured_inference(a, run: RunConfig) -> dict[str, dict[str, int]]:

@@ -11,9 +11,9 @@ from modelbudget.predict.predict import predict
 from modelbudget.report.charts.select import charts
 from modelbudget.report.charts.zoo import zoo_charts
 from modelbudget.report.results import SweepResult
-from modelbudget.sweep.expand import expand
-from modelbudget.sweep.points_table import points_table
-from modelbudget.sweep.summary import summary, swept_fields
+from modelbudget.sweeps.expand import expand
+from modelbudget.sweeps.points_table import points_table
+from modelbudget.sweeps.summary import summary, swept_fields
 
 
 def result(path: Path, catalogue) -> SweepResult:

@@ -1,8 +1,8 @@
 """A training step of one model, predicted and measured."""
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measure.build import build
-from modelbudget.measure.train import train
+from modelbudget.measurement.build import build
+from modelbudget.measurement.train import train
 from modelbudget.modules.initialise import initialise, uninitialised
 
 PREDICTED = (

@@ -1,11 +1,11 @@
 """Where the timeline of a backward pass and its trace differ."""
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measure.build import build
-from modelbudget.measure.loss import forward
-from modelbudget.measure.optimizer import Optimizer
-from modelbudget.measure.trace import Trace
-from modelbudget.measure.train import operations, switch, texts
+from modelbudget.measurement.build import build
+from modelbudget.measurement.loss import forward
+from modelbudget.measurement.optimizer import Optimizer
+from modelbudget.measurement.trace import Trace
+from modelbudget.measurement.train import operations, switch, texts
 from modelbudget.memory.timeline import first_difference
 from modelbudget.memory.training import backward_timeline
 from modelbudget.modules.initialise import uninitialised

@@ -8,10 +8,10 @@ import torch
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.common.errors import InputError
-from modelbudget.measure.count import count
+from modelbudget.measurement.count import count
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.sweep.check_models import check_models
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.check_models import check_models
+from modelbudget.sweeps.derive import named_architecture
 
 BASES = [base for base in Catalogue(Path("configs/models")).bases.values() if base.model]
 

@@ -11,9 +11,9 @@ from modelbudget.common.paths import MODELS
 from modelbudget.huggingface.construct import config_object
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import config_of
-from modelbudget.measure.backend import backend
-from modelbudget.measure.reference.traced import trace_class
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.measurement.backend import backend
+from modelbudget.measurement.reference.traced import trace_class
+from modelbudget.sweeps.derive import named_architecture
 
 SMALL = {
     "GPT2LMHeadModel": {
@@ -99,8 +99,8 @@ def test_the_bytes_are_those_of_a_training_loop_by_hand(kind):
 )
 def test_a_class_needs_more_than_our_modules(name, sizes, saved, peak):
     """GPT-2's activation function and loss, and Llama's norms and loss, are not fused."""
-    from modelbudget.measure.build import build
-    from modelbudget.measure.train import train
+    from modelbudget.measurement.build import build
+    from modelbudget.measurement.train import train
 
     base = Catalogue(MODELS).bases[name]
     a = named_architecture(base)

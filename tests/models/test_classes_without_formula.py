@@ -7,10 +7,10 @@ import json
 import pytest
 
 from modelbudget.compare.comparison import compare, verdict
-from modelbudget.measure.pool import measure_all
-from modelbudget.measure.table import failures, measured_table
+from modelbudget.measurement.pool import measure_all
+from modelbudget.measurement.table import failures, measured_table
 from modelbudget.predict.predict import predict
-from modelbudget.sweep.points_table import points_table
+from modelbudget.sweeps.points_table import points_table
 
 JAMBA = {
     "model_type": "jamba", "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 8,

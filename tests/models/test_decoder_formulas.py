@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from modelbudget.architecture.terms import total
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure.count import count
+from modelbudget.measurement.count import count
 from modelbudget.modules.initialise import uninitialised
 
 

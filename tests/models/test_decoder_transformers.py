@@ -9,7 +9,7 @@ from helpers.transformers_decoders import config
 
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Catalogue
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 BASES = [
     base

@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.hybrid import Hybrid
-from modelbudget.measure.build import build
+from modelbudget.measurement.build import build
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.modules.mixers.channel_rnn import ChannelRNN
 

@@ -13,9 +13,9 @@ from torch.distributed.fsdp._fully_shard._fsdp_common import _chunk_with_empty
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure.parallel.private import Chunks
-from modelbudget.measure.parallel.rank import of_rank
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.measurement.parallel.private import Chunks
+from modelbudget.measurement.parallel.rank import of_rank
+from modelbudget.sweeps.derive import named_architecture
 
 # None of the numbers of devices below divides all of these rows.
 SMALL = {"n_vocab": 1003, "d_model": 36, "n_layer": 3, "n_head": 2, "n_kv_head": 2, "d_head": 16}

@@ -9,10 +9,10 @@ from helpers.transformers_decoders import config
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure.build import build
+from modelbudget.measurement.build import build
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 EPSILON = torch.finfo(torch.float32).eps
 """Of torch's RMSNorm."""

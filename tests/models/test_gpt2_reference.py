@@ -3,9 +3,9 @@
 import polars as pl
 import pytest
 
-from modelbudget.measure.reference.ledger import ledger
-from modelbudget.measure.reference.surgery import surgery
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.measurement.reference.ledger import ledger
+from modelbudget.measurement.reference.surgery import surgery
+from modelbudget.sweeps.derive import named_architecture
 
 
 @pytest.fixture(scope="module")

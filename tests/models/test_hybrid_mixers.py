@@ -9,8 +9,8 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.encoder_decoder import EncoderDecoder
-from modelbudget.measure.build import build
-from modelbudget.measure.count import count
+from modelbudget.measurement.build import build
+from modelbudget.measurement.count import count
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise
 

@@ -13,13 +13,13 @@ from modelbudget.catalogue.models import Base
 from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.translate import fields_of
-from modelbudget.measure.arrange import arrange
-from modelbudget.measure.build import build
-from modelbudget.measure.one_model import look
-from modelbudget.measure.reference.traced import trace_class
-from modelbudget.measure.train import Values
+from modelbudget.measurement.arrange import arrange
+from modelbudget.measurement.build import build
+from modelbudget.measurement.one_model import look
+from modelbudget.measurement.reference.traced import trace_class
+from modelbudget.measurement.train import Values
 from modelbudget.modules.initialise import initialise
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 COMMON = {
     "vocab_size": 500, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3,

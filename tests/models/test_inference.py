@@ -16,12 +16,12 @@ from transformers import (
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure.build import build
-from modelbudget.measure.infer import infer
+from modelbudget.measurement.build import build
+from modelbudget.measurement.infer import infer
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise, uninitialised
-from modelbudget.sweep.derive import named_architecture
-from modelbudget.sweep.quantities import OF_INFERENCE
+from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.quantities import OF_INFERENCE
 
 SIZES = {"n_vocab": 97, "d_model": 32, "n_layer": 2, "n_head": 4, "n_kv_head": 4, "d_head": 8}
 SIZES |= {"d_ff": 48, "n_ctx": 24}

@@ -12,8 +12,8 @@ from helpers.gloo import steps_of_all_ranks
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure.parallel.rank import of_rank
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.measurement.parallel.rank import of_rank
+from modelbudget.sweeps.derive import named_architecture
 
 MIXED = {"dtype": "bfloat16", "master_weights": True, "reduce_dtype": "float32"}
 ALL_RUNS = [

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.errors import InputError
-from modelbudget.measure.build import build
-from modelbudget.measure.count import count
+from modelbudget.measurement.build import build
+from modelbudget.measurement.count import count
 from modelbudget.modules.initialise import initialise, uninitialised
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 CATALOGUE = Catalogue(ROOT / "configs" / "models")
 NAMED = [name for name, base in CATALOGUE.bases.items() if base.model and base.family in SHAPES]

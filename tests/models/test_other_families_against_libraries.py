@@ -28,11 +28,11 @@ from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.families.recurrent_lm import RecurrentLM
 from modelbudget.families.transformer_xl import TransformerXL
-from modelbudget.measure.build import build
+from modelbudget.measurement.build import build
 from modelbudget.modules.initialise import initialise
 from modelbudget.modules.recurrent_layer import RecurrentLayer
 from modelbudget.modules.relative_buckets import bucket
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 CATALOGUE = Catalogue(ROOT / "configs" / "models")
 TARGETS = torch.tensor([[2, 7, 1, 8, 2], [8, 1, 8, 2, 8]])

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.families.recurrent_lm import CharacterLM
-from modelbudget.measure.build import build
+from modelbudget.measurement.build import build
 from modelbudget.modules.initialise import initialise
 
 CHANGED = torch.cat((TOKENS[:, :5], 10 - TOKENS[:, 5:]), dim=1)

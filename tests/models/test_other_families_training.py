@@ -13,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.families.rwkv import RWKV
-from modelbudget.measure.trace import Trace
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.measurement.trace import Trace
+from modelbudget.sweeps.derive import named_architecture
 
 
 def assert_equal(a, run: RunConfig) -> None:

@@ -6,12 +6,12 @@ from helpers.strategies import architectures, decoders
 from hypothesis import given, settings
 from torch import nn
 
-from modelbudget.measure.build import build
-from modelbudget.measure.count import component_of, count
-from modelbudget.measure.device import Room, choose
-from modelbudget.measure.one_model import measure_one
-from modelbudget.measure.pool import measure_all
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.measurement.build import build
+from modelbudget.measurement.count import component_of, count
+from modelbudget.measurement.device import Room, choose
+from modelbudget.measurement.one_model import measure_one
+from modelbudget.measurement.pool import measure_all
+from modelbudget.sweeps.sweep_file import Measure
 
 AMPLE = Room(cpu=10**9, cuda=0)
 CPU = Measure(device="cpu")

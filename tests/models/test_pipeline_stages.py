@@ -12,9 +12,9 @@ from helpers.readings import in_first_row
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure.parallel.pipeline import of_stage
+from modelbudget.measurement.parallel.pipeline import of_stage
 from modelbudget.predict.predict import predict
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 SMALL = {"n_vocab": 1003, "d_model": 36, "n_layer": 8, "n_head": 2, "n_kv_head": 2, "d_head": 16}
 SMALL |= {"d_ff": 100, "n_ctx": 64}

@@ -7,16 +7,16 @@ from helpers.project import ROOT
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.compare.comparison import compare
-from modelbudget.measure.device import Room
-from modelbudget.measure.one_model import measure_one
-from modelbudget.measure.pool import measure_all
-from modelbudget.measure.table import measured_table
+from modelbudget.measurement.device import Room
+from modelbudget.measurement.one_model import measure_one
+from modelbudget.measurement.pool import measure_all
+from modelbudget.measurement.table import measured_table
 from modelbudget.predict.predict import predict
-from modelbudget.sweep.derive import named_architecture
-from modelbudget.sweep.expand import expand
-from modelbudget.sweep.points_table import points_table
-from modelbudget.sweep.quantities import OF_PROCESS
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.expand import expand
+from modelbudget.sweeps.points_table import points_table
+from modelbudget.sweeps.quantities import OF_PROCESS
+from modelbudget.sweeps.sweep_file import Measure
 
 NO_ROOM = Room(cpu=0, cuda=0)
 

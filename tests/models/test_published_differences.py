@@ -6,7 +6,7 @@ from helpers.project import ROOT
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.encoder_decoder import EncoderDecoder
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 CATALOGUE = Catalogue(ROOT / "configs" / "models")
 

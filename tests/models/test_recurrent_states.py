@@ -20,7 +20,7 @@ from modelbudget.families.hybrid import Hybrid
 from modelbudget.families.recurrent_lm import RecurrentLM
 from modelbudget.families.rwkv import RWKV
 from modelbudget.families.state_space import SelectiveScan, StateSpaceDual
-from modelbudget.measure.build import build
+from modelbudget.measurement.build import build
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise
 

@@ -11,9 +11,9 @@ from helpers.gloo import steps_of_all_ranks
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure.parallel.rank import of_rank
-from modelbudget.measure.reference.config import class_run
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.measurement.parallel.rank import of_rank
+from modelbudget.measurement.reference.config import class_run
+from modelbudget.sweeps.derive import named_architecture
 
 DIVISIONS = tuple(product((2, 4), (False, True)))
 

@@ -18,11 +18,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure.backend import backend
-from modelbudget.measure.build import build
-from modelbudget.measure.gradients import GradientBuffer, gradients
-from modelbudget.measure.train import switch
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.measurement.backend import backend
+from modelbudget.measurement.build import build
+from modelbudget.measurement.gradients import GradientBuffer, gradients
+from modelbudget.measurement.train import switch
+from modelbudget.sweeps.derive import named_architecture
 
 
 @given(decoders_that_run())

@@ -10,7 +10,7 @@ from helpers.why import why
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 N_LAYER = 2
 """Of models that are deeper: in `test_training.py` they run with all their layers."""

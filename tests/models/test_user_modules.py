@@ -6,7 +6,7 @@ import pytest
 
 from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
-from modelbudget.measure.pool import measure_all
+from modelbudget.measurement.pool import measure_all
 from modelbudget.plan import preflight
 
 MODELS = '''

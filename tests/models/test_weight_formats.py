@@ -10,9 +10,9 @@ from modelbudget.architecture.run_step import WEIGHTS
 from modelbudget.architecture.terms import total
 from modelbudget.components.weight_formats import Matrix, matrix_bytes
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure import one_model
-from modelbudget.measure.device import Room
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.measurement import one_model
+from modelbudget.measurement.device import Room
+from modelbudget.sweeps.sweep_file import Measure
 
 FORMATS = [word for word in WEIGHTS if word not in ("dtype", "unknown")]
 SIZES = {
@@ -84,7 +84,7 @@ def test_fp8_blocks_as_transformers_builds_them():
 
 def test_gpt_oss_as_published(catalogue):
     """huggingface.co/openai/gpt-oss-20b: model.safetensors.index.json, total_size."""
-    from modelbudget.sweep.derive import named_architecture
+    from modelbudget.sweeps.derive import named_architecture
 
     run = RunConfig(weights="mxfp4", dtype="bfloat16")
     for name, published in (("gpt-oss-20b", 13_761_264_768), ("gpt-oss-120b", 65_248_815_744)):

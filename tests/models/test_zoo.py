@@ -8,15 +8,15 @@ from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED, zoo
-from modelbudget.measure.pool import measure_all
-from modelbudget.measure.reference.table import witness_table
-from modelbudget.measure.reference.witness import witnesses
-from modelbudget.measure.table import measured_table
+from modelbudget.measurement.pool import measure_all
+from modelbudget.measurement.reference.table import witness_table
+from modelbudget.measurement.reference.witness import witnesses
+from modelbudget.measurement.table import measured_table
 from modelbudget.predict.predict import predict
-from modelbudget.sweep.derive import named_architecture
-from modelbudget.sweep.expand import expand
-from modelbudget.sweep.points_table import points_table
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.expand import expand
+from modelbudget.sweeps.points_table import points_table
+from modelbudget.sweeps.sweep_file import Measure
 
 WITH_A_REASON = {
     "deepseek-v3": -14_848,

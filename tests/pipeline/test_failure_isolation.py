@@ -18,14 +18,14 @@ from helpers.risky import Risky
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.workers import spread
 from modelbudget.compare.failures import by_reason, lines
-from modelbudget.measure import pool
-from modelbudget.measure.cached import measure_new
-from modelbudget.measure.pool import measure_all
-from modelbudget.measure.reference import witness
-from modelbudget.measure.reference.table import witness_table
-from modelbudget.measure.table import failures, measured_table
-from modelbudget.sweep.derive import named_architecture
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.measurement import pool
+from modelbudget.measurement.cached import measure_new
+from modelbudget.measurement.pool import measure_all
+from modelbudget.measurement.reference import witness
+from modelbudget.measurement.reference.table import witness_table
+from modelbudget.measurement.table import failures, measured_table
+from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.sweep_file import Measure
 
 REASONS = {
     "kill": "killed by signal 9, probably out of memory",

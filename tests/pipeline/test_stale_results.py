@@ -180,7 +180,7 @@ def test_a_broken_formula_is_noticed_by_the_next_run(copy_of_reported):
     [
         ("report/charts/theme.py", "draw the charts", "predict every point"),
         ("report/templates/style.css", "Write the report", "draw the charts"),
-        ("measure/trace.py", "instantiate and count", "predict every point"),
+        ("measurement/trace.py", "instantiate and count", "predict every point"),
     ],
 )
 def test_a_change_of_code_makes_again_what_reaches_it(whole, file, starts, spares):

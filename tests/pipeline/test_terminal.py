@@ -182,7 +182,7 @@ def on_a_terminal(project: Project, *arguments: str) -> str:
 def test_a_terminal_shows_bars_of_the_run_and_of_long_jobs(project):
     insert(
         project,
-        "modelbudget/measure/pool.py",
+        "modelbudget/measurement/pool.py",
         "    torch.set_num_threads(1)",
         "    __import__('time').sleep(1)",
     )

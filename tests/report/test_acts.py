@@ -10,9 +10,9 @@ from helpers.results import PROVENANCE, result
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure.build import build
-from modelbudget.measure.step_trace import trace_step
-from modelbudget.measure.train import train
+from modelbudget.measurement.build import build
+from modelbudget.measurement.step_trace import trace_step
+from modelbudget.measurement.train import train
 from modelbudget.report.acts.sizes import PLAIN
 from modelbudget.report.page import render
 from modelbudget.report.results import Results, StepTrace

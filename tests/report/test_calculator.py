@@ -28,7 +28,7 @@ from modelbudget.report.calculator import (
 )
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 EXACT_BELOW = 2**53
 ACTIVE = "active parameters per token"

@@ -21,7 +21,7 @@ from modelbudget.report.charts.format import percent
 from modelbudget.report.charts.headline import headline, largest
 from modelbudget.report.charts.palette import PALETTE
 from modelbudget.report.charts.select import charts, charts_of_sweep
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 MOST_ROWS = 5_000
 

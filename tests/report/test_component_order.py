@@ -3,7 +3,7 @@
 import pytest
 
 from modelbudget.report.component_order import sort_key
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 MODELS = {
     "gpt-2-124m": [

@@ -9,11 +9,11 @@ from playwright.sync_api import expect
 from torch import nn
 
 from modelbudget.architecture.terms import total
-from modelbudget.measure.module_tree import tree
+from modelbudget.measurement.module_tree import tree
 from modelbudget.report import sample
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 NAMES = ("gpt-2-124m", "palm-540b")
 

@@ -23,8 +23,8 @@ from modelbudget.report.charts.select import charts
 from modelbudget.report.page import render
 from modelbudget.report.results import PredictedResult, Results, SweepResult
 from modelbudget.report.verdict import failure_lines, line, verdicts
-from modelbudget.sweep.points_table import points_table
-from modelbudget.sweep.read import read
+from modelbudget.sweeps.points_table import points_table
+from modelbudget.sweeps.read import read
 
 EVIL = "<script>alert('title')</script>"
 

@@ -6,14 +6,14 @@ import pytest
 
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.implementations import implementations
-from modelbudget.measure.pool import measure_all
-from modelbudget.measure.reference import cached
-from modelbudget.measure.table import failures, measured_table
+from modelbudget.measurement.pool import measure_all
+from modelbudget.measurement.reference import cached
+from modelbudget.measurement.table import failures, measured_table
 from modelbudget.predict.predict import predict
 from modelbudget.report.charts.select import charts_of_classes
 from modelbudget.report.implementations import implementations_section, of_all_sweeps
 from modelbudget.report.results import SweepResult
-from modelbudget.sweep.points_table import points_table
+from modelbudget.sweeps.points_table import points_table
 
 SWEEP = """
 fixed: {n_layer: 2, d_model: 64, n_head: 4, n_vocab: 512, length: 64, attention_kernel: flash,

@@ -17,7 +17,7 @@ from modelbudget.report.charts.select import charts_of_sweep
 from modelbudget.report.formulas import formulas
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
-from modelbudget.sweep.expand import expand
+from modelbudget.sweeps.expand import expand
 
 NAMES = ("training-budget", "kv-cache", "recomputation")
 DEVICES = accelerators(ROOT / "configs" / "accelerators.yaml")

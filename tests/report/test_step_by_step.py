@@ -13,7 +13,7 @@ from modelbudget.common.paths import SWEEPS
 from modelbudget.plan.targets import counted_by_hand
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
-from modelbudget.sweep.expand import expand
+from modelbudget.sweeps.expand import expand
 
 LADDER = SWEEPS / "counting-ladder.yaml"
 

@@ -3,11 +3,11 @@
 import pytest
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measure.device import Room
-from modelbudget.measure.one_model import measure_one
-from modelbudget.measure.pool import measure_all
-from modelbudget.sweep.derive import named_architecture
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.measurement.device import Room
+from modelbudget.measurement.one_model import measure_one
+from modelbudget.measurement.pool import measure_all
+from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.sweep_file import Measure
 
 ENOUGH = Room(cpu=2**33, cuda=0)
 SMALL = {"n_layer": 3, "d_model": 128, "n_vocab": 1000, "n_head": 4, "d_head": 32, "d_ff": 512}

@@ -5,11 +5,11 @@ import pytest
 
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.implementations import implementations, peaks, witnesses
-from modelbudget.measure.pool import measure_all
-from modelbudget.measure.reference import cached, many
-from modelbudget.measure.table import failures, measured_table
+from modelbudget.measurement.pool import measure_all
+from modelbudget.measurement.reference import cached, many
+from modelbudget.measurement.table import failures, measured_table
 from modelbudget.predict.predict import predict
-from modelbudget.sweep.points_table import points_table
+from modelbudget.sweeps.points_table import points_table
 
 SWEEP = """
 fixed: {n_layer: 2, d_model: 64, n_head: 4, d_head: 16, d_ff: 96, n_vocab: 128, length: 32}

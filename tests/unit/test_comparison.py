@@ -5,10 +5,10 @@ import pytest
 
 from modelbudget.compare.comparison import compare, verdict
 from modelbudget.components.feed_forward import mlp
-from modelbudget.measure.pool import measure_all
-from modelbudget.measure.table import measured_table
+from modelbudget.measurement.pool import measure_all
+from modelbudget.measurement.table import measured_table
 from modelbudget.predict.predict import predict
-from modelbudget.sweep.points_table import points_table
+from modelbudget.sweeps.points_table import points_table
 
 
 @pytest.fixture

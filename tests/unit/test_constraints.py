@@ -22,9 +22,9 @@ from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.catalogue.models import Base
 from modelbudget.families import families
 from modelbudget.predict.grid import Grid
-from modelbudget.sweep.check_quantities import quantity_constraints
-from modelbudget.sweep.mistakes import Mistakes
-from modelbudget.sweep.sweep_file import Sweep
+from modelbudget.sweeps.check_quantities import quantity_constraints
+from modelbudget.sweeps.mistakes import Mistakes
+from modelbudget.sweeps.sweep_file import Sweep
 
 QUANTITIES = ("gradient_bytes",)
 PATTERNS = {

@@ -7,14 +7,14 @@ import torch
 from helpers.project import ROOT
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measure import allocator, cuda, one_model
-from modelbudget.measure.build import build
-from modelbudget.measure.device import Room
-from modelbudget.measure.one_model import measure_one
+from modelbudget.measurement import allocator, cuda, one_model
+from modelbudget.measurement.build import build
+from modelbudget.measurement.device import Room
+from modelbudget.measurement.one_model import measure_one
 from modelbudget.memory.caching_allocator import Layout, layout
-from modelbudget.sweep.derive import named_architecture
-from modelbudget.sweep.quantities import OF_ALLOCATOR, OF_DEVICE
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.quantities import OF_ALLOCATOR, OF_DEVICE
+from modelbudget.sweeps.sweep_file import Measure
 
 RECORDED = sorted((ROOT / "tests" / "golden").glob("cuda-*.json"))
 

@@ -97,7 +97,7 @@ def test_imports_are_found_as_python_finds_them():
         found = fingerprint._names_imported(path.read_text(encoding="utf-8"))
         assert imports(path) <= found, path
         others = {name for name in found - imports(path) if of_module(name)}
-        assert others <= {"modelbudget.measure.rss"}, path
+        assert others <= {"modelbudget.measurement.rss"}, path
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -159,13 +159,13 @@ def test_one_function_writes_every_csv():
 
 OF_MEASURING = {
     "architecture/run_config.py", "architecture/terms.py", "architecture/record.py",
-    "sweep/sweep_file.py", "measure/trace.py",
+    "sweeps/sweep_file.py", "measurement/trace.py",
 }  # fmt: skip
 
 
 def test_the_key_of_a_measurement_depends_on_what_measures():
     reached = {os.path.relpath(path, LIBRARY) for path in
-               fingerprint.reached([LIBRARY / "measure" / "pool.py"])}  # fmt: skip
+               fingerprint.reached([LIBRARY / "measurement" / "pool.py"])}  # fmt: skip
     assert reached >= OF_MEASURING
     assert not {name for name in reached if name.startswith(("components/", "report/"))}
 

@@ -16,16 +16,16 @@ from modelbudget.architecture.terms import total
 from modelbudget.catalogue.accelerators import Accelerator, accelerators
 from modelbudget.common.errors import InputError
 from modelbudget.families.decoder import Decoder
-from modelbudget.measure.build import build
-from modelbudget.measure.fitted import measure_solutions
-from modelbudget.measure.infer import infer
-from modelbudget.measure.reference.config import class_config
-from modelbudget.measure.reference.traced import trace_class
-from modelbudget.measure.train import train
+from modelbudget.measurement.build import build
+from modelbudget.measurement.fitted import measure_solutions
+from modelbudget.measurement.infer import infer
+from modelbudget.measurement.reference.config import class_config
+from modelbudget.measurement.reference.traced import trace_class
+from modelbudget.measurement.train import train
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.predict.fit import ENDLESS, SCHEMA, Solution, at, cells, fit_table, needed, solve
 from modelbudget.predict.six_nd import error, over, six_n_d, without_embeddings
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 GB = 10**9
 FLASH = {"dtype": "bfloat16", "attention_kernel": "flash"}

@@ -17,10 +17,10 @@ from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.formula import formula
 from modelbudget.predict.streamed import frames, groups_of, predicted
 from modelbudget.report.charts.predicted import predicted_charts
-from modelbudget.sweep import mistakes
-from modelbudget.sweep.expand import expand, expanded
-from modelbudget.sweep.read import read
-from modelbudget.sweep.sweep_file import MAX_POINTS
+from modelbudget.sweeps import mistakes
+from modelbudget.sweeps.expand import expand, expanded
+from modelbudget.sweeps.read import read
+from modelbudget.sweeps.sweep_file import MAX_POINTS
 
 AXES = {
     "n_vocab": [1, 7, 50_257],

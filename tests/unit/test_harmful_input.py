@@ -24,7 +24,7 @@ from helpers.results import result
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.spreadsheet import csv as as_csv
 from modelbudget.huggingface import unknown
-from modelbudget.measure.build import build
+from modelbudget.measurement.build import build
 from modelbudget.plan.chosen_sweeps import chosen_sweeps
 from modelbudget.report.page import render
 from modelbudget.report.results import Results

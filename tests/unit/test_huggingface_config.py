@@ -22,14 +22,14 @@ from modelbudget.huggingface import bounded
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.translate import config_of, fields_of
-from modelbudget.measure import pool
-from modelbudget.measure.count import count
-from modelbudget.measure.pool import measure_all
-from modelbudget.measure.reference.witness import build, witness
-from modelbudget.measure.table import measured_table
+from modelbudget.measurement import pool
+from modelbudget.measurement.count import count
+from modelbudget.measurement.pool import measure_all
+from modelbudget.measurement.reference.witness import build, witness
+from modelbudget.measurement.table import measured_table
 from modelbudget.predict.predict import predict
-from modelbudget.sweep.points_table import points_table
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.sweeps.points_table import points_table
+from modelbudget.sweeps.sweep_file import Measure
 
 TRANSLATIONS = {kind: one for kind, one in translations().items() if one.in_transformers}
 REAL = {
@@ -221,7 +221,7 @@ def test_there_and_back(kind, data):
 
 def resolved(family, fields: dict):
     from modelbudget.catalogue.models import Base
-    from modelbudget.sweep.derive import named_architecture
+    from modelbudget.sweeps.derive import named_architecture
 
     return named_architecture(Base("", "", family, fields, {}))
 

@@ -19,7 +19,7 @@ def imported_by(statement: str) -> set[str]:
 
 def test_prediction_never_imports_torch_or_a_module():
     loaded = imported_by(
-        "import modelbudget.predict.predict, modelbudget.sweep.expand\n"
+        "import modelbudget.predict.predict, modelbudget.sweeps.expand\n"
         "from modelbudget.families import families; families()"
     )
     assert "torch" not in loaded
@@ -29,7 +29,9 @@ def test_prediction_never_imports_torch_or_a_module():
 def test_modules_and_measurement_never_import_a_formula():
     files = (path.relative_to(ROOT) for path in (ROOT / "modelbudget/modules").rglob("[a-z]*.py"))
     imports = "\n".join(f"import {'.'.join(path.with_suffix('').parts)}" for path in files)
-    loaded = imported_by(f"{imports}\nimport modelbudget.measure.pool, modelbudget.measure.table")
+    loaded = imported_by(
+        f"{imports}\nimport modelbudget.measurement.pool, modelbudget.measurement.table"
+    )
     assert "modelbudget.predict.predict" not in loaded
     assert not {name for name in loaded if name.startswith("modelbudget.components")}
 

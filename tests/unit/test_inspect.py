@@ -7,9 +7,9 @@ import torch
 from helpers.risky import Risky
 from torch import nn
 
-from modelbudget.measure.inspect import inspect
-from modelbudget.measure.module_tree import tree
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.measurement.inspect import inspect
+from modelbudget.measurement.module_tree import tree
+from modelbudget.sweeps.derive import named_architecture
 
 
 def test_a_model_that_cannot_be_built_fails_alone():

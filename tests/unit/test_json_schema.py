@@ -8,7 +8,7 @@ import yaml
 from helpers.project import ROOT
 
 from modelbudget.common.files import yaml_files
-from modelbudget.sweep import json_schema
+from modelbudget.sweeps import json_schema
 
 NAMED = re.compile(r"# yaml-language-server: \$schema=(\S+)")
 SWEEPS = {
@@ -22,7 +22,7 @@ VALIDATOR = jsonschema.Draft202012Validator(json_schema.sweep_schema())
 
 def test_file_is_in_step_with_the_code():
     written = json_schema.PATH.read_text(encoding="utf-8")
-    assert written == json_schema.text(), "run `python -m modelbudget.sweep.json_schema`"
+    assert written == json_schema.text(), "run `python -m modelbudget.sweeps.json_schema`"
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)

@@ -16,14 +16,14 @@ from helpers.bounded import bounded
 from helpers.project import ROOT
 
 from modelbudget.common.errors import MAX_LINE, InputError
-from modelbudget.measure.device import Room
-from modelbudget.measure.one_model import measure_one
+from modelbudget.measurement.device import Room
+from modelbudget.measurement.one_model import measure_one
 from modelbudget.plan.chosen_sweeps import chosen_sweeps
 from modelbudget.predict.predict import predict
-from modelbudget.sweep.expand import Expanded
-from modelbudget.sweep.points_table import points_table
-from modelbudget.sweep.summary import summary
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.sweeps.expand import Expanded
+from modelbudget.sweeps.points_table import points_table
+from modelbudget.sweeps.summary import summary
+from modelbudget.sweeps.sweep_file import Measure
 
 SWEEPS = [
     {

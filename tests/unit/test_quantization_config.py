@@ -8,11 +8,11 @@ from helpers.config_files import LLAMA, XLNET
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.compare.comparison import compare
-from modelbudget.measure.pool import measure_all
-from modelbudget.measure.reference.traced import trace_class
-from modelbudget.measure.table import failures, measured_table
+from modelbudget.measurement.pool import measure_all
+from modelbudget.measurement.reference.traced import trace_class
+from modelbudget.measurement.table import failures, measured_table
 from modelbudget.predict.predict import predict
-from modelbudget.sweep.points_table import points_table
+from modelbudget.sweeps.points_table import points_table
 
 WIDE = LLAMA | {"hidden_size": 256, "intermediate_size": 512, "torch_dtype": "float16"}
 COMPRESSED = {

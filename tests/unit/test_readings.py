@@ -25,7 +25,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, total
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict.predict import predict
-from modelbudget.sweep.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture
 
 
 @given(architectures)

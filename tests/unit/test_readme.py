@@ -5,7 +5,7 @@ import re
 import pytest
 from helpers.project import ROOT
 
-from modelbudget.sweep.expand import expand
+from modelbudget.sweeps.expand import expand
 
 PRINTED = [
     block

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from modelbudget.common.workers import Failure, spread
-from modelbudget.measure import rss as module
-from modelbudget.measure.build import build
-from modelbudget.measure.fresh import fresh
-from modelbudget.measure.pool import measure_all
-from modelbudget.measure.table import failures
-from modelbudget.sweep.sweep_file import Measure
+from modelbudget.measurement import rss as module
+from modelbudget.measurement.build import build
+from modelbudget.measurement.fresh import fresh
+from modelbudget.measurement.pool import measure_all
+from modelbudget.measurement.table import failures
+from modelbudget.sweeps.sweep_file import Measure
 
 TELLING = ["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
 SETTINGS = "base: gpt-2-124m\nfixed: {backend: cpu, n_vocab: 1024, n_ctx: 64, length: 16}\n"
@@ -112,7 +112,9 @@ def test_a_call_that_fails_or_crashes_leaves_the_others():
 
 
 def test_the_server_ends_with_the_process_that_started_it():
-    server_of_worker = "__import__('modelbudget.measure.fresh', fromlist=['fresh']).fresh(eval, q)"
+    server_of_worker = (
+        "__import__('modelbudget.measurement.fresh', fromlist=['fresh']).fresh(eval, q)"
+    )
     question = {"q": "__import__('os').getppid()"}
     ((_, server),) = spread(lambda text: eval(text, question), [server_of_worker], 1, 60)
     deadline = time.monotonic() + 10

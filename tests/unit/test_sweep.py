@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
-from modelbudget.sweep import expand
-from modelbudget.sweep.sweep_file import Range
+from modelbudget.sweeps import expand
+from modelbudget.sweeps.sweep_file import Range
 
 
 def test_grid_is_every_combination_in_the_order_of_the_file(sweep):

@@ -1,0 +1,1 @@
+"""Measurements on real torch modules. No formula is read here."""

@@ -1,0 +1,83 @@
+"""Measure only what is not in the cache of measurements."""
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.common import store
+from modelbudget.common.fingerprint import code_of, code_of_model, versions
+from modelbudget.measurement.table import ORDER, failures, is_failure, measured_table
+from modelbudget.sweeps.sweep_file import Measure
+
+log = logging.getLogger(__name__)
+MADE_WITH = ("torch", "transformers")
+"""Packages whose code is measured."""
+
+
+class Found(NamedTuple):
+    """Measurements, failures with reasons, and counts of models.
+
+    `models` counts those measured, reused and failed, if only in one quantity.
+    """
+
+    table: pl.DataFrame
+    failures: list[dict[str, str]]
+    models: dict[str, int]
+
+
+def measure_new(
+    models: Iterable[tuple[Architecture, RunConfig]],
+    settings: Measure,
+    n_workers: int,
+    folder: Path,
+) -> Found:
+    """Measure each distinct model, or take its measurements from the cache in `folder`.
+
+    They are reused as long as everything that they depend on is unchanged. A model with a missing
+    quantity is in the table but not in the cache, so that it is tried again.
+    """
+    depends_on = settings.decisive(), code_of("modelbudget.measurement.pool"), versions(*MADE_WITH)
+    # A dictionary, so that a model of two points is measured once.
+    wanted = {
+        store.key(
+            architecture.digest(), run.digest(), code_of_model(type(architecture)), *depends_on
+        ): (architecture, run)
+        for architecture, run in models
+    }
+    known = store.known(folder, list(wanted))
+    missing = {key: model for key, model in wanted.items() if key not in known}
+    log.info("%d models measured before, %d to measure", len(known), len(missing))
+    results = []
+    if missing:
+        # Imports torch, which takes a second and is not needed if everything is in the cache.
+        from modelbudget.measurement.pool import measure_all
+
+        results = measure_all(list(missing.values()), settings, n_workers)
+
+    table = measured_table(results, settings.quantities)
+    keys = pl.DataFrame(
+        [
+            (result.architecture, result.run, key)
+            for key, result in zip(missing, results, strict=True)
+            if not result.missing
+        ],
+        dict.fromkeys(("architecture", "run", "key"), pl.String),
+        orient="row",
+    )
+    if not keys.is_empty():
+        store.save(folder, table.join(keys, on=["architecture", "run"]))
+    reused = store.load(folder, list(known))
+    if reused is not None:
+        table = pl.concat([table, reused.drop("key")])
+    failed = failures(results)
+    for failure in failed:
+        log.error("not measured: %s", failure)
+    lost = sum(any(map(is_failure, result.missing.values())) for result in results)
+    counts = {"measured": len(missing) - lost, "reused": len(known), "failed": lost}
+    log.info("models: %s", counts)
+    return Found(table.sort(ORDER), failed, counts)

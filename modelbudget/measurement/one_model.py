@@ -1,0 +1,295 @@
+"""Measurement of one model: on meta first, then on a device if it fits."""
+
+import logging
+import math
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from torch import nn
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import OF_QUANTISED, division, is_pipelined
+from modelbudget.common.workers import in_one_line
+from modelbudget.measurement import allocator
+from modelbudget.measurement.arrange import arrange
+from modelbudget.measurement.build import build, build_class
+from modelbudget.measurement.count import Count, count
+from modelbudget.measurement.device import Room, choose
+from modelbudget.measurement.infer import infer
+from modelbudget.measurement.rss import copies, resident
+from modelbudget.measurement.table import REFUSED
+from modelbudget.measurement.trace import Trace
+from modelbudget.measurement.train import Values, train
+from modelbudget.memory import caching_allocator
+from modelbudget.modules.initialise import initialise, uninitialised
+from modelbudget.modules.weight_formats import quantise
+from modelbudget.sweeps.quantities import (
+    OF_ALLOCATOR,
+    OF_INFERENCE,
+    OF_PARAMETERS,
+    OF_PROCESS,
+    OF_SIMULATION,
+    OF_TRAINING,
+)
+from modelbudget.sweeps.sweep_file import Measure
+
+if TYPE_CHECKING:
+    from modelbudget.families.hugging_face import HuggingFace
+
+log = logging.getLogger(__name__)
+OF_PEAK = {"resident_peak_bytes"}
+"""Quantities of a process that need a training step."""
+
+
+class Measured(NamedTuple):
+    """Measurements of one architecture and run, which are given by their digests.
+
+    `method` is the device, or None if nothing was measured. `values` are by quantity and component.
+    `shared_with` names the owner of a shared tensor for each other component. `missing` has the
+    reason for each quantity that was not measured: a failure or a lack of memory (see
+    `table.is_failure`). `simulated` has values that are computed from a trace, not measured.
+    """
+
+    architecture: str
+    run: str
+    method: str | None
+    values: Values
+    shared_with: dict[str, str]
+    missing: dict[str, str]
+    simulated: Values
+
+
+def trains(quantities: Set[str]) -> bool:
+    """Whether a quantity needs a training step."""
+    return bool((OF_TRAINING | OF_ALLOCATOR) & quantities)
+
+
+def infers(quantities: Set[str]) -> bool:
+    """Whether a quantity needs inference."""
+    return bool(OF_INFERENCE & quantities)
+
+
+def nothing(architecture: Architecture, run: RunConfig, missing: dict[str, str]) -> Measured:
+    """Return the result of a model that could not be measured at all."""
+    return Measured(architecture.digest(), run.digest(), None, {}, {}, missing, {})
+
+
+def refused(run: RunConfig, wanted: Set[str], has_bytes: bool) -> dict[str, str]:
+    """Return the quantities that quantised weights leave undefined, each with the reason.
+
+    `has_bytes`: whether the bytes of the weights are known.
+    """
+    if run.weights == "dtype":
+        return {}
+    given = f"{REFUSED}weights = {run.weights}"
+    found = dict.fromkeys(
+        wanted - {"parameters", *OF_QUANTISED}, f"{given}: this depends on adapters and kernels"
+    )
+    if "parameter_bytes" in wanted and not has_bytes:
+        found["parameter_bytes"] = f"{given}: the bytes are not known"
+    return found
+
+
+def measure_one(
+    architecture: Architecture, run: RunConfig, measure: Measure, room: Room
+) -> Measured:
+    """Build one architecture and count it; run inference and training if a quantity needs them.
+
+    All of this is first done on meta, in milliseconds, to find how many bytes it needs. Quantities
+    that fail are `missing`: those of inference or training if that fails; all of them if the model
+    cannot be built, or if it does not fit a device given by name, where nothing is allocated then.
+
+    Raises MemoryError if this process reaches its memory limit.
+    """
+    if division(run):
+        return _of_rank(architecture, run, set(measure.quantities))
+    has_bytes = architecture.can_quantise(run.weights)
+    missing = refused(run, set(measure.quantities), has_bytes)
+    wanted = set(measure.quantities) - missing.keys()
+    with _losing(wanted, missing):
+        counts, values, simulated = _look(architecture, run, wanted, "meta", missing)
+    if wanted <= missing.keys():
+        return nothing(architecture, run, missing)
+    n_bytes = sum(c.parameter_bytes for c in counts.values())
+    peaks = values.get("peak_training_bytes", {}) | values.get("peak_inference_bytes", {})
+    if peaks and run.backend == "gpu":
+        room = replace(room, cpu=0)
+    if wanted & OF_PROCESS:
+        room = replace(room, cuda=0)
+    # `transformers` classes would initialise all of their weights.
+    device = measure.device if architecture.has_formula else "meta"
+    try:
+        method = choose(device, max(n_bytes, *peaks.values(), 0), room)
+    except MemoryError as error:
+        return nothing(architecture, run, missing | dict.fromkeys(wanted, in_one_line(error)))
+    if method != "meta":
+        counts, values = {}, {}
+        with _losing(wanted - OF_PROCESS - simulated.keys(), missing):
+            counts, values = _on_device(architecture, run, wanted, method, missing)
+    values |= _of_process(architecture, run, measure, n_bytes, room, missing)
+    if run.weights != "dtype" and "parameter_bytes" in wanted:
+        with _losing({"parameter_bytes"}, missing):
+            counts = _quantised(architecture, run, counts)
+    values |= {
+        quantity: {name: getattr(c, quantity) for name, c in counts.items()}
+        for quantity in OF_PARAMETERS - missing.keys()
+    }
+    shared = {name: c.shared_with for name, c in counts.items() if c.shared_with}
+    digests = architecture.digest(), run.digest()
+    return Measured(*digests, method, values, shared, missing, simulated)
+
+
+def _of_rank(architecture: Architecture, run: RunConfig, wanted: Set[str]) -> Measured:
+    """Measure what one device of a fake process group holds of a model."""
+    # Imports DTensor, which takes a second.
+    from modelbudget.measurement.parallel.pipeline import of_stage
+    from modelbudget.measurement.parallel.private import METHOD
+    from modelbudget.measurement.parallel.rank import of_rank
+
+    of_device = of_stage if is_pipelined(run) else of_rank
+    missing: dict[str, str] = {}
+    counts, values = {}, {}
+    with _losing(wanted, missing):
+        counts, values = of_device(architecture, run, wanted)
+    if missing:
+        return nothing(architecture, run, missing)
+    shared = {name: c.shared_with for name, c in counts.items() if c.shared_with}
+    return Measured(architecture.digest(), run.digest(), METHOD, values, shared, {}, {})
+
+
+@contextmanager
+def _losing(quantities: Set[str], missing: dict[str, str]) -> Iterator[None]:
+    """Record an exception of the block as the reason why these quantities are missing.
+
+    MemoryError is passed on and ends the process, since what is still allocated is unknown.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        log.warning("not measured: %s", ", ".join(sorted(quantities)), exc_info=True)
+        for quantity in quantities:
+            missing.setdefault(quantity, in_one_line(error))
+
+
+def _look(
+    architecture: Architecture,
+    run: RunConfig,
+    wanted: Set[str],
+    device: str,
+    missing: dict[str, str],
+) -> tuple[dict[str, Count], Values, Values]:
+    """Count one model on one device, and trace its inference and training; see `look`."""
+    return look(_built(architecture, run, device), run, wanted, missing)
+
+
+def look(
+    model: nn.Module,
+    run: RunConfig,
+    wanted: Set[str],
+    missing: dict[str, str],
+    limit: float = math.inf,
+) -> tuple[dict[str, Count], Values, Values]:
+    """Count a model, and trace its inference and training; add to `missing` what fails.
+
+    What runs more than `limit` operations in one phase fails.
+
+    Returns counts by component, traced values, and those of a CUDA allocator that is simulated with
+    the allocations of the trace.
+    """
+    counts, values, simulated = count(model), {}, {}
+    device = next(model.parameters()).device.type
+    arrange(model, run)
+    if device != "meta" and (trains(wanted) or infers(wanted)):
+        initialise(model)
+    if of_inference := wanted & OF_INFERENCE:
+        with _losing(of_inference, missing):
+            values |= infer(model, run, of_inference, Trace(model, limit))
+    if of_training := wanted & (OF_TRAINING | OF_ALLOCATOR):
+        with _losing(of_training, missing):
+            trace = Trace(model, limit)
+            values |= train(model, run, of_training, trace)
+            simulated = _simulated(trace, wanted & OF_SIMULATION)
+    return counts, values, simulated
+
+
+def _simulated(trace: Trace, quantities: Set[str]) -> Values:
+    if not quantities:
+        return {}
+    found = caching_allocator.by_quantity(caching_allocator.peaks(trace.changes, trace.ends))
+    return {quantity: found[quantity] for quantity in quantities}
+
+
+def _quantised(
+    architecture: Architecture, run: RunConfig, counts: dict[str, Count]
+) -> dict[str, Count]:
+    """Return the counts with the bytes of quantised weights, read from a model on meta."""
+    model = _built(architecture, run, "meta")
+    quantise(model, run.weights, run.weight_group)
+    stored = count(model)
+    return {n: replace(c, parameter_bytes=stored[n].parameter_bytes) for n, c in counts.items()}
+
+
+def _built(architecture: Architecture, run: RunConfig, device: str) -> nn.Module:
+    if architecture.name() == "hugging-face":
+        # Imports transformers, which takes seconds.
+        from modelbudget.huggingface.unknown import configuration
+
+        kind = cast("HuggingFace", architecture).kind
+        return build_class(kind, configuration(architecture), run, device)
+    with uninitialised():
+        return build(architecture, device, run.dtype)
+
+
+def _on_device(
+    architecture: Architecture,
+    run: RunConfig,
+    wanted: Set[str],
+    device: str,
+    missing: dict[str, str],
+) -> tuple[dict[str, Count], Values]:
+    """Measure on a device the quantities that did not fail on meta."""
+    # First, since the workspace of cuBLAS is allocated by the first matrix product of a process.
+    of_device = {}
+    if of_allocator := (wanted & OF_ALLOCATOR) - missing.keys():
+        read = {"cpu": allocator.of_cpu, "cuda": allocator.of_cuda}[device]
+        with _losing(of_allocator, missing):
+            of_device = read(architecture, run)
+    traced = wanted - OF_ALLOCATOR - missing.keys()
+    counts, values, _ = _look(architecture, run, traced, device, missing)
+    return counts, values | of_device
+
+
+def _of_process(
+    architecture: Architecture,
+    run: RunConfig,
+    measure: Measure,
+    n_bytes: int,
+    room: Room,
+    missing: dict[str, str],
+) -> Values:
+    """Measure the process memory of a model of `n_bytes` on a CPU.
+
+    Quantities for which there is too little memory are `missing`, which is a failure if the device
+    was given by name.
+    """
+    wanted, values = OF_PROCESS & set(measure.quantities) - missing.keys(), {}
+    for quantities in filter(None, (wanted - OF_PEAK, wanted & OF_PEAK)):
+        with _losing(quantities, missing):
+            needed = n_bytes
+            if trained := quantities == OF_PEAK:
+                traced = train(_built(architecture, run, "meta"), run, {"peak_training_bytes"})
+                needed = max(traced["peak_training_bytes"].values())
+            try:
+                choose("cpu", needed, room)
+            except MemoryError as error:
+                reason = in_one_line(error) if measure.device == "cpu" else str(error)
+                missing |= dict.fromkeys(quantities, reason)
+                continue
+            n_copies = min(copies(n_bytes), room.cpu // n_bytes)
+            values |= resident(architecture, run, n_copies, trained)
+    return values

@@ -1,0 +1,70 @@
+"""Values of real modules as a tidy table: measured, or simulated from a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from modelbudget.sweeps.quantities import OF_PARAMETERS
+
+if TYPE_CHECKING:
+    from modelbudget.measurement.one_model import Measured
+
+SCHEMA = {
+    "architecture": pl.String,
+    "run": pl.String,
+    "component": pl.String,
+    "quantity": pl.String,
+    "value": pl.Int64,
+    "shared_with": pl.String,
+    "method": pl.String,
+}
+SIMULATED = "simulated"
+"""Method of a value that is computed from a trace. The method of a measured one is its device."""
+ORDER = ["architecture", "run", "component", "quantity", "method"]
+
+NO_ROOM = "needs "
+"""Beginning of the reason for a lack of memory, which is not a failure."""
+REFUSED = "quantised weights: "
+"""Beginning of the reason for a quantity that is not defined, which is not a failure either."""
+
+
+def is_failure(reason: str) -> bool:
+    """Whether a measurement failed, as opposed to being omitted."""
+    return not reason.startswith((NO_ROOM, REFUSED))
+
+
+def measured_table(results: list[Measured], quantities: Sequence[str]) -> pl.DataFrame:
+    """Return a row for each architecture × run × component × quantity × method."""
+    rows = [
+        (
+            result.architecture,
+            result.run,
+            component,
+            quantity,
+            value,
+            result.shared_with.get(component) if quantity in OF_PARAMETERS else None,
+            method,
+        )
+        for result in results
+        for method, values in ((result.method, result.values), (SIMULATED, result.simulated))
+        for quantity in quantities
+        for component, value in values.get(quantity, {}).items()
+    ]
+    return pl.DataFrame(rows, SCHEMA, orient="row").sort(ORDER)
+
+
+def failures(results: list[Measured]) -> list[dict[str, str]]:
+    """Return the reason for each architecture × run × quantity that could not be measured."""
+    return [
+        {
+            "architecture": result.architecture,
+            "run": result.run,
+            "quantity": quantity,
+            "failure": reason,
+        }
+        for result in results
+        for quantity, reason in result.missing.items()
+    ]

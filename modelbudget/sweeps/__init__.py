@@ -1,0 +1,1 @@
+"""Sweep files: schema, expansion to points, and the checks before a run starts."""

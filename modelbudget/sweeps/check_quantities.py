@@ -1,0 +1,92 @@
+"""Whether a sweep's training and inference can be run with a model."""
+
+from functools import cache
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.constraint import Constraint, check_all
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_constraints import run_constraints
+from modelbudget.architecture.run_values import MASKS, division, is_pipelined
+from modelbudget.sweeps.quantities import OF_ALLOCATOR, OF_INFERENCE, OF_PROCESS, OF_RUN
+from modelbudget.sweeps.sweep_file import Sweep
+
+_DIVISIONS = {"zero", "tensor_parallel", "pipeline_parallel", "pipeline_schedule"}
+"""Settings by which several devices share one model, and which its parameters depend on."""
+
+
+@cache
+def quantity_constraints(
+    family: type[Architecture], quantities: tuple[str, ...]
+) -> list[Constraint]:
+    """Return the constraints under which a model and its run have the quantities to measure."""
+    running = OF_RUN | {"resident_peak_bytes"}
+    wanted = [name for name in quantities if name in running]
+    of_shards = _of_shards(family, quantities)
+    if not wanted:
+        return of_shards
+    if not family.is_language_model():
+        never = (
+            f"measure.quantities: {wanted[0]} needs a language model: {family.name()} "
+            "does not turn tokens into logits"
+        )
+        return [Constraint("False", never)]
+    found = [*run_constraints(family), *of_shards]
+    if OF_INFERENCE & set(wanted):
+        found += constraints_of_cache(family)
+    if "resident_peak_bytes" in wanted:
+        found.append(_backend("cpu", "resident_peak_bytes is memory of a CPU"))
+    of_gpu = [name for name in wanted if name in OF_ALLOCATOR - {"peak_requested_bytes"}]
+    if of_gpu:
+        found.append(_backend("gpu", f"{of_gpu[0]} is of a GPU"))
+    return found
+
+
+def _of_shards(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
+    """Return the constraints under which devices may share a family and its quantities."""
+    never = [name for name in quantities if name in OF_INFERENCE | OF_ALLOCATOR | OF_PROCESS]
+    known = [
+        Constraint(
+            f"{field} == {alone!r}",
+            f"{field} = {{{field}}}: {name} is not known of {parts}; allowed: {field}: {alone}",
+        )
+        for name in never[:1]
+        for field, alone, parts in (
+            ("zero", 0, "shards"),
+            ("tensor_parallel", 1, "shares"),
+            ("pipeline_schedule", "none", "stages"),
+        )
+    ]
+    return [*known, *(one for one in run_constraints(family) if one.names & _DIVISIONS)]
+
+
+def _backend(allowed: str, reason: str) -> Constraint:
+    message = f"backend = '{{backend}}': {reason}; allowed: {allowed}"
+    return Constraint(f"backend == '{allowed}'", message)
+
+
+def constraints_of_cache(family: type[Architecture]) -> list[Constraint]:
+    """Return the constraints under which a model can decode with a cache."""
+    none = "no cache is known for that"
+    if not family.has_cache:
+        return [Constraint("False", f"measure.quantities: {family.name()} keeps no cache; {none}")]
+    if "position" not in family.model_fields:
+        return []
+    adds = f"measure.quantities: position: {{position}} adds to scores; {none}"
+    return [Constraint(f"position not in {MASKS}", adds)]
+
+
+def check_quantities(architecture: Architecture, run: RunConfig, sweep: Sweep) -> None:
+    """Raise ValueError if training or inference of a sweep cannot be run with a model."""
+    device = sweep.measure.device
+    if division(run) and device in ("cpu", "cuda"):
+        raise ValueError(
+            f"measure.device = {device!r}: {division(run)} is measured without a device, on meta "
+            "with a fake process group; allowed: auto, meta, none"
+        )
+    if sweep.fit and is_pipelined(run):
+        raise ValueError(
+            f"fit: not known with {division(run)}, whose stages and microbatches must divide what "
+            "is solved for; allowed: pipeline_schedule: none"
+        )
+    checks = quantity_constraints(type(architecture), tuple(sweep.measure.quantities))
+    check_all(checks, vars(architecture) | vars(run))

@@ -1,0 +1,99 @@
+"""Checks of single names and values of a sweep."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from pydantic import TypeAdapter, ValidationError
+
+from modelbudget.architecture.record import Record
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.catalogue.models import Base
+from modelbudget.common.mistakes import SCHEMA, describe, show
+from modelbudget.common.suggestions import offered
+from modelbudget.families import families
+from modelbudget.sweeps.derive import expression_of
+from modelbudget.sweeps.mistakes import Mistakes
+from modelbudget.sweeps.sweep_file import Sweep, Value
+
+NAMES_OF_A_POINT = ("base", "label")
+
+
+def check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mistakes) -> None:
+    """Add mistakes for unknown fields and for values that their field does not allow.
+
+    If a base is unknown, fields of all families are allowed.
+    """
+    kinds = [*{base.family.name(): base.family for base in bases.values()}.values(), RunConfig]
+    named = {sweep.base, *sweep.axes().get("base", ()), *(p.get("base") for p in sweep.points)}
+    certain = bases and named - {None} <= bases.keys()
+    allowed = kinds if certain else [*families().values(), RunConfig]
+    fields = {name for kind in allowed for name in kind.model_fields}
+    for key, name, value in _given(sweep):
+        if name not in fields:
+            key = key.partition("[")[0] if key.startswith("grid") else key
+            mistakes.add(unknown_field(key, name, fields))
+        _check_value(kinds, key, name, value, mistakes)
+    for name, values in sweep.axes().items():
+        for value, n in Counter(map(repr, values)).items():
+            if n > 1:
+                mistakes.add(f"grid.{name}: contains {value} {n} times; give it once")
+    for name, text in sweep.derive.items():
+        if name not in fields:
+            mistakes.add(unknown_field(f"derive.{name}", name, fields))
+        _check_expression(f"derive.{name}", text, fields, mistakes)
+    for i, text in enumerate(sweep.constraints):
+        _check_expression(f"constraints[{i}]", text, fields, mistakes)
+
+
+def _given(sweep: Sweep) -> Iterator[tuple[str, str, Value]]:
+    """Yield key, field and value of all values in the file."""
+    for name, value in sweep.fixed.items():
+        yield f"fixed.{name}", name, value
+    for name, values in sweep.axes().items():
+        if name != "base":
+            for i, value in enumerate(values):
+                yield f"grid.{name}[{i}]", name, value
+    for i, point in enumerate(sweep.points):
+        for name, value in point.items():
+            if name not in NAMES_OF_A_POINT:
+                yield f"points[{i}].{name}", name, value
+
+
+def _check_value(
+    kinds: Sequence[type[Record]], key: str, name: str, value: Value, mistakes: Mistakes
+) -> None:
+    kind = next((kind for kind in kinds if name in kind.model_fields), None)
+    if kind is not None:
+        try:
+            field_value(kind, name, value, key)
+        except ValueError as error:
+            mistakes.add(str(error))
+
+
+def unknown_field(key: str, name: str, fields: set[str]) -> str:
+    return f"{key}: unknown field{offered(name, sorted(fields), SCHEMA)}"
+
+
+@cache
+def _adapter(kind: type[Record], name: str) -> TypeAdapter:
+    field = kind.model_fields[name]
+    return TypeAdapter(field.rebuild_annotation(), config={"strict": True})
+
+
+def field_value(kind: type[Record], name: str, value: Value, key: str = ""):
+    """Convert a value to the type of a field. Raises ValueError naming the key or the field."""
+    try:
+        return _adapter(kind, name).validate_python(value)
+    except ValidationError as error:
+        raise ValueError("\n".join(describe(error, within=key or name))) from None
+
+
+def _check_expression(key: str, text: str, fields: set[str], mistakes: Mistakes) -> None:
+    try:
+        names = expression_of(text).names
+    except ValueError as error:
+        mistakes.add(f"{key}: {error}")
+        return
+    for name in sorted(names - fields):
+        mistakes.add(unknown_field(f"{key} = {show(text)}: {name}", name, fields))

@@ -1,0 +1,162 @@
+"""Fields of a point: chosen values, those of its base, and expressions for the others."""
+
+from collections.abc import Collection
+from fractions import Fraction
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.record import Record
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.catalogue.implementations import Setting, settings
+from modelbudget.catalogue.models import Base
+from modelbudget.common.expressions import Expression
+from modelbudget.common.mistakes import describe
+from modelbudget.sweeps.sweep_file import Value
+
+Kind = TypeVar("Kind", bound=Record)
+
+Rule = Expression | Setting
+"""The value of a field from those of others."""
+FIELDS_OF_RUN = RunConfig.model_fields.keys()
+
+
+def resolve(base: Base, chosen: dict[str, Value], derive: dict[str, str]) -> dict:
+    """Return all fields of a point that are set or derived; derived ones as exact numbers.
+
+    Precedence: chosen values, the sweep's `derive`, the base's fields, expressions of series and
+    family. Raises ValueError.
+    """
+    values, rules = settled(base, chosen, derive)
+    for name, expression in rules.items():
+        if expression.names <= values.keys():  # else validation reports what is missing
+            values[name] = derived(name, expression, values)
+    return values
+
+
+def derived(name: str, expression: Rule, values: dict):
+    """Evaluate the expression of a field. Raises ValueError."""
+    try:
+        return expression(values)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def settled(
+    base: Base, chosen: dict[str, Value], derive: dict[str, str]
+) -> tuple[dict[str, Value], dict[str, Rule]]:
+    """Return the fields that are set, and the expressions of the others in order of evaluation.
+
+    With an `implementation`, the run settings that it decides are among the expressions.
+
+    Raises ValueError if expressions are circular.
+    """
+    family = base.family
+    values = {k: v for k, v in base.fields.items() if k not in derive} | chosen
+    rules = {
+        name: text
+        for name, text in (family.derivations() | RunConfig.derived | base.derive | derive).items()
+        if name not in values
+    }
+    found: dict[str, Rule] = {
+        name: expression_of(rules[name]) for name in _order(tuple(sorted(rules.items())))
+    }
+    if "implementation" in values or "implementation" in rules:
+        of_implementation = settings(base.transformers)
+        found |= {n: one for n, one in of_implementation.items() if n not in values | rules}
+    defaults = {name: value for name, value in _defaults(family).items() if name not in found}
+    return defaults | values, found
+
+
+@cache
+def _defaults(family: type[Architecture]) -> dict[str, Value]:
+    fields = family.model_fields | RunConfig.model_fields
+    return {name: field.default for name, field in fields.items() if not field.is_required()}
+
+
+@cache
+def _order(rules: tuple[tuple[str, str], ...]) -> list[str]:
+    names = dict(rules)
+    graph = {name: expression_of(text).names & names.keys() for name, text in rules}
+    try:
+        return list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        raise ValueError(f"derive: {' → '.join(error.args[1])} is circular") from None
+
+
+@cache
+def expression_of(text: str) -> Expression:
+    return Expression(text)
+
+
+def whole(name: str, value):
+    """Convert a derived value to an integer. Raises ValueError if it is a fraction."""
+    if type(value) is not Fraction:  # faster than isinstance, which calls its abstract base class
+        return value
+    if value.denominator != 1:
+        raise ValueError(
+            f"{name} = {float(value):g} is not a whole number; "
+            "choose sizes that divide, or drop such points with a constraint"
+        )
+    return int(value)
+
+
+def record(kind: type[Kind], values: dict, follow: Collection[str]) -> Kind:
+    try:
+        return kind.model_validate({name: whole(name, value) for name, value in values.items()})
+    except ValidationError as error:
+        raise ValueError("\n".join(wrong_fields(error, kind, follow))) from None
+
+
+def resolved(
+    base: Base, chosen: dict[str, Value], derive: dict[str, str] | None = None
+) -> tuple[Architecture, RunConfig]:
+    """Return the architecture and the run of a base with chosen values. Raises ValueError."""
+    return records(base, resolve(base, chosen, derive or {}), derive or {})
+
+
+def records(
+    base: Base, values: dict[str, Value], derive: dict[str, str]
+) -> tuple[Architecture, RunConfig]:
+    """Return the architecture and the run that all fields of a point make. Raises ValueError."""
+    of_run = {name: value for name, value in values.items() if name in FIELDS_OF_RUN}
+    of_model = {name: value for name, value in values.items() if name not in of_run}
+    follow = with_expression(base, derive)
+    return record(base.family, of_model, follow), record(RunConfig, of_run, follow)
+
+
+def wrong_fields(
+    error: ValidationError,
+    kind: type[Record],
+    follow: Collection[str],
+    types: Collection[str] | None = None,
+) -> list[str]:
+    """Return a line for each mistake in a record; with `types`, only those pydantic error types.
+
+    A field that follows from others by an expression (`follow`) is not reported as missing if one
+    of those is missing.
+    """
+
+    def is_needed(one: dict) -> bool:
+        return types is None or one["type"] in types
+
+    def first(one: dict) -> bool:
+        return is_needed(one) and not (one["type"] == "missing" and one["loc"][0] in follow)
+
+    found = describe(error, kind.model_fields, keep=first)
+    return found or describe(error, kind.model_fields, keep=is_needed)
+
+
+def with_expression(base: Base, derive: dict[str, str]) -> Collection[str]:
+    """Return the fields that have an expression."""
+    return (base.family.derivations() | RunConfig.derived | base.derive | derive).keys()
+
+
+def named_architecture(base: Base) -> Architecture:
+    """Return the published architecture of a model. Raises ValueError if fields are missing."""
+    values = resolve(base, {}, {})
+    fields = {name: value for name, value in values.items() if name not in FIELDS_OF_RUN}
+    return record(base.family, fields, with_expression(base, {}))

@@ -1,0 +1,161 @@
+"""Expansion of a sweep file to points: every combination, resolved to a complete architecture.
+
+Finds all mistakes of a file before a run starts.
+"""
+
+import itertools
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.catalogue.models import Base, Catalogue
+from modelbudget.common.mistakes import show
+from modelbudget.common.suggestions import did_you_mean
+from modelbudget.sweeps.check_quantities import check_quantities
+from modelbudget.sweeps.derive import expression_of, records, resolve
+from modelbudget.sweeps.mistakes import Mistakes
+from modelbudget.sweeps.overflow import check_totals, may_overflow
+from modelbudget.sweeps.read import CheckedSweep, given_points, read
+from modelbudget.sweeps.sweep_file import MAX_POINTS, MAX_PREDICTIONS, Sweep, Value
+
+PROGRESS_AFTER_S = 1.5
+"""Seconds after which a terminal shows progress."""
+
+
+class Point(NamedTuple):
+    """One point of a sweep: its values on the axes, its architecture, and its run settings."""
+
+    point: str
+    label: str
+    base: str
+    axes: dict[str, Value]
+    architecture: Architecture
+    transformers: str | None
+    run: RunConfig
+
+
+class Expanded(NamedTuple):
+    """A sweep with its points.
+
+    `dropped` is the number of combinations that broke a constraint; `notes` are lines about its
+    config.json files.
+    """
+
+    path: Path
+    name: str
+    sweep: Sweep
+    points: list[Point]
+    dropped: int
+    files: list[Path]
+    notes: list[str]
+
+
+def expand(path: Path, catalogue: Catalogue) -> Expanded:
+    """Return every point of the sweep in `path`. Raises InputError with all mistakes."""
+    return expanded(read(path, catalogue))
+
+
+def expanded(checked: CheckedSweep) -> Expanded:
+    """Return every point. Raises InputError with all mistakes."""
+    path, sweep, _, catalogue, mistakes = checked
+    axes, given = sweep.axes(), given_points(sweep, catalogue)
+    n_points = math.prod(len(values) for values in axes.values()) * bool(axes) + len(given)
+    if n_points > MAX_POINTS:
+        mistakes.add(
+            f"grid: {n_points:,} points; at most {MAX_POINTS:,} are allowed, or up to "
+            f"{MAX_PREDICTIONS:,} that are predicted and not measured (measure.device: none)"
+        )
+        mistakes.raise_if_any()
+    before = len(mistakes.points)
+    points, dropped = _points(checked, axes, given, n_points, mistakes)
+    if len(mistakes.points) > before:
+        mistakes.raise_if_any()
+    if not points:
+        mistakes.add(f"constraints: drop all {dropped:,} points; nothing is left to measure")
+    elif sweep.headline is not None and sweep.headline not in {point.label for point in points}:
+        hint = did_you_mean(sweep.headline, [point.label for point in points])
+        mistakes.add(f"headline = {show(sweep.headline)}: no point has this label{hint}")
+    mistakes.raise_if_any()
+    return Expanded(path, path.stem, sweep, points, dropped, checked.files, checked.notes)
+
+
+def _points(
+    checked: CheckedSweep,
+    axes: dict[str, list[Value]],
+    given: list[dict[str, Value]],
+    n_points: int,
+    mistakes: Mistakes,
+) -> tuple[list[Point], int]:
+    grid = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+    chosen = itertools.chain(grid if axes else (), given)
+    found, dropped = [], 0
+    for number, settings in enumerate(_with_progress(chosen, n_points, checked.path), start=1):
+        try:
+            point = point_at(number, settings, checked.sweep, checked.bases)
+        except ValueError as error:
+            for line in str(error).splitlines():
+                mistakes.add(line, where(settings))
+            continue
+        if point is None:
+            dropped += 1
+        else:
+            found.append((settings, point))
+    _check_all_totals(found, checked.sweep.measure.quantities, mistakes)
+    return [point for _, point in found], dropped
+
+
+def _with_progress(chosen: Iterable[dict], n_points: int, path: Path) -> Iterable[dict]:
+    """Show progress on stderr if that is a terminal and the work takes longer than a moment."""
+    if not sys.stderr.isatty():
+        return chosen
+    from tqdm import tqdm  # importing it takes 30 ms, and only a terminal needs it
+
+    return tqdm(
+        chosen,
+        desc=f"{path.name}: checking points",
+        total=n_points,
+        delay=PROGRESS_AFTER_S,
+        leave=False,
+    )
+
+
+def _check_all_totals(
+    found: list[tuple[dict, Point]], quantities: Sequence[str], mistakes: Mistakes
+) -> None:
+    """Check totals of all points at once by bounds, and one by one only if bounds do not decide."""
+    if may_overflow([(point.architecture, point.run) for _, point in found], quantities):
+        for settings, point in found:
+            try:
+                check_totals(point.architecture, point.run, quantities)
+            except ValueError as error:
+                mistakes.add(str(error), where(settings))
+
+
+def where(settings: dict[str, Value]) -> str:
+    """Format a combination: `n_layer = 2, d_model = 64`."""
+    return ", ".join(f"{name} = {show(value)}" for name, value in settings.items())
+
+
+def point_at(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) -> Point | None:
+    """Build one point, or None if a constraint drops it. Raises ValueError."""
+    base = bases[settings.get("base", sweep.base)]
+    axes = {name: value for name, value in settings.items() if name != "label"}
+    chosen = {name: value for name, value in axes.items() if name != "base"}
+    values = resolve(base, sweep.fixed | chosen, sweep.derive)
+    for text in sweep.constraints:
+        if not expression_of(text)(values):
+            return None
+    label = settings.get("label") or _label(base, axes)
+    architecture, run = records(base, values, sweep.derive)
+    check_quantities(architecture, run, sweep)
+    return Point(f"{number:06}", str(label), base.name, axes, architecture, base.transformers, run)
+
+
+def _label(base: Base, axes: dict[str, Value]) -> str:
+    chosen = {name: value for name, value in axes.items() if name != "base"}
+    names = [base.label] if "base" in axes or not chosen else []
+    return ", ".join(names + [f"{n} = {show(value).strip(chr(39))}" for n, value in chosen.items()])

@@ -1,0 +1,82 @@
+"""The points of a sweep as a table, which is written once and read by all later jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import polars as pl
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.families import families
+
+if TYPE_CHECKING:
+    from modelbudget.architecture.base import Architecture
+    from modelbudget.architecture.record import Record
+    from modelbudget.sweeps.expand import Expanded, Point
+
+
+def points_table(expanded: Expanded) -> pl.DataFrame:
+    """Return the points of a sweep as a table; see `table_of`."""
+    return table_of(expanded.points)
+
+
+def table_of(points: Iterable[Point]) -> pl.DataFrame:
+    """Return points as a table.
+
+    Columns: point, label, base, family, architecture and run (content digests), transformers (the
+    class that is the same model, if there is one), then the fields of both. Fields that a point's
+    family does not have are null.
+    """
+    rows = [
+        {
+            "point": point.point,
+            "label": point.label,
+            "base": point.base,
+            "family": point.architecture.name(),
+            "architecture": point.architecture.digest(),
+            "transformers": point.transformers,
+            "run": point.run.digest(),
+            **point.architecture.model_dump(),
+            **point.run.model_dump(),
+        }
+        for point in points
+    ]
+    return pl.from_dicts(rows, infer_schema_length=None)
+
+
+Kind = TypeVar("Kind", bound="Record")
+
+
+class Row(NamedTuple):
+    """One point, validated when the table was made."""
+
+    point: str
+    label: str
+    architecture: Architecture
+    run: RunConfig
+    transformers: str | None
+    """The class that is the same model, if there is one."""
+
+    @property
+    def model(self) -> tuple[Architecture, RunConfig]:
+        return self.architecture, self.run
+
+
+def rows(points: pl.DataFrame) -> list[Row]:
+    """Return all rows of the table."""
+    kinds = families()
+    return [
+        Row(
+            row["point"],
+            row["label"],
+            _record(kinds[row["family"]], row),
+            _record(RunConfig, row),
+            row["transformers"],
+        )
+        for row in points.to_dicts()
+    ]
+
+
+def _record(kind: type[Kind], row: dict[str, Any]) -> Kind:
+    return kind.model_construct(**{name: row[name] for name in kind.model_fields})

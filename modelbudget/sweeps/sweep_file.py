@@ -1,0 +1,248 @@
+"""Schema of sweep files. `workflow/schemas/sweep.schema.json` is generated from it."""
+
+import math
+from collections.abc import Iterator
+from functools import cache
+from typing import Annotated, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from modelbudget.architecture.base import Count
+from modelbudget.common.mistakes import show
+from modelbudget.common.strict import Strict
+from modelbudget.sweeps.quantities import (
+    FITS,
+    OF_DEVICE,
+    OF_INFERENCE,
+    OF_PARAMETERS,
+    OF_PROCESS,
+    OF_TRAINING,
+    Quantity,
+)
+
+MAX_POINTS = 100_000
+MAX_PREDICTIONS = 100_000_000
+"""Most points of a sweep that is predicted and not measured."""
+
+Value = bool | int | str
+
+
+class Range(Strict):
+    """Sizes between two ends, both included, each rounded to a multiple."""
+
+    start: Count = Field(alias="from")
+    stop: Count = Field(alias="to")
+    steps: int = Field(ge=2, le=MAX_POINTS, description="how many values, before rounding")
+    scale: Literal["linear", "logarithmic"] = "linear"
+    multiple_of: Count = 1
+
+    @model_validator(mode="after")
+    def rises(self) -> Self:
+        if self.start >= self.stop:
+            raise ValueError(f"from ({self.start}) must be less than to ({self.stop})")
+        return self
+
+    def values(self) -> list[int]:
+        """Return the sizes in ascending order, without duplicates from rounding."""
+        return list(_values(self.start, self.stop, self.steps, self.scale, self.multiple_of))
+
+
+@cache
+def _values(start: int, stop: int, steps: int, scale: str, unit: int) -> tuple[int, ...]:
+    """Compute with integers at the ends and on a linear scale: floats are inexact from 2^53 on."""
+
+    def between(i: int) -> tuple[int, int]:
+        """Return numerator and denominator of value `i`."""
+        if i in (0, steps - 1):
+            return (stop if i else start), 1
+        if scale == "linear":
+            return start * (steps - 1) + i * (stop - start), steps - 1
+        share = i / (steps - 1)
+        return math.exp(math.log(start) + share * math.log(stop / start)).as_integer_ratio()
+
+    multiples = (_rounded(n, d * unit) for n, d in map(between, range(steps)))
+    return tuple(sorted({max(1, multiple) * unit for multiple in multiples}))
+
+
+def _rounded(numerator: int, denominator: int) -> int:
+    """Round to the nearest integer; ties to the even one, as `round` does."""
+    nearest, left = divmod(2 * numerator + denominator, 2 * denominator)
+    return nearest - 1 if left == 0 and nearest % 2 else nearest
+
+
+def _axis_kind(value) -> str:
+    return "range" if isinstance(value, dict | Range) else "list"
+
+
+Axis = Annotated[
+    Annotated[Range, Tag("range")] | Annotated[list[Value], Field(min_length=1), Tag("list")],
+    Discriminator(_axis_kind),
+]
+
+
+Solvable = Literal["batch", "length", "n_layer"]
+
+
+class Measure(Strict):
+    """Which quantities to measure, and on which device."""
+
+    quantities: list[Quantity] = Field(default=["parameters", "parameter_bytes"], min_length=1)
+    device: Literal["auto", "meta", "cpu", "cuda", "none"] = Field(
+        default="auto",
+        description="auto: a model that needs at most memory_gb runs on a CUDA device if there is "
+        "one, else on the CPU; a larger one on meta (no storage); none: nothing is instantiated, "
+        "a grid of millions is only predicted",
+    )
+    memory_gb: float = Field(
+        default=4,
+        gt=0,
+        le=1_000_000,
+        description="auto: GB (10^9 bytes) that one model may take on a device",
+    )
+    memory_share: float = Field(
+        default=0.4,
+        gt=0,
+        le=1,
+        description="the share of memory that one model may fill: under auto of all memory of the "
+        "tightest limit (machine, container, job, ulimit -v), on a device named here of "
+        "what is free",
+    )
+    timeout_s: int = Field(
+        default=600,
+        ge=1,
+        le=86_400,
+        description="seconds that one model may take; after that it is reported as failed",
+    )
+
+    @model_validator(mode="after")
+    def process_memory_needs_a_cpu(self) -> Self:
+        of_process = [q for q in self.quantities if q in OF_PROCESS]
+        if of_process and self.device in ("meta", "cuda", "none"):
+            raise ValueError(
+                f"device = {self.device!r}: {of_process[0]} is memory of a CPU; allowed: auto, cpu"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def device_quantities_need_cuda(self) -> Self:
+        of_device = [q for q in self.quantities if q in OF_DEVICE]
+        if of_device and self.device != "cuda":
+            raise ValueError(
+                f"device = {self.device!r}: {of_device[0]} is of a CUDA device; allowed: cuda"
+            )
+        return self
+
+    def of_reference(self) -> frozenset[str]:
+        """Return the quantities that classes of `transformers` are traced for.
+
+        Empty if nothing is measured of training or inference: counting alone needs no trace.
+        """
+        wanted = frozenset(self.quantities) - {"unsupported_ops"}
+        traced = OF_TRAINING | OF_INFERENCE
+        return wanted & (traced | OF_PARAMETERS) if wanted & traced else frozenset()
+
+    def decisive(self) -> dict:
+        """Return the settings that affect measurements."""
+        return self.model_dump(exclude={"timeout_s"})
+
+
+class Sweep(Strict):
+    """One sweep: a question, a base, and the points to evaluate."""
+
+    title: str = Field(min_length=1, max_length=200)
+    question: str = Field(
+        min_length=1, max_length=20_000, description="Markdown: the question of this sweep, and why"
+    )
+    base: str | None = Field(
+        None,
+        description="a family, a series or a model (see configs/models), or the path of a "
+        "config.json from a model page, relative to this file's folder",
+    )
+    fixed: dict[str, Value] = Field(
+        {}, description="fields of the architecture and of the run, set for every point"
+    )
+    grid: dict[str, Axis] = Field(
+        {}, description="fields to vary, `base` among them: every combination"
+    )
+    models: Literal["all"] | None = Field(
+        None, description="all: every model in configs/models is a point"
+    )
+    points: list[dict[str, Value]] = Field(
+        [], description="points listed one by one; `base` and `label` may be set here too"
+    )
+    derive: dict[str, str] = Field(
+        {}, description="fields that follow from others, e.g. d_ff: 4 * d_model"
+    )
+    constraints: list[str] = Field(
+        [],
+        max_length=100,
+        description="points that break one are dropped, e.g. d_model % n_head = 0",
+    )
+    measure: Measure = Measure()
+    fit: list[Solvable] = Field(
+        [],
+        description="the largest of each that the accelerators of configs/accelerators.yaml hold, "
+        "for training if peak_training_bytes is measured, for inference if peak_inference_bytes, "
+        "or parameter_bytes and cache_bytes, are",
+    )
+    headline: str | None = Field(
+        None, description="label of the point that the report opens with; default: the largest"
+    )
+    order: int = Field(100, description="the report sorts sweeps by order, then by name")
+    default: bool = Field(
+        True, description="false: the sweep runs only when it is named (--config sweeps=NAME)"
+    )
+
+    @property
+    def predicts_alone(self) -> bool:
+        """Whether nothing is instantiated."""
+        return self.measure.device == "none"
+
+    def axes(self) -> dict[str, list[Value]]:
+        """Return the grid's axes with ranges written out."""
+        return {
+            name: list[Value](axis.values()) if isinstance(axis, Range) else axis
+            for name, axis in self.grid.items()
+        }
+
+    def too_many_values(self) -> str | None:
+        """Return a mistake if the grid's axes have too many values to be written out."""
+        n = sum(axis.steps if isinstance(axis, Range) else len(axis) for axis in self.grid.values())
+        too_many = f"grid: {n:,} values in all; at most {MAX_POINTS:,} are allowed"
+        return too_many if n > MAX_POINTS else None
+
+    def gaps(self) -> Iterator[tuple[set[str], str]]:
+        """Yield what is missing: the keys concerned, and the mistake."""
+        if not self.grid and not self.points and not self.models:
+            what = "grid and points are both empty: give one of them, or models: all"
+            yield {"grid", "points", "models"}, what
+        if self.grid and self.base is None and "base" not in self.grid:
+            yield {"grid", "base"}, "base: missing; a grid needs one"
+        for i, point in enumerate(self.points):
+            if self.base is None and "base" not in point:
+                what = f"points[{i}].base: missing; the sweep has no base of its own"
+                yield {"base", "points"}, what
+        measured = set(self.measure.quantities)
+        if self.fit and not any(needs <= measured for needs in FITS.values()):
+            yield (
+                {"measure", "fit"},
+                "fit: needs peak_training_bytes, peak_inference_bytes, or parameter_bytes and "
+                "cache_bytes, in measure.quantities",
+            )
+
+    def contradictions(self) -> Iterator[tuple[set[str], str]]:
+        """Yield contradictions: the keys concerned, and the mistake."""
+        given = [n for n in ("points", "models", "headline", "fit") if getattr(self, n)]
+        if self.predicts_alone and given:
+            yield (
+                {"measure", given[0]},
+                f"{given[0]}: not available with measure.device: none; allowed: a grid",
+            )
+        if "base" in self.grid and self.base is not None:
+            yield {"grid", "base"}, f"base = {show(self.base)}: is a grid axis too; keep one"
+        in_points = {name for point in self.points for name in point}
+        for name in sorted(self.derive.keys() & (self.fixed.keys() | self.grid.keys() | in_points)):
+            what = f"derive.{name}: is set by fixed, grid or points too; keep one"
+            yield {"derive"}, what
+        for name in sorted(self.fixed.keys() & self.grid.keys()):
+            yield {"fixed", "grid"}, f"fixed.{name}: is a grid axis too; keep one"
