@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report test test-all test-random test-slurm lint advisories bench schema reference picture lock clean
+.PHONY: report test test-all test-random test-slurm lint advisories bench schema environment reference picture lock clean
 
 report: $(VENV)/.installed
 	@$(BIN)/snakemake --cores $(CORES)
@@ -24,7 +24,7 @@ test-random: $(VENV)/.installed
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakefmt --check workflow
 	$(BIN)/snakemake --lint
 	$(BIN)/basedpyright
 
@@ -70,6 +70,10 @@ bench: report .bench-venv/.installed
 schema: $(VENV)/.installed
 	$(BIN)/python -m modelbudget.sweeps.json_schema
 
+# The environment of conda, from the lock.
+environment: $(VENV)/.installed
+	$(BIN)/python tools/write_environment.py
+
 # The pages of every field and every formula, from the code.
 reference: $(VENV)/.installed
 	PYTHONPATH=. $(BIN)/python tools/write_reference.py
@@ -86,6 +90,7 @@ lock:
 	.lock-venv/bin/pip install --quiet '.[test]'
 	.lock-venv/bin/pip freeze --exclude modelbudget | sed 's/+cpu$$//' \
 		| grep -vE '^(nvidia-|triton|cuda-)' > requirements.lock
+	.lock-venv/bin/python tools/write_environment.py
 	rm -rf .lock-venv
 
 # Look up the locked packages in PyPI's advisories. Fails if PyPI cannot be reached.

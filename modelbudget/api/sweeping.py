@@ -12,23 +12,23 @@ from modelbudget.api.find import CATALOGUE
 from modelbudget.api.results import Results
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.errors import InputError
-from modelbudget.common.paths import ACCELERATORS, CONFIGS, HOME, MODELS, SWEEPS
+from modelbudget.common.paths import HOME, SWEEPS
 from modelbudget.sweeps.read import read
 
 
 def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) -> Results:
     """Run a sweep file and return its results.
 
-    `folder`, by default one beside the file with its name, gets the file, its config.json files,
-    links to the shipped models, and `results/` with the report. A second run recomputes what has
-    changed. Raises InputError for mistakes in the file, if Snakemake is not installed or if the
-    run fails.
+    `folder`, by default one beside the file with its name, gets the file, its config.json files
+    and `results/` with the report. A second run recomputes what has changed. Raises InputError for
+    mistakes in the file, if Snakemake is not installed or if the run fails.
     """
     path = Path(file)
     checked = read(path, Catalogue(CATALOGUE))
     place = Path(folder) if folder else path.with_suffix("")
     _prepare(place, path, checked.files)
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(HOME / "Snakefile")]
+    snakefile = HOME / "workflow" / "Snakefile"
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile)]
     command += ["--directory", str(place), "--cores", str(cores), "--config", f"sweeps={path.stem}"]
     run = subprocess.run(command, env=_environment(), check=False)
     if run.returncode:
@@ -44,7 +44,7 @@ def _environment() -> dict[str, str]:
 
 
 def _prepare(place: Path, path: Path, configs: list[Path]) -> None:
-    """Write the folder of a run: the sweep and its files; models and accelerators as links."""
+    """Write the folder of a run: the sweep and its files; models are the shipped ones."""
     sweeps = place / SWEEPS
     sweeps.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, sweeps / f"{path.stem}.yaml")
@@ -52,7 +52,3 @@ def _prepare(place: Path, path: Path, configs: list[Path]) -> None:
         there = sweeps / config.relative_to(path.parent)
         there.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(config, there)
-    for shipped in (MODELS, ACCELERATORS):
-        link = place / shipped
-        link.unlink(missing_ok=True)
-        link.symlink_to((CONFIGS / shipped.relative_to("configs")).resolve())

@@ -1,17 +1,28 @@
-"""Paths of the pipeline, relative to the folder of the Snakefile."""
+"""Paths of the pipeline, relative to the working directory of a run."""
 
 import re
 from pathlib import Path
 
 _INSTALLED = Path(__file__).parents[1] / "pipeline"
 HOME = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[2]
-"""Folder with the Snakefile, `configs`, `workflow` and `scripts`: the checkout, or, of an installed
-wheel, the folder that pyproject.toml copies them to."""
+"""Folder with `configs`, `workflow` and `scripts`: the checkout, or, of an installed wheel, the
+folder that pyproject.toml copies them to."""
 CONFIGS = HOME / "configs"
 """Folder of the data that the library itself reads, whatever the working directory."""
+
+
+def own_or_shipped(path: Path) -> Path:
+    """Return a path of the working directory if it exists, else the same in `HOME`.
+
+    A run in another folder (a module of another workflow, `modelbudget sweep`) reads the shipped
+    models, unless it has its own.
+    """
+    return path if path.exists() else HOME / path
+
+
 SWEEPS = Path("configs/sweeps")
-MODELS = Path("configs/models")
-ACCELERATORS = Path("configs/accelerators.yaml")
+MODELS = own_or_shipped(Path("configs/models"))
+ACCELERATORS = own_or_shipped(Path("configs/accelerators.yaml"))
 RESULTS = Path("results")
 MEASUREMENTS = RESULTS / "measurements"
 REFERENCE_COUNTS = RESULTS / "reference_counts"

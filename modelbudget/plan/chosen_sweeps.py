@@ -14,7 +14,6 @@ from modelbudget.common.paths import ACCELERATORS, MODELS, SWEEPS
 from modelbudget.common.suggestions import did_you_mean
 from modelbudget.huggingface import bounded
 from modelbudget.plan.check_device import out_of_reach
-from modelbudget.plan.preflight import CONFIG
 from modelbudget.sweeps.check_models import check_models
 from modelbudget.sweeps.expand import Expanded, expanded
 from modelbudget.sweeps.read import CheckedSweep, read
@@ -137,7 +136,7 @@ def _names(wanted: Any, files: Iterable[str]) -> list[str]:
     if isinstance(wanted, str):
         names = wanted.replace(",", " ").split()
         if not names:
-            raise InputError([f"--config sweeps={wanted}: empty; give {CONFIG['sweeps']}"])
+            raise InputError([f"--config sweeps={wanted}: empty; allowed: names, as sweeps=a,b"])
         return names
     if isinstance(wanted, list):
         return [

@@ -4,40 +4,42 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
-from modelbudget.common.paths import RESULTS
+from modelbudget.common.files import load_yaml
+from modelbudget.common.paths import HOME, RESULTS
 from modelbudget.common.suggestions import did_you_mean
 from modelbudget.families.module import Module
 from modelbudget.sweeps.expand import Expanded
 
-CONFIG = {
-    "sweeps": "names of sweeps, as sweeps=a,b",
-    "shard": "a number of points",
-    "modules": "functions whose code may run, as modules=package.file:function",
-}
-"""Allowed keys of --config."""
+CONFIG_SCHEMA = HOME / "workflow" / "schemas" / "config.schema.yaml"
+"""Allowed keys of --config, with their types and descriptions."""
 RENDERER = "import vl_convert; vl_convert.vegalite_to_svg({'mark': 'bar', 'data': {'values': []}})"
 
 
 def check_config(config: dict[str, Any]) -> None:
-    """Raise InputError for unknown keys of --config, and for keys without a value."""
-    mistakes = [
-        f"--config {key}: unknown key{did_you_mean(key, CONFIG)} (allowed: {', '.join(CONFIG)})"
-        for key in config
-        if key not in CONFIG
-    ]
-    mistakes += [
-        f"--config {key}=: empty; leave it out, or give {CONFIG[key]}"
-        for key, value in config.items()
-        if key in CONFIG and (value is None or value in ("", [], {}))
-    ]
-    if mistakes:
+    """Raise InputError for keys of --config that the schema does not allow."""
+    known = load_yaml(CONFIG_SCHEMA)["properties"]
+    if mistakes := [line for one in config.items() for line in _wrong(*one, known)]:
         raise InputError(mistakes)
+
+
+def _wrong(key: str, value: Any, known: dict[str, dict]) -> Iterator[str]:
+    """Yield a mistake if a key of --config, or its value, is not allowed."""
+    if key not in known:
+        allowed = ", ".join(known)
+        yield f"--config {key}: unknown key{did_you_mean(key, known)} (allowed: {allowed})"
+    elif value is None or value in ("", [], {}):
+        yield f"--config {key}=: empty; leave it out, or give {known[key]['description']}"
+    else:
+        from jsonschema import Draft202012Validator  # importing it takes 0.1 s
+
+        if not Draft202012Validator(known[key]).is_valid(value):
+            yield f"--config {key}={value}: must be {known[key]['description']}"
 
 
 def allow_modules(given: Any) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from modelbudget.architecture.terms import total
-from modelbudget.common.errors import InputError
 from modelbudget.common.files import yaml_files
 from modelbudget.common.paths import MODELS, SHARDS, failed_at, files_in
 from modelbudget.sweeps.expand import Expanded
@@ -118,17 +117,13 @@ def model_files() -> list[Path]:
     return [*yaml_files(MODELS), *(path for path in files_in(MODELS) if path.suffix == ".json")]
 
 
-def shards(sweeps: dict[str, Expanded], n_points: Any) -> dict[str, int]:
+def shards(sweeps: dict[str, Expanded], n_points: int | None) -> dict[str, int]:
     """Return the number of measuring jobs of each sweep with at most `n_points` points a job.
 
-    None leaves each sweep whole. Raises InputError if `n_points` is not a number of points.
+    None leaves each sweep whole.
     """
     if n_points is None:
         return dict.fromkeys(sweeps, 1)
-    if type(n_points) is not int or n_points < 1:
-        raise InputError(
-            [f"--config shard={n_points}: must be a whole number of points, at least 1"]
-        )
     return {name: math.ceil(len(sweep.points) / n_points) for name, sweep in sweeps.items()}
 
 

@@ -10,6 +10,7 @@ from helpers.project import ROOT
 from modelbudget.common.errors import InputError
 from modelbudget.plan import check_device, targets
 from modelbudget.plan.chosen_sweeps import chosen_sweeps, on_request
+from modelbudget.plan.preflight import check_config
 
 # Two points are the same model, and fall into two shards.
 SWEEP = """
@@ -43,9 +44,9 @@ def test_how_many_shards(sweep):
 
 
 @pytest.mark.parametrize("wrong", [0, -1, "many", 2.5, True])
-def test_what_is_no_number_of_points(wrong, sweep):
+def test_what_is_no_number_of_points(wrong):
     with pytest.raises(InputError, match=f"--config shard={wrong}: must be a whole number"):
-        targets.shards({"s": sweep(SWEEP)}, wrong)
+        check_config({"shard": wrong})
 
 
 @pytest.mark.parametrize(("device", "gpus"), [("cuda", 1), ("auto", None), ("cpu", None)])
