@@ -66,7 +66,7 @@ bench: report .bench-venv/.installed
 		-r benchmarks/calculator.txt
 	@touch $@
 
-# Generate the JSON schema of sweeps, which editors use for completion, from the code.
+# Generate the JSON schemas of sweeps, models and accelerators, which editors complete with.
 schema: $(VENV)/.installed
 	$(BIN)/python -m modelbudget.sweeps.json_schema
 

@@ -17,7 +17,9 @@ class Accelerator(Strict):
     source: str = Field(min_length=1, description="where its memory was read")
 
 
-class _File(Strict):
+class AcceleratorsFile(Strict):
+    """The file: each name and each memory once."""
+
     accelerators: list[Accelerator] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -37,5 +39,5 @@ class _File(Strict):
 
 def accelerators(path: Path) -> list[Accelerator]:
     """Read all accelerators, the smallest memory first. Raises InputError."""
-    devices = read_strict(path, _File, Accelerator).accelerators
+    devices = read_strict(path, AcceleratorsFile, Accelerator).accelerators
     return sorted(devices, key=lambda device: device.bytes)

@@ -21,7 +21,7 @@ from modelbudget.huggingface import config_file
 from modelbudget.huggingface.classes import CLASSES, translations
 from modelbudget.huggingface.run_settings import Note
 
-KEYS = "modelbudget/catalogue/models.py"
+KEYS = "workflow/schemas/model.schema.json"
 FAMILIES = "modelbudget/families"
 Value = bool | int | str
 Fields = dict[str, Value]

@@ -1,20 +1,25 @@
-"""The JSON Schema of a sweep file, for editors.
+"""The JSON Schemas of the files of sweeps, models and accelerators, for editors.
 
-`python -m modelbudget.sweeps.json_schema` writes it.
+`python -m modelbudget.sweeps.json_schema` writes them.
 """
 
 import json
-from pathlib import Path
 
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.catalogue.accelerators import AcceleratorsFile
+from modelbudget.catalogue.models import Catalogue, Series
+from modelbudget.common.paths import HOME
 from modelbudget.families import families
 from modelbudget.families.module import Module
 from modelbudget.sweeps.sweep_file import Sweep
 
-PATH = Path(__file__).parents[2] / "workflow" / "schemas" / "sweep.schema.json"
+FOLDER = HOME / "workflow" / "schemas"
+VERSION = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+FIELDS = {"$ref": "#/$defs/Fields"}
+EXPRESSIONS = {"$ref": "#/$defs/Expressions"}
 
 
 def sweep_schema() -> dict:
@@ -22,7 +27,9 @@ def sweep_schema() -> dict:
     schema = Sweep.model_json_schema()
     fields = _fields()
     values = _closed(fields)
-    chosen = {"base": {"type": "string"}, "label": {"type": "string"}}
+    base = _base()
+    schema["$defs"]["Base"] = base
+    chosen = {"base": {"$ref": "#/$defs/Base"}, "label": {"type": "string"}}
     lists = {
         name: {
             "description": field.get("description", ""),
@@ -31,12 +38,36 @@ def sweep_schema() -> dict:
         for name, field in fields.items()
     }
     properties = schema["properties"]
+    properties["base"] |= {"anyOf": [chosen["base"], {"type": "null"}]}
     properties["fixed"] |= values
     bases = {"type": "array", "items": chosen["base"]}
     properties["grid"] |= _closed({"base": bases} | lists)
     properties["points"]["items"] = {"type": "object"} | _closed(chosen | fields)
-    properties["derive"] |= _closed({name: {"type": "string"} for name in fields})
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    properties["derive"] |= _expressions(fields)
+    return VERSION | schema
+
+
+def model_schema() -> dict:
+    """Return the schema of `Series`, a file of configs/models, with the fields of all families."""
+    schema = Series.model_json_schema()
+    fields = _fields()
+    schema["$defs"] |= {"Fields": _closed(fields), "Expressions": _expressions(fields)}
+    schema["properties"]["family"] |= {"anyOf": [{"enum": sorted(families())}, {"type": "null"}]}
+    schema["properties"]["fields"] |= FIELDS
+    schema["properties"]["derive"] |= EXPRESSIONS
+    schema["$defs"]["Model"]["properties"]["fields"] |= FIELDS
+    return VERSION | schema
+
+
+def accelerators_schema() -> dict:
+    """Return the schema of configs/accelerators.yaml."""
+    return VERSION | AcceleratorsFile.model_json_schema()
+
+
+def _base() -> dict:
+    """Return the schema of a base: editors complete the known names, and any other is allowed."""
+    known = sorted(Catalogue(HOME / "configs" / "models").bases)
+    return {"anyOf": [{"enum": known}, {"type": "string"}]}
 
 
 def _fields() -> dict[str, dict]:
@@ -68,10 +99,22 @@ def _closed(properties: dict) -> dict:
     return {"properties": properties, "additionalProperties": False}
 
 
-def text() -> str:
-    """Return the content of the schema file."""
-    return json.dumps(sweep_schema(), indent=2, ensure_ascii=False) + "\n"
+def _expressions(fields: dict) -> dict:
+    return _closed({name: {"type": "string"} for name in fields})
+
+
+SCHEMAS = {
+    "sweep.schema.json": sweep_schema,
+    "model.schema.json": model_schema,
+    "accelerators.schema.json": accelerators_schema,
+}
+
+
+def text(name: str) -> str:
+    """Return the content of a schema file."""
+    return json.dumps(SCHEMAS[name](), indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    PATH.write_text(text(), encoding="utf-8")
+    for name in SCHEMAS:
+        (FOLDER / name).write_text(text(name), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The JSON Schema that editors complete with."""
+"""The JSON Schemas that editors complete with."""
 
 import re
 
@@ -11,29 +11,59 @@ from modelbudget.common.files import yaml_files
 from modelbudget.sweeps import json_schema
 
 NAMED = re.compile(r"# yaml-language-server: \$schema=(\S+)")
-SWEEPS = {
+CONFIGS = ROOT / "configs"
+FILES = {
     path: named[1]
-    for path in yaml_files(ROOT / "configs" / "sweeps")
+    for folder in (CONFIGS, CONFIGS / "sweeps", CONFIGS / "models")
+    for path in yaml_files(folder)
     if (named := NAMED.match(path.read_text(encoding="utf-8")))
 }
-"""Those that name the schema: the shipped ones do, and nobody's own has to."""
-VALIDATOR = jsonschema.Draft202012Validator(json_schema.sweep_schema())
+"""Those that name a schema: the shipped ones do, and nobody's own has to."""
+VALIDATORS = {
+    name: jsonschema.Draft202012Validator(schema()) for name, schema in json_schema.SCHEMAS.items()
+}
+SWEEP = {"title": "t", "question": "q", "base": "decoder"}
+SERIES = {"title": "t", "family": "decoder", "source": "s"}
 
 
-def test_file_is_in_step_with_the_code():
-    written = json_schema.PATH.read_text(encoding="utf-8")
-    assert written == json_schema.text(), "run `python -m modelbudget.sweeps.json_schema`"
+@pytest.mark.parametrize("name", VALIDATORS)
+def test_file_is_in_step_with_the_code(name):
+    written = (json_schema.FOLDER / name).read_text(encoding="utf-8")
+    assert written == json_schema.text(name), "run `make schema`"
 
 
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
-def test_sweeps_that_name_the_schema_are_valid(path):
-    assert (path.parent / SWEEPS[path]).resolve() == json_schema.PATH.resolve()
-    VALIDATOR.validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+def test_every_schema_is_named_by_a_file():
+    assert {(path.parent / FILES[path]).resolve().name for path in FILES} == set(VALIDATORS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_files_that_name_a_schema_are_valid(path):
+    schema = (path.parent / FILES[path]).resolve()
+    assert schema.parent == json_schema.FOLDER.resolve()
+    VALIDATORS[schema.name].validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize(
-    "change", [{"gird": {}}, {"grid": {"d_modell": [4]}}, {"grid": {"d_model": [0]}}, {"points": 3}]
+    ("schema", "change"),
+    [
+        ("sweep", SWEEP | {"gird": {}}),
+        ("sweep", SWEEP | {"grid": {"d_modell": [4]}}),
+        ("sweep", SWEEP | {"grid": {"d_model": [0]}}),
+        ("sweep", SWEEP | {"points": 3}),
+        ("sweep", SWEEP | {"base": 3}),
+        ("model", SERIES | {"family": "decodr"}),
+        ("model", SERIES | {"fields": {"d_modell": 4}}),
+        ("model", SERIES | {"models": {"a": {"label": "A", "fields": {"d_model": 0}}}}),
+        ("model", SERIES | {"models": {"a": {"label": "A", "publishd": "7B"}}}),
+        ("accelerators", {"accelerators": [{"name": "A", "bytes": 0, "source": "s"}]}),
+    ],
 )
-def test_mistakes_are_invalid(change):
-    sweep = {"title": "t", "question": "q", "base": "decoder"} | change
-    assert not VALIDATOR.is_valid(sweep)
+def test_mistakes_are_invalid(schema, change):
+    assert not VALIDATORS[f"{schema}.schema.json"].is_valid(change)
+
+
+def test_known_bases_are_offered(catalogue):
+    offered, _ = json_schema.sweep_schema()["$defs"]["Base"]["anyOf"]
+    assert set(offered["enum"]) == set(catalogue.bases)
+    assert VALIDATORS["sweep.schema.json"].is_valid(SWEEP | {"base": "my-model.json"})
+    assert VALIDATORS["model.schema.json"].is_valid(SERIES)
