@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report test test-all test-random test-slurm lint advisories bench schema environment reference picture lock clean
+.PHONY: report test test-all test-random test-slurm lint advisories bench schema environment reference docs picture lock lock-docs clean
 
 report: $(VENV)/.installed
 	@$(BIN)/snakemake --cores $(CORES)
@@ -78,6 +78,15 @@ environment: $(VENV)/.installed
 reference: $(VENV)/.installed
 	PYTHONPATH=. $(BIN)/python tools/write_reference.py
 
+# The documentation as a site, in site/. Fails on a broken link.
+docs: .docs-venv/.installed
+	NO_MKDOCS_2_WARNING=1 .docs-venv/bin/mkdocs build --clean
+
+.docs-venv/.installed: docs/requirements.lock
+	$(PYTHON) -m venv .docs-venv
+	.docs-venv/bin/pip install --quiet --disable-pip-version-check -r docs/requirements.lock
+	@touch $@
+
 # Take the README's screenshot of the report.
 picture: report
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1100,720 \
@@ -93,6 +102,13 @@ lock:
 	.lock-venv/bin/python tools/write_environment.py
 	rm -rf .lock-venv
 
+# Lock the newest tools that build the documentation, which no other environment has.
+lock-docs:
+	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
+	.lock-venv/bin/pip install --quiet mkdocs-material
+	.lock-venv/bin/pip freeze > docs/requirements.lock
+	rm -rf .lock-venv
+
 # Look up the locked packages in PyPI's advisories. Fails if PyPI cannot be reached.
 advisories:
 	$(PYTHON) -m venv .audit-venv
@@ -101,4 +117,4 @@ advisories:
 	rm -rf .audit-venv
 
 clean:
-	rm -rf results/* .snakemake && git checkout -q -- results
+	rm -rf results .snakemake site

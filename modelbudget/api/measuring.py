@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Comparison(NamedTuple):
     """Prediction and measurement of one model by component.
 
-    `table` has the columns of a sweep's comparison (results/README.md). `of_class` is the count of
+    `table` has the columns of a sweep's comparison (docs/results.md). `of_class` is the count of
     the model's class in `transformers`, None if it has none.
     """
 

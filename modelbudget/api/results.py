@@ -31,7 +31,7 @@ class Results:
     def comparison(self, *sweeps: str) -> pl.DataFrame:
         """Return point × component × quantity of the named sweeps, or of all.
 
-        Columns as in results/README.md, after `sweep`; fields that a sweep does not vary are null.
+        Columns as in docs/results.md, after `sweep`; fields that a sweep does not vary are null.
         Raises InputError for a name without results.
         """
         import polars as pl
