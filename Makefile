@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report test test-all test-random test-slurm lint advisories bench schema environment reference docs picture lock lock-docs clean
+.PHONY: report test test-all test-random test-slurm lint advisories bench schema reference picture lock clean
+.PHONY: environment docs lock-docs
 
 report: $(VENV)/.installed
 	@$(BIN)/snakemake --cores $(CORES)
