@@ -6,7 +6,6 @@ BIN := $(VENV)/bin
 CORES ?= 8
 
 .PHONY: report test test-all test-random test-slurm lint advisories bench schema reference picture lock clean
-.PHONY: environment docs lock-docs
 
 report: $(VENV)/.installed
 	@$(BIN)/snakemake --cores $(CORES)
@@ -67,9 +66,12 @@ bench: report .bench-venv/.installed
 		-r benchmarks/calculator.txt
 	@touch $@
 
-# Generate the JSON schemas of sweeps, models and accelerators, which editors complete with.
+# Generate the JSON schema of sweeps, which editors use for completion, from the code.
+# So are those of models and accelerators.
 schema: $(VENV)/.installed
 	$(BIN)/python -m modelbudget.sweeps.json_schema
+
+.PHONY: environment docs lock-docs
 
 # The environment of conda, from the lock.
 environment: $(VENV)/.installed
