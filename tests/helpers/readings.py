@@ -1,5 +1,8 @@
 """One formula evaluated in each reading, for one architecture."""
 
+import functools
+from typing import Any
+
 import polars as pl
 import sympy
 
@@ -55,9 +58,21 @@ def as_bounds(formula, *records) -> list:
 def as_symbols(architecture) -> dict[str, int]:
     family = type(architecture)
     terms = family.parameters(symbols.namespace(family, words(architecture)))
-    numbers = {sympy.Symbol(name, integer=True): n for name, n in sizes(architecture).items()}
-    values = {name: int(sympy.sympify(term.total).subs(numbers)) for name, term in terms.items()}
+    values = of_symbols({name: term.total for name, term in terms.items()}, sizes(architecture))
     return {name: value for name, value in values.items() if value}
+
+
+def of_symbols(formulas: dict[str, Any], numbers: dict[str, int]) -> dict[str, int]:
+    """Each formula with the symbols replaced by numbers."""
+    of_symbol = {sympy.Symbol(name, integer=True): sympy.Integer(n) for name, n in numbers.items()}
+
+    @functools.cache  # formulas share parts, and SymPy's own `subs` visits a part each time
+    def value(formula):
+        if not formula.args:
+            return of_symbol.get(formula, formula)
+        return formula.func(*map(value, formula.args))
+
+    return {name: int(value(sympy.sympify(formula))) for name, formula in formulas.items()}
 
 
 def as_nodes(architecture) -> int:

@@ -13,6 +13,7 @@ from helpers.readings import (
     as_symbols,
     in_first_row,
     of_graph,
+    of_symbols,
     sizes,
     two_rows,
     words,
@@ -93,15 +94,11 @@ PEAK = "peak_training_bytes"  # the largest of hundreds of sums: seconds in symb
 
 def runs_in_symbols(a, run, quantities) -> dict[str, dict[str, int]]:
     namespaces = [symbols.namespace(type(record), words(record)) for record in (a, run)]
-    numbers = {
-        sympy.Symbol(name, integer=True): sympy.Integer(n)
-        for name, n in (sizes(a) | sizes(run)).items()
-    }
+    numbers = sizes(a) | sizes(run)
     return {
-        quantity: {
-            name: int(sympy.sympify(term.total).xreplace(numbers))
-            for name, term in getattr(a, quantity)(*namespaces).items()
-        }
+        quantity: of_symbols(
+            {name: term.total for name, term in getattr(a, quantity)(*namespaces).items()}, numbers
+        )
         for quantity in quantities
     }
 
