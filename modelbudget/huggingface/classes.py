@@ -150,7 +150,7 @@ class Translation(_Meanings):
     in_transformers: bool = Field(
         True, description="false: the code is on model pages; there is a formula and no class"
     )
-    defaults: dict[str, bool | int | float | str | None] = Field(
+    defaults: dict[str, bool | int | float | str | list[str] | None] = Field(
         description="every key that can matter, with its value where a config.json leaves it out; "
         "null or auto leaves the field to what the family derives, as n_kv_head from n_head"
     )

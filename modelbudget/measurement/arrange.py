@@ -11,6 +11,7 @@ from modelbudget.modules.layer import Layer
 from modelbudget.modules.mamba import SelectiveScanMixer
 from modelbudget.modules.mamba2 import StateSpaceDualMixer
 from modelbudget.modules.mixers.attention import Attention
+from modelbudget.modules.mixers.rg_lru import RecurrentBlock
 
 
 def arrange(model: nn.Module, run: RunConfig) -> None:
@@ -41,5 +42,5 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
             if isinstance(mlp, MLP):
                 mlp.pack(run.gate_and_up == "packed")
                 mlp.fuses_gate = run.activation_kernel == "fused_gate"
-        elif isinstance(module, SelectiveScanMixer | StateSpaceDualMixer):
+        elif isinstance(module, SelectiveScanMixer | StateSpaceDualMixer | RecurrentBlock):
             module.exact_state = run.state_dtype == "float32"

@@ -1,9 +1,9 @@
-"""Mamba-2, short convolutions and sparse attention in decoders; decoders without their encoder."""
+"""Mixers of hybrids and sparse attention in decoders; decoders without their encoder."""
 
 import pytest
 import torch
 from helpers.inference import measured_inference, predicted_inference
-from helpers.training import measured, without_zeros
+from helpers.training import PREDICTED, measured, predicted, without_zeros
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
@@ -13,6 +13,7 @@ from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise
+from modelbudget.modules.mixers import rg_lru
 
 SIZES = {
     "n_vocab": 19, "d_model": 16, "n_layer": 4, "n_head": 2, "n_kv_head": 1, "d_head": 8,
@@ -22,7 +23,12 @@ MAMBA = {
     "n_mamba_head": 4, "d_mamba_head": 6, "n_mamba_group": 2, "d_mamba_state": 5,
     "d_mamba_convolution": 4,
 }  # fmt: skip
+GRIFFIN = {
+    "n_lru_block": 3, "d_lru_block": 4, "d_lru_convolution": 4, "window": 5, "output_bias": True,
+    "up_bias": True, "down_bias": True,
+}  # fmt: skip
 KINDS = {
+    "griffin": SIZES | GRIFFIN | {"mixers": "rg_lru rg_lru sliding_attention"},
     "bamba": SIZES | MAMBA | {"mixers": "mamba2 mamba2 attention"},
     "lfm2": SIZES | {"mixers": "short_convolution attention", "d_short_convolution": 3},
 }
@@ -47,6 +53,53 @@ def test_short_convolutions_in_training():
         assert a.has_formula_for(quantity, a, run)
         expected = {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
         assert without_zeros(expected) == without_zeros(found[quantity]), quantity
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"batch": 2, "length": 9},
+        {"length": 13, "dtype": "bfloat16", "recompute": "selective"},
+        {"length": 1, "dtype": "float64", "backend": "cpu", "recompute": "full"},
+    ],
+)
+def test_training_with_recurrent_blocks(settings):
+    a, run = Decoder(**KINDS["griffin"]), RunConfig(**settings)
+    found, expected = measured(a, run), predicted(a, run)
+    for quantity in PREDICTED:
+        assert a.has_formula_for(quantity, a, run)
+        assert without_zeros(expected[quantity]) == without_zeros(found[quantity]), quantity
+
+
+def test_a_recurrent_block_computes_what_its_class_computes():
+    """Theirs takes the first token of a text without √(1 − a²): it is given later positions."""
+    from transformers.models.recurrent_gemma import modeling_recurrent_gemma as theirs
+
+    settings = theirs.RecurrentGemmaConfig(
+        hidden_size=12, num_attention_heads=3, lru_width=24, conv1d_width=4, num_hidden_layers=3,
+        vocab_size=19, intermediate_size=48, pad_token_id=0,
+    )  # fmt: skip
+    sizes = {"n_lru_block": 3, "d_lru_block": 8, "d_lru_convolution": 4}
+    ours = rg_lru.make(Decoder(**SIZES | sizes | {"d_model": 12, "mixers": "rg_lru"}))
+    block = theirs.RecurrentGemmaRecurrentBlock(settings, 0)
+    torch.manual_seed(0)
+    names = {
+        "gate": block.linear_y, "input": block.linear_x, "output": block.linear_out,
+        "convolution": block.conv_1d,
+    }  # fmt: skip
+    with torch.no_grad():
+        for parameter in block.parameters():
+            parameter.normal_(std=0.3)
+        for name, module in names.items():
+            ours.get_submodule(name).load_state_dict(module.state_dict())
+        for ours_, theirs_ in (("input", "input"), ("recurrence", "recurrent")):
+            for kind in ("weight", "bias"):
+                value = getattr(block.rg_lru, f"{theirs_}_gate_{kind}")
+                ours.get_parameter(f"{ours_}_gate.{kind}").copy_(value)
+        ours.decay.copy_(block.rg_lru.recurrent_param)
+        x = torch.randn(2, 7, 12)
+        expected, _ = block(x, torch.arange(1, 8).unsqueeze(0), None, use_cache=False)
+        torch.testing.assert_close(ours(x), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -131,7 +131,8 @@ def test_defaults_are_those_of_the_class(kind):
         found = [declared.get(s, whole.get(s)) for s in spellings if s in declared | whole]
         found += [value for s in spellings if "." in s and (value := nested(whole, s)) is not None]
         if found:
-            assert default == found[0], key
+            expected = list(found[0]) if isinstance(found[0], tuple) else found[0]
+            assert default == expected, key
         else:  # read by getattr, or by the code of a model page alone: one value, or none
             meaning = translation.meaning(key)
             assert default is None or [case.value for case in meaning] == [default], key
@@ -170,6 +171,7 @@ COMPUTED = {
     "full_attn_idxs": st.sampled_from([None, [0]]), "block_multiple_of": st.just(4),
     "block_ffn_dim_multiplier": st.just(1.0), "block_auto_adjust_ff_dim": st.booleans(),
     "moe_num_shared_experts": st.integers(1, 2), "moe_layer_end_index": st.just(-1),
+    "intermediate_size": st.sampled_from([8, 12]), "lru_width": st.sampled_from([None, 24]),
 }  # fmt: skip
 
 
@@ -190,12 +192,14 @@ def configs(draw, kind: str) -> dict:
             config[key] = draw(st.sampled_from([case.value for case in meaning]))
     if kind == "Mamba2ForCausalLM":
         config |= {"num_heads": 2 * config["hidden_size"] // config["head_dim"], "n_groups": 1}
-    if kind.startswith(("Cwm", "Exaone", "Kolibri")):
+    if kind.startswith(("Cwm", "Exaone", "Kolibri", "RecurrentGemma")):
         config["sliding_window"] = 3  # required
     if kind.startswith(("Bamba", "GraniteMoeHybrid")):
         config["mamba_d_head"] = 2 * config["hidden_size"] // config["mamba_n_heads"]
     if kind.startswith(("Qwen3Next", "Qwen3_5")):
         config |= {"num_hidden_layers": 4, "linear_num_value_heads": 2}  # with attention in one
+    if kind.startswith("RecurrentGemma"):
+        config["num_hidden_layers"] = 4
     if kind in ("OlmoeForCausalLM", "HeliumForCausalLM"):
         config["head_dim"] = config["hidden_size"] // config["num_attention_heads"]
     if kind == "GPTNeoForCausalLM":
