@@ -33,26 +33,42 @@ def read(path: Path) -> Configured:
     """Read a config.json. Raises InputError with everything that is wrong or not supported."""
     config = _load(path)
     try:
-        run, notes = run_settings(config)
         kind = translate.known_class(config)
-        if kind:
-            notes += misdescribes(kind, config)
-            there = translations()[kind].in_transformers
-            unread = _unread_keys(kind, config) if there else {}
-            config = {key: value for key, value in config.items() if key not in unread}
-            fields = translate.fields_of(kind, config)
-            notes += [*unread.values(), *not_used(config)]
-            weights, of_weights = weight_format(config, fields)
-            run, notes = run | weights, [*notes, *of_weights]
-            family = translations()[kind].family
-            return Configured(family, fields, kind if there else None, run, notes)
-        weights, of_weights = weight_format(config, {})
-        fields, run = bounded.fields_of(config), run | weights
-        return Configured("hugging-face", fields, None, run, [*notes, *of_weights])
+        return _with_formula(kind, config) if kind else _without_formula(config)
     except ValueError as error:
         raise InputError([f"{path}: {line}" for line in str(error).splitlines()]) from None
     except RecursionError:
         raise InputError([f"{path}: nested too deep"]) from None
+
+
+def _with_formula(kind: str, config: dict[str, Any]) -> Configured:
+    """Translate the config of a class that has a formula; with other values it is only measured."""
+    translation = translations()[kind]
+    run, notes = run_settings(config)
+    notes += misdescribes(kind, config)
+    unread = _unread_keys(kind, config) if translation.in_transformers else {}
+    config = {key: value for key, value in config.items() if key not in unread}
+    notes += unread.values()
+    try:
+        fields = translate.fields_of(kind, config)
+    except translate.NoFormulaError as error:
+        if not translation.in_transformers:
+            raise
+        reasons = [Note(f"{line}; measured without a formula") for line in str(error).splitlines()]
+        return _without_formula(config, reasons)
+    notes += not_used(config)
+    weights, of_weights = weight_format(config, fields)
+    known = kind if translation.in_transformers else None
+    return Configured(translation.family, fields, known, run | weights, [*notes, *of_weights])
+
+
+def _without_formula(config: dict[str, Any], reasons: list[Note] | None = None) -> Configured:
+    """Let transformers build the class."""
+    run, notes = run_settings(config)
+    weights, of_weights = weight_format(config, {})
+    fields = bounded.fields_of(config)
+    of_file = [*notes, *(reasons or []), *of_weights]
+    return Configured("hugging-face", fields, None, run | weights, of_file)
 
 
 def _unread_keys(kind: str, config: dict[str, Any]) -> dict[str, Note]:

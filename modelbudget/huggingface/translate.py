@@ -6,7 +6,7 @@ Does not import transformers. Remote code is never run: `auto_map` is not read.
 import math
 from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from modelbudget.common.expressions import Expression
 from modelbudget.common.mistakes import show
@@ -18,6 +18,20 @@ from modelbudget.huggingface.classes import CLASSES, Case, Translation, shared_k
 ABSENT = object()
 PADDED = "vocab_multiple * ceil(n_vocab / vocab_multiple)"
 """Size of the padded vocabulary, which configs give."""
+
+
+class NoFormulaError(ValueError):
+    """Values of a config.json that its class may have, but no formula covers."""
+
+
+class Mistakes(NamedTuple):
+    """Messages about a config: what is wrong in it, and what no formula covers."""
+
+    wrong: list[str]
+    unsupported: list[str]
+
+    def lines(self) -> list[str]:
+        return [*self.wrong, *self.unsupported]
 
 
 def known_class(config: dict) -> str | None:
@@ -36,10 +50,11 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
     """Translate a config to fields of the class's family.
 
     Missing keys have the default of the class's config; fields that are not returned are derived by
-    the family. Raises ValueError with one line for each mistake.
+    the family. Raises ValueError with one line for each mistake, which is NoFormulaError if all are
+    values that the class may have.
     """
     translation = translations()[name]
-    mistakes = _refused_keys(name, config)
+    mistakes = Mistakes(_refused_keys(name, config), [])
     given = _given(translation, config, mistakes)
     values = dict(translation.defaults) | given
     fields = translation.fixed | translation.classes[name]
@@ -53,10 +68,11 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
         fields |= _layers(translation, values, mistakes)
     if "mlp_layer_types" in values:
         fields |= _dense_layers(translation, values, mistakes)
-    if not mistakes:
+    if not mistakes.lines():
         fields |= _computed(translation, values, mistakes)
-    if mistakes:
-        raise ValueError("\n".join(mistakes))
+    if mistakes.lines():
+        kind = ValueError if mistakes.wrong else NoFormulaError
+        raise kind("\n".join(mistakes.lines()))
     return _without_absent(fields) if translation.mixers else fields
 
 
@@ -125,7 +141,7 @@ def _refused_keys(name: str, config: dict) -> list[str]:
     ]
 
 
-def _given(translation: Translation, config: dict, mistakes: list[str]) -> dict[str, Any]:
+def _given(translation: Translation, config: dict, mistakes: Mistakes) -> dict[str, Any]:
     """Return the keys that a file sets, under their canonical names."""
     spellings = {key: key for key in translation.defaults} | dict(translation.aliases)
     given, spelled = {}, {}
@@ -134,7 +150,7 @@ def _given(translation: Translation, config: dict, mistakes: list[str]) -> dict[
         if value is ABSENT:
             continue
         if key in given and given[key] != value:
-            mistakes.append(
+            mistakes.wrong.append(
                 f"{spelled[key]} = {show(given[key])} and {spelling} = {show(value)} "
                 "contradict each other; keep one"
             )
@@ -151,49 +167,60 @@ def _look_up(config: dict, path: str):
     return value
 
 
-def _size(field: str, key: str, value, mistakes: list[str]) -> dict[str, int]:
+def _size(field: str, key: str, value, mistakes: Mistakes) -> dict[str, int]:
     if value in (None, "auto"):
         return {}
     if isinstance(value, bool) or not isinstance(value, int):
-        mistakes.append(f"{key} = {show(value)}: must be a whole number")
+        mistakes.wrong.append(f"{key} = {show(value)}: must be a whole number")
     return {field: value}
 
 
-def _chosen(cases: list[Case], key: str, value, mistakes: list[str]) -> dict:
+def _chosen(cases: list[Case], key: str, value, mistakes: Mistakes) -> dict:
     for case in cases:
         if type(case.value) is type(value) and case.value == value:
             return case.fields
     allowed = ", ".join(_as_json(case.value) for case in cases)
-    mistakes.append(f"{key} = {_as_json(value)}: not supported (allowed: {allowed})")
+    # Without fields the cases are those of `supported`; the class may have others of their type.
+    may_be = any(not case.fields and type(case.value) is type(value) for case in cases)
+    found = mistakes.unsupported if may_be else mistakes.wrong
+    found.append(f"{key} = {_as_json(value)}: not supported (allowed: {allowed})")
     return {}
 
 
-def _layers(translation: Translation, values: dict, mistakes: list[str]) -> dict:
-    """Return the shortest pattern of mixers, unless all are attention, and the window if any."""
+def _layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
+    """Return the pattern of mixers, unless all are attention, and the window if any.
+
+    The class's own pattern is repeated as it is; that of a list of all layers is the shortest.
+    """
     words = translation.mixers.split() if values.get("sliding_window", 1) else ["attention"]
     types = values.get("layer_types")
     for key, other in translation.attention_at.items():
         if not types and isinstance(indices := values[key], list):
             n_layer = range(values["num_hidden_layers"])
-            words = ["attention" if i in indices else other for i in n_layer]
+            words = _shortest(["attention" if i in indices else other for i in n_layer])
     if types and not isinstance(types, list):
-        mistakes.append(f"layer_types = {_as_json(types)}: must be a list")
+        mistakes.wrong.append(f"layer_types = {_as_json(types)}: must be a list")
     elif types:
         mixers = shared_keys().layer_types | translation.layer_types
         cases = [Case(value=v, fields={"mixer": m}) for v, m in mixers.items()]
         found = [_chosen(cases, "layer_types", name, mistakes) for name in types]
-        words = [chosen.get("mixer", "") for chosen in found]
+        words = _shortest([chosen.get("mixer", "") for chosen in found])
     if set(words) <= {"attention"}:
         return {}
-    periods = range(1, len(words) + 1)
-    period = next(p for p in periods if all(words[i] == words[i % p] for i in range(len(words))))
-    fields = {"mixers": " ".join(words[:period])}
+    fields = {"mixers": " ".join(words)}
     if "sliding_attention" in words:
         fields |= _size("window", "sliding_window", values.get("sliding_window"), mistakes)
     return fields
 
 
-def _dense_layers(translation: Translation, values: dict, mistakes: list[str]) -> dict:
+def _shortest(words: list[str]) -> list[str]:
+    """Return the shortest pattern that, repeated, gives these words."""
+    periods = range(1, len(words) + 1)
+    period = next(p for p in periods if all(words[i] == words[i % p] for i in range(len(words))))
+    return words[:period]
+
+
+def _dense_layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
     """Return how many layers come before those with experts."""
     types = values["mlp_layer_types"]
     if types is None:
@@ -201,7 +228,7 @@ def _dense_layers(translation: Translation, values: dict, mistakes: list[str]) -
         return {} if known else {"n_dense_layer": translation.dense_layers}
     n = types.count("dense") if isinstance(types, list) else 0
     if not isinstance(types, list) or types != ["dense"] * n + ["sparse"] * (len(types) - n):
-        mistakes.append(
+        mistakes.unsupported.append(
             f"mlp_layer_types = {_as_json(types)}: not supported (allowed: dense, then sparse)"
         )
     return {"n_dense_layer": n}
@@ -220,19 +247,19 @@ def _as_json(value) -> str:
     return "null" if value is None else show(value)
 
 
-def _computed(translation: Translation, values: dict, mistakes: list[str]) -> dict:
+def _computed(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
     exact = {k: Fraction(repr(v)) if _is_finite(v) else v for k, v in values.items()}
     exact = {"head_dim": None} | exact  # not all classes have this key
     for text in translation.requires:
         if not _expression(text)(exact):
             given = ", ".join(f"{n} = {_as_json(values[n])}" for n in _names(text, values))
-            mistakes.append(f"{given}: not supported (allowed: {text})")
+            mistakes.unsupported.append(f"{given}: not supported (allowed: {text})")
     fields = {}
     for field, text in translation.computed.items():
         try:
             fields[field] = _plain(_expression(text)(exact))
         except ValueError as error:
-            mistakes.append(f"{field}: {error}")
+            mistakes.wrong.append(f"{field}: {error}")
     return fields
 
 

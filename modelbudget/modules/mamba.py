@@ -41,15 +41,19 @@ class SelectiveScanMixer(nn.Module):
     def forward(self, x):
         x, gate = self.input(x).chunk(2, -1)
         x = F.silu(self.convolution(x))
-        parts = self.selection(x).split(self.sizes, -1)
-        if self.inner_norm:
-            parts = [F.rms_norm(y, y.shape[-1:], eps=EPSILON) for y in parts]
-        step, write, read = parts
+        step, write, read = self.selected(x)
         state = self.cache.tensors[0] if self.cache else x.new_zeros(len(x), *self.decay.shape)
         y, state = scan(x, F.softplus(self.step(step)), -self.decay.exp(), write, read, state)
         if self.cache:
             self.cache.keep(state)
         return self.output((y + self.skip * x) * F.silu(gate))
+
+    def selected(self, x):
+        """Return the step (low rank), write and read weights of each token."""
+        parts = self.selection(x).split(self.sizes, -1)
+        if self.inner_norm:
+            return [F.rms_norm(y, y.shape[-1:], eps=EPSILON) for y in parts]
+        return parts
 
 
 def scan(x, step, decay, write, read, state):

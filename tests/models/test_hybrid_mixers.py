@@ -27,7 +27,9 @@ GRIFFIN = {
     "n_lru_block": 3, "d_lru_block": 4, "d_lru_convolution": 4, "window": 5, "output_bias": True,
     "up_bias": True, "down_bias": True,
 }  # fmt: skip
+SCAN = {"d_scan": 6, "d_scan_state": 5, "d_scan_step": 3, "d_scan_convolution": 4}
 KINDS = {
+    "jamba": SIZES | SCAN | {"mixers": "selective_scan attention"},
     "griffin": SIZES | GRIFFIN | {"mixers": "rg_lru rg_lru sliding_attention"},
     "bamba": SIZES | MAMBA | {"mixers": "mamba2 mamba2 attention"},
     "lfm2": SIZES | {"mixers": "short_convolution attention", "d_short_convolution": 3},

@@ -172,6 +172,7 @@ COMPUTED = {
     "block_ffn_dim_multiplier": st.just(1.0), "block_auto_adjust_ff_dim": st.booleans(),
     "moe_num_shared_experts": st.integers(1, 2), "moe_layer_end_index": st.just(-1),
     "intermediate_size": st.sampled_from([8, 12]), "lru_width": st.sampled_from([None, 24]),
+    "mamba_dt_rank": st.integers(1, 3),
 }  # fmt: skip
 
 
@@ -198,8 +199,8 @@ def configs(draw, kind: str) -> dict:
         config["mamba_d_head"] = 2 * config["hidden_size"] // config["mamba_n_heads"]
     if kind.startswith(("Qwen3Next", "Qwen3_5")):
         config |= {"num_hidden_layers": 4, "linear_num_value_heads": 2}  # with attention in one
-    if kind.startswith("RecurrentGemma"):
-        config["num_hidden_layers"] = 4
+    if kind.startswith(("Jamba", "RecurrentGemma")):
+        config["num_hidden_layers"] = 5  # the last with attention
     if kind in ("OlmoeForCausalLM", "HeliumForCausalLM"):
         config["head_dim"] = config["hidden_size"] // config["num_attention_heads"]
     if kind == "GPTNeoForCausalLM":
@@ -397,10 +398,6 @@ BAD = {
     ),
     "10^18 wide without a formula": (XLNET | {"d_model": 10**18}, ["d_model", "at most 16,777,"]),
     "what the class itself rejects": (XLNET | {"n_layer": "two"}, ["XLNetLMHeadModel", "n_layer"]),
-    "biases that the formula has not": (
-        {"model_type": "deepseek_v3", "attention_bias": True},
-        ["attention_bias = true: not supported", "allowed: false"],
-    ),
     "not JSON": ("{", ["not readable as UTF-8 JSON"]),
     "key twice": ('{"model_type": "llama", "model_type": "gpt2"}', ["duplicate key 'model_type'"]),
     "no mapping": ("[]", ["contains list"]),
@@ -414,6 +411,21 @@ def test_a_bad_file_is_refused_in_one_line(from_config, config, fragments):
     (line,) = refusal.value.mistakes
     for fragment in ["sweep.yaml", "config.json", *fragments]:
         assert fragment in line
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ({"model_type": "deepseek_v3", "attention_bias": True}, "attention_bias = true"),
+        ({"model_type": "jamba", "attn_layer_period": 14}, "attn_layer_period = 14"),
+    ],
+)
+def test_values_that_no_formula_covers_are_measured(from_config, config, line):
+    expanded = from_config(config)
+    assert [p.architecture.name() for p in expanded.points] == ["hugging-face"]
+    (note,) = (note for note in expanded.notes if line in note)
+    assert "not supported (allowed: " in note
+    assert "measured without a formula" in note
 
 
 GREEDY = XLNET | {"num_labels": 10**9}

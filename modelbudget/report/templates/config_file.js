@@ -42,24 +42,29 @@ function configReader({ config: shared, defaults }) {
     return {};
   }
 
-  // The shortest pattern of mixers, unless all are attention, and the window if any.
+  // The shortest pattern that, repeated, gives these words.
+  function shortest(words) {
+    const repeats = (period) => words.every((word, i) => word === words[i % period]);
+    return words.slice(0, words.findIndex((_, i) => repeats(i + 1)) + 1);
+  }
+
+  // The pattern of mixers, unless all are attention, and the window if any. The class's own pattern
+  // is repeated as it is; that of a list of all layers is the shortest.
   function mixersOf(one, values, mistakes) {
     if (!one.mixers) return {};
     let words = (values.sliding_window ?? (values.sliding_window === null ? 0 : 1)) ? one.mixers.split(" ") : ["attention"];
     const types = values.layer_types;
     for (const [key, other] of Object.entries(one.attention_at)) {
       if (types?.length || !Array.isArray(values[key])) continue;
-      words = Array.from({ length: values.num_hidden_layers }, (_, i) => (values[key].includes(i) ? "attention" : other));
+      words = shortest(Array.from({ length: values.num_hidden_layers }, (_, i) => (values[key].includes(i) ? "attention" : other)));
     }
     if (types?.length) {
       const known = { ...shared.layer_types, ...one.layer_types };
       for (const type of types) if (!(type in known)) mistakes.push(`layer_types: ${json(type)}: not supported (allowed: ${Object.keys(known).join(", ")})`);
-      words = types.map((type) => known[type]);
+      words = shortest(types.map((type) => known[type]));
     }
     if (words.every((word) => word === "attention")) return {};
-    const repeats = (period) => words.every((word, i) => word === words[i % period]);
-    const period = words.findIndex((_, i) => repeats(i + 1)) + 1;
-    const found = { mixers: words.slice(0, period).join(" ") };
+    const found = { mixers: words.join(" ") };
     return words.includes("sliding_attention") ? { ...found, ...fieldsOf("window", "sliding_window", values.sliding_window ?? null, mistakes) } : found;
   }
 
