@@ -27,7 +27,7 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
     checked = read(path, Catalogue(CATALOGUE))
     place = Path(folder) if folder else path.with_suffix("")
     _prepare(place, path, checked.files)
-    snakefile = HOME / "workflow" / "Snakefile"
+    snakefile = HOME / "Snakefile"
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile)]
     command += ["--directory", str(place), "--cores", str(cores), "--config", f"sweeps={path.stem}"]
     run = subprocess.run(command, env=_environment(), check=False)

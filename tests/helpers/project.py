@@ -10,7 +10,7 @@ from helpers.snakemake_process import environment, snakemake
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 600
 PARTS_OF_THE_PROJECT = (
-    "configs", "environment.yml", "modelbudget", "scripts", "workflow",
+    "Snakefile", "configs", "environment.yml", "modelbudget", "profiles", "scripts", "workflow",
 )  # fmt: skip
 
 

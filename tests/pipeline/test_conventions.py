@@ -30,7 +30,7 @@ def test_another_workflow_uses_it_as_a_module(make_project, tmp_path):
     outer = Project(tmp_path)
     (tmp_path / "configs" / "sweeps").mkdir(parents=True)
     outer.write_sweep("small.yaml", SMALL)
-    (tmp_path / "Snakefile").write_text(OUTER.format(snakefile=shipped / "workflow/Snakefile"))
+    (tmp_path / "Snakefile").write_text(OUTER.format(snakefile=shipped / "Snakefile"))
     (tmp_path / "mine.py").write_text(
         "import polars as pl\n"
         "table = pl.read_parquet(snakemake.input[0])\n"
@@ -58,7 +58,7 @@ def test_the_environment_of_conda_has_the_pins_of_the_lock():
 
 
 def test_what_the_catalogue_of_workflows_needs_is_there():
-    assert (ROOT / "workflow" / "Snakefile").is_file()
+    assert (ROOT / "Snakefile").is_file()
     shown = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
     assert shown["software-stack-deployment"]["conda"] is True
     rules = [path.read_text() for path in (ROOT / "workflow" / "rules").glob("*.smk")]

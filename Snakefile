@@ -12,8 +12,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-# In a checkout the library is beside the folder of this file, and need not be installed.
-sys.path.insert(0, str(Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parent))
+# In a checkout the library is beside this file, and need not be installed.
+sys.path.insert(0, workflow.current_basedir.get_path_or_uri(secret_free=True))
 
 from modelbudget.common.errors import InputError
 from modelbudget.common.fingerprint import code, digest
@@ -52,7 +52,7 @@ gc.freeze()
 atexit.register(gc.freeze)
 
 
-report: "report/workflow.rst"
+report: "workflow/report/workflow.rst"
 
 
 wildcard_constraints:
@@ -60,24 +60,24 @@ wildcard_constraints:
     predicted=targets.one_of(PREDICTED),
 
 
-include: "rules/common.smk"
-include: "rules/points.smk"
-include: "rules/predict.smk"
-include: "rules/predictions.smk"
-include: "rules/measure.smk"
-include: "rules/reference_traces.smk"
-include: "rules/compare.smk"
-include: "rules/fit.smk"
-include: "rules/reference_counts.smk"
-include: "rules/zoo.smk"
-include: "rules/gpt2.smk"
-include: "rules/module_trees.smk"
-include: "rules/training_step.smk"
-include: "rules/assets.smk"
-include: "rules/provenance.smk"
-include: "rules/charts.smk"
-include: "rules/pictures.smk"
-include: "rules/report.smk"
+include: "workflow/rules/common.smk"
+include: "workflow/rules/points.smk"
+include: "workflow/rules/predict.smk"
+include: "workflow/rules/predictions.smk"
+include: "workflow/rules/measure.smk"
+include: "workflow/rules/reference_traces.smk"
+include: "workflow/rules/compare.smk"
+include: "workflow/rules/fit.smk"
+include: "workflow/rules/reference_counts.smk"
+include: "workflow/rules/zoo.smk"
+include: "workflow/rules/gpt2.smk"
+include: "workflow/rules/module_trees.smk"
+include: "workflow/rules/training_step.smk"
+include: "workflow/rules/assets.smk"
+include: "workflow/rules/provenance.smk"
+include: "workflow/rules/charts.smk"
+include: "workflow/rules/pictures.smk"
+include: "workflow/rules/report.smk"
 
 
 RESULTS = targets.results(SWEEPS, PREDICTED)
