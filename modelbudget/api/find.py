@@ -8,11 +8,10 @@ from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
 from modelbudget.families import families
+from modelbudget.huggingface.checkpoint_files import HEADER, INDEX
 from modelbudget.sweeps.read import file_base
 
 CATALOGUE = CONFIGS / "models"
-BESIDE = (".safetensors", ".safetensors.index.json")
-"""Files that lie beside the config.json of their model."""
 
 
 def find(name: str) -> Base:
@@ -43,10 +42,15 @@ def _config(name: str) -> Path | None:
     path = Path(name)
     if path.is_dir():
         path = path / "config.json"
-    elif name.endswith(BESIDE):
+    elif name.endswith((HEADER, INDEX)):
+        _must_be_file(path, "an existing file")
         path = path.with_name("config.json")
     elif path.suffix != ".json":
         return None
-    if not path.is_file():
-        raise InputError([f"{path}: no such file; allowed: a config.json or a folder with one"])
+    _must_be_file(path, "a config.json or a folder with one")
     return path
+
+
+def _must_be_file(path: Path, allowed: str) -> None:
+    if not path.is_file():
+        raise InputError([f"{path}: no such file; allowed: {allowed}"])

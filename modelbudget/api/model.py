@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelbudget.api.breakdown import Breakdown, of_terms
@@ -14,12 +15,14 @@ from modelbudget.catalogue.models import Base
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import offered
+from modelbudget.huggingface import checkpoint_files
 from modelbudget.predict import of_point
 from modelbudget.sweeps.derive import resolved
 
 if TYPE_CHECKING:
     import sympy
 
+    from modelbudget.api.checkpoint import Checkpoint
     from modelbudget.api.fitting import Fit
     from modelbudget.api.measuring import Comparison
 
@@ -48,11 +51,12 @@ class Model:
     """One architecture, and the run settings that its source gives.
 
     `base` is the entry of the catalogue or the config.json that it was made from; `chosen` are the
-    fields that override it.
+    fields that override it; `weights` is a safetensors file or index that was named with it.
     """
 
     base: Base
     chosen: Mapping[str, Any] = field(default_factory=dict)
+    weights: Path | None = None
 
     @property
     def name(self) -> str:
@@ -153,6 +157,15 @@ class Model:
 
         return compare_model(self, settings, quantities)
 
+    def checkpoint(self) -> Checkpoint | None:
+        """Hold the tensors of its safetensors files against the formula, without reading values.
+
+        None for a name, a config.json, or a folder without such files. Raises InputError.
+        """
+        from modelbudget.api.checkpoint import compare_checkpoint
+
+        return compare_checkpoint(self, self.weights) if self.weights else None
+
     def __repr__(self) -> str:
         return f"<Model {self.label}, {self.base.family.name()}>"
 
@@ -200,6 +213,6 @@ def model(name: str, **fields: Any) -> Model:
 
     Raises InputError with what is allowed.
     """
-    found = Model(find(str(name)), fields)
+    found = Model(find(str(name)), fields, checkpoint_files.find(str(name)))
     found.with_run()  # complete and valid, or an error now
     return found

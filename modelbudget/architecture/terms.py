@@ -1,5 +1,6 @@
 """The result of a formula: named terms, each with its number of instances in the model."""
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.operations import largest, same
@@ -25,6 +26,13 @@ Terms = dict[str, Term]
 def join(*names: str) -> str:
     """Join the parts of a component's name with dots; an empty part is left out."""
     return ".".join(filter(None, names))
+
+
+@lru_cache(maxsize=65_536)
+def component_of(path: str) -> str:
+    """Return the component of a path: layer.3.mlp.up.weight belongs to layer.mlp.up."""
+    names = [name for name in path.split(".") if not name.isdecimal()]
+    return ".".join(names[:-1] if names[-1] in ("weight", "bias") else names)
 
 
 def part(name: str, values: dict[str, Any], instances: Any = 1) -> Terms:

@@ -17,6 +17,11 @@ def group_of_class(path: str) -> str:
     return _first("groups", path) or "other"
 
 
+def is_buffer(path: str) -> bool:
+    """Whether a tensor of a checkpoint is a buffer of its class, not a parameter."""
+    return _first("buffers", path) is not None
+
+
 def _first(section: str, path: str) -> str | None:
     fits = (found for pattern, found in _patterns()[section] if pattern.fullmatch(path))
     return next(fits, None)

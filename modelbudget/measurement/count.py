@@ -1,7 +1,6 @@
 """Counts of parameters and bytes of an instantiated module, by component."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from torch import nn
 
@@ -45,13 +44,6 @@ def count(model: nn.Module) -> dict[str, Count]:
             storages.add(storage._cdata)
             entry.parameter_bytes += storage.nbytes()
     return counts
-
-
-@lru_cache(maxsize=65_536)
-def component_of(path: str) -> str:
-    """Return the component of a path: layer.3.mlp.up.weight belongs to layer.mlp.up."""
-    names = [name for name in path.split(".") if not name.isdecimal()]
-    return ".".join(names[:-1] if names[-1] in ("weight", "bias") else names)
 
 
 def _parameters(

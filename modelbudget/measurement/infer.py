@@ -8,11 +8,10 @@ import torch
 from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.terms import join
+from modelbudget.architecture.terms import component_of, join
 from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.autocast import autocast
 from modelbudget.measurement.backend import kernels
-from modelbudget.measurement.count import component_of
 from modelbudget.measurement.trace import Trace
 from modelbudget.measurement.train import Values
 from modelbudget.measurement.transformers_class import infer_class, is_transformers_class

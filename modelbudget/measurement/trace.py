@@ -21,7 +21,7 @@ from torch.nn.modules.module import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import conv_flop_count, flop_registry, sdpa_backward_flop, sdpa_flop
 
-from modelbudget.measurement.count import component_of
+from modelbudget.architecture.terms import component_of
 from modelbudget.measurement.meta_cache import Replay
 
 OUTSIDE = "loss"

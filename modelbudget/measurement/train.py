@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import component_of
 from modelbudget.measurement import transformers_class
 from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.autocast import autocast
 from modelbudget.measurement.backend import backend, kernels
-from modelbudget.measurement.count import component_of
 from modelbudget.measurement.gradients import gradients
 from modelbudget.measurement.loss import forward
 from modelbudget.measurement.optimizer import Optimizer

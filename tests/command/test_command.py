@@ -55,9 +55,9 @@ def test_a_model_by_name_as_text_and_json():
     assert found["quantities"]["parameters"]["components"]["embedding.token"] == 256_000 * 18_432
 
 
-def test_a_config_by_file_by_folder_and_beside_its_weights(llama):
+def test_a_config_by_file_and_by_folder(llama):
     folder = llama()
-    names = (".", "config.json", "model.safetensors.index.json", "model-00001-of-2.safetensors")
+    names = (".", "config.json")
     answers = [command(name, "--json", "--batch", "8", cwd=folder) for name in names]
     found = [json.loads(answer.stdout) for answer in answers]
     for one in found:
@@ -166,6 +166,7 @@ def test_a_users_module_is_measured_and_never_predicted(tmp_path):
         (["palm-540b", "--fit", "h1"], "h100-80gb"),
         (["palm-540b", "--bad"], "--bad"),
         (["none/config.json"], "none/config.json: no such file"),
+        (["none/model.safetensors"], "none/model.safetensors: no such file"),
         (["nothere.here:build"], "no such file"),
         (["compare", "palm-540b"], "two or more"),
         (["models", "nosuchmodel"], "none"),

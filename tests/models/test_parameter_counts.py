@@ -6,8 +6,9 @@ from helpers.strategies import architectures, decoders
 from hypothesis import given, settings
 from torch import nn
 
+from modelbudget.architecture.terms import component_of
 from modelbudget.measurement.build import build
-from modelbudget.measurement.count import component_of, count
+from modelbudget.measurement.count import count
 from modelbudget.measurement.device import Room, choose
 from modelbudget.measurement.one_model import measure_one
 from modelbudget.measurement.pool import measure_all

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from modelbudget.api.budget import LOCK, check, table
-
-CHANGED = 1
+from modelbudget.api.command.output import DIFFERS
 
 
 def run(
@@ -21,5 +20,5 @@ def run(
     if found:
         typer.echo(table(found))
         typer.echo(f"{path}: {len(found)} values changed", err=True)
-        raise typer.Exit(CHANGED)
+        raise typer.Exit(DIFFERS)
     typer.echo(f"{path}: unchanged")

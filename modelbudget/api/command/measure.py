@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modelbudget.api.command import options, output
-from modelbudget.api.command.output import Table
+from modelbudget.api.command.output import DIFFERS, Table
 from modelbudget.api.command.show import quantities
 from modelbudget.api.model import QUANTITIES, model
 from modelbudget.report.charts.format import count
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from modelbudget.api.measuring import Comparison
-
-DIFFERS = 1
 
 
 def run(

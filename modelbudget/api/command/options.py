@@ -52,7 +52,8 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="Name (see `modelbudget models`), config.json, folder, or package.module:function.",
+        help="Name (see `modelbudget models`), config.json, its folder or safetensors file, or "
+        "package.module:function.",
         autocompletion=known_names,
     ),
 ]

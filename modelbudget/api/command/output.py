@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+DIFFERS = 1
+"""Exit code where two witnesses differ, or a budget is not kept."""
 WIDTH_OF_BAR = 24
 WIDTH_IN_PIPE = 160
 

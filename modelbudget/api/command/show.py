@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from modelbudget.api.command import options, output
-from modelbudget.api.command.output import Table
+from modelbudget.api.command.checkpoint_table import of_differences, summary
+from modelbudget.api.command.output import DIFFERS, Table
 from modelbudget.api.fitting import Fit
 from modelbudget.api.model import (
     OF_INFERENCE,
@@ -48,7 +49,11 @@ def run(
     as_csv: options.AsCsv = False,
     as_markdown: options.AsMarkdown = False,
 ) -> None:
-    """Predict parameters, memory and FLOPs of a model, by component."""
+    """Predict parameters, memory and FLOPs of a model, by component.
+
+    Of a folder or a file with safetensors, only the header is read and held against the formula:
+    exit code 1 if it differs.
+    """
     found = model(name)
     settings = options.settings(given, batch, length, dtype, implementation)
     if devices > 1:
@@ -59,17 +64,23 @@ def run(
         for training in (True, False)
         if fit and (not inference if training else not train and devices == 1)
     ]
+    stored = found.checkpoint()
     if as_json:
-        output.print_json(
-            as_dict(predicted) | ({"fit": [f.as_dict() for f in fits]} if fit else {})
-        )
+        of_fit = {"fit": [f.as_dict() for f in fits]} if fit else {}
+        of_checkpoint = {"checkpoint": stored.rows()} if stored else {}
+        output.print_json(as_dict(predicted) | of_fit | of_checkpoint)
     elif as_csv:
         output.print_csv(predicted.rows())
     else:
         tables = [of_components(predicted), of_totals([predicted])]
         tables += [of_fits(fits)] if fits else []
+        tables += of_differences(stored) if stored else []
         output.print_tables(tables, as_markdown)
         notes(predicted)
+    if stored:
+        typer.echo(summary(stored), err=True)
+        if not stored.agrees:
+            raise typer.Exit(DIFFERS)
 
 
 def quantities(train: bool, inference: bool) -> list[str]:

@@ -1,0 +1,192 @@
+"""The tensors of a checkpoint held against the formula: one more witness, without torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from modelbudget.architecture.terms import component_of
+from modelbudget.components.groups import group_of
+from modelbudget.huggingface import checkpoint_files
+from modelbudget.huggingface.checkpoint_files import Tensor
+from modelbudget.huggingface.components import component_of_class, group_of_class, is_buffer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+    import polars as pl
+
+    from modelbudget.api.breakdown import Breakdown
+    from modelbudget.api.model import Model
+
+Of = dict[str, list[Tensor]]
+"""Part of a model → the tensors that belong to it."""
+
+
+class Vocabulary(NamedTuple):
+    """The number of tokens, and whether embedding and head are one matrix."""
+
+    size: int
+    tied: bool
+
+
+class Part(NamedTuple):
+    """One component, or a group where names of tensors say no more.
+
+    `tensors` describes those of the checkpoint: names without numbers of layers, with shapes.
+    """
+
+    name: str
+    quantity: str
+    predicted: int
+    stored: int
+    tensors: tuple[str, ...]
+
+    @property
+    def difference(self) -> int:
+        """The checkpoint minus the formula."""
+        return self.stored - self.predicted
+
+
+class Checkpoint(NamedTuple):
+    """Prediction and checkpoint by component; `refusal` is the reason if nothing is compared.
+
+    `dtypes` counts the tensors of each dtype. `left_out` counts tensors that hold no parameters of
+    their own: buffers, and copies of the tied embedding.
+    """
+
+    model: str
+    path: Path
+    parts: tuple[Part, ...]
+    dtypes: dict[str, int]
+    left_out: int
+    refusal: str | None = None
+
+    @property
+    def differences(self) -> tuple[Part, ...]:
+        """The parts in which the checkpoint differs from the formula."""
+        return tuple(part for part in self.parts if part.difference)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether nothing differs."""
+        return not self.differences
+
+    def rows(self) -> list[dict]:
+        """Return one row for each part."""
+        return [
+            {
+                "model": self.model,
+                "part": part.name,
+                "quantity": part.quantity,
+                "predicted": part.predicted,
+                "stored": part.stored,
+                "difference": part.difference,
+                "tensors": "; ".join(part.tensors),
+            }
+            for part in self.parts
+        ]
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return `rows` as a Polars frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.rows())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `rows` as a pandas frame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+
+def compare_checkpoint(model: Model, path: Path) -> Checkpoint:
+    """Hold the tensors of a checkpoint against the formula of its config.json.
+
+    Parameters by component; only the bytes of all tensors if the weights are quantised, or if the
+    shards that an index names are not there. Raises InputError if a file cannot be read.
+    """
+    weights = checkpoint_files.read(path)
+    dtypes = dict(Counter(tensor.dtype for tensor in weights.tensors or ()))
+    quantity = "parameters"
+    if weights.tensors is None or model.run().weights != "dtype":
+        quantity = "parameter_bytes"
+    if why := model.why_not(quantity):
+        return Checkpoint(model.label, path, (), dtypes, 0, why)
+    predicted = model.predict(quantity)
+    if quantity == "parameter_bytes" or weights.tensors is None:
+        whole = Part("all tensors", quantity, predicted.total, weights.total_bytes, ())
+        return Checkpoint(model.label, path, (whole,), dtypes, 0)
+    own = [one for one in weights.tensors if not is_buffer(component_of(one.name))]
+    known = {part.name for part in predicted.components}
+    sizes = model.architecture
+    vocabulary = Vocabulary(getattr(sizes, "n_vocab", 0), getattr(sizes, "tied", False))
+    stored = _by_part(own, known, vocabulary)
+    left_out = len(weights.tensors) - sum(map(len, stored.values()))
+    return Checkpoint(model.label, path, _parts(predicted, stored), dtypes, left_out)
+
+
+def _by_part(tensors: Iterable[Tensor], known: set[str], vocabulary: Vocabulary) -> Of:
+    """Return the tensors by part, each parameter once.
+
+    Some checkpoints hold a shared embedding under all of its names: a second embedding of the
+    vocabulary is a copy, and so is the head of a tied model.
+    """
+    found: Of = {}
+    embeddings: set[tuple[int, ...]] = set()
+    copied = ("token embedding", "head") if vocabulary.tied else ("token embedding",)
+    grouped = [(group_of_class(component_of(one.name)), one) for one in tensors]
+    for group, one in sorted(grouped, key=lambda pair: pair[0] != "token embedding"):
+        if group in copied and one.shape in embeddings:
+            continue
+        if group == "token embedding" and one.shape[:1] == (vocabulary.size,):
+            embeddings.add(one.shape)
+        component = component_of_class(component_of(one.name))
+        found.setdefault(component if component in known else group, []).append(one)
+    return found
+
+
+def _parts(predicted: Breakdown, stored: Of) -> tuple[Part, ...]:
+    """Return the parts of both sides, those of the formula first.
+
+    Names of classes do not always say the part: parts whose differences cancel become one.
+    """
+    expected: Counter[str] = Counter()
+    for one in predicted.components:
+        expected[one.name if one.name in stored else group_of(one.name)] += one.value
+    counted = {name: sum(one.elements for one in of) for name, of in stored.items()}
+    parts = [
+        Part(name, predicted.quantity, expected[name], counted.get(name, 0),
+             describe(stored.get(name, ())))
+        for name in [*expected, *(name for name in counted if name not in expected)]
+    ]  # fmt: skip
+    differing = [part for part in parts if part.difference]
+    if not differing or sum(part.difference for part in differing):
+        return tuple(parts)
+    together = Part(
+        " + ".join(part.name for part in differing),
+        predicted.quantity,
+        sum(part.predicted for part in differing),
+        sum(part.stored for part in differing),
+        tuple(line for part in differing for line in part.tensors),
+    )
+    return (*(part for part in parts if not part.difference), together)
+
+
+def describe(tensors: Iterable[Tensor]) -> tuple[str, ...]:
+    """Return one line for each name without numbers of layers: `layers.*.mlp.up 32 × [8, 4]`.
+
+    A tensor whose shape differs from most of its name is listed with its full name.
+    """
+    by_name: dict[str, list[Tensor]] = {}
+    for one in tensors:
+        pattern = ".".join("*" if step.isdecimal() else step for step in one.name.split("."))
+        by_name.setdefault(pattern, []).append(one)
+    lines = []
+    for pattern, of in by_name.items():
+        usual, n = Counter(one.shape for one in of).most_common(1)[0]
+        lines.append(f"{pattern} {n} × {list(usual)}")
+        lines += [f"{one.name} {list(one.shape)}" for one in of if one.shape != usual]
+    return tuple(lines)

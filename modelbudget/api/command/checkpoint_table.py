@@ -1,0 +1,28 @@
+"""A checkpoint held against the formula, as a table and as the line that sums it up."""
+
+from modelbudget.api.checkpoint import Checkpoint
+from modelbudget.api.command.output import Table
+from modelbudget.report.charts.format import count
+
+
+def of_differences(found: Checkpoint) -> list[Table]:
+    """Return the parts that differ, each with its tensors below; no table if none does."""
+    rows: list[tuple[str, ...]] = []
+    for part in found.differences:
+        numbers = (count(part.predicted), count(part.stored), f"{part.difference:+,}")
+        rows.append((f"{part.name}, {part.quantity}", *numbers))
+        rows += [(f"  {line}", "", "", "") for line in part.tensors]
+    columns = ("part, and its tensors", "predicted", "stored", "difference")
+    title = f"{found.path.name} differs from the formula"
+    return [Table(title, columns, rows)] if rows else []
+
+
+def summary(found: Checkpoint) -> str:
+    """Return how many parts agree, and what was left out."""
+    if found.refusal:
+        return f"{found.path}: not compared: {found.refusal}"
+    dtypes = ", ".join(f"{count(n)} in {name}" for name, n in found.dtypes.items())
+    tensors = f"tensors: {dtypes}" if dtypes else "its tensors are not here, only the index"
+    agree = f"{len(found.parts) - len(found.differences)} of {len(found.parts)} parts agree"
+    left_out = f"; {found.left_out} buffers or copies left out" if found.left_out else ""
+    return f"{found.path}: {agree} with the formula ({tensors}{left_out})"
