@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report test test-all test-random test-slurm lint advisories bench schema reference picture lock clean
+.PHONY: report test test-all test-random test-slurm lint advisories bench history schema reference picture lock clean
 
 report: $(VENV)/.installed
 	@$(BIN)/snakemake --cores $(CORES)
@@ -67,6 +67,16 @@ bench: report .bench-venv/.installed
 	.bench-venv/bin/pip install --quiet --disable-pip-version-check --no-deps \
 		-r benchmarks/calculator.txt
 	@touch $@
+
+# A budget locked with the last transformers 4 and checked with the locked version (minutes). That
+# environment has its own transformers, and everything else from .venv.
+history: $(VENV)/.installed
+	$(PYTHON) -m venv .history-venv
+	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" \
+		> $$(.history-venv/bin/python -c "import site; print(site.getsitepackages()[0])")/shared.pth
+	.history-venv/bin/pip install --quiet --disable-pip-version-check transformers==4.57.6
+	PYTHONPATH=. $(BIN)/python benchmarks/history.py .history-venv/bin/python
+	rm -rf .history-venv
 
 # Generate the JSON schema of sweeps, which editors use for completion, from the code.
 # So are those of models and accelerators.

@@ -1,17 +1,23 @@
-"""A budget file: what a model had when it was locked, and what has changed since."""
+"""A budget file: what models had when they were locked, and what has changed since."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from modelbudget import __version__
+from modelbudget.api.model import QUANTITIES, Model, model
+from modelbudget.architecture.terms import Term, of_model
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text, replacing
 
 LOCK = Path("budget.lock")
 COUNTED = ("parameters", "parameter_bytes")
+TOTAL = "total"
+"""The component of a change of a whole model."""
 
 Values = dict[str, dict[str, int]]
 """Quantity → component → value."""
@@ -20,6 +26,7 @@ Values = dict[str, dict[str, int]]
 class Change(NamedTuple):
     """One component of one quantity whose value is not the locked one; None: there is none."""
 
+    model: str
     quantity: str
     component: str
     locked: int | None
@@ -31,62 +38,89 @@ class Change(NamedTuple):
         return (self.now or 0) - (self.locked or 0)
 
 
-def values_of(name: str, settings: dict[str, Any]) -> Values:
-    """Return what a model has: predicted, or, without a formula, counted on its real module."""
-    from modelbudget.api.model import QUANTITIES, model
+def values_of(names: Sequence[str], settings: dict[str, Any]) -> dict[str, Values]:
+    """Return what each model has: predicted, or, without a formula, counted on its real module.
 
-    found = model(name)
-    predicted = found.predictions(QUANTITIES, settings)
-    if "parameters" in predicted.breakdowns:
-        return {
-            quantity: {part.name: part.value for part in one.components}
-            for quantity, one in predicted.breakdowns.items()
+    Raises InputError with the reasons of all models that could not be counted.
+    """
+    found: dict[str, Values] = {}
+    to_count: dict[str, Model] = {}
+    for name in names:
+        one = model(name)
+        predicted = one.predictions(QUANTITIES, settings)
+        found[name] = {
+            quantity: {part.name: part.value for part in of.components}
+            for quantity, of in predicted.breakdowns.items()
         }
-    compared = found.measure(settings, COUNTED)
-    if compared.failed:
-        raise InputError([f"{name}: {reason}" for reason in compared.failed])
-    values: Values = {}
-    for row in compared.table.iter_rows(named=True):
-        values.setdefault(row["quantity"], {})[row["component"]] = row["measured"]
-    return values
+        if "parameters" not in predicted.breakdowns:
+            to_count[name] = one
+    return found | (_counted(to_count, settings) if to_count else {})
 
 
-def lock(name: str, settings: dict[str, Any], path: Path = LOCK) -> None:
-    """Write the budget of a model."""
+def _counted(models: dict[str, Model], settings: dict[str, Any]) -> dict[str, Values]:
+    """Count real modules, all in one pool of processes."""
+    from modelbudget.api.measuring import measure_models
+    from modelbudget.common import user_code
+
+    user_code.allow([name for name in models if ":" in name])
+    pairs = [one.with_run(settings) for one in models.values()]
+    results = dict(zip(models, measure_models(pairs, COUNTED, os.cpu_count() or 1), strict=True))
+    missing = {name: result.missing for name, result in results.items() if result.missing}
+    if missing:
+        raise InputError([f"{name}: {next(iter(why.values()))}" for name, why in missing.items()])
+    return {
+        name: {quantity: dict(result.values[quantity]) for quantity in COUNTED}
+        for name, result in results.items()
+    }
+
+
+def lock(names: Sequence[str], settings: dict[str, Any], path: Path = LOCK) -> None:
+    """Write the budgets of models in one run. Raises InputError."""
     content = {
         "made_by": f"modelbudget {__version__}",
-        "model": name,
         "settings": settings,
-        "budget": values_of(name, settings),
+        "models": values_of(names, settings),
     }
     with replacing(path) as new:
         new.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def check(path: Path = LOCK, module: str | None = None) -> list[Change]:
-    """Return what has changed since a budget was locked.
+def check(path: Path = LOCK, module: str | None = None, totals: bool = False) -> list[Change]:
+    """Return what has changed since a budget was locked; of `totals`, only of whole models.
 
-    A budget of a function's module runs its code, and only if `module` is its name. Raises
-    InputError if it is another, or if the file is no budget.
+    A budget of a function's module runs its code, and only if `module` is its name, or the part of
+    it before the colon. Raises InputError if it is another, or if the file is no budget.
     """
+    settings, locked = _read(path)
+    for name in locked:
+        if ":" in name and module not in (name, name.partition(":")[0]):
+            allowed = f"is code, which only the command line allows to run: --module {name}"
+            raise InputError([f"{path}: models: {name!r}: {allowed}"])
+    now = values_of(list(locked), settings)
+    return [
+        change
+        for name, values in locked.items()
+        for change in (of_totals if totals else changes)(name, values, now[name])
+    ]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Values]]:
     try:
         content = json.loads(read_text(path))
-        name, settings, locked = (content[key] for key in ("model", "settings", "budget"))
-        locked = {q: {c: int(v) for c, v in parts.items()} for q, parts in locked.items()}
+        locked = {
+            str(name): {q: {c: int(v) for c, v in of.items()} for q, of in values.items()}
+            for name, values in content["models"].items()
+        }
+        return dict(content["settings"]), locked
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            [f"{path}: not a budget ({error}); make one: modelbudget lock MODEL"]
-        ) from None
-    if ":" in name and name != module:
-        allowed = f"is code, which only the command line allows to run: --module {name}"
-        raise InputError([f"{path}: model = {name!r}: {allowed}"])
-    return changes(locked, values_of(name, settings))
+        reason = f"not a budget ({type(error).__name__}: {error})"
+        raise InputError([f"{path}: {reason}; make one: modelbudget lock MODEL"]) from None
 
 
-def changes(locked: Values, now: Values) -> list[Change]:
+def changes(name: str, locked: Values, now: Values) -> list[Change]:
     """Return every component whose value differs, in the order of quantities and components."""
     return [
-        Change(quantity, component, was, is_now)
+        Change(name, quantity, component, was, is_now)
         for quantity in sorted(locked.keys() | now.keys())
         for component in sorted(locked.get(quantity, {}).keys() | now.get(quantity, {}).keys())
         if (was := locked.get(quantity, {}).get(component))
@@ -94,17 +128,32 @@ def changes(locked: Values, now: Values) -> list[Change]:
     ]
 
 
+def of_totals(name: str, locked: Values, now: Values) -> list[Change]:
+    """Return the quantities whose value for the whole model differs."""
+    totals = [
+        {
+            quantity: {TOTAL: of_model(quantity, {c: Term(v) for c, v in of.items()})}
+            for quantity, of in values.items()
+        }
+        for values in (locked, now)
+    ]
+    return changes(name, *totals)
+
+
 def table(found: list[Change]) -> str:
-    """Format changes as a table of GitHub's Markdown."""
+    """Format changes as a table of GitHub's Markdown, with names of models if there are several."""
+    several = len({one.model for one in found}) > 1
     shown = [
         (
+            *([one.model] if several else []),
             one.quantity,
             one.component,
-            *("none" if v is None else f"{v:,}" for v in one[2:]),
+            *("none" if value is None else f"{value:,}" for value in (one.locked, one.now)),
             f"{one.difference:+,}",
         )
         for one in found
     ]
     head = ("quantity", "component", "locked", "now", "difference")
-    lines = ["| " + " | ".join(row) + " |" for row in (head, *shown)]
-    return "\n".join([lines[0], "| --- | --- | --: | --: | --: |", *lines[1:]])
+    lines = ["| " + " | ".join(row) + " |" for row in ((*(["model"] * several), *head), *shown)]
+    rule = "| --- " * (2 + several) + "| --: " * 3 + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from modelbudget.api.model import Model, Settings
+    from modelbudget.architecture.base import Architecture
+    from modelbudget.architecture.run_config import RunConfig
+    from modelbudget.measurement.one_model import Measured as OfModule
     from modelbudget.measurement.reference.witness import Witness
 
 
@@ -93,24 +96,35 @@ def compare_model(
     Only counted: its class in `transformers`. Raises InputError if torch is not installed or the
     run is not allowed.
     """
-    _needs_torch()
     from modelbudget.architecture.constraint import first_mistake
-    from modelbudget.measurement.pool import measure_all
     from modelbudget.sweeps.check_quantities import quantity_constraints
 
     pair = architecture, run = model.with_run(settings)
     checks = quantity_constraints(type(architecture), tuple(quantities))
     if mistake := first_mistake(checks, vars(architecture) | vars(run)):
         raise InputError([f"{model.name}: {mistake}"])
-    measure = Measure(quantities=list(quantities), device=device)  # pyright: ignore[reportArgumentType]
-    logging.getLogger("modelbudget").setLevel(logging.CRITICAL)  # failures are in the table
-    results = measure_all([pair], measure, 1)
+    results = measure_models([pair], quantities, device=device)
     kind = model.base.transformers
     point = Point("000001", model.label, model.name, {}, architecture, kind, run)
     points = table_of([point])
     measured = measured_table(results, quantities)
     table = compare(points, predict(points, quantities), measured, [], failures(results))
     return Comparison(model.label, table, _count_class(model, architecture))
+
+
+def measure_models(
+    pairs: Sequence[tuple[Architecture, RunConfig]],
+    quantities: Sequence[str],
+    n_workers: int = 1,
+    device: str = "meta",
+) -> list[OfModule]:
+    """Measure the modules of several models; failures are in the results. Needs torch."""
+    _needs_torch()
+    from modelbudget.measurement.pool import measure_all
+
+    measure = Measure(quantities=list(quantities), device=device)  # pyright: ignore[reportArgumentType]
+    logging.getLogger("modelbudget").setLevel(logging.CRITICAL)  # failures are in the results
+    return measure_all(list(pairs), measure, n_workers)
 
 
 def _count_class(model: Model, architecture) -> Witness | None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from helpers.project import ROOT
 
 LLAMA = {
@@ -212,9 +213,11 @@ def test_a_budget_file_alone_runs_no_code(tmp_path):
     (tmp_path / "ran").unlink()
     refused = command("check", cwd=tmp_path)
     assert refused.returncode == 2
-    assert "budget.lock: model = 'own:build': is code" in refused.stderr
+    assert "budget.lock: models: 'own:build': is code" in refused.stderr
     assert not (tmp_path / "ran").exists()
-    assert command("check", "--module", "own:build", cwd=tmp_path).returncode == 0
+    for allowed in ("own:build", "own"):
+        assert command("check", "--module", allowed, cwd=tmp_path).returncode == 0
+    assert command("check", "--module", "ow", cwd=tmp_path).returncode == 2
 
 
 def test_a_budget_is_locked_checked_and_broken(llama):
@@ -233,3 +236,63 @@ def test_a_budget_is_locked_checked_and_broken(llama):
     )  # fmt: skip
     assert tested.returncode == 1
     assert "| parameters | layer.mlp.up | 22,016 | 22,144 | +128 |" in tested.stdout
+
+
+def test_several_models_are_locked_and_whole_models_are_compared(llama):
+    """Two parts of one module swap their sizes: its budget by component changes, not the whole."""
+    folder = llama()
+    built = (
+        "from torch import nn\ndef build():\n"
+        "    return nn.ModuleDict({%r: nn.Linear(3, 5), %r: nn.Linear(5, 3)})\n"
+    )
+    (folder / "own.py").write_text(built % ("a", "b"))
+    assert command("lock", "own:build", "config.json", cwd=folder).returncode == 0
+    (folder / "own.py").write_text(built % ("b", "a"))
+    swapped = command("check", "--module", "own", cwd=folder)
+    assert swapped.returncode == 1
+    assert "| parameters | a | 20 | 18 | -2 |" in swapped.stdout
+    assert command("check", "--module", "own", "--totals", cwd=folder).returncode == 0
+    llama(vocab_size=1001)
+    both = command("check", "--module", "own", cwd=folder).stdout
+    assert "| own:build | parameters | b | 18 | 20 | +2 |" in both
+    assert "| config.json | parameters | head | 64,000 | 64,064 | +64 |" in both
+    whole = command("check", "--module", "own", "--totals", cwd=folder).stdout
+    assert f"| parameters | total | {PARAMETERS:,} | {PARAMETERS + 128:,} | +128 |" in whole
+    assert "own:build" not in whole
+
+
+def test_the_workflow_of_a_public_ci_posts_the_difference(llama, tmp_path):
+    """Its two shell steps, with `gh` and `modelbudget` as small scripts."""
+    folder, tools = llama(), tmp_path / "tools"
+    tools.mkdir()
+    scripts = {
+        "gh": 'echo "$@" > said; cat comment.md >> said',
+        "modelbudget": f'{sys.executable} -m modelbudget.api.command "$@"',
+    }
+    for name, line in scripts.items():
+        (tools / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tools / name).chmod(0o755)
+    settings = os.environ | {
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        "PULL_REQUEST": "7",
+    }
+    workflow = yaml.safe_load((ROOT / "docs/github-actions/budget.yml").read_text())
+    steps = {step.get("name"): step.get("run") for step in workflow["jobs"]["check"]["steps"]}
+
+    def run(step: str) -> int:
+        return subprocess.run(
+            ["bash", "-e", "-c", steps[step]], cwd=folder, env=settings
+        ).returncode
+
+    assert command("lock", "config.json", cwd=folder).returncode == 0
+    assert run("Compare with budget.lock") == 0
+    llama(intermediate_size=173)
+    assert run("Compare with budget.lock") == 1
+    assert run("Post the difference") == 0
+    changed = "| parameters | layer.mlp.up | 22,016 | 22,144 | +128 |"
+    said = (folder / "said").read_text()
+    assert said.startswith("pr comment 7 --edit-last --create-if-none")
+    assert changed in said
+    assert changed in (tmp_path / "summary.md").read_text()

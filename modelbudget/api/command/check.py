@@ -12,11 +12,12 @@ from modelbudget.api.command.output import DIFFERS
 def run(
     path: Annotated[Path, typer.Argument(metavar="FILE")] = LOCK,
     module: Annotated[
-        str | None, typer.Option(metavar="FILE:FUNCTION", help="Code that the budget may run.")
+        str | None, typer.Option(metavar="FILE[:FUNCTION]", help="Code that the budget may run.")
     ] = None,
+    totals: Annotated[bool, typer.Option("--totals", help="Compare only whole models.")] = False,
 ) -> None:
     """Compare with budget.lock. Exit code 1 and a table of Markdown if something changed."""
-    found = check(path, module)
+    found = check(path, module, totals)
     if found:
         typer.echo(table(found))
         typer.echo(f"{path}: {len(found)} values changed", err=True)

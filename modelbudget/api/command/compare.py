@@ -1,9 +1,5 @@
 """`modelbudget compare A B`: components and totals of several models, side by side."""
 
-from typing import Annotated
-
-import typer
-
 from modelbudget.api.command import options, output
 from modelbudget.api.command.output import Table
 from modelbudget.api.command.show import as_dict, of_totals, quantities
@@ -13,9 +9,7 @@ from modelbudget.report.charts.format import count
 
 
 def run(
-    names: Annotated[
-        list[str], typer.Argument(metavar="MODEL…", autocompletion=options.known_names)
-    ],
+    names: options.Models,
     batch: options.Batch = None,
     length: options.Length = None,
     dtype: options.Dtype = None,

@@ -1,4 +1,4 @@
-"""`modelbudget lock MODEL`: write its budget to a file that `modelbudget check` compares with."""
+"""`modelbudget lock MODEL…`: write their budgets, which `modelbudget check` compares with."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,7 @@ from modelbudget.api.command import options
 
 
 def run(
-    name: options.Model,
+    names: options.Models,
     batch: options.Batch = None,
     length: options.Length = None,
     dtype: options.Dtype = None,
@@ -18,6 +18,6 @@ def run(
     given: options.Given = None,
     path: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = LOCK,
 ) -> None:
-    """Write counts, bytes and FLOPs of a model by component to budget.lock."""
-    lock(name, options.settings(given, batch, length, dtype, implementation), path)
+    """Write counts, bytes and FLOPs of models by component to budget.lock."""
+    lock(names, options.settings(given, batch, length, dtype, implementation), path)
     typer.echo(f"{path}: written")

@@ -57,6 +57,7 @@ Model = Annotated[
         autocompletion=known_names,
     ),
 ]
+Models = Annotated[list[str], typer.Argument(metavar="MODEL…", autocompletion=known_names)]
 Batch = Annotated[int | None, typer.Option(help="Sequences in one step.", show_default=False)]
 Length = Annotated[int | None, typer.Option(help="Tokens in each sequence.", show_default=False)]
 Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, …", show_default=False)]
