@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from modelbudget.api.frames import Frames, html_table
 from modelbudget.architecture.terms import Terms, is_peak
+from modelbudget.common.errors import InputError
 from modelbudget.report.charts.format import UNITS, count, percent
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
-
-MOST_ROWS = 40
-"""Components that a notebook shows; frames have all."""
+    import altair as alt
 
 
 class Component(NamedTuple):
@@ -33,7 +31,8 @@ class Component(NamedTuple):
         return self.each * self.instances
 
 
-class Breakdown(NamedTuple):
+@dataclass(frozen=True)
+class Breakdown(Frames):
     """A quantity of a model by component, largest first.
 
     `source` says whose number it is: `formula`, or the device on which a module was measured.
@@ -70,33 +69,36 @@ class Breakdown(NamedTuple):
             for one in self.components
         ]
 
-    def to_polars(self) -> pl.DataFrame:
-        """Return `rows` as a Polars frame."""
-        import polars as pl
-
-        return pl.DataFrame(self.rows())
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return `rows` as a pandas frame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows())
-
     def __str__(self) -> str:
         return f"{self.model}: {count(self.total)} {UNITS.get(self.quantity, self.quantity)}"
 
+    def chart(self) -> alt.Chart:
+        """Return a bar chart of the components, which a notebook shows. Needs altair."""
+        try:
+            import altair as alt
+        except ModuleNotFoundError:
+            raise InputError(
+                ["altair: not installed, and charts need it: pip install 'modelbudget[report]'"]
+            ) from None
+        unit = UNITS.get(self.quantity, self.quantity)
+        return (
+            alt.Chart(self.to_polars(), title=f"{self} ({self.source})")
+            .mark_bar()
+            .encode(
+                x=alt.X("value:Q", title=unit),
+                y=alt.Y("component:N", sort=None, title=None),
+                tooltip=["component", "instances", "each", "value"],
+            )
+        )
+
     def _repr_html_(self) -> str:
         """Show a table with a bar for each share in a notebook."""
-        rows = "".join(
-            f"<tr><td style='text-align:left'>{escape(one.name)}</td><td>{count(one.value)}</td>"
-            f"<td>{percent(self.share(one))}</td><td style='min-width:12em'><div style='height:1em;"
-            f"background:#4c78a8;width:{100 * self.share(one):.2f}%'></div></td></tr>"
-            for one in self.components[:MOST_ROWS]
-        )
-        more = len(self.components) - MOST_ROWS
-        rest = f"<tr><td colspan='4'>and {more} more</td></tr>" if more > 0 else ""
-        caption = f"{escape(str(self))} ({escape(self.source)})"
-        return f"<table><caption>{caption}</caption>{rows}{rest}</table>"
+        shares = [self.share(one) for one in self.components]
+        rows = [
+            {"component": one.name, self.quantity: one.value, "share": percent(share)}
+            for one, share in zip(self.components, shares, strict=True)
+        ]
+        return html_table(f"{self} ({self.source})", rows, shares)
 
 
 def of_terms(model: str, quantity: str, terms: Terms) -> Breakdown:

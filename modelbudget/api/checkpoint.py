@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from modelbudget.api.frames import Frames, html_table
 from modelbudget.architecture.terms import component_of
 from modelbudget.components.groups import group_of
 from modelbudget.huggingface import checkpoint_files
@@ -14,9 +16,6 @@ from modelbudget.huggingface.components import component_of_class, group_of_clas
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pandas as pd
-    import polars as pl
 
     from modelbudget.api.breakdown import Breakdown
     from modelbudget.api.model import Model
@@ -50,7 +49,8 @@ class Part(NamedTuple):
         return self.stored - self.predicted
 
 
-class Checkpoint(NamedTuple):
+@dataclass(frozen=True)
+class Checkpoint(Frames):
     """Prediction and checkpoint by component; `refusal` is the reason if nothing is compared.
 
     `dtypes` counts the tensors of each dtype. `left_out` counts tensors that hold no parameters of
@@ -89,17 +89,8 @@ class Checkpoint(NamedTuple):
             for part in self.parts
         ]
 
-    def to_polars(self) -> pl.DataFrame:
-        """Return `rows` as a Polars frame."""
-        import polars as pl
-
-        return pl.DataFrame(self.rows())
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return `rows` as a pandas frame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows())
+    def _repr_html_(self) -> str:
+        return html_table(f"{self.path.name} and the formula of {self.model}", self.rows())
 
 
 def compare_checkpoint(model: Model, path: Path) -> Checkpoint:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from modelbudget.api.frames import Frames, html_table
 from modelbudget.catalogue.accelerators import Accelerator, accelerators
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 GB = 10**9
 
 
-class Fit(NamedTuple):
+@dataclass(frozen=True)
+class Fit(Frames):
     """Predicted bytes on each device, and the largest batch and length that fit.
 
     `purpose` is `training` or `inference`. `largest` and `largest_of_class` are by field, the
@@ -49,6 +52,27 @@ class Fit(NamedTuple):
             "largest": {name: one.value for name, one in self.largest.items()},
             "largest_of_class": {name: one.value for name, one in self.largest_of_class.items()},
         }
+
+    def rows(self) -> list[dict]:
+        """Return one row for each solved field: the largest value that fits."""
+        of_class = {name: one.value for name, one in self.largest_of_class.items()}
+        return [
+            {
+                "model": self.model,
+                "purpose": self.purpose,
+                "accelerator": self.accelerator.name,
+                "devices": self.devices,
+                "needed": self.needed,
+                "fits": self.fits,
+                "field": name,
+                "largest": one.value,
+                "largest_of_class": of_class.get(name),
+            }
+            for name, one in self.largest.items()
+        ]
+
+    def _repr_html_(self) -> str:
+        return html_table(f"{self.model} on {self.accelerator.name}", self.rows())
 
 
 def accelerator(name: str) -> Accelerator:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from modelbudget.api.breakdown import Breakdown, of_values
+from modelbudget.api.frames import Frames, html_table
 from modelbudget.common.errors import InputError
 from modelbudget.compare.comparison import compare, is_failed, verdict
 from modelbudget.measurement.table import failures, measured_table
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from modelbudget.measurement.reference.witness import Witness
 
 
-class Comparison(NamedTuple):
+@dataclass(frozen=True)
+class Comparison(Frames):
     """Prediction and measurement of one model by component.
 
     `table` has the columns of a sweep's comparison (docs/results.md). `of_class` is the count of
@@ -76,16 +79,20 @@ class Comparison(NamedTuple):
     def _parameters(self) -> pl.DataFrame:
         return self.table.filter(pl.col("quantity") == "parameters")
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the table."""
+        return self.table.to_dicts()
+
     def to_polars(self) -> pl.DataFrame:
         """Return the table as a Polars frame."""
         return self.table
 
-    def to_pandas(self):
-        """Return the table as a pandas frame."""
-        return self.table.to_pandas()
-
     def _repr_html_(self) -> str:
-        return self.table._repr_html_()
+        found = self.verdict()
+        columns = ["component", "quantity", "predicted", "measured", "difference"]
+        shown = self.table.sort("agrees", nulls_last=True).select(columns)
+        caption = f"{self.model}: {found['agreed']} of {found['compared']} comparisons agree"
+        return html_table(caption, shown.to_dicts())
 
 
 def compare_model(
@@ -136,7 +143,8 @@ def _count_class(model: Model, architecture) -> Witness | None:
     return witnesses([(architecture, kind)], 1)[0]
 
 
-class Measured(NamedTuple):
+@dataclass(frozen=True)
+class Measured(Frames):
     """What a torch module was measured to have, by component."""
 
     parameters: Breakdown
@@ -147,8 +155,17 @@ class Measured(NamedTuple):
     """Most bytes of live tensors in the forward pass, with parameters and buffers."""
     unsupported_ops: dict[str, int]
 
+    def breakdowns(self) -> list[Breakdown]:
+        """Return what was measured by component."""
+        every = (self.parameters, self.parameter_bytes, self.flops_forward, self.activation_bytes)
+        return [one for one in every if one is not None]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row for each component × quantity."""
+        return [row for one in self.breakdowns() for row in one.rows()]
+
     def _repr_html_(self) -> str:
-        return self.parameters._repr_html_()
+        return "".join(one._repr_html_() for one in self.breakdowns())
 
 
 def measure(module: nn.Module, example_inputs: Any = None) -> Measured:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelbudget.api.breakdown import Breakdown, of_terms
 from modelbudget.api.find import find
+from modelbudget.api.frames import Frames, html_table
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.models import Base
@@ -169,9 +170,14 @@ class Model:
     def __repr__(self) -> str:
         return f"<Model {self.label}, {self.base.family.name()}>"
 
+    def _repr_html_(self) -> str:
+        if self.why_not("parameters"):
+            return html_table(repr(self), [self.architecture.model_dump()])
+        return self.parameters()._repr_html_()
+
 
 @dataclass(frozen=True)
-class Predictions:
+class Predictions(Frames):
     """Several quantities of one model in one run; `missing` has the reasons of the others."""
 
     model: Model
@@ -191,18 +197,6 @@ class Predictions:
     def rows(self) -> list[dict]:
         """Return one row for each component × quantity."""
         return [row for one in self.breakdowns.values() for row in one.rows()]
-
-    def to_polars(self):
-        """Return `rows` as a Polars frame."""
-        import polars as pl
-
-        return pl.DataFrame(self.rows())
-
-    def to_pandas(self):
-        """Return `rows` as a pandas frame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows())
 
     def _repr_html_(self) -> str:
         return "".join(one._repr_html_() for one in self.breakdowns.values())

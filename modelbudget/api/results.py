@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from modelbudget.api.frames import Frames, html_table
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import RESULTS
 
 if TYPE_CHECKING:
+    import pandas as pd
     import polars as pl
 
 
-class Results:
+class Results(Frames):
     """The results of all sweeps in a folder; `folder` contains `results/`."""
 
     def __init__(self, folder: Path):
@@ -50,13 +52,26 @@ class Results:
         ]
         return pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
 
+    def rows(self) -> list[dict]:
+        """Return `comparison` of all sweeps as rows."""
+        return self.comparison().to_dicts()
+
     def to_polars(self) -> pl.DataFrame:
         """Return `comparison` of all sweeps as a Polars frame."""
         return self.comparison()
 
-    def to_pandas(self):
+    def to_pandas(self) -> pd.DataFrame:
         """Return `comparison` of all sweeps as a pandas frame."""
         return self.comparison().to_pandas()
+
+    def _repr_html_(self) -> str:
+        counted = [
+            {"sweep": name, "comparisons": int(frame["agrees"].count()),
+             "agree": int(frame["agrees"].sum())}
+            for name in self.sweeps()
+            for frame in (self.comparison(name),)
+        ]  # fmt: skip
+        return html_table(f"Results of {self.folder / RESULTS}", counted)
 
     def __repr__(self) -> str:
         return f"<Results {self.folder / RESULTS}: {', '.join(self.sweeps())}>"

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from modelbudget.api.find import CATALOGUE
@@ -23,6 +24,10 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
     and `results/` with the report. A second run recomputes what has changed. Raises InputError for
     mistakes in the file, if Snakemake is not installed or if the run fails.
     """
+    if find_spec("snakemake") is None:
+        raise InputError(
+            ["snakemake: not installed, and sweeps need it: pip install 'modelbudget[workflow]'"]
+        )
     path = Path(file)
     checked = read(path, Catalogue(CATALOGUE))
     place = Path(folder) if folder else path.with_suffix("")

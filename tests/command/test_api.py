@@ -12,6 +12,8 @@ from helpers.project import ROOT
 from torch import nn
 
 import modelbudget as mb
+from modelbudget.api.command.show import as_dict
+from modelbudget.api.model import QUANTITIES, Model
 from modelbudget.catalogue.models import find
 from modelbudget.common import fingerprint
 from modelbudget.predict.predict import predict
@@ -32,9 +34,15 @@ def test_importing_the_package_loads_nothing_and_concerns_no_rule():
         assert not of_rule & {"api", "command"}, script
 
 
-def test_the_whole_catalogue_is_predicted_as_in_the_pipeline(catalogue, tmp_path):
-    """Every model with its defaults: parameters by component, and a training step."""
-    quantities = ("parameters", "parameter_bytes")
+@pytest.mark.parametrize(
+    "quantities",
+    [
+        ("parameters", "parameter_bytes", "cache_bytes", "flops_forward"),
+        pytest.param(QUANTITIES, marks=pytest.mark.slow),
+    ],
+)
+def test_the_whole_catalogue_is_predicted_as_in_the_pipeline(catalogue, tmp_path, quantities):
+    """Every model with its defaults by component, as the command prints it."""
     path = tmp_path / "all.yaml"
     path.write_text("title: All\nquestion: Why?\nmodels: all\n")
     points = points_table(expand(path, catalogue))
@@ -42,13 +50,12 @@ def test_the_whole_catalogue_is_predicted_as_in_the_pipeline(catalogue, tmp_path
     by_model = table.partition_by("architecture", "run", as_dict=True)
     assert points.height > 200
     for row in points.iter_rows(named=True):
-        of_pipeline = by_model.get((row["architecture"], row["run"]))
-        found = mb.model(row["base"]).predictions(quantities)
-        for quantity, one in found.breakdowns.items():
-            rows = of_pipeline.filter(quantity=quantity)
-            assert {part.name: part.value for part in one.components} == dict(
-                rows.select("component", "predicted").iter_rows()
-            ), (row["base"], quantity)
+        of_pipeline: dict[str, dict[str, int]] = {}
+        for one in by_model[row["architecture"], row["run"]].iter_rows(named=True):
+            if one["predicted"]:  # components of 0 bytes are not shown
+                of_pipeline.setdefault(one["quantity"], {})[one["component"]] = one["predicted"]
+        shown = as_dict(Model(catalogue[row["base"]]).predictions(quantities))["quantities"]
+        assert {name: one["components"] for name, one in shown.items()} == of_pipeline, row["base"]
 
 
 def test_one_base_is_found_as_in_the_whole_catalogue(catalogue):
@@ -73,7 +80,27 @@ def test_a_model_answers():
     assert model.parameters().to_pandas()["value"].sum() == 8_030_261_248
     html = model.parameters()._repr_html_()
     assert "8,030,261,248 parameters" in html
-    assert html.count("<tr>") == len(frame)
+    assert html.count("<tr>") == 1 + len(frame)
+    assert model.parameters().chart().to_dict()["mark"]["type"] == "bar"
+
+
+def test_every_result_is_a_frame_and_shows_itself(tmp_path):
+    model = mb.model("gpt-2-124m", n_layer=2)
+    (tmp_path / "<b>").mkdir()
+    (tmp_path / "<b>" / "config.json").write_text('{"model_type": "gpt2", "n_layer": 2}')
+    escaped = mb.model(tmp_path / "<b>")
+    assert "<b>" not in escaped._repr_html_()
+    assert "124,439,808" in mb.model("gpt-2-124m")._repr_html_()
+    for found, n_rows in (
+        (model.parameters(), 11),
+        (model.flops(), 3 * 8),  # four projections, core, two of the MLP, head
+        (model.fit("h100"), 2),
+        (mb.measure(nn.Linear(3, 4), torch.zeros(2, 3)), 4),
+    ):
+        frame = found.to_polars()
+        assert found.to_pandas().shape == frame.shape
+        assert len(frame) == n_rows
+        assert found._repr_html_().startswith("<table>")
 
 
 @pytest.mark.parametrize(
@@ -112,6 +139,8 @@ def test_a_model_is_held_against_its_module():
     assert found.agrees
     assert found.of_class.parameters == found.predicted == 124_439_808
     assert isinstance(found.to_polars(), pl.DataFrame)
+    assert found.to_pandas().shape == found.to_polars().shape
+    assert "comparisons agree" in found._repr_html_()
 
 
 def test_results_are_tidy_frames(reported):

@@ -97,6 +97,15 @@ def test_colours_and_bars_on_a_terminal_alone():
     assert b"\x1b[" in shown
 
 
+@pytest.mark.parametrize("before", ["", "show ", "compare gpt-2-124m "])
+def test_a_shell_completes_names_of_models(before):
+    words = f"modelbudget {before}palm-5"
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    found = command(env=asked | {"_MODELBUDGET_COMPLETE": "complete_bash"}).stdout.split()
+    assert "palm-540b" in found
+    assert all(name.startswith("palm-5") for name in found)
+
+
 def test_what_fits_is_what_the_readme_says():
     """Traced there: a batch of 8 with our modules, of 5 as the class computes it."""
     fields = ("recompute=full", "attention_kernel=flash", "master_weights=true",

@@ -1,4 +1,4 @@
-"""The wheel alone, in an empty environment outside of the checkout, without torch."""
+"""The wheel alone, in an empty environment outside of the checkout, without torch and with it."""
 
 import json
 import subprocess
@@ -8,7 +8,20 @@ from pathlib import Path
 import pytest
 from helpers.project import ROOT
 
-TIMEOUT_S = 300
+TIMEOUT_S = 900
+TEST_TOOLS = {"pytest", "hypothesis", "playwright", "ruff", "basedpyright", "snakefmt", "xdist"}
+GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 2}
+TWO_LAYERS = 124_439_808 - 10 * 7_087_872
+"""Parameters of GPT-2 with 2 of its 12 layers."""
+SWEEP = """
+title: Two small models
+question: Do they run outside of a checkout?
+base: llama-3
+fixed: {n_vocab: 1000, d_model: 64, n_head: 4, n_kv_head: 2, d_head: 16, d_ff: 172}
+grid: {n_layer: [1, 2]}
+"""
+
+pytestmark = pytest.mark.slow
 
 
 def run(*command, **settings) -> subprocess.CompletedProcess:
@@ -17,29 +30,49 @@ def run(*command, **settings) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.slow
-def test_a_wheel_predicts_without_torch_and_without_a_checkout(tmp_path):
-    wheels, venv, empty = (tmp_path / name for name in ("wheels", "venv", "empty"))
-    empty.mkdir()
-    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", wheels, ROOT, check=True)
-    run(sys.executable, "-m", "venv", venv, check=True)
-    (wheel,) = wheels.glob("*.whl")
-    run(venv / "bin" / "pip", "install", wheel, check=True)
-    command = venv / "bin" / "modelbudget"
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheels")
+    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", folder, ROOT, check=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def installed(wheel: Path, folder: Path, extra: str = "") -> Path:
+    """Install the wheel in a new environment, in the versions of the lock; return its programs."""
+    run(sys.executable, "-m", "venv", folder, check=True)
+    lock = ROOT / "requirements.lock"
+    run(folder / "bin" / "pip", "install", f"{wheel}{extra}", "-c", lock, check=True)
+    return folder / "bin"
+
+
+@pytest.fixture
+def empty(tmp_path):
+    """A folder outside of the checkout with a config.json and a sweep."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(GPT2))
+    (folder / "tiny.yaml").write_text(SWEEP)
+    return folder
+
+
+def test_a_wheel_predicts_without_torch_and_without_a_checkout(wheel, empty, tmp_path):
+    programs = installed(wheel, tmp_path / "venv")
+    command = programs / "modelbudget"
     found = run(command, "palm-540b", "--json", cwd=empty, check=True)
     assert json.loads(found.stdout)["quantities"]["parameters"]["total"] == 540_356_474_880
     listed = json.loads(run(command, "models", "--json", cwd=empty, check=True).stdout)
     assert len(listed) > 200
-    (empty / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_layer": 2}))
     gpt2 = json.loads(run(command, "config.json", "--json", cwd=empty, check=True).stdout)
-    # GPT-2's defaults with 2 of its 12 layers of 7,087,872 parameters
-    assert gpt2["quantities"]["parameters"]["total"] == 124_439_808 - 10 * 7_087_872
-    lacking = run(command, "measure", "config.json", cwd=empty)
-    assert lacking.returncode == 2
-    assert "pip install 'modelbudget[measure]'" in lacking.stderr
+    assert gpt2["quantities"]["parameters"]["total"] == TWO_LAYERS
+    for name, extra in (("measure config.json", "measure"), ("sweep tiny.yaml", "workflow")):
+        lacking = run(command, *name.split(), cwd=empty)
+        assert lacking.returncode == 2
+        assert f"pip install 'modelbudget[{extra}]'" in lacking.stderr
+        assert len(lacking.stderr.splitlines()) == 1
     code = "import modelbudget, pathlib; print(pathlib.Path(modelbudget.__file__).parent)"
-    library = Path(run(venv / "bin" / "python", "-c", code, cwd=empty, check=True).stdout.strip())
-    assert library.is_relative_to(venv)
+    library = Path(run(programs / "python", "-c", code, cwd=empty, check=True).stdout.strip())
+    assert library.is_relative_to(tmp_path / "venv")
     for copied in ("configs", "scripts", "workflow"):
         there = library / "pipeline" / copied
         tracked = run("git", "ls-files", copied, cwd=ROOT, check=True).stdout.splitlines()
@@ -47,3 +80,22 @@ def test_a_wheel_predicts_without_torch_and_without_a_checkout(tmp_path):
         same = (there.parent / tracked[0]).read_bytes() == (ROOT / tracked[0]).read_bytes()
         assert same, tracked[0]
     assert (library / "py.typed").is_file()
+
+
+def test_a_wheel_measures_and_sweeps_without_test_tools(wheel, empty, tmp_path):
+    """With torch and Snakemake: minutes, nearly all of it their installation."""
+    programs = installed(wheel, tmp_path / "venv", "[workflow]")
+    listed = json.loads(run(programs / "pip", "list", "--format=json", check=True).stdout)
+    assert not {one["name"].lower() for one in listed} & TEST_TOOLS
+    measured = run(programs / "modelbudget", "measure", "config.json", cwd=empty, check=True)
+    assert f"{TWO_LAYERS:,}" in measured.stdout
+    assert f"GPT2LMHeadModel has {TWO_LAYERS:,} parameters, equal" in measured.stderr
+    swept = run(programs / "modelbudget", "sweep", "tiny.yaml", cwd=empty, check=True)
+    assert (empty / swept.stdout.splitlines()[-1]).stat().st_size > 100_000
+    code = (
+        "import modelbudget as mb; frame = mb.results('tiny/results').to_pandas(); "
+        "print(len(frame), frame.agrees.all())"
+    )
+    read = run(programs / "python", "-c", code, cwd=empty, check=True).stdout.split()
+    assert int(read[0]) > 20
+    assert read[1] == "True"

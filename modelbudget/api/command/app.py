@@ -23,6 +23,11 @@ class _ModelByDefault(TyperGroup):
             args = ["show", *args]
         return super().parse_args(ctx, args)
 
+    def shell_complete(self, ctx, incomplete: str) -> list:
+        """Return subcommands and options, and what completes the MODEL of `show`."""
+        model = self.commands["show"].params[0]
+        return [*super().shell_complete(ctx, incomplete), *model.shell_complete(ctx, incomplete)]
+
 
 app = typer.Typer(
     cls=_ModelByDefault, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False
