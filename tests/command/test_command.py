@@ -257,13 +257,9 @@ def test_several_models_are_locked_and_whole_models_are_compared(llama):
     (folder / "own.py").write_text(built % ("a", "b"))
     assert command("lock", "own:build", "config.json", cwd=folder).returncode == 0
     (folder / "own.py").write_text(built % ("b", "a"))
-    swapped = command("check", "--module", "own", cwd=folder)
-    assert swapped.returncode == 1
-    assert "| parameters | a | 20 | 18 | -2 |" in swapped.stdout
-    assert command("check", "--module", "own", "--totals", cwd=folder).returncode == 0
     llama(vocab_size=1001)
     both = command("check", "--module", "own", cwd=folder).stdout
-    assert "| own:build | parameters | b | 18 | 20 | +2 |" in both
+    assert "| own:build | parameters | a | 20 | 18 | -2 |" in both
     assert "| config.json | parameters | head | 64,000 | 64,064 | +64 |" in both
     whole = command("check", "--module", "own", "--totals", cwd=folder).stdout
     assert f"| parameters | total | {PARAMETERS:,} | {PARAMETERS + 128:,} | +128 |" in whole
