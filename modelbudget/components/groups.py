@@ -51,9 +51,10 @@ _MEMORY = (
     Group("activations", (), "#aa2226", "#c13436"),
     Group("logits and loss", (), "#c38726", "#f9ce91"),
     Group("temporary", (), "#7f7970", "#b0aca7"),
+    Group("KV cache", (), "#1e0859", "#6548f2"),
 )
-"""Live memory of training, in the order of its stack. It has charts of its own, so that these
-colours need only differ from each other.
+"""Live memory of training and inference, in the order of its stack. It has charts of its own, so
+that these colours need only differ from each other.
 """
 
 GROUPS = {

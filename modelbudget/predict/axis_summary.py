@@ -1,4 +1,4 @@
-"""Streaming summary (min, max, geometric mean) of predictions along each axis."""
+"""Streaming summary of predictions along each axis: minimum and maximum, and a slice."""
 
 from collections.abc import Sequence
 
@@ -6,32 +6,28 @@ import polars as pl
 
 from modelbudget.predict.streamed import OF_GROUP
 
-DIGITS = 9
-"""Significant digits of a mean: few enough not to depend on the order of summation."""
-
 
 class AxisSummary:
     """Summary by value of each axis, in memory that does not grow with the number of rows.
 
-    Number of predictions, their least, largest and typical totals, and the mean share of each group
-    of components.
+    Over all values of the other axes: number of predictions, their least and largest totals. And
+    the slice along the axis: the models that have the middle value of every other axis.
     """
 
     def __init__(self, axes: dict[str, list], quantities: Sequence[str], groups: list[str]):
         self.axes, self.quantities, self.groups = axes, quantities, groups
+        self.middle = {axis: values[len(values) // 2] for axis, values in axes.items()}
         self.rows = 0
-        self._sums: dict[str, pl.DataFrame] = {}
+        self._ends: dict[str, pl.DataFrame] = {}
+        self._slices: dict[str, list[pl.DataFrame]] = {axis: [] for axis in axes}
         total = pl.col(quantities)
-        shares = [(pl.col(OF_GROUP + g) / pl.col("parameters")).alias(f"share {g}") for g in groups]
-        self._terms = [total.cast(pl.Float64).log().name.prefix("log "), *shares]
         self._of_rows = [
             total.count().name.prefix("n "),
             total.min().name.prefix("least "),
             total.max().name.prefix("most "),
-            pl.col("^(log|share) .*$").sum(),
         ]
-        self._of_sums = [
-            pl.col("^(n|log|share) .*$").sum(),
+        self._of_ends = [
+            pl.col("^n .*$").sum(),
             pl.col("^least .*$").min(),
             pl.col("^most .*$").max(),
         ]
@@ -39,54 +35,65 @@ class AxisSummary:
     def add(self, rows: pl.DataFrame) -> None:
         """Add one table of `streamed.frames`."""
         self.rows += rows.height
-        rows = rows.with_columns(self._terms)
         for axis in self.axes:
             here = rows.group_by(axis).agg(self._of_rows)
-            before = [self._sums[axis]] if axis in self._sums else []
+            before = [self._ends[axis]] if axis in self._ends else []
             both = pl.concat([*before, here], how="diagonal")
-            self._sums[axis] = both.group_by(axis).agg(self._of_sums)
+            self._ends[axis] = both.group_by(axis).agg(self._of_ends)
+            others = [pl.col(name) == one for name, one in self.middle.items() if name != axis]
+            self._slices[axis].append(
+                rows.filter(others).select(axis, *self.quantities, *self._names())
+            )
 
     def totals(self) -> pl.DataFrame:
         """Return a table of totals.
 
-        Columns: axis, index (of the value on the axis), value (as text), quantity, models, least,
-        typical (geometric mean), most.
+        Columns: axis, index (of the value on the axis), value (as text), is_middle (of the axis),
+        quantity, models, least, most, slice (the total of the model on the slice, null if
+        constraints drop it).
         """
         return pl.concat(
             self._along(axis).select(
-                "axis", "index", "value",
+                "axis", "index", "value", "is_middle",
                 quantity=pl.lit(quantity),
                 models=f"n {quantity}",
                 least=f"least {quantity}",
-                typical=(pl.col(f"log {quantity}") / pl.col(f"n {quantity}"))
-                .exp().round_sig_figs(DIGITS),
                 most=f"most {quantity}",
+                slice=quantity,
             )
             for axis in self.axes
             for quantity in self.quantities
         )  # fmt: skip
 
     def shares(self) -> pl.DataFrame:
-        """Return a table of shares of parameters.
+        """Return the shares of the parameters on each slice.
 
-        Columns: axis, index, value, group, share (mean over the models).
+        Columns: axis, index, value, group, share. Models that constraints drop are left out.
         """
         columns = ["axis", "index", "value"]
-        share = (pl.col(f"share {g}") / pl.col("n parameters") for g in self.groups)
         tables = [
-            self._along(axis).select(*columns, group=pl.lit(group), share=mean.round(DIGITS))
-            for group, mean in zip(self.groups, share, strict=True)
+            self._along(axis).select(
+                *columns,
+                group=pl.lit(group),
+                share=pl.col(OF_GROUP + group) / pl.col("parameters"),
+            )
+            for group in self.groups
             for axis in self.axes
         ]
         empty = dict.fromkeys((*columns, "group"), pl.String) | {"share": pl.Float64}
-        return pl.concat(tables) if tables else pl.DataFrame(schema=empty)
+        return pl.concat(tables).drop_nulls("share") if tables else pl.DataFrame(schema=empty)
+
+    def _names(self) -> list[str]:
+        return [OF_GROUP + group for group in self.groups]
 
     def _along(self, axis: str) -> pl.DataFrame:
         values = self.axes[axis]
         places = pl.DataFrame({axis: values, "index": range(len(values))})
         text = pl.col(axis).cast(pl.String).alias("value")
+        is_middle = pl.col("index") == len(values) // 2
         return (
-            places.join(self._sums[axis], on=axis)
-            .with_columns(text, axis=pl.lit(axis))
+            places.join(self._ends[axis], on=axis)
+            .join(pl.concat(self._slices[axis]), on=axis, how="left")
+            .with_columns(text, axis=pl.lit(axis), is_middle=is_middle)
             .sort("index")
         )

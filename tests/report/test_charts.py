@@ -157,6 +157,20 @@ def test_findings_of_two_axes_name_the_ends():
     assert "in 10 of 100 models" in description
 
 
+def test_equal_curves_are_drawn_once():
+    axes, table = grid(d_model=SIZES, norm=["layernorm", "rmsnorm", "none"])
+    shares, total = (charts(axes, table)[name].to_dict() for name in ("shares", "total"))
+    (panel,) = shares["concat"]
+    assert panel["title"]["text"] == "norm = layernorm or rmsnorm or none"
+    lines = {row["series"] for rows in total["datasets"].values() for row in rows}
+    assert len(lines) == 1
+    assert "norm = layernorm or rmsnorm or none" in total["description"]
+    other = pl.col("norm") == "none"
+    changed = table.with_columns(measured=pl.col("measured") + other.cast(pl.Int64))
+    titles = [one["title"]["text"] for one in charts(axes, changed)["shares"].to_dict()["concat"]]
+    assert titles == ["norm = layernorm or rmsnorm", "norm = none"]
+
+
 def test_tied_beside_untied():
     axes, table = grid(d_model=SIZES, n_vocab=SIZES, tied=[True, False])
     panels = charts(axes, table)["total"].to_dict()["concat"]

@@ -9,6 +9,7 @@ import vl_convert
 
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.report.charts.checkpointing import memory_against_flops
+from modelbudget.report.charts.inference import inference_parts
 from modelbudget.report.charts.peak import peak_parts
 from modelbudget.report.charts.select import charts_of_sweep
 from modelbudget.report.charts.vs_length import by_length
@@ -132,6 +133,36 @@ def test_the_cache_exceeds_the_weights_from_a_length_on():
         f"from {first[0]:,} tokens (attention = a), {first[1]:,} tokens (attention = b) on"
         in chart.description
     )
+    spec = chart.to_dict()
+    drawn = [row["share"] for rows in spec["datasets"].values() for row in rows if "value" in row]
+    assert sorted(drawn) == sorted(size * n / 9_000 for size in (7, 50) for n in LENGTHS)
+
+
+def test_amounts_of_one_group_are_drawn_as_amounts():
+    """Shares of one group are all 100 %."""
+    caches = [("one", 500), ("two", 20_000), ("three", 3_000)]
+    table = comparison([(name, {}, {"cache_bytes": {"layer.attention": n}}) for name, n in caches])
+    chart = charts_of_sweep({}, table, DEVICES)["cache-bytes-models"]
+    assert "two: 20 kB of KV cache or state, 40 × that of one (500 bytes" in chart.description
+    assert "share" not in json.dumps(chart.to_dict()["layer"][0])
+
+
+def test_parts_of_inference_add_up_to_the_measured_peaks():
+    def model(weights, cache, prefill, decode):
+        peaks = {"prefill": prefill, "decode": decode}
+        return {"parameter_bytes": {"head": weights}, "cache_bytes": {"layer.attention": cache},
+                "peak_inference_bytes": peaks}  # fmt: skip
+
+    models = {"a": (600, 100, 1_000, 750), "b": (900, 9, 1_000, 910), "c": (600, 100, 500, 500)}
+    table = comparison([(name, {}, model(*values)) for name, values in models.items()])
+    parts = inference_parts(table)  # without c, whose peak is before its cache is whole
+    sums = parts.group_by("label", "phase").agg(pl.col("value").sum()).sort("label", "phase")
+    assert sums.rows() == [("a", "decode", 750), ("a", "prefill", 1_000), ("b", "decode", 910),
+                           ("b", "prefill", 1_000)]  # fmt: skip
+    found = charts_of_sweep({}, table, DEVICES)["inference-parts"]
+    assert "the weights are 60.0 % (a) to 90.0 % (b) of the peak" in found.description
+    assert "relative to the weights is that of a: 16.7 % of them" in found.description
+    assert "prefill" in vl_convert.vegalite_to_svg(found.to_dict())
 
 
 def quantities(saved: int, forward: int, backward: int) -> dict:

@@ -1,10 +1,12 @@
 """The zoo on the page: counts at the top, reasons in words, a table that can be searched."""
 
+import altair as alt
 import polars as pl
 import polars.selectors as cs
 import pytest
 
 from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, UNEXPLAINED
+from modelbudget.report.charts.labels import names
 from modelbudget.report.charts.zoo import zoo_charts
 from modelbudget.report.zoo import zoo_section
 
@@ -116,13 +118,12 @@ def drawn():
 
 def test_the_charts_say_what_they_show(drawn):
     found, _ = drawn
-    assert list(found) == ["printed", "series", "vocabulary", "experts"]
+    assert list(found) == ["printed", "families", "vocabulary", "experts"]
     of_printed = found["printed"].description
     assert "1 of 2 printed sizes equal the prediction within their rounding" in of_printed
     assert "1 without one (Model 4)" in of_printed
     assert "Largest difference: Model 4, +25.0 %" in of_printed
-    assert "largest models of 1 series" in found["series"].description
-    assert "MLP in 1" in found["series"].description
+    assert "Model 5 (decoder) (9K parameters): 70.0 % MLP" in found["families"].description
     assert "30.0 % from 10 on (1)" in found["vocabulary"].description
     assert "33.3 % (Model 5: 3,000 of 9,000)" in found["experts"].description
 
@@ -130,25 +131,39 @@ def test_the_charts_say_what_they_show(drawn):
 def test_an_unexplained_print_is_a_red_diamond(drawn):
     found, _ = drawn
     spec = found["printed"].to_dict()
-    points = spec["concat"][1]["layer"][0]["encoding"]
+    points = spec["layer"][0]["encoding"]
     for channel, value in (("color", "#b3261e"), ("shape", "diamond")):
         scale = points[channel]["scale"]
         assert dict(zip(scale["domain"], scale["range"], strict=True))["unexplained"] == value
-    named = spec["datasets"][spec["concat"][1]["layer"][1]["data"]["name"]]
-    assert [row["label"] for row in named] == ["Model 4"]
+    named = spec["datasets"][spec["layer"][1]["data"]["name"]]
+    assert [row["model"] for row in named] == ["Model 4"]
 
 
 def test_charts_without_anything_to_show_are_left_out(drawn):
     _, comparison = drawn
-    assert list(zoo_charts(zoo({}), comparison)) == ["series", "vocabulary"]
+    assert list(zoo_charts(zoo({}), comparison)) == ["families", "vocabulary"]
     nothing = comparison.with_columns(measured=pl.lit(None, pl.Int64))
     assert zoo_charts(zoo({}), nothing) == {}
 
 
 def test_two_models_of_one_name_are_drawn_apart(drawn):
     _, comparison = drawn
-    twins = zoo({"label": "Twin", "series": "A"}, {"label": "Twin", "series": "B"})
-    spec = zoo_charts(twins, comparison.filter(pl.col("point") < "000003"))["series"].to_dict()
-    names = {row["model"] for rows in spec["datasets"].values() for row in rows}
-    assert names == {"model-1", "model-2"}
-    assert set(spec["encoding"]["y"]["scale"]["domain"]) == {"decoder", "model-1", "model-2"}
+    twins = zoo({"label": "Twin", "family": "a"}, {"label": "Twin", "family": "b"})
+    spec = zoo_charts(twins, comparison.filter(pl.col("point") < "000003"))["families"].to_dict()
+    names = {row["label"] for rows in spec["datasets"].values() for row in rows}
+    assert names == {"model-1 (a)", "model-2 (b)"}
+
+
+def test_names_have_room_and_well_known_models_come_first():
+    """Boxes of 6.3 pixels a character and 14 pixels of height, at 560 and at 240 pixels."""
+    found = [("Other", 0.1, 0.5), ("PaLM 540B", 0.9, 0.1), ("Llama 3 8B", 0.12, 0.52),
+             ("Far", 0.8, 0.9), ("Close to far", 0.82, 0.91), ("A" * 38, 0.4, 0.3)]  # fmt: skip
+    rows = pl.DataFrame(found, ["model", "right", "down"], orient="row")
+    layers = names(rows, alt.X("right:Q"), alt.Y("down:Q"), 300)
+    shown = pl.concat(layer.data for layer in layers[::2])
+    held = {model: (wide, narrow) for model, wide, narrow in shown.sort("model").rows()}
+    assert held == {"A" * 38: (True, False), "Far": (True, True), "Llama 3 8B": (True, True),
+                    "PaLM 540B": (True, True)}  # fmt: skip
+    sides = {model: layer.mark.align for layer in layers for model in layer.data["model"]}
+    assert sides["PaLM 540B"] == "right"
+    assert sides["Llama 3 8B"] == "left"

@@ -45,7 +45,7 @@ def step_act(step: StepTrace | None) -> dict | None:
         "areas": _areas(levels, phases, first),
         "ticks": _ticks(max(map(sum, levels))),
         "peaks": [_described(peak, n, max(map(sum, levels))) for peak in peaks],
-        "legend": [(group, variable_of_group(group)) for group in MEMORY],
+        "legend": [(MEMORY[k], variable_of_group(MEMORY[k])) for k in _live(levels)],
         "width": WIDE,
         "height": HIGH,
         "last": last - first,
@@ -89,6 +89,11 @@ def _levels(table: pl.DataFrame, first: int, last: int) -> list[list[int]]:
     return [list(row) for row in zip(*columns, strict=True)][:-1]
 
 
+def _live(levels: list[list[int]]) -> list[int]:
+    """Return the indices of the groups that ever hold bytes."""
+    return [k for k, held in enumerate(zip(*levels, strict=True)) if any(held)]
+
+
 def _place(phases: list[dict]) -> list[tuple[dict, float, float]]:
     """Return each phase with its left end and its width, as shares of the axis."""
     widths = [SHARES[phase["name"]] for phase in phases]
@@ -108,7 +113,7 @@ def _areas(levels: list[list[int]], phases: list[dict], first: int) -> list[dict
                 if sum(level) >= sum(columns[min(x, WIDE - 1)]):
                     columns[min(x, WIDE - 1)] = level
     found = []
-    for k in reversed(range(len(MEMORY))):
+    for k in reversed(_live(levels)):
         tops = [HIGH - round(HIGH * sum(column[: k + 1]) / most) for column in columns]
         path, wide = f"M0 {HIGH}V{tops[0]}", 1
         for before, after in pairwise(tops):

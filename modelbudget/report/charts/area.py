@@ -4,7 +4,14 @@ import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.budget import groups_in, least_and_most, thinned, totals, values
+from modelbudget.report.charts.budget import (
+    distinct,
+    groups_in,
+    least_and_most,
+    thinned,
+    totals,
+    values,
+)
 from modelbudget.report.charts.format import (
     UNITS,
     amount,
@@ -25,7 +32,11 @@ FEW = 8
 def shares_along(
     table: pl.DataFrame, axis: str, panels: dict[str, pl.DataFrame], quantity: str
 ) -> alt.ConcatChart:
-    """Draw the share of each group along `axis`, with one panel for each named table."""
+    """Draw the share of each group along `axis`, with one panel for each named table.
+
+    Equal tables share a panel.
+    """
+    panels = distinct(panels, axis, "group", "value")
     groups = groups_in(table)
     columns = min(len(panels), 3)
     drawn = [
@@ -109,7 +120,11 @@ def _tooltip_bands(rows: pl.DataFrame, axis: str, title: str) -> alt.Chart:
 def totals_along(
     table: pl.DataFrame, axis: str, series: dict[str, pl.DataFrame], quantity: str
 ) -> theme.Layers:
-    """Draw the total along `axis` on a logarithmic scale, with one line for each named table."""
+    """Draw the total along `axis` on a logarithmic scale, with one line for each named table.
+
+    Equal tables share a line.
+    """
+    series = distinct(series, axis, "total")
     names = _differences(list(series))
     rows = pl.concat(
         totals(thinned(rows, axis, MOST_VALUES)).select(axis, "total", series=pl.lit(name))

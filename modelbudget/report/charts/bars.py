@@ -1,11 +1,18 @@
-"""One bar for each model: the shares of its components, with its name and total above."""
+"""One bar for each model, with its name and total above: shares of components, or one amount."""
 
 import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.budget import groups_in, totals
-from modelbudget.report.charts.format import UNITS, amount, capitalized, count, percent
+from modelbudget.report.charts.format import (
+    UNITS,
+    amount,
+    capitalized,
+    count,
+    percent,
+    si_bytes,
+)
 
 DIGIT = 8
 """Width of a digit in pixels, for the total at the end of a line."""
@@ -18,16 +25,11 @@ def room_of(texts: pl.Series) -> int:
     return DIGIT * (max(map(len, texts)) + 1)
 
 
-def bars(table: pl.DataFrame, quantity: str) -> theme.Layers:
+def bars(table: pl.DataFrame, quantity: str, title: str = "") -> theme.Layers:
     """Draw the share of each group in each model, in the order of the points."""
     models = totals(table)
-    points = models["point"].to_list()
-    names = models.select("point", "label", total=pl.col("total").map_elements(count, pl.String))
-    room = room_of(names["total"])
     groups = groups_in(table)
-    y = alt.Y(
-        "point:N", sort=points, axis=None, scale=alt.Scale(paddingInner=0.5, paddingOuter=0.5)
-    )
+    y = _rows(models)
     shares = (
         alt.Chart(table.select("point", "label", "group", "rank", "value", "share"))
         .mark_bar(size=18, yOffset=6, stroke=theme.PAPER, strokeWidth=0.5)
@@ -47,19 +49,66 @@ def bars(table: pl.DataFrame, quantity: str) -> theme.Layers:
             ],
         )
     )  # fmt: skip
-    text = alt.Chart(names).mark_text(baseline="bottom", yOffset=-7, fontSize=12).encode(y=y)
-    chart = alt.layer(
-        shares,
-        text.encode(x=alt.value(0), text="label:N").mark_text(
-            align="left", baseline="bottom", yOffset=-7, limit=alt.ExprRef(f"width - {room}")
-        ),
-        text.encode(x=alt.value("width"), text="total:N").mark_text(
-            align="right", baseline="bottom", yOffset=-7, color=theme.SOFT
-        ),
-    ).properties(width=theme.WIDTH, height=ROW * len(points))
+    totals_of = models["total"].map_elements(count, pl.String)
+    chart = alt.layer(shares, *_names(models, totals_of, y)).properties(
+        width=theme.WIDTH, height=ROW * models.height
+    )
     finding = extremes(table, models, quantity)
-    title = f"{capitalized(UNITS[quantity])} by component and model"
+    title = title or f"{capitalized(UNITS[quantity])} by component and model"
     return theme.framed(chart, title, finding, 0, groups=groups)
+
+
+def amounts(table: pl.DataFrame, quantity: str) -> theme.Layers:
+    """Draw the amount of each model that has one group only, so that shares would say nothing."""
+    models = totals(table)
+    rows = table.filter(pl.col("value") > 0)
+    groups = groups_in(rows)
+    y = _rows(models)
+    marks = (
+        alt.Chart(rows.select("point", "label", "group", "value"))
+        .mark_bar(size=18, yOffset=6)
+        .encode(
+            x=alt.X("value:Q", title=UNITS[quantity], axis=alt.Axis(
+                labelExpr=theme.tick_labels(quantity), tickCount=5, labelFlush=True, grid=False)),
+            y=y,
+            color=theme.colour(groups),
+            tooltip=[
+                alt.Tooltip("label:N", title="model"),
+                alt.Tooltip("value:Q", format=",", title=UNITS[quantity]),
+            ],
+        )
+    )  # fmt: skip
+    texts = [si_bytes(n) if quantity.endswith("_bytes") else count(n) for n in models["total"]]
+    chart = alt.layer(marks, *_names(models, pl.Series(texts), y)).properties(
+        width=theme.WIDTH, height=ROW * models.height
+    )
+    least, *_, most = models.sort("total", maintain_order=True).rows(named=True) * 2
+    finding = f"{most['label']}: {amount(most['total'], quantity)}"
+    if least["total"] < most["total"]:
+        times = f"{most['total'] / least['total']:,.3g}"
+        finding += f", {times} × that of {least['label']} ({amount(least['total'], quantity)})"
+    title = f"{capitalized(UNITS[quantity])} by model"
+    return theme.framed(chart, title, f"{finding}.", 0, groups=groups)
+
+
+def _rows(models: pl.DataFrame) -> alt.Y:
+    """Return the vertical channel: one row for each model, in their order."""
+    scale = alt.Scale(paddingInner=0.5, paddingOuter=0.5)
+    return alt.Y("point:N", sort=models["point"].to_list(), axis=None, scale=scale)
+
+
+def _names(models: pl.DataFrame, texts: pl.Series, y: alt.Y) -> list[alt.Chart]:
+    """Return the names above the bars, and the texts of their totals at the right."""
+    rows = models.select("point", "label").with_columns(total=texts)
+    base = alt.Chart(rows).encode(y=y)
+    style = {"baseline": "bottom", "yOffset": -7, "fontSize": 12}
+    limit = alt.ExprRef(f"width - {room_of(texts)}")
+    return [
+        base.mark_text(align="left", limit=limit, **style).encode(x=alt.value(0), text="label:N"),
+        base.mark_text(align="right", color=theme.SOFT, **style).encode(
+            x=alt.value("width"), text="total:N"
+        ),
+    ]
 
 
 def extremes(table: pl.DataFrame, models: pl.DataFrame, quantity: str) -> str:

@@ -75,6 +75,42 @@ def thinned(table: pl.DataFrame, field: str, most: int) -> pl.DataFrame:
     return table.filter(pl.col(field).is_in(kept))
 
 
+def distinct(tables: dict[str, pl.DataFrame], *columns: str) -> dict[str, pl.DataFrame]:
+    """Return each of the tables that differ in these columns once, with the titles of its equals.
+
+    The titles are settings: `tied` and `not tied` become `tied or not tied`.
+    """
+    found: list[tuple[list[str], pl.DataFrame]] = []
+    for title, rows in tables.items():
+        same = next((one for one, other in found if _equal(rows, other, columns)), None)
+        if same is None:
+            found.append(([title], rows))
+        else:
+            same.append(title)
+    return {_any_of(titles): rows for titles, rows in found}
+
+
+def _equal(rows: pl.DataFrame, other: pl.DataFrame, columns: tuple[str, ...]) -> bool:
+    a, b = (one.select(columns).unique().sort(columns) for one in (rows, other))
+    return a.equals(b)
+
+
+def _any_of(titles: list[str]) -> str:
+    """Join titles of settings: `n = 1, tied` and `n = 2, tied` become `n = 1 or 2, tied`."""
+    settings = [title.split(", ") for title in titles]
+    if len(set(map(len, settings))) > 1:  # a value with a comma
+        return " or ".join(titles)
+    columns = zip(*settings, strict=True)
+    return ", ".join(_one_of(list(dict.fromkeys(column))) for column in columns)
+
+
+def _one_of(values: list[str]) -> str:
+    name = values[0].partition(" = ")[0] + " = "
+    if all(value.startswith(name) for value in values):
+        return name + " or ".join(value.removeprefix(name) for value in values)
+    return " or ".join(values)
+
+
 def least_and_most(rows: pl.DataFrame, *columns: str) -> tuple[Any, Any]:
     """Return the minimum and the maximum of these columns of numbers together."""
     chosen = rows.select(columns)

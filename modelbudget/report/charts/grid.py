@@ -6,7 +6,7 @@ import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.budget import thinned, totals
+from modelbudget.report.charts.budget import distinct, thinned, totals
 from modelbudget.report.charts.format import UNITS, amount, count, field_title, percent, value_of
 
 MARGIN = 58
@@ -17,7 +17,7 @@ MOST_VALUES = 40
 
 def total_over(x: str, y: str, panels: dict[str, pl.DataFrame], quantity: str) -> alt.ConcatChart:
     """Draw the total at each pair of values, on a logarithmic colour scale."""
-    tables = {title: totals(rows) for title, rows in panels.items()}
+    tables = distinct({title: totals(rows) for title, rows in panels.items()}, x, y, "total")
     unit = UNITS[quantity]
     (low, at_low), (high, at_high) = _ends(x, y, tables, "total")
     finding = f"From {amount(low, quantity)} ({at_low}) to {amount(high, quantity)} ({at_high})."
@@ -33,7 +33,8 @@ def share_over(
     x: str, y: str, panels: dict[str, pl.DataFrame], groups: tuple[str, ...], quantity: str
 ) -> alt.ConcatChart:
     """Draw the share of one group, or of several together, at each pair of values."""
-    tables = {title: share_of(rows, groups) for title, rows in panels.items()}
+    of_groups = {title: share_of(rows, groups) for title, rows in panels.items()}
+    tables = distinct(of_groups, x, y, "share")
     name = " and ".join(groups)
     colour = alt.Color(
         "share:Q",

@@ -1,5 +1,7 @@
 """Peak training memory: its composition by phase, and the accelerators that it fits on."""
 
+import json
+
 import altair as alt
 import polars as pl
 
@@ -15,7 +17,7 @@ PHASES = {"forward_backward": "backward", "optimizer": "optimizer"}
 """Phases of the second step, in which the optimizer state is in memory, and their labels."""
 ROW = 19
 """Height of a line in pixels: a model's name, or one of its bars."""
-MARGIN = 62
+MARGIN = 66
 MOST_NAMED = 6
 """Up to this number of models are named in a sentence."""
 
@@ -78,11 +80,22 @@ def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
     return found
 
 
-def composition(table: pl.DataFrame) -> theme.Layers:
-    """Draw the composition of each model's peak in both phases, as shares of the larger peak."""
+def training_memory(table: pl.DataFrame) -> theme.Layers:
+    """Draw the parts of backward pass and optimizer step of each model."""
+    return composition(table, PHASES, "Composition of peak training memory", _deciding(table))
+
+
+def composition(
+    table: pl.DataFrame, phases: dict[str, str], title: str, finding: str
+) -> theme.Layers:
+    """Draw the composition of each model's peak in both phases, as shares of the larger peak.
+
+    `table` has the columns of `peak_parts`; `phases` maps its phases to their labels.
+    """
+    groups = [group for group in MEMORY if group in table["group"]]
     models = table.unique("point", keep="first", maintain_order=True)
-    lines = [f"{point} {phase}" for point in models["point"] for phase in ("", *PHASES)]
-    names = " : ".join(f"split(datum.value, ' ')[1] == '{k}' ? '{v}'" for k, v in PHASES.items())
+    lines = [f"{point} {phase}" for point in models["point"] for phase in ("", *phases)]
+    names = " : ".join(f"split(datum.value, ' ')[1] == '{k}' ? '{v}'" for k, v in phases.items())
     y = alt.Y(
         "line:N",
         sort=lines,
@@ -101,7 +114,7 @@ def composition(table: pl.DataFrame) -> theme.Layers:
                 "rank",
                 "value",
                 line=pl.concat_str("point", "phase", separator=" "),
-                phase=pl.col("phase").replace_strict(PHASES),
+                phase=pl.col("phase").replace_strict(phases),
                 share=pl.col("value") / pl.col("worst"),
             )
         )
@@ -112,7 +125,7 @@ def composition(table: pl.DataFrame) -> theme.Layers:
                 axis=alt.Axis(format="%", tickCount=5, labelFlush=True, grid=False),
             ),
             y=y,
-            color=theme.colour([group for group in MEMORY if group in table["group"]]),
+            color=theme.colour(groups),
             order="rank:Q",
             tooltip=[
                 alt.Tooltip("label:N", title="model"),
@@ -139,17 +152,10 @@ def composition(table: pl.DataFrame) -> theme.Layers:
             x=alt.value("width"), text="total:N"
         ),
     ).properties(width=theme.WIDTH - MARGIN, height=ROW * len(lines))
-    groups = [group for group in MEMORY if group in table["group"]]
-    return theme.framed(
-        chart,
-        "Composition of peak training memory",
-        _deciding_phases(table),
-        MARGIN,
-        groups=groups,
-    )
+    return theme.framed(chart, title, finding, MARGIN, groups=groups)
 
 
-def _deciding_phases(table: pl.DataFrame) -> str:
+def _deciding(table: pl.DataFrame) -> str:
     """Describe for each phase the models whose peak it sets, and the largest part in the last."""
     n_models, texts = table["point"].n_unique(), []
     for phase, name in (
@@ -185,29 +191,38 @@ def against_accelerators(table: pl.DataFrame, devices: list[Accelerator]) -> the
     lines = device_lines(devices)
     ends = [*models["worst"], *lines["bytes"]]
     domain = [min(ends) / 1.5, max(ends) * 1.5]
-    x = alt.X(
-        "worst:Q",
-        title="peak training memory",
-        scale=alt.Scale(type="log", domain=domain, nice=False),
-        axis=alt.Axis(labelExpr=theme.BYTES, **theme.ticks(int(domain[0]), int(domain[1]))),
+    scale = alt.Scale(type="log", domain=domain, nice=False)
+    axis = alt.Axis(
+        labelExpr=theme.BYTES, grid=False, **theme.ticks(int(domain[0]), int(domain[1]))
     )
+    x = alt.X("worst:Q", title="peak training memory", scale=scale, axis=axis)
+    names_of = " : ".join(
+        f"datum.value == {n} ? {json.dumps(name)}"
+        for n, name in lines.select("bytes", "device").rows()
+    )
+    above = alt.Axis(
+        orient="top", values=lines["bytes"].to_list(), labelExpr=f"{names_of} : ''", labelAngle=-90,
+        labelColor=theme.DIFFERS, labelFontSize=10, labelOverlap=False, domain=False, ticks=False,
+        gridColor=theme.DIFFERS, gridDash=[4, 3], gridOpacity=1,
+    )  # fmt: skip
     y = alt.Y("point:N", sort=models["point"].to_list(), axis=None)
     names = alt.Chart(models).encode(y=y)
     chart = alt.layer(
-        alt.Chart(lines).mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]).encode(x="bytes:Q"),
         alt.Chart(lines)
-        .mark_text(angle=270, align="left", color=theme.DIFFERS, fontSize=11)
-        .encode(x="bytes:Q", y=alt.value(-5), text="device:N"),
+        .mark_rule(opacity=0)
+        .encode(x=alt.X("bytes:Q", title=None, scale=scale, axis=above)),
         names.mark_bar(color=theme.SOFT, opacity=0.35, height=3).encode(
             x=x, x2=alt.datum(domain[0])
         ),
         names.mark_point(color=theme.INK, filled=True, size=60, opacity=1).encode(
-            x=x, tooltip=["label:N", alt.Tooltip("worst:Q", format=",", title="bytes")]
+            x=alt.X("worst:Q", scale=scale, axis=None),
+            tooltip=["label:N", alt.Tooltip("worst:Q", format=",", title="bytes")],
         ),
         names.mark_text(
             align="left", baseline="bottom", yOffset=-7, limit=alt.ExprRef("width")
         ).encode(x=alt.value(0), text="text:N"),
     ).properties(width=theme.WIDTH, height=44 * models.height)
+    chart = chart.resolve_axis(x="independent")
     return theme.framed(
         chart, "Peak training memory against accelerators", _smallest_fits(models, devices), 0
     )

@@ -1,4 +1,7 @@
-"""Predictions along each axis of their grid: range of totals, and mean shares."""
+"""Predictions along each axis of their grid: range of totals, and shares on a slice.
+
+On a slice all other axes have their middle value: each of its points is a model, never a mean.
+"""
 
 from typing import Any
 
@@ -8,7 +11,7 @@ import polars as pl
 from modelbudget.components.groups import GROUPS
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.budget import evenly_spaced, least_and_most
-from modelbudget.report.charts.format import UNITS, count, percent, short
+from modelbudget.report.charts.format import UNITS, amount, count
 
 MOST_VALUES = 60
 FEW = 8
@@ -28,41 +31,57 @@ def predicted_charts(totals: pl.DataFrame, shares: pl.DataFrame) -> dict[str, al
     found = {}
     if not axes:
         return found
-    for quantity in UNITS:
-        rows = totals.filter(pl.col("quantity") == quantity)
-        if not rows.is_empty() and not (quantity == "parameter_bytes" and "totals" in found):
-            name = "totals" if quantity == "parameters" else f"{quantity.replace('_', '-')}-totals"
-            found[name] = totals_along_axes(rows, axes, quantity)
     if shares["group"].n_unique() > 1:
-        found["shares"] = shares_along_axes(shares, axes)
+        of_axes = shares.filter(pl.col("axis").is_in(axes))
+        found["shares"] = shares_along_axes(of_axes, _held(totals))
+    drawn = totals["quantity"].unique().to_list()
+    for quantity in (one for one in UNITS if one in drawn):
+        if quantity == "parameter_bytes" and "totals" in found:
+            continue
+        name = "totals" if quantity == "parameters" else f"{quantity.replace('_', '-')}-totals"
+        found[name] = totals_along_axes(totals.filter(quantity=quantity), axes, quantity)
     return found
 
 
 def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> alt.ConcatChart:
-    """Draw minimum, maximum and geometric mean of the totals at each value of each axis."""
+    """Draw the minimum and maximum of the totals, and the slice, along each axis."""
     drawn = [_range(_along(totals, axis), axis, len(axes), quantity) for axis in axes]
     first = totals.filter(pl.col("axis") == axes[0])
     low, high = least_and_most(first, "least", "most")
     finding = (
-        f"{count(sum(first['models']))} predictions, from {short(low)} to "
-        f"{short(high)} {UNITS[quantity]}. Each panel shows one axis over all "
-        "values of the others: the band is from minimum to maximum, the line is the geometric mean."
+        f"{count(sum(first['models']))} predictions, from {amount(low, quantity)} to "
+        f"{amount(high, quantity)}. Bands: from minimum to maximum over all values of the other "
+        "axes."
     )
+    if totals["slice"].count():
+        finding += f" Lines: the models with {_held(totals)} but for the axis of the panel."
     columns = min(len(axes), COLUMNS)
     title = f"Predicted {UNITS[quantity]} along each axis"
     return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns)
 
 
-def shares_along_axes(shares: pl.DataFrame, axes: list[str]) -> alt.ConcatChart:
-    """Draw the mean share of each group at each value of each axis."""
+def shares_along_axes(shares: pl.DataFrame, held: str) -> alt.ConcatChart:
+    """Draw the share of each group on the slice along each axis; `held` is the slice as text."""
     groups = [group for group in GROUPS if group in shares["group"]]
     ranks = pl.DataFrame({"group": groups, "rank": range(len(groups))})
     ranked = shares.join(ranks, on="group").sort("rank")
+    axes = shares["axis"].unique(maintain_order=True).to_list()
     drawn = [_stack(_along(ranked, axis), axis, len(axes), groups) for axis in axes]
     columns = min(len(axes), COLUMNS)
-    title = "Predicted mean share of the parameters by component along each axis"
-    finding = _largest_change(shares, axes)
+    finding = f"{_leaders(ranked, axes)} Models with {held} but for the axis of the panel."
+    title = "Predicted parameters by component along each axis"
     return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns, groups)
+
+
+def _held(totals: pl.DataFrame) -> str:
+    """Return the middle values of all axes as text."""
+    middle = totals.filter("is_middle").unique("axis", keep="first", maintain_order=True)
+    return ", ".join(_value(*row) for row in middle.select("axis", "value").rows())
+
+
+def _value(axis: str, value: str) -> str:
+    switches = {"true": axis, "false": f"not {axis}"}
+    return switches.get(value) or f"{axis} = {_shown(value)}"
 
 
 def _along(table: pl.DataFrame, axis: str) -> pl.DataFrame:
@@ -106,24 +125,24 @@ def _range(rows: pl.DataFrame, axis: str, panels: int, quantity: str) -> theme.L
         alt.Tooltip("value", title=axis),
         alt.Tooltip("models:Q", format=",", title="predictions"),
         alt.Tooltip("least:Q", format=",.0f", title="minimum"),
-        alt.Tooltip("typical:Q", format=",.0f", title="geometric mean"),
+        alt.Tooltip("slice:Q", format=",.0f", title="on the line"),
         alt.Tooltip("most:Q", format=",.0f", title="maximum"),
     ]
     drawn = rows.filter(pl.col("least") > 0).select(
-        "index", "value", "models", "least", "typical", "most"
+        "index", "value", "models", "least", "slice", "most"
     )
     base = alt.Chart(drawn).encode(x=_x(rows, axis), tooltip=tooltip)
     y = alt.Y("least:Q", title=None, scale=scale, axis=marks)
-    typical = alt.Y("typical:Q", title=None, scale=scale, axis=marks)
+    on_slice = alt.Y("slice:Q", title=None, scale=scale, axis=marks)
     if _is_band(rows):
         layers = [
             base.mark_area(color=theme.SOFT, opacity=0.25).encode(y=y, y2="most:Q"),
-            base.mark_line(color=theme.INK, strokeWidth=1.5).encode(y=typical),
+            base.mark_line(color=theme.INK, strokeWidth=1.5).encode(y=on_slice),
         ]
     else:
         layers = [
             base.mark_bar(color=theme.SOFT, opacity=0.25).encode(y=y, y2="most:Q"),
-            base.mark_tick(color=theme.INK, thickness=1.5).encode(y=typical),
+            base.mark_tick(color=theme.INK, thickness=1.5).encode(y=on_slice),
         ]
     return alt.layer(*layers).properties(
         width=theme.panel_width(min(panels, COLUMNS), MARGIN), height=200
@@ -146,29 +165,30 @@ def _stack(rows: pl.DataFrame, axis: str, panels: int, groups: list[str]) -> alt
             tooltip=[
                 alt.Tooltip("group:N", title="component"),
                 alt.Tooltip("value", title=axis),
-                alt.Tooltip("share:Q", format=".2%", title="mean share"),
+                alt.Tooltip("share:Q", format=".2%"),
             ],
         )
         .properties(width=theme.panel_width(min(panels, COLUMNS), MARGIN), height=200)
     )  # fmt: skip
 
 
-def _largest_change(shares: pl.DataFrame, axes: list[str]) -> str:
-    """Describe the largest change of a mean share between the ends of an axis."""
-    ends = (
-        shares.filter(pl.col("axis").is_in(axes)).sort("index")
-        .group_by("axis", "group", maintain_order=True)
-        .agg(pl.col("value", "share").first().name.prefix("first "),
-             pl.col("value", "share").last().name.prefix("last "))
-        .with_columns(change=(pl.col("last share") - pl.col("first share")).abs())
-        .sort("change", "axis", "group", descending=True)
-    )  # fmt: skip
-    most = ends.row(0, named=True)
-    return (
-        f"Over all values of the other axes, the mean share of {most['group']} changes from "
-        f"{percent(most['first share'])} at {most['axis']} = {_shown(most['first value'])} to "
-        f"{percent(most['last share'])} at {_shown(most['last value'])}."
-    )
+def _leaders(shares: pl.DataFrame, axes: list[str]) -> str:
+    """Describe the largest group along each axis, and where it changes."""
+    found = []
+    for axis in axes:
+        most = (
+            shares.filter(pl.col("axis") == axis).sort("index", "share")
+            .unique("index", keep="last", maintain_order=True)
+        )  # fmt: skip
+        changes = most.filter(pl.col("group") != pl.col("group").shift(fill_value=""))
+        rows = changes.select("group", "value").rows()
+        if len(rows) > 1:
+            later = ", ".join(f"{group} from {_shown(value)} on" for group, value in rows[1:])
+            found.append(f"along {axis} {rows[0][0]}, {later}")
+    if not found:
+        most = shares.sort("share")["group"][-1]
+        return f"{most} is the largest part along every axis."
+    return f"Largest part: {'; '.join(found)}."
 
 
 def _shown(value: str) -> str:

@@ -10,11 +10,18 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.compare.comparison import value
 from modelbudget.compare.implementations import implementations
 from modelbudget.components.groups import PLAIN_LAYER, VOCABULARY
-from modelbudget.report.charts import allocator_overhead, checkpointing, peak, theme, vs_length
+from modelbudget.report.charts import (
+    allocator_overhead,
+    checkpointing,
+    inference,
+    peak,
+    theme,
+    vs_length,
+)
 from modelbudget.report.charts import devices as devices_chart
 from modelbudget.report.charts.area import shares_along, totals_along
-from modelbudget.report.charts.bars import bars
-from modelbudget.report.charts.budget import budget, evenly_spaced, groups_in, values
+from modelbudget.report.charts.bars import amounts, bars
+from modelbudget.report.charts.budget import budget, evenly_spaced, values
 from modelbudget.report.charts.format import value_of
 from modelbudget.report.charts.grid import share_over, total_over
 from modelbudget.report.charts.implementations import by_implementation
@@ -74,8 +81,10 @@ def _of_several(
     found = {}
     few = axes.keys() <= {"base"} and comparison["point"].n_unique() <= MOST_BARS
     if few and not (parts := peak.peak_parts(comparison)).is_empty():
-        found["peak-parts"] = peak.composition(parts)
+        found["peak-parts"] = peak.training_memory(parts)
         found["peak-accelerators"] = peak.against_accelerators(parts, devices)
+    if few and not (parts := inference.inference_parts(comparison)).is_empty():
+        found["inference-parts"] = inference.inference_memory(parts)
     known = set(comparison.filter(value().is_not_null())["quantity"])
     if known >= allocator_overhead.NEEDS and comparison["point"].n_unique() <= MOST_BARS:
         found["allocator-overhead"] = allocator_overhead.overhead(comparison)
@@ -107,8 +116,8 @@ def charts(
     found = {}
     if not grid.is_empty():
         found |= _of_grid(grid, list(axes), quantity)
-    if len(groups_in(given)) > 1 or (quantity == "parameters" and not given.is_empty()):
-        found["models"] = _one_by_one(given, quantity)
+    if chart := _one_by_one(given, quantity):
+        found["models"] = chart
     return found
 
 
@@ -117,7 +126,8 @@ def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:
     sizes = [field for field in moving if table[field].dtype.is_integer()]
     long = [field for field in sizes if len(values(table, field)) > SIDE_BY_SIDE] or sizes[:1]
     if not long:
-        return {"models": _one_by_one(table, quantity)}
+        chart = _one_by_one(table, quantity)
+        return {"models": chart} if chart else {}
     main, *second = long[:2]
     others = [field for field in moving if field not in (main, *second)]
     panels = _panels(table, others)
@@ -146,8 +156,14 @@ def _is_shared(table: pl.DataFrame) -> bool:
     return table.filter(pl.col("value") > 0)["point"].is_duplicated().any()
 
 
-def _one_by_one(table: pl.DataFrame, quantity: str) -> theme.Layers:
-    return (bars if table["point"].n_unique() <= MOST_BARS else strip)(table, quantity)
+def _one_by_one(table: pl.DataFrame, quantity: str) -> theme.Layers | None:
+    """Draw the shares of each model, or its amount if no model has more than one group."""
+    few = table["point"].n_unique() <= MOST_BARS
+    if table.is_empty() or not (few or _is_shared(table)):
+        return None
+    if not few:
+        return strip(table, quantity)
+    return (bars if _is_shared(table) else amounts)(table, quantity)
 
 
 def _panels(table: pl.DataFrame, others: list[str], hold: Sequence[str] = ()) -> dict:

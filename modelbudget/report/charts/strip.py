@@ -7,6 +7,7 @@ from modelbudget.report.charts import theme
 from modelbudget.report.charts.bars import extremes
 from modelbudget.report.charts.budget import evenly_spaced, groups_in, totals
 from modelbudget.report.charts.format import UNITS, capitalized, count, percent
+from modelbudget.report.charts.labels import ALWAYS
 
 MOST_MODELS = 350
 MARGIN = 44
@@ -43,8 +44,10 @@ def strip(table: pl.DataFrame, quantity: str) -> theme.Layers:
     )
     if kept.height < models.height:
         finding += f" Drawn: {kept.height} of {count(models.height)} models, evenly spaced."
-    chart = alt.layer(shares, _tooltip_bars(rows, kept, groups, quantity)).properties(
-        width=theme.panel_width(1, MARGIN), height=300
+    chart = (
+        alt.layer(shares, _tooltip_bars(rows, kept, groups))
+        .properties(width=theme.panel_width(1, MARGIN), height=300)
+        .resolve_axis(x="independent")
     )
     title = f"{capitalized(UNITS[quantity])} by component in {count(models.height)} models"
     return theme.framed(chart, title, finding, MARGIN, groups=groups)
@@ -71,9 +74,18 @@ def _place(models: pl.DataFrame, quantity: str) -> alt.X:
     )
 
 
-def _tooltip_bars(
-    rows: pl.DataFrame, models: pl.DataFrame, groups: list[str], quantity: str
-) -> alt.Chart:
+def _named(models: pl.DataFrame) -> alt.X:
+    """Return the same channel with the names of well-known models above it."""
+    found = models.filter(pl.col("label").is_in(list(ALWAYS))).select("place", "label").rows()
+    text = "".join(f"datum.value == {place} ? '{label}' : " for place, label in found)
+    axis = alt.Axis(
+        orient="top", values=[place for place, _ in found], labelExpr=f"{text} ''", labelAngle=0,
+        domain=False,
+    )  # fmt: skip
+    return alt.X("place:O", title=None, scale=alt.Scale(paddingInner=0, paddingOuter=0), axis=axis)
+
+
+def _tooltip_bars(rows: pl.DataFrame, models: pl.DataFrame, groups: list[str]) -> alt.Chart:
     """Draw invisible bars whose tooltip has a model's name and all of its groups exactly."""
     texts = [
         f"{count(value)} ({percent(share)})"
@@ -88,11 +100,11 @@ def _tooltip_bars(
     )
     tooltip = [
         alt.Tooltip("label:N", title="model"),
-        alt.Tooltip("total:N", title=UNITS[quantity]),
+        alt.Tooltip("total:N", title="total"),
         *(alt.Tooltip(f"{group}:N") for group in groups[::-1]),
     ]
     return (
         alt.Chart(wide)
         .mark_bar(color=theme.INK, opacity=0)
-        .encode(x=_place(models, quantity), y=alt.datum(0), y2=alt.datum(1), tooltip=tooltip)
+        .encode(x=_named(models), y=alt.datum(0), y2=alt.datum(1), tooltip=tooltip)
     )

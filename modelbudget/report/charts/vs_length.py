@@ -10,7 +10,14 @@ import polars as pl
 
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.budget import least_and_most
-from modelbudget.report.charts.format import UNITS, capitalized, count, field_title, si_bytes
+from modelbudget.report.charts.format import (
+    UNITS,
+    capitalized,
+    count,
+    field_title,
+    percent,
+    si_bytes,
+)
 
 MARGIN = 70
 TITLES = {
@@ -25,30 +32,39 @@ LABELLED = re.compile(r"(, )?length = \d+(?:,\d{3})*(, )?")
 def by_length(comparison: pl.DataFrame, quantity: str) -> theme.Layers:
     """Draw a quantity against `length` on logarithmic scales.
 
-    There is a line for each series of points that differ in length only; other points are in the
-    text. For activations the chart marks where the part that grows with length² becomes the larger
-    one; for a cache, where it exceeds the model's own parameters, if these were measured.
+    There is a line for each series of points that differ in length only. For activations the chart
+    marks where the part that grows with length² becomes the larger one. A cache is drawn as a share
+    of the model's own parameters, if these were measured.
     """
     sums = _sums(comparison, quantity)
-    is_line = pl.col("length").n_unique().over("series") > 1
-    rows = sums.filter(is_line)
-    series = rows["series"].unique(maintain_order=True).to_list()
+    rows = sums.filter(pl.col("length").n_unique().over("series") > 1)
     models = _sums(comparison, "parameter_bytes") if quantity == "cache_bytes" else rows.clear()
-    models = models.filter(pl.col("series").is_in(series))
+    own = models.select("series", "length", weights="value")
+    rows = rows.join(own, on=["series", "length"], how="left", maintain_order="left")
+    if rows["weights"].null_count():
+        marks, finding = _where_squares_dominate(rows)
+        y, tooltip = _bytes(quantity, rows["value"].to_list()), []
+    else:
+        marks, finding = _against_weights(rows)
+        rows = rows.with_columns(share=pl.col("value") / pl.col("weights"))
+        y = _shares(rows)
+        tooltip = [
+            alt.Tooltip("weights:Q", format=",", title="bytes of parameters"),
+            alt.Tooltip("share:Q", format=".2%"),
+        ]
     base = alt.Chart(rows).encode(
         x=_length(rows),
-        y=_bytes(quantity, [*rows["value"], *models["value"]]),
+        y=y,
         tooltip=[
             alt.Tooltip("series:N", title="line"),
             alt.Tooltip("length:Q", format=","),
             alt.Tooltip("value:Q", format=",", title=UNITS[quantity]),
+            *tooltip,
         ],
     )
+    series = rows["series"].unique(maintain_order=True).to_list()
     lines = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=theme.dashes(series))
     dots = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
-    marks, finding = _where_squares_dominate(rows) if models.is_empty() else _against(models, rows)
-    for name, n, value in sums.filter(~is_line).select("series", "length", "value").rows():
-        finding += f" {name}: {si_bytes(value)} at {count(n)} tokens."
     chart = alt.layer(*marks, lines, dots).properties(width=theme.WIDTH - MARGIN, height=280)
     return theme.framed(chart, TITLES[quantity], finding, MARGIN)
 
@@ -144,19 +160,27 @@ def _where_squares_dominate(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
     ], finding
 
 
-def _against(models: pl.DataFrame, rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
-    """Draw the range of the models' weights, and find where each cache exceeds them."""
-    own = dict(models.select("series", "value").iter_rows())
+def _shares(rows: pl.DataFrame) -> alt.Y:
+    low, high = least_and_most(rows, "share")
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return alt.Y(
+        "share:Q",
+        title="of the bytes of the weights",
+        scale=alt.Scale(type="log", nice=False, domain=[low, max(1, high)]),
+        axis=alt.Axis(
+            format="~%", values=[10.0**power for power in decades], minExtent=42, maxExtent=42
+        ),
+    )
+
+
+def _against_weights(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
+    """Mark where a cache is as large as the weights, and find from which length on it is larger."""
+    own = dict(rows.select("series", "weights").iter_rows())
     texts = [
         f"{count(math.ceil((own[name] - constant) / slope))} tokens ({name})"
         for name, (constant, slope, square) in _of_each_series(rows)
         if slope and not square
     ]
-    low, high = min(own.values()), max(own.values())
-    band = alt.Chart(pl.DataFrame([{"low": low, "high": high}]))
-    span = si_bytes(low) if low == high else f"{si_bytes(low)} to {si_bytes(high)}"
-    area = band.mark_rect(color=theme.DIFFERS, stroke=theme.DIFFERS, opacity=0.25)
-    text = band.mark_text(color=theme.DIFFERS, align="left", baseline="top", dx=4, dy=5)
     finding = (
         f"For one sequence, the cache exceeds the weights from {', '.join(texts)} on."
         if texts
@@ -164,8 +188,12 @@ def _against(models: pl.DataFrame, rows: pl.DataFrame) -> tuple[list[alt.Chart],
     )
     for (name,), line in rows.sort("length").group_by("series", maintain_order=True):
         if line["value"][-1] == line["value"][-2]:
-            finding += f" {name} stays at {count(line['value'][-1])} bytes."
+            value = line["value"][-1]
+            finding += f" {name} stays at {si_bytes(value)}, {percent(value / own[name])} of them."
+    base = alt.Chart(pl.DataFrame({"share": [1.0]})).encode(y="share:Q")
     return [
-        area.encode(y="low:Q", y2="high:Q"),
-        text.encode(x=alt.value(0), y="low:Q", text=alt.value(f"weights: {span}")),
+        base.mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]),
+        base.mark_text(color=theme.DIFFERS, align="left", baseline="bottom", dx=4, dy=-3).encode(
+            x=alt.value(0), text=alt.value("as large as the weights")
+        ),
     ], finding

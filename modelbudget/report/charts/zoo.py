@@ -1,4 +1,4 @@
-"""Charts of all published models: printed sizes, largest models, vocabulary, experts."""
+"""Charts of all published models: printed sizes, architectures, vocabulary, experts."""
 
 import altair as alt
 import polars as pl
@@ -6,18 +6,17 @@ import polars as pl
 from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED, agreement
 from modelbudget.components.groups import GROUPS, VOCABULARY
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.budget import budget, groups_in, least_and_most, totals
+from modelbudget.report.charts.bars import bars
+from modelbudget.report.charts.budget import budget, least_and_most, totals
 from modelbudget.report.charts.format import count, percent, short, signed_percent
 from modelbudget.report.charts.grid import share_of
+from modelbudget.report.charts.labels import ALWAYS, fraction, names
 
 MARGIN = 62
 """Width in pixels of a vertical axis with its title."""
-NAMES = 190
-"""Width in pixels of a vertical axis with names of models."""
-EXPERTS = 120
-"""The same for models with experts, whose names are shorter."""
-ROW = 17
-"""Height in pixels of a bar and its gap."""
+HEIGHT = 300
+EXPERTS = 140
+"""Width in pixels of a vertical axis with names of models with experts."""
 _STATUS = {
     AGREES: ("within rounding", theme.SOFT, "circle", 26),
     EXPLAINED: ("differs, with a reason", theme.DIFFERS, "triangle-up", 60),
@@ -50,29 +49,36 @@ def zoo_charts(zoo: pl.DataFrame, comparison: pl.DataFrame) -> dict[str, alt.Top
     if zoo["published_value_difference"].count():
         found["printed"] = printed(zoo)
     if not shares.is_empty():
-        found["series"] = one_of_each_series(shares)
+        found["families"] = one_of_each_family(shares)
         found["vocabulary"] = vocabulary_by_size(shares)
     if zoo["active"].count():
         found["experts"] = experts(zoo)
     return found
 
 
-def printed(zoo: pl.DataFrame) -> alt.ConcatChart:
-    """Draw printed sizes against predictions, and their relative difference."""
+def printed(zoo: pl.DataFrame) -> theme.Layers:
+    """Draw the relative difference of printed sizes from predictions, by size."""
     rows = zoo.filter(pl.col("published_value_difference").is_not_null()).select(
-        "label", "predicted", "published", "published_value", "published_value_reason",
+        "label", "predicted", "published", reason="published_value_reason",
         off=pl.col("published_value_difference") / pl.col("predicted"),
         status=agreement("published_value").replace({k: v[0] for k, v in _STATUS.items()}),
     )  # fmt: skip
-    legend = alt.Legend(title=None, columns=2, symbolOpacity=1)
+    legend = alt.Legend(title=None, columns=3, symbolOpacity=1)
     labels, colours, shapes, sizes = (list(c) for c in zip(*_STATUS.values(), strict=True))
-    low, high = least_and_most(rows, "predicted", "published_value")
+    low, high = least_and_most(rows, "predicted")
+    least, most = least_and_most(rows, "off")
     rows = rows.with_columns(size=pl.col("status").replace_strict(labels, sizes)).sort("size")
-    base = (
-        alt.Chart(rows.rename({"published_value_reason": "reason"}))
+    x = _size("predicted", "parameters, predicted", low, high)
+    y = alt.Y(
+        "off:Q", title="printed − predicted", scale=alt.Scale(domain=[least, most]),
+        axis=alt.Axis(format="+.0%", minExtent=34, maxExtent=34),
+    )  # fmt: skip
+    points = (
+        alt.Chart(rows)
         .mark_point(filled=True, opacity=0.8)
         .encode(
-            x=_size("predicted", "predicted", low, high),
+            x=x,
+            y=y,
             color=alt.Color("status:N", scale=alt.Scale(domain=labels, range=colours),
                             legend=legend),
             shape=alt.Shape("status:N", scale=alt.Scale(domain=labels, range=shapes),
@@ -87,27 +93,17 @@ def printed(zoo: pl.DataFrame) -> alt.ConcatChart:
             ],
         )
     )  # fmt: skip
-    scale = alt.Scale(type="log", nice=False, domain=[low, high])
-    axis = alt.Axis(labelExpr=theme.SHORT, minExtent=34, maxExtent=34, **theme.ticks(low, high))
-    equal = (
-        alt.Chart(pl.DataFrame({"end": [low, high]}))
-        .mark_line(color=theme.SOFT, strokeWidth=1)
-        .encode(x="end:Q", y="end:Q")
-    )
-    width = theme.panel_width(1, MARGIN)
-    against = (equal + base.encode(
-        y=alt.Y("published_value:Q", title="printed", scale=scale, axis=axis)
-    )).properties(width=width, height=260)  # fmt: skip
-    off = base.encode(
-        y=alt.Y("off:Q", title="printed − predicted",
-                axis=alt.Axis(format="+.0%", minExtent=34, maxExtent=34)),
+    furthest = rows.sort(
+        pl.col("status") == labels[2], pl.col("off").abs(), descending=True, maintain_order=True
+    ).filter((pl.col("status") != labels[0]) | pl.col("label").is_in(list(ALWAYS)))
+    named = furthest.select(
+        "predicted", "off", model="label",
+        right=fraction("predicted", low, high),
+        down=(most - pl.col("off")) / ((most - least) or 1),
     )  # fmt: skip
-    names = (
-        alt.Chart(rows.filter(pl.col("status") == labels[2]))
-        .mark_text(align="left", baseline="middle", dx=8, fontSize=11, color=theme.BAD)
-        .encode(x="predicted:Q", y="off:Q", text="label:N")
+    chart = alt.layer(points, *names(named, x, y, HEIGHT)).properties(
+        width=theme.panel_width(1, MARGIN), height=HEIGHT
     )
-    chart = theme.panels([against, (off + names).properties(width=width, height=240)], 1)
     title = "Printed sizes against predicted parameters"
     return theme.framed(chart, title, _printed_finding(rows, labels), MARGIN)
 
@@ -125,55 +121,15 @@ def _printed_finding(rows: pl.DataFrame, labels: list[str]) -> str:
     )
 
 
-def one_of_each_series(shares: pl.DataFrame) -> alt.Chart:
-    """Draw the shares of the largest model of each series, grouped by family."""
+def one_of_each_family(shares: pl.DataFrame) -> theme.Layers:
+    """Draw the shares of the largest model of each family, the largest first."""
     largest = (
-        totals(shares).sort("total", descending=True, maintain_order=True)
-        .unique("series", keep="first", maintain_order=True)
-        .sort("family", "total", descending=[False, True], maintain_order=True)
+        totals(shares).sort("total", "model", descending=[True, False])
+        .unique("family", keep="first", maintain_order=True)
+        .select("point", name=pl.col("model") + pl.format(" ({})", "family"))
     )  # fmt: skip
-    rows = shares.filter(pl.col("point").is_in(largest["point"].to_list()), pl.col("value") > 0)
-    order = []
-    for (family,), models in largest.group_by("family", maintain_order=True):
-        order += [family, *models["model"]]
-    heading = (
-        f"indexof({largest['family'].unique(maintain_order=True).to_list()}, datum.value) >= 0"
-    )
-    groups = groups_in(shares)
-    chart = (
-        alt.Chart(rows.select("model", "series", "group", "rank", "value", "share"))
-        .mark_bar(size=11)
-        .encode(
-            x=alt.X("share:Q", title="share of the parameters", scale=alt.Scale(domain=[0, 1]),
-                    axis=alt.Axis(format="%", tickCount=5, labelFlush=True, grid=False)),
-            y=alt.Y("model:N", title=None, scale=alt.Scale(domain=order), axis=alt.Axis(
-                labelFontWeight=alt.condition(heading, alt.value("bold"), alt.value("normal")),
-                labelColor=alt.condition(heading, alt.value(theme.INK), alt.value(theme.SOFT)),
-                labelLimit=NAMES - 8, labelPadding=6, minExtent=NAMES, maxExtent=NAMES,
-                labelOverlap=False,
-                ticks=False, domain=False)),
-            color=theme.colour(groups, columns=6),
-            order="rank:Q",
-            tooltip=[
-                alt.Tooltip("model:N"),
-                alt.Tooltip("series:N"),
-                alt.Tooltip("group:N", title="component"),
-                alt.Tooltip("value:Q", format=",", title="parameters"),
-                alt.Tooltip("share:Q", format=".3%"),
-            ],
-        )
-        .properties(width=theme.panel_width(1, NAMES), height=ROW * len(order))
-    )  # fmt: skip
-    most = (
-        rows.sort("share", "rank")
-        .unique("point", keep="last", maintain_order=True)
-        .group_by("group")
-        .len()
-    )
-    leads = [f"{group} in {n}" for group, n in most.sort("len", "group", descending=True).rows()]
-    finding = f"Largest group in the largest models of {largest.height} series: {', '.join(leads)}."
-    title = "Parameters by component in the largest model of each series"
-    return theme.framed(chart, title, finding, NAMES, groups=groups)
+    rows = largest.join(shares, on="point", maintain_order="left").with_columns(label="name")
+    return bars(rows, "parameters", "Parameters of the largest model of each family")
 
 
 def vocabulary_by_size(shares: pl.DataFrame) -> theme.Layers:
@@ -185,38 +141,37 @@ def vocabulary_by_size(shares: pl.DataFrame) -> theme.Layers:
     )
     low, high = least_and_most(rows, "total")
     least, _ = least_and_most(rows, "share")
-    # Names are hidden on narrow screens, where they would overlap.
     by_share = rows.sort("share", "model")
     ends = [by_share.unique("power", keep=end, maintain_order=True) for end in ("first", "last")]
-    named = pl.concat(ends).unique("point", keep="first", maintain_order=True)
-    base = alt.Chart(rows.select("model", "total", "share")).encode(
-        x=_size("total", "parameters", low, high),
-        y=alt.Y(
-            "share:Q",
-            title="token embedding and head",
-            scale=alt.Scale(type="log", nice=False, domain=[least * 0.7, 1]),
-            axis=alt.Axis(format="~%", values=[1e-4, 1e-3, 0.01, 0.1, 1], minExtent=34,
-                          maxExtent=34),
-        ),
+    bottom = least * 0.7
+    x = _size("total", "parameters", low, high)
+    y = alt.Y(
+        "share:Q",
+        title="token embedding and head",
+        scale=alt.Scale(type="log", nice=False, domain=[bottom, 1]),
+        axis=alt.Axis(format="~%", values=[1e-4, 1e-3, 0.01, 0.1, 1], minExtent=34, maxExtent=34),
+    )
+    base = alt.Chart(rows.select("total", "share", label="model")).encode(
+        x=x,
+        y=y,
         tooltip=[
-            alt.Tooltip("model:N"),
+            alt.Tooltip("label:N", title="model"),
             alt.Tooltip("total:Q", format=",", title="parameters"),
             alt.Tooltip("share:Q", format=".2%"),
         ],
-    )  # fmt: skip
+    )
     colour = GROUPS[VOCABULARY[0]].light
     points = base.mark_circle(color=colour, size=34, opacity=0.65)
-    names = (
-        alt.Chart(named.select("model", "total", "share"))
-        .mark_text(
-            align="left",
-            baseline="middle",
-            dx=7,
-            fontSize=alt.ExprRef("width < 400 ? 0 : 11"),
-        )
-        .encode(x="total:Q", y="share:Q", text="model:N")
+    known = rows.filter(pl.col("model").is_in(list(ALWAYS)))
+    named = pl.concat([*ends, known]).unique("point", keep="first", maintain_order=True)
+    named = named.select(
+        "model", "total", "share",
+        right=fraction("total", low, high),
+        down=1 - fraction("share", bottom, 1),
+    )  # fmt: skip
+    chart = alt.layer(points, *names(named, x, y, HEIGHT)).properties(
+        width=theme.panel_width(1, MARGIN), height=HEIGHT
     )
-    chart = alt.layer(points, names).properties(width=theme.panel_width(1, MARGIN), height=300)
     medians = rows.group_by("power").agg(pl.col("share").median(), pl.len()).sort("power")
     texts = [
         f"{percent(share)} from {short(10**power)} on ({n})" for power, share, n in medians.rows()
