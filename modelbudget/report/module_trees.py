@@ -62,6 +62,7 @@ def module_trees_section(trees: list[dict] | None) -> list[dict] | None:
             "label": one["label"],
             "size": _size(one["tree"], " parameters"),
             "root": _root(one["tree"], one["label"]),
+            "tied": _tied(one["tree"]),
         }
         for one in trees
     ]
@@ -103,6 +104,17 @@ def _part(node: dict, path: str, times: int, whole: int) -> dict:
         "group": _one_group(inner) if inner else variable_of_group(group_of(path)),
         "parts": inner,
     }
+
+
+def _tied(node: dict, path: str = "") -> list[tuple[str, str]]:
+    """Return the modules that have a tensor of another one, and that tensor's path."""
+    own = [(path, tensor["shared_with"]) for tensor in node.get("tensors", ())]
+    inner = [
+        found
+        for part in node.get("parts", ())
+        for found in _tied(part, f"{path}.{part['name']}" if path else part["name"])
+    ]
+    return [(module, owner) for module, owner in own if owner] + inner
 
 
 def _one_group(parts: list[dict]) -> str | None:

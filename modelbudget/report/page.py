@@ -42,7 +42,7 @@ STYLES = (
     "numbers.css",
 )
 SCRIPTS = (
-    "unpack.js", "vega.js", "charts.js", "sections.js", "acts.js", "finder.js",
+    "unpack.js", "vega.js", "highlight.js", "charts.js", "sections.js", "acts.js", "finder.js",
     "formulas.js", "config_file.js", "calculator.js", "module_trees.js", "numbers.js",
 )  # fmt: skip
 
@@ -65,12 +65,12 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
     top = next((act for act in acts if "page_title" in act), None)
     trees = swept_trees(sweeps, results.swept or {})
     numbers = comparison_tables(sweeps, trees)
-    printed = results.printed or {}
+    printed, shown = results.printed or {}, {}
     sections = [
         predicted_section(sweep, charts)
         if isinstance(sweep, PredictedResult)
         else sweep_section(
-            sweep, by_source[sweep.name], known, charts, printed, numbers[sweep.name]
+            sweep, by_source[sweep.name], known, charts, printed, numbers[sweep.name], shown
         )
         for sweep in ordered([*sweeps, *(results.predicted or [])])
     ]

@@ -37,12 +37,15 @@ def sweep_section(
     charts: Charts,
     printed: dict[str, str | dict],
     table: dict,
+    shown: dict[str, str],
 ) -> dict:
     """Return the context of the section's template.
 
     `known` maps digests of published architectures to labels. `printed` has modules as torch
     prints them: if it has every point of the sweep, the page shows all of them step by step, and
-    otherwise one example. `table` is the part of the comparison that is in the page.
+    otherwise one example. `table` is the part of the comparison that is in the page. `shown` maps
+    digests of architectures to the section that has their table of components; the example is
+    added to it.
     """
     totals = example_point.largest(sweep)
     drawn = [charts.add(f"{sweep.name}-{name}", spec) for name, spec in sweep.charts.items()]
@@ -64,7 +67,7 @@ def sweep_section(
         "implementations": implementations_section(sweep),
         "fits": fits_section(sweep),
         "six_n_d": six_n_d_section(sweep),
-        "example": None if step_by_step else _example(sweep, totals, known),
+        "example": None if step_by_step else _example(sweep, totals, known, shown),
         "numbers": numbers_section(sweep, table),
     }
 
@@ -147,8 +150,13 @@ def _failed(comparison: pl.DataFrame) -> Markup | None:
     )
 
 
-def _example(sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str]) -> dict | None:
-    """Return the example of a sweep: its largest published model, or else its largest point."""
+def _example(
+    sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str], shown: dict[str, str]
+) -> dict | None:
+    """Return the example of a sweep: its largest published model, or else its largest point.
+
+    A table of components that an earlier section has is not repeated.
+    """
     if totals.is_empty():
         return None
     named = totals.filter(pl.col("architecture").is_in(list(known)))
@@ -157,12 +165,16 @@ def _example(sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str]) ->
     name = known.get(point["architecture"], point["label"])
     label = point["label"] if point["label"].startswith(name) else f"{name} ({point['label']})"
     rows = formulas.component_rows(point, sweep.of_point(point))
+    before = shown.get(point["architecture"])
+    if rows and before is None:
+        shown[point["architecture"]] = sweep.name
     return {
         "title": f"{label}: {count(point['total'])} parameters" if rows else label,
+        "before": before if rows else None,
         "table": formulas.component_table(
             [*rows, formulas.whole("all", rows)], f"Components of {label}"
         )
-        if rows
+        if rows and before is None
         else None,
         "ledgers": example_point.ledgers(sweep, point),
     }

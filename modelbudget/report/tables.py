@@ -1,5 +1,6 @@
 """HTML tables of the page, with pandas' Styler and our template: CSS classes, no inline styles."""
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from pandas.io.formats.style import Styler
 from modelbudget.report.glossary import terms
 
 TEMPLATES = Path(__file__).parent / "templates"
+
+_UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?B\b|[MGTPE]?FLOP\b)")
+"""The space between a number and its unit."""
 
 _Table: Any = Styler.from_custom_template(str(TEMPLATES), html_table="table.html.j2")
 
@@ -27,7 +31,13 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     found.filters["terms"] = terms
+    found.filters["unbroken"] = unbroken
     return found
+
+
+def unbroken(html: str) -> Markup:
+    """Return HTML in which no line breaks between a number and its unit."""
+    return Markup(_UNIT.sub("\u00a0", html))
 
 
 def table(

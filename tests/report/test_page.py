@@ -297,6 +297,19 @@ def test_datasets_stand_once(page):
     assert not any("datasets" in spec for spec in data["specs"].values())
 
 
+def test_a_table_of_components_stands_once(page):
+    """PaLM is the largest published model of several sweeps."""
+    captions = re.findall(r"<caption>(Components of [^<]*)</caption>", page)
+    assert sorted(set(captions)) == sorted(captions)
+
+
+def test_no_line_ends_between_a_number_and_its_unit(page):
+    shown = re.sub(r"<(script|style).*?</\1>", "", page, flags=re.S)
+    body = shown[shown.index("<body>") :]
+    assert re.findall(r"\d (?:%|[kMGT]?B\b|[MGTPE]?FLOP\b)", body) == []
+    assert "\u00a0%" in body
+
+
 def test_the_page_is_small(page):
     assert len(page.encode()) < 3_000_000
 
@@ -360,6 +373,53 @@ def test_formulas_are_drawn_as_mathematics(opened):
     box = tab.query_selector("math msub").bounding_box()
     assert 8 < box["width"] < 120
     assert 8 < box["height"] < 40
+
+
+LABELS = """place => {
+  const drawing = place.querySelector("svg");
+  const box = drawing.getBoundingClientRect();
+  const shown = [...drawing.querySelectorAll("text")]
+    .map((text) => [text.textContent.trim(), text.getBoundingClientRect()])
+    .filter(([text, one]) => text && one.width > 0);
+  const found = [];
+  shown.forEach(([text, one], i) => {
+    const inside = one.left > box.left - 1 && one.right < box.right + 1;
+    if (!inside || one.top < box.top - 1 || one.bottom > box.bottom + 1) found.push(`cut: ${text}`);
+    for (const [other, two] of shown.slice(i + 1)) {
+      const wide = Math.min(one.right, two.right) - Math.max(one.left, two.left);
+      const high = Math.min(one.bottom, two.bottom) - Math.max(one.top, two.top);
+      if (wide > 1 && high > 3 && text !== other) found.push(`${text} on ${other}`);
+    }
+  });
+  return found;
+}"""
+"""Labels of a chart that leave its drawing or cover each other; a name and its halo are equal."""
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_no_label_is_cut_or_covered_and_one_model_is_highlighted_everywhere(opened, width):
+    tab = opened(width)
+    places = scroll_and_wait(tab)
+    assert len(places) > 12
+    assert {place.get_attribute("data-chart"): place.evaluate(LABELS) for place in places} == {
+        place.get_attribute("data-chart"): [] for place in places
+    }
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.fill("#highlight input", "gemma 7b")
+    for chart in ("zoo-models", "zoo-printed", "zoo-vocabulary"):
+        drawing = tab.query_selector(f"[data-chart={chart}] svg.marked")
+        assert drawing.query_selector(".its-name").text_content() == "Gemma 7B"
+        assert drawing.query_selector("path.found") is not None
+    assert tab.query_selector(".models th.found").get_attribute("title") == "gemma-7b"
+    tab.fill("#highlight input", "")
+    assert tab.query_selector(".found:not(.columns *)") is None
+    tab.hover("[data-chart=named-models-models] .mark-rect path >> nth=0")
+    found = (
+        "[...document.querySelectorAll('svg path.found')].map((one) => one.__data__.datum.label)"
+    )
+    assert set(tab.evaluate(found)) == {"GPT-2 124M"}
+    assert len(tab.query_selector_all("svg.marked")) > 3
+    assert tab.messages == []
 
 
 TOP = "name => document.getElementById(name).getBoundingClientRect().top"

@@ -8,10 +8,9 @@ from modelbudget.report.charts.budget import groups_in, totals
 from modelbudget.report.charts.format import (
     UNITS,
     amount,
+    brief,
     capitalized,
-    count,
     percent,
-    si_bytes,
 )
 
 DIGIT = 8
@@ -31,7 +30,7 @@ def bars(table: pl.DataFrame, quantity: str, title: str = "") -> theme.Layers:
     groups = groups_in(table)
     y = _rows(models)
     shares = (
-        alt.Chart(table.select("point", "label", "group", "rank", "value", "share"))
+        alt.Chart(table.select("point", "label", "group", "rank", "value", "share", "total"))
         .mark_bar(size=18, yOffset=6, stroke=theme.PAPER, strokeWidth=0.5)
         .encode(
             x=alt.X(
@@ -46,11 +45,11 @@ def bars(table: pl.DataFrame, quantity: str, title: str = "") -> theme.Layers:
                 alt.Tooltip("group:N", title="component"),
                 alt.Tooltip("value:Q", format=",", title=UNITS[quantity]),
                 alt.Tooltip("share:Q", format=".3%"),
+                alt.Tooltip("total:Q", format=",", title="total"),
             ],
         )
     )  # fmt: skip
-    totals_of = models["total"].map_elements(count, pl.String)
-    chart = alt.layer(shares, *_names(models, totals_of, y)).properties(
+    chart = alt.layer(shares, *_names(models, quantity, y)).properties(
         width=theme.WIDTH, height=ROW * models.height
     )
     finding = extremes(table, models, quantity)
@@ -78,8 +77,7 @@ def amounts(table: pl.DataFrame, quantity: str) -> theme.Layers:
             ],
         )
     )  # fmt: skip
-    texts = [si_bytes(n) if quantity.endswith("_bytes") else count(n) for n in models["total"]]
-    chart = alt.layer(marks, *_names(models, pl.Series(texts), y)).properties(
+    chart = alt.layer(marks, *_names(models, quantity, y)).properties(
         width=theme.WIDTH, height=ROW * models.height
     )
     least, *_, most = models.sort("total", maintain_order=True).rows(named=True) * 2
@@ -97,8 +95,9 @@ def _rows(models: pl.DataFrame) -> alt.Y:
     return alt.Y("point:N", sort=models["point"].to_list(), axis=None, scale=scale)
 
 
-def _names(models: pl.DataFrame, texts: pl.Series, y: alt.Y) -> list[alt.Chart]:
-    """Return the names above the bars, and the texts of their totals at the right."""
+def _names(models: pl.DataFrame, quantity: str, y: alt.Y) -> list[alt.Chart]:
+    """Return the names above the bars, and their totals at the right."""
+    texts = pl.Series([brief(total, quantity) for total in models["total"]])
     rows = models.select("point", "label").with_columns(total=texts)
     base = alt.Chart(rows).encode(y=y)
     style = {"baseline": "bottom", "yOffset": -7, "fontSize": 12}

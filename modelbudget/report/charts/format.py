@@ -70,6 +70,16 @@ def amount(value: int, quantity: str) -> str:
     return f"{short(value)} {unit}"
 
 
+def brief(value: int, quantity: str) -> str:
+    """Format a value for people, without what it is: `8.03B`, `409 MB`; exact below a million."""
+    unit = UNITS[quantity]
+    if unit.startswith("bytes"):
+        return si_bytes(value)
+    if unit.startswith("FLOPs"):
+        return si_flops(value)
+    return short(value) if value >= 10**6 else count(value)
+
+
 def percent(share: float) -> str:
     """Format a share with enough digits to distinguish it from 0 % and from 100 %."""
     hundredths = 100 * share

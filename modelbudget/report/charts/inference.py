@@ -2,7 +2,6 @@
 
 import polars as pl
 
-from modelbudget.components.groups import MEMORY
 from modelbudget.report.charts import peak, theme
 from modelbudget.report.charts.format import percent
 
@@ -41,13 +40,15 @@ def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
             "label": label,
             "phase": phase,
             "group": group,
-            "rank": MEMORY.index(group),
+            "rank": rank,
             "value": value,
             "peak": peaks[phase],
             "worst": max(peaks.values()),
         }
         for phase in PHASES
-        for group, value in (held | {"temporary": peaks[phase] - sum(held.values())}).items()
+        for rank, (group, value) in enumerate(
+            (held | {"temporary": peaks[phase] - sum(held.values())}).items()
+        )
         if value
     ]
 

@@ -54,7 +54,7 @@ def _texts(rows: pl.DataFrame, side: str, x: alt.X, y: alt.Y) -> list[alt.Chart]
     )
     style = {"align": side, "baseline": "middle", "dx": shift, "fontSize": 11}
     return [
-        base.mark_text(**style, stroke=theme.PAPER, strokeWidth=3, strokeJoin="round"),
+        base.mark_text(**style, stroke=theme.PAPER, strokeWidth=5, strokeJoin="round"),
         base.mark_text(**style, color=theme.INK),
     ]
 

@@ -9,6 +9,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bars import room_of
+from modelbudget.report.charts.budget import groups_in
 from modelbudget.report.charts.format import percent, si_bytes
 
 STATES = ("parameter_bytes", "optimizer_bytes", "gradient_bytes", "activation_bytes")
@@ -92,7 +93,7 @@ def composition(
 
     `table` has the columns of `peak_parts`; `phases` maps its phases to their labels.
     """
-    groups = [group for group in MEMORY if group in table["group"]]
+    groups = groups_in(table)
     models = table.unique("point", keep="first", maintain_order=True)
     lines = [f"{point} {phase}" for point in models["point"] for phase in ("", *phases)]
     names = " : ".join(f"split(datum.value, ' ')[1] == '{k}' ? '{v}'" for k, v in phases.items())

@@ -54,7 +54,7 @@ def totals_along_axes(totals: pl.DataFrame, axes: list[str], quantity: str) -> a
         "axes."
     )
     if totals["slice"].count():
-        finding += f" Lines: the models with {_held(totals)} but for the axis of the panel."
+        finding += f" Lines: all other axes have their middle value: {_held(totals)}."
     columns = min(len(axes), COLUMNS)
     title = f"Predicted {UNITS[quantity]} along each axis"
     return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns)
@@ -68,7 +68,7 @@ def shares_along_axes(shares: pl.DataFrame, held: str) -> alt.ConcatChart:
     axes = shares["axis"].unique(maintain_order=True).to_list()
     drawn = [_stack(_along(ranked, axis), axis, len(axes), groups) for axis in axes]
     columns = min(len(axes), COLUMNS)
-    finding = f"{_leaders(ranked, axes)} Models with {held} but for the axis of the panel."
+    finding = f"{_leaders(ranked, axes)} All other axes have their middle value: {held}."
     title = "Predicted parameters by component along each axis"
     return theme.framed(theme.panels(drawn, columns), title, finding, MARGIN, columns, groups)
 
@@ -183,7 +183,7 @@ def _leaders(shares: pl.DataFrame, axes: list[str]) -> str:
         changes = most.filter(pl.col("group") != pl.col("group").shift(fill_value=""))
         rows = changes.select("group", "value").rows()
         if len(rows) > 1:
-            later = ", ".join(f"{group} from {_shown(value)} on" for group, value in rows[1:])
+            later = ", ".join(f"from {_shown(value)} {group}" for group, value in rows[1:])
             found.append(f"along {axis} {rows[0][0]}, {later}")
     if not found:
         most = shares.sort("share")["group"][-1]

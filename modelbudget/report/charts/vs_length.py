@@ -193,7 +193,7 @@ def _against_weights(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
     base = alt.Chart(pl.DataFrame({"share": [1.0]})).encode(y="share:Q")
     return [
         base.mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]),
-        base.mark_text(color=theme.DIFFERS, align="left", baseline="bottom", dx=4, dy=-3).encode(
+        base.mark_text(color=theme.DIFFERS, align="left", baseline="top", dx=4, dy=4).encode(
             x=alt.value(0), text=alt.value("as large as the weights")
         ),
     ], finding

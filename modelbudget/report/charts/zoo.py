@@ -15,7 +15,7 @@ from modelbudget.report.charts.labels import ALWAYS, fraction, names
 MARGIN = 62
 """Width in pixels of a vertical axis with its title."""
 HEIGHT = 300
-EXPERTS = 140
+EXPERTS = 128
 """Width in pixels of a vertical axis with names of models with experts."""
 _STATUS = {
     AGREES: ("within rounding", theme.SOFT, "circle", 26),
@@ -26,9 +26,9 @@ _STATUS = {
 
 _COUNTED = {
     "predicted": ("all", theme.SOFT, "square", 0),
-    "active": ("active, with input embedding", GROUPS["experts"].light, "circle", -5),
+    "active": ("active", GROUPS["experts"].light, "circle", -5),
     "active_without_input_embedding": (
-        "active, without input embedding", GROUPS["experts"].light, "triangle-up", 6,
+        "active, no input embedding", GROUPS["experts"].light, "triangle-up", 6,
     ),
     "published_active": ("active, printed", theme.INK, "M-0.2,-1.6H0.2V1.6H-0.2Z", 0),
 }  # fmt: skip
@@ -187,7 +187,7 @@ def experts(zoo: pl.DataFrame) -> theme.Layers:
     _, high = least_and_most(rows, "predicted")
     x = _size("parameters", "parameters", int(low * 0.8), int(high * 1.15))
     y = alt.Y("label:N", sort=rows["label"].to_list()[::-1], title=None, axis=alt.Axis(
-        labelLimit=EXPERTS - 8, labelPadding=6, minExtent=EXPERTS, maxExtent=EXPERTS,
+        labelLimit=EXPERTS - 6, labelPadding=6, minExtent=EXPERTS, maxExtent=EXPERTS,
         ticks=False, domain=False))  # fmt: skip
     labels, colours, shapes, *_ = (list(column) for column in zip(*_COUNTED.values(), strict=True))
     legend = alt.Legend(title=None, columns=1, labelLimit=240, symbolOpacity=1)

@@ -10,7 +10,7 @@ for (const one of document.querySelectorAll(".slide, .step input, .here")) one.h
   const acts = await unpack("acts");
 
   const grouped = (n) => n.toLocaleString("en-US");
-  const percent = (share) => `${(100 * share).toFixed(1)} %`;
+  const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
   const bytes = (n) => {
     const [unit, size] = [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]].find((one) => n >= one[1]) ?? ["bytes", 1];
     return `${Number((n / size).toPrecision(3))} ${unit}`;
@@ -37,7 +37,8 @@ for (const one of document.querySelectorAll(".slide, .step input, .here")) one.h
     const [button, slider] = [form.querySelector("button"), form.querySelector("input")];
     const high = Math.ceil(squares / columns);
     const cursor = drawn("rect", { class: "cursor", y: 0, width: SIDE, height: 1000 });
-    bars.append(cursor);
+    const found = drawn("rect", { class: "found", y: 0, width: SIDE, height: 1000, visibility: "hidden" });
+    bars.append(cursor, found);
 
     // As many squares as there are, in proportion, by the largest remainder.
     function shared(values, total) {
@@ -103,10 +104,20 @@ for (const one of document.querySelectorAll(".slide, .step input, .here")) one.h
     });
     bars.addEventListener("pointerdown", (event) => choose(event));
     bars.addEventListener("pointermove", (event) => event.buttons && choose(event));
-    function choose({ clientX }) {
+    bars.addEventListener("pointermove", (event) => highlight.show(stops[columnAt(event)][0]));
+    bars.addEventListener("pointerleave", () => highlight.show());
+    document.addEventListener("highlight", ({ detail }) => {
+      const i = stops.findIndex(([label]) => label === detail);
+      found.setAttribute("visibility", i < 0 ? "hidden" : "visible");
+      found.setAttribute("x", SIDE * i);
+    });
+    function columnAt({ clientX }) {
       const box = bars.getBoundingClientRect();
+      return Math.max(0, Math.min(stops.length - 1, Math.floor((stops.length * (clientX - box.left)) / box.width)));
+    }
+    function choose(event) {
       stop();
-      show(Math.max(0, Math.min(stops.length - 1, Math.floor((stops.length * (clientX - box.left)) / box.width))));
+      show(columnAt(event));
     }
     stop();
     show(0);

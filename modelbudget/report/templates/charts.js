@@ -66,6 +66,7 @@ const charts = (() => {
       excess += Math.ceil(overflow) + 2;
     }
     place.style.minHeight = "";
+    highlight.drawn(place.querySelector("svg"));
   }
 
   const near = new IntersectionObserver(

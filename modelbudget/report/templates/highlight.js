@@ -1,0 +1,88 @@
+// Marks one model in every chart and table: the one pointed at, or else the one that is chosen.
+"use strict";
+
+const highlight = (() => {
+  const form = document.querySelector("#highlight");
+  const input = form.querySelector("input");
+  const choice = document.querySelector("select[data-model][data-side=A]"); // of the calculator
+  const models = [...new Set([...choice.options].map((one) => one.text))].sort((a, b) => b.length - a.length);
+  const ENDS = [", ", ": ", " ("]; // what follows the name of a model in a label
+  const ROWS = ".models th[scope=row], #bytes .panel h3";
+  const known = new Map();
+  const charts = new WeakMap(); // drawing → model → its marks
+  let chosen, shown;
+
+  function modelOf(label) {
+    if (!known.has(label)) known.set(label, models.find((one) => label === one || ENDS.some((end) => label.startsWith(one + end))));
+    return known.get(label);
+  }
+
+  // Vega keeps the mark of each element, and its row of the data.
+  const ofMark = (element) => {
+    const label = element.__data__?.datum?.label;
+    return label && modelOf(label);
+  };
+  const ofRow = (element) => modelOf(element.firstChild.textContent.trim());
+
+  function marksIn(drawing) {
+    if (!charts.has(drawing)) charts.set(drawing, Map.groupBy(drawing.querySelectorAll("path, text"), ofMark));
+    return charts.get(drawing);
+  }
+
+  function mark(drawing, model) {
+    drawing.querySelectorAll(".found").forEach((one) => one.classList.remove("found"));
+    drawing.querySelector(".its-name")?.remove();
+    const found = (model && marksIn(drawing).get(model)) ?? [];
+    drawing.classList.toggle("marked", found.length > 0);
+    found.forEach((one) => one.classList.add("found"));
+    const named = [...drawing.querySelectorAll("text")].some((one) => one.textContent.startsWith(model));
+    if (found.length > 0 && !named) drawing.append(nameAt(drawing, found[0], model));
+  }
+
+  function nameAt(drawing, element, model) {
+    const [inner, outer] = [element.getBoundingClientRect(), drawing.getBoundingClientRect()];
+    const name = document.createElementNS("http://www.w3.org/2000/svg", "text");
+    const x = inner.left + inner.width / 2 - outer.left;
+    name.setAttribute("class", "its-name");
+    name.setAttribute("x", x);
+    name.setAttribute("y", Math.max(12, inner.top - outer.top - 5));
+    name.setAttribute("text-anchor", x < outer.width / 2 ? "start" : "end");
+    name.textContent = model;
+    return name;
+  }
+
+  function show(model) {
+    if (model === shown) return;
+    shown = model;
+    document.querySelectorAll(".chart svg").forEach((one) => mark(one, model));
+    document.querySelectorAll(ROWS).forEach((one) => one.classList.toggle("found", Boolean(model) && ofRow(one) === model));
+    document.dispatchEvent(new CustomEvent("highlight", { detail: model }));
+  }
+
+  function choose(text) {
+    chosen = models.find((one) => one.toLowerCase() === text.trim().toLowerCase());
+    show(chosen);
+  }
+
+  document.addEventListener("pointerover", ({ target }) => {
+    const row = target.closest(ROWS);
+    show((row ? ofRow(row) : ofMark(target)) ?? chosen);
+  });
+  input.addEventListener("input", () => choose(input.value));
+  choice.addEventListener("change", () => {
+    input.value = choice.selectedOptions[0].text;
+    choose(input.value);
+  });
+  const list = document.createElement("datalist");
+  list.id = "models";
+  list.append(...models.toSorted((a, b) => a.localeCompare(b, "en", { numeric: true })).map((one) => new Option(one)));
+  form.append(list);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.hidden = false;
+
+  return {
+    show: (model) => show(model ?? chosen),
+    // A chart that was drawn just now.
+    drawn: (drawing) => mark(drawing, shown),
+  };
+})();
