@@ -11,8 +11,9 @@ import polars as pl
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
-from modelbudget.measurement.inspect import inspect
+from modelbudget.measurement.inspect import inspect, of_architectures
 from modelbudget.measurement.module_tree import tree
+from modelbudget.measurement.walkthrough import walkthrough
 from modelbudget.report.sample import sampled
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.points_table import rows
@@ -44,9 +45,12 @@ trees = [
 ]
 swept = inspect(tree, limited(sampled(architectures)), snakemake.threads)
 printed = inspect(repr, limited(small), 1)
+walkthroughs = of_architectures(walkthrough, limited(small), 1)
 with replacing(snakemake.output.trees) as path:
     path.write_text(json.dumps(trees, indent=1), encoding="utf-8")
 with replacing(snakemake.output.swept) as path:
     path.write_text(json.dumps(swept), encoding="utf-8")
 with replacing(snakemake.output.modules) as path:
     path.write_text(json.dumps(printed, indent=1), encoding="utf-8")
+with replacing(snakemake.output.walkthroughs) as path:
+    path.write_text(json.dumps(walkthroughs, indent=1), encoding="utf-8")

@@ -41,6 +41,7 @@ results = Results(
     ledger=pl.read_parquet(snakemake.input.ledger),
     surgery=pl.read_parquet(snakemake.input.surgery),
     printed=json.loads(Path(snakemake.input.modules).read_text(encoding="utf-8")),
+    walkthroughs=json.loads(Path(snakemake.input.walkthroughs).read_text(encoding="utf-8")),
     trees=json.loads(Path(snakemake.input.trees).read_text(encoding="utf-8")),
     swept=json.loads(Path(snakemake.input.swept).read_text(encoding="utf-8")),
     provenance=json.loads(Path(snakemake.input.provenance).read_text(encoding="utf-8")),

@@ -59,7 +59,7 @@ class FeedForwardLM(SmallestLM, MLPFields):
 
 
 class Attention(AttentionFields):
-    """Four projections; the looking itself has no parameters."""
+    """Four projections; the attention itself has no parameters."""
 
     @staticmethod
     def parameters(a) -> Terms:

@@ -20,6 +20,7 @@ ON_PAPER = 10_000
 OF_REPORT = (
     "report.html", "verdict.json", "provenance.json", "headline.charts",
     "module_trees/trees.json", "module_trees/swept.json", "module_trees/modules.json",
+    "module_trees/walkthroughs.json",
     "assets/calculator.json", "assets/vega.js",
     "training_step/step.json", "training_step/allocations.parquet",
     "gpt-2-ledger/ledger.parquet", "tying-surgery/surgery.parquet",

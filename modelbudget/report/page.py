@@ -70,7 +70,14 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
         predicted_section(sweep, charts)
         if isinstance(sweep, PredictedResult)
         else sweep_section(
-            sweep, by_source[sweep.name], known, charts, printed, numbers[sweep.name], shown
+            sweep,
+            by_source[sweep.name],
+            known,
+            charts,
+            printed,
+            results.walkthroughs or {},
+            numbers[sweep.name],
+            shown,
         )
         for sweep in ordered([*sweeps, *(results.predicted or [])])
     ]

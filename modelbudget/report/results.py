@@ -56,7 +56,8 @@ class Results(NamedTuple):
     """All results of a page; parts that are None are left out.
 
     `on_request` has name and title of the sweeps with `default: false`. `printed` has modules as
-    torch prints them and `swept` has module trees, both by digest of the architecture. A model that
+    torch prints them, `walkthroughs` what `measurement/walkthrough.py` finds of the same models and
+    `swept` has module trees, all three by digest of the architecture. A model that
     could not be built is {"failure": the reason} in these and in `trees`.
     """
 
@@ -70,6 +71,7 @@ class Results(NamedTuple):
     predicted: list[PredictedResult] | None = None
     on_request: list[tuple[str, str]] | None = None
     step: StepTrace | None = None
+    walkthroughs: dict[str, dict] | None = None
 
 
 def ordered(sweeps: list) -> list:

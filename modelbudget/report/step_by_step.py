@@ -1,32 +1,43 @@
-"""Small models one by one: the module as torch prints it, and the count of each component."""
+"""Small models one by one: module as torch prints it, shapes, and the count of its components."""
 
 import inspect
+from collections import Counter
 
 import polars as pl
 from markupsafe import Markup
 
 from modelbudget.families import families
 from modelbudget.report import formulas
-from modelbudget.report.charts.format import count
+from modelbudget.report.charts.format import count, value_of
 from modelbudget.report.module_trees import could_not_be_built
 from modelbudget.report.results import SweepResult
 
 
-def steps(sweep: SweepResult, totals: pl.DataFrame, printed: dict[str, str | dict]) -> list[dict]:
+def steps(
+    sweep: SweepResult,
+    totals: pl.DataFrame,
+    printed: dict[str, str | dict],
+    walkthroughs: dict[str, dict],
+) -> list[dict]:
     """Return one step for each point, with its module as text.
 
     A point that was measured (it is in `totals`) has a table of components with their numbers.
+    `walkthroughs` has shapes, a real size and torch's own modules, by digest of the architecture.
     """
     points = sweep.points.join(
         totals.select("point", "total"), on="point", how="left", maintain_order="left"
     )
     rows = points.iter_rows(named=True)
-    return [_step(sweep, number, point, printed) for number, point in enumerate(rows, start=1)]
+    return [
+        _step(sweep, number, point, printed[digest])
+        | _walkthrough(walkthroughs.get(digest, {}), point["total"])
+        for number, point in enumerate(rows, start=1)
+        for digest in [point["architecture"]]
+    ]
 
 
-def _step(sweep: SweepResult, number: int, point: dict, printed: dict[str, str | dict]) -> dict:
+def _step(sweep: SweepResult, number: int, point: dict, module: str | dict) -> dict:
     measured = point["total"] is not None
-    module = printed[point["architecture"]]
     return {
         "id": f"{sweep.name}-{number}",
         "label": point["label"],
@@ -35,6 +46,53 @@ def _step(sweep: SweepResult, number: int, point: dict, printed: dict[str, str |
         "module": module if isinstance(module, str) else could_not_be_built(module),
         "table": _table(sweep, point) if measured else None,
     }
+
+
+def _walkthrough(found: dict, total: int | None) -> dict:
+    """Return the shapes, the real size and torch's modules; empty where the model failed."""
+    if not found or "failure" in found:
+        return {"shapes": None, "real": None, "torch": None}
+    model, *parts = found["shapes"]
+    inner = [part["name"] for part in parts]
+    leaves = [one for one in parts if not any(name.startswith(f"{one['name']}.") for name in inner)]
+    return {
+        "shapes": {
+            "input": _shapes(model["inputs"]),
+            "output": _shapes(model["outputs"]),
+            "parts": [
+                {"name": one["name"], "kind": one["kind"], "input": _shapes(one["inputs"]),
+                 "output": _shapes(one["outputs"])}
+                for one in leaves
+            ],
+        },
+        "real": {
+            "fields": ", ".join(value_of(*one) for one in found["real"]["fields"].items()),
+            "parameters": count(found["real"]["parameters"]),
+        },
+        "torch": [_of_torch(one, total) for one in found["torch"]] if total is not None else None,
+    }  # fmt: skip
+
+
+def _of_torch(one: dict, total: int) -> dict:
+    difference = one["parameters"] - total
+    sign = "−" if difference < 0 else "+"
+    return {
+        "call": one["call"],
+        "why": one["why"],
+        "parameters": count(one["parameters"]),
+        "difference": f"{sign}{count(abs(difference))}" if difference else "equal",
+        "tensors": [(name, _shape(shape)) for name, shape in one["tensors"]],
+    }
+
+
+def _shapes(shapes: list[list[int]]) -> str:
+    """Format shapes, equal ones once with their number: `3 of 2 × 1 × 3 × 5`."""
+    numbers = Counter(map(_shape, shapes))
+    return ", ".join(f"{n} of {shape}" if n > 1 else shape for shape, n in numbers.items())
+
+
+def _shape(shape: list[int]) -> str:
+    return " × ".join(map(count, shape))
 
 
 def _table(sweep: SweepResult, point: dict) -> Markup:

@@ -36,6 +36,7 @@ def sweep_section(
     known: dict[str, str],
     charts: Charts,
     printed: dict[str, str | dict],
+    walkthroughs: dict[str, dict],
     table: dict,
     shown: dict[str, str],
 ) -> dict:
@@ -63,7 +64,7 @@ def sweep_section(
         "charts": drawn,
         "answer": drawn[0]["title"] if drawn else agreed,
         "measured": set(verdict.models) != {"not measured"},
-        "steps": steps(sweep, totals, printed) if step_by_step else None,
+        "steps": steps(sweep, totals, printed, walkthroughs) if step_by_step else None,
         "implementations": implementations_section(sweep),
         "fits": fits_section(sweep),
         "six_n_d": six_n_d_section(sweep),

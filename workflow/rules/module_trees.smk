@@ -1,5 +1,5 @@
 # Reads published models and points of sweeps. Writes module trees, and for sweeps of small models
-# the modules as torch prints them.
+# the modules as torch prints them, their shapes, their parameters at a real size, and torch's own.
 
 
 rule module_trees:
@@ -10,6 +10,7 @@ rule module_trees:
         trees="results/module_trees/trees.json",
         swept="results/module_trees/swept.json",
         modules="results/module_trees/modules.json",
+        walkthroughs="results/module_trees/walkthroughs.json",
     log:
         "results/module_trees/logs/trees.log",
     conda:

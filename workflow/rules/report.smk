@@ -6,6 +6,7 @@ rule report:
         ledger="results/gpt-2-ledger/ledger.parquet",
         surgery="results/tying-surgery/surgery.parquet",
         modules="results/module_trees/modules.json",
+        walkthroughs="results/module_trees/walkthroughs.json",
         trees="results/module_trees/trees.json",
         swept="results/module_trees/swept.json",
         calculator="results/assets/calculator.json",
