@@ -9,7 +9,8 @@ from modelbudget.architecture.operations import largest, same
 class Term(NamedTuple):
     """One component: the value of one instance, and the number of instances in the model.
 
-    Both are whatever the reading supplies: integers, Polars columns, SymPy or Vega expressions.
+    Both are whatever the reading supplies: integers, Polars columns, SymPy symbols or
+    nodes of the calculator's graph.
     """
 
     each: Any

@@ -419,6 +419,9 @@ def test_no_label_is_cut_or_covered_and_one_model_is_highlighted_everywhere(open
     )
     assert set(tab.evaluate(found)) == {"GPT-2 124M"}
     assert len(tab.query_selector_all("svg.marked")) > 3
+    tab.set_viewport_size({"width": width // 2, "height": 450})  # a zoom of 200 %
+    tab.wait_for_timeout(500)
+    assert width < 1000 or tab.evaluate("document.documentElement.scrollWidth") <= width // 2
     assert tab.messages == []
 
 
@@ -454,7 +457,10 @@ def test_a_link_into_a_closed_section_opens_it_and_lands(opened, width):
 
 
 def test_the_file_is_enough(page):
-    """Sent alone, it has no link to another file."""
+    """Sent alone, it has no link to another file, and a social card without a picture."""
+    for name in ("title", "description"):
+        assert re.search(f'<meta property="og:{name}" content="[^"]+"', page)
+    assert "og:image" not in page
     assert all(address.startswith("#") for address in Text(page).addresses)
 
 
