@@ -20,6 +20,8 @@ GAP = 28
 
 CHARACTER = 6
 """Mean width of a character in pixels, in the title of a panel."""
+NARROW = 250
+"""Width in pixels inside the axes of a panel on a narrow screen."""
 SHORT_TITLE = 24
 """Characters of a line's title, two of which fit side by side on a narrow screen."""
 
@@ -96,7 +98,11 @@ def panel_width(columns: int, margin: int) -> int:
 
 
 def panel_title(text: str, width: int) -> alt.Title:
-    """Return the title of a panel, wrapped to its width but not within `field = value`."""
+    """Return the title of a panel, wrapped to its width but not within `field = value`.
+
+    The title has room on a narrow screen too.
+    """
+    width = min(width, NARROW)
     lines = textwrap.wrap(text.replace(" = ", "\u00a0=\u00a0"), width // CHARACTER)
     lines = [line.replace("\u00a0", " ") for line in lines]
     title = lines if len(lines) > 1 else text
