@@ -98,7 +98,13 @@ class Grid:
         self._stages: list[list[_Check]] = []
         self._resolve()
         self._check_records()
-        self._columns = {n: _column(c.values) for n, c in self.fields.items() if _is_sizes(c)}
+        of_records = {*self.base.family.categorical(), *RunConfig.categorical()}
+        self.categories = {n for n, c in self.fields.items() if n in of_records or _has_text(c)}
+        self._columns = {
+            name: _column(cells.values)
+            for name, cells in self.fields.items()
+            if name not in self.categories
+        }
         self._stages = [stage for stage in self._stages if any(check.mistakes for check in stage)]
 
     @property
@@ -223,15 +229,15 @@ class Grid:
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield all rows in chunks; categorical fields are constant within a chunk."""
-        of_words = {axis for c in self.fields.values() if not _is_sizes(c) for axis in c.axes}
-        order = sorted(self.axes, key=lambda axis: axis not in of_words)
+        constant = {axis for name in self.categories for axis in self.fields[name].axes}
+        order = sorted(self.axes, key=lambda axis: axis not in constant)
         n_whole = len(order)  # number of leading axes with one value in a chunk
         rows = 1
-        while n_whole > len(of_words) and rows * len(self.axes[order[n_whole - 1]]) <= ROWS:
+        while n_whole > len(constant) and rows * len(self.axes[order[n_whole - 1]]) <= ROWS:
             n_whole -= 1
             rows *= len(self.axes[order[n_whole]])
         # The axis before the inner ones is split into blocks that fill a chunk.
-        cut = order[n_whole - 1] if n_whole > len(of_words) else None
+        cut = order[n_whole - 1] if n_whole > len(constant) else None
         block = min(ROWS // rows, len(self.axes[cut])) if cut else 1
         number = pl.int_range(block * rows, eager=True)
         inner, stride = {}, rows
@@ -268,6 +274,10 @@ class Grid:
                 values = self.values(chunk)
                 return {n: v[row] if isinstance(v, pl.Series) else v for n, v in values.items()}
         return None
+
+    def chosen(self, values: dict) -> tuple[int | str, ...]:
+        """Return the values of the categorical fields, which a chunk has one of each of."""
+        return tuple(value for name, value in values.items() if name in self.categories)
 
     def varying(self) -> list[str]:
         """Return the fields that vary between rows."""
@@ -349,7 +359,7 @@ class Grid:
         """Yield all fields for each choice of categorical fields; varying numbers as bounds."""
         found, categories = {}, {}
         for name, cells in self.fields.items():
-            if not _is_sizes(cells):
+            if name in self.categories:
                 categories[name] = [one for one in set(cells.values) if one is not _NOTHING]
             elif len(cells.values) > 1:
                 found[name] = self._columns[name].min(), self._columns[name].max()
@@ -423,8 +433,8 @@ def _check(axes: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> _Check:
     return _Check(axes, pl.Series([numbers[one] for one in lines], dtype=pl.UInt32), mistakes)
 
 
-def _is_sizes(cells: Cells) -> bool:
-    return not any(isinstance(value, str) for value in cells.values)
+def _has_text(cells: Cells) -> bool:
+    return any(isinstance(value, str) for value in cells.values)
 
 
 def _column(values: list) -> pl.Series:

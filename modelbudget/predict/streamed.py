@@ -126,7 +126,7 @@ class Rows:
         self.grid, self.groups = grid, groups
         wanted = grid.sweep.measure.quantities
         self.of_run = [quantity for quantity in wanted if quantity not in OF_PARAMETERS]
-        self.schemes = {_words(values): self._schemes(values) for values in grid.bounds()}
+        self.schemes = {grid.chosen(one): self._schemes(one) for one in grid.bounds()}
 
     def _schemes(self, values: dict) -> dict[str, Scheme]:
         wanted = [q for q in self.grid.sweep.measure.quantities if q in OF_PARAMETERS]
@@ -143,7 +143,8 @@ class Rows:
         """Return the rows of a chunk that no constraint drops."""
         values = self.grid.values(chunk)
         fields = polynomials.columns(values)
-        found = {name: scheme(fields) for name, scheme in self.schemes[_words(values)].items()}
+        schemes = self.schemes[self.grid.chosen(values)]
+        found = {name: scheme(fields) for name, scheme in schemes.items()}
         if "parameters" in self.grid.sweep.measure.quantities:
             of_groups = {OF_GROUP + group: found.get(OF_GROUP + group, 0) for group in self.groups}
             found |= {"parameters": sum(of_groups.values())} | of_groups
@@ -157,10 +158,6 @@ class Rows:
         )
         kept = self.grid.kept(chunk)
         return rows if kept is None else rows.filter(kept)
-
-
-def _words(values: dict) -> tuple[str, ...]:
-    return tuple(value for value in values.values() if isinstance(value, str))
 
 
 def _where(holds, values: pl.Series) -> columns.Column:

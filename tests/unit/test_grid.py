@@ -300,3 +300,18 @@ def test_of_the_phases_of_a_peak_the_largest_counts(tmp_path, catalogue):
         checked = read(written(tmp_path, sweep, device), catalogue)
         with pytest.raises(InputError, match=f"peak_training_bytes = .*more than {MAX_COUNT:,}"):
             function(checked)
+
+
+def test_stages_of_zero_are_categories_that_are_numbers(tmp_path, catalogue):
+    """A stage of ZeRO selects other formulas, and so do the kinds of stages of a pipeline."""
+    sweep = {
+        "base": "gpt-2-124m",
+        "fixed": {"data_parallel": 8, "recompute": "full"},
+        "grid": {"zero": [0, 3], "length": [8, 16]},
+        "measure": {"quantities": ["parameter_bytes", "peak_training_bytes"]},
+    }
+    points = expand(written(tmp_path, sweep, "meta"), catalogue).points
+    rows = [in_integers(point, sweep["measure"]["quantities"]) for point in points]
+    found = pl.concat(frames(predicted(read(written(tmp_path, sweep, "none"), catalogue)), 1))
+    assert comparable(found.iter_rows(named=True)) == comparable(rows)
+    assert found["parameter_bytes"].n_unique() == 2
