@@ -13,6 +13,7 @@ from modelbudget.common.mistakes import show
 from modelbudget.common.paths import CONFIGS
 
 if TYPE_CHECKING:
+    from modelbudget.api.layouts import Layouts
     from modelbudget.api.model import Model, Settings
     from modelbudget.predict.fit import Solution
 
@@ -24,7 +25,8 @@ class Fit(Frames):
     """Predicted bytes on each device, and the largest batch and length that fit.
 
     `purpose` is `training` or `inference`. `largest` and `largest_of_class` are by field, the
-    second with the settings of the model's class in `transformers`, if they are known.
+    second with the settings of the model's class in `transformers`, if they are known. `layouts`
+    are all ways in which several devices can share the training of the model.
     """
 
     model: str
@@ -34,6 +36,7 @@ class Fit(Frames):
     needed: int
     largest: dict[str, Solution]
     largest_of_class: dict[str, Solution]
+    layouts: Layouts | None = None
 
     @property
     def fits(self) -> bool:
@@ -51,7 +54,7 @@ class Fit(Frames):
             "fits": self.fits,
             "largest": {name: one.value for name, one in self.largest.items()},
             "largest_of_class": {name: one.value for name, one in self.largest_of_class.items()},
-        }
+        } | ({"layouts": self.layouts.rows()} if self.layouts else {})
 
     def rows(self) -> list[dict]:
         """Return one row for each solved field: the largest value that fits."""
@@ -92,7 +95,11 @@ def accelerator(name: str) -> Accelerator:
 
 
 def fit(model: Model, name: str, settings: Settings, devices: int, training: bool) -> Fit:
-    """Solve for the largest batch and length; several devices share the model by zero: 3."""
+    """Solve for the largest batch and length; several devices share the model by zero: 3.
+
+    Training on several devices is predicted in all other layouts too.
+    """
+    from modelbudget.api.layouts import layouts
     from modelbudget.api.model import fields_of
     from modelbudget.predict.fit import as_class, needed, solve
 
@@ -100,6 +107,7 @@ def fit(model: Model, name: str, settings: Settings, devices: int, training: boo
     purpose, quantity = ("training", "peak_training_bytes") if training else (
         "inference", "peak_inference_bytes")  # fmt: skip
     chosen = fields_of(settings)
+    shared = layouts(model, device, chosen, devices) if training and devices > 1 else None
     if devices > 1:
         chosen = {"zero": 3, "data_parallel": devices} | chosen
     if why := model.why_not(quantity, chosen):
@@ -114,7 +122,7 @@ def fit(model: Model, name: str, settings: Settings, devices: int, training: boo
     n_bytes = needed(pair, purpose)
     assert n_bytes is not None  # `why_not` has checked that
     return Fit(model.label, purpose, device, devices, n_bytes, largest(pair),
-               largest(there) if there else {})  # fmt: skip
+               largest(there) if there else {}, shared)  # fmt: skip
 
 
 def _plain(name: str) -> str:

@@ -58,10 +58,11 @@ class Devices(Record):
     n_microbatch: Count = Field(
         1, description="pipeline_schedule: parts of the batch that pass the stages one by one"
     )
-    pipeline_rank: Literal["first", "middle", "last"] = Field(
+    pipeline_rank: Literal["first", "second", "middle", "last"] = Field(
         "first",
-        description="whose bytes: of the first stage, of the one in the middle (half of the "
-        "stages, rounded down, come before it), or of the last",
+        description="whose bytes: of the first stage, of the second (of those between the ends it "
+        "holds most), of the one in the middle (half of the stages, rounded down, come before it), "
+        "or of the last",
     )
     tensor_parallel: Parts = Field(
         1,
@@ -125,9 +126,9 @@ class Devices(Record):
         ),
         Constraint(
             "pipeline_parallel > 2",
-            "pipeline_rank = 'middle': pipeline_parallel = {pipeline_parallel} has no such stage; "
-            "allowed: pipeline_parallel of at least 3, or pipeline_rank: first, last",
-            when="pipeline_rank == 'middle'",
+            "pipeline_rank = '{pipeline_rank}': pipeline_parallel = {pipeline_parallel} has no "
+            "such stage; allowed: pipeline_parallel of at least 3, or pipeline_rank: first, last",
+            when="pipeline_rank in ('second', 'middle')",
         ),
         *known_only_with(
             _SCHEDULE,

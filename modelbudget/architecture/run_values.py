@@ -93,7 +93,8 @@ def is_pipelined(r) -> int:
 def stage_index(r):
     """Return the index of the stage whose bytes count."""
     last = r.pipeline_parallel - 1
-    return {"first": 0, "middle": ceil_div(last, 2), "last": last}[r.pipeline_rank]
+    indices = {"first": 0, "second": 1, "middle": ceil_div(last, 2), "last": last}
+    return indices[r.pipeline_rank]
 
 
 def tokens(r):

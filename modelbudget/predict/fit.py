@@ -77,11 +77,14 @@ class Cell(NamedTuple):
 
 
 def at(model: Model, field: str, value: int) -> Model:
-    """Return the model with another batch, length or depth; with another length, batch is 1."""
+    """Return the model with another batch, length or depth.
+
+    With another length, a microbatch has one sequence.
+    """
     architecture, run = model
     if field == "n_layer":
         return architecture.model_copy(update={field: value}), run
-    of_one = {"batch": 1} if field == "length" else {}
+    of_one = {"batch": run.n_microbatch} if field == "length" else {}
     return architecture, run.model_copy(update=of_one | {field: value})
 
 

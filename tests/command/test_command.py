@@ -107,7 +107,10 @@ def test_a_shell_completes_names_of_models(before):
 
 
 def test_what_fits_is_what_the_readme_says():
-    """Traced there: a batch of 8 with our modules, of 5 as the class computes it."""
+    """Traced there: a batch of 8 with our modules, of 5 as the class computes it.
+
+    Of fewer devices, two that divide shards fit too (predicted).
+    """
     fields = ("recompute=full", "attention_kernel=flash", "master_weights=true",
               "reduce_dtype=float32")  # fmt: skip
     found = command(
@@ -118,6 +121,11 @@ def test_what_fits_is_what_the_readme_says():
     assert fit["largest"]["batch"] == 8
     assert fit["largest_of_class"]["batch"] == 5
     assert fit["fits"]
+    shards = {"data_parallel": 64, "tensor_parallel": 1, "pipeline_parallel": 1, "zero": 3}
+    layouts = fit["layouts"]
+    (one,) = [row for row in layouts if shards.items() <= row.items()]
+    assert one["bytes"] == fit["needed"]
+    assert min(row["devices"] for row in layouts if row["fits"]) == 2
 
 
 def test_models_are_found_and_compared():

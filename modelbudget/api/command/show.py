@@ -8,6 +8,7 @@ from modelbudget.api.command import options, output
 from modelbudget.api.command.checkpoint_table import of_differences, summary
 from modelbudget.api.command.output import DIFFERS, Table
 from modelbudget.api.fitting import Fit
+from modelbudget.api.layouts import Layouts, in_words
 from modelbudget.api.model import (
     OF_INFERENCE,
     OF_TRAINING,
@@ -56,9 +57,8 @@ def run(
     """
     found = model(name)
     settings = options.settings(given, batch, length, dtype, implementation)
-    if devices > 1:
-        settings = {"zero": 3, "data_parallel": devices} | settings
-    predicted = found.predictions(quantities(train, inference), settings)
+    shared = {"zero": 3, "data_parallel": devices} if devices > 1 else {}
+    predicted = found.predictions(quantities(train, inference), shared | settings)
     fits = [
         found.fit(fit, settings, devices, training)
         for training in (True, False)
@@ -74,6 +74,7 @@ def run(
     else:
         tables = [of_components(predicted), of_totals([predicted])]
         tables += [of_fits(fits)] if fits else []
+        tables += [table for fit in fits if fit.layouts for table in of_layouts(fit.layouts)]
         tables += of_differences(stored) if stored else []
         output.print_tables(tables, as_markdown)
         notes(predicted)
@@ -193,6 +194,35 @@ def of_fits(fits: list[Fit]) -> Table:
     first = fits[0]
     shared = f", each of {count(first.devices)} by zero: 3" if first.devices > 1 else ""
     return Table(f"{first.accelerator.name}{shared}", ("", "modelbudget's modules", ""), rows)
+
+
+def of_layouts(layouts: Layouts) -> list[Table]:
+    """Return the layouts of all devices that fit, and the least bytes by number of devices."""
+    fitting, all_ = int(layouts.of_all["fits"].sum()), layouts.of_all.height
+    title = (
+        f"{count(layouts.devices)} devices of {si_bytes(layouts.accelerator.bytes)}: "
+        f"{count(fitting)} of {count(all_)} layouts fit with this batch on each replica"
+    )
+    columns = ("layout", "recompute", "bytes per device", "margin", "largest batch", "length")
+    rows = [
+        (in_words(row), row["recompute"], si_bytes(row["bytes"]), si_bytes(row["margin"]),
+         count(row["largest_batch"]), count(row["largest_length"]))
+        for row in layouts.offered
+    ]  # fmt: skip
+    least = f"fits from {count(layouts.smallest)} on" if layouts.smallest else "none fits"
+    front = [
+        (count(row["devices"]), in_words(row), row["recompute"], si_bytes(row["bytes"]),
+         "yes" if row["fits"] else "no")
+        for row in layouts.pareto.iter_rows(named=True)
+    ]  # fmt: skip
+    return [
+        Table(title, columns, rows),
+        Table(
+            f"Least bytes per device, by number of devices: {least}",
+            ("devices", "layout", "recompute", "bytes per device", "fits"),
+            front,
+        ),
+    ]
 
 
 def notes(predicted: Predictions) -> None:

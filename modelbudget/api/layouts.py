@@ -1,0 +1,109 @@
+"""The layouts in which devices can share a model: which fit, and on how few devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.common.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from modelbudget.api.model import Model
+
+OF_EACH = 4
+"""Layouts that are offered of each way to recompute activations."""
+
+
+class Layouts(NamedTuple):
+    """All layouts of `devices`, and of the powers of two below, that model and run allow.
+
+    `table`: one row for each, the simplest first, with the columns of `predict.layouts`, fits and
+    margin (bytes that are left). A batch is that of one data-parallel replica.
+    """
+
+    model: Model
+    chosen: Mapping[str, Any]
+    accelerator: Accelerator
+    devices: int
+    table: pl.DataFrame
+
+    @property
+    def of_all(self) -> pl.DataFrame:
+        """The layouts of all devices."""
+        return self.table.filter(self.table["devices"] == self.devices)
+
+    @property
+    def smallest(self) -> int | None:
+        """The smallest number of devices with a layout that fits; None if none does."""
+        from modelbudget.predict.layouts import smallest
+
+        return smallest(self.table, self.accelerator.bytes)
+
+    @property
+    def pareto(self) -> pl.DataFrame:
+        """The layouts with the least bytes, by number of devices, where more devices need fewer."""
+        from modelbudget.predict.layouts import pareto
+
+        return pareto(self.table)
+
+    @property
+    def offered(self) -> list[dict[str, Any]]:
+        """The simplest layouts of all devices that fit, with the largest batch and length of each.
+
+        Of each way to recompute activations the first few meshes, each with the schedule and the
+        microbatches that need least.
+        """
+        from modelbudget.predict.layouts import MESH, SOLVED, largest
+
+        fitting = self.of_all.filter("fits").with_row_index("place")
+        mesh = ["recompute", *MESH, "zero", "sequence_parallel"]
+        best = fitting.sort("bytes").unique(mesh, keep="first", maintain_order=True).sort("place")
+        best = best.group_by("recompute", maintain_order=True).head(OF_EACH).drop("place")
+        room, fields = self.accelerator.bytes, {**self.model.chosen, **self.chosen}
+        return [
+            row
+            | {
+                f"largest_{field}": largest(self.model.base, fields, row, field, room).value
+                for field in SOLVED
+            }
+            for row in best.iter_rows(named=True)
+        ]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row for each layout."""
+        return self.table.to_dicts()
+
+
+def layouts(
+    model: Model, accelerator: Accelerator, chosen: Mapping[str, Any], devices: int
+) -> Layouts:
+    """Return the layouts of a model on an accelerator. Raises InputError if there is none."""
+    import polars as pl
+
+    from modelbudget.predict.layouts import layouts, numbers_of_devices
+
+    try:
+        table = layouts(model.base, {**model.chosen, **chosen}, numbers_of_devices(devices))
+    except ValueError as error:
+        raise InputError([f"{model.name}: {line}" for line in str(error).splitlines()]) from None
+    margin = accelerator.bytes - pl.col("bytes")
+    table = table.with_columns(fits=margin >= 0, margin=margin)
+    return Layouts(model, chosen, accelerator, devices, table)
+
+
+def in_words(layout: Mapping[str, Any]) -> str:
+    """Describe a layout: `data 8 × tensor 8, sequence parallel, zero 3`."""
+    sizes = [
+        f"{name} {layout[f'{name}_parallel']:,}"
+        for name in ("data", "tensor", "pipeline")
+        if layout[f"{name}_parallel"] > 1
+    ]
+    parts = [" × ".join(sizes) or "one device"]
+    parts += ["sequence parallel"] if layout["sequence_parallel"] else []
+    parts += [f"zero {layout['zero']}"] if layout["zero"] else []
+    if layout["pipeline_schedule"] != "none":
+        parts.append(f"{layout['pipeline_schedule']} of {layout['n_microbatch']:,}")
+    return ", ".join(parts)

@@ -1,0 +1,206 @@
+"""All ways in which some devices can share a model, and which of them fit.
+
+A layout is a choice of the fields in `LAYOUT`. Their values are every divisor of the number of
+devices, every option, and every number of microbatches that divides the batch; the constraints of
+model and run decide which go together, as they do for points of a sweep. All layouts are predicted
+at once, over columns.
+"""
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, get_args
+
+import polars as pl
+
+from modelbudget.architecture.readings import columns
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import of_model
+from modelbudget.catalogue.models import Base
+from modelbudget.predict.fit import Model, Solution, at, needed, solve
+from modelbudget.predict.grid import Grid
+from modelbudget.sweeps.derive import resolved
+from modelbudget.sweeps.sweep_file import Measure, Sweep, Value
+
+PEAK = "peak_training_bytes"
+MESH = ("data_parallel", "tensor_parallel", "pipeline_parallel")
+"""Sizes of a mesh, whose product is the number of devices."""
+OPTIONS = ("sequence_parallel", "zero", "pipeline_schedule", "recompute")
+LAYOUT = (*MESH, *OPTIONS, "n_microbatch")
+RANK, RANKS = "pipeline_rank", ("first", "second", "last")
+"""Devices at different places of a pipeline hold different bytes. Those between its ends differ
+only in the number of microbatches at once, of which the second stage has most.
+"""
+SIMPLEST = ("pipeline_parallel", "tensor_parallel", "zero", "sequence_parallel", "n_microbatch")
+"""The order of layouts that compute equally much again: first those that divide least."""
+
+SOLVED = ("batch", "length")
+
+Axes = Mapping[str, Sequence[Value]]
+
+
+class Group(NamedTuple):
+    """Layouts with the same options. `fields` are those of model and run; many are columns."""
+
+    grid: Grid
+    fields: dict[str, Any]
+    rows: int
+
+    def column(self, name: str) -> pl.Series:
+        """Return a field of each layout."""
+        value = self.fields[name]
+        return value if isinstance(value, pl.Series) else pl.Series([value] * self.rows)
+
+    def peak(self) -> pl.Series:
+        """Predict the bytes on a device at the peak of training; null without a formula."""
+        ((terms, holds),) = self.grid.formulas(columns.namespace, self.fields, [PEAK])
+        found = columns.series(of_model(PEAK, terms) if terms else 0, self.rows)
+        none = pl.repeat(None, self.rows, dtype=pl.Int64, eager=True)
+        return found.zip_with(columns.series(holds, self.rows) == 1, none)
+
+
+def layouts(
+    base: Base,
+    chosen: Mapping[str, Value],
+    devices: Sequence[int],
+    derive: Mapping[str, str] | None = None,
+    axes: Axes | None = None,
+) -> pl.DataFrame:
+    """Return every layout of these numbers of devices that model and run allow, the simplest first.
+
+    `chosen`: fields of model and run; a field of the layout that it sets has only that value.
+    `derive`: expressions of fields; `axes`: values of other fields, each with every layout.
+
+    Columns: devices, the fields of `axes` and `LAYOUT`, pipeline_rank (of the device that needs
+    most) and bytes (on that device at the peak of training; null without a formula). Raises
+    ValueError if there is none.
+    """
+    sweep = _sweep(base, chosen, devices, derive or {}, axes or {})
+    names = [*(axes or {}), *LAYOUT]
+    parts = [
+        pl.DataFrame({name: group.column(name) for name in (*names, RANK)}).with_columns(
+            pl.col("sequence_parallel").cast(pl.Boolean), bytes=group.peak()
+        )
+        for group in groups(Grid(base.name, base, sweep))
+    ]
+    last = pl.col("bytes").arg_max()
+    known = pl.col("bytes").is_not_null().all()
+    if not parts:
+        raise ValueError(f"devices = {list(devices)}: model and run allow no layout of these")
+    found = (
+        pl.concat(parts)
+        .group_by(names)
+        .agg(
+            pl.col(RANK).get(last, null_on_oob=True),
+            bytes=pl.when(known).then(pl.col("bytes").max()),
+        )
+    )
+    efforts = {name: i for i, name in enumerate(_options("recompute"))}
+    effort = pl.col("recompute").replace_strict(efforts, return_dtype=pl.Int64)
+    found = found.with_columns(devices=pl.reduce(operator.mul, [pl.col(name) for name in MESH]))
+    found = found.sort("devices", effort, *SIMPLEST, "pipeline_schedule", *(axes or {}))
+    return found.select("devices", *names, RANK, "bytes")
+
+
+def groups(grid: Grid) -> Iterator[Group]:
+    """Yield the rows of a grid that model and run allow, by their options."""
+    for chunk in grid.chunks():
+        kept = grid.kept(chunk)
+        if kept is None:
+            yield Group(grid, grid.values(chunk), chunk.rows)
+        elif kept.any():
+            fields = {
+                name: value.filter(kept) if isinstance(value, pl.Series) else value
+                for name, value in grid.values(chunk).items()
+            }
+            yield Group(grid, fields, int(kept.sum()))
+
+
+def _sweep(
+    base: Base,
+    chosen: Mapping[str, Value],
+    devices: Sequence[int],
+    derive: Mapping[str, str],
+    axes: Axes,
+) -> Sweep:
+    """Return all combinations of the layout's fields as a sweep that is only predicted."""
+    batches = axes.get("batch", [chosen.get("batch", base.fields.get("batch", 1))])
+    sizes = divisors(*devices)
+    of_layout: dict[str, Sequence[Value]] = dict.fromkeys(MESH, sizes)
+    of_layout |= {name: _options(name) for name in OPTIONS} | {RANK: RANKS}
+    of_layout["n_microbatch"] = divisors(*map(int, batches))
+    return Sweep.model_validate(
+        {
+            "title": "layouts",
+            "question": "Which layouts are there?",
+            "base": base.name,
+            "fixed": dict(chosen),
+            "grid": {
+                name: list(values)
+                for name, values in {**of_layout, **axes}.items()
+                if name not in chosen
+            },
+            "derive": dict(derive),
+            "constraints": [
+                f"{' * '.join(MESH)} in {(*devices,)}",
+                f"pipeline_parallel > 1 or {RANK} == 'first'",
+            ],
+            "measure": Measure(quantities=[PEAK], device="none"),
+        }
+    )
+
+
+def divisors(*numbers: int) -> list[int]:
+    """Return all divisors of some numbers in ascending order."""
+    return [one for one in range(1, max(numbers) + 1) if any(n % one == 0 for n in numbers)]
+
+
+def _options(name: str) -> list[Value]:
+    annotation = RunConfig.model_fields[name].annotation
+    return [False, True] if annotation is bool else list(get_args(annotation))
+
+
+def numbers_of_devices(most: int) -> list[int]:
+    """Return the powers of two below a number of devices, and the number."""
+    return [2**i for i in range(most.bit_length()) if 2**i < most] + [most]
+
+
+def smallest(found: pl.DataFrame, room: int) -> int | None:
+    """Return the smallest number of devices with a layout that fits `room`; None if none does."""
+    fitting = found.filter(pl.col("bytes") <= room)
+    return None if fitting.is_empty() else int(fitting["devices"].to_numpy().min())
+
+
+def pareto(found: pl.DataFrame) -> pl.DataFrame:
+    """Return the front of devices and peak.
+
+    It has the layout with the least bytes of each number of devices, unless fewer need no more.
+    """
+    best = found.drop_nulls("bytes").sort("devices", "bytes", maintain_order=True)
+    best = best.unique("devices", keep="first", maintain_order=True)
+    return best.filter((pl.col("bytes") < pl.col("bytes").cum_min().shift(1)).fill_null(True))
+
+
+def largest(
+    base: Base, chosen: Mapping[str, Value], layout: Mapping[str, Any], field: str, room: int
+) -> Solution:
+    """Return the largest batch, or length of one sequence a microbatch, with which a layout fits.
+
+    The stage that needs most is solved; the others are too if they need more at that value.
+    """
+    of_layout = {name: layout[name] for name in LAYOUT}
+    ranks = RANKS if layout["pipeline_parallel"] > 2 else RANKS[::2]
+    ranks = ranks if layout["pipeline_parallel"] > 1 else RANKS[:1]
+    models = [resolved(base, {**chosen, **of_layout, RANK: rank}) for rank in ranks]
+    first = models.pop(ranks.index(layout[RANK]))
+    found = _solved(first, field, room)
+    for model in models:
+        held = found.value and needed(at(model, field, found.value), "training")
+        if held and held > room:
+            found = _solved(model, field, room)
+    return found
+
+
+def _solved(model: Model, field: str, room: int) -> Solution:
+    found = solve(model, field, "training", room)
+    assert found is not None  # the layout has a prediction
+    return found

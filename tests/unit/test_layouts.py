@@ -1,0 +1,99 @@
+"""Layouts of devices: those that model and run allow, the bytes of each, and which fit."""
+
+import itertools
+
+import polars as pl
+import pytest
+
+import modelbudget as mb
+from modelbudget.common.errors import InputError
+from modelbudget.predict.layouts import LAYOUT, layouts, numbers_of_devices, pareto, smallest
+
+SMALL = {
+    "n_vocab": 512, "d_model": 64, "n_layer": 4, "n_head": 4, "n_kv_head": 2, "d_head": 16,
+    "d_ff": 128, "batch": 4, "length": 24, "dtype": "bfloat16", "attention_kernel": "flash",
+}  # fmt: skip
+SIZES = (1, 2, 4, 8)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return mb.model("llama-3-8b", **SMALL)
+
+
+def peak(model, **settings) -> int:
+    return model.predict("peak_training_bytes", settings).total
+
+
+def test_layouts_are_all_that_a_run_may_have_and_the_worst_stage_counts(model):
+    """One by one, through the records: each combination is allowed or refused."""
+    expected = {}
+    for n, t, p, m in itertools.product(SIZES, SIZES, SIZES, (1, 2, 4)):
+        for sequence, zero, schedule, again in itertools.product(
+            (False, True), (0, 3), ("none", "gpipe", "1f1b"), ("none", "selective", "full")
+        ):
+            if n * t * p not in (4, 8):
+                continue
+            values = (n, t, p, sequence, zero, schedule, again, m)
+            ranks = ("first", "second", "middle", "last") if p > 2 else ("first", "last")
+            try:
+                expected[values] = max(
+                    peak(model, **dict(zip(LAYOUT, values, strict=True)), pipeline_rank=rank)
+                    for rank in (ranks if p > 1 else ("first",))
+                )
+            except InputError:
+                continue
+    found = layouts(model.base, model.chosen, [4, 8])
+    assert found.height == len(expected) > 40
+    assert dict(zip(found.select(LAYOUT).iter_rows(), found["bytes"], strict=True)) == expected
+    assert (found["devices"] == found["data_parallel"] * found["tensor_parallel"]
+            * found["pipeline_parallel"]).all()  # fmt: skip
+
+
+def test_the_second_stage_holds_most_between_the_ends(model):
+    """Traced; the last two of four stages have fewer microbatches at once."""
+    run = {"pipeline_parallel": 4, "pipeline_schedule": "1f1b", "n_microbatch": 4}
+    found = {
+        rank: model.measure(run | {"pipeline_rank": rank}, ["parameters", "peak_training_bytes"])
+        for rank in ("second", "middle")
+    }
+    assert all(one.agrees for one in found.values())
+    assert peak(model, **run, pipeline_rank="second") > peak(model, **run, pipeline_rank="middle")
+
+
+def test_what_fits_and_the_front_of_devices_and_peak(model):
+    found = layouts(model.base, model.chosen, numbers_of_devices(8))
+    assert found["devices"].unique().sort().to_list() == [1, 2, 4, 8]
+    least = dict(found.group_by("devices").agg(pl.col("bytes").min()).iter_rows())
+    front = pareto(found)
+    assert front["bytes"].is_sorted(descending=True)
+    assert dict(front.select("devices", "bytes").iter_rows()).items() <= least.items()
+    assert smallest(found, least[2]) == min(n for n in least if least[n] <= least[2])
+    assert smallest(found, min(least.values()) - 1) is None
+
+
+def test_a_given_field_is_kept_and_none_is_refused_with_a_reason(model):
+    found = layouts(model.base, model.chosen | {"tensor_parallel": 2, "recompute": "full"}, [8])
+    assert set(found["tensor_parallel"]) == {2}
+    assert set(found["recompute"]) == {"full"}
+    with pytest.raises(InputError, match="allow no layout"):
+        model.fit("h100-80gb", {"zero": 3, "pipeline_parallel": 2}, devices=8)
+
+
+def test_the_offered_layouts_fit_up_to_their_largest_batch(model):
+    """On a device that has room for the layout as given, and hardly more."""
+    fit = model.fit("rtx-4090", {"recompute": "full"}, devices=4)
+    layouts_of = fit.layouts._replace(
+        accelerator=fit.accelerator.model_copy(update={"bytes": 3_000_000})
+    )
+    for row in layouts_of.offered:
+        layout = {name: row[name] for name in LAYOUT}
+        rank = {"pipeline_rank": row["pipeline_rank"]}
+        batch, step = row["largest_batch"], row["n_microbatch"]
+        assert peak(model, **layout | rank | {"batch": batch}) <= 3_000_000
+        ranks = ("first", "last") if row["pipeline_parallel"] > 1 else ("first",)
+        assert any(
+            peak(model, **layout | {"pipeline_rank": one, "batch": batch + step}) > 3_000_000
+            for one in {*ranks, row["pipeline_rank"]}
+        )
+    assert fit.layouts.smallest == 1
