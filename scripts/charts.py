@@ -7,6 +7,7 @@ from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.files import replacing
 from modelbudget.plan.job_setup import start_log
 from modelbudget.report.charts.files import save
+from modelbudget.report.charts.layouts import layouts_charts
 from modelbudget.report.charts.select import charts_of_classes, charts_of_sweep
 from modelbudget.report.charts.zoo import zoo_charts
 
@@ -22,5 +23,7 @@ for path in snakemake.input.traces:  # empty, or the one table of traced classes
     found |= charts_of_classes(
         pl.read_parquet(snakemake.input.points), comparison, pl.read_parquet(path)
     )
+for path in snakemake.input.layouts:  # empty, or the one table of layouts
+    found |= layouts_charts(pl.read_parquet(path), accelerators(Path(snakemake.input.accelerators)))
 with replacing(snakemake.output.charts) as path:
     save(found, path)

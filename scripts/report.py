@@ -18,6 +18,7 @@ start_log(snakemake)
 zoos = {Path(zoo).parent: pl.read_parquet(zoo) for zoo in snakemake.input.zoos}
 traces = {Path(path).parent: pl.read_parquet(path) for path in snakemake.input.traces}
 fits = {Path(fit).parent: pl.read_parquet(fit) for fit in snakemake.input.fits}
+layouts = {Path(path).parent: pl.read_parquet(path) for path in snakemake.input.layouts}
 sweeps = [
     SweepResult(
         summary=json.loads(Path(summary).read_text(encoding="utf-8")),
@@ -27,6 +28,7 @@ sweeps = [
         zoo=zoos.get(Path(summary).parent),
         fit=fits.get(Path(summary).parent),
         traces=traces.get(Path(summary).parent),
+        layouts=layouts.get(Path(summary).parent),
     )
     for summary, points, comparison, charts in zip(
         snakemake.input.summaries,

@@ -92,18 +92,3 @@ def layouts(
     margin = accelerator.bytes - pl.col("bytes")
     table = table.with_columns(fits=margin >= 0, margin=margin)
     return Layouts(model, chosen, accelerator, devices, table)
-
-
-def in_words(layout: Mapping[str, Any]) -> str:
-    """Describe a layout: `data 8 × tensor 8, sequence parallel, zero 3`."""
-    sizes = [
-        f"{name} {layout[f'{name}_parallel']:,}"
-        for name in ("data", "tensor", "pipeline")
-        if layout[f"{name}_parallel"] > 1
-    ]
-    parts = [" × ".join(sizes) or "one device"]
-    parts += ["sequence parallel"] if layout["sequence_parallel"] else []
-    parts += [f"zero {layout['zero']}"] if layout["zero"] else []
-    if layout["pipeline_schedule"] != "none":
-        parts.append(f"{layout['pipeline_schedule']} of {layout['n_microbatch']:,}")
-    return ", ".join(parts)

@@ -24,7 +24,16 @@ FOLDERS = {
     "reference_counts", "reference_traces", "training_step", "tying-surgery",
 }  # fmt: skip
 """Folders of results/ that do not belong to a sweep."""
-PARTS_OF_SWEEP = ("fit", "implementations", "models", "numbers", "shares", "total", "vocabulary")
+PARTS_OF_SWEEP = (
+    "fit",
+    "implementations",
+    "layouts",
+    "models",
+    "numbers",
+    "shares",
+    "total",
+    "vocabulary",
+)
 """Suffixes of the ids that the page derives from a sweep's name: `width-fit`, `width-numbers`."""
 
 

@@ -40,7 +40,7 @@ def results(sweeps: dict[str, Expanded], predicted: Iterable[str]) -> list[str]:
     """Return all files that the pipeline writes, so that deleted ones are made again."""
     of_sweeps = [f"{name}/{file}" for name in sweeps for file in OF_SWEEP]
     of_predicted = [f"{name}/{file}" for name in predicted for file in OF_PREDICTED]
-    tables = [*zoo_tables(sweeps), *fit_tables(sweeps)]
+    tables = [*zoo_tables(sweeps), *fit_tables(sweeps), *layout_tables(sweeps)]
     counted = [name for name in sweeps if has_reference(sweeps[name])]
     counts = [f"{name}/reference_counts.parquet" for name in counted]
     return [
@@ -58,6 +58,12 @@ def zoo_tables(sweeps: dict[str, Expanded]) -> list[str]:
 def fit_tables(sweeps: dict[str, Expanded]) -> list[str]:
     """Return the tables of what fits on accelerators that these sweeps write."""
     return [f"results/{name}/fit.parquet" for name, sweep in sweeps.items() if sweep.sweep.fit]
+
+
+def layout_tables(sweeps: dict[str, Expanded]) -> list[str]:
+    """Return the tables of layouts of devices that these sweeps write."""
+    wanted = [name for name, sweep in sweeps.items() if sweep.sweep.layouts]
+    return [f"results/{name}/layouts.parquet" for name in wanted]
 
 
 def is_zoo(expanded: Expanded) -> bool:

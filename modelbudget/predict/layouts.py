@@ -16,9 +16,11 @@ from modelbudget.architecture.readings import columns
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.models import Base
+from modelbudget.common.errors import InputError
 from modelbudget.predict.fit import Model, Solution, at, needed, solve
 from modelbudget.predict.grid import Grid
 from modelbudget.sweeps.derive import resolved
+from modelbudget.sweeps.read import CheckedSweep
 from modelbudget.sweeps.sweep_file import Measure, Sweep, Value
 
 PEAK = "peak_training_bytes"
@@ -99,6 +101,22 @@ def layouts(
     found = found.with_columns(devices=pl.reduce(operator.mul, [pl.col(name) for name in MESH]))
     found = found.sort("devices", effort, *SIMPLEST, "pipeline_schedule", *(axes or {}))
     return found.select("devices", *names, RANK, "bytes")
+
+
+def of_sweep(checked: CheckedSweep) -> pl.DataFrame:
+    """Return the layouts of a sweep's bases, with the fields in `fixed`.
+
+    Columns: base, label, and those of `layouts`. Raises InputError if a base has no layout.
+    """
+    sweep, found = checked.sweep, []
+    for name, base in checked.bases.items():
+        try:
+            table = layouts(base, sweep.fixed, sweep.layouts, sweep.derive)
+        except ValueError as error:
+            raise InputError([f"{checked.path}: layouts: base = {name!r}: {error}"]) from None
+        named = pl.lit(str(name)).alias("base"), pl.lit(base.label).alias("label")
+        found.append(table.select(*named, pl.all()))
+    return pl.concat(found)
 
 
 def groups(grid: Grid) -> Iterator[Group]:

@@ -13,8 +13,8 @@ from modelbudget.sweeps.derive import named_architecture
 class SweepResult(NamedTuple):
     """Results of a sweep: sweep.json, its tables, and its chart specs by name.
 
-    `zoo` is set if the sweep has all published models, `fit` if it has a field `fit`, `traces` if
-    classes of `transformers` are traced.
+    `zoo` is set if the sweep has all published models, `fit` and `layouts` if it has a field of
+    that name, `traces` if classes of `transformers` are traced.
     """
 
     summary: dict
@@ -24,6 +24,7 @@ class SweepResult(NamedTuple):
     zoo: pl.DataFrame | None = None
     fit: pl.DataFrame | None = None
     traces: pl.DataFrame | None = None
+    layouts: pl.DataFrame | None = None
 
     @property
     def name(self) -> str:

@@ -4,11 +4,14 @@ import polars as pl
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from modelbudget.catalogue.accelerators import accelerators
+from modelbudget.common.paths import ACCELERATORS
 from modelbudget.compare.failures import by_reason
 from modelbudget.report import example_point, formulas, tables
 from modelbudget.report.charts.format import count
 from modelbudget.report.fits import fits_section
 from modelbudget.report.implementations import implementations_section
+from modelbudget.report.layouts import layouts_section
 from modelbudget.report.numbers import numbers_section
 from modelbudget.report.results import SweepResult
 from modelbudget.report.six_nd import six_n_d_section
@@ -67,6 +70,7 @@ def sweep_section(
         "steps": steps(sweep, totals, printed, walkthroughs) if step_by_step else None,
         "implementations": implementations_section(sweep),
         "fits": fits_section(sweep),
+        "layouts": layouts_section(sweep.layouts, accelerators(ACCELERATORS), sweep.name),
         "six_n_d": six_n_d_section(sweep),
         "example": None if step_by_step else _example(sweep, totals, known, shown),
         "numbers": numbers_section(sweep, table),

@@ -43,6 +43,7 @@ def resolved(name: str, sweep: Sweep) -> dict:
         "constraints": sweep.constraints,
         "measure": sweep.measure.model_dump(),
         "fit": sweep.fit,
+        "layouts": sweep.layouts,
     }
 
 

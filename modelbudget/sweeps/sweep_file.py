@@ -185,6 +185,12 @@ class Sweep(Strict):
         "for training if peak_training_bytes is measured, for inference if peak_inference_bytes, "
         "or parameter_bytes and cache_bytes, are",
     )
+    layouts: list[Annotated[int, Field(ge=1, le=1_000_000)]] = Field(
+        [],
+        max_length=100,
+        description="numbers of devices: all ways in which so many devices can share the training "
+        "of each base are predicted, with the fields in `fixed`",
+    )
     headline: str | None = Field(
         None, description="label of the point that the report opens with; default: the largest"
     )
@@ -232,7 +238,7 @@ class Sweep(Strict):
 
     def contradictions(self) -> Iterator[tuple[set[str], str]]:
         """Yield contradictions: the keys concerned, and the mistake."""
-        given = [n for n in ("points", "models", "headline", "fit") if getattr(self, n)]
+        given = [n for n in ("points", "models", "headline", "fit", "layouts") if getattr(self, n)]
         if self.predicts_alone and given:
             yield (
                 {"measure", given[0]},

@@ -12,6 +12,7 @@ rule charts:
         traces=lambda wildcards: targets.reference_traces(
             {wildcards.sweep: SWEEPS[wildcards.sweep]}
         ),
+        layouts=lambda wildcards: targets.layout_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
     output:
         charts="results/{sweep}/charts.json",
     log:

@@ -22,6 +22,7 @@ rule report:
         predicted_charts=expand("results/{predicted}/charts.json", predicted=PREDICTED),
         zoos=targets.zoo_tables(SWEEPS),
         fits=targets.fit_tables(SWEEPS),
+        layouts=targets.layout_tables(SWEEPS),
         traces=targets.reference_traces(SWEEPS),
         models=ancient(targets.model_files()),
     output:

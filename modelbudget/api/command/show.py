@@ -8,7 +8,7 @@ from modelbudget.api.command import options, output
 from modelbudget.api.command.checkpoint_table import of_differences, summary
 from modelbudget.api.command.output import DIFFERS, Table
 from modelbudget.api.fitting import Fit
-from modelbudget.api.layouts import Layouts, in_words
+from modelbudget.api.layouts import Layouts
 from modelbudget.api.model import (
     OF_INFERENCE,
     OF_TRAINING,
@@ -22,6 +22,7 @@ from modelbudget.report.charts.format import (
     UNITS,
     capitalized,
     count,
+    in_words,
     percent,
     short,
     si_bytes,

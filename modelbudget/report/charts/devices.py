@@ -3,11 +3,13 @@
 import altair as alt
 import polars as pl
 
+from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.components.groups import MEMORY
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import count, percent, si_bytes
-from modelbudget.report.charts.peak import peak_parts
+from modelbudget.report.charts.peak import ROW, device_lines, peak_parts
 
+SHARED = ("data_parallel", "tensor_parallel", "pipeline_parallel")
 AXES = {"data_parallel", "zero", "data_rank"}
 MARGIN = 70
 ALONE = "whole model"
@@ -53,6 +55,66 @@ def by_number(comparison: pl.DataFrame, axes: dict[str, list]) -> theme.Layers |
     )
     title = "Memory of one device at the peak of the backward pass"
     return theme.framed(alt.layer(chart), title, _finding(table), MARGIN, groups=groups)
+
+
+def by_layout(comparison: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers | None:
+    """Draw the bytes of one device at its peak, stacked, for each of the points listed one by one.
+
+    With the memory of the accelerators among these peaks, and of the next larger one. None if no
+    point is of several devices, or if something is not measured.
+    """
+    shared = [name for name in SHARED if name in comparison.columns]
+    if not shared or (comparison.select(pl.max_horizontal(shared).fill_null(1).max()).item() < 2):
+        return None
+    parts = peak_parts(comparison)
+    if parts.is_empty():
+        return None
+    table = parts.filter(pl.col("peak") == pl.col("worst"))
+    table = table.filter(pl.col("phase") == pl.col("phase").first().over("point"))
+    models = table.unique("point", keep="first", maintain_order=True)
+    most = int(models["worst"].to_numpy().max())
+    smaller = [device for device in devices if device.bytes <= most]
+    larger = [device for device in devices if most < device.bytes < 2 * most]
+    lines = device_lines([*smaller, *larger[:1]])
+    order = [f"{point} {part}" for point in models["point"] for part in ("label", "bar")]
+    y = alt.Y("line:N", sort=order, axis=None, scale=alt.Scale(domain=order, paddingInner=0.12))
+    groups = [group for group in MEMORY if group in table["group"]]
+    bars = alt.Chart(
+        table.select("label", "group", "rank", "value", "phase", line=pl.col("point") + " bar")
+    )
+    names = models.select(
+        line=pl.col("point") + " label",
+        text=pl.col("label") + " · " + pl.col("worst").map_elements(si_bytes, pl.String),
+    )
+    chart = alt.layer(
+        bars.mark_bar(stroke=theme.PAPER, strokeWidth=0.5).encode(
+            x=alt.X("value:Q", title="bytes on one device", axis=alt.Axis(labelExpr=theme.BYTES)),
+            y=y,
+            color=theme.colour(groups),
+            order="rank:Q",
+            tooltip=[
+                alt.Tooltip("label:N", title="layout"),
+                alt.Tooltip("group:N", title="part"),
+                alt.Tooltip("value:Q", format=",", title="bytes"),
+                alt.Tooltip("phase:N", title="phase of the peak"),
+            ],
+        ),
+        alt.Chart(names)
+        .mark_text(align="left", baseline="middle", yOffset=3, limit=alt.ExprRef("width"))
+        .encode(x=alt.value(0), y=y, text="text:N"),
+        alt.Chart(lines).mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]).encode(x="bytes:Q"),
+        alt.Chart(lines)
+        .mark_text(angle=270, align="left", color=theme.DIFFERS, fontSize=11)
+        .encode(x="bytes:Q", y=alt.value(-5), text="device:N"),
+    ).properties(width=theme.WIDTH, height=ROW * len(order))
+    ends = models.sort("worst")
+    least, last = ends.row(0, named=True), ends.row(-1, named=True)
+    finding = (
+        f"{least['label']} needs least, {si_bytes(least['worst'])}, and {last['label']} most, "
+        f"{si_bytes(last['worst'])}. Temporary is what is gathered, buffers of collectives and "
+        "between stages, gradients so far, and activations of one layer."
+    )
+    return theme.framed(chart, "Memory of one device at its peak", finding, 0, groups=groups)
 
 
 def _table(parts: pl.DataFrame, comparison: pl.DataFrame, axes: dict[str, list]) -> pl.DataFrame:

@@ -1,6 +1,8 @@
 """Numbers, units and fields as text."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families import families
@@ -124,3 +126,18 @@ def short(value: int) -> str:
         if value >= 10**power:
             return f"{float(f'{value / 10**power:.3g}'):g}{letter}"
     return str(value)
+
+
+def in_words(layout: Mapping[str, Any]) -> str:
+    """Describe a layout: `data 8 × tensor 8, sequence parallel, zero 3`."""
+    sizes = [
+        f"{name} {layout[f'{name}_parallel']:,}"
+        for name in ("data", "tensor", "pipeline")
+        if layout[f"{name}_parallel"] > 1
+    ]
+    parts = [" × ".join(sizes) or "one device"]
+    parts += ["sequence parallel"] if layout["sequence_parallel"] else []
+    parts += [f"zero {layout['zero']}"] if layout["zero"] else []
+    if layout["pipeline_schedule"] != "none":
+        parts.append(f"{layout['pipeline_schedule']} of {layout['n_microbatch']:,}")
+    return ", ".join(parts)

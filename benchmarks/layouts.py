@@ -1,0 +1,46 @@
+"""Time the prediction of a million layouts of devices, and of one at a time.
+
+    python benchmarks/layouts.py
+
+PaLM 540B in bfloat16 on 1 to 8,192 devices (powers of two): every layout that model and run allow,
+with batches of 1 to 512 sequences and 40 lengths. Some of the layouts are predicted once more, one
+by one, and compared.
+"""
+
+import time
+
+import polars as pl
+
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.paths import MODELS
+from modelbudget.predict.fit import needed
+from modelbudget.predict.layouts import LAYOUT, layouts, numbers_of_devices, pareto, smallest
+from modelbudget.sweeps.derive import resolved
+
+BASE, MOST, ROOM = "palm-540b", 8192, 80 * 10**9
+RUN = {"dtype": "bfloat16", "attention_kernel": "flash"}
+AXES = {"batch": [2**i for i in range(10)], "length": [256 * i for i in range(1, 41)]}
+COMPARED = 200
+
+
+def main() -> None:
+    base = Catalogue(MODELS)[BASE]
+    start = time.perf_counter()
+    found = layouts(base, RUN, numbers_of_devices(MOST), axes=AXES)
+    taken = time.perf_counter() - start
+    print(f"{found.height:,} layouts in {taken:.1f} s, {found.height / taken / 1e3:,.0f} k/s")
+    start = time.perf_counter()
+    for row in found.sample(COMPARED, seed=0).iter_rows(named=True):
+        fields = {name: row[name] for name in (*AXES, *LAYOUT, "pipeline_rank")}
+        assert needed(resolved(base, RUN | fields), "training") == row["bytes"]
+    taken = time.perf_counter() - start
+    print(f"{COMPARED} of them one by one, equal, {COMPARED / taken:,.0f} /s")
+    fitting = found.filter(pl.col("bytes") <= ROOM)
+    print(f"{fitting.height:,} fit {ROOM / 1e9:.0f} GB, from {smallest(found, ROOM):,} devices on")
+    print(pareto(found).select("devices", "bytes", *AXES, *LAYOUT))
+    status = open("/proc/self/status").read().splitlines()
+    print(next(line for line in status if line.startswith("VmHWM")))
+
+
+if __name__ == "__main__":
+    main()
