@@ -2,12 +2,13 @@
 
     python benchmarks/layouts.py
 
-PaLM 540B in bfloat16 on 1 to 8,192 devices (powers of two): every layout that model and run allow,
-with batches of 1 to 512 sequences and 40 lengths. Some of the layouts are predicted once more, one
+Llama 3 70B in bfloat16 on 1 to 1,024 devices (powers of two), 16 sequences on each replica: every
+layout that model and run allow, with many lengths. Some of the layouts are predicted once more, one
 by one, and compared.
 """
 
 import time
+from pathlib import Path
 
 import polars as pl
 
@@ -17,9 +18,9 @@ from modelbudget.predict.fit import needed
 from modelbudget.predict.layouts import LAYOUT, layouts, numbers_of_devices, pareto, smallest
 from modelbudget.sweeps.derive import resolved
 
-BASE, MOST, ROOM = "palm-540b", 8192, 80 * 10**9
-RUN = {"dtype": "bfloat16", "attention_kernel": "flash"}
-AXES = {"batch": [2**i for i in range(10)], "length": [256 * i for i in range(1, 41)]}
+BASE, MOST, ROOM = "llama-3-70b", 1024, 80 * 10**9
+RUN = {"dtype": "bfloat16", "attention_kernel": "flash", "batch": 16}
+AXES = {"length": [64 * i for i in range(1, 901)]}
 COMPARED = 200
 
 
@@ -38,7 +39,7 @@ def main() -> None:
     fitting = found.filter(pl.col("bytes") <= ROOM)
     print(f"{fitting.height:,} fit {ROOM / 1e9:.0f} GB, from {smallest(found, ROOM):,} devices on")
     print(pareto(found).select("devices", "bytes", *AXES, *LAYOUT))
-    status = open("/proc/self/status").read().splitlines()
+    status = Path("/proc/self/status").read_text().splitlines()
     print(next(line for line in status if line.startswith("VmHWM")))
 
 

@@ -304,6 +304,26 @@ class Grid:
                 kept = passes if kept is None else kept & passes
         return kept
 
+    def without_dropped(self, chunk: Chunk) -> Chunk:
+        """Return the rows of a chunk that no constraint drops; each check reads those still left.
+
+        Checks that are the same for all rows come first.
+        """
+        place, rows = chunk
+        checks = [check for stage in self._stages for check in stage]
+        varies = {axis for axis, index in place.items() if not isinstance(index, int)}
+        for check in sorted(checks, key=lambda check: bool(varies & {*check.axes})):
+            index = self._index(place, check.axes)
+            passes = check.numbers.gather(index) == 0
+            if isinstance(index, int):
+                rows *= bool(passes[0])
+            elif not passes.all():
+                place = {n: v if isinstance(v, int) else v.filter(passes) for n, v in place.items()}
+                rows = int(passes.sum())
+            if not rows:
+                break
+        return Chunk(place, rows)
+
     def _numbers(self, check: _Check, chunk: Chunk) -> pl.Series:
         index = self._index(chunk.place, check.axes)
         if isinstance(index, int):

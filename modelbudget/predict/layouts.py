@@ -121,16 +121,9 @@ def of_sweep(checked: CheckedSweep) -> pl.DataFrame:
 
 def groups(grid: Grid) -> Iterator[Group]:
     """Yield the rows of a grid that model and run allow, by their options."""
-    for chunk in grid.chunks():
-        kept = grid.kept(chunk)
-        if kept is None:
+    for chunk in map(grid.without_dropped, grid.chunks()):
+        if chunk.rows:
             yield Group(grid, grid.values(chunk), chunk.rows)
-        elif kept.any():
-            fields = {
-                name: value.filter(kept) if isinstance(value, pl.Series) else value
-                for name, value in grid.values(chunk).items()
-            }
-            yield Group(grid, fields, int(kept.sum()))
 
 
 def _sweep(

@@ -6,8 +6,20 @@ import polars as pl
 import pytest
 
 import modelbudget as mb
+from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.common.errors import InputError
-from modelbudget.predict.layouts import LAYOUT, layouts, numbers_of_devices, pareto, smallest
+from modelbudget.predict.layouts import (
+    LAYOUT,
+    layouts,
+    numbers_of_devices,
+    of_sweep,
+    pareto,
+    smallest,
+)
+from modelbudget.report.charts.layouts import layouts_charts
+from modelbudget.report.layouts import layouts_section
+from modelbudget.sweeps.expand import expanded
+from modelbudget.sweeps.read import read
 
 SMALL = {
     "n_vocab": 512, "d_model": 64, "n_layer": 4, "n_head": 4, "n_kv_head": 2, "d_head": 16,
@@ -97,3 +109,30 @@ def test_the_offered_layouts_fit_up_to_their_largest_batch(model):
             for one in {*ranks, row["pipeline_rank"]}
         )
     assert fit.layouts.smallest == 1
+
+
+SWEEP = """
+title: t
+question: q
+base: llama-3-8b
+fixed: {n_vocab: 512, d_model: 64, n_layer: 4, n_head: 4, n_kv_head: 2, d_head: 16, d_ff: 128}
+layouts: [1, 4]
+points: [{}]
+"""
+
+
+def test_layouts_of_a_sweep_and_their_table_and_chart(tmp_path, catalogue):
+    path = tmp_path / "small.yaml"
+    path.write_text(SWEEP)
+    table = of_sweep(read(path, catalogue))
+    assert set(table["devices"]) == {1, 4}
+    room = int(table.filter(pl.col("devices") == 1)["bytes"].min()) - 1
+    device = Accelerator(name="Tiny", bytes=room, source="made up")
+    section = layouts_section(table, [device], "small")
+    assert "Tiny" in section["table"]
+    assert ">4<" in section["table"]  # one device is not enough
+    (chart,) = layouts_charts(table, [device]).values()
+    assert "fits Tiny from 4 on" in chart.to_dict()["description"]
+    path.write_text(SWEEP.replace("[1, 4]", "[0]"))
+    with pytest.raises(InputError, match=r"layouts\[0\] = 0"):
+        expanded(read(path, catalogue))

@@ -66,15 +66,14 @@ def _chart(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
 def _finding(table: pl.DataFrame, devices: list[Accelerator]) -> str:
     """State from how many devices on some layout fits each accelerator, and the least bytes."""
     least = pareto(table).row(-1, named=True)
-    needed = [(device, smallest(table, device.bytes)) for device in devices]
-    fits = ", ".join(
-        f"{device.name} ({si_bytes(device.bytes)}) from {count(n)} on"
-        for device, n in needed
-        if n is not None
-    )
+    names: dict[int, list[str]] = {}
+    for device in devices:
+        if (fewest := smallest(table, device.bytes)) is not None:
+            names.setdefault(fewest, []).append(device.name)
+    fits = "; ".join(f"{', '.join(of)} from {count(n)} on" for n, of in names.items())
     return (
         f"Of {count(table.height)} layouts, predicted by formula, the one that needs least has "
         f"{si_bytes(least['bytes'])} on each of {count(least['devices'])} devices. "
-        + (f"Some layout fits: {fits}. " if fits else "None fits any accelerator. ")
+        + (f"Some layout fits {fits}. " if fits else "None fits any accelerator. ")
         + "The line joins the layouts of the least bytes."
     )
