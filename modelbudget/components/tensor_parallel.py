@@ -7,22 +7,27 @@ positions, biases of row-parallel matrices, and keys and values of a single head
 
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.operations import ceil_div
-from modelbudget.architecture.run_values import MASKS, is_divided
+from modelbudget.architecture.operations import ceil_div, positive
+from modelbudget.architecture.run_values import MASKS, bytes_of, divides, is_divided
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components import embedding, layer
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layers.fields import BEFORE
 from modelbudget.components.mixers import mixers
+from modelbudget.memory.timeline import Allocation, Timeline, times
 
 _GIVEN = "tensor_parallel = {tensor_parallel}"
 
 
 class Share(SimpleNamespace):
-    """The fields of an architecture, of what one device has of it."""
+    """The fields of an architecture, of what one device has of it.
+
+    `has_whole_keys`: 1 where keys and values of the only head are on each device, else 0.
+    """
 
 
 def share(a: Fields, r: Run) -> Fields:
@@ -35,7 +40,8 @@ def share(a: Fields, r: Run) -> Fields:
     divided = {name for one in layer.parts(a).values() for name in getattr(one, "DIVIDED", ())}
     sizes = {name: getattr(a, name) for name in divided} | {"n_vocab": embedding.rows(a)}
     shares = {name: ceil_div(size, r.tensor_parallel) for name, size in sizes.items()}
-    return Share(**vars(a) | shares | {"vocab_multiple": 1})
+    one_head = 1 - positive(a.n_kv_head - 1)
+    return Share(**vars(a) | shares | {"vocab_multiple": 1, "has_whole_keys": one_head})
 
 
 def with_whole_embedding(a: Fields, r: Run, gradients: Terms) -> Terms:
@@ -47,6 +53,42 @@ def with_whole_embedding(a: Fields, r: Run, gradients: Terms) -> Terms:
     name = "embedding.token"
     factor = 1 + (1 - a.tied) * (r.tensor_parallel - 1)
     return gradients | {name: Term(factor * gradients[name].each)}
+
+
+def summed_in_layer(a: Fields, r: Run, first_norm) -> tuple[Timeline, Any]:
+    """Return how a layer's gradients that devices have computed in part are summed, for FSDP2.
+
+    One after the other in the order of the module, each by a copy: of keys and values of a single
+    head, and with sequence parallelism of norms, of which autograd still holds the first one's.
+
+    `first_norm`: bytes of that. Also returns how many bytes it holds so.
+    """
+    if not is_divided(r):
+        return [], 0
+    size, divided = bytes_of(r.dtype), divides(r) * r.sequence_parallel
+    keys = divides(r) * a.has_whole_keys * size * a.d_head * a.d_model
+    n_others = a.norm_scale * (1 - a.parallel * a.shared_norm)
+    held, others = divided * first_norm, divided * n_others * size * a.d_model
+    return [
+        Allocation("keys or values summed over devices", keys, keys),
+        Allocation("first norm summed over devices", held),
+        Allocation("another norm summed over devices", others, others),
+    ], held
+
+
+def summed_in_rest(a: Fields, r: Run, token) -> Timeline:
+    """Return how the gradients outside of layers come to the placement of their parameters.
+
+    Of the untied token embedding's, whole on each device, a share of `token` bytes is copied; norms
+    are summed with sequence parallelism.
+    """
+    has_norm = a.norm_scale * (1 - (1 - a.embedding_norm) * (1 - a.final_norm))
+    of_norm = r.sequence_parallel * has_norm * bytes_of(r.dtype) * a.d_model
+    found = [
+        Allocation("share of the embedding's gradient", token, r.tensor_parallel * token),
+        Allocation("norm summed over devices", of_norm, of_norm),
+    ]
+    return times(divides(r), found)
 
 
 def known_peak(a: Fields, r: Run):

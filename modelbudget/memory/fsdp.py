@@ -36,7 +36,9 @@ class Group(NamedTuple):
     run's dtype, if it has another; `gradients`: of all parameters; `reduced`: of the input of a
     reduce-scatter; `output`: of its output; `shard`: of this device's gradients, if they have
     another dtype than the output; `last`: of the gradient that autograd computes last and still
-    holds when it has been copied.
+    holds when it has been copied. `summed`: the timeline by which devices that compute one model
+    together bring gradients to the placement of their parameters (`_get_grad_inner_tensor`), while
+    the gathered parameters are there.
     """
 
     gathered: Any
@@ -46,12 +48,13 @@ class Group(NamedTuple):
     output: Any
     shard: Any
     last: Any
+    summed: Timeline
 
 
-def group(r: Run, tensors: list[Tensor], last) -> Group:
+def group(r: Run, tensors: list[Tensor], last, summed: Timeline, held=0) -> Group:
     """Return the group of some parameter tensors, all of which get a gradient.
 
-    `last`: bytes of the last gradient.
+    `last`: bytes of the last gradient; `held`: of gradients that `summed` leaves besides those.
     """
     size, kept, reduced = bytes_of(r.dtype), bytes_of(stored(r).dtype), reduced_number(r)
     numbers = sum(one.is_there * with_padding(r, one) for one in tensors)
@@ -59,11 +62,12 @@ def group(r: Run, tensors: list[Tensor], last) -> Group:
     return Group(
         r.data_parallel * size * numbers,
         int(size != kept) * size * numbers,
-        gradients,
+        gradients + held,
         r.data_parallel * reduced * numbers,
         reduced * numbers,
         int(reduced != kept) * kept * numbers,
         last,
+        summed,
     )
 
 
@@ -72,14 +76,12 @@ class Ends(NamedTuple):
 
     `embedding`: the timeline of the embedding's forward pass; `loss`: that of the loss's backward
     pass, with which the timeline `Model.head` begins; `logits`: bytes live at the end of the head,
-    in addition to those live when backward begins; `last_share`: the timeline to a device's share
-    of the last gradient, where several devices compute one model (`_get_grad_inner_tensor`).
+    in addition to those live when backward begins.
     """
 
     embedding: Timeline
     loss: Timeline
     logits: Any
-    last_share: Timeline
 
 
 def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, start, before):
@@ -107,7 +109,7 @@ def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run
     live = live + n_middle * change(middle)
     found += live_bytes(live, first, once=1)
     live = live + change(first) - freed_once(first)
-    last = [*model.embedding, *ends.last_share, *_reduced(rest, layer)]
+    last = [*model.embedding, *_reduced(rest, layer)]
     return largest(*found, *live_bytes(live, last))
 
 
@@ -147,6 +149,7 @@ def _gathered(name: str, group: Group) -> Timeline:
 def _reduced(group: Group, before: Group, has_before=1) -> Timeline:
     """Return the timeline from a group's gradients to this device's shard of their mean."""
     return [
+        *group.summed,
         Allocation("parameters", 0, group.gathered + has_before * before.reduced),
         Allocation("reduce-scatter input", group.reduced, group.gradients - group.last),
         Allocation("reduce-scatter output", group.output),

@@ -71,6 +71,16 @@ def test_a_layers_last_gradient_is_held_while_all_are_added_up():
     assert predicted(a, run) == measured(a, run, of_rank)
 
 
+@pytest.mark.parametrize(("sequence", "norm"), [(False, "layernorm"), (True, "rmsnorm")])
+def test_gradients_computed_in_part_are_summed_before_parameters_are_freed(sequence, norm):
+    """Those of keys and values of a single head, and of norms with sequence parallelism."""
+    sizes = {"n_vocab": 4, "d_model": 16, "d_head": 62, "d_ff": 8, "n_kv_head": 1, "norm": norm}
+    a = Decoder(**SMALL | sizes)
+    settings = {"length": 4, "recompute": "full", "zero": 3, "data_parallel": 2}
+    run = RunConfig(tensor_parallel=2, sequence_parallel=sequence, **settings)
+    assert predicted(a, run) == measured(a, run, of_rank)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sequence", [False, True])
 def test_four_processes_that_communicate_hold_the_same(tmp_path, sequence):

@@ -2,13 +2,13 @@
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
-from modelbudget.architecture.run_values import bytes_of, divides, is_pipelined, is_sharded
-from modelbudget.components import embedding, layer, loss, norm
+from modelbudget.architecture.run_values import bytes_of, is_pipelined, is_sharded
+from modelbudget.components import embedding, layer, loss, norm, tensor_parallel
 from modelbudget.components.layers.fields import BEFORE
 from modelbudget.memory import adamw_temporaries, fsdp, pipeline, shards
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.inference import Step
-from modelbudget.memory.timeline import Allocation, times
+from modelbudget.memory.timeline import Allocation
 
 
 def _rest_tensors(a: Fields) -> list[Tensor]:
@@ -45,8 +45,10 @@ def gathered_together(a: Fields, r: Run) -> tuple[fsdp.Group, fsdp.Group]:
     (group,) = layer_groups(a)
     rest = [*embedding.tensors(a), *_rest_tensors(a)]
     of_norm = bytes_of(r.dtype) * int(a.norm_placement in BEFORE) * a.norm_scale * a.d_model
-    of_layer = fsdp.group(r, layer.tensors(a, r, group), of_norm)
-    return of_layer, fsdp.group(r, rest, _token_gradient(a, r))
+    in_layer, held = tensor_parallel.summed_in_layer(a, r, of_norm)
+    of_layer = fsdp.group(r, layer.tensors(a, r, group), of_norm, in_layer, held)
+    token = _token_gradient(a, r)
+    return of_layer, fsdp.group(r, rest, token, tensor_parallel.summed_in_rest(a, r, token))
 
 
 def _token_gradient(a: Fields, r: Run):
@@ -56,15 +58,12 @@ def _token_gradient(a: Fields, r: Run):
 
 def ends_of_shards(a: Fields, r: Run) -> fsdp.Ends:
     """Return what happens before and after the layers, where the rest of the model is gathered."""
-    n_rows, share = embedding.rows(a), _token_gradient(a, r)
-    whole = r.tensor_parallel * share
-    last = Allocation("share of the embedding's gradient", share, whole)
+    n_rows = embedding.rows(a)
     shared = Allocation("tables and positions of RoPE", layer.read_by_all(a, r))
     return fsdp.Ends(
         [*embedding.inference(a, r, r.length), *embedding.dropped(a, r), shared],
         loss.backward(r, n_rows),
         loss.logits(r, n_rows),
-        times(divides(r), [last]),
     )
 
 
