@@ -11,7 +11,7 @@ from torch import nn
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import OF_QUANTISED, division, is_pipelined
+from modelbudget.architecture.run_values import OF_QUANTISED, division
 from modelbudget.common.workers import in_one_line
 from modelbudget.measurement import allocator
 from modelbudget.measurement.arrange import arrange
@@ -145,15 +145,13 @@ def measure_one(
 def _of_rank(architecture: Architecture, run: RunConfig, wanted: Set[str]) -> Measured:
     """Measure what one device of a fake process group holds of a model."""
     # Imports DTensor, which takes a second.
-    from modelbudget.measurement.parallel.pipeline import of_stage
     from modelbudget.measurement.parallel.private import METHOD
     from modelbudget.measurement.parallel.rank import of_rank
 
-    of_device = of_stage if is_pipelined(run) else of_rank
     missing: dict[str, str] = {}
     counts, values = {}, {}
     with _losing(wanted, missing):
-        counts, values = of_device(architecture, run, wanted)
+        counts, values = of_rank(architecture, run, wanted)
     if missing:
         return nothing(architecture, run, missing)
     shared = {name: c.shared_with for name, c in counts.items() if c.shared_with}

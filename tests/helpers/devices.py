@@ -1,11 +1,10 @@
 """Quantities of one of several devices that share a model: by formula and as measured."""
 
-from collections.abc import Callable
-
 from helpers.gloo import QUANTITIES
 from helpers.training import without_zeros
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
+from modelbudget.measurement.parallel.rank import of_rank
 
 COMPARED = (*sorted(QUANTITIES), "parameter_bytes", "flops_forward", "flops_backward")
 
@@ -21,9 +20,9 @@ def predicted(a: Decoder, run: RunConfig) -> dict[str, dict[str, int]]:
     }
 
 
-def measured(a: Decoder, run: RunConfig, of_device: Callable) -> dict[str, dict[str, int]]:
-    """Return all quantities, by `of_rank` or `of_stage` of a module of `measurement/parallel/`."""
-    _, values = of_device(a, run, QUANTITIES)
+def measured(a: Decoder, run: RunConfig) -> dict[str, dict[str, int]]:
+    """Return all quantities of a device of a fake process group."""
+    _, values = of_rank(a, run, QUANTITIES)
     return compared(values)
 
 

@@ -12,13 +12,10 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import is_pipelined
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.parallel import pipeline
 from modelbudget.measurement.parallel import rank as distributed
 from modelbudget.modules.initialise import initialise
-from modelbudget.modules.pipeline_stage import cut
 
 QUANTITIES = {"gradient_bytes", "optimizer_bytes", "activation_bytes", "peak_training_bytes"}
 
@@ -31,7 +28,7 @@ def steps_of_all_ranks(a: Decoder, run: RunConfig, folder: Path) -> list[dict]:
     context = torch.multiprocessing.get_context("fork")
     results = context.SimpleQueue()
     of_rank = (a, run, str(folder / "store"), results)
-    ranks = range(_world(run))
+    ranks = range(distributed.world(run))
     processes = [context.Process(target=_steps, args=(i, *of_rank)) for i in ranks]
     for process in processes:
         process.start()
@@ -45,10 +42,6 @@ def steps_of_all_ranks(a: Decoder, run: RunConfig, folder: Path) -> list[dict]:
     for process in processes:
         process.join()
     return [found[i] for i in ranks]
-
-
-def _world(run: RunConfig) -> int:
-    return run.data_parallel * run.pipeline_parallel * run.tensor_parallel
 
 
 class _Released(TorchDispatchMode):
@@ -72,16 +65,14 @@ def _steps(rank: int, a: Decoder, run: RunConfig, store: str, results) -> None:
 
 def _measured(rank: int, a: Decoder, run: RunConfig, store: str) -> dict:
     torch.set_num_threads(1)
-    world = _world(run)
+    world = distributed.world(run)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
-    model = build(a, "cpu", "float32" if run.master_weights else run.dtype)
+    model = build(a, "cpu", distributed.dtype_of_parameters(run))
     initialise(model)
-    if is_pipelined(run):
-        found = pipeline.traced(cut(model, rank, world), a, run, rank, QUANTITIES)
-    else:
-        distributed.distribute(model, run)
-        with _Released():
-            found = distributed.traced(model, run, QUANTITIES)
+    mesh = distributed.mesh_of(run)
+    distributed.distribute(model, run, mesh)
+    with _Released():
+        found = distributed.traced(model, a, run, QUANTITIES, mesh)
     dist.barrier()
     dist.destroy_process_group()
     return found

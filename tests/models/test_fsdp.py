@@ -60,7 +60,7 @@ def test_a_devices_shards_states_and_peaks_are_predicted(name):
     a, odd = Decoder(**SMALL | SHAPES[name]), list(SHAPES).index(name) % 2
     for settings, (devices, rank) in zip(RUNS[odd::2], cycle(RANKS[odd:]), strict=False):
         run = RunConfig(data_parallel=devices, zero=3, data_rank=rank, **settings)
-        assert predicted(a, run) == measured(a, run, of_rank), run
+        assert predicted(a, run) == measured(a, run), run
 
 
 @pytest.mark.parametrize("name", ["gpt-2-124m", "llama-3-8b", "mixtral-8x7b", "palm-540b"])
@@ -69,7 +69,7 @@ def test_published_models_on_many_devices(catalogue, name):
     settings = {"dtype": "bfloat16", "attention_kernel": "flash", "length": 512}
     for devices, rank in ((96, "last"), (1000, "first")):
         run = RunConfig(data_parallel=devices, zero=3, data_rank=rank, **settings)
-        assert predicted(a, run) == measured(a, run, of_rank), run
+        assert predicted(a, run) == measured(a, run), run
 
 
 @pytest.mark.parametrize(("name", "kind"), [("llama-3-8b", "LlamaForCausalLM")])
@@ -80,7 +80,7 @@ def test_with_the_settings_of_a_class(catalogue, name, kind):
     }  # fmt: skip
     for recompute in ("none", "full"):
         run = RunConfig(zero=3, data_rank="last", recompute=recompute, **settings)
-        assert predicted(a, run) == measured(a, run, of_rank), run
+        assert predicted(a, run) == measured(a, run), run
 
 
 def test_chunks_that_are_read_are_those_of_torch():
@@ -123,7 +123,7 @@ def test_processes_that_communicate_hold_the_same(tmp_path, devices, name):
     first, *_, last = steps_of_all_ranks(a, run, tmp_path)
     for name, found in (("first", first), ("last", last)):
         of_run = compared(found)
-        assert of_run == measured(a, run.model_copy(update={"data_rank": name}), of_rank), name
+        assert of_run == measured(a, run.model_copy(update={"data_rank": name})), name
 
 
 REFUSED = {

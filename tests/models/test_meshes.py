@@ -12,7 +12,6 @@ from helpers.gloo import steps_of_all_ranks
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
-from modelbudget.measurement.parallel.rank import of_rank
 from modelbudget.sweeps.derive import named_architecture
 
 MIXED = {"dtype": "bfloat16", "master_weights": True, "reduce_dtype": "float32"}
@@ -38,7 +37,7 @@ def test_a_devices_shard_of_its_share_is_predicted(name):
     meshes = cycle(MESHES[i % 4 :] + MESHES[: i % 4])
     for settings, mesh in zip(ALL_RUNS[i % 3 :: 3], meshes, strict=False):
         run = RunConfig(zero=3, **mesh, **settings)
-        formulas, values = predicted(a, run), measured(a, run, of_rank)
+        formulas, values = predicted(a, run), measured(a, run)
         assert len(formulas) >= 6
         assert formulas == {quantity: values[quantity] for quantity in formulas}, run
 
@@ -53,7 +52,7 @@ def test_palm_on_6144_devices(catalogue):
     ):
         settings = MIXED | {"attention_kernel": "flash", "recompute": "full", "zero": 3}
         a, run = palm.model_copy(update=sizes), RunConfig(**settings, **mesh)
-        assert predicted(a, run) == measured(a, run, of_rank)
+        assert predicted(a, run) == measured(a, run)
 
 
 @pytest.mark.parametrize("zero", [0, 3])
@@ -62,13 +61,13 @@ def test_the_gradient_of_a_repeated_layer_is_gathered_first(zero):
     a = Decoder(**SMALL | {"d_ff": 4, "n_vocab": 32, "d_model": 4})
     run = RunConfig(batch=2, length=8, recompute="full", tensor_parallel=4, sequence_parallel=True)
     run = run.model_copy(update={"zero": zero, "data_parallel": 2})
-    assert predicted(a, run) == measured(a, run, of_rank)
+    assert predicted(a, run) == measured(a, run)
 
 
 def test_a_layers_last_gradient_is_held_while_all_are_added_up():
     a = Decoder(**SMALL | SHAPES["GPT-2"] | {"n_layer": 2, "d_ff": 400, "n_vocab": 32})
     run = RunConfig(length=8, dtype="bfloat16", reduce_dtype="float32", zero=3, data_parallel=2)
-    assert predicted(a, run) == measured(a, run, of_rank)
+    assert predicted(a, run) == measured(a, run)
 
 
 @pytest.mark.parametrize(("sequence", "norm"), [(False, "layernorm"), (True, "rmsnorm")])
@@ -78,7 +77,7 @@ def test_gradients_computed_in_part_are_summed_before_parameters_are_freed(seque
     a = Decoder(**SMALL | sizes)
     settings = {"length": 4, "recompute": "full", "zero": 3, "data_parallel": 2}
     run = RunConfig(tensor_parallel=2, sequence_parallel=sequence, **settings)
-    assert predicted(a, run) == measured(a, run, of_rank)
+    assert predicted(a, run) == measured(a, run)
 
 
 @pytest.mark.slow
@@ -92,4 +91,4 @@ def test_four_processes_that_communicate_hold_the_same(tmp_path, sequence):
     ranks = steps_of_all_ranks(a, run, tmp_path)
     for i, found in enumerate(ranks):
         of_rank_ = run.model_copy(update={"data_rank": ("first", "last")[i // 2]})
-        assert compared(found) == measured(a, of_rank_, of_rank), i
+        assert compared(found) == measured(a, of_rank_), i

@@ -12,7 +12,7 @@ from helpers.readings import in_first_row
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
-from modelbudget.measurement.parallel.pipeline import of_stage
+from modelbudget.measurement.parallel.rank import of_rank
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.derive import named_architecture
 
@@ -69,7 +69,7 @@ def test_what_a_stage_holds_is_predicted(name):
         RUNS[number % 2 :: 2], cycle(PIPELINES[number:]), strict=False
     ):
         run = pipeline(*of_pipeline, **settings)
-        assert predicted(a, run) == measured(a, run, of_stage), run
+        assert predicted(a, run) == measured(a, run), run
 
 
 def test_transformers_code_in_a_pipeline_is_predicted():
@@ -78,7 +78,7 @@ def test_transformers_code_in_a_pipeline_is_predicted():
     settings = {"dtype": "bfloat16", "norm_kernel": "written_out", "projections": "packed"}
     for of_pipeline in PIPELINES[:4]:
         run = pipeline(*of_pipeline, batch=4, length=16, gate_and_up="packed", **settings)
-        assert predicted(a, run) == measured(a, run, of_stage), run
+        assert predicted(a, run) == measured(a, run), run
 
 
 @pytest.mark.parametrize("name", ["gpt-2-124m", "llama-3-8b"])
@@ -87,7 +87,7 @@ def test_published_models_in_a_pipeline(catalogue, name):
     settings = {"dtype": "bfloat16", "attention_kernel": "flash", "length": 512, "batch": 8}
     for of_pipeline in ((2, 8, "1f1b", "last"), (4, 4, "1f1b", "first")):
         run = pipeline(*of_pipeline, **settings)
-        assert predicted(a, run) == measured(a, run, of_stage), run
+        assert predicted(a, run) == measured(a, run), run
 
 
 def test_1f1b_saves_as_much_as_there_are_stages_to_come():
@@ -95,7 +95,7 @@ def test_1f1b_saves_as_much_as_there_are_stages_to_come():
     a = Decoder(**SMALL | LLAMA)
     for rank, in_flight in (("first", 4), ("middle", 2), ("last", 1)):
         gpipe, in_turn = (
-            measured(a, pipeline(4, 8, schedule, rank, batch=8, length=8), of_stage)
+            measured(a, pipeline(4, 8, schedule, rank, batch=8, length=8))
             for schedule in ("gpipe", "1f1b")
         )
         gpipe, in_turn = gpipe["activation_bytes"], in_turn["activation_bytes"]
@@ -119,7 +119,7 @@ def test_without_a_formula_a_stage_is_only_measured():
         assert not dense_first.has_formula_for(quantity, dense_first, run)
     post = Decoder(**SMALL | {"norm_placement": "post"})
     assert not post.has_formula_for("peak_training_bytes", post, run)
-    _, values = of_stage(dense_first, run, QUANTITIES)
+    _, values = of_rank(dense_first, run, QUANTITIES)
     assert values["peak_training_bytes"]["second.forward_backward"] > 0
 
 
@@ -148,7 +148,7 @@ def test_processes_that_communicate_hold_the_same(tmp_path, n_stage):
         ranks = steps_of_all_ranks(a, run, tmp_path / schedule)
         of_ranks = {"first": ranks[0], "middle": ranks[n_stage // 2], "last": ranks[-1]}
         for name in set(of_ranks) - ({"middle"} if n_stage == 2 else set()):
-            expected = measured(a, run.model_copy(update={"pipeline_rank": name}), of_stage)
+            expected = measured(a, run.model_copy(update={"pipeline_rank": name}))
             found = compared(of_ranks[name])
             peaks = found.pop("peak_training_bytes"), expected.pop("peak_training_bytes")
             assert found == expected, (schedule, name)

@@ -11,7 +11,6 @@ from helpers.gloo import steps_of_all_ranks
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
-from modelbudget.measurement.parallel.rank import of_rank
 from modelbudget.measurement.reference.config import class_run
 from modelbudget.sweeps.derive import named_architecture
 
@@ -19,7 +18,7 @@ DIVISIONS = tuple(product((2, 4), (False, True)))
 
 
 def agree(a: Decoder, run: RunConfig) -> bool:
-    formulas, values = predicted(a, run), measured(a, run, of_rank)
+    formulas, values = predicted(a, run), measured(a, run)
     assert len(formulas) >= 6
     return formulas == {quantity: values[quantity] for quantity in formulas}
 
@@ -70,7 +69,7 @@ def test_processes_that_communicate_hold_the_same(tmp_path, devices, sequence):
     a = Decoder(**SMALL | SHAPES["Llama"])
     run = RunConfig(batch=2, length=16, backend="cpu", tensor_parallel=devices)
     run = run.model_copy(update={"sequence_parallel": sequence})
-    expected = measured(a, run, of_rank)
+    expected = measured(a, run)
     for found in steps_of_all_ranks(a, run, tmp_path):
         assert compared(found) == expected
 

@@ -1,30 +1,43 @@
-"""Training steps of one of several devices that hold shards or shares of a model, on meta.
+"""Training steps of one of several devices that divide a model, on meta.
 
-Devices are a mesh: those of one row compute one model together (`tensor.py`), those of one column
-hold its shards (`fsdp.py`). Torch decides about every allocation; collectives move nothing.
+Devices are a mesh of up to three dimensions: stages of a pipeline (`pipeline.py`), devices that
+hold shards of the same part (`fsdp.py`), and those that compute one part together (`tensor.py`).
+Torch decides about every allocation; collectives, sends and receives move nothing.
 """
 
 import warnings
 from collections.abc import Set
 from contextlib import ExitStack
+from functools import partial
 from typing import cast
 
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor.parallel import loss_parallel
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import is_divided, is_sharded, rank
+from modelbudget.architecture.run_values import (
+    is_divided,
+    is_pipelined,
+    is_sharded,
+    rank,
+    stage_index,
+)
 from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import Count, count
-from modelbudget.measurement.parallel import fsdp, tensor
-from modelbudget.measurement.parallel.private import fake_process_group, fsdp_on_meta
+from modelbudget.measurement.parallel import fsdp, pipeline, tensor
+from modelbudget.measurement.parallel.private import (
+    fake_process_group,
+    fsdp_on_meta,
+    pipeline_without_votes,
+)
 from modelbudget.measurement.parallel.trace import ShardedTrace
 from modelbudget.measurement.train import Values, by_component, train
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.initialise import uninitialised
+from modelbudget.modules.pipeline_stage import cut
 from modelbudget.sweeps.quantities import OF_TRAINING
 
 
@@ -32,36 +45,61 @@ def of_rank(
     architecture: Architecture, run: RunConfig, quantities: Set[str]
 ) -> tuple[dict[str, Count], Values]:
     """Return counts of the whole model, and bytes by component and peaks of the run's device."""
-    index, world = rank(run) * run.tensor_parallel, run.data_parallel * run.tensor_parallel
-    with fake_process_group(index, world), fsdp_on_meta():
+    index = (stage_index(run) * run.data_parallel + rank(run)) * run.tensor_parallel
+    with fake_process_group(index, world(run)), fsdp_on_meta(), pipeline_without_votes():
         with uninitialised():
-            model = build(architecture, "meta", "float32" if run.master_weights else run.dtype)
-        arrange(model, run)
+            model = build(architecture, "meta", dtype_of_parameters(run))
         counts = count(model)
-        distribute(model, run)
-        values = traced(model, run, quantities)
+        mesh = mesh_of(run)
+        distribute(model, run, mesh)
+        values = traced(model, architecture, run, quantities, mesh)
     return counts, values | {"parameters": {name: c.parameters for name, c in counts.items()}}
 
 
-def distribute(model: nn.Module, run: RunConfig) -> None:
-    """Distribute a model over all ranks of the process group, first among those of one row."""
-    shape = run.data_parallel, run.tensor_parallel
-    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "tensor"))
+def world(run: RunConfig) -> int:
+    """Count the devices."""
+    return run.pipeline_parallel * run.data_parallel * run.tensor_parallel
+
+
+def dtype_of_parameters(run: RunConfig) -> str:
+    """Return the dtype of the parameters between two steps: shards are the master weights."""
+    return "float32" if is_sharded(run) and run.master_weights else run.dtype
+
+
+def mesh_of(run: RunConfig) -> DeviceMesh:
+    """Return all ranks of the process group as a mesh: those of a stage follow each other."""
+    shape = run.pipeline_parallel, run.data_parallel, run.tensor_parallel
+    return init_device_mesh("cpu", shape, mesh_dim_names=("stage", "data", "tensor"))
+
+
+def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
+    """Leave of a model what this rank has: one stage, a share of its matrices, a shard of that."""
+    decoder = cast(DecoderModel, model)
+    if is_pipelined(run):
+        cut(decoder, mesh.get_local_rank("stage"), run.pipeline_parallel)
     if is_divided(run):
-        tensor.divide(cast(DecoderModel, model), run, mesh["tensor"])
+        tensor.divide(decoder, run, mesh["tensor"])
     if is_sharded(run):
+        arrange(model, run)  # shards are of packed matrices
         fsdp.shard(model, run, mesh["data"])
 
 
-def traced(model: nn.Module, run: RunConfig, quantities: Set[str]) -> Values:
+def traced(
+    model: nn.Module, a: Architecture, run: RunConfig, quantities: Set[str], mesh: DeviceMesh
+) -> Values:
     """Trace two training steps of a distributed model, and the bytes of its parameters.
 
     Master weights are the shards themselves, so that the optimizer has no copies of them.
     """
     if is_sharded(run):
         run = run.model_copy(update={"master_weights": False})
+    held = by_component(model, ShardedTrace(model), lambda p: [p])
+    values: Values = {"parameter_bytes": held}
+    arrange(model, run)
     trace = ShardedTrace(model)
-    values: Values = {"parameter_bytes": by_component(model, trace, lambda p: [p])}
+    make_pass = None
+    if is_pipelined(run):
+        make_pass = partial(pipeline.make_pass, vars(a)["d_model"], mesh["stage"])
     if quantities & OF_TRAINING:
         with ExitStack() as stack:
             if is_divided(run):
@@ -69,5 +107,5 @@ def traced(model: nn.Module, run: RunConfig, quantities: Set[str]) -> Values:
             # Logits are a view of a matrix product's result, which nothing changes in place.
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "FSDP2-wrapped module")
-            values |= train(model, run, quantities, trace)
+            values |= train(model, run, quantities, trace, make_pass)
     return values
