@@ -133,7 +133,6 @@ class Devices(Record):
         *known_only_with(
             _SCHEDULE,
             "pipeline_schedule != 'none'",
-            zero=(0,),
             rope_tables=("layer",),
             **_PLAIN,
         ),
@@ -141,7 +140,6 @@ class Devices(Record):
             "tensor_parallel = {tensor_parallel}",
             "tensor_parallel > 1",
             zero=(0, 3),
-            pipeline_schedule=("none",),
             foreach=(False,),
             projections=("separate",),
             gate_and_up=("separate",),

@@ -39,7 +39,7 @@ def stage(
     input_ = (1 - pipeline.is_first(r)) * saves_input * model.states
     return pipeline.Stage(
         a.n_layer,
-        _forward(model, one),
+        *_forward(a, model, one),
         again if accumulates(r) else first,
         again,
         saved + output - input_ - pipeline.texts(one),
@@ -49,18 +49,21 @@ def stage(
     )
 
 
-def _forward(model: Model, r: Run) -> list:
-    """Return bytes live in the last layer's forward pass and, of the last stage, in the loss.
+def _forward(a: Fields, model: Model, r: Run) -> tuple[list, list]:
+    """Return bytes live in the last layer's forward pass and at the logits, and in the loss.
 
-    In addition to those live at the end. A layer that is computed again needs more in backward.
+    In addition to those live at the end. Only the last stage has logits and loss. A layer that is
+    computed again needs more in backward.
     """
     is_last = pipeline.is_last(r)
-    found = list(model.forward_end) if is_last else []
+    of_chunks, of_loss, *of_head = model.forward_end
+    found = [*of_head, loss.logits(r, embedding.rows(a))] if is_last else []
+    in_loss = [of_chunks, of_loss] if is_last else []
     if r.recompute == "full":
-        return found
+        return found, in_loss
     (last,) = model.layers
     after = model.saved_after_layers if is_last else model.states
-    return found + live_bytes(-after - change(last.forward), last.forward)
+    return found + live_bytes(-after - change(last.forward), last.forward), in_loss
 
 
 def _passes(a: Fields, r: Run, timelines: Timelines, output) -> pipeline.Passes:

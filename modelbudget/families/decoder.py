@@ -287,8 +287,12 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     def _peaks_of_stage(cls, a: Fields, r: Run) -> Terms:
         """Return the largest number of bytes live at once in one stage, for the same phases."""
         layers, alone = pipeline.stage(a, r)
+        layers = share(layers, r)
         stage = pipeline_stage.stage(layers, alone, cls.timelines, cls.activation_bytes)
-        trained = total(pipeline.without_ends(r, cls.trained_parameters(layers)))
+        trained = cls.trained_parameters(layers)
+        if is_divided(r):
+            trained = tensor_parallel.with_whole_embedding(layers, r, trained)
+        trained = total(pipeline.without_ends(r, trained))
         gradients = (1 - accumulates(r)) * bytes_of(r.dtype) * trained
         held = total(cls.parameter_bytes(a, r)) + pipeline.texts(r)
         held = held + pipeline.received(r, stage.states)

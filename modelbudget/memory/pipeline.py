@@ -120,14 +120,15 @@ class Passes(NamedTuple):
 class Stage(NamedTuple):
     """What one stage computes, and holds of one microbatch, in bytes.
 
-    `forward`: bytes live at moments of the forward pass, in addition to those live at its end.
-    `backward`: of the first microbatch; `again`: of a later one. `waiting`: bytes that stay from
+    `forward`: bytes live at moments of the forward pass up to the logits, `loss`: in the loss, both
+    in addition to those live at its end. `backward`: of the first microbatch; `again`: of a later one. `waiting`: bytes that stay from
     the forward to the backward pass, without received states; `left`: those of them that stay
     until the end of the step. `states`: between two stages.
     """
 
     n_layer: Any
     forward: list
+    loss: list
     backward: Passes
     again: Passes
     waiting: Any
@@ -175,12 +176,13 @@ def forward_backward(stage: Stage, r: Run, start, gradients):
     later = later + gradients + unsent
     # The schedule has the logits of the microbatch before until the next ones are computed.
     before = in_turn * is_last(r) * int(r.outputs == "freed") * stage.logits
-    found = [full + more for more in stage.forward]
+    found = [full + more for more in [*stage.forward, *stage.loss]]
     found += _backward(stage.backward, stage.n_layer, full)
     found += [positive(m - 1) * level for level in _backward(stage.again, stage.n_layer, later)]
     found += [refills * (later + before + more) for more in stage.forward]
-    # All logits are joined at the end of the step.
-    joined = start + gradients + m * stage.left + outputs(r, stage.logits)
+    found += [refills * (later + more) for more in stage.loss]
+    # All logits are joined at the end of the step, when the losses are gone.
+    joined = start + gradients + 2 * outputs(r, stage.logits)
     return largest(*found, joined)
 
 

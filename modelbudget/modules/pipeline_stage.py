@@ -29,6 +29,7 @@ def cut(model: DecoderModel, index: int, n_stage: int) -> DecoderModel:
     if index > 0:
         model.add_module("embedding", Received())
         model.add_module("dropout", nn.Identity())
+        model.head.tied = False
     if index < n_stage - 1:
         model.add_module("head", nn.Identity())
     inside = {"embedding": index == 0, "final": index == n_stage - 1}

@@ -36,18 +36,23 @@ _WITH_STREAMS = (_fsdp_init, _fully_shard, _fsdp_param_group, _fsdp_state, _fsdp
 @contextmanager
 def fake_process_group(rank: int, world: int) -> Iterator[None]:
     """Make this process one rank of a group that has no others, inside this context."""
-    meta, cpu = torch.device("meta"), torch.device("cpu")
     hook = sys.excepthook  # which torch would replace for good
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
-    group = dist.distributed_c10d._get_default_group()
-    kind = dist.ProcessGroup.BackendType.CUSTOM
-    group._register_backend(meta, kind, group._get_backend(cpu))
+    serve_meta(dist.distributed_c10d._get_default_group())
     try:
         yield
     finally:
         _clear_sharding_prop_cache()
         dist.destroy_process_group()
         sys.excepthook = hook
+
+
+def serve_meta(group: dist.ProcessGroup) -> None:
+    """Let a fake process group move tensors on meta, too."""
+    meta, cpu = torch.device("meta"), torch.device("cpu")
+    if meta not in group._device_types:
+        kind = dist.ProcessGroup.BackendType.CUSTOM
+        group._register_backend(meta, kind, group._get_backend(cpu))
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from modelbudget.measurement.parallel.private import (
     fake_process_group,
     fsdp_on_meta,
     pipeline_without_votes,
+    serve_meta,
 )
 from modelbudget.measurement.parallel.trace import ShardedTrace
 from modelbudget.measurement.train import Values, by_component, train
@@ -51,6 +52,7 @@ def of_rank(
             model = build(architecture, "meta", dtype_of_parameters(run))
         counts = count(model)
         mesh = mesh_of(run)
+        serve_meta(mesh.get_group("stage"))
         distribute(model, run, mesh)
         values = traced(model, architecture, run, quantities, mesh)
     return counts, values | {"parameters": {name: c.parameters for name, c in counts.items()}}

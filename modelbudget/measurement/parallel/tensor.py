@@ -31,15 +31,24 @@ from torch.distributed.tensor.parallel import (
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.modules.decoder import DecoderModel
+from modelbudget.modules.embedding import Embedding
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.lm_head import LMHead
 
 
 def divide(model: DecoderModel, run: RunConfig, mesh: DeviceMesh) -> None:
-    """Divide a model among the devices that compute it together."""
+    """Divide a model, or a stage of one, among the devices that compute it together."""
     states = Shard(1) if run.sequence_parallel else Replicate()
     for layer in model.layer:
         _divide_layer(cast(Layer, layer), mesh, states)
+    parallelize_module(model, mesh, _norms(model, "norm", states))
+    if isinstance(model.embedding, Embedding):
+        _divide_embedding(model, mesh, states)
+    if isinstance(model.head, LMHead):
+        _divide_head(model, mesh, states)
+
+
+def _divide_embedding(model: DecoderModel, mesh: DeviceMesh, states: Placement) -> None:
     # Positions are added to the states of all tokens.
     adds = model.embedding.kind in ("learned", "sinusoidal")
     plan: dict[str, Any] = {
@@ -50,8 +59,7 @@ def divide(model: DecoderModel, run: RunConfig, mesh: DeviceMesh) -> None:
             output_layouts=Replicate() if adds else states, desired_output_layouts=states
         ),
     }
-    parallelize_module(model, mesh, plan | _norms(model, "norm", states))
-    _divide_head(model, mesh, states)
+    parallelize_module(model, mesh, plan)
 
 
 def _norms(module: Any, name: str, states: Placement) -> dict[str, Any]:
@@ -107,4 +115,4 @@ def _divide_head(model: DecoderModel, mesh: DeviceMesh, states: Placement) -> No
         x = DTensor.from_local(x, mesh, [states], run_check=False)
         return (x.redistribute(placements=[Replicate()]),)
 
-    distribute_module(cast(LMHead, model.head), mesh, divide_rows, read)
+    distribute_module(model.head, mesh, divide_rows, read)
