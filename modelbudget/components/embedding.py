@@ -27,6 +27,7 @@ from modelbudget.memory.timeline import (
     all_gather,
     all_reduce,
     casts_backward,
+    copied_in_order,
     times,
 )
 from modelbudget.memory.trained_model import TrainedModel
@@ -303,7 +304,8 @@ def gathered_for_head(a: Fields, r: Run):
     s = of_states(r)
     whole, part = (bytes_of(r.dtype) * tokens(one) * a.d_model for one in (r, s))
     normed = a.final_norm * norm.saved(a, s) + part
-    return r.sequence_parallel * (2 * whole + normed - saved_after_layers(a, r))
+    gathered = whole + copied_in_order(r, whole)
+    return r.sequence_parallel * (gathered + normed - saved_after_layers(a, r))
 
 
 def flops(a: Fields, r: Run) -> dict:

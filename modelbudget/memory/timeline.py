@@ -6,7 +6,7 @@ Live bytes are the running sum. Training and inference compute their peaks from 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import casts, divides, parts_of_length, widening
 
 
@@ -127,13 +127,19 @@ def all_reduce(r, states) -> Timeline:
 
 
 def all_gather(r, states, freed=0) -> Timeline:
-    """Gather `states` bytes of which each device has a part of the length, with a copy in order.
+    """Gather `states` bytes of which each device has a part of the length.
 
-    `freed`: 1 where the part is freed.
+    With a copy in the order of the parts, unless there is one sequence (torch 2.13,
+    `_functional_collectives.py`: `_maybe_view_chunk_cat`). `freed`: 1 where the part is freed.
     """
-    part = ceil_div(states, parts_of_length(r))
-    found = [Allocation("gathered over the length", 2 * states, states + freed * part)]
+    part, copy = ceil_div(states, parts_of_length(r)), copied_in_order(r, states)
+    found = [Allocation("gathered over the length", states + copy, copy + freed * part)]
     return times(r.sequence_parallel, found)
+
+
+def copied_in_order(r, states):
+    """Bytes of the copy of states that devices have gathered over the length."""
+    return positive(r.batch - 1) * states
 
 
 def casts_backward(
