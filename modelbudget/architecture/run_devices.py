@@ -28,7 +28,7 @@ class Devices(Record):
     data_parallel: Parts = Field(
         1, description="devices that each compute `batch` sequences of their own in one step"
     )
-    zero: Literal[0, 3] = Field(
+    zero: Literal[0, 2, 3] = Field(
         0,
         description="0: each data-parallel device holds the whole model; 3: a shard of parameters, "
         "gradients and optimizer states, and gathers one layer at a time (stage 3 of ZeRO: "
@@ -77,20 +77,20 @@ class Devices(Record):
 
     constraints: ClassVar[tuple[Constraint, ...]] = (
         Constraint(
-            f"zero == 3 and dtype in {HALF}",
-            "reduce_dtype = 'float32': casts gradients of half precision that shards of zero: 3 "
+            f"zero in (2, 3) and dtype in {HALF}",
+            "reduce_dtype = 'float32': casts gradients of half precision that shards of zero: 2 or 3 "
             "add up; here zero: {zero}, dtype: {dtype}; allowed: reduce_dtype: dtype",
             when="reduce_dtype == 'float32'",
         ),
         Constraint(
             "data_parallel > 1",
-            "zero = 3: data_parallel = {data_parallel} has no other device to share with; "
+            "zero = {zero}: data_parallel = {data_parallel} has no other device to share with; "
             "allowed: data_parallel of at least 2, or zero: 0",
-            when="zero == 3",
+            when="zero > 0",
         ),
         *known_only_with(
-            "zero = 3",
-            "zero == 3",
+            "zero = {zero}",
+            "zero > 0",
             weights=("dtype",),
             autocast=("none",),
             loss_chunks=(1,),
@@ -139,7 +139,7 @@ class Devices(Record):
         *known_only_with(
             "tensor_parallel = {tensor_parallel}",
             "tensor_parallel > 1",
-            zero=(0, 3),
+            zero=(0, 2, 3),
             foreach=(False,),
             projections=("separate",),
             gate_and_up=("separate",),
@@ -148,8 +148,8 @@ class Devices(Record):
             **_PLAIN,
         ),
         *known_only_with(
-            "tensor_parallel = {tensor_parallel} without zero: 3",
-            "tensor_parallel > 1 and zero != 3",
+            "tensor_parallel = {tensor_parallel} without zero: 2 or 3",
+            "tensor_parallel > 1 and zero not in (2, 3)",
             master_weights=(False,),
         ),
         Constraint(

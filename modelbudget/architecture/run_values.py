@@ -32,8 +32,13 @@ OF_AUTOCAST = (
 
 
 def is_sharded(r) -> int:
-    """1 where a device holds a shard of each parameter tensor."""
-    return int(r.zero == 3)
+    """1 where a device holds a shard of each parameter tensor between two steps."""
+    return int(r.zero in (2, 3))
+
+
+def stays_gathered(r) -> int:
+    """1 where gathered parameters stay from the forward to the backward pass."""
+    return int(r.zero == 2)
 
 
 def stored(r):

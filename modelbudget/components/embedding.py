@@ -291,9 +291,9 @@ def final_norm(a: Fields, r: Run, others):
     """
     s = of_states(r)
     states = bytes_of(r.dtype) * tokens(s) * a.d_model
-    of_norm = norm.saved(a, s) + states + norm.copies_input(a, r) * states
-    normed = of_norm + norm.forward_temporaries(a, s) - saved_after_layers(a, r)
-    return a.final_norm * (normed + others)
+    of_norm = norm.saved(a, s) + norm.copies_input(a, r) * states
+    normed = a.final_norm * (of_norm + norm.forward_temporaries(a, s)) + states
+    return normed + others - saved_after_layers(a, r)
 
 
 def gathered_for_head(a: Fields, r: Run):
@@ -304,8 +304,8 @@ def gathered_for_head(a: Fields, r: Run):
     s = of_states(r)
     whole, part = (bytes_of(r.dtype) * tokens(one) * a.d_model for one in (r, s))
     normed = a.final_norm * norm.saved(a, s) + part
-    gathered = whole + copied_in_order(r, whole)
-    return r.sequence_parallel * (gathered + normed - saved_after_layers(a, r))
+    gathered = r.sequence_parallel * (whole + copied_in_order(r, whole))
+    return gathered + normed - saved_after_layers(a, r)
 
 
 def flops(a: Fields, r: Run) -> dict:

@@ -21,6 +21,7 @@ from modelbudget.architecture.run_values import (
     is_sharded,
     of_states,
     one_token,
+    stays_gathered,
     stored,
     tokens,
 )
@@ -138,7 +139,19 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
                 holds = holds * training.forward_of_layers_is_lower(cls.timelines(a, r), r)
         if is_pipelined(r) and not is_of_stages(quantity, a):
             return 0
-        return holds * (knows_shards(quantity, a, r) if is_sharded(r) else 1)
+        if is_sharded(r):
+            holds = holds * knows_shards(quantity, a, r)
+            if stays_gathered(r) and computed_again(r) and quantity == "peak_training_bytes":
+                holds = (
+                    holds if is_nothing(holds) else holds * cls._forward_of_shards_is_lower(a, r)
+                )
+        return holds
+
+    @classmethod
+    def _forward_of_shards_is_lower(cls, a: Fields, r: Run):
+        saved = total(cls.activation_bytes(a, r)) + embedding.held(a, r) + layer.held(a, r)
+        parts = *gathered_together(a, r), ends_of_shards(a, r)
+        return fsdp.forward_of_layers_is_lower(cls.timelines(a, r), *parts, r, saved)
 
     @staticmethod
     def parameters(a: Fields) -> Terms:

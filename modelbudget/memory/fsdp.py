@@ -5,7 +5,8 @@ are as large, padding included. In the forward pass a layer's buffer lives until
 copies have been made; in the backward pass it is freed at once, and that of the layer before is
 gathered while this one computes. The gradients of a group are copied into the input of a
 reduce-scatter, which lives until the next group's. The rest of the model stays gathered from the
-first layer to the end of the backward pass (torch 2.13, `_fsdp_param_group.py`:
+first layer to the end of the backward pass. With `zero: 2` so does each layer, to the end of its
+own backward pass, and none is gathered again (`reshard_after_forward=False`) (torch 2.13, `_fsdp_param_group.py`:
 `wait_for_unshard`, `_backward_prefetch`, `post_backward`; `_fsdp_collectives.py`:
 `foreach_reduce`). Shards in another dtype are cast into one tensor before they are gathered
 (`_get_param_all_gather_inputs`).
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.fields import Run
 from modelbudget.architecture.operations import largest, positive
-from modelbudget.architecture.run_values import bytes_of, reduced_number, stored
+from modelbudget.architecture.run_values import bytes_of, reduced_number, stays_gathered, stored
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.shards import with_padding
 from modelbudget.memory.timeline import (
@@ -90,13 +91,14 @@ def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run
     Neither includes what is gathered. The model has at least two layers, all of one group.
     """
     (one,) = model.layers
-    full = before + rest.gathered
+    stays = stays_gathered(r)
+    full = before + rest.gathered + stays * model.n_layer * layer.gathered
     found = _forward(model, layer, rest, ends, r, start, full)
-    head = [*ends.loss, *_gathered("last layer", layer)]
+    head = [*ends.loss, *times(1 - stays, _gathered("last layer", layer))]
     head += model.head[len(ends.loss) :]
     found += live_bytes(full, head)
     first, middle, last = (
-        _layer_backward(layer, one.backward_pass(r), is_first, is_last)
+        _layer_backward(layer, one.backward_pass(r), is_first, is_last, stays)
         for is_first, is_last in ((1, 0), (0, 0), (0, 1))
     )
     live = found[-1]
@@ -122,17 +124,35 @@ def _forward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, start,
     of_chunks, of_loss, *of_head = model.forward_end
     found += [full + of_chunks, full + of_loss, last + ends.logits]
     found += [last + more for more in of_head]
-    kept = r.recompute != "full"
-    before_last = full - model.saved_after_layers - kept * change(one.forward)
+    saves = r.recompute != "full"
+    before_last = full - model.saved_after_layers - saves * change(one.forward)
+    before_last = before_last - stays_gathered(r) * layer.gathered
     found.append(before_last + 3 * layer.gathered)
-    return found + kept * live_bytes(before_last + 2 * layer.gathered, one.forward)
+    return found + saves * live_bytes(before_last + 2 * layer.gathered, one.forward)
 
 
-def _layer_backward(layer: Group, backward: Timeline, is_first, is_last) -> Timeline:
-    """Return the backward pass of one layer, whose buffer is gathered before it begins."""
+def forward_of_layers_is_lower(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, saved):
+    """1 where the forward pass of checkpointed layers surely needs less than something else.
+
+    With parameters that stay gathered it has a buffer that the backward pass has not. It saves
+    nothing, and so needs less than one that saves all. `saved`: bytes, at least, that are live when
+    backward begins and not before.
+    """
+    (one,) = model.layers
+    gathered = rest.gathered + (model.n_layer + 1) * layer.gathered
+    forward = largest(*live_bytes(gathered - model.saved_after_layers, one.forward))
+    return 1 - positive(forward - forward_backward(model, layer, rest, ends, r, -saved, 0))
+
+
+def _layer_backward(layer: Group, backward: Timeline, is_first, is_last, stays) -> Timeline:
+    """Return the backward pass of one layer, whose buffer is gathered before it begins.
+
+    `stays` 1: its parameters are still gathered.
+    """
+    copied = Allocation("parameters copied from the buffer", layer.gathered, layer.gathered)
     return [
-        Allocation("parameters copied from the buffer", layer.gathered, layer.gathered),
-        *times(1 - is_first, _gathered("layer before", layer)),
+        *times(1 - stays, [copied]),
+        *times((1 - stays) * (1 - is_first), _gathered("layer before", layer)),
         *backward,
         *_reduced(layer, layer, 1 - is_last),
     ]
