@@ -28,15 +28,18 @@ class Devices(Record):
     data_parallel: Parts = Field(
         1, description="devices that each compute `batch` sequences of their own in one step"
     )
-    zero: Literal[0, 2, 3] = Field(
+    zero: Literal[0, 1, 2, 3] = Field(
         0,
-        description="0: each data-parallel device holds the whole model; 3: a shard of parameters, "
-        "gradients and optimizer states, and gathers one layer at a time (stage 3 of ZeRO: "
-        "Rajbhandari et al. 2020, §5; torch's FSDP2); stages 1 and 2 are not known yet",
+        description="0: each data-parallel device holds the whole model; 1: but a part of the "
+        "optimizer states, of all parameters in a row (Megatron-Core's distributed optimizer); 2: "
+        "a shard of parameters, gradients and optimizer states, and gathers the parameters from "
+        "the forward to the backward pass (torch's FSDP2, reshard_after_forward=False); 3: a "
+        "shard, and gathers one layer at a time, twice (FSDP2) (stages of ZeRO: Rajbhandari et al. "
+        "2020, §5)",
     )
     reduce_dtype: Literal["dtype", "float32"] = Field(
         "dtype",
-        description="zero: 3: dtype in which devices add their gradients up (reduce_dtype of "
+        description="zero: 2 and 3: dtype in which devices add their gradients up (reduce_dtype of "
         "FSDP2's MixedPrecisionPolicy)",
     )
     data_rank: Literal["first", "last"] = Field(
@@ -78,8 +81,9 @@ class Devices(Record):
     constraints: ClassVar[tuple[Constraint, ...]] = (
         Constraint(
             f"zero in (2, 3) and dtype in {HALF}",
-            "reduce_dtype = 'float32': casts gradients of half precision that shards of zero: 2 or 3 "
-            "add up; here zero: {zero}, dtype: {dtype}; allowed: reduce_dtype: dtype",
+            "reduce_dtype = 'float32': casts gradients of half precision that shards add up, here "
+            "zero: {zero}, dtype: {dtype}; allowed: zero: 2 or 3 with half precision, or "
+            "reduce_dtype: dtype",
             when="reduce_dtype == 'float32'",
         ),
         Constraint(
@@ -90,7 +94,7 @@ class Devices(Record):
         ),
         *known_only_with(
             "zero = {zero}",
-            "zero > 0",
+            "zero in (2, 3)",
             weights=("dtype",),
             autocast=("none",),
             loss_chunks=(1,),
@@ -139,7 +143,7 @@ class Devices(Record):
         *known_only_with(
             "tensor_parallel = {tensor_parallel}",
             "tensor_parallel > 1",
-            zero=(0, 2, 3),
+            zero=(0, 1, 2, 3),
             foreach=(False,),
             projections=("separate",),
             gate_and_up=("separate",),
@@ -147,10 +151,12 @@ class Devices(Record):
             rope_tables=("layer", "model"),
             **_PLAIN,
         ),
-        *known_only_with(
-            "tensor_parallel = {tensor_parallel} without zero: 2 or 3",
-            "tensor_parallel > 1 and zero not in (2, 3)",
-            master_weights=(False,),
+        *known_only_with("zero = 1", "zero == 1", gradient_casts=("accumulated",)),
+        Constraint(
+            "zero in (2, 3) or gradient_casts == 'accumulated'",
+            "tensor_parallel = {tensor_parallel} with zero = {zero}: master_weights: true is known "
+            "with gradient_casts: accumulated",
+            when="tensor_parallel > 1 and master_weights",
         ),
         Constraint(
             "tensor_parallel > 1",

@@ -41,7 +41,7 @@ class Step(Record):
     master_weights: bool = Field(
         False,
         description="the optimizer keeps a float32 copy of half-precision parameters and works "
-        "on that (Micikevicius et al. 2018, §3.1); with zero: 3 the shards themselves are in "
+        "on that (Micikevicius et al. 2018, §3.1); with zero: 2 and 3 the shards themselves are in "
         "float32, and gathered in dtype (MixedPrecisionPolicy of FSDP2)",
     )
     gradient_casts: Literal["together", "one_by_one", "accumulated"] = Field(

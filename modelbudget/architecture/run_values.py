@@ -36,6 +36,11 @@ def is_sharded(r) -> int:
     return int(r.zero in (2, 3))
 
 
+def has_part_of_states(r) -> int:
+    """1 where a device has a part of the optimizer states, and all parameters and gradients."""
+    return int(r.zero == 1)
+
+
 def stays_gathered(r) -> int:
     """1 where gathered parameters stay from the forward to the backward pass."""
     return int(r.zero == 2)
@@ -55,7 +60,7 @@ def reduced_number(r) -> int:
 
 def division(r) -> str:
     """Name the setting by which several devices share one model; empty if none does."""
-    if is_sharded(r):
+    if r.zero:
         return f"zero = {r.zero}"
     if is_divided(r):
         return f"tensor_parallel = {r.tensor_parallel}"

@@ -5,7 +5,6 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from modelbudget.architecture.base import Count
 from modelbudget.common.strict import Strict, read_strict
 
 Settings = dict[str, str | int | bool]
@@ -31,9 +30,6 @@ class Reading(Strict):
     simulated_gib: float | None = Field(None, gt=0)
     settings: Settings
     variant: str = Field("", description="options of the source's run that have no setting")
-    optimizer_shards: Count = Field(
-        1, description="devices that share master weights and optimizer states (ZeRO-1)"
-    )
     between: list[Settings] = Field(
         [{}], min_length=1, description="settings whose predictions bound the reading"
     )

@@ -11,7 +11,7 @@ from modelbudget.sweeps.derive import FIELDS_OF_RUN, resolved
 GIB = 2**30
 CLOSE = 0.03
 """Largest relative difference of a prediction that needs no reason."""
-PEAK, OPTIMIZER = "peak_training_bytes", "optimizer_bytes"
+PEAK = "peak_training_bytes"
 STEP = "second.forward_backward"
 
 
@@ -64,7 +64,7 @@ def _row(source: Source, reading: Reading, catalogue: Catalogue) -> Row:
         base = catalogue[reading.base]
         label = base.label
         found = [
-            _predicted(base, source.settings | reading.settings | bound, reading)
+            _predicted(base, source.settings | reading.settings | bound)
             for bound in reading.between
         ]
     except ValueError as error:
@@ -73,17 +73,13 @@ def _row(source: Source, reading: Reading, catalogue: Catalogue) -> Row:
     return Row(source, label, reading, min(found) / GIB, max(found) / GIB, "")
 
 
-def _predicted(base: Base, settings: dict[str, Any], reading: Reading) -> float:
-    """Return the bytes of the device that holds most. Raises ValueError.
-
-    Where devices share optimizer states, the others' are not there, and only the peak of forward
-    and backward is known.
-    """
+def _predicted(base: Base, settings: dict[str, Any]) -> float:
+    """Return the bytes of the device that holds most. Raises ValueError."""
     unknown = settings.keys() - base.family.model_fields.keys() - FIELDS_OF_RUN
     if unknown:
         named = ", ".join(f"{name}: {settings[name]}" for name in sorted(unknown))
         raise ValueError(f"no setting yet for {named}")
-    return max(_of_rank(base, settings | rank, reading) for rank in _ranks(settings))
+    return max(_of_rank(base, settings | rank) for rank in _ranks(settings))
 
 
 def _ranks(settings: dict[str, Any]) -> list[dict[str, str]]:
@@ -93,10 +89,12 @@ def _ranks(settings: dict[str, Any]) -> list[dict[str, str]]:
     return [{"pipeline_rank": name} for name in names] if n_stage > 1 else [{}]
 
 
-def _of_rank(base: Base, settings: dict[str, Any], reading: Reading) -> float:
-    point = resolved(base, settings)
-    peaks = of_point.predicted(PEAK, *point)
-    if reading.optimizer_shards == 1:
-        return of_model(PEAK, peaks)
-    states = of_model(OPTIMIZER, of_point.predicted(OPTIMIZER, *point))
-    return peaks[STEP].total - states * (1 - 1 / reading.optimizer_shards)
+def _of_rank(base: Base, settings: dict[str, Any]) -> float:
+    """Return the peak; with float32 gradients in a buffer, that of forward and backward.
+
+    Megatron's fused AdamW, which reads the buffer, has no temporary tensors.
+    """
+    peaks = of_point.predicted(PEAK, *resolved(base, settings))
+    if settings.get("gradient_casts") == "accumulated":
+        return peaks[STEP].total
+    return of_model(PEAK, peaks)

@@ -16,6 +16,7 @@ from modelbudget.architecture.run_values import (
     casts,
     computed_again,
     divides,
+    has_part_of_states,
     is_divided,
     is_pipelined,
     is_sharded,
@@ -52,6 +53,7 @@ from modelbudget.components.mixers import mixers
 from modelbudget.components.tensor_parallel import share
 from modelbudget.components.weight_formats import by_format
 from modelbudget.memory import fsdp, inference, optimizer, pipeline, training
+from modelbudget.memory.adamw_temporaries import Neighbours
 from modelbudget.memory.timeline import is_nothing
 
 PartFields: Any = layer.fields_of_parts()
@@ -137,7 +139,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
             holds = holds * positive(tokens(r) - r.loss_chunks)
             if computed_again(r) and not is_nothing(holds):
                 holds = holds * training.forward_of_layers_is_lower(cls.timelines(a, r), r)
-        if is_pipelined(r) and not is_of_stages(quantity, a):
+        if is_pipelined(r) and not is_of_stages(quantity, a, r):
             return 0
         if is_sharded(r):
             holds = holds * knows_shards(quantity, a, r)
@@ -207,11 +209,27 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         if is_sharded(r):
             return scaled(in_shards(a, r), bytes_of(stored(r).dtype))
         found = layer.packed(r, super().gradient_bytes(a, r))
-        return tensor_parallel.with_whole_embedding(a, r, found) if is_divided(r) else found
+        is_whole = is_divided(r) and not accumulates(r)
+        return tensor_parallel.with_whole_embedding(a, r, found) if is_whole else found
+
+    @classmethod
+    def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
+        """Bytes of the states of all parameters that a device trains, or of its part of them."""
+        if has_part_of_states(r):
+            return optimizer.states_of_part(r, optimizer.of_part(r, cls._trained_by_device(a, r)))
+        return cls._states_of_each(a, r)
+
+    @classmethod
+    def _trained_by_device(cls, a: Fields, r: Run):
+        """Count the parameters of a device's stage and share that get a gradient."""
+        if not is_pipelined(r):
+            return total(cls.trained_parameters(share(a, r)))
+        layers, _ = pipeline.stage(a, r)
+        return total(pipeline.without_ends(r, cls.trained_parameters(share(layers, r))))
 
     @classmethod
     @pipeline.by_stage
-    def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
+    def _states_of_each(cls, a: Fields, r: Run) -> Terms:
         a = share(a, r)
         if is_sharded(r):
             return optimizer.states(stored(r), in_own_rows(a, r), cls.trained_tensors(a))
@@ -271,12 +289,15 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         sharded, states = is_sharded(r), total(cls.optimizer_bytes(a, r))
         trained = total(in_shards(a, r) if sharded else cls.trained_parameters(a))
         own = total(in_own_rows(a, r)) if sharded else trained
-        if is_divided(r) and not sharded:
+        if is_divided(r) and not sharded and not accumulates(r):
             trained = total(tensor_parallel.with_whole_embedding(a, r, cls.trained_parameters(a)))
         of_parameters = total(cls.parameter_bytes(a, r)) + buffers(a, r)
         saved = of_parameters + total(cls.activation_bytes(a, r)) - embedding.scale(r)
         saved = saved + embedding.held(a, r) + layer.held(a, r)
-        model, temporaries = cls.timelines(a, r), neighbours(a, r)
+        model, tensors, part = cls.timelines(a, r), neighbours(a, r), None
+        if has_part_of_states(r):
+            own = part = optimizer.of_part(r, trained)
+            tensors = [Neighbours(part, 0)]
         start = of_parameters + 2 * INDEX * tokens(r)
 
         def forward_backward(held):
@@ -292,8 +313,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
             trained,
             start,
             states,
-            optimizer.temporaries(stored(r), own, temporaries),
+            optimizer.temporaries(stored(r), own, tensors),
             forward_backward,
+            part,
         )
 
     @classmethod
@@ -303,19 +325,24 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         layers = share(layers, r)
         stage = pipeline_stage.stage(layers, alone, cls.timelines, cls.activation_bytes)
         trained = cls.trained_parameters(layers)
-        if is_divided(r):
+        if is_divided(r) and not accumulates(r):
             trained = tensor_parallel.with_whole_embedding(layers, r, trained)
         trained = total(pipeline.without_ends(r, trained))
         gradients = (1 - accumulates(r)) * bytes_of(r.dtype) * trained
         held = total(cls.parameter_bytes(a, r)) + pipeline.texts(r)
         held = held + pipeline.received(r, stage.states)
+        own, tensors = None, neighbours(layers, r)
+        if has_part_of_states(r):
+            own = optimizer.of_part(r, trained)
+            tensors = [Neighbours(own, 0)]
         return optimizer.phases(
             r,
             trained,
             held + pipeline.outputs(r, stage.logits),
             total(cls.optimizer_bytes(a, r)),
-            optimizer.temporaries(r, trained, neighbours(layers, r)),
+            optimizer.temporaries(r, trained if own is None else own, tensors),
             lambda states: pipeline.forward_backward(stage, r, held + states, gradients),
+            own,
         )
 
     @staticmethod

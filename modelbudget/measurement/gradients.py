@@ -15,12 +15,13 @@ class GradientBuffer:
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]):
-        sizes = [parameter.numel() for parameter in parameters]
+        own = [local(parameter) for parameter in parameters]
+        sizes = [parameter.numel() for parameter in own]
         device = parameters[0].device
         self.numbers = torch.zeros(sum(sizes), dtype=torch.float32, device=device)
-        for parameter, part in zip(parameters, self.numbers.split(sizes), strict=True):
-            parameter.main_grad = part.view_as(parameter)  # pyright: ignore[reportAttributeAccessIssue]
-            parameter.register_post_accumulate_grad_hook(_add)
+        for parameter, whole, part in zip(own, parameters, self.numbers.split(sizes), strict=True):
+            whole.main_grad = part.view_as(parameter)  # pyright: ignore[reportAttributeAccessIssue]
+            whole.register_post_accumulate_grad_hook(_add)
 
     def clear(self) -> None:
         """Set all gradients to zero."""
@@ -28,8 +29,17 @@ class GradientBuffer:
 
 
 def _add(parameter) -> None:
-    parameter.main_grad.add_(parameter.grad)
+    gradient = parameter.grad
+    if hasattr(gradient, "redistribute"):
+        gradient = gradient.redistribute(placements=parameter.placements)
+    parameter.main_grad.add_(local(gradient))
     parameter.grad = None
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what this device has of a tensor that several may divide, without a copy."""
+    tensor = tensor.detach()
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def gradients(parameter: nn.Parameter) -> list[torch.Tensor]:

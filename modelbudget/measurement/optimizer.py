@@ -1,10 +1,30 @@
-"""The optimizer of a run, with or without master weights."""
+"""The optimizer of a run, with or without master weights, of all parameters or of a part."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 
+from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measurement.gradients import GradientBuffer, gradients
+from modelbudget.architecture.run_values import rank
+from modelbudget.measurement.gradients import GradientBuffer, gradients, local
+
+MODEL = "model"
+"""The component of states that are one tensor for all parameters."""
+
+
+def make_optimizer(model: nn.Module, run: RunConfig) -> "Optimizer | PartOptimizer":
+    """Return the optimizer of a run."""
+    return PartOptimizer(model, run) if run.zero == 1 else Optimizer(model, run)
+
+
+def torch_optimizer(worked_on: Sequence[torch.Tensor], run: RunConfig) -> torch.optim.Optimizer:
+    """Return torch's SGD or AdamW."""
+    if run.optimizer == "adamw":
+        return torch.optim.AdamW(worked_on, foreach=run.foreach)
+    momentum = 0.9 if run.optimizer == "momentum" else 0.0
+    return torch.optim.SGD(worked_on, 1e-3, momentum, foreach=run.foreach)
 
 
 class Optimizer:
@@ -14,15 +34,10 @@ class Optimizer:
         trained = [p for p in model.parameters() if p.requires_grad]
         self.buffer = GradientBuffer(trained) if run.gradient_casts == "accumulated" else None
         # Each parameter and the tensor that the optimizer updates: itself or its copy.
-        self.pairs = [(p, p.detach().float() if run.master_weights else p) for p in trained]
+        self.pairs = [(p, local(p).float() if run.master_weights else p) for p in trained]
         self.master_weights = run.master_weights
         self.drops_cast = run.gradient_casts == "one_by_one"
-        worked_on = [copy for _, copy in self.pairs]
-        if run.optimizer == "adamw":
-            self.torch = torch.optim.AdamW(worked_on, foreach=run.foreach)
-        else:
-            momentum = 0.9 if run.optimizer == "momentum" else 0.0
-            self.torch = torch.optim.SGD(worked_on, 1e-3, momentum, foreach=run.foreach)
+        self.torch = torch_optimizer([copy for _, copy in self.pairs], run)
 
     def step(self) -> None:
         """Apply the gradients, then drop them."""
@@ -36,7 +51,7 @@ class Optimizer:
         if self.master_weights:
             with torch.no_grad():
                 for parameter, copy in self.pairs:
-                    parameter.copy_(copy)
+                    local(parameter).copy_(copy)
                     copy.grad = None
         for parameter, _ in self.pairs:
             parameter.grad = None
@@ -52,3 +67,49 @@ class Optimizer:
             ]
             for parameter, copy in self.pairs
         }
+
+
+class PartOptimizer:
+    """Torch's SGD or AdamW over one data-parallel device's part of all parameters, in float32.
+
+    All parameters are one row of numbers, of which each device has a part, as in ZeRO-1
+    (Rajbhandari et al. 2020, §5.1) and in Megatron-Core's distributed optimizer. Gradients are
+    added up in a buffer of the whole row; what communicates them, and the updated numbers, works
+    in place there (optimizer/distrib_optimizer.py), and moves nothing here.
+    """
+
+    def __init__(self, model: nn.Module, run: RunConfig):
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.buffer = GradientBuffer(self.parameters)
+        n_all = len(self.buffer.numbers)
+        chunk = ceil_div(n_all, run.data_parallel)
+        self.first = min(rank(run) * chunk, n_all)
+        self.numbers = torch.empty_like(self.buffer.numbers[self.first : self.first + chunk])
+        self._copy(self.numbers, from_parameters=True)
+        self.torch = torch_optimizer([self.numbers], run)
+
+    def _copy(self, numbers: torch.Tensor, from_parameters: bool) -> None:
+        """Copy this device's part from the parameters, or to them."""
+        at = -self.first
+        for parameter in self.parameters:
+            row = local(parameter).view(-1)
+            of_part = numbers[max(at, 0) : max(at + len(row), 0)]
+            of_row = row[max(-at, 0) :][: len(of_part)]
+            if from_parameters:
+                of_part.copy_(of_row)
+            else:
+                of_row.copy_(of_part)
+            at += len(row)
+
+    def step(self) -> None:
+        """Apply the gradients, then set them to zero."""
+        self.numbers.grad = self.buffer.numbers[self.first :][: len(self.numbers)]
+        self.torch.step()
+        self.numbers.grad = None
+        self._copy(self.numbers, from_parameters=False)
+        self.buffer.clear()
+
+    def states(self) -> list[torch.Tensor]:
+        """Return the tensors kept from one step to the next."""
+        found = self.torch.state[self.numbers].values()
+        return [self.numbers, *(one for one in found if isinstance(one, torch.Tensor))]

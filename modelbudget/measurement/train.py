@@ -15,7 +15,7 @@ from modelbudget.measurement.autocast import autocast
 from modelbudget.measurement.backend import backend, kernels
 from modelbudget.measurement.gradients import gradients
 from modelbudget.measurement.loss import forward
-from modelbudget.measurement.optimizer import Optimizer
+from modelbudget.measurement.optimizer import MODEL, Optimizer, PartOptimizer, make_optimizer
 from modelbudget.measurement.trace import Trace
 from modelbudget.modules.attention_core import ScaledDotProductAttention
 from modelbudget.modules.decoder import DecoderModel
@@ -55,7 +55,7 @@ def train(
     trace = trace or Trace(model)
     with trace.watching("setup"):
         run_pass = (make_pass or whole_model)(trace, model, run)
-        optimizer = Optimizer(model, run)
+        optimizer = make_optimizer(model, run)
     values, peaks = {}, {}
     for name in ("first", "second"):
         found, peaks[f"{name}.forward_backward"] = run_pass()
@@ -65,11 +65,18 @@ def train(
             return values
         peaks[f"{name}.optimizer"] = step(trace, optimizer)
         trace.ends[f"{name}.optimizer"] = len(trace.changes)
-    states = optimizer.states()
-    values["optimizer_bytes"] = by_component(model, trace, lambda p: states.get(p, []))
+    values["optimizer_bytes"] = _states(model, optimizer, trace)
     if quantities & OF_ALLOCATOR:
         values["peak_requested_bytes"] = peaks
     return values
+
+
+def _states(model: nn.Module, optimizer: Optimizer | PartOptimizer, trace: Trace) -> dict[str, int]:
+    """Return bytes of the optimizer states by component; those of a part belong to the model."""
+    states = optimizer.states()
+    if isinstance(states, list):
+        return {MODEL: sum(trace.held(states))}
+    return by_component(model, trace, lambda p: states.get(p, []))
 
 
 def two_steps(model: nn.Module, run: RunConfig) -> Iterator[str]:
@@ -79,7 +86,7 @@ def two_steps(model: nn.Module, run: RunConfig) -> Iterator[str]:
     """
     switch(model, run)
     model.train()
-    optimizer = Optimizer(model, run)
+    optimizer = make_optimizer(model, run)
     tokens, targets = texts(model, run)
     for name in ("first", "second"):
         _forward_backward(model, run, tokens, targets)
@@ -164,7 +171,7 @@ def of_pass(trace: Trace, model: nn.Module, saved: dict[str, int]) -> Values:
     }
 
 
-def step(trace: Trace, optimizer: Optimizer) -> int:
+def step(trace: Trace, optimizer: Optimizer | PartOptimizer) -> int:
     """Return the peak bytes of a step of the optimizer, which frees the gradients at its end."""
     with trace.watching("optimizer"):
         optimizer.step()

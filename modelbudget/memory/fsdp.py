@@ -6,10 +6,10 @@ copies have been made; in the backward pass it is freed at once, and that of the
 gathered while this one computes. The gradients of a group are copied into the input of a
 reduce-scatter, which lives until the next group's. The rest of the model stays gathered from the
 first layer to the end of the backward pass. With `zero: 2` so does each layer, to the end of its
-own backward pass, and none is gathered again (`reshard_after_forward=False`) (torch 2.13, `_fsdp_param_group.py`:
-`wait_for_unshard`, `_backward_prefetch`, `post_backward`; `_fsdp_collectives.py`:
-`foreach_reduce`). Shards in another dtype are cast into one tensor before they are gathered
-(`_get_param_all_gather_inputs`).
+own backward pass, and none is gathered again (`reshard_after_forward=False`). Torch 2.13:
+`_fsdp_param_group.py` (`wait_for_unshard`, `_backward_prefetch`, `post_backward`) and
+`_fsdp_collectives.py` (`foreach_reduce`). Shards in another dtype are cast into one tensor before
+they are gathered (`_get_param_all_gather_inputs`).
 """
 
 from typing import Any, NamedTuple

@@ -1,5 +1,6 @@
 """Optimizer states, and the phases of a training step."""
 
+from modelbudget.architecture.operations import ceil_div, largest
 from modelbudget.architecture.run_values import accumulates, bytes_of, exact_bytes
 from modelbudget.architecture.terms import Term, Terms, part
 from modelbudget.memory.adamw_temporaries import Neighbours, largest_pair
@@ -28,7 +29,26 @@ def states(r, trained: Terms, tensors: Terms) -> Terms:
     }
 
 
-def phases(r, trained, held, states, temporaries, forward_backward) -> Terms:
+def of_part(r, trained):
+    """Count the numbers of a device's part of all `trained` parameters, with `zero: 1`.
+
+    Nothing is padded: the last device's part may be smaller than the others.
+    """
+    chunk = ceil_div(trained, r.data_parallel)
+    if r.data_rank == "first":
+        return chunk
+    return largest(0, trained - (r.data_parallel - 1) * chunk)
+
+
+def states_of_part(r, own) -> Terms:
+    """Count the bytes of the optimizer states of `own` numbers, which are one tensor.
+
+    Their float32 copy and the moments (Rajbhandari et al. 2020, §5.1).
+    """
+    return states(r, {"model": Term(own)}, {"model": Term(1)})
+
+
+def phases(r, trained, held, states, temporaries, forward_backward, own=None) -> Terms:
     """Peak bytes of each phase of two steps; the second finds the optimizer states in memory.
 
     Gradients are freed after each step. `trained`: parameters that get a gradient;
@@ -45,8 +65,9 @@ def phases(r, trained, held, states, temporaries, forward_backward) -> Terms:
     copies = r.master_weights * exact_bytes(r.dtype) * trained
     stepping = held + size * trained + copies + states + temporaries
     buffer = accumulates(r) * copies
+    master = r.master_weights * exact_bytes(r.dtype) * (trained if own is None else own)
     peaks = {
-        "first.forward_backward": forward_backward(copies + buffer),
+        "first.forward_backward": forward_backward(master + buffer),
         "first.optimizer": stepping,
         "second.forward_backward": forward_backward(states + buffer),
         "second.optimizer": stepping,

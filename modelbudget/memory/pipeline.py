@@ -121,9 +121,9 @@ class Stage(NamedTuple):
     """What one stage computes, and holds of one microbatch, in bytes.
 
     `forward`: bytes live at moments of the forward pass up to the logits, `loss`: in the loss, both
-    in addition to those live at its end. `backward`: of the first microbatch; `again`: of a later one. `waiting`: bytes that stay from
-    the forward to the backward pass, without received states; `left`: those of them that stay
-    until the end of the step. `states`: between two stages.
+    in addition to those live at its end. `backward`: of the first microbatch; `again`: of a later
+    one. `waiting`: bytes that stay from the forward to the backward pass, without received states;
+    `left`: those of them that stay until the end of the step. `states`: between two stages.
     """
 
     n_layer: Any

@@ -69,9 +69,6 @@ def _cells(row: Row) -> dict:
 def settings_text(row: Row) -> str:
     """Return the settings of a reading in words, with options that have no setting."""
     named = [f"{name} {_shown(value)}" for name, value in row.reading.settings.items()]
-    shards = row.reading.optimizer_shards
-    if shards > 1:
-        named.append(f"optimizer states shared by {shards}")
     return ", ".join([*named, *filter(None, [row.reading.variant])])
 
 

@@ -127,7 +127,9 @@ def test_processes_that_communicate_hold_the_same(tmp_path, devices, name):
 
 
 REFUSED = {
-    "zero: 2": "fixed.zero = 2: must be 0 or 3",
+    "zero: 4": "fixed.zero = 4: must be 0, 1, 2 or 3",
+    "zero: 1, data_parallel: 2": "zero = 1: not known yet with gradient_casts: together; allowed: "
+    "accumulated",
     "zero: 3": "zero = 3: data_parallel = 1 has no other device to share with; allowed: "
     "data_parallel of at least 2, or zero: 0",
     "zero: 3, data_parallel: 2, loss_chunks: 2": "zero = 3: not known yet with loss_chunks: 2; "

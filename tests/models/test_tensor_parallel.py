@@ -80,10 +80,9 @@ REFUSED = {
     "rows; allowed: a vocab_multiple that they divide",
     "tensor_parallel: 2, vocab_multiple: 2, sequence_parallel: true, length: 7": "length = 7: "
     "sequence_parallel: true: tensor_parallel = 2 devices do not divide it",
-    "tensor_parallel: 2, vocab_multiple: 2, pipeline_parallel: 2, pipeline_schedule: gpipe": ""
-    "tensor_parallel = 2: not known yet with pipeline_schedule: gpipe; allowed: none",
     "tensor_parallel: 2, vocab_multiple: 2, dtype: bfloat16, master_weights: true": ""
-    "tensor_parallel = 2 without zero: 3: not known yet with master_weights: true; allowed: false",
+    "tensor_parallel = 2 with zero = 0: master_weights: true is known with gradient_casts: "
+    "accumulated",
     "sequence_parallel: true": "sequence_parallel = true: tensor_parallel = 1 has no other device",
 }
 

@@ -3,6 +3,7 @@
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
 from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_values import is_sharded
 from modelbudget.components import embedding, layer
 from modelbudget.components.layers.fields import BEFORE
 from modelbudget.memory import shards
@@ -38,12 +39,12 @@ def knows_shards(quantity: str, a: Fields, r: Run):
     return int(known) * layer.has_formula("parameter_bytes", a, r)
 
 
-def is_of_stages(quantity: str, a: Fields) -> bool:
+def is_of_stages(quantity: str, a: Fields, r: Run) -> bool:
     """Whether a quantity of one stage has a formula: all layers are of one group.
 
     The peak, where a norm and no matrix product is the last that reads a layer's input: the buffer
     in which the first layer finds it is not freed with it.
     """
     is_peak = quantity == "peak_training_bytes"
-    known = not is_peak or a.norm_placement in BEFORE
+    known = not is_peak or (a.norm_placement in BEFORE and not is_sharded(r))
     return quantity in OF_ONE_DEVICE and known and len(layer_groups(a)) == 1

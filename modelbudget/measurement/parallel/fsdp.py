@@ -1,7 +1,8 @@
 """Shards of a model as FSDP2 makes them (torch's `fully_shard`), on meta.
 
 One group for each layer, whose parameters are freed after its forward pass (`zero: 3`) or after its
-backward pass (`zero: 2`), and one for all other parameters. Torch decides about every allocation; collectives move nothing.
+backward pass (`zero: 2`), and one for all other parameters. Torch decides about every allocation;
+collectives move nothing.
 """
 
 import torch
