@@ -55,20 +55,20 @@ def with_whole_embedding(a: Fields, r: Run, gradients: Terms) -> Terms:
     return gradients | {name: Term(factor * gradients[name].each)}
 
 
-def summed_in_layer(a: Fields, r: Run, first_norm) -> tuple[Timeline, Any]:
+def summed_in_layer(a: Fields, r: Run, first_norm, is_held=1) -> tuple[Timeline, Any]:
     """Return how a layer's gradients that devices have computed in part are summed, for FSDP2.
 
     One after the other in the order of the module, each by a copy: of keys and values of a single
     head, and with sequence parallelism of norms, of which autograd still holds the first one's.
 
-    `first_norm`: bytes of that. Also returns how many bytes it holds so.
+    `first_norm`: bytes of that; `is_held` 0: it does not. Also returns how many bytes it holds so.
     """
     if not is_divided(r):
         return [], 0
     size, divided = bytes_of(r.dtype), divides(r) * r.sequence_parallel
     keys = divides(r) * a.has_whole_keys * size * a.d_head * a.d_model
-    n_others = a.norm_scale * (1 - a.parallel * a.shared_norm)
-    held, others = divided * first_norm, divided * n_others * size * a.d_model
+    n_others = a.norm_scale * (1 - is_held * a.parallel * a.shared_norm)
+    held, others = divided * is_held * first_norm, divided * n_others * size * a.d_model
     return [
         Allocation("keys or values summed over devices", keys, keys),
         Allocation("first norm summed over devices", held),

@@ -45,6 +45,7 @@ from modelbudget.components.decoder.timelines import (
     gathered_together,
     inference_steps,
     neighbours,
+    sharded_stage_of,
 )
 from modelbudget.components.embedding import FactorisedFields, HeadFields, PositionFields
 from modelbudget.components.feed_forward import feed_forward
@@ -52,7 +53,7 @@ from modelbudget.components.layer import LayerFields
 from modelbudget.components.mixers import mixers
 from modelbudget.components.tensor_parallel import share
 from modelbudget.components.weight_formats import by_format
-from modelbudget.memory import fsdp, inference, optimizer, pipeline, training
+from modelbudget.memory import fsdp, inference, optimizer, pipeline, sharded_stage, training
 from modelbudget.memory.adamw_temporaries import Neighbours
 from modelbudget.memory.timeline import is_nothing
 
@@ -127,7 +128,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         one is not summed; and under full checkpointing where the layers' forward pass, in which
         casts of all their weights are live, surely needs less than something else does.
         """
-        a = share(a, r)
+        whole, a = a, share(a, r)
         holds = layer.has_formula(quantity, a, r)
         if is_divided(r):
             of_peak = quantity == "peak_training_bytes"
@@ -144,13 +145,18 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         if is_sharded(r):
             holds = holds * knows_shards(quantity, a, r)
             if stays_gathered(r) and computed_again(r) and quantity == "peak_training_bytes":
-                holds = (
-                    holds if is_nothing(holds) else holds * cls._forward_of_shards_is_lower(a, r)
-                )
+                lower = cls._forward_of_shards_is_lower
+                holds = holds if is_nothing(holds) else holds * lower(whole, r)
         return holds
 
     @classmethod
     def _forward_of_shards_is_lower(cls, a: Fields, r: Run):
+        if is_pipelined(r):
+            gradients = bytes_of(r.dtype) * cls._stage(a, r)[-1]
+            one, model = cls._sharded_stage(a, r)
+            (last,) = model.layers
+            return sharded_stage.forward_of_layers_is_lower(one, r, last.forward, gradients)
+        a = share(a, r)
         saved = total(cls.activation_bytes(a, r)) + embedding.held(a, r) + layer.held(a, r)
         parts = *gathered_together(a, r), ends_of_shards(a, r)
         return fsdp.forward_of_layers_is_lower(cls.timelines(a, r), *parts, r, saved)
@@ -319,30 +325,53 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         )
 
     @classmethod
-    def _peaks_of_stage(cls, a: Fields, r: Run) -> Terms:
-        """Return the largest number of bytes live at once in one stage, for the same phases."""
+    def _stage(cls, a: Fields, r: Run):
+        """Return a device's layers, their stage, and the bytes of whole gradients of its model."""
         layers, alone = pipeline.stage(a, r)
         layers = share(layers, r)
         stage = pipeline_stage.stage(layers, alone, cls.timelines, cls.activation_bytes)
         trained = cls.trained_parameters(layers)
         if is_divided(r) and not accumulates(r):
             trained = tensor_parallel.with_whole_embedding(layers, r, trained)
-        trained = total(pipeline.without_ends(r, trained))
+        return layers, stage, total(pipeline.without_ends(r, trained))
+
+    @classmethod
+    def _sharded_stage(cls, a: Fields, r: Run):
+        """Return a device's stage with its shards, and the timelines of one microbatch."""
+        layers, stage, _ = cls._stage(a, r)
+        model = cls.timelines(layers, pipeline.microbatch(r))
+        return sharded_stage_of(layers, r, stage, model), model
+
+    @classmethod
+    def _peaks_of_stage(cls, a: Fields, r: Run) -> Terms:
+        """Return the largest number of bytes live at once in one stage, for the same phases."""
+        layers, stage, trained = cls._stage(a, r)
         gradients = (1 - accumulates(r)) * bytes_of(r.dtype) * trained
         held = total(cls.parameter_bytes(a, r)) + pipeline.texts(r)
         held = held + pipeline.received(r, stage.states)
-        own, tensors = None, neighbours(layers, r)
+        part, own, tensors = None, trained, neighbours(layers, r)
         if has_part_of_states(r):
-            own = optimizer.of_part(r, trained)
-            tensors = [Neighbours(own, 0)]
+            part = own = optimizer.of_part(r, trained)
+            tensors = [Neighbours(part, 0)]
+        if is_sharded(r):
+            trained, own = (
+                total(pipeline.without_ends(r, of(layers, r))) for of in (in_shards, in_own_rows)
+            )
+
+        def forward_backward(states):
+            if not is_sharded(r):
+                return pipeline.forward_backward(stage, r, held + states, gradients)
+            one, _ = cls._sharded_stage(a, r)
+            return sharded_stage.peak(one, r, held + states, gradients)
+
         return optimizer.phases(
-            r,
+            stored(r),
             trained,
             held + pipeline.outputs(r, stage.logits),
             total(cls.optimizer_bytes(a, r)),
-            optimizer.temporaries(r, trained if own is None else own, tensors),
-            lambda states: pipeline.forward_backward(stage, r, held + states, gradients),
-            own,
+            optimizer.temporaries(stored(r), own, tensors),
+            forward_backward,
+            part,
         )
 
     @staticmethod

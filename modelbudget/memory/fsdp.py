@@ -111,7 +111,7 @@ def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run
     live = live + n_middle * change(middle)
     found += live_bytes(live, first, once=1)
     live = live + change(first) - freed_once(first)
-    last = [*model.embedding, *_reduced(rest, layer)]
+    last = [*model.embedding, *reduced(rest, layer)]
     return largest(*found, *live_bytes(live, last))
 
 
@@ -154,7 +154,7 @@ def _layer_backward(layer: Group, backward: Timeline, is_first, is_last, stays) 
         *times(1 - stays, [copied]),
         *times((1 - stays) * (1 - is_first), _gathered("layer before", layer)),
         *backward,
-        *_reduced(layer, layer, 1 - is_last),
+        *reduced(layer, layer, 1 - is_last),
     ]
 
 
@@ -166,7 +166,7 @@ def _gathered(name: str, group: Group) -> Timeline:
     ]
 
 
-def _reduced(group: Group, before: Group, has_before=1) -> Timeline:
+def reduced(group: Group, before: Group, has_before=1) -> Timeline:
     """Return the timeline from a group's gradients to this device's shard of their mean."""
     return [
         *group.summed,

@@ -2,8 +2,8 @@
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
-from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import is_sharded
+from modelbudget.architecture.operations import ceil_div, positive
+from modelbudget.architecture.run_values import bytes_of, is_sharded, reduced_number, stays_gathered
 from modelbudget.components import embedding, layer
 from modelbudget.components.layers.fields import BEFORE
 from modelbudget.memory import shards
@@ -28,23 +28,31 @@ def knows_shards(quantity: str, a: Fields, r: Run):
     """1 where a quantity of a device's shards has a formula, else 0.
 
     The rows of each tensor are known; the peak, where all layers are of one group and there are at
-    least two.
+    least two, in each stage.
     """
     if quantity not in SHARDED:
         return 1
     tensors = [tensor for one in layer.parts(a).values() for tensor in one.tensors(a)]
     known = shards.are_known([*embedding.tensors(a), *tensors, *embedding.head_tensors(a)])
     if quantity == "peak_training_bytes":
-        return int(known and len(layer_groups(a)) == 1) * positive(a.n_layer - 1)
+        n_layer = ceil_div(a.n_layer, r.pipeline_parallel)
+        return int(known and len(layer_groups(a)) == 1) * positive(n_layer - 1)
     return int(known) * layer.has_formula("parameter_bytes", a, r)
+
+
+def _adds_whole_gradients(r: Run) -> bool:
+    """Whether a stage gathers its parameters once, and adds gradients up in their dtype."""
+    return bool(stays_gathered(r)) and reduced_number(r) == bytes_of(r.dtype)
 
 
 def is_of_stages(quantity: str, a: Fields, r: Run) -> bool:
     """Whether a quantity of one stage has a formula: all layers are of one group.
 
     The peak, where a norm and no matrix product is the last that reads a layer's input: the buffer
-    in which the first layer finds it is not freed with it.
+    in which the first layer finds it is not freed with it. Of shards, where parameters are gathered
+    once and gradients of all microbatches added up in their dtype.
     """
     is_peak = quantity == "peak_training_bytes"
-    known = not is_peak or (a.norm_placement in BEFORE and not is_sharded(r))
+    keeps_shards = is_sharded(r) and not _adds_whole_gradients(r)
+    known = not is_peak or (a.norm_placement in BEFORE and not keeps_shards)
     return quantity in OF_ONE_DEVICE and known and len(layer_groups(a)) == 1

@@ -5,10 +5,11 @@ from modelbudget.architecture.layer_groups import layer_groups
 from modelbudget.architecture.run_values import bytes_of, is_pipelined, is_sharded
 from modelbudget.components import embedding, layer, loss, norm, tensor_parallel
 from modelbudget.components.layers.fields import BEFORE
-from modelbudget.memory import adamw_temporaries, fsdp, pipeline, shards
+from modelbudget.memory import adamw_temporaries, fsdp, pipeline, sharded_stage, shards
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.inference import Step
-from modelbudget.memory.timeline import Allocation
+from modelbudget.memory.timeline import Allocation, change, times
+from modelbudget.memory.training import Model
 
 
 def _rest_tensors(a: Fields) -> list[Tensor]:
@@ -36,24 +37,48 @@ def neighbours(a: Fields, r: Run) -> list[adamw_temporaries.Neighbours]:
     return adamw_temporaries.neighbours_of_model(ends[0], layers, ends[1], a.n_layer)
 
 
-def gathered_together(a: Fields, r: Run) -> tuple[fsdp.Group, fsdp.Group]:
+def gathered_together(a: Fields, r: Run, is_held=1) -> tuple[fsdp.Group, fsdp.Group]:
     """Return the parameters of one layer, and those outside of layers.
 
     The last gradient of a layer is that of the norm which reads its input; of the rest, that of
-    the token embedding, unless it is added to the head's.
+    the token embedding, unless it is added to the head's. `is_held` 0: autograd holds neither.
+    Of a pipeline, the parameters of a stage.
     """
     (group,) = layer_groups(a)
     rest = [*embedding.tensors(a), *_rest_tensors(a)]
     of_norm = bytes_of(r.dtype) * int(a.norm_placement in BEFORE) * a.norm_scale * a.d_model
-    in_layer, held = tensor_parallel.summed_in_layer(a, r, of_norm)
-    of_layer = fsdp.group(r, layer.tensors(a, r, group), of_norm, in_layer, held)
-    token = _token_gradient(a, r)
-    return of_layer, fsdp.group(r, rest, token, tensor_parallel.summed_in_rest(a, r, token))
+    in_layer, held = tensor_parallel.summed_in_layer(a, r, of_norm, is_held)
+    of_layer = fsdp.group(r, layer.tensors(a, r, group), is_held * of_norm, in_layer, held)
+    token, in_rest = _token_gradient(a, r), tensor_parallel.summed_in_rest
+    if is_pipelined(r):
+        rest = [one for one in rest if pipeline.has(r, one.name)]
+        token = token * pipeline.is_first(r)
+    return of_layer, fsdp.group(r, rest, is_held * token, in_rest(a, r, token))
 
 
 def _token_gradient(a: Fields, r: Run):
     """Bytes of the gradient of an untied token embedding."""
     return bytes_of(r.dtype) * (1 - a.tied) * embedding.token(a, embedding.width(a))
+
+
+def sharded_stage_of(
+    a: Fields, r: Run, stage: pipeline.Stage, model: Model
+) -> sharded_stage.ShardedStage:
+    """Return a stage with its shards. `model`: the timelines of one microbatch."""
+    one, is_last = pipeline.microbatch(r), pipeline.is_last(r)
+    ends = ends_of_shards(a, one)
+    (last,) = model.layers
+    after = model.saved_after_layers if is_last else model.states
+    in_layer = int(r.recompute != "full") * change(last.forward)
+    freed = int(r.outputs == "freed")
+    output = loss.number(r) + freed * stage.logits if is_last else model.states
+    return sharded_stage.ShardedStage(
+        stage,
+        *gathered_together(a, r, is_held=0),
+        times(pipeline.is_first(r), ends.embedding),
+        -after - in_layer,
+        output,
+    )
 
 
 def ends_of_shards(a: Fields, r: Run) -> fsdp.Ends:
