@@ -26,8 +26,7 @@ def stage(
     `a`, `r`: the layers of the stage as a model, and its run without a pipeline. `timelines`,
     `activation_bytes`: the formulas of the whole model.
     """
-    as_torch = {"outputs": "kept", "gradient_casts": "together"}
-    one = SimpleNamespace(**vars(pipeline.microbatch(r)) | as_torch)
+    one = microbatch(r)
     model, is_last = timelines(a, one), pipeline.is_last(r)
     logits = bytes_of(r.dtype) * tokens(one) * embedding.rows(a)
     left = is_last * (loss.number(r) + int(r.outputs == "kept") * logits)
@@ -47,6 +46,12 @@ def stage(
         model.states,
         logits,
     )
+
+
+def microbatch(r: Run) -> Run:
+    """Return the run of one microbatch, whose outputs and gradients torch's schedules keep."""
+    as_torch = {"outputs": "kept", "gradient_casts": "together"}
+    return SimpleNamespace(**vars(pipeline.microbatch(r)) | as_torch)
 
 
 def _forward(a: Fields, model: Model, r: Run) -> tuple[list, list]:

@@ -339,7 +339,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     def _sharded_stage(cls, a: Fields, r: Run):
         """Return a device's stage with its shards, and the timelines of one microbatch."""
         layers, stage, _ = cls._stage(a, r)
-        model = cls.timelines(layers, pipeline.microbatch(r))
+        model = cls.timelines(layers, pipeline_stage.microbatch(r))
         return sharded_stage_of(layers, r, stage, model), model
 
     @classmethod

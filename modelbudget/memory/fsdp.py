@@ -72,6 +72,11 @@ def group(r: Run, tensors: list[Tensor], last, summed: Timeline, held=0) -> Grou
     )
 
 
+def kept_of(group: Group):
+    """Bytes of a device's shard of the gradients of a group, which stay to the optimizer's step."""
+    return group.output + group.shard - positive(group.shard) * group.output
+
+
 class Ends(NamedTuple):
     """What happens before and after the layers of a model, in addition to `training.Model`.
 

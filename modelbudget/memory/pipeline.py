@@ -158,9 +158,18 @@ def outputs(r: Run, logits):
 
 
 def forward_backward(stage: Stage, r: Run, start, gradients):
-    """Peak bytes of all passes of one step, where `start` bytes are live throughout.
+    """Peak bytes of one step, where `start` bytes are live throughout.
 
     `gradients`: bytes of those of all parameters, which are there after the first backward pass.
+    """
+    # All logits are joined at the end of the step, when the losses are gone.
+    joined = start + gradients + 2 * outputs(r, stage.logits)
+    return largest(*passes(stage, r, start, gradients), joined)
+
+
+def passes(stage: Stage, r: Run, start, gradients) -> list:
+    """Live bytes in all passes of one step; arguments as of `forward_backward`.
+
     The peak is where the most microbatches wait: at the end of the first forward passes and in the
     first backward pass, or in a later one, when all gradients are there. In 1F1B as many wait again
     after each forward pass, until there are no more; what has been computed is then left of
@@ -180,10 +189,7 @@ def forward_backward(stage: Stage, r: Run, start, gradients):
     found += _backward(stage.backward, stage.n_layer, full)
     found += [positive(m - 1) * level for level in _backward(stage.again, stage.n_layer, later)]
     found += [refills * (later + before + more) for more in stage.forward]
-    found += [refills * (later + more) for more in stage.loss]
-    # All logits are joined at the end of the step, when the losses are gone.
-    joined = start + gradients + 2 * outputs(r, stage.logits)
-    return largest(*found, joined)
+    return found + [refills * (later + more) for more in stage.loss]
 
 
 def _backward(passes: Passes, n_layer, before) -> list:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.fields import Run
 from modelbudget.architecture.operations import largest, positive
-from modelbudget.memory.fsdp import Group, reduced
-from modelbudget.memory.pipeline import Stage, forward_backward, is_first, outputs
+from modelbudget.memory.fsdp import Group, kept_of, reduced
+from modelbudget.memory.pipeline import Stage, is_first, outputs, passes
 from modelbudget.memory.timeline import Timeline, change, live_bytes
 
 
@@ -38,7 +38,7 @@ def peak(one: ShardedStage, r: Run, start, gradients):
     """
     stage, layer, rest = one.stage, one.layer, one.rest
     gathered = start + rest.gathered + stage.n_layer * layer.gathered
-    found = [forward_backward(stage, r, gathered, gradients)]
+    found = passes(stage, r, gathered, gradients)
     found += live_bytes(start + 2 * rest.gathered, one.embedding)
     found.append(found[-1] + 2 * layer.gathered)
     # The first microbatch's forward pass: the buffer of a layer is there, too.
@@ -47,7 +47,9 @@ def peak(one: ShardedStage, r: Run, start, gradients):
     found.append(first + one.before_last + layer.gathered)
     unsent = (1 - is_first(r)) * stage.states
     ended = gathered + gradients + unsent + one.output + outputs(r, stage.logits)
-    return largest(*found, *_reductions(one, ended))
+    shards = kept_of(rest) + stage.n_layer * kept_of(layer)
+    joined = start + shards + 2 * outputs(r, stage.logits)
+    return largest(*found, *_reductions(one, ended), joined)
 
 
 def forward_of_layers_is_lower(one: ShardedStage, r: Run, forward: Timeline, gradients):
