@@ -1,0 +1,114 @@
+"""What one device holds where a model is divided in several ways at once: stages of a pipeline,
+shards or parts of states (ZeRO 1, 2, 3), shares of what devices compute together. Formulas against
+torch's own code on a fake process group, and that against processes that communicate.
+"""
+
+import random
+
+import polars as pl
+import pytest
+from helpers.devices import COMPARED, compared, measured, predicted
+from helpers.divided import LLAMA, SHAPES, SMALL
+from helpers.gloo import steps_of_all_ranks
+from helpers.readings import in_first_row
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_constraints import run_mistake
+from modelbudget.families.decoder import Decoder
+from modelbudget.predict.predict import predict
+
+STAGES = {"pipeline_parallel": 2, "pipeline_schedule": "1f1b", "n_microbatch": 2}
+BUFFER = {"dtype": "bfloat16", "master_weights": True, "gradient_casts": "accumulated"}
+PRODUCTS = (("pipeline", "tensor"), ("pipeline", 2), ("pipeline", "tensor", 2), ("pipeline", 1),
+            (2,), ("tensor", 2), ("tensor", 1), ("pipeline", "tensor", 1))  # fmt: skip
+
+
+def random_device(seed: int) -> tuple[Decoder, RunConfig]:
+    """Return a small decoder that its run's devices can divide, and a product of divisions."""
+    draw, product = random.Random(seed), PRODUCTS[seed % len(PRODUCTS)]
+    shape = {
+        "n_vocab": draw.choice([4, 64, 1004]), "d_model": draw.choice([4, 16, 36]),
+        "n_head": draw.choice([4, 8]), "n_kv_head": draw.choice([1, 4]), "n_layer": 6,
+        "d_head": draw.choice([4, 16]), "d_ff": draw.choice([4, 120]), "tied": draw.random() < 0.5,
+        "parallel": draw.random() < 0.3, "gated": draw.random() < 0.5, "position": "rotary",
+        "norm": draw.choice(["layernorm", "rmsnorm"]), "final_norm": draw.random() < 0.8,
+    }  # fmt: skip
+    run = {"batch": draw.choice([4, 8]), "length": draw.choice([4, 16])}
+    run["outputs"] = draw.choice(["freed", "kept"])
+    if "pipeline" in product:
+        stages = draw.choice([2, 3])
+        run |= STAGES | {"pipeline_parallel": stages, "n_microbatch": 4}
+        run["pipeline_schedule"] = draw.choice(["gpipe", "1f1b"])
+        run["pipeline_rank"] = draw.choice(["first", "last"] + ["middle"] * (stages - 2))
+    if "tensor" in product:
+        sequence = draw.random() < 0.5
+        run |= {"tensor_parallel": draw.choice([2, 4]), "sequence_parallel": sequence}
+    if product[-1] in (1, 2):
+        run |= {"zero": product[-1], "data_parallel": draw.choice([2, 3, 5])}
+        run["data_rank"] = draw.choice(["first", "last"])
+    return Decoder(**shape), RunConfig(**run | (BUFFER if 1 in product else {}))
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_random_products_are_predicted(seed):
+    a, run = random_device(seed)
+    assert run_mistake(a, run) is None
+    formulas = predicted(a, run)
+    assert "peak_training_bytes" in formulas
+    assert formulas == measured(a, run), run
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "PaLM", "Gemma 2"])
+def test_all_but_the_peak_of_three_divisions_with_zero_3(name):
+    """What is gathered for each microbatch again has no formula at the peak."""
+    a = Decoder(**SMALL | SHAPES[name] | {"n_layer": 4})
+    shared = {"tensor_parallel": 2, "sequence_parallel": True, "zero": 3, "data_parallel": 3}
+    run = RunConfig(batch=2, length=8, pipeline_rank="last", **STAGES, **shared)
+    formulas, values = predicted(a, run), measured(a, run)
+    assert values.keys() - formulas.keys() == {"peak_training_bytes"}
+    assert formulas == {quantity: values[quantity] for quantity in formulas}
+    assert values["peak_training_bytes"]["second.forward_backward"] > 0
+
+
+def test_parts_of_all_devices_are_the_whole():
+    """ZeRO-1: 12 bytes of float32 for each parameter, on one device or another."""
+    a = Decoder(**SMALL | LLAMA)
+    run = RunConfig(length=8, zero=1, data_parallel=5, **BUFFER)
+    last = run.model_copy(update={"data_rank": "last"})
+    first, last = (a.optimizer_bytes(a, one)["model"].total for one in (run, last))
+    n_parameters = sum(term.total for term in a.parameters(a).values())
+    assert 4 * first + last == 12 * n_parameters + 5 * 4
+    assert (
+        predicted(a, run)["gradient_bytes"] == predicted(a, RunConfig(length=8))["gradient_bytes"]
+    )
+
+
+def test_columns_equal_integers():
+    for seed in (1, 2, 7):
+        a, run = random_device(seed)
+        row = {"architecture": "it", "run": "so", "family": "decoder"}
+        row |= a.model_dump() | run.model_dump()
+        another = {"architecture": "another", "n_layer": 12, "batch": 8, "d_model": 40}
+        another |= {"data_parallel": 7, "tied": not a.tied}
+        table = predict(pl.DataFrame([row, row | another]), COMPARED)
+        found = predicted(a, run)
+        for quantity in COMPARED:
+            assert in_first_row(table, quantity) == found[quantity], (seed, quantity)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", [{"tensor_parallel": 2}, {"data_parallel": 2, "zero": 2}])
+def test_four_processes_that_communicate_hold_the_same(tmp_path, other):
+    """At the peak, gloo may also hold what a stage has sent; all else is equal."""
+    a = Decoder(**SMALL | LLAMA | {"n_layer": 4})
+    run = RunConfig(batch=4, length=16, backend="cpu", **STAGES, **other)
+    states = 4 * 2 * 16 * a.d_model
+    ranks = steps_of_all_ranks(a, run, tmp_path)
+    for i, found in enumerate(map(compared, ranks)):
+        ends = ("first", "last")
+        device = {"pipeline_rank": ends[i // 2], "data_rank": ends[i % 2 if "zero" in other else 0]}
+        expected = measured(a, run.model_copy(update=device))
+        peaks = found.pop("peak_training_bytes"), expected.pop("peak_training_bytes")
+        assert found == expected, i
+        for phase, n_bytes in peaks[1].items():
+            assert 0 <= peaks[0][phase] - n_bytes <= states, (i, phase)
