@@ -14,6 +14,7 @@ from modelbudget.architecture.run_values import (
     bytes_of,
     casts,
     divides,
+    is_sharded,
     of_states,
     products,
     tokens,
@@ -373,6 +374,8 @@ def backward(a: Fields, r: Run) -> Timeline:
     ]
     dropped = [Allocation("dropout gradient", of_part, dropout.mask(a, s) + of_part)]
     whole = table * (1 + divides(r) * (r.tensor_parallel - 1))
+    # Devices that compute one model have master weights only with a buffer of gradients, or shards.
+    share = divides(r) * r.master_weights * (1 - is_sharded(r)) * (1 - a.tied) * table
     unread = factorised * narrow + (1 - factorised) * states
     scaled = [Allocation("gradient before the scale", unread, unread)]
     return [
@@ -383,7 +386,8 @@ def backward(a: Fields, r: Run) -> Timeline:
         Allocation("position embedding gradient", of_rows, freed, gradients=of_rows),
         *times(factorised, projection),
         *times(positive(scale(r)), scaled),
-        Allocation("token embedding gradient", whole, unread, gradients=(1 - a.tied) * whole),
+        Allocation("token embedding gradient", whole, unread),
+        Allocation("copied to the buffer", share, share, gradients=(1 - a.tied) * whole),
         *times(a.tied, _sum_of_gradients(r, table, whole)),
     ]
 

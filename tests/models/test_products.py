@@ -70,6 +70,12 @@ def test_all_but_the_peak_of_three_divisions_with_zero_3(name):
     assert values["peak_training_bytes"]["second.forward_backward"] > 0
 
 
+def test_a_share_of_the_embeddings_gradient_is_copied_to_the_buffer():
+    a = Decoder(**SMALL | {"n_vocab": 9000, "d_model": 4, "n_layer": 2, "tied": False})
+    run = RunConfig(length=4, tensor_parallel=4, zero=1, data_parallel=2, **BUFFER)
+    assert predicted(a, run) == measured(a, run)
+
+
 def test_parts_of_all_devices_are_the_whole():
     """ZeRO-1: 12 bytes of float32 for each parameter, on one device or another."""
     a = Decoder(**SMALL | LLAMA)
