@@ -15,14 +15,15 @@ GB = 10**9
 class Room:
     """Bytes that one model may take on each device.
 
-    `limit` names what limits the CPU's memory, and `at_once` is the number of models of this size
-    that fit it.
+    `limit` names what limits the CPU's memory, `free` has its free bytes, and `at_once` is the
+    number of models of this size that fit it.
     """
 
     cpu: int
     cuda: int
     limit: str = "this machine's memory"
     at_once: int = 1
+    free: int = 0
 
 
 def room(measure: Measure) -> Room:
@@ -35,12 +36,12 @@ def room(measure: Measure) -> Room:
     free_cuda, all_cuda = torch.cuda.mem_get_info() if torch.cuda.is_available() else (0, 0)
     tightest = min(limits(), key=lambda limit: limit.total if auto else limit.free)
     if not auto:
-        return Room(int(tightest.free * share), int(free_cuda * share), tightest.name)
+        cpu, cuda = int(tightest.free * share), int(free_cuda * share)
+        return Room(cpu, cuda, tightest.name, free=tightest.free)
     stated, there = int(measure.memory_gb * GB), int(tightest.total * share)
     cpu = min(stated, there)
-    return Room(
-        cpu, min(stated, int(all_cuda * share)), tightest.name, max(1, there // max(1, cpu))
-    )
+    cuda, at_once = min(stated, int(all_cuda * share)), max(1, there // max(1, cpu))
+    return Room(cpu, cuda, tightest.name, at_once, tightest.free)
 
 
 def choose(device: str, n_bytes: int, room: Room) -> str:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+META = torch.device("meta")
+
 
 class Replay:
     """Runs an operation, or replays its results if the same one has run on meta before.
@@ -95,12 +97,17 @@ def _maker(inputs: tuple, out) -> Callable[[tuple], Any] | None:
     if None in makers:
         return None
     # Preserve the output type: a tensor is not a list of one. Nothing here may keep `out` alive.
-    kind = type(out) if isinstance(out, tuple | list) else itemgetter(0)
-    return partial(_made, kind, makers)
+    if isinstance(out, tuple | list):
+        return partial(_made_several, type(out), makers)
+    return partial(_made, makers[0])
 
 
-def _made(kind: Callable[[list], Any], makers: list, _):
+def _made_several(kind: Callable[[list], Any], makers: list, _):
     return kind([make() for make in makers])
+
+
+def _made(make: Callable[[], Any], _):
+    return make()
 
 
 def _maker_of_one(result: torch.Tensor | None) -> Callable[[], torch.Tensor | None] | None:
@@ -108,7 +115,7 @@ def _maker_of_one(result: torch.Tensor | None) -> Callable[[], torch.Tensor | No
     if result is None:
         return type(None)
     make = partial(
-        torch.empty_strided, result.shape, result.stride(), dtype=result.dtype, device="meta"
+        torch.empty_strided, result.shape, result.stride(), dtype=result.dtype, device=META
     )
     same = make().untyped_storage().nbytes() == result.untyped_storage().nbytes()
     return make if same else None

@@ -54,6 +54,8 @@ def measure_all(
     traced = trains(wanted) or infers(wanted)  # takes seconds a model; counting takes milliseconds
     most = 1 if wanted & OF_PROCESS else len(models) // (1 if traced else 8)
     there = _room_in_own_process(measure)
+    if traced:
+        most = min(most, there.free // OBJECTS_BYTES)
     if traced and any(run.backend == "cpu" for _, run in models):
         most = min(most, there.at_once)  # this memory is written to, not only reserved
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, most))

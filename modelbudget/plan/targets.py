@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ON_PAPER = 10_000
 """Parameters of the largest model that the report counts step by step."""
+MANY_TRACED = 100
+"""Points of a sweep from which tracing takes much longer than importing torch."""
 OF_REPORT = (
     "report.html", "verdict.json", "provenance.json", "headline.charts",
     "module_trees/trees.json", "module_trees/swept.json", "module_trees/modules.json",
@@ -138,6 +140,18 @@ def shards_of(sweep: str, shards: dict[str, int], kind: str) -> list[str]:
     """Return the files of one kind that the measuring jobs of a sweep write."""
     n = shards[sweep]
     return [f"{SHARDS}/{sweep}/{i}-of-{n}.{kind}" for i in range(1, n + 1)]
+
+
+def tracing_threads(sweeps: Iterable[Expanded], n_cores: int) -> int:
+    """Return the threads of a job that measures or traces the models of these sweeps.
+
+    Half of the cores, so that another job can run while this one imports torch; all of them where
+    a sweep traces many models, which takes minutes.
+    """
+    is_long = any(
+        len(one.points) > MANY_TRACED and one.sweep.measure.of_reference() for one in sweeps
+    )
+    return n_cores if is_long else (n_cores + 1) // 2
 
 
 def gpus(expanded: Expanded) -> int | None:

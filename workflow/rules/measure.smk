@@ -4,8 +4,8 @@
 # One job measures a whole sweep with a pool of processes, since starting a job takes longer than
 # measuring a model. If the configuration sets the size of a shard, a larger sweep is measured in
 # several jobs, which a cluster can run in parallel. Measurements are cached in results/measurements.
-# A job uses half of the cores, so that another one can start while it imports torch; on a cluster
-# the profile sets the number.
+# A job uses half of the cores, so that another one can start while it imports torch, or all of them
+# to trace many models; on a cluster the profile sets the number.
 
 
 rule measure:
@@ -23,7 +23,7 @@ rule measure:
     priority: 1
     conda:
         "../../environment.yml"
-    threads: lambda wildcards: (workflow.cores + 1) // 2
+    threads: lambda wildcards: targets.tracing_threads([SWEEPS[wildcards.sweep]], workflow.cores)
     resources:
         gpu=lambda wildcards: targets.gpus(SWEEPS[wildcards.sweep]),
     params:

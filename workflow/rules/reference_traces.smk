@@ -17,7 +17,7 @@ rule trace_classes:
     priority: 1
     conda:
         "../../environment.yml"
-    threads: lambda wildcards: (workflow.cores + 1) // 2
+    threads: lambda wildcards: targets.tracing_threads(map(SWEEPS.get, REFERENCED), workflow.cores)
     params:
         last_failures=[targets.last_failure(sweep) for sweep in REFERENCED],
     message:

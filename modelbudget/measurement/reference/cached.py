@@ -81,7 +81,7 @@ def trace_new(
     if not missing:
         return {}
     from modelbudget.measurement.device import room
-    from modelbudget.measurement.reference.many import Wanted, trace_all
+    from modelbudget.measurement.reference.many import OBJECTS_BYTES, Wanted, trace_all
 
     groups = _by_class(missing)
     wanted = [
@@ -93,8 +93,9 @@ def trace_new(
         for keys in groups
     ]
     timeout_s = max(one.timeout_s for one in settings)
-    cpu_bytes = min(room(one).cpu for one in settings)
-    found = trace_all(wanted, n_workers, timeout_s, cpu_bytes)
+    rooms = [room(one) for one in settings]
+    n_workers = min(n_workers, rooms[0].free // OBJECTS_BYTES)
+    found = trace_all(wanted, n_workers, timeout_s, min(one.cpu for one in rooms))
     tables, failed = [], {}
     for keys, outcomes in zip(groups, found, strict=True):
         for key, outcome in zip(keys, outcomes, strict=True):
