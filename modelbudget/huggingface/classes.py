@@ -121,6 +121,11 @@ class Misdescribed(Strict):
     note: str
     source: str
 
+    @property
+    def line(self) -> str:
+        """The line that a reader of such a file gets."""
+        return f"{self.model}: {self.note} ({self.source})"
+
     def matches(self, config: dict[str, Any]) -> bool:
         """Whether a config, with its defaults, is such a file."""
         return any(one.items() <= config.items() for one in self.configs)

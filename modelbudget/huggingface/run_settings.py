@@ -50,11 +50,7 @@ def not_used(config: dict[str, Any]) -> list[Note]:
 def misdescribes(kind: str, config: dict[str, Any]) -> list[Note]:
     """Return a note if a published file is known not to describe the model that was trained."""
     values = translations()[kind].defaults | config
-    return [
-        Note(f"{one.model}: {one.note} ({one.source})")
-        for one in misdescribed()
-        if one.matches(values)
-    ]
+    return [Note(one.line) for one in misdescribed() if one.matches(values)]
 
 
 def _given(one: NotUsed, config: dict[str, Any]) -> str:

@@ -11,7 +11,13 @@ from modelbudget.common.expressions import Expression
 from modelbudget.components.attention.fields import SWITCHES
 from modelbudget.components.mixers import mixers
 from modelbudget.families.decoder import Decoder
-from modelbudget.huggingface.classes import Meaning, Translation, shared_keys, translations
+from modelbudget.huggingface.classes import (
+    Meaning,
+    Translation,
+    misdescribed,
+    shared_keys,
+    translations,
+)
 from modelbudget.huggingface.translate import fields_of
 from modelbudget.sweeps.derive import named_architecture
 
@@ -47,6 +53,11 @@ def translation_data() -> dict:
         "layer_types": shared.layer_types,
         "sizes_of_mixers": {name: list(one.SIZES) for name, one in mixers().items()},
         "of_attention": [*SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"],
+        "not_used": [
+            {"keys": one.keys.pattern, "unless": one.unless, "note": one.note}
+            for one in shared.not_used
+        ],
+        "misdescribed": [{"configs": one.configs, "note": one.line} for one in misdescribed()],
         "dtypes": {str(case.value): case.fields["dtype"] for case in shared.run["dtype"]},
         "derived": [
             (name, expression_in_vega(Expression(text)), sorted(Expression(text).names))

@@ -1,5 +1,6 @@
 """The calculator: the arithmetic of the page against Python's, digit by digit, and its controls."""
 
+import json
 import random
 from urllib.parse import urlencode
 
@@ -15,6 +16,7 @@ from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.config_file import read
 from modelbudget.huggingface.translate import fields_of, keys_by_field
 from modelbudget.predict.fit import as_class
 from modelbudget.report.calculator import (
@@ -374,6 +376,26 @@ CONFIGS = (
     "OlmoForCausalLM", "Olmo2ForCausalLM", "DeepseekV3ForCausalLM", "Qwen3NextForCausalLM",
     "GptOssForCausalLM",
 )  # fmt: skip
+NO_DEFAULT = {
+    "DeepseekForCausalLM": {
+        "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
+    },
+    "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6},
+    "Dots1ForCausalLM": {
+        "n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6,
+    },
+}  # fmt: skip
+"""Sizes that the configs of these classes leave out."""
+WARNED = [
+    {"model_type": "llama", "attention_dropout": 0.1, "gradient_checkpointing": True},
+    {"model_type": "gpt2", "activation_function": "gelu_new", "resid_pdrop": 0.0},
+    {"model_type": "gpt_neox", "hidden_size": 5120, "num_hidden_layers": 40,
+     "num_attention_heads": 40},
+    {"model_type": "mobilellm", "vocab_size": 32000, "hidden_size": 576, "num_hidden_layers": 30,
+     "num_attention_heads": 9, "num_key_value_heads": 3},
+    {"model_type": "kimi_k2", "num_nextn_predict_layers": 1},
+]  # fmt: skip
+"""Files with keys that are not used, or that do not describe the trained model."""
 
 PASTE = """async (configs) => {
   const calculator = document.getElementById("calculator");
@@ -383,7 +405,7 @@ PASTE = """async (configs) => {
       calculator.addEventListener("answered", done, { once: true });
     });
     const place = document.getElementById("config-text");
-    place.value = JSON.stringify(config);
+    place.value = typeof config === "string" ? config : JSON.stringify(config);
     place.dispatchEvent(new Event("change", { bubbles: true }));
     await answered;
     const rows = [...document.querySelectorAll("#calculator-table tbody tr")];
@@ -399,18 +421,21 @@ PASTE = """async (configs) => {
 }"""
 
 
-def test_a_config_is_what_python_reads(opened):
+def test_a_config_is_what_python_reads(opened, tmp_path):
     """Twenty classes with sizes that are not their defaults: every component, digit by digit."""
     tab = opened()
     configs = []
-    for i, kind in enumerate(CONFIGS):
+    for i, kind in enumerate([*CONFIGS, *NO_DEFAULT]):
         keys = {field: key for field, key in keys_by_field(kind).items() if "." not in key}
         sizes = {keys[name]: n for name, n in {"n_vocab": 5000 + i, "n_layer": 8}.items()}
         configs.append(
-            {"model_type": translations()[kind].model_type, "architectures": [kind]} | sizes
+            {"model_type": translations()[kind].model_type, "architectures": [kind]}
+            | sizes
+            | NO_DEFAULT.get(kind, {})
         )
     answers = tab.evaluate(PASTE, [one | {"dtype": "bfloat16"} for one in configs])
-    for kind, config, answer in zip(CONFIGS, configs, answers, strict=True):
+    for config, answer in zip(configs, answers, strict=True):
+        (kind,) = config["architectures"]
         a = named_architecture(Base(kind, kind, Decoder, fields_of(kind, config), {}))
         settings = {"dtype": "bfloat16", "attention_kernel": "math"}
         expected = Setting(kind, settings, {}, a).numbers()
@@ -434,9 +459,19 @@ def test_a_config_is_what_python_reads(opened):
                 assert text == shown(value), (kind, name)
     unknown = configs[1] | {"new_key": 3, "hidden_size": 33.5}
     bert = {"model_type": "bert", "architectures": ["BertForMaskedLM"]}
-    said = [one["said"] for one in tab.evaluate(PASTE, [unknown, bert])]
+    quantised = configs[1] | {"quantization_config": {"quant_method": "awq", "bits": 4}}
+    infinite = json.dumps(configs[0] | {"rope_scaling": {"factor": float("inf")}})
+    pasted = [unknown, bert, quantised, infinite, *WARNED]
+    said = [one["said"] for one in tab.evaluate(PASTE, pasted)]
     assert "does not use: new_key" in said[0]
     assert "hidden_size = 33.5: must be a whole number" in said[0]
     assert "BertForMaskedLM is of family encoder" in said[1]
+    assert said[2].startswith("quantization_config: awq: not used")
+    assert said[3] == ""
+    for config, lines in zip(WARNED, said[4:], strict=True):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(config))
+        notes = [note.text for note in read(path).notes]
+        assert lines.replace('"', "'") == "".join(notes)
     assert "NaN" not in tab.url
     assert tab.messages == []

@@ -112,12 +112,27 @@ function configReader({ config: shared, defaults }) {
     return Object.fromEntries(missing.map(([name]) => [name, view.signal(name)]));
   }
 
+  // Files that do not describe their model, and what changes memory or compute and is not used.
+  function warnings(one, config) {
+    const given = [...Object.entries(config), ...Object.entries(config.text_config ?? {})];
+    const values = { ...one.defaults, ...config };
+    const wrong = shared.misdescribed.filter(({ configs }) => configs.some((file) => Object.entries(file).every(([key, value]) => same(values[key], value))));
+    const unused = shared.not_used.flatMap(({ keys, unless, note }) => {
+      const found = given.filter(([key, value]) => matches(key, [keys]) && !unless.some((other) => same(other, value)));
+      return found.length > 0 ? [`${found.map(([key, value]) => `${key} = ${json(value)}`).join(", ")}: not used: ${note}`] : [];
+    });
+    const format = config.quantization_config;
+    const weights = format ? [`quantization_config: ${format.quant_method ?? "bitsandbytes"}: not used: bytes on this page are those of weights in the dtype; the command line knows formats`] : [];
+    return [...wrong.map(({ note }) => note), ...unused, ...weights];
+  }
+
   async function translated(config, mistakes, notes) {
     const kind = classOf(config);
     const one = shared.classes[kind];
     const known = new Set([...Object.keys(one.defaults), ...Object.keys(one.aliases), "architectures", "model_type"]);
     const unknown = Object.keys(config).filter((key) => !known.has(key) && !matches(key, [...shared.ignored, ...one.ignored]));
     if (unknown.length > 0) notes.push(`Keys that the page does not know and does not use: ${unknown.join(", ")}.`);
+    notes.push(...warnings(one, config));
     const values = { ...one.defaults, ...given(one, config, mistakes) };
     let fields = { ...one.fixed };
     for (const [key, value] of Object.entries(values)) Object.assign(fields, fieldsOf(one.meanings[key], key, value, mistakes));
@@ -138,7 +153,8 @@ function configReader({ config: shared, defaults }) {
   return async (text) => {
     const [mistakes, notes] = [[], []];
     try {
-      const config = JSON.parse(text);
+      // Python writes numbers that JSON does not have; no size is one of them.
+      const config = JSON.parse(text.replace(/(?<![\w"])-?(Infinity|NaN)(?![\w"])/g, "null"));
       if (config === null || typeof config !== "object" || Array.isArray(config)) throw new Error("must be keys with values");
       return { ...(await translated(config, mistakes, notes)), mistakes, notes };
     } catch (error) {
