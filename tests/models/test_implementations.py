@@ -137,11 +137,16 @@ def test_our_modules_have_eager_attention_of_windows_with_caps(dtype, recompute)
     assert peaks == found["peak_training_bytes"]
 
 
-@pytest.mark.parametrize("n_layer", [1, 2])
-@pytest.mark.parametrize("kind", ["LlamaForCausalLM", "GemmaForCausalLM"])
-def test_where_the_peak_is_in_attention_of_the_forward_pass(kind, n_layer):
+@pytest.mark.parametrize(
+    ("n_layer", "dtype", "kernel"),
+    [(1, "bfloat16", "flash"), (2, "bfloat16", "math"), (1, "float32", "math")],
+)
+@pytest.mark.parametrize("kind", ["LlamaForCausalLM", "GemmaForCausalLM", "Phi3ForCausalLM"])
+def test_where_the_peak_is_in_attention_of_the_forward_pass(kind, n_layer, dtype, kernel):
     """Wide heads: the class still holds the embedding, which in half precision nothing saves."""
-    run = run_of(kind, batch=2, length=64, dtype="bfloat16", foreach=True)
+    run = run_of(
+        kind, batch=2, length=64, dtype=dtype, attention_kernel=kernel, foreach=True
+    )  # fmt: skip
     compare(kind, run, head_dim=256, vocab_size=20, num_hidden_layers=n_layer)
 
 

@@ -35,7 +35,7 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     query, key = (size * n * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head))
     copied = attention_core.result_apart(heads(a, r), p) * query
     of_query, of_key, of_value = attention_core.kept_inputs(heads(a, r), p)
-    freed = _inputs_freed(a, p, of_query, of_key, of_value) + math * copied
+    freed = _inputs_freed(a, p, of_query, of_key, of_value)
     mask, distances = (
         attention_core.mask_of_window(r, hides),
         hides * DISTANCE * r.length * r.length,
@@ -68,7 +68,7 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         Allocation("mask of the window", 2 * mask + distances, mask + distances),
         *attention_core.forward(heads(a, r), p, hides),
         Allocation("casts of query and key, freed", 0, unread),
-        Allocation("result contiguous per token", copied),
+        Allocation("result contiguous per token", copied, math * copied),
         *times(a.attention_gate, gate),
         Allocation(
             "output",

@@ -31,9 +31,8 @@ def inference(a: Fields, r: Run, new) -> Timeline:
     gate = [
         Allocation("gate", query),
         Allocation("sigmoid", query, query),
-        Allocation("gated result", query, (1 + copied) * query),
+        Allocation("gated result", query, 2 * query),
     ]
-    freed = (2 + copied + a.attention_gate * (1 - copied)) * query
     rotated = [
         *_rope_inference(a, r, new, a.n_head, query),
         *_rope_inference(a, r, new, a.n_kv_head, key),
@@ -50,9 +49,9 @@ def inference(a: Fields, r: Run, new) -> Timeline:
         *times(has_rope(a), rotated),
         Allocation("key and value in the cache", 0, to_cache),
         *attention_core.inference(heads(a, r), r, new, query_copied, 0),
-        Allocation("result contiguous per token", copied * query),
+        Allocation("result contiguous per token", copied * query, copied * query),
         *times(a.attention_gate, gate),
-        Allocation("output", states, freed + is_packed(r) * (1 - has_rope(a)) * 2 * key),
+        Allocation("output", states, 2 * query + is_packed(r) * (1 - has_rope(a)) * 2 * key),
     ]
 
 

@@ -124,8 +124,8 @@ class Attention(nn.Module):
             bias = near if bias is None else bias + near
         if self.sinks is not None:
             k, v, bias = self.with_sinks(q, k, v, bias)
-        y = self.core(q, k, v, bias)
-        result = y.transpose(1, 2).flatten(2)
+        # No name for the core's result: it is freed where flatten copies it.
+        result = self.core(q, k, v, bias).transpose(1, 2).flatten(2)
         if self.gate is not None:
             result = result * self.gate(x).sigmoid()
         return self.output(result)
