@@ -93,8 +93,8 @@ def _maker(inputs: tuple, out) -> Callable[[tuple], Any] | None:
     storages = _storages(tensors)
     if len({*storages, *_storages(inputs)}) < len(storages) + len(set(_storages(inputs))):
         return None
-    makers = [_maker_of_one(result) for result in results]
-    if None in makers:
+    makers = [make for result in results if (make := _maker_of_one(result))]
+    if len(makers) < len(results):
         return None
     # Preserve the output type: a tensor is not a list of one. Nothing here may keep `out` alive.
     if isinstance(out, tuple | list):

@@ -82,10 +82,23 @@ def test_a_sweep_that_says_so_runs_only_when_it_is_named(tmp_path, monkeypatch):
     (tmp_path / "configs" / "sweeps" / "usual.yaml").unlink()
     with pytest.raises(InputError, match="every sweep has default: false; name one"):
         chosen_sweeps(None)
-    broken = "title: t\nquestion: q\ndefault: false\nbase: gpt-2\ngrid: {n_hed: [1]}\n"
+    broken = "title: t\nquestion: q\ndefault: false\nbase: gpt-2-124m\ngrid: {n_hed: [1]}\n"
     (tmp_path / "configs" / "sweeps" / "large.yaml").write_text(broken)
     with pytest.raises(InputError, match="n_hed: unknown field"):
         chosen_sweeps(None)
+
+
+def test_a_sweep_of_many_traces_has_all_cores(sweep):
+    """Two sweeps of 120 points: one is traced, one only counted."""
+    counted, traced = (
+        sweep(
+            "base: gpt-2-124m\ngrid: {n_layer: {from: 1, to: 120, steps: 120, scale: linear}}\n"
+            f"measure: {{device: meta, quantities: [{quantity}]}}"
+        )
+        for quantity in ("parameters", "activation_bytes")
+    )
+    assert [targets.tracing_threads([one], 8) for one in (counted, traced)] == [4, 8]
+    assert targets.tracing_threads([counted, traced], 8) == 8
 
 
 def test_on_slurm_every_rule_is_a_job_by_itself_or_part_of_one(make_project):
