@@ -75,7 +75,13 @@ def test_gradients_computed_in_part_are_summed_before_parameters_are_freed(seque
     """Those of keys and values of a single head, and of norms with sequence parallelism."""
     sizes = {"n_vocab": 4, "d_model": 16, "d_head": 62, "d_ff": 8, "n_kv_head": 1, "norm": norm}
     a = Decoder(**SMALL | sizes)
-    settings = {"length": 4, "recompute": "full", "zero": 3, "data_parallel": 2}
+    settings = {
+        "length": 4,
+        "attention_kernel": "efficient",
+        "recompute": "full",
+        "zero": 3,
+        "data_parallel": 2,
+    }
     run = RunConfig(tensor_parallel=2, sequence_parallel=sequence, **settings)
     assert predicted(a, run) == measured(a, run)
 
