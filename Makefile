@@ -45,10 +45,9 @@ $(VENV)/.installed: requirements.lock
 	@touch $@
 
 # Speed: start-up next to another command, counting PaLM against its bare torch modules, counting with
-# seven tools, tracing a training
-# step of PaLM against torch's tracker (minutes), ten million predictions against a copy of their
-# columns and against a calculator, a run by stage and by number of models, the page in a browser,
-# and twenty runs that are killed and resumed (half an hour).
+# seven tools, tracing a training step of PaLM against torch's tracker (minutes), ten million
+# predictions against a copy of their columns and against a calculator, a run by stage and by number
+# of models, the page in a browser, and twenty runs that are killed and resumed (half an hour).
 bench: report .bench-venv/.installed
 	PYTHONPATH=. .bench-venv/bin/python benchmarks/start_up.py
 	PYTHONPATH=. $(BIN)/python benchmarks/count_palm.py

@@ -109,8 +109,9 @@ def by_layout(comparison: pl.DataFrame, devices: list[Accelerator]) -> theme.Lay
     ).properties(width=theme.WIDTH, height=ROW * len(order))
     ends = models.sort("worst")
     least, last = ends.row(0, named=True), ends.row(-1, named=True)
+    first = least["label"]
     finding = (
-        f"{least['label']} needs least, {si_bytes(least['worst'])}, and {last['label']} most, "
+        f"{first[:1].upper()}{first[1:]} needs least, {si_bytes(least['worst'])}, and {last['label']} most, "
         f"{si_bytes(last['worst'])}. Temporary is what is gathered, buffers of collectives and "
         "between stages, gradients so far, and activations of one layer."
     )
