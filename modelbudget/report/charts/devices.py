@@ -111,9 +111,10 @@ def by_layout(comparison: pl.DataFrame, devices: list[Accelerator]) -> theme.Lay
     least, last = ends.row(0, named=True), ends.row(-1, named=True)
     first = least["label"]
     finding = (
-        f"{first[:1].upper()}{first[1:]} needs least, {si_bytes(least['worst'])}, and {last['label']} most, "
-        f"{si_bytes(last['worst'])}. Temporary is what is gathered, buffers of collectives and "
-        "between stages, gradients so far, and activations of one layer."
+        f"{first[:1].upper()}{first[1:]} needs least, {si_bytes(least['worst'])}, "
+        f"and {last['label']} most, {si_bytes(last['worst'])}. "
+        "Temporary is what is gathered, buffers of collectives and between stages, gradients "
+        "so far, and activations of one layer."
     )
     return theme.framed(chart, "Memory of one device at its peak", finding, 0, groups=groups)
 
