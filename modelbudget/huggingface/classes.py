@@ -142,6 +142,17 @@ class LeftOut(Strict):
     reason: str
 
 
+def _is_default(value: Any) -> Any:
+    words = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    if not words and not isinstance(value, bool | int | float | str | None):
+        raise ValueError("must be a number, text, true, false, null or a list of texts")
+    return value
+
+
+Default = Annotated[Any, AfterValidator(_is_default)]
+"""Default of a key: one validator, since a union would report an error for each of its types."""
+
+
 class Translation(_Meanings):
     """A file of `model_types/`: classes of transformers that share a `model_type`."""
 
@@ -155,7 +166,7 @@ class Translation(_Meanings):
     in_transformers: bool = Field(
         True, description="false: the code is on model pages; there is a formula and no class"
     )
-    defaults: dict[str, bool | int | float | str | list[str] | None] = Field(
+    defaults: dict[str, Default] = Field(
         description="every key that can matter, with its value where a config.json leaves it out; "
         "null or auto leaves the field to what the family derives, as n_kv_head from n_head"
     )
