@@ -62,6 +62,8 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
             if checked.sweep.default or wanted is not None:
                 alone = checked.sweep.predicts_alone
                 sweeps.append(_predicted(checked) if alone else expanded(checked))
+                if checked.sweep.layouts:
+                    _check_layouts(checked)
     if not sweeps and not mistakes:
         mistakes.append(f"{SWEEPS}: every sweep has default: false; name one: --config sweeps=…")
     with _noting(mistakes):
@@ -160,8 +162,16 @@ def _as_snakemake_reads(name: str) -> Any:
     return parse_config([f"sweeps={name}"])["sweeps"]
 
 
+# These import Polars, which the sweeps without measurement and with layouts alone need here.
+
+
 def _predicted(checked: CheckedSweep):
-    # Imports Polars, which only sweeps without measurement need here.
     from modelbudget.predict.streamed import predicted
 
     return predicted(checked)
+
+
+def _check_layouts(checked: CheckedSweep) -> None:
+    from modelbudget.predict import layouts
+
+    layouts.check(checked)

@@ -25,6 +25,7 @@ from modelbudget.sweeps.check_values import field_value
 from modelbudget.sweeps.derive import (
     FIELDS_OF_RUN,
     Rule,
+    defaults_of,
     derived,
     expression_of,
     settled,
@@ -115,6 +116,7 @@ class Grid:
         """Evaluate fields and constraints, as `expand.resolve` and `expand.point_at` do."""
         chosen = self.sweep.fixed | {name: values[0] for name, values in self.axes.items()}
         values, rules = settled(self.base, chosen, self.sweep.derive)
+        defaults = defaults_of(self.base.family)
         for name, value in values.items():
             swept = name in self.axes
             self.fields[name] = Cells((name,), self.axes[name]) if swept else Cells((), [value])
@@ -124,6 +126,8 @@ class Grid:
                     f"{name}: {expression.text}",
                     lambda read, n=name, e=expression: derived(n, e, self._named(e, read)),
                 )
+            elif name in defaults:
+                self.fields[name] = Cells((), [defaults[name]])
         for text in self.sweep.constraints:
             expression = expression_of(text)
             kept = self._outcomes(text, lambda read, e=expression: e(self._named(e, read)))

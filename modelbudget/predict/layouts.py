@@ -103,17 +103,33 @@ def layouts(
     return found.select("devices", *names, RANK, "bytes")
 
 
+def check(checked: CheckedSweep) -> None:
+    """Raise InputError for every base of a sweep that its numbers of devices cannot share."""
+    sweep = checked.sweep
+    grids = {
+        name: Grid(base.name, base, _sweep(base, sweep.fixed, sweep.layouts, sweep.derive, {}))
+        for name, base in checked.bases.items()
+    }
+    missing = [name for name, grid in grids.items() if grid.first() is None]
+    if missing:
+        raise InputError(
+            [
+                f"{checked.path}: layouts = {sweep.layouts}: base = {name!r}: model and run allow "
+                "no layout of these; allowed: a product of data_parallel, tensor_parallel and "
+                "pipeline_parallel that the fields in fixed allow"
+                for name in missing
+            ]
+        )
+
+
 def of_sweep(checked: CheckedSweep) -> pl.DataFrame:
     """Return the layouts of a sweep's bases, with the fields in `fixed`.
 
-    Columns: base, label, and those of `layouts`. Raises InputError if a base has no layout.
+    Columns: base, label, and those of `layouts`.
     """
     sweep, found = checked.sweep, []
     for name, base in checked.bases.items():
-        try:
-            table = layouts(base, sweep.fixed, sweep.layouts, sweep.derive)
-        except ValueError as error:
-            raise InputError([f"{checked.path}: layouts: base = {name!r}: {error}"]) from None
+        table = layouts(base, sweep.fixed, sweep.layouts, sweep.derive)
         named = pl.lit(str(name)).alias("base"), pl.lit(base.label).alias("label")
         found.append(table.select(*named, pl.all()))
     return pl.concat(found)

@@ -67,12 +67,13 @@ def settled(
     if "implementation" in values or "implementation" in rules:
         of_implementation = settings(base.transformers)
         found |= {n: one for n, one in of_implementation.items() if n not in values | rules}
-    defaults = {name: value for name, value in _defaults(family).items() if name not in found}
+    defaults = {name: value for name, value in defaults_of(family).items() if name not in found}
     return defaults | values, found
 
 
 @cache
-def _defaults(family: type[Architecture]) -> dict[str, Value]:
+def defaults_of(family: type[Architecture]) -> dict[str, Value]:
+    """Return the defaults of all fields of a family and of the run that have one."""
     fields = family.model_fields | RunConfig.model_fields
     return {name: field.default for name, field in fields.items() if not field.is_required()}
 

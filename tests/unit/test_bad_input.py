@@ -51,6 +51,10 @@ ONE_MISTAKE = {
     "boolean for a count": ("base: palm\ngrid: {n_layer: [yes]}", ["n_layer[0] = true", "whole"]),
     "count for a boolean": ("base: palm\ngrid: {tied: [1]}", ["tied[0] = 1", "true or false"]),
     "unknown word": ("base: palm\nfixed: {norm: batchnorm}\ngrid: {tied: [true]}", ["'rmsnorm'"]),
+    "no layout of so many devices": (
+        "base: gpt-2-124m\nfixed: {data_parallel: 2, zero: 2}\npoints: [{}]\nlayouts: [3]",
+        ["layouts = [3]", "base = 'gpt-2-124m'", "allow no layout", "a product of data_parallel"],
+    ),
     "zero": ("base: palm\ngrid: {n_layer: [0]}", ["grid.n_layer[0] = 0", "at least 1"]),
     "negative": ("base: palm\npoints: [{n_layer: -3}]", ["points[0].n_layer = -3", "at least 1"]),
     "text for a list": ("base: palm\ngrid: {n_layer: 3}", ["grid.n_layer = 3", "list"]),

@@ -315,3 +315,15 @@ def test_stages_of_zero_are_categories_that_are_numbers(tmp_path, catalogue):
     found = pl.concat(frames(predicted(read(written(tmp_path, sweep, "none"), catalogue)), 1))
     assert comparable(found.iter_rows(named=True)) == comparable(rows)
     assert found["parameter_bytes"].n_unique() == 2
+
+
+def test_a_model_without_n_ctx_has_the_default_length(tmp_path, catalogue):
+    sweep = {
+        "base": "mamba-130m",
+        "grid": {"n_layer": [2, 3]},
+        "measure": {"quantities": ["flops_forward"]},
+    }
+    points = expand(written(tmp_path, sweep, "meta"), catalogue).points
+    rows = [in_integers(point, ["flops_forward"]) for point in points]
+    found = pl.concat(frames(predicted(read(written(tmp_path, sweep, "none"), catalogue)), 1))
+    assert comparable(found.iter_rows(named=True)) == comparable(rows)
