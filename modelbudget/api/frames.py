@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,12 @@ MOST_ROWS = 40
 """Rows that a notebook shows; frames have all."""
 
 
-class Frames:
+class Frames(ABC):
     """A result with `rows`, each a mapping with the same columns."""
 
+    @abstractmethod
     def rows(self) -> list[dict[str, Any]]:
         """Return the result as rows."""
-        raise NotImplementedError
 
     def to_polars(self) -> pl.DataFrame:
         """Return `rows` as a Polars frame."""

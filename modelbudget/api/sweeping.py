@@ -32,8 +32,7 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
     checked = read(path, Catalogue(CATALOGUE))
     place = Path(folder) if folder else path.with_suffix("")
     _prepare(place, path, checked.files)
-    snakefile = HOME / "Snakefile"
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile)]
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(HOME / "Snakefile")]
     command += ["--directory", str(place), "--cores", str(cores), "--config", f"sweeps={path.stem}"]
     run = subprocess.run(command, env=_environment(), check=False)
     if run.returncode:

@@ -75,7 +75,8 @@ def run(
     else:
         tables = [of_components(predicted), of_totals([predicted])]
         tables += [of_fits(fits)] if fits else []
-        tables += [table for fit in fits if fit.layouts for table in of_layouts(fit.layouts)]
+        whose = predicted.run.implementation
+        tables += [table for fit in fits if fit.layouts for table in of_layouts(fit.layouts, whose)]
         tables += of_differences(stored) if stored else []
         output.print_tables(tables, as_markdown)
         notes(predicted)
@@ -197,12 +198,16 @@ def of_fits(fits: list[Fit]) -> Table:
     return Table(f"{first.accelerator.name}{shared}", ("", "modelbudget's modules", ""), rows)
 
 
-def of_layouts(layouts: Layouts) -> list[Table]:
-    """Return the layouts of all devices that fit, and the least bytes by number of devices."""
+def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
+    """Return the layouts of all devices that fit, and the least bytes by number of devices.
+
+    `whose`: the implementation whose memory it is.
+    """
     fitting, all_ = int(layouts.of_all["fits"].sum()), layouts.of_all.height
     title = (
         f"{count(layouts.devices)} devices of {si_bytes(layouts.accelerator.bytes)}: "
-        f"{count(fitting)} of {count(all_)} layouts fit with this batch on each replica"
+        f"{count(fitting)} of {count(all_)} layouts fit with this batch on each replica, "
+        f"for the implementation {whose}"
     )
     columns = ("layout", "recompute", "bytes per device", "margin", "largest batch", "length")
     rows = [

@@ -16,15 +16,7 @@ def inference_parts(comparison: pl.DataFrame) -> pl.DataFrame:
     `temporary` is the peak without weights and the cache of the whole prompt. Points whose peak is
     smaller than these two are left out, and points with a missing quantity.
     """
-    rows = [
-        row
-        for (point, label), table in comparison.filter(
-            pl.col("quantity").is_in(list(NEEDS)), pl.col("measured").is_not_null()
-        ).group_by("point", "label", maintain_order=True)
-        if table["quantity"].n_unique() == len(NEEDS)
-        for row in _parts_of(point, label, table)
-    ]
-    return pl.DataFrame(rows, infer_schema_length=None)
+    return peak.of_points(comparison, NEEDS, _parts_of)
 
 
 def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:

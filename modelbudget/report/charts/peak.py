@@ -1,6 +1,7 @@
 """Peak training memory: its composition by phase, and the accelerators that it fits on."""
 
 import json
+from collections.abc import Callable, Collection
 
 import altair as alt
 import polars as pl
@@ -31,13 +32,23 @@ def peak_parts(comparison: pl.DataFrame) -> pl.DataFrame:
     everything that it needs beyond the saved activations, gradients included, is `temporary`.
     Values are measured. Points with a missing quantity are left out.
     """
+    return of_points(comparison, NEEDS, _parts_of)
+
+
+def of_points(
+    comparison: pl.DataFrame, needs: Collection[str], parts_of: Callable[..., list[dict]]
+) -> pl.DataFrame:
+    """Return the rows that `parts_of` makes of each point in which all of `needs` are measured.
+
+    `parts_of` takes a point's number, its label and its rows of these quantities.
+    """
     rows = [
         row
         for (point, label), table in comparison.filter(
-            pl.col("quantity").is_in(list(NEEDS)), pl.col("measured").is_not_null()
+            pl.col("quantity").is_in(list(needs)), pl.col("measured").is_not_null()
         ).group_by("point", "label", maintain_order=True)
-        if table["quantity"].n_unique() == len(NEEDS)
-        for row in _parts_of(point, label, table)
+        if table["quantity"].n_unique() == len(needs)
+        for row in parts_of(point, label, table)
     ]
     return pl.DataFrame(rows, infer_schema_length=None)
 
