@@ -1,4 +1,4 @@
-# `make report` and `make test` install what they need; Python 3.11 must be there.
+# Every target installs what it needs; Python 3.11 must be there.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -18,10 +18,10 @@ test-all: lint
 	$(BIN)/pytest -m "slow or not slow"
 
 # Hypothesis draws new examples, and prints how to draw a failing one again.
-test-random: $(VENV)/.installed
+test-random: $(VENV)/.installed-tests
 	$(BIN)/pytest --hypothesis-profile=random
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.installed-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow
@@ -44,11 +44,15 @@ $(VENV)/.installed: requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
 	@touch $@
 
+$(VENV)/.installed-tests: $(VENV)/.installed tests/requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check -r tests/requirements.lock
+	@touch $@
+
 # Speed: start-up next to another command, counting PaLM against its bare torch modules, counting with
 # seven tools, tracing a training step of PaLM against torch's tracker (minutes), ten million
 # predictions against a copy of their columns and against a calculator, a run by stage and by number
 # of models, the page in a browser, and twenty runs that are killed and resumed (half an hour).
-bench: report .bench-venv/.installed
+bench: report $(VENV)/.installed-tests .bench-venv/.installed
 	PYTHONPATH=. .bench-venv/bin/python benchmarks/start_up.py
 	PYTHONPATH=. $(BIN)/python benchmarks/count_palm.py
 	PYTHONPATH=. $(BIN)/python benchmarks/trace_palm.py
@@ -77,8 +81,7 @@ history: $(VENV)/.installed
 	PYTHONPATH=. $(BIN)/python benchmarks/history.py .history-venv/bin/python
 	rm -rf .history-venv
 
-# Generate the JSON schema of sweeps, which editors use for completion, from the code.
-# So are those of models and accelerators.
+# Generate the JSON schemas of sweeps, models and accelerators, which editors use for completion.
 schema: $(VENV)/.installed
 	$(BIN)/python -m modelbudget.sweeps.json_schema
 
@@ -106,13 +109,18 @@ picture: report
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1100,720 \
 		--virtual-time-budget=4000 --screenshot=docs/report.png file://$(CURDIR)/results/report.html
 
-# Lock the newest versions that pyproject.toml allows, installed in a fresh environment. The
-# accelerator packages that torch installs depend on the machine, so they are not locked.
+# Lock the newest versions that pyproject.toml allows, installed in a fresh environment: first those
+# of users, then what tests add. The accelerator packages that torch installs depend on the machine,
+# so they are not locked.
+FREEZE := .lock-venv/bin/pip freeze --exclude modelbudget | sed 's/+cpu$$//' \
+	| grep -vE '^(nvidia-|triton|cuda-)'
 lock:
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
-	.lock-venv/bin/pip install --quiet '.[test]'
-	.lock-venv/bin/pip freeze --exclude modelbudget | sed 's/+cpu$$//' \
-		| grep -vE '^(nvidia-|triton|cuda-)' > requirements.lock
+	.lock-venv/bin/pip install --quiet '.[workflow]'
+	$(FREEZE) > requirements.lock
+	.lock-venv/bin/pip install --quiet '.[test]' -c requirements.lock
+	echo '-r ../requirements.lock' > tests/requirements.lock
+	$(FREEZE) | grep -vxFf requirements.lock >> tests/requirements.lock
 	.lock-venv/bin/python tools/write_environment.py
 	rm -rf .lock-venv
 
@@ -127,7 +135,7 @@ lock-docs:
 advisories:
 	$(PYTHON) -m venv .audit-venv
 	.audit-venv/bin/pip install --quiet --disable-pip-version-check pip-audit==2.10.1
-	.audit-venv/bin/pip-audit --strict --no-deps --disable-pip -r requirements.lock
+	.audit-venv/bin/pip-audit --strict --no-deps --disable-pip -r tests/requirements.lock
 	rm -rf .audit-venv
 
 clean:

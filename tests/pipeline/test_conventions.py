@@ -51,10 +51,19 @@ def test_the_environment_of_conda_has_the_pins_of_the_lock():
     assert written == runpy.run_path(str(ROOT / "tools/write_environment.py"))["text"]()
     *_, packages = yaml.safe_load(written)["dependencies"]
     lock = set((ROOT / "requirements.lock").read_text(encoding="utf-8").split())
-    assert set(packages["pip"]) < lock
+    assert set(packages["pip"]) == lock
     names = {Requirement(pin).name for pin in packages["pip"]}
     assert {"snakemake", "torch", "transformers", "polars", "vl-convert-python"} <= names
     assert not names & {"pytest", "hypothesis", "playwright", "ruff"}
+
+
+def test_the_lock_of_tests_adds_to_that_of_users():
+    of_users = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    first, *added = (ROOT / "tests" / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    assert first == "-r ../requirements.lock"
+    names = {Requirement(pin).name for pin in added}
+    assert {"pytest", "hypothesis", "playwright", "ruff"} <= names
+    assert not names & {Requirement(pin).name for pin in of_users}
 
 
 def test_what_the_catalogue_of_workflows_needs_is_there():
