@@ -34,7 +34,7 @@ class Comparison(Frames):
     """Prediction and measurement of one model by component.
 
     `table` has the columns of a sweep's comparison (docs/results.md). `of_class` is the count of
-    the model's class in `transformers`, None if it has none.
+    the model's class in `transformers`, None if it has none or parameters were not counted.
     """
 
     model: str
@@ -116,7 +116,8 @@ def compare_model(
     points = table_of([point])
     measured = measured_table(results, quantities)
     table = compare(points, predict(points, quantities), measured, [], failures(results))
-    return Comparison(model.label, table, _count_class(model, architecture))
+    of_class = _count_class(model, architecture) if "parameters" in quantities else None
+    return Comparison(model.label, table, of_class)
 
 
 def measure_models(

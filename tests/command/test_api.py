@@ -143,6 +143,12 @@ def test_a_model_is_held_against_its_module():
     assert "comparisons agree" in found._repr_html_()
 
 
+def test_a_model_of_which_only_flops_are_measured_agrees():
+    found = mb.model("gpt-2-124m", n_layer=1, n_vocab=64).measure(quantities=["flops_forward"])
+    assert found.agrees
+    assert not found.class_differs
+
+
 def test_results_are_tidy_frames(reported):
     found = mb.results(Path(reported.folder) / "results")
     assert {"other", "small", "zoo"} <= set(found.sweeps())
