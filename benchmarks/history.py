@@ -87,7 +87,7 @@ def changed_models(markdown: str) -> dict[str, list[list[str]]]:
 
 
 def main() -> None:
-    old, new = sys.argv[1], sys.executable
+    old, new = str(Path(sys.argv[1]).absolute()), sys.executable  # run in another folder
     command = ("-m", "modelbudget.api.command")
     with tempfile.TemporaryDirectory() as folder:
         found = models()
