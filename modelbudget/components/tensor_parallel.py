@@ -114,6 +114,8 @@ def constraints() -> Iterator[Constraint]:
     yield _known("qk_norm == 'none'", "qk_norm = {qk_norm}")
     yield _known(f"position not in {MASKS}", "position = {position}")
     yield _known("not sinks", "sinks = true")
+    packed = "projections = {projections} and n_kv_head = 1"
+    yield _known("n_kv_head > 1 or projections == 'separate'", packed)
     for name, whole in (("n_head", ""), ("n_kv_head", "n_kv_head == 1 or "), ("d_ff", "")):
         yield Constraint(
             f"{whole}{name} % tensor_parallel == 0",

@@ -188,6 +188,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         if is_sharded(r):
             return scaled(in_shards(a, r), bytes_of(stored(r).dtype))
         dense = super().parameter_bytes(a, r)
+        if is_divided(r):
+            return layer.packed(r, dense)
         if not cls.can_quantise(a, r.weights):
             return dense
         n_layer = layer.n_layers(a)

@@ -2,7 +2,11 @@
 
 import pytest
 import torch
+import torch.multiprocessing
 from helpers.training import predicted
+from torch import distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
 from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
@@ -56,6 +60,34 @@ def test_the_loss_in_place_is_torchs(copies):
     found = gradient(lambda x: in_place_loss.loss_of(x, targets, copies), logits)
     expected = gradient(lambda x: F.cross_entropy(x.flatten(0, 1), targets.flatten()), logits)
     assert all(map(torch.allclose, found, expected))
+
+
+def _share_of_loss(rank, store, logits, targets, results):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    mesh = init_device_mesh("cpu", (2,))
+
+    def loss(share):
+        logits = DTensor.from_local(share, mesh, [Shard(-1)])
+        return in_place_loss.loss_of(logits, targets, copies=False)
+
+    results.put((rank, *(one.numpy() for one in gradient(loss, logits.chunk(2, -1)[rank]))))
+    dist.destroy_process_group()
+
+
+def test_the_loss_over_two_devices_that_divide_the_vocabulary_is_torchs(tmp_path):
+    torch.manual_seed(0)
+    logits, targets = torch.randn(2, 4, 12, dtype=torch.float64), torch.randint(12, (2, 4))
+    context = torch.multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    given = tmp_path / "store", logits, targets, results
+    processes = [context.Process(target=_share_of_loss, args=(i, *given)) for i in range(2)]
+    for process in processes:
+        process.start()
+    (_, *first), (_, *second) = sorted((results.get(), results.get()), key=lambda one: one[0])
+    expected = gradient(lambda x: F.cross_entropy(x.flatten(0, 1), targets.flatten()), logits)
+    assert first[0] == second[0] == pytest.approx(expected[0].item())
+    both = torch.cat([torch.from_numpy(of_device[1]) for of_device in (first, second)], dim=-1)
+    assert torch.allclose(both, expected[1])
 
 
 @pytest.mark.parametrize("given", PRECISIONS, ids=str)

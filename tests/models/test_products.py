@@ -43,6 +43,15 @@ def random_device(seed: int) -> tuple[Decoder, RunConfig]:
     if "tensor" in product:
         sequence = draw.random() < 0.5
         run |= {"tensor_parallel": draw.choice([2, 4]), "sequence_parallel": sequence}
+        packs = 2 not in product  # shards of packed matrices have no formula at the peak
+        if packs and shape["n_kv_head"] > 1:
+            run["projections"] = draw.choice(["separate", "packed", "sliced", "copied"])
+        if packs and shape["gated"]:
+            run["gate_and_up"] = draw.choice(["separate", "packed"])
+            kernels = ["fused", "fused_gate"] if run["gate_and_up"] == "packed" else ["fused"]
+            run["activation_kernel"] = draw.choice(kernels)
+        if "pipeline" not in product and run["outputs"] == "freed":
+            run["loss_kernel"] = draw.choice(["torch", "in_place"])
     if product[-1] in (1, 2):
         run |= {"zero": product[-1], "data_parallel": draw.choice([2, 3, 5])}
         run["data_rank"] = draw.choice(["first", "last"])

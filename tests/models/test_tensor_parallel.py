@@ -63,12 +63,15 @@ def test_all_devices_together_have_each_matrix_once():
     assert whole["layer.norm.mlp"] == share["layer.norm.mlp"]
 
 
-@pytest.mark.parametrize("sequence", [False, True])
+MEGATRON = {"sequence_parallel": True, "projections": "packed", "gate_and_up": "packed"}
+MEGATRON |= {"loss_kernel": "in_place"}
+
+
+@pytest.mark.parametrize("settings", [{}, {"sequence_parallel": True}, MEGATRON])
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_processes_that_communicate_hold_the_same(tmp_path, devices, sequence):
+def test_processes_that_communicate_hold_the_same(tmp_path, devices, settings):
     a = Decoder(**SMALL | SHAPES["Llama"])
-    run = RunConfig(batch=2, length=16, backend="cpu", tensor_parallel=devices)
-    run = run.model_copy(update={"sequence_parallel": sequence})
+    run = RunConfig(batch=2, length=16, backend="cpu", tensor_parallel=devices, **settings)
     expected = measured(a, run)
     for found in steps_of_all_ranks(a, run, tmp_path):
         assert compared(found) == expected

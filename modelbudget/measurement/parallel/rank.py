@@ -79,10 +79,11 @@ def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
     decoder = cast(DecoderModel, model)
     if is_pipelined(run):
         cut(decoder, mesh.get_local_rank("stage"), run.pipeline_parallel)
+    if is_divided(run) or is_sharded(run):
+        arrange(model, run)  # what is packed is divided and sharded as one matrix
     if is_divided(run):
         tensor.divide(decoder, run, mesh["tensor"])
     if is_sharded(run):
-        arrange(model, run)  # shards are of packed matrices
         fsdp.shard(model, run, mesh["data"])
 
 

@@ -9,6 +9,7 @@ collectives move nothing.
 
 from typing import Any, cast
 
+import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import (
@@ -71,7 +72,9 @@ def _norms(module: Any, name: str, states: Placement) -> dict[str, Any]:
 
 def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement) -> None:
     attention: Any = layer.attention
-    columns = ["attention.query", "attention.gate", "mlp.gate", "mlp.up"]
+    columns = ["attention.query", "attention.query_key_value", "attention.gate"]
+    columns += ["mlp.gate", "mlp.up", "mlp.gate_up"]
+    _divide_packed(layer, mesh.size())
     if attention.n_kv_head > 1:
         columns += ["attention.key", "attention.value"]
         attention.n_kv_head //= mesh.size()
@@ -89,6 +92,24 @@ def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement) -> None:
     has = {name for name, module in layer.named_modules() if module is not None}
     plan = {name: one for name, one in plan.items() if name in has}
     parallelize_module(layer, mesh, plan | _norms(layer, "norm", states))
+
+
+def _divide_packed(layer: Layer, devices: int) -> None:
+    """Order the rows of packed matrices so that each device has a part of each."""
+    attention, mlp = cast(Any, layer.attention), cast(Any, layer.mlp)
+    if attention.query_key_value is not None:
+        _group(attention.query_key_value, attention.widths, devices)
+        attention.widths = [width // devices for width in attention.widths]
+    if getattr(mlp, "gate_up", None) is not None:
+        _group(mlp.gate_up, [mlp.gate_up.out_features // 2] * 2, devices)
+
+
+def _group(packed: nn.Linear, widths: list[int], devices: int) -> None:
+    """Order the rows of several matrices, of `widths` rows, by device, as Megatron-LM does."""
+    for name, parameter in packed.named_parameters(recurse=False):
+        parts = [part.chunk(devices) for part in parameter.detach().split(widths)]
+        rows = torch.cat([rows for of_device in zip(*parts, strict=True) for rows in of_device])
+        packed.register_parameter(name, nn.Parameter(rows))
 
 
 def _compute_everywhere(projection: nn.Module, mesh: DeviceMesh) -> None:
