@@ -144,9 +144,13 @@ class Devices(Record):
             "tensor_parallel = {tensor_parallel}",
             "tensor_parallel > 1",
             zero=(0, 1, 2, 3),
-            foreach=(False,),
-            rope_tables=("layer", "model"),
             **_PLAIN,
+        ),
+        Constraint(
+            "sequence_parallel and pipeline_schedule == 'none'",
+            "tensor_parallel = {tensor_parallel} with foreach: true: known with sequence_parallel: "
+            "true, without which torch cannot step norms, and without stages",
+            when="foreach and tensor_parallel > 1",
         ),
         *known_only_with("zero = 1", "zero == 1", gradient_casts=("accumulated",)),
         Constraint(
@@ -161,7 +165,6 @@ class Devices(Record):
             "divide the length with; allowed: tensor_parallel of at least 2",
             when="sequence_parallel",
         ),
-        *known_only_with("sequence_parallel = true", "sequence_parallel", rope_tables=("layer",)),
         Constraint(
             "length % tensor_parallel == 0",
             "length = {length:,}: sequence_parallel: true: tensor_parallel = {tensor_parallel} "

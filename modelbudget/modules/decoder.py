@@ -40,7 +40,7 @@ class DecoderModel(nn.Module):
         x = self.dropout(self.embedding(tokens, held))
         if "embedding" in self.norm:
             x = self.norm["embedding"](x)
-        bias, rotation = self.embedding.bias(x), self.embedding.rotation(x)
+        bias, rotation = self.embedding.bias(x), self.embedding.rotation(x, tokens.shape[1])
         masks = masks_of_sequences({*self.windows.values()}, x) if self.makes_masks else {}
         for layer, mixer in zip(self.layer, cycle(self.mixers), strict=False):
             x = layer(x, masks.get(self.windows.get(mixer, -1), bias), rotation)

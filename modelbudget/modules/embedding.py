@@ -82,12 +82,11 @@ class Embedding(nn.Module):
             used = frequencies(self.d_rotary, self.token.weight.device).float()
             self.frequencies = torch.stack((used, used))
 
-    def rotation(self, x) -> Rotation | None:
-        """Return RoPE's tables for states (batch, length, d_model), if all layers share them.
+    def rotation(self, x, length: int) -> Rotation | None:
+        """Return RoPE's tables of `length` tokens in the dtype of x, if all layers share them.
 
         Or, with `gives_places`, only the positions, (batch, length).
         """
-        length = x.shape[1]
         start = self.cache.length - length if self.cache else 0
         if self.gives_places:
             places = torch.arange(start, start + length, device=x.device)

@@ -14,7 +14,7 @@ class Received(nn.Module):
     def bias(self, _):
         return None
 
-    def rotation(self, _):
+    def rotation(self, *_):
         return None
 
 

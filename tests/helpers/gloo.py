@@ -47,13 +47,19 @@ def steps_of_all_ranks(a: Decoder, run: RunConfig, folder: Path) -> list[dict]:
 class _Released(TorchDispatchMode):
     """Give gloo's thread the time to free a tensor of a collective that is done."""
 
+    done = False
+    collectives = (
+        torch.ops._c10d_functional.wait_tensor.default,
+        torch.ops.c10d.allreduce_.default,
+    )
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(issubclass(kind, DTensor | AsyncCollectiveTensor) for kind in types):
             return NotImplemented
-        out = func(*args, **(kwargs or {}))
-        if func is torch.ops._c10d_functional.wait_tensor.default:
+        if self.done:
             time.sleep(0.002)
-        return out
+        self.done = func in self.collectives
+        return func(*args, **(kwargs or {}))
 
 
 def _steps(rank: int, a: Decoder, run: RunConfig, store: str, results) -> None:

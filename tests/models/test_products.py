@@ -50,6 +50,9 @@ def random_device(seed: int) -> tuple[Decoder, RunConfig]:
             run["gate_and_up"] = draw.choice(["separate", "packed"])
             kernels = ["fused", "fused_gate"] if run["gate_and_up"] == "packed" else ["fused"]
             run["activation_kernel"] = draw.choice(kernels)
+        if "pipeline" not in product:
+            run["foreach"] = sequence and draw.random() < 0.5
+            run["rope_tables"] = draw.choice(["layer", "model", "complex"])
         if "pipeline" not in product and run["outputs"] == "freed":
             run["loss_kernel"] = draw.choice(["torch", "in_place"])
     if product[-1] in (1, 2):
