@@ -5,12 +5,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.measurement.build import build
+from modelbudget.measurement.processor import use_one_core
 from modelbudget.modules.initialise import uninitialised
 
 BOUND = Bound(2**32, "a module tree")
@@ -45,7 +45,7 @@ def of_architectures(
 
 
 def _inspect(look: Callable[[nn.Module], Any], architecture: Architecture) -> Any:
-    torch.set_num_threads(1)
+    use_one_core()
     return look(build(architecture, "meta", "float32"))
 
 

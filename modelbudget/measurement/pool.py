@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-import torch
-
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.progress import progress
 from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.measurement.device import Room, room
 from modelbudget.measurement.one_model import Measured, infers, measure_one, nothing, trains
+from modelbudget.measurement.processor import use_one_core
 from modelbudget.sweeps.quantities import (
     OF_ALLOCATOR,
     OF_INFERENCE,
@@ -132,7 +131,7 @@ def _together(task: _Task, parts: list[Measured]) -> Measured:
 
 
 def _measure(task: _Task, room: Room) -> Measured:
-    torch.set_num_threads(1)
+    use_one_core()
     return measure_one(*task, room)
 
 

@@ -19,6 +19,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.workers import Failure
 from modelbudget.measurement.build import build
 from modelbudget.measurement.fresh import fresh
+from modelbudget.measurement.processor import use_one_core
 from modelbudget.measurement.train import Values, two_steps
 from modelbudget.modules.initialise import uninitialised
 
@@ -55,7 +56,7 @@ def resident(architecture: Architecture, run: RunConfig, n_copies: int, trained:
 
 def _measured(model: tuple[Architecture, RunConfig, int, bool]) -> Values:
     architecture, run, n_copies, trained = model
-    torch.set_num_threads(1)
+    use_one_core()
     if trained:
         return of_training(architecture, run)
     return of_parameters(architecture, run, n_copies)

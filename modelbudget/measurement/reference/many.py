@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import torch
-
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.progress import progress
 from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.huggingface.offline import transformers
+from modelbudget.measurement.processor import use_one_core
 from modelbudget.measurement.reference.traced import Traced, trace_class
 from modelbudget.measurement.trace import TooManyOperationsError
 from modelbudget.modules.initialise import uninitialised
@@ -59,7 +58,7 @@ def trace_all(
 
 def _trace_runs(wanted: Wanted, cpu_bytes: int) -> list[Traced]:
     """Trace a class in all its runs. If one has too many operations, so have longer sequences."""
-    torch.set_num_threads(1)
+    use_one_core()
     found: list[Traced] = []
     too_many: dict[str, str] = {}
     for run, quantities in wanted.runs:

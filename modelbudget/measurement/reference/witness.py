@@ -17,6 +17,7 @@ from modelbudget.common.progress import progress
 from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.huggingface.construct import config_object, construct
 from modelbudget.measurement.count import count
+from modelbudget.measurement.processor import use_one_core
 from modelbudget.measurement.reference.config import class_config
 
 log = logging.getLogger(__name__)
@@ -81,5 +82,5 @@ def build(kind: str, config: dict[str, Any]) -> nn.Module:
 
 
 def _witness_of_pair(pair: tuple[Architecture, str]) -> Witness:
-    torch.set_num_threads(1)
+    use_one_core()
     return witness(*pair)
