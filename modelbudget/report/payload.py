@@ -15,14 +15,19 @@ from modelbudget.report.symbolic_formulas import general_formulas
 
 MOST_ROWS = 50_000
 """Most rows of all tables of a page together. The result files have all rows."""
+_SAFE = str.maketrans("<>&", ",./")
+"""Letters of base85 that HTML would read, and what stands for them in the page."""
 SAME = "="
 """Replaces a prediction that equals each × instances, and a measurement that equals it."""
 
 
 def packed(data) -> str:
-    """Return the data as compressed JSON in base64. Equal data give equal text."""
+    """Return the data as compressed JSON in base85. Equal data give equal text.
+
+    Base64 would take 7 % more.
+    """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    return base64.b85encode(zlib.compress(text.encode(), 9)).decode().translate(_SAFE)
 
 
 def comparison_tables(sweeps: list[SweepResult], trees: dict[str, dict]) -> dict[str, dict]:
