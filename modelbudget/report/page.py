@@ -6,6 +6,7 @@ import hashlib
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.report import specs, tables
 from modelbudget.report.acts.memory import memory_act
+from modelbudget.report.acts.savings import savings_act
 from modelbudget.report.acts.sizes import sizes_act
 from modelbudget.report.acts.squares import squares_act
 from modelbudget.report.acts.step import step_act
@@ -144,6 +145,7 @@ def _acts(results: Results, sweeps: list[SweepResult], known: dict[str, str]) ->
         sizes_act(sweeps, known),
         memory_act(sweeps),
         step_act(results.step),
+        savings_act(sweeps),
     ]
     return [act for act in acts if act is not None]
 

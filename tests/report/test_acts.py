@@ -1,6 +1,7 @@
 """The acts of the story: what they draw and say, counted again from the data."""
 
 import re
+from itertools import product
 
 import polars as pl
 import pytest
@@ -16,6 +17,7 @@ from modelbudget.measurement.train import train
 from modelbudget.report.acts.sizes import PLAIN
 from modelbudget.report.page import render
 from modelbudget.report.results import Results, StepTrace
+from modelbudget.sweeps.points_table import rows
 
 MODELS = """
 headline: PaLM 540B
@@ -24,6 +26,18 @@ points: [{base: gpt-2-124m}, {base: mixtral-8x7b}, {base: llama-3-8b}, {base: pa
   {base: gpt-2-124m, n_vocab: 8, d_model: 4, n_head: 1, d_head: 8, d_ff: 4, label: Tiny}]
 measure: {quantities: [parameters, parameter_bytes, gradient_bytes, optimizer_bytes,
   activation_bytes, flops_forward, flops_backward, cache_bytes]}
+"""
+SAVINGS = """
+base: llama-3-8b
+fixed: {n_vocab: 512, d_model: 32, n_layer: 2, n_head: 4, d_head: 8, d_ff: 64, n_ctx: 512,
+  dtype: bfloat16, length: 512}
+points:
+  - {label: Small, n_kv_head: 4}
+  - {label: tie, n_kv_head: 4, tied: true}
+  - {label: flash, n_kv_head: 4, attention_kernel: flash}
+  - {label: recompute, n_kv_head: 4, recompute: full}
+  - {label: all three, n_kv_head: 4, tied: true, attention_kernel: flash, recompute: full}
+measure: {quantities: [activation_bytes, peak_training_bytes, cache_bytes]}
 """
 RUN = RunConfig(length=16, autocast="bfloat16", attention_kernel="flash", foreach=True)
 SMALL = Decoder(
@@ -125,6 +139,39 @@ def test_squares_and_columns_are_in_proportion(results, catalogue):
 
 
 GROUP_OF_ATTENTION = 3
+
+
+def test_every_combination_of_changes_is_that_of_real_modules(
+    sweep, catalogue, tmp_path, open_page
+):
+    sweep(SAVINGS)
+    one = result(tmp_path / "sweep.yaml", catalogue)
+    (tmp_path / "report.html").write_text(render(Results([one]), catalogue), encoding="utf-8")
+    tab = open_page((tmp_path / "report.html").as_uri(), 390)
+    small, *_ = rows(one.points)
+    changes = [{"tied": True}, {"attention_kernel": "flash"}, {"recompute": "full"}]
+    peaks = {}
+    for on in product((False, True), repeat=3):
+        fields = {
+            k: v for change, it in zip(changes, on, strict=True) if it for k, v in change.items()
+        }
+        a = small.architecture.model_copy(update={"tied": fields.pop("tied", False)})
+        run = small.run.model_copy(update=fields)
+        model = build(a, "meta", run.dtype)
+        peaks[on] = max(train(model, run, {"peak_training_bytes"})["peak_training_bytes"].values())
+        for box, it in zip(tab.query_selector_all("#what-to-do input"), on, strict=True):
+            box.set_checked(it)
+        assert tab.get_attribute("#what-to-do .all span", "title") == f"{peaks[on]:,} bytes"
+        whose = "predicted" if sum(on) == 2 else "measured"
+        assert tab.inner_text("#what-to-do .all small").startswith(whose)
+    first = peaks[False, False, False]
+    labels = {"Flash": (False, True, False), "Recompute": (False, False, True)}
+    best = min(labels, key=lambda name: peaks[labels[name]])
+    alone, every = (f"{100 - 100 * peaks[on] / first:.1f}" for on in (labels[best], (True,) * 3))
+    assert f"{best} alone saves {alone} % of the peak memory, all three {every} %" in " ".join(
+        tab.inner_text("#what-to-do h2").split()
+    )
+    assert tab.messages == []
 
 
 def test_the_slider_and_the_cursor(results, catalogue, open_page, tmp_path):

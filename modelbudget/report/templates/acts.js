@@ -2,7 +2,7 @@
 "use strict";
 
 // At once, before a link lands: what is below must not move.
-for (const one of document.querySelectorAll(".slide, .step input, .here")) one.hidden = false;
+for (const one of document.querySelectorAll(".slide, .step input, .here, .savings input, .switches")) one.hidden = false;
 
 (async () => {
   const SIDE = 10; // distance of two squares in units of the view box, with a gap of 1
@@ -189,6 +189,28 @@ for (const one of document.querySelectorAll(".slide, .step input, .here")) one.h
     section.classList.remove("pointed");
   }
 
-  const ENTRIES = { sizes, step };
+  // -- Changes of a training step, combined.
+
+  function savings(section, { all, measured, peaks }) {
+    const switches = [...section.querySelectorAll("input")];
+    const row = section.querySelector(".all");
+    const [value, saved, bar] = row.querySelectorAll("td");
+
+    function show() {
+      const chosen = [...switches.keys()].filter((i) => switches[i].checked);
+      const key = chosen.join(" ");
+      const [text, exact, share, width, device] = peaks[key] ?? ["no formula", "", "", 0, ""];
+      const whose = measured.includes(key) ? "measured" : "predicted";
+      row.querySelector("b").textContent = chosen.length === switches.length ? all : `${chosen.length} of ${switches.length} changes`;
+      value.replaceChildren(made("span", { textContent: text, title: exact && `${exact} bytes` }));
+      saved.textContent = share;
+      bar.querySelector("rect").setAttribute("width", `${width}%`);
+      bar.querySelector("small").textContent = device && `${whose}; ${device}`;
+    }
+    for (const one of switches) one.addEventListener("change", show);
+    show();
+  }
+
+  const ENTRIES = { sizes, step, "what-to-do": savings };
   for (const [name, data] of Object.entries(acts)) ENTRIES[name]?.(document.getElementById(name), data);
 })();
