@@ -24,15 +24,16 @@ from modelbudget.architecture.terms import Term, Terms, total
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.models import Base, Catalogue
+from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.components.groups import ORDER, group_of
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict.fit import TRANSFORMERS
 from modelbudget.report.charts.format import field_title
 from modelbudget.report.component_order import sort_key
-from modelbudget.report.config_file import default_decoders, translation_data
+from modelbudget.report.config_file import default_decoders, follower, translation_data
 from modelbudget.report.specs import variable_of_group
-from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.derive import named_architecture, settled
 
 START = "palm-540b"
 MAIN = (
@@ -338,7 +339,7 @@ def _defaults() -> dict:
 
 
 def _numbers(base: Base, a: Architecture) -> dict:
-    """Return a model's label, and its fields that differ from the defaults.
+    """Return a model's label, its fields that differ from the defaults, and those that follow.
 
     The sequence length is the default one, or n_ctx if that is smaller.
     """
@@ -346,4 +347,14 @@ def _numbers(base: Base, a: Architecture) -> dict:
     own = a.model_dump()
     of_both = own | {"length": min(own["n_ctx"], defaults["length"])}
     fields = {k: v for k, v in of_both.items() if k not in defaults or v != defaults[k]}
-    return {"label": base.label, "fields": fields}
+    return {"label": base.label, "fields": fields, "follow": _followers(base)}
+
+
+def _followers(base: Base) -> list[tuple[str, str, list[str]]]:
+    """Return the fields of a model that follow others, in the order of their evaluation."""
+    _, rules = settled(base, {}, {})
+    return [
+        follower(name, rule)
+        for name, rule in rules.items()
+        if isinstance(rule, Expression) and name in Decoder.numeric()
+    ]

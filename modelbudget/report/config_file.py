@@ -60,10 +60,14 @@ def translation_data() -> dict:
         "misdescribed": [{"configs": one.configs, "note": one.line} for one in misdescribed()],
         "dtypes": {str(case.value): case.fields["dtype"] for case in shared.run["dtype"]},
         "derived": [
-            (name, expression_in_vega(Expression(text)), sorted(Expression(text).names))
-            for name, text in Decoder.derivations().items()
+            follower(name, Expression(text)) for name, text in Decoder.derivations().items()
         ],
     }
+
+
+def follower(name: str, expression: Expression) -> tuple[str, str, list[str]]:
+    """Return a field that follows others: its name, its value in Vega's syntax, and the others."""
+    return name, expression_in_vega(expression), sorted(expression.names)
 
 
 def _classes() -> dict[str, Translation]:

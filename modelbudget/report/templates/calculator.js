@@ -20,7 +20,10 @@
   const given = inputs.map((name) => ({ name, value: categorical.includes(name) ? "" : 0 }));
   for (const [name, value] of Object.entries(data.constants)) given.push({ name, value });
   const rules = data.rules.map((rule, i) => ({ name: `mistake${i}`, update: rule.mistake }));
-  const ruleView = await vegaSignals([...given, ...rules]);
+  const followers = [...Object.values(data.models).flatMap(({ follow }) => follow), ...data.config.derived];
+  const updates = [...new Set(followers.map(([, update]) => update))];
+  const followed = updates.map((update, i) => ({ name: `follow${i}`, update }));
+  const ruleView = await vegaSignals([...given, ...rules, ...followed]);
 
   function broken(values) {
     for (const name of inputs) ruleView.signal(name, values[name]);
@@ -44,10 +47,24 @@
     return fields;
   }
 
+  // All values of a side. A field that follows others does so until it is changed itself.
+  function valuesOf({ model, run, changes }) {
+    const values = { ...ownFields(model), ...run, ...changes };
+    const moved = new Set(Object.keys(changes));
+    for (const [name, update, others] of data.models[model].follow) {
+      if (name in changes || !others.some((other) => moved.has(other))) continue;
+      for (const other of others) ruleView.signal(other, values[other]);
+      ruleView.run();
+      values[name] = ruleView.signal(`follow${updates.indexOf(update)}`);
+      moved.add(name);
+    }
+    return values;
+  }
+
   function change(side, name, value) {
-    const { model, changes } = chosen[side];
-    if (value === ownFields(model)[name]) delete changes[name];
-    else changes[name] = value;
+    const { [name]: _, ...changes } = chosen[side].changes;
+    if (value !== valuesOf({ ...chosen[side], changes })[name]) changes[name] = value;
+    chosen[side].changes = changes;
   }
 
   function exchange(side, field, choice) {
@@ -66,7 +83,9 @@
       const { model, run, changes } = chosen[side];
       if (model === PASTED) continue; // what is pasted stays in the page
       settings.set(side, model);
-      for (const [name, value] of Object.entries({ ...run, ...changes })) if (!Number.isNaN(value)) settings.set(`${side}.${name}`, value);
+      for (const [name, value] of Object.entries({ ...run, ...changes })) {
+        if (!(name in data.minimum && mistake(name, value))) settings.set(`${side}.${name}`, value);
+      }
     }
     if (by !== "parameters") settings.set("by", by);
     return `${HOME}?${settings}`;
@@ -82,10 +101,11 @@
       for (const [key, value] of settings) {
         const name = key.slice(2);
         if (!key.startsWith(`${side}.`)) continue;
-        if (Object.hasOwn(data.minimum, name)) change(side, name, whole(value));
-        if (name === exchangeable && Object.hasOwn(data.exchangeable, value)) change(side, name, value);
+        if (Object.hasOwn(data.minimum, name)) chosen[side].changes[name] = whole(value);
+        if (name === exchangeable && Object.hasOwn(data.exchangeable, value)) chosen[side].changes[name] = value;
         if (choices.get(name)?.includes(value)) chosen[side].run[name] = value;
       }
+      for (const [name, value] of Object.entries(chosen[side].changes)) change(side, name, value); // drops what is none
     }
     by = splits.includes(settings.get("by")) ? settings.get("by") : "parameters";
     return true;
@@ -98,7 +118,7 @@
   // -- The result of one side.
 
   function compute({ model, run, changes }) {
-    const values = { ...ownFields(model), ...run, ...changes };
+    const values = valuesOf({ model, run, changes });
     const wrong = Object.keys(data.minimum).map((name) => mistake(name, values[name])).filter(Boolean);
     if (wrong.length > 0) return { values, reasons: wrong, broken: [], components: [] };
     const failed = broken(values);
@@ -143,6 +163,7 @@
     const isSwitch = data.switches.includes(name);
     const legal = isSwitch ? value === 0 || value === 1 : Number.isSafeInteger(value) && value >= data.minimum[name];
     if (legal) return null;
+    if (Number.isFinite(value) && !Number.isInteger(value)) return `${name} = ${Number(value.toPrecision(6))} is not a whole number; choose sizes that divide, or set ${name}`;
     return `${name} needs ${isSwitch ? "0 or 1" : `a whole number from ${data.minimum[name]} to 2⁵³ − 1`}`;
   }
 
@@ -367,13 +388,13 @@
     const place = root.querySelector("#config-answer");
     place.replaceChildren();
     if (!configText.value.trim()) return;
-    const { kind, fields, run, mistakes, notes } = await translate(configText.value);
+    const { kind, fields, follow, run, mistakes, notes } = await translate(configText.value);
     place.append(...[...mistakes, ...notes].map((line) => element("p", line, mistakes.includes(line) ? "reason" : "")));
     if (mistakes.length > 0) {
       root.dispatchEvent(new Event("answered"));
       return;
     }
-    data.models[PASTED] = { label: `config.json (${kind})`, fields };
+    data.models[PASTED] = { label: `config.json (${kind})`, fields, follow };
     data.kinds[PASTED] = kind;
     for (const select of all("[data-model]")) {
       if (![...select.options].some(({ value }) => value === PASTED)) select.prepend(new Option("your config.json", PASTED));

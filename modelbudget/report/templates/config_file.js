@@ -100,9 +100,8 @@ function configReader({ config: shared, defaults }) {
     return Object.fromEntries(Object.entries(fields).filter(([name]) => !absent.has(name)));
   }
 
-  // Fields that nobody set, from others.
-  async function derived(fields) {
-    const missing = shared.derived.filter(([name]) => !(name in fields));
+  // Fields that nobody set (`missing`), from others.
+  async function derived(fields, missing) {
     const all = { ...defaults, ...fields };
     const inputs = new Set(shared.derived.flatMap(([, , names]) => names).filter((name) => !missing.some(([other]) => other === name)));
     const view = await vegaSignals([
@@ -139,14 +138,15 @@ function configReader({ config: shared, defaults }) {
     Object.assign(fields, mixersOf(one, values, mistakes), denseLayers(one, values, mistakes));
     if (mistakes.length === 0) Object.assign(fields, await computed(one, values, mistakes));
     fields = withoutAbsent(one, fields);
-    if (mistakes.length === 0) fields = { ...fields, ...(await derived(fields)) };
+    const follow = shared.derived.filter(([name]) => !(name in fields));
+    if (mistakes.length === 0) fields = { ...fields, ...(await derived(fields, follow)) };
     for (const [name, value] of Object.entries(fields)) {
       if (typeof value === "number" && !Number.isSafeInteger(value)) mistakes.push(`${name} = ${value}: is not a whole number`);
       if (typeof defaults[name] === "boolean") fields[name] = Boolean(value);
     }
     const length = Math.min(fields.n_ctx ?? defaults.n_ctx, defaults.length);
     const dtype = shared.dtypes[config.torch_dtype ?? config.dtype];
-    return { kind, fields: { ...fields, length }, run: dtype ? { dtype } : {} };
+    return { kind, fields: { ...fields, length }, follow, run: dtype ? { dtype } : {} };
   }
 
   // The class, its fields and run settings; and what could not be read, in one line each.
