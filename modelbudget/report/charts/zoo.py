@@ -15,6 +15,8 @@ from modelbudget.report.charts.labels import ALWAYS, fraction, names
 MARGIN = 62
 """Width in pixels of a vertical axis with its title."""
 HEIGHT = 300
+HIDING, CLEAR = 14, 48
+"""Pixels from the prediction within which names would hide dots, and that are clear of them."""
 EXPERTS = 128
 """Width in pixels of a vertical axis with names of models with experts."""
 _STATUS = {
@@ -96,10 +98,12 @@ def printed(zoo: pl.DataFrame) -> theme.Layers:
     furthest = rows.sort(
         pl.col("status") == labels[2], pl.col("off").abs(), descending=True, maintain_order=True
     ).filter((pl.col("status") != labels[0]) | pl.col("label").is_in(list(ALWAYS)))
+    pixels = HEIGHT / ((most - least) or 1)
     named = furthest.select(
         "predicted", "off", model="label",
         right=fraction("predicted", low, high),
-        down=(most - pl.col("off")) / ((most - least) or 1),
+        down=(most - pl.col("off")) * pixels / HEIGHT,
+        shift=pl.when(pl.col("off").abs() * pixels < HIDING).then(CLEAR).otherwise(0),
     )  # fmt: skip
     chart = alt.layer(points, *names(named, x, y, HEIGHT)).properties(
         width=theme.panel_width(1, MARGIN), height=HEIGHT
