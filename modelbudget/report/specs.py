@@ -19,8 +19,11 @@ class Charts:
         self.specs: dict[str, dict] = {}
         self.datasets: dict[str, list] = {}
 
-    def add(self, identifier: str, spec: dict) -> dict:
-        """Add a stored spec, and return the parts that the template shows: title and legend."""
+    def add(self, identifier: str, spec: dict, whose: str = "") -> dict:
+        """Add a stored spec, and return the parts that the template shows: title and legend.
+
+        `whose`: the implementations that the figure is about, which the page adds to its finding.
+        """
         spec = dict(spec)
         title, datasets = spec.pop("title"), spec.pop("datasets")
         spec.pop("$schema")
@@ -30,10 +33,11 @@ class Charts:
         self.datasets |= datasets
         groups = spec["usermeta"]["groups"]
         finding, _, more = " ".join(title["subtitle"]).partition(". ")
+        of = f"Of {whose}." if whose and "module" not in more else ""
         return {
             "id": identifier,
             "title": finding.removesuffix("."),
-            "finding": f"{title['text']}. {more}".strip(),
+            "finding": " ".join(filter(None, (f"{title['text']}.", more, of))),
             "legend": [(group, variable_of_group(group)) for group in groups],
         }
 

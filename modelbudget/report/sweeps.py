@@ -52,7 +52,11 @@ def sweep_section(
     added to it.
     """
     totals = example_point.largest(sweep)
-    drawn = [charts.add(f"{sweep.name}-{name}", spec) for name, spec in sweep.charts.items()]
+    whose = _whose(sweep)
+    drawn = [
+        charts.add(f"{sweep.name}-{name}", spec, "; ".join(whose))
+        for name, spec in sweep.charts.items()
+    ]
     agreed = sentence(verdict.agreed, verdict.compared, verdict.near)
     step_by_step = not totals.is_empty() and set(sweep.points["architecture"]) <= printed.keys()
     return {
@@ -60,13 +64,18 @@ def sweep_section(
         "title": sweep.summary["title"],
         "template": "sweep.html.j2",
         "question": question(sweep.summary),
-        "facts": [*facts(sweep.summary), *_whose(sweep), ("measured", _devices(verdict))],
+        "facts": [
+            *facts(sweep.summary),
+            *([("memory and FLOPs of", whose)] if whose else []),
+            ("measured", _devices(verdict)),
+        ],
         "verdict": verdict,
         "failed": _failed(sweep.comparison),
         "zoo": zoo_section(sweep.zoo, sweep.name),
         "charts": drawn,
         "answer": drawn[0]["title"] if drawn else agreed,
         "measured": set(verdict.models) != {"not measured"},
+        "whose": "; ".join(whose),
         "steps": steps(sweep, totals, printed, walkthroughs) if step_by_step else None,
         "implementations": implementations_section(sweep),
         "fits": fits_section(sweep),
@@ -87,14 +96,12 @@ def _devices(verdict: Verdict) -> list[str]:
     return [f"{count(n)} {device_text(device)}" for device, n in models]
 
 
-def _whose(sweep: SweepResult) -> list[tuple[str, list[str]]]:
+def _whose(sweep: SweepResult) -> list[str]:
     """Return whose implementations the memory, caches and FLOPs of the section are about."""
     if not OF_RUN & set(sweep.summary["measure"]["quantities"]):
         return []
     kinds = sweep.points.select("family", "implementation").unique(maintain_order=True)
-    return [
-        ("memory and FLOPs of", list(dict.fromkeys(implementer(*kind) for kind in kinds.rows())))
-    ]
+    return list(dict.fromkeys(implementer(*kind) for kind in kinds.rows()))
 
 
 def implementer(family: str, implementation: str) -> str:
@@ -182,4 +189,5 @@ def _example(
         if rows and before is None
         else None,
         "ledgers": example_point.ledgers(sweep, point),
+        "whose": implementer(point["family"], point["implementation"]),
     }
