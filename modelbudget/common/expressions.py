@@ -54,6 +54,13 @@ def _first(text: str, number: int) -> str:
     return " ".join(_words(text)[:number])
 
 
+def _count(word: str, text: str, number: int) -> int:
+    """Count a word in the first words of a text that is repeated."""
+    words = _words(text)
+    times, more = divmod(number, len(words))
+    return times * words.count(word) + words[:more].count(word)
+
+
 def _words(text: str) -> list[str]:
     if not isinstance(text, str):
         raise TypeError(f"{show(text)} is not a text of words")
@@ -93,6 +100,7 @@ _FUNCTIONS = {
     "max": max,
     "exp2": _exp2,
     "first": _first,
+    "count": _count,
 }
 _NODES = (
     ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.And, ast.Or, ast.Compare, ast.Call,

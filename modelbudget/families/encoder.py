@@ -72,6 +72,11 @@ class Encoder(
             "the first layer then differs from the others",
         ),
         Constraint(
+            "not transform",
+            "activation = xielu: a transform has none with parameters",
+            when="activation == 'xielu'",
+        ),
+        Constraint(
             "pooler",
             "next_sentence = true needs pooler: true, which it reads",
             when="next_sentence",

@@ -179,6 +179,11 @@ class Translation(_Meanings):
     layer_types: dict[str, str] = Field(
         {}, description="entry of layer_types → mixer, where these classes differ from others"
     )
+    layer_mlps: dict[str, str] = Field(
+        {},
+        description="entry of layer_types → feed-forward part of that layer, of classes whose "
+        "layers have one part each; layer_types may then be a text with a letter for each layer",
+    )
     attention_at: dict[str, str] = Field(
         {},
         description="key with the indices of the layers with attention → mixer of the others; read "

@@ -6,12 +6,14 @@ Does not import transformers. Remote code is never run: `auto_map` is not read.
 import math
 from fractions import Fraction
 from functools import cache
+from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 from modelbudget.common.expressions import Expression
 from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import offered, other_spelling
 from modelbudget.components.attention.fields import SWITCHES
+from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
 from modelbudget.huggingface.classes import CLASSES, Case, Translation, shared_keys, translations
 
@@ -97,6 +99,8 @@ def config_of(name: str, a) -> dict[str, Any]:
             config[key] = default if default in fits else next(iter(fits), default)
         elif key == "sliding_window":
             config[key] = a.window or None
+        elif key == "layer_types" and translation.layer_types:
+            config[key] = _types_of_layers(translation, a)
         elif key in translation.attention_at:
             words = a.mixers.split()
             config[key] = [i for i in range(a.n_layer) if words[i % len(words)] == "attention"]
@@ -194,6 +198,8 @@ def _layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
     """
     words = translation.mixers.split() if values.get("sliding_window", 1) else ["attention"]
     types = values.get("layer_types")
+    if isinstance(types, str) and translation.layer_mlps:
+        types = [*types]
     for key, other in translation.attention_at.items():
         if not types and isinstance(indices := values[key], list):
             n_layer = range(values["num_hidden_layers"])
@@ -201,16 +207,42 @@ def _layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
     if types and not isinstance(types, list):
         mistakes.wrong.append(f"layer_types = {_as_json(types)}: must be a list")
     elif types:
-        mixers = shared_keys().layer_types | translation.layer_types
-        cases = [Case(value=v, fields={"mixer": m}) for v, m in mixers.items()]
+        cases = [Case(value=v, fields={"mixer": m}) for v, m in _mixers(translation).items()]
         found = [_chosen(cases, "layer_types", name, mistakes) for name in types]
         words = _shortest([chosen.get("mixer", "") for chosen in found])
+        if translation.layer_mlps and not mistakes.lines():
+            return _of_one_part(translation, types)
     if set(words) <= {"attention"}:
         return {}
     fields = {"mixers": " ".join(words)}
     if "sliding_attention" in words:
         fields |= _size("window", "sliding_window", values.get("sliding_window"), mistakes)
     return fields
+
+
+def _of_one_part(translation: Translation, types: list[str]) -> dict:
+    """Return both patterns of layers that have one part each, and how many there are."""
+    parts = {"mixers": translation.layer_types, "mlps": translation.layer_mlps}
+    patterns = {
+        field: " ".join(names[word] for word in _shortest(types)) for field, names in parts.items()
+    }
+    return patterns | {"n_layer": len(types)}
+
+
+def _types_of_layers(translation: Translation, a) -> list[str]:
+    """Return layer_types of a record."""
+    names = translation.layer_types if translation.layer_mlps else _mixers(translation)
+    mlps = a.mlps.split() if translation.layer_mlps else [None]
+    by_parts = {
+        (mixer, translation.layer_mlps.get(name)): name for name, mixer in reversed(names.items())
+    }
+    parts = islice(zip(cycle(a.mixers.split()), cycle(mlps), strict=False), a.n_layer)
+    return [by_parts.get(pair, "") for pair in parts]
+
+
+def _mixers(translation: Translation) -> dict[str, str]:
+    """Return entry of layer_types → mixer."""
+    return shared_keys().layer_types | translation.layer_types
 
 
 def _shortest(words: list[str]) -> list[str]:
@@ -235,9 +267,10 @@ def _dense_layers(translation: Translation, values: dict, mistakes: Mistakes) ->
 
 
 def _without_absent(fields: dict[str, Any]) -> dict[str, Any]:
-    """Remove the sizes of mixers that no layer has, and the options of attention without any."""
-    present = fields.get("mixers", "attention").split()
-    absent = {size for word, one in mixers().items() if word not in present for size in one.SIZES}
+    """Remove the sizes of parts that no layer has, and the options of attention without any."""
+    present = fields.get("mixers", "attention").split() + fields.get("mlps", "mlp").split()
+    parts = mixers() | feed_forward()
+    absent = {size for word, one in parts.items() if word not in present for size in one.SIZES}
     if not {"attention", "sliding_attention"} & set(present):
         absent |= {*SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"}
     return {name: value for name, value in fields.items() if name not in absent}

@@ -9,6 +9,7 @@ from modelbudget.architecture.readings.vega_constraints import expression_in_veg
 from modelbudget.catalogue.models import Base
 from modelbudget.common.expressions import Expression
 from modelbudget.components.attention.fields import SWITCHES
+from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
 from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.classes import (
@@ -51,7 +52,9 @@ def translation_data() -> dict:
         "known_as": shared.known_as,
         "ignored": [pattern.pattern for pattern in shared.ignored],
         "layer_types": shared.layer_types,
-        "sizes_of_mixers": {name: list(one.SIZES) for name, one in mixers().items()},
+        "sizes_of_parts": {
+            name: list(one.SIZES) for name, one in (mixers() | feed_forward()).items()
+        },
         "of_attention": [*SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"],
         "not_used": [
             {"keys": one.keys.pattern, "unless": one.unless, "note": one.note}
@@ -84,6 +87,7 @@ def _class(name: str, one: Translation) -> dict:
         "ignored": [pattern.pattern for pattern in one.ignored],
         "mixers": one.mixers,
         "layer_types": one.layer_types,
+        "layer_mlps": one.layer_mlps,
         "attention_at": one.attention_at,
         "dense_layers": one.dense_layers,
         "requires": [(text, expression_in_vega(Expression(text))) for text in one.requires],

@@ -34,6 +34,7 @@ from modelbudget.sweeps.sweep_file import Measure
 TRANSLATIONS = {kind: one for kind, one in translations().items() if one.in_transformers}
 REAL = {
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6},  # its class has no default for this one
+    "DbrxForCausalLM": {"attn_config": {"rope_theta": 5e5}},
     "Gemma2ForCausalLM": {"num_hidden_layers": 3},
     "LlamaForCausalLM": {"num_key_value_heads": 8, "attention_bias": True},
     # Their classes do not fill in these sizes.
@@ -44,6 +45,7 @@ REAL = {
         "first_k_dense_replace": 1,
     },
     "HunYuanDenseV1ForCausalLM": {"head_dim": 128},
+    "Lfm2MoeForCausalLM": {"layer_types": ["conv", "conv", "full_attention", "conv"] * 8},
     "HunYuanMoEV1ForCausalLM": {"head_dim": 128, "num_experts": 4},
     "MinistralForCausalLM": {"head_dim": 128},
     "NemotronForCausalLM": {"head_dim": 128, "num_key_value_heads": 8},
@@ -95,7 +97,10 @@ def test_a_file_as_its_own_class_writes_it(from_config, kind):
 
 def left_out(kind: str, a) -> int:
     """The known differences, written out again: what the class has fewer."""
-    if kind in BUFFERS:
+    if kind == "NemotronHForCausalLM":
+        parts = a.mlps.split()
+        return a.n_expert * sum(parts[i % len(parts)] == "moe" for i in range(a.n_layer))
+    if kind in BUFFERS and a.router_bias == "selection":
         return a.n_expert * (a.n_layer - a.n_dense_layer)
     if kind == "T5ForConditionalGeneration":
         return 0 if a.tied else a.n_vocab * a.d_model
@@ -113,7 +118,7 @@ BUFFERS = {
     f"{name}ForCausalLM"
     for name in (
         "DeepseekV3", "DeepseekV32", "Dots1", "ExaoneMoe", "Glm4Moe", "Glm4MoeLite", "GlmMoeDsa",
-        "HYV3", "MiniMaxM2", "SolarOpen",
+        "HYV3", "Lfm2Moe", "MiniMaxM2", "SolarOpen",
     )
 }  # fmt: skip
 """Classes whose router has its bias for the selection of experts as a buffer."""
@@ -201,6 +206,16 @@ def configs(draw, kind: str) -> dict:
         config |= {"num_hidden_layers": 4, "linear_num_value_heads": 2}  # with attention in one
     if kind.startswith(("Jamba", "RecurrentGemma")):
         config["num_hidden_layers"] = 5  # the last with attention
+    if kind == "DbrxForCausalLM":
+        config["attn_config"] = {"rope_theta": 5e5, "kv_n_heads": draw(SMALL["n_kv_head"])}
+        sizes = {"ffn_hidden_size": st.integers(1, 9), "moe_num_experts": SMALL["n_expert"]}
+        config["ffn_config"] = draw(st.fixed_dictionaries(sizes))
+    if kind == "Lfm2MoeForCausalLM":
+        types, n = st.sampled_from(["conv", "full_attention"]), config["num_hidden_layers"]
+        config["layer_types"] = draw(st.lists(types, min_size=n, max_size=n))
+    if kind == "NemotronHForCausalLM":
+        types = st.sampled_from(["linear_attention", "full_attention", "mlp", "moe"])
+        config["layer_types"] = draw(st.lists(types, min_size=1, max_size=6))
     if kind in ("OlmoeForCausalLM", "HeliumForCausalLM"):
         config["head_dim"] = config["hidden_size"] // config["num_attention_heads"]
     if kind == "GPTNeoForCausalLM":

@@ -19,7 +19,7 @@ from modelbudget.architecture.run_values import (
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
 from modelbudget.components.weight_formats import Matrix, numbers_of
 from modelbudget.memory.activation_checkpointing import repeats_last_product
-from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors
+from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors, vector
 from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
@@ -35,13 +35,18 @@ GROUP = "MLP"
 SIZES = ()
 DIVIDED = ("d_ff",)
 
+LEARNED = ("activation.positive", "activation.negative")
+"""Numbers of an activation with parameters."""
+
 
 class MLPFields(Architecture):
     d_model: Count = Field(description="width of the residual stream")
     d_ff: Count = Field(description="hidden width of the MLP")
     gated: bool = Field(False, description="a third matrix gates the hidden state (SwiGLU, GEGLU)")
-    activation: Literal["gelu", "relu", "relu2", "silu"] = Field(
-        "gelu", description="relu2: ReLU, squared (So et al. 2021, §3)"
+    activation: Literal["gelu", "relu", "relu2", "silu", "xielu"] = Field(
+        "gelu",
+        description="relu2: ReLU, squared (So et al. 2021, §3); xielu: learned, of two numbers "
+        "(Huang & Schlag 2024, arXiv 2411.13010)",
     )
     up_bias: bool = Field(False, description="bias of the up and gate projections")
     down_bias: bool = False
@@ -53,8 +58,18 @@ FIELDS = MLPFields
 
 
 def one_operation(a: Fields, r: Run):
-    """Not squared ReLU, which has an operation more."""
-    return int(a.activation != "relu2")
+    """Not squared ReLU, which has an operation more, nor xIELU, which has several."""
+    return int(a.activation not in ("relu2", "xielu"))
+
+
+def is_learned(a: Fields) -> int:
+    """1 where the activation has parameters."""
+    return int(a.activation == "xielu")
+
+
+def learned_is_in_its_dtype(a: Fields, r: Run):
+    """With autocast, or with gate and up as one product, what xIELU saves is not known."""
+    return 1 - is_learned(a) * (1 - (1 - casts(r)) * (1 - is_packed(r)))
 
 
 def is_packed(r: Run) -> int:
@@ -83,6 +98,7 @@ def parameters(a: Fields, d_ff=None) -> Values:
         "gate": a.gated * up,
         "up": up,
         "down": d_ff * a.d_model + a.down_bias * a.d_model,
+        **(dict.fromkeys(LEARNED, 1) if is_learned(a) else {}),
     }
 
 
@@ -100,6 +116,7 @@ def tensors(a: Fields, d_ff=None) -> list[Tensor]:
         *(one._replace(name="gate", is_there=a.gated * one.is_there) for one in up),
         *up,
         *linear_tensors("down", d_ff, a.d_model, a.down_bias),
+        *(vector(name, 1) for name in LEARNED if is_learned(a)),
     ]
 
 
@@ -113,12 +130,16 @@ def matrices(a: Fields, d_ff=None, n=1, routed=0) -> list[Matrix]:
     ]
 
 
+@valid_if(learned_is_in_its_dtype)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Bytes saved for backward: the input, which gate and up share, and the hidden states.
 
     With autocast, each projection saves casts of its input and of its weight.
     """
-    inside = hidden(a, r, bytes_of(products(r).dtype) * tokens(r) * a.d_ff, is_packed(r))
+    if is_learned(a):
+        inside = _learned_hidden(a, r)
+    else:
+        inside = hidden(a, r, bytes_of(products(r).dtype) * tokens(r) * a.d_ff, is_packed(r))
     if casts(r):
         weight = bytes_of(r.autocast) * a.d_ff * a.d_model
         cast = bytes_of(r.autocast) * tokens(r) * a.d_model
@@ -146,6 +167,20 @@ def hidden(a: Fields, r: Run, states, packed=0) -> Values:
     factors = (3 + casts(r) * (3 + a.gated)) * is_written_out(a, r)
     saved_by_product = (2 - fuses_gate(r)) * a.gated
     return {"": (1 + saved_by_product + gate + factors) * states, "down": states}
+
+
+def _learned_hidden(a: Fields, r: Run) -> Values:
+    """Return what `hidden` does, with xIELU.
+
+    It saves its argument, that times the first number, eˣ − 1, that less x, a byte for where x is
+    positive, and both numbers.
+    """
+    size, n = bytes_of(r.dtype), tokens(r) * a.d_ff
+    return {
+        "": a.gated * 2 * size * n,
+        "activation": (4 * size + 1) * n + 2 * size,
+        "down": size * n,
+    }
 
 
 def is_written_out(a: Fields, r: Run) -> int:

@@ -71,6 +71,11 @@ class MoEFields(MLPFields):
             "shared_gate = true needs shared experts: d_shared of at least 1",
             when="shared_gate",
         ),
+        Constraint(
+            "'moe' not in mlps",
+            "activation = xielu: experts have none with parameters",
+            when="activation == 'xielu'",
+        ),
     )
 
 

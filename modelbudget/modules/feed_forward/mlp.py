@@ -1,8 +1,10 @@
 """The MLP of a layer."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn import functional as F
 
@@ -14,7 +16,34 @@ def activation(name: str) -> Callable:
     """Return the activation function, which is found by its name at each call."""
     if name == "relu2":
         return lambda x: F.relu(x).square()
+    if name == "xielu":
+        return XIELU()
     return lambda x: getattr(F, name)(x)
+
+
+class XIELU(nn.Module):
+    """A quadratic for x > 0, an exponential below, each with a learned number.
+
+    Huang & Schlag 2024 (arXiv 2411.13010): βx + αₚ x² where x > 0, and βx + αₙ (eˣ − 1 − x) where
+    not, with αₚ > 0 and αₙ > β.
+    """
+
+    BETA = 0.5
+
+    def __init__(self):
+        super().__init__()
+        self.positive = nn.Parameter(torch.empty(1))
+        self.negative = nn.Parameter(torch.empty(1))
+
+    def reset_parameters(self):
+        for parameter, alpha in ((self.positive, 0.8), (self.negative, 0.8 - self.BETA)):
+            nn.init.constant_(parameter, math.log(math.expm1(alpha)))
+
+    def forward(self, x):
+        positive = F.softplus(self.positive)
+        negative = self.BETA + F.softplus(self.negative)
+        below = (torch.expm1(x.clamp(max=0)) - x) * negative
+        return torch.where(x > 0, positive * x * x, below) + self.BETA * x
 
 
 class MLP(nn.Module):

@@ -53,7 +53,8 @@ function configReader({ config: shared, defaults }) {
   function mixersOf(one, values, mistakes) {
     if (!one.mixers) return {};
     let words = (values.sliding_window ?? (values.sliding_window === null ? 0 : 1)) ? one.mixers.split(" ") : ["attention"];
-    const types = values.layer_types;
+    const ofOnePart = Object.keys(one.layer_mlps).length > 0;
+    const types = ofOnePart ? [...(values.layer_types ?? [])] : values.layer_types;
     for (const [key, other] of Object.entries(one.attention_at)) {
       if (types?.length || !Array.isArray(values[key])) continue;
       words = shortest(Array.from({ length: values.num_hidden_layers }, (_, i) => (values[key].includes(i) ? "attention" : other)));
@@ -61,6 +62,10 @@ function configReader({ config: shared, defaults }) {
     if (types?.length) {
       const known = { ...shared.layer_types, ...one.layer_types };
       for (const type of types) if (!(type in known)) mistakes.push(`layer_types: ${json(type)}: not supported (allowed: ${Object.keys(known).join(", ")})`);
+      if (ofOnePart) {
+        const repeated = shortest(types);
+        return { mixers: repeated.map((type) => known[type]).join(" "), mlps: repeated.map((type) => one.layer_mlps[type]).join(" "), n_layer: types.length };
+      }
       words = shortest(types.map((type) => known[type]));
     }
     if (words.every((word) => word === "attention")) return {};
@@ -91,11 +96,11 @@ function configReader({ config: shared, defaults }) {
     return Object.fromEntries(Object.keys(one.computed).map((field) => [field, view.signal(`computed_${field}`)]));
   }
 
-  // Sizes of mixers that no layer has, and options of attention without any.
+  // Sizes of parts that no layer has, and options of attention without any.
   function withoutAbsent(one, fields) {
     if (!one.mixers) return fields;
-    const present = (fields.mixers ?? "attention").split(" ");
-    const absent = new Set(Object.entries(shared.sizes_of_mixers).flatMap(([name, sizes]) => (present.includes(name) ? [] : sizes)));
+    const present = [...(fields.mixers ?? "attention").split(" "), ...(fields.mlps ?? "mlp").split(" ")];
+    const absent = new Set(Object.entries(shared.sizes_of_parts).flatMap(([name, sizes]) => (present.includes(name) ? [] : sizes)));
     if (!present.includes("attention") && !present.includes("sliding_attention")) shared.of_attention.forEach((name) => absent.add(name));
     return Object.fromEntries(Object.entries(fields).filter(([name]) => !absent.has(name)));
   }

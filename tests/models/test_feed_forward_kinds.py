@@ -1,0 +1,57 @@
+"""Feed-forward parts of few classes: formulas against our module, values against the class."""
+
+import pytest
+import torch
+from helpers.training import PREDICTED, measured, predicted, without_zeros
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.families.decoder import Decoder
+from modelbudget.measurement.build import build
+from modelbudget.measurement.count import count
+from modelbudget.modules.feed_forward.mlp import MLP
+
+SIZES = {
+    "n_vocab": 19, "d_model": 16, "n_layer": 3, "n_head": 2, "n_kv_head": 1, "d_head": 8,
+    "d_ff": 24, "norm": "rmsnorm", "position": "rotary", "activation": "xielu",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changed", [{}, {"gated": True, "tied": False, "up_bias": True}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"batch": 2, "length": 9},
+        {"length": 13, "dtype": "bfloat16", "recompute": "selective"},
+        {"length": 5, "dtype": "float64", "backend": "cpu", "recompute": "full"},
+    ],
+)
+def test_training_with_a_learned_activation(changed, settings):
+    a, run = Decoder(**SIZES | changed), RunConfig(**settings)
+    counted = {n: c.parameters for n, c in count(build(a, "meta", "float32")).items()}
+    assert without_zeros(counted) == {n: t.total for n, t in a.parameters(a).items() if t.total}
+    found, expected = measured(a, run), predicted(a, run)
+    for quantity in PREDICTED:
+        assert a.has_formula_for(quantity, a, run)
+        assert without_zeros(expected[quantity]) == without_zeros(found[quantity]), quantity
+    assert not a.has_formula_for("peak_training_bytes", a, run)
+
+
+def test_a_learned_activation_computes_what_its_class_computes():
+    from transformers.models.apertus.modeling_apertus import ApertusConfig, ApertusMLP
+
+    torch.manual_seed(0)
+    settings = ApertusConfig(hidden_size=16, intermediate_size=24, dtype=torch.float32)
+    theirs, ours = ApertusMLP(settings), MLP(Decoder(**SIZES))
+    names = {"activation.positive": "act_fn.alpha_p", "activation.negative": "act_fn.alpha_n"}
+    names |= {f"{name}.weight": f"{name}_proj.weight" for name in ("up", "down")}
+    ours.activation.reset_parameters()
+    with torch.no_grad():
+        for name in ("activation.positive", "activation.negative"):
+            initial = theirs.get_parameter(names[name])
+            torch.testing.assert_close(ours.get_parameter(name), initial)
+        for parameter in theirs.parameters():
+            parameter.normal_()
+        for name, parameter in ours.named_parameters():
+            parameter.copy_(theirs.get_parameter(names[name]))
+        x = torch.randn(2, 7, 16)
+        torch.testing.assert_close(ours(x), theirs(x))
