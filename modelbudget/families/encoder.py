@@ -25,7 +25,7 @@ from modelbudget.memory.optimizer import SINGLE
 class Encoder(
     NormFields, MLPFields, MultiHeadFields, LearnedPositionFields, HeadFields, FactorisedFields
 ):
-    """A masked language model: every token attends all others.
+    """A masked language model, or its states alone: every token attends all others.
 
     The `transform` is between the last layer and the head: a square matrix, the activation
     and a norm. `pooler` and `next_sentence` read the first token's state alone.
@@ -49,6 +49,9 @@ class Encoder(
     global_every: Count = Field(1, description="period of the layers that see all tokens")
     pooler: bool = Field(False, description="a dense layer on the first token's state")
     next_sentence: bool = Field(False, description="two classes read from the pooler")
+    lm_head: bool = Field(
+        True, description="false: the states of the last layer are the result, as for embeddings"
+    )
     transform: bool = Field(True, description="dense layer and norm before the head")
     transform_bias: bool = Field(True, description="the transform's dense layer adds a bias")
 
@@ -61,10 +64,15 @@ class Encoder(
             "each distinct layer is passed equally often",
         ),
         Constraint(
-            "transform",
+            "transform or not lm_head",
             "transform = false with d_emb = {d_emb}; "
             "the head is d_emb wide, which needs the transform",
             when="d_emb",
+        ),
+        Constraint(
+            "not transform",
+            "lm_head = false needs transform: false, which is between the layers and the head",
+            when="not lm_head",
         ),
         Constraint(
             "first_norm or norm_placement == 'pre' and n_distinct == n_layer",
@@ -90,9 +98,13 @@ class Encoder(
 
     @classmethod
     def _holds(cls, quantity: str, a: Fields, r: Run):
-        """1 where the attention kernel takes the mask of local layers, and the values."""
+        """1 where the attention kernel takes the mask of local layers, and the values.
+
+        Without a head there is no loss.
+        """
         local = positive(a.window) * positive(a.global_every - 1) * positive(a.n_layer - 1)
-        return multi_head.same_widths(a, r) * (1 - int(r.attention_kernel != "math") * local)
+        known = a.lm_head * multi_head.same_widths(a, r)
+        return known * (1 - int(r.attention_kernel != "math") * local)
 
     @staticmethod
     def parameters(a: Fields) -> Terms:
@@ -116,7 +128,7 @@ class Encoder(
             "embedding.projection": positive(a.d_emb) * (a.d_emb + 1) * a.d_model,
             "transform.dense": a.transform * (a.d_model + a.transform_bias) * width,
             "transform.norm": a.transform * narrow,
-            "head": embedding.head(a, width),
+            "head": a.lm_head * embedding.head(a, width),
         }
         parts = multi_head.parameters(a), mlp.parameters(a)
         return _assembled(a, ends, *parts, norm.parameters(a), a.n_distinct)
@@ -132,7 +144,7 @@ class Encoder(
             "embedding.projection": 2 * positive(a.d_emb),
             "transform.dense": a.transform * (1 + a.transform_bias),
             "transform.norm": a.transform * one_norm,
-            "head": 1 - a.tied + a.head_bias,
+            "head": a.lm_head * (1 - a.tied + a.head_bias),
         }
         parts = counts(multi_head.tensors(a)), counts(mlp.tensors(a))
         return _assembled(a, ends, *parts, one_norm, a.n_distinct)

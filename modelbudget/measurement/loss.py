@@ -27,6 +27,8 @@ def forward(
     if user_module.takes_targets(model):
         loss, outputs = user_module.loss_and_outputs(model, tokens, labels)
         return loss, outputs if run.outputs == "kept" else None
+    if getattr(model, "head", True) is None:
+        raise ValueError("lm_head = false: a model without logits has no loss")
     if run.loss_chunks > 1:
         return chunked_loss.loss_of(cast(DecoderModel, model), run, tokens, labels), None
     # A model that shifts the labels computes its loss itself, and holds the states until then. The

@@ -72,7 +72,7 @@ class Transform(nn.Module):
 
 
 class EncoderModel(nn.Module):
-    """Tokens (batch, length) to logits (batch, length, n_vocab).
+    """Tokens (batch, length) to logits (batch, length, n_vocab), or without a head to states.
 
     `relation` reads the pooler and the next-sentence classes, which `forward` does not use.
     """
@@ -87,12 +87,15 @@ class EncoderModel(nn.Module):
         self.pooler: Any = nn.Linear(a.d_model, a.d_model) if a.pooler else None
         self.next_sentence = nn.Linear(a.d_model, 2) if a.next_sentence else None
         self.transform = Transform(a) if a.transform else None
-        self.head = make_head(a, self.embedding.token, a.d_emb or a.d_model)
+        width = a.d_emb or a.d_model
+        self.head = make_head(a, self.embedding.token, width) if a.lm_head else None
         self.n_times = a.n_layer // a.n_distinct
         self.window, self.global_every = a.window, a.global_every
 
     def forward(self, tokens, segments=None):
         x = self.encode(tokens, segments)
+        if self.head is None:
+            return x
         return self.head(x if self.transform is None else self.transform(x))
 
     def relation(self, tokens, segments=None):

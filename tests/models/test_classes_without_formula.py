@@ -31,10 +31,10 @@ T5 = {
     "d_ff": 48, "num_layers": 2, "num_heads": 4,
 }  # fmt: skip
 BERT = {
-    "model_type": "bert", "architectures": ["BertModel"], "vocab_size": 100, "hidden_size": 32,
-    "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+    "model_type": "distilbert", "architectures": ["DistilBertModel"], "vocab_size": 100, "dim": 32,
+    "n_layers": 2, "n_heads": 4, "hidden_dim": 48,
 }  # fmt: skip
-CLASSIFIER = BERT | {"architectures": ["BertForSequenceClassification"]}
+CLASSIFIER = BERT | {"architectures": ["DistilBertForSequenceClassification"]}
 TRAINING = {"flops_forward", "gradient_bytes", "optimizer_bytes", "peak_training_bytes"}
 INFERENCE = {"cache_bytes", "flops_decode", "peak_inference_bytes"}
 SWEEP = """
@@ -111,8 +111,8 @@ def test_mems_are_a_cache_too(measured):
 REFUSED = [
     (T5, TRAINING | INFERENCE, "ValueError: You must specify exactly one of input_ids"),
     (BERT, TRAINING, "has no logits; a language model has (batch, length, n_vocab)"),
-    (BERT, INFERENCE, "ValueError: BertModel returns no cache: none of past_key_values"),
-    (CLASSIFIER, TRAINING, "BertForSequenceClassification is trained by a loss ForSequence"),
+    (BERT, INFERENCE, "DistilBertModel returns no cache: none of past_key_values"),
+    (CLASSIFIER, TRAINING, "DistilBertForSequenceClassification is trained by a loss ForSequence"),
 ]
 
 

@@ -67,6 +67,18 @@ MIXED = {
 }  # fmt: skip
 
 
+def test_an_encoder_without_a_head_has_no_training():
+    whole, run = TINY_MODELS["BERT"], RunConfig(batch=2, length=5)
+    a = whole.model_copy(update={"lm_head": False, "transform": False})
+    for quantity in (*PREDICTED, "peak_training_bytes"):
+        assert not a.has_formula_for(quantity, a, run)
+    assert a.has_formula_for("parameter_bytes", a, run)
+    with pytest.raises(ValueError, match="lm_head = false: a model without logits has no loss"):
+        measured(a, run)
+    states = a.build()(torch.zeros(2, 5, dtype=torch.long))
+    assert states.shape == (2, 5, a.d_model)
+
+
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_a_decoder_with_mamba_2_at_difference_0(recompute):
     run = RunConfig(batch=2, length=5, dtype="bfloat16", recompute=recompute, dropout=True)

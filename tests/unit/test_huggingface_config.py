@@ -110,7 +110,7 @@ def left_out(kind: str, a) -> int:
         return 2 * a.n_decoder_layer * a.d_model
     sines = a.n_ctx * a.d_head if kind.startswith("RoFormer") else 0
     if TRANSLATIONS[kind].family == "encoder" and not kind.startswith(("ModernBert", "Electra")):
-        return -sines - (0 if a.tied else a.n_vocab)
+        return -sines - (0 if a.tied or not a.lm_head else a.n_vocab)
     return 0
 
 
