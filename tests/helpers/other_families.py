@@ -55,6 +55,7 @@ def _encoder(f, draw):
     else:
         f["first_norm"] = True
         f["n_layer"] = f["n_distinct"] * draw(st.integers(1, 3))
+    f["lm_head"] = True  # without it there is no training
     f["transform"] |= f["d_emb"] > 0
     f["next_sentence"] &= f["pooler"]
     f["d_head"] *= 2

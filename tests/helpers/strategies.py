@@ -101,11 +101,13 @@ def positions(draw, mixers: list[str], d_head: int, peaks: bool) -> dict:
 def heads(draw, shared: dict, covered: bool) -> dict:
     qk_norm = draw(st.sampled_from(["none", "shared", "separate", "joint"]))
     shifts = shared["norm"] == "layernorm" and shared["norm_scale"] and qk_norm != "none"
+    gated = draw(st.booleans())
     return {
         "qk_norm": qk_norm,
         "qk_norm_bias": shifts and draw(st.booleans()),
         "sinks": not covered and draw(st.booleans()),
-        "attention_gate": draw(st.booleans()),
+        "attention_gate": gated,
+        "gate_per_head": gated and not covered and draw(st.booleans()),
     }
 
 

@@ -210,8 +210,10 @@ def configs(draw, kind: str) -> dict:
         config["attn_config"] = {"rope_theta": 5e5, "kv_n_heads": draw(SMALL["n_kv_head"])}
         sizes = {"ffn_hidden_size": st.integers(1, 9), "moe_num_experts": SMALL["n_expert"]}
         config["ffn_config"] = draw(st.fixed_dictionaries(sizes))
-    if kind == "Lfm2MoeForCausalLM":
-        types, n = st.sampled_from(["conv", "full_attention"]), config["num_hidden_layers"]
+    if kind in ("Lfm2MoeForCausalLM", "Lfm3ForCausalLM"):
+        windows = ["sliding_attention"] * (kind == "Lfm3ForCausalLM")
+        types = st.sampled_from(["conv", "full_attention", *windows])
+        n, config["sliding_window"] = config["num_hidden_layers"], 3
         config["layer_types"] = draw(st.lists(types, min_size=n, max_size=n))
     if kind == "NemotronHForCausalLM":
         types = st.sampled_from(["linear_attention", "full_attention", "mlp", "moe"])

@@ -46,6 +46,11 @@ def no_sinks(a: Fields, r: Run):
     return 1 - a.sinks
 
 
+def gates_channels(a: Fields, r: Run):
+    """Return 1 unless a gate of a whole head is repeated for its channels."""
+    return 1 - a.gate_per_head
+
+
 def is_not_written_out(a: Fields, r: Run):
     """Attention that is written out has no timeline of inference."""
     return 1 - is_written_out(r)
@@ -153,6 +158,7 @@ def cast_scores_are_known(a: Fields, r: Run):
 PEAK_IF = (
     no_mask_on_scores,
     no_sinks,
+    gates_channels,
     rotates_whole_heads,
     packs,
     keys_are_not_repeated,
@@ -168,6 +174,7 @@ PEAK_IF = (
 INFERENCE_IF = (
     no_mask_on_scores,
     no_sinks,
+    gates_channels,
     rotates_whole_heads,
     packs,
     keys_are_not_repeated,

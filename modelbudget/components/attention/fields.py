@@ -34,6 +34,9 @@ class AttentionFields(NormFields):
         description="a projection of the states, through a sigmoid, gates the result of attention "
         "before the output projection",
     )
+    gate_per_head: bool = Field(
+        False, description="attention_gate: one number gates all channels of a head"
+    )
 
     derived: ClassVar[dict[str, str]] = {"n_kv_head": "n_head", "d_head": "d_model / n_head"}
 
@@ -49,6 +52,11 @@ class AttentionFields(NormFields):
             "norm: {norm}, norm_scale: {norm_scale}, qk_norm: {qk_norm}",
             when="qk_norm_bias",
         ),
+        Constraint(
+            "attention_gate",
+            "gate_per_head = true needs attention_gate: true",
+            when="gate_per_head",
+        ),
     )
 
 
@@ -60,7 +68,10 @@ PRESENT = "'attention' in {0} or 'sliding_attention' in {0}"
 """Whether a pattern has attention, with a window or without."""
 
 
-SWITCHES = ("query_bias", "key_bias", "value_bias", "output_bias", "sinks", "attention_gate")
+SWITCHES = (
+    "query_bias", "key_bias", "value_bias", "output_bias", "sinks", "attention_gate",
+    "gate_per_head",
+)  # fmt: skip
 
 
 OPTIONS = {

@@ -4,7 +4,7 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_values import one_token, tokens
 from modelbudget.components import attention_core
 from modelbudget.components.attention.conditions import math_for_masks, no_mask_on_scores, no_sinks
-from modelbudget.components.attention.layout import position_of
+from modelbudget.components.attention.layout import d_gate, position_of
 from modelbudget.components.contract import Values, doubled, valid_if
 
 
@@ -19,7 +19,7 @@ def flops(a: Fields, r: Run, products=attention_core.FORWARD_PRODUCTS) -> Values
     n, d_query, d_key = tokens(r), a.n_head * a.d_head, a.n_kv_head * a.d_head
     return {
         "query": 2 * n * a.d_model * d_query,
-        "gate": a.attention_gate * 2 * n * a.d_model * d_query,
+        "gate": a.attention_gate * 2 * n * a.d_model * d_gate(a),
         "key": 2 * n * a.d_model * d_key,
         "value": 2 * n * a.d_model * d_key,
         "output": 2 * n * d_query * a.d_model,

@@ -21,6 +21,11 @@ def d_rotary(a: Fields):
     return a.d_rotary + (1 - positive(a.d_rotary)) * a.d_head
 
 
+def d_gate(a: Fields):
+    """Return the width of the projection that gates the result, if there is one."""
+    return a.n_head * (a.d_head - a.gate_per_head * (a.d_head - 1))
+
+
 def is_written_out(r: Run) -> int:
     """1 where attention is one operation at a time, with masks that the model makes."""
     return int(r.attention_kernel == "written_out")

@@ -2,7 +2,7 @@
 
 from modelbudget.architecture.fields import Fields
 from modelbudget.components.attention.conditions import shards_are_separate
-from modelbudget.components.attention.layout import position_of
+from modelbudget.components.attention.layout import d_gate, position_of
 from modelbudget.components.contract import Values, valid_if
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors, matrix, vector
@@ -15,7 +15,7 @@ def parameters(a: Fields) -> Values:
     or three makes no difference to the count. Norms of queries and keys: Dehghani et al. 2023,
     §2 (a scale shared by the heads: Qwen 3; one for each head: StableLM 2 12B; over all heads:
     OLMo 2). Sinks: gpt-oss model card. Gate: Qiu et al. 2025 (Gated Attention), §2.2; Qwen3-Next's
-    code has it in the query's matrix.
+    code has it in the query's matrix. One for each head: LFM3's code.
     """
     d_query = a.n_head * a.d_head
     d_key = a.n_kv_head * a.d_head
@@ -23,7 +23,7 @@ def parameters(a: Fields) -> Values:
     of_key = {"none": 0, "shared": a.d_head, "separate": d_key, "joint": d_key}
     return {
         "query": a.d_model * d_query + a.query_bias * d_query,
-        "gate": a.attention_gate * (a.d_model * d_query + a.query_bias * d_query),
+        "gate": a.attention_gate * (a.d_model + a.query_bias) * d_gate(a),
         "key": a.d_model * d_key + a.key_bias * d_key,
         "value": a.d_model * d_key + a.value_bias * d_key,
         "output": d_query * a.d_model + a.output_bias * a.d_model,
@@ -60,8 +60,8 @@ def tensors(a: Fields) -> list[Tensor]:
         Tensor("position_bias", query, relative),
         vector("sinks", a.n_head, a.sinks),
         *linear_tensors("query", a.d_model, query, a.query_bias),
-        matrix("gate", query, a.d_model, a.attention_gate),
-        vector("gate", query, a.attention_gate * a.query_bias),
+        matrix("gate", d_gate(a), a.d_model, a.attention_gate),
+        vector("gate", d_gate(a), a.attention_gate * a.query_bias),
         *linear_tensors("key", a.d_model, key, a.key_bias),
         *linear_tensors("value", a.d_model, key, a.value_bias),
         *linear_tensors("output", query, a.d_model, a.output_bias),
@@ -79,7 +79,7 @@ def matrices(a: Fields) -> list[Matrix]:
     query, key = a.n_head * a.d_head, a.n_kv_head * a.d_head
     return [
         Matrix("query", a.d_model, query),
-        Matrix("gate", a.d_model, query, a.attention_gate),
+        Matrix("gate", a.d_model, d_gate(a), a.attention_gate),
         Matrix("key", a.d_model, key),
         Matrix("value", a.d_model, key),
         Matrix("output", query, a.d_model),

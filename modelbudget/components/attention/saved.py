@@ -6,6 +6,7 @@ from modelbudget.architecture.run_values import INDEX, bytes_of, casts, products
 from modelbudget.components import attention_core, norm, rope
 from modelbudget.components.attention.conditions import SAVED_IF, no_mask_on_scores
 from modelbudget.components.attention.layout import (
+    d_gate,
     d_rotary,
     has_rope,
     heads,
@@ -34,6 +35,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     by_distance, sinusoids = _saved_by_distance(a, r)
     query = bytes_of(p.dtype) * tokens(r) * a.n_head * a.d_head
     result, gated = attention_core.copied_result(heads(a, r), p), a.attention_gate
+    gate = bytes_of(p.dtype) * tokens(r) * d_gate(a)
     tables = has_rope(a) * own_tables(a, r) * 2 * rope.tables(p, d_rotary(a))
     tables += is_complex(a, r) * rope.complex_rows(r, a.d_head)
     of_norm = p if norm.is_written_out(a, r) else r
@@ -41,7 +43,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
         "query": bytes_of(p.dtype) * tokens(r) * a.d_model,
         "query_norm": saved_by_head_norm(a, of_norm, a.n_head),
         "key_norm": saved_by_head_norm(a, of_norm, a.n_kv_head),
-        "": tables + gated * (query + result) + by_distance,
+        "": tables + gated * (gate + result) + by_distance,
         "position": sinusoids,
         "core": attention_core.saved(heads(a, r), p),
         "output": result + gated * (query - result),
@@ -57,7 +59,7 @@ def _casts(a: Fields, r: Run) -> Values:
     states = size * tokens(r) * a.d_model
     return {
         "query": query,
-        "gate": a.attention_gate * (states + query),
+        "gate": a.attention_gate * (states + size * a.d_model * d_gate(a)),
         "key": separate * states + key,
         "value": separate * states + key,
         "output": query,
@@ -110,5 +112,5 @@ def cast_weights(a: Fields, r: Run):
 
 def later_biases(a: Fields, size) -> tuple:
     """Bytes of the biases that are read after queries, keys and values: of gate and output."""
-    gate = a.attention_gate * a.query_bias * a.n_head * a.d_head
+    gate = a.attention_gate * a.query_bias * d_gate(a)
     return size * gate, size * a.output_bias * a.d_model

@@ -32,8 +32,9 @@ class Attention(nn.Module):
         # n_head · d_head need not be d_model: PaLM 540B has 48 · 256 = 12,288 of 18,432.
         d_query, d_key = a.n_head * a.d_head, a.n_kv_head * a.d_head
         self.query = nn.Linear(a.d_model, d_query, bias=a.query_bias)
-        gated = a.attention_gate
-        self.gate = nn.Linear(a.d_model, d_query, bias=a.query_bias) if gated else None
+        d_gate = a.n_head if a.gate_per_head else d_query
+        gate = nn.Linear(a.d_model, d_gate, bias=a.query_bias) if a.attention_gate else None
+        self.gate, self.gate_per_head = gate, a.gate_per_head
         self.key = nn.Linear(a.d_model, d_key, bias=a.key_bias)
         self.value = nn.Linear(a.d_model, d_key, bias=a.value_bias)
         self.output = nn.Linear(d_query, a.d_model, bias=a.output_bias)
@@ -127,8 +128,14 @@ class Attention(nn.Module):
         # No name for the core's result: it is freed where flatten copies it.
         result = self.core(q, k, v, bias).transpose(1, 2).flatten(2)
         if self.gate is not None:
-            result = result * self.gate(x).sigmoid()
+            result = self.gated(result, self.gate(x).sigmoid())
         return self.output(result)
+
+    def gated(self, result, gate):
+        """Multiply the result (batch, length, n_head · d_head) by a gate of channels or heads."""
+        if not self.gate_per_head:
+            return result * gate
+        return (result.unflatten(2, (self.n_head, self.d_head)) * gate.unsqueeze(3)).flatten(2)
 
     def split(self, x, n_head: int, norm: nn.Module | None = None):
         """(batch, length, n_head · d_head) to (batch, n_head, length, d_head)."""

@@ -1,4 +1,4 @@
-"""Feed-forward parts of few classes: formulas against our module, values against the class."""
+"""Parts that few classes have: formulas against our module, values against the class."""
 
 import pytest
 import torch
@@ -9,14 +9,22 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
 from modelbudget.modules.feed_forward.mlp import MLP
+from modelbudget.modules.mixers.attention import Attention
 
 SIZES = {
     "n_vocab": 19, "d_model": 16, "n_layer": 3, "n_head": 2, "n_kv_head": 1, "d_head": 8,
-    "d_ff": 24, "norm": "rmsnorm", "position": "rotary", "activation": "xielu",
+    "d_ff": 24, "norm": "rmsnorm", "position": "rotary", "activation": "silu",
 }  # fmt: skip
+XIELU = {"activation": "xielu"}
+HEADS = {"attention_gate": True, "gate_per_head": True}
+PARTS = {
+    "learned activation": XIELU,
+    "learned activation of a gate": XIELU | {"gated": True, "tied": False, "up_bias": True},
+    "gated heads": HEADS | {"n_kv_head": 2, "query_bias": True},
+}
 
 
-@pytest.mark.parametrize("changed", [{}, {"gated": True, "tied": False, "up_bias": True}])
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize(
     "settings",
     [
@@ -25,8 +33,8 @@ SIZES = {
         {"length": 5, "dtype": "float64", "backend": "cpu", "recompute": "full"},
     ],
 )
-def test_training_with_a_learned_activation(changed, settings):
-    a, run = Decoder(**SIZES | changed), RunConfig(**settings)
+def test_training(part, settings):
+    a, run = Decoder(**SIZES | PARTS[part]), RunConfig(**settings)
     counted = {n: c.parameters for n, c in count(build(a, "meta", "float32")).items()}
     assert without_zeros(counted) == {n: t.total for n, t in a.parameters(a).items() if t.total}
     found, expected = measured(a, run), predicted(a, run)
@@ -41,7 +49,7 @@ def test_a_learned_activation_computes_what_its_class_computes():
 
     torch.manual_seed(0)
     settings = ApertusConfig(hidden_size=16, intermediate_size=24, dtype=torch.float32)
-    theirs, ours = ApertusMLP(settings), MLP(Decoder(**SIZES))
+    theirs, ours = ApertusMLP(settings), MLP(Decoder(**SIZES | XIELU))
     names = {"activation.positive": "act_fn.alpha_p", "activation.negative": "act_fn.alpha_n"}
     names |= {f"{name}.weight": f"{name}_proj.weight" for name in ("up", "down")}
     ours.activation.reset_parameters()
@@ -55,3 +63,26 @@ def test_a_learned_activation_computes_what_its_class_computes():
             parameter.copy_(theirs.get_parameter(names[name]))
         x = torch.randn(2, 7, 16)
         torch.testing.assert_close(ours(x), theirs(x))
+
+
+def test_gated_heads_compute_what_their_class_computes():
+    """Without rotation: cosines of 1 and sines of 0."""
+    from transformers.models.lfm3.modeling_lfm3 import Lfm3Attention, Lfm3Config
+
+    torch.manual_seed(0)
+    settings = Lfm3Config(
+        hidden_size=16, num_attention_heads=2, num_key_value_heads=1, head_dim=8,
+        layer_types=["full_attention"], num_hidden_layers=1, attn_implementation="sdpa",
+    )  # fmt: skip
+    theirs = Lfm3Attention(settings, 0)
+    a = Decoder(**SIZES | HEADS | {"position": "none", "qk_norm": "shared"})
+    ours, x = Attention(a), torch.randn(2, 7, 16)
+    names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "gate": "g_proj"}
+    names |= {"output": "o_proj", "query_norm": "q_norm", "key_norm": "k_norm"}
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.normal_()
+        for name, other in names.items():
+            ours.get_submodule(name).load_state_dict(theirs.get_submodule(other).state_dict())
+        unrotated = torch.ones(1, 7, 8), torch.zeros(1, 7, 8)
+        torch.testing.assert_close(ours(x), theirs(x, unrotated, None)[0])
