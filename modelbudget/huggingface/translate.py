@@ -87,7 +87,8 @@ def config_of(name: str, a) -> dict[str, Any]:
     config = {}
     inverse = {"vocab_size": PADDED} | dict(translation.inverse)
     values = {"vocab_multiple": 1} | a.model_dump()
-    for key in translation.defaults:
+    names_layers = translation.layer_types or "layer_types" in translation.requires
+    for key, default in translation.defaults.items():
         meaning = translation.meaning(key)
         if key in inverse:
             config[key] = _plain(_expression(inverse[key])(values))
@@ -95,11 +96,10 @@ def config_of(name: str, a) -> dict[str, Any]:
             config[key] = values[meaning]
         elif meaning is not None:
             fits = [case.value for case in meaning if case.fields.items() <= values.items()]
-            default = translation.defaults[key]
             config[key] = default if default in fits else next(iter(fits), default)
         elif key == "sliding_window":
-            config[key] = a.window or None
-        elif key == "layer_types" and translation.layer_types:
+            config[key] = a.window or (default if names_layers else None)
+        elif key == "layer_types" and names_layers:
             config[key] = _types_of_layers(translation, a)
         elif key in translation.attention_at:
             words = a.mixers.split()

@@ -32,8 +32,10 @@ from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.sweep_file import Measure
 
 TRANSLATIONS = {kind: one for kind, one in translations().items() if one.in_transformers}
+ROPE = {"rope_type": "default", "rope_theta": 1e4}
 REAL = {
     "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6},  # its class has no default for this one
+    "CohereCompassForCausalLM": {"rope_parameters": {"full_attention": ROPE}},
     "DbrxForCausalLM": {"attn_config": {"rope_theta": 5e5}},
     "Gemma2ForCausalLM": {"num_hidden_layers": 3},
     "LlamaForCausalLM": {"num_key_value_heads": 8, "attention_bias": True},
@@ -181,6 +183,14 @@ COMPUTED = {
 }  # fmt: skip
 
 
+LAYERS = {
+    "Flint": ["full_attention", "sliding_attention"],
+    "Lfm2Moe": ["conv", "full_attention"],
+    "Lfm3": ["conv", "full_attention", "sliding_attention"],
+}
+"""Types of layers of the classes that do not repeat a pattern."""
+
+
 @st.composite
 def configs(draw, kind: str) -> dict:
     """A tiny config of a class."""
@@ -210,10 +220,13 @@ def configs(draw, kind: str) -> dict:
         config["attn_config"] = {"rope_theta": 5e5, "kv_n_heads": draw(SMALL["n_kv_head"])}
         sizes = {"ffn_hidden_size": st.integers(1, 9), "moe_num_experts": SMALL["n_expert"]}
         config["ffn_config"] = draw(st.fixed_dictionaries(sizes))
-    if kind in ("Lfm2MoeForCausalLM", "Lfm3ForCausalLM"):
-        windows = ["sliding_attention"] * (kind == "Lfm3ForCausalLM")
-        types = st.sampled_from(["conv", "full_attention", *windows])
-        n, config["sliding_window"] = config["num_hidden_layers"], 3
+    if kind == "CohereCompassForCausalLM":
+        config["rope_parameters"] = dict.fromkeys(LAYERS["Flint"], ROPE)
+    if kind == "FlintForCausalLM":
+        config["num_hidden_layers"] += 1  # two with a plain MLP
+    if (allowed := LAYERS.get(kind.removesuffix("ForCausalLM"))) is not None:
+        types, n = st.sampled_from(allowed), config["num_hidden_layers"]
+        config["sliding_window"] = 3
         config["layer_types"] = draw(st.lists(types, min_size=n, max_size=n))
     if kind == "NemotronHForCausalLM":
         types = st.sampled_from(["linear_attention", "full_attention", "mlp", "moe"])
