@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import sympy
 
     from modelbudget.api.checkpoint import Checkpoint
+    from modelbudget.api.conventions import Counts
     from modelbudget.api.fitting import Fit
     from modelbudget.api.measuring import Comparison
 
@@ -132,6 +133,12 @@ class Model:
     def flops(self, settings: Settings = None) -> Predictions:
         """Predict the FLOPs of forward, backward and of one decoded token."""
         return self.predictions([q for q in QUANTITIES if q.startswith("flops")], settings)
+
+    def conventions(self, settings: Settings = None) -> Counts:
+        """Count parameters and FLOPs per training token as papers and training code do."""
+        from modelbudget.api.conventions import counts
+
+        return counts(self.label, *self.with_run(settings))
 
     def formula(self, component: str, quantity: str = "parameters") -> sympy.Expr:
         """Return the formula of all instances of a component, over the sizes of the model.

@@ -1,13 +1,13 @@
 """Measured FLOPs of a training step against the estimate 6·N·D, model by model."""
 
+from fractions import Fraction
 from types import SimpleNamespace
 
 import polars as pl
 
 from modelbudget.architecture.run_values import tokens
-from modelbudget.architecture.terms import total
 from modelbudget.families import families
-from modelbudget.predict.six_nd import error, over, six_n_d, without_embeddings
+from modelbudget.predict.conventions import BY_NAME, relative_error
 from modelbudget.report import tables
 from modelbudget.report.charts.format import scientific, signed_percent
 from modelbudget.report.results import SweepResult
@@ -15,6 +15,8 @@ from modelbudget.report.results import SweepResult
 STEP = ("flops_forward", "flops_backward")
 TRILLION = 10**12
 MOST_MODELS = 24
+ERRORS = {"6n": "error", "6n_without_embeddings": "error without embeddings"}
+"""Conventions of the table, and the heads of their errors."""
 
 
 def six_n_d_section(sweep: SweepResult) -> dict | None:
@@ -31,16 +33,18 @@ def six_n_d_section(sweep: SweepResult) -> dict | None:
     for point in sweep.points.iter_rows(named=True):
         # Summed in Python: the FLOPs of a step may exceed 64 bits.
         flops = sum(counted.filter(pl.col("point") == point["point"])["measured"].to_list())
-        whole, bare = _estimates(point)
-        errors += [error(whole, flops)]
+        estimates = _estimates(point)
+        errors += [relative_error(estimates["6n"], flops)]
         rows.append(
             {
                 "model": point["label"],
                 "tokens": tokens(SimpleNamespace(**point)),
                 "measured FLOPs": flops,
-                "6·N·D": whole,
-                "error": signed_percent(errors[-1]),
-                "error without embeddings": signed_percent(error(bare, flops)),
+                "6·N·D": estimates["6n"],
+                **{
+                    head: signed_percent(relative_error(estimates[name], flops))
+                    for name, head in ERRORS.items()
+                },
                 "FLOPs for 10¹² tokens": _for_a_trillion_tokens(point, flops),
             }
         )
@@ -52,14 +56,19 @@ def six_n_d_section(sweep: SweepResult) -> dict | None:
     }
 
 
-def _estimates(point: dict) -> tuple[int, int]:
-    """Return 6·N·D with all parameters, and without embeddings; N is the active parameters."""
+def _estimates(point: dict) -> dict[str, int]:
+    """Return the FLOPs of the step by convention, from the parameters that a token uses.
+
+    Python integers throughout: 10¹² tokens of PaLM 540B exceed 64 bits.
+    """
     family, of_point = families()[point["family"]], SimpleNamespace(**point)
     parameters = getattr(family, "active_parameters", family.parameters)(of_point)
-    n_token = tokens(of_point)
-    return six_n_d(total(parameters), n_token), six_n_d(without_embeddings(parameters), n_token)
+    return {
+        name: BY_NAME[name].value(parameters, of_point, of_point.length) * tokens(of_point)
+        for name in ERRORS
+    }
 
 
 def _for_a_trillion_tokens(point: dict, flops: int) -> str:
     """Return the FLOPs of training on 10¹² tokens in steps like this one."""
-    return scientific(over(flops, tokens(SimpleNamespace(**point)), TRILLION))
+    return scientific(round(Fraction(flops * TRILLION, tokens(SimpleNamespace(**point)))))

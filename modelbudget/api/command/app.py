@@ -49,9 +49,18 @@ def _main(
 def main() -> None:
     """Run the command. Exit codes: 0; 1 if formula and measurement differ; 2 for wrong input."""
     gc.disable()  # a command of half a second has nothing worth collecting
-    from modelbudget.api.command import check, compare, lock, measure, models, show, sweep
+    from modelbudget.api.command import (
+        check,
+        compare,
+        conventions,
+        lock,
+        measure,
+        models,
+        show,
+        sweep,
+    )
 
-    for one in (show, compare, measure, sweep, models, lock, check):
+    for one in (show, compare, conventions, measure, sweep, models, lock, check):
         app.command(one.__name__.rpartition(".")[2])(one.run)
     try:
         sys.exit(app(prog_name="modelbudget", standalone_mode=False))

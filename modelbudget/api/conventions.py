@@ -1,0 +1,91 @@
+"""Parameters and FLOPs per training token of one model, under every counting convention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from modelbudget.api.frames import Frames, html_table
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import tokens
+from modelbudget.architecture.terms import total
+from modelbudget.common.errors import InputError
+from modelbudget.common.mistakes import show
+from modelbudget.common.suggestions import offered
+from modelbudget.predict import of_point
+from modelbudget.predict.conventions import BY_NAME, CONVENTIONS, PARAMETERS, Convention
+
+OF_STEP = ("flops_forward", "flops_backward")
+
+
+@dataclass(frozen=True)
+class Counts(Frames):
+    """The counts of a model by the name of the convention; those that do not apply are `missing`.
+
+    `executed`: FLOPs per token of the matrix products of a training step by our formulas, which
+    traces of the module confirm; None without a formula.
+    """
+
+    model: str
+    length: int
+    values: dict[str, int]
+    missing: dict[str, str]
+    executed: Fraction | None
+
+    def __getitem__(self, name: str) -> int:
+        if name in self.missing:
+            raise InputError([f"{self.model}: {name}: {self.missing[name]}"])
+        if name not in self.values:
+            raise InputError([f"convention = {show(name)}: unknown{offered(name, BY_NAME, '')}"])
+        return self.values[name]
+
+    def share(self, convention: Convention) -> float | None:
+        """Return a count as a multiple of all parameters, or of the FLOPs that are executed."""
+        whole = self.values["total"] if convention.unit == PARAMETERS else self.executed
+        return float(self.values[convention.name] / whole) if whole else None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row for each convention that applies."""
+        return [
+            {
+                "model": self.model,
+                "convention": one.name,
+                "unit": one.unit,
+                "value": self.values[one.name],
+                "share": self.share(one),
+                "source": "formula",
+                "rule": one.rule,
+                "reference": one.source,
+            }
+            for one in CONVENTIONS
+            if one.name in self.values
+        ]
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {name: row[name] for name in ("convention", "value", "rule")} for row in self.rows()
+        ]
+        return html_table(f"{self.model}, length {self.length:,} (formula)", rows)
+
+
+def counts(label: str, a: Architecture, run: RunConfig) -> Counts:
+    """Count by formula. Raises InputError if the model has none."""
+    if why := of_point.why_not("parameters", a, run):
+        raise InputError([f"{label}: parameters: {why}"])
+    stored, used = a.parameters(a), getattr(a, "active_parameters", a.parameters)(a)
+    missing = {one.name: why for one in CONVENTIONS if (why := one.why_not(type(a)))}
+    values = {
+        one.name: one.value(stored if one.unit == PARAMETERS else used, a, run.length)
+        for one in CONVENTIONS
+        if one.name not in missing
+    }
+    return Counts(label, run.length, values, missing, _executed(a, run))
+
+
+def _executed(a: Architecture, run: RunConfig) -> Fraction | None:
+    if any(of_point.why_not(quantity, a, run) for quantity in OF_STEP):
+        return None
+    step = sum(total(of_point.predicted(quantity, a, run)) for quantity in OF_STEP)
+    return Fraction(step, tokens(run))
