@@ -9,15 +9,11 @@ from typing import Any
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import tokens
-from modelbudget.architecture.terms import total
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import offered
-from modelbudget.predict import of_point
+from modelbudget.predict import conventions, of_point
 from modelbudget.predict.conventions import BY_NAME, CONVENTIONS, PARAMETERS, Convention
-
-OF_STEP = ("flops_forward", "flops_backward")
 
 
 @dataclass(frozen=True)
@@ -74,18 +70,7 @@ def counts(label: str, a: Architecture, run: RunConfig) -> Counts:
     """Count by formula. Raises InputError if the model has none."""
     if why := of_point.why_not("parameters", a, run):
         raise InputError([f"{label}: parameters: {why}"])
-    stored, used = a.parameters(a), getattr(a, "active_parameters", a.parameters)(a)
     missing = {one.name: why for one in CONVENTIONS if (why := one.why_not(type(a)))}
-    values = {
-        one.name: one.value(stored if one.unit == PARAMETERS else used, a, run.length)
-        for one in CONVENTIONS
-        if one.name not in missing
-    }
-    return Counts(label, run.length, values, missing, _executed(a, run))
-
-
-def _executed(a: Architecture, run: RunConfig) -> Fraction | None:
-    if any(of_point.why_not(quantity, a, run) for quantity in OF_STEP):
-        return None
-    step = sum(total(of_point.predicted(quantity, a, run)) for quantity in OF_STEP)
-    return Fraction(step, tokens(run))
+    return Counts(
+        label, run.length, conventions.counts(a, run), missing, conventions.executed(a, run)
+    )

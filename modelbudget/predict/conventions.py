@@ -11,9 +11,13 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
+from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.fields import Fields
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import tokens
 from modelbudget.architecture.terms import Terms, total
 from modelbudget.components import embedding
+from modelbudget.predict import of_point
 
 PARAMETERS, FLOPS = "parameters", "FLOPs per token"
 
@@ -199,6 +203,30 @@ CONVENTIONS = (
 """All conventions, those of parameters first."""
 
 BY_NAME = {one.name: one for one in CONVENTIONS}
+
+
+OF_STEP = ("flops_forward", "flops_backward")
+
+
+def counts(a: Architecture, run: RunConfig) -> dict[str, int]:
+    """Return the count under every convention that applies, by name, from our formulas."""
+    stored, used = a.parameters(a), getattr(a, "active_parameters", a.parameters)(a)
+    return {
+        one.name: one.value(stored if one.unit == PARAMETERS else used, a, run.length)
+        for one in CONVENTIONS
+        if not one.why_not(type(a))
+    }
+
+
+def executed(a: Architecture, run: RunConfig) -> Fraction | None:
+    """Return the FLOPs per token of all matrix products of a training step.
+
+    Traces of the module confirm the formula. None without one.
+    """
+    if any(of_point.why_not(quantity, a, run) for quantity in OF_STEP):
+        return None
+    step = sum(total(of_point.predicted(quantity, a, run)) for quantity in OF_STEP)
+    return Fraction(step, tokens(run))
 
 
 def relative_error(estimate: int, exact: int) -> float:

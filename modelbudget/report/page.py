@@ -17,6 +17,7 @@ from modelbudget.report.appendix import (
     surgery_section,
 )
 from modelbudget.report.assets import Assets, assets
+from modelbudget.report.counting import counting_section
 from modelbudget.report.glossary import glossary_section
 from modelbudget.report.gpu_readings import gpu_readings_section
 from modelbudget.report.module_trees import module_trees_section, swept_section, swept_trees
@@ -82,6 +83,7 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
         )
         for sweep in ordered([*sweeps, *(results.predicted or [])])
     ]
+    counting = counting_section(catalogue, sweeps, charts)
     others = [one for one in found if one.source not in {sweep.name for sweep in sweeps}]
     return _filled(
         {
@@ -98,6 +100,7 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
                 *([("architecture", "Module trees")] if results.trees else []),
                 *((section["name"], section["title"]) for section in sections),
                 *((one.source, one.title) for one in others),
+                *([("counting", "Counting conventions")] if counting else []),
                 ("gpu-readings", "GPUs that others measured"),
                 ("glossary", "Glossary"),
                 *([("provenance", "Provenance")] if results.provenance else []),
@@ -109,6 +112,7 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
             "sweeps": sections,
             "ledger": ledger_section(results.ledger, by_source.get("gpt-2-ledger")),
             "surgery": surgery_section(results.surgery, by_source.get("tying-surgery")),
+            "counting": counting,
             "gpu_readings": gpu_readings_section(catalogue),
             "glossary": glossary_section(),
             "provenance": provenance_section(results.provenance),

@@ -1,0 +1,60 @@
+"""FLOPs per training token by counting convention, along a ladder of models."""
+
+import altair as alt
+import polars as pl
+
+from modelbudget.report.charts import theme
+from modelbudget.report.charts.format import percent
+
+MARGIN = 56
+
+
+def departures(rows: pl.DataFrame) -> theme.Layers:
+    """Draw estimates relative to the FLOPs that are executed, against parameters.
+
+    Columns: label, parameters, series (the convention), share (of what is executed).
+    """
+    base = alt.Chart(rows).encode(
+        x=alt.X(
+            "parameters:Q",
+            title="parameters, all",
+            scale=alt.Scale(type="log", nice=False),
+            axis=alt.Axis(
+                grid=False,
+                labelExpr=theme.SHORT,
+                **theme.ticks(rows["parameters"].min(), rows["parameters"].max()),
+            ),
+        ),
+        y=alt.Y(
+            "share:Q",
+            title="of the FLOPs that are executed",
+            axis=alt.Axis(format="%", minExtent=42, maxExtent=42),
+        ),
+        tooltip=[
+            alt.Tooltip("label:N", title="model"),
+            alt.Tooltip("series:N", title="convention"),
+            alt.Tooltip("share:Q", title="of executed", format=".1%"),
+        ],
+    )
+    series = rows["series"].unique(maintain_order=True).to_list()
+    lines = base.mark_line(color=theme.INK, strokeWidth=1.5).encode(strokeDash=theme.dashes(series))
+    dots = base.mark_point(color=theme.INK, filled=True, size=18, opacity=1)
+    whole = (
+        alt.Chart(pl.DataFrame({"share": [1.0]})).mark_rule(color=theme.SOFT).encode(y="share:Q")
+    )
+    chart = alt.layer(whole, lines, dots).properties(width=theme.WIDTH - MARGIN, height=300)
+    return theme.framed(chart, "FLOPs per training token, by convention", _finding(rows), MARGIN)
+
+
+def _finding(rows: pl.DataFrame) -> str:
+    """Describe the spread of the estimates for the smallest and the largest model."""
+    ends = [rows.filter(pl.col("parameters") == rows["parameters"].min()),
+            rows.filter(pl.col("parameters") == rows["parameters"].max())]  # fmt: skip
+    small, large = (
+        f"{percent(one['share'].min())} to {percent(one['share'].max())} for {one['label'][0]}"
+        for one in ends
+    )
+    return (
+        f"Estimates of the FLOPs per token are {small} and {large}. 100 % is every matrix product "
+        "of a training step, as our formulas predict and traces of the modules confirm."
+    )

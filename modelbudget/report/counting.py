@@ -1,0 +1,217 @@
+"""The section of counting conventions: what they are, what they decide, and printed numbers."""
+
+from typing import Any
+
+import polars as pl
+from markupsafe import Markup
+
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.paths import CONFIGS
+from modelbudget.compare import published_scaling
+from modelbudget.compare.published_scaling import (
+    DIFFERS,
+    EXACT,
+    MISSING,
+    NO_COUNT,
+    RECALLED,
+    ROUNDED,
+    Row,
+)
+from modelbudget.predict.conventions import (
+    BY_NAME,
+    CONVENTIONS,
+    FLOPS,
+    PARAMETERS,
+    counts,
+    executed,
+)
+from modelbudget.predict.optimal_size import FITS, Shapes, exponent
+from modelbudget.report import tables
+from modelbudget.report.charts.budget import evenly_spaced
+from modelbudget.report.charts.conventions import departures
+from modelbudget.report.charts.format import count, percent, scientific, short, signed_percent
+from modelbudget.report.results import SweepResult
+from modelbudget.report.specs import Charts
+from modelbudget.sweeps.derive import resolved
+
+PUBLISHED = CONFIGS / "published_scaling.yaml"
+RUN = {"length": 2048}
+LADDER = tuple(
+    f"pythia-{size}"
+    for size in ("14m", "31m", "70m", "160m", "410m", "1b", "1.4b", "2.8b", "6.9b", "12b")
+)
+"""Models of the chart."""
+SHOWN = ("pythia-70m", "pythia-1b", "pythia-12b", "palm-540b")
+"""Models of the table."""
+DRAWN = ("6n", "6n_without_embeddings", "deepseek_m", "chinchilla", "nanochat")
+"""Conventions of the chart."""
+SIZES = ("total", "without_embeddings", "kaplan", "deepseek_m", "nanochat")
+"""What counts as size in the table of exponents."""
+SHAPES = "gpt-2"
+"""Series whose components the shapes of the exponents have."""
+ASPECTS = (16, 40, 100)
+RANGES = {"1 thousand to 1.5 billion": (8, 1700), "4 to 100 billion": (4096, 20_000)}
+"""Hidden sizes of the shapes: those of Kaplan et al. 2020, and larger ones."""
+MOST_ROWS = 12
+"""Rows of one ladder in the page, and those that differ."""
+VERDICTS = (EXACT, ROUNDED, DIFFERS, NO_COUNT, RECALLED, MISSING)
+
+
+def counting_section(
+    catalogue: Catalogue, sweeps: list[SweepResult], charts: Charts
+) -> dict | None:
+    """Return the context of the template; the chart is added to those of the page.
+
+    None with a catalogue that has not the models of chart and tables.
+    """
+    if not {*LADDER, *SHOWN, SHAPES} <= catalogue.bases.keys():
+        return None
+    found = published_scaling.rows(PUBLISHED, [(one.points, one.comparison) for one in sweeps])
+    spec = departures(_ladder(catalogue)).to_dict()
+    return {
+        "answer": _answer(found),
+        "chart": charts.add("counting-departures", spec),
+        "conventions": [_conventions(catalogue, unit) for unit in (PARAMETERS, FLOPS)],
+        "exponents": _exponents(catalogue),
+        "ladders": [
+            _ladder_table([row for row in found if row.ladder.title == title])
+            for title in dict.fromkeys(row.ladder.title for row in found)
+        ],
+    }
+
+
+def _answer(found: list[Row]) -> str:
+    """Return how many printed numbers are reproduced, in one sentence."""
+    return f"{count(len(found))} printed numbers of scaling studies: {_tally(found)}."
+
+
+def _tally(found: list[Row]) -> str:
+    """Return the number of rows by verdict."""
+    tally = [(verdict, sum(row.verdict == verdict for row in found)) for verdict in VERDICTS]
+    return ", ".join(f"{count(n)} {verdict}" for verdict, n in tally if n)
+
+
+def _models(catalogue: Catalogue, names) -> list[tuple[str, dict[str, int], Any]]:
+    """Return label, counts and executed FLOPs per token of models."""
+    found = []
+    for name in names:
+        base = catalogue[name]
+        a, run = resolved(base, RUN)
+        found.append((base.label, counts(a, run), executed(a, run)))
+    return found
+
+
+def _ladder(catalogue: Catalogue) -> pl.DataFrame:
+    """Return the rows of the chart: one for each model of the ladder and convention."""
+    return pl.DataFrame(
+        [
+            {"label": label, "parameters": values["total"], "series": name,
+             "share": float(values[name] / steps)}
+            for name in DRAWN
+            for label, values, steps in _models(catalogue, LADDER)
+        ]
+    )  # fmt: skip
+
+
+def _conventions(catalogue: Catalogue, unit: str) -> Markup:
+    models = _models(catalogue, SHOWN)
+    rows = [
+        {
+            "convention": Markup("<code>{}</code> <small>{}. {}</small>").format(
+                one.name, one.rule, one.source
+            ),
+            **{
+                label: percent(
+                    float(values[one.name] / (values["total"] if unit == PARAMETERS else steps))
+                )
+                for label, values, steps in models
+            },
+        }
+        for one in CONVENTIONS
+        if one.unit == unit
+    ]
+    first: dict[str, Any] = {
+        "convention": "all" if unit == PARAMETERS else "executed, FLOPs per token"
+    }
+    first |= {
+        label: short(values["total"]) if unit == PARAMETERS else scientific(round(steps))
+        for label, values, steps in models
+    }
+    caption = {
+        PARAMETERS: "Parameters by convention, of all parameters",
+        FLOPS: "FLOPs per training token of sequences of 2,048 tokens, by convention, of those "
+        "executed",
+    }
+    names = tuple(label for label, _, _ in models)
+    return tables.table([first, *rows], caption[unit], names, ("convention",))
+
+
+def _exponents(catalogue: Catalogue) -> Markup:
+    base = catalogue[SHAPES]
+    rows = []
+    for name in SIZES:
+        row = {"size": name}
+        for title, (least, most) in RANGES.items():
+            for fit in FITS:
+                slopes = [
+                    exponent(base, Shapes(least, most, aspect), fit, BY_NAME[name])
+                    for aspect in ASPECTS
+                ]
+                row[f"{title}, fit of {fit.title}"] = _between(slopes)
+        rows.append(row)
+    columns = tuple(name for name in rows[0] if name != "size")
+    return tables.table(rows, "Exponent of the optimal size over compute", columns)
+
+
+def _between(slopes: list[float]) -> str:
+    low, high = (f"{value:.2f}" for value in (min(slopes), max(slopes)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _ladder_table(found: list[Row]) -> dict:
+    ladder = found[0].ladder
+    shared = len({row.convention.name for row in found}) == 1
+    noted = any(row.printed.note for row in found)
+    places = evenly_spaced(range(len(found)), MOST_ROWS)
+    shown = [row for i, row in enumerate(found) if i in places or row.verdict == DIFFERS]
+    rows = [
+        {
+            "model": row.printed.model,
+            **({} if shared else {"convention": row.convention.name}),
+            "printed": _number(row.printed.published),
+            "counted": _counted(row),
+            "verdict": _verdict(row),
+            **({"note": row.printed.note} if noted else {}),
+        }
+        for row in shown
+    ]
+    return {
+        "title": f"{ladder.title}: {_tally(found)}",
+        "held": "" if len(shown) == len(found) else f"{len(shown)} of {len(found)} rows. ",
+        "source": ladder.source,
+        "convention": found[0].convention.name if shared else None,
+        "notes": "; ".join(filter(None, (ladder.reason, ladder.note))),
+        "table": tables.table(
+            rows,
+            f"Printed numbers: {ladder.title}",
+            ("printed", "counted"),
+            red=[row.verdict == DIFFERS for row in shown],
+        ),
+    }
+
+
+def _number(value: int | None) -> int | str | None:
+    """Return a number as the table shows it; training FLOPs have too many digits to be read."""
+    return scientific(value) if value is not None and value >= 10**18 else value
+
+
+def _counted(row: Row) -> int | str | None:
+    """Return the prediction, which the measurement equals, or both."""
+    if row.measured in (None, row.predicted):
+        return _number(row.predicted)
+    return f"{count(row.predicted or 0)} predicted, {count(row.measured or 0)} measured"
+
+
+def _verdict(row: Row) -> str:
+    off = f", {signed_percent(row.error)}" if row.verdict == NO_COUNT and row.error else ""
+    return row.verdict + off
