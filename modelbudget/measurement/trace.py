@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
 
 import torch
 from torch import nn
@@ -86,6 +87,9 @@ class Trace(TorchDispatchMode):
         return False
 
     def __init__(self, model: nn.Module, limit: float = math.inf):
+        # Imported by the first operation, it would leave a cycle of references that holds the
+        # tensors of all calling functions until Python looks for such cycles.
+        import_module("torch._dynamo")
         super().__init__()
         self._limit = limit
         self.live = self.peak = 0

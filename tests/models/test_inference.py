@@ -1,8 +1,12 @@
 """Caches and peaks of inference: formulas against filled caches whose decoding is right."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from helpers.inference import cache_is_known, measured_inference, predicted_inference
+from helpers.project import ROOT
 from helpers.strategies import decoders, decoders_that_run, fitting, runs
 from hypothesis import HealthCheck, assume, given, settings
 from transformers import (
@@ -238,3 +242,17 @@ def test_a_window_that_hides_nothing_needs_what_attention_does(settings):
     assert holds == (not settings or "packed" in settings.values())
     if holds:
         assert window.peak_inference_bytes(window, run) == whole.peak_inference_bytes(whole, run)
+
+
+def test_the_first_trace_of_a_process_holds_nothing_else():
+    """Without Python's search for cycles: what torch imports in an operation would hold tensors."""
+    code = (
+        "import gc, torch.distributed.tensor; gc.disable()\n"
+        "import modelbudget as mb\n"
+        "found = mb.model('gpt-2-124m', n_layer=2).measure({}, ['peak_inference_bytes'])\n"
+        "assert found.agrees, found.differences\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr
