@@ -48,10 +48,8 @@ results = Results(
     swept=json.loads(Path(snakemake.input.swept).read_text(encoding="utf-8")),
     provenance=json.loads(Path(snakemake.input.provenance).read_text(encoding="utf-8")),
     on_request=snakemake.params.on_request,
-    step=StepTrace(
-        json.loads(Path(snakemake.input.step).read_text(encoding="utf-8")),
-        pl.read_parquet(snakemake.input.allocations),
-    ),
+    step=StepTrace.read(snakemake.input.step, snakemake.input.allocations),
+    shared_step=StepTrace.read(snakemake.input.shared_step, snakemake.input.shared_allocations),
     predicted=[
         PredictedResult(json.loads(Path(summary).read_text(encoding="utf-8")), load(Path(charts)))
         for summary, charts in zip(

@@ -75,7 +75,7 @@ class StepTrace(Trace):
         if phase == "backward":
             for parameter in self._model.parameters():
                 for gradient in gradients(parameter):
-                    self._open[gradient.untyped_storage()._cdata].kind = GRADIENTS
+                    self._open[self.storage(gradient)._cdata].kind = GRADIENTS
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if not func.is_view:
@@ -89,18 +89,22 @@ class StepTrace(Trace):
         super()._watch(tensor)
         if len(self.changes) > n_changes:
             key, n_bytes = self.changes[-1]
-            operation, component = self._now
-            self._open[key] = Allocation(
-                n_bytes or 0, component, operation, len(self.phases), self._n
-            )
-            self.allocations.append(self._open[key])
+            self._begin(key, n_bytes or 0)
 
     def _freed(self, key: int, n_bytes: int, _) -> None:
         super()._freed(key, n_bytes, _)
+        self._end(key)
+
+    def _begin(self, key: int, n_bytes: int) -> None:
+        operation, component = self._now
+        self._open[key] = Allocation(n_bytes, component, operation, len(self.phases), self._n)
+        self.allocations.append(self._open[key])
+
+    def _end(self, key: int) -> None:
         self._open.pop(key).end = self._n + 1
 
     def _pack(self, tensor: torch.Tensor) -> Any:
-        found = self._open.get(tensor.untyped_storage()._cdata)
+        found = self._open.get(self.storage(tensor)._cdata)
         if found is not None and found.kind == TEMPORARY:
             found.kind = ACTIVATIONS
         return super()._pack(tensor)
@@ -121,7 +125,11 @@ def trace_step(model: nn.Module, run: RunConfig) -> dict[str, Any]:
     Returns `allocations` and `phases` (of both steps) as plain data, `peaks` (the peaks of live
     bytes by phase that a comparison has too), and `n_parameters`.
     """
-    trace = StepTrace(model)
+    return traced_step(StepTrace(model), model, run)
+
+
+def traced_step(trace: StepTrace, model: nn.Module, run: RunConfig) -> dict[str, Any]:
+    """Trace two training steps with a given trace; see `trace_step`."""
     values = train(model, run, {"peak_training_bytes"}, trace)
     trace.name_states()
     return {

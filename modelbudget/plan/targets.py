@@ -25,6 +25,7 @@ OF_REPORT = (
     "module_trees/walkthroughs.json",
     "assets/calculator.json", "assets/vega.js",
     "training_step/step.json", "training_step/allocations.parquet",
+    "training_step/shared_step.json", "training_step/shared_allocations.parquet",
     "gpt-2-ledger/ledger.parquet", "tying-surgery/surgery.parquet",
 )  # fmt: skip
 OF_SWEEP = (

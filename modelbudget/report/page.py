@@ -148,7 +148,7 @@ def _acts(results: Results, sweeps: list[SweepResult], known: dict[str, str]) ->
         squares_act(sweeps),
         sizes_act(sweeps, known),
         memory_act(sweeps),
-        step_act(results.step),
+        step_act(results.step, results.shared_step),
         savings_act(sweeps),
     ]
     return [act for act in acts if act is not None]

@@ -1,5 +1,7 @@
 """The results that the page shows."""
 
+import json
+from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
@@ -52,14 +54,20 @@ class StepTrace(NamedTuple):
     about: dict
     allocations: pl.DataFrame
 
+    @classmethod
+    def read(cls, about: str, allocations: str) -> "StepTrace":
+        """Read both files of a trace."""
+        return cls(json.loads(Path(about).read_text("utf-8")), pl.read_parquet(allocations))
+
 
 class Results(NamedTuple):
     """All results of a page; parts that are None are left out.
 
-    `on_request` has name and title of the sweeps with `default: false`. `printed` has modules as
-    torch prints them, `walkthroughs` what `measurement/walkthrough.py` finds of the same models and
-    `swept` has module trees, all three by digest of the architecture. A model that
-    could not be built is {"failure": the reason} in these and in `trees`.
+    `shared_step` is `step` on one of several devices. `on_request` has name and title of the sweeps
+    with `default: false`. `printed` has modules as torch prints them, `walkthroughs` what
+    `measurement/walkthrough.py` finds of the same models and `swept` has module trees, all three by
+    digest of the architecture. A model that could not be built is {"failure": the reason} in these
+    and in `trees`.
     """
 
     sweeps: list[SweepResult]
@@ -72,6 +80,7 @@ class Results(NamedTuple):
     predicted: list[PredictedResult] | None = None
     on_request: list[tuple[str, str]] | None = None
     step: StepTrace | None = None
+    shared_step: StepTrace | None = None
     walkthroughs: dict[str, dict] | None = None
 
 

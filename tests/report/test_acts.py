@@ -12,6 +12,8 @@ from helpers.results import PROVENANCE, result
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
+from modelbudget.measurement.parallel.rank import of_rank
+from modelbudget.measurement.parallel.step_trace import GATHERED, trace_step_of_rank
 from modelbudget.measurement.step_trace import trace_step
 from modelbudget.measurement.train import train
 from modelbudget.report.acts.sizes import PLAIN
@@ -40,6 +42,10 @@ points:
 measure: {quantities: [activation_bytes, peak_training_bytes, cache_bytes]}
 """
 RUN = RunConfig(length=16, autocast="bfloat16", attention_kernel="flash", foreach=True)
+SHARED = RunConfig(
+    length=16, dtype="bfloat16", master_weights=True, attention_kernel="flash", foreach=True,
+    data_parallel=4, zero=3,
+)  # fmt: skip
 SMALL = Decoder(
     n_vocab=64, d_model=16, n_layer=2, n_head=2, n_kv_head=2, d_head=8, d_ff=64, n_ctx=16
 )
@@ -52,11 +58,18 @@ def step() -> StepTrace:
     return StepTrace(traced | {"label": "Small", "run": RUN.model_dump()}, allocations)
 
 
+@pytest.fixture(scope="module")
+def shared_step() -> StepTrace:
+    traced = trace_step_of_rank(SMALL, SHARED)
+    allocations = pl.DataFrame(traced.pop("allocations"), infer_schema_length=None)
+    return StepTrace(traced | {"label": "Small", "run": SHARED.model_dump()}, allocations)
+
+
 @pytest.fixture
-def results(sweep, catalogue, tmp_path, step) -> Results:
+def results(sweep, catalogue, tmp_path, step, shared_step) -> Results:
     sweep(MODELS)
     one = result(tmp_path / "sweep.yaml", catalogue)
-    return Results([one], provenance=PROVENANCE, step=step)
+    return Results([one], provenance=PROVENANCE, step=step, shared_step=shared_step)
 
 
 def live(step: StepTrace, at: int) -> pl.DataFrame:
@@ -65,12 +78,23 @@ def live(step: StepTrace, at: int) -> pl.DataFrame:
     )
 
 
-def test_allocations_have_the_peaks_of_a_trace_without_them(step):
+def test_allocations_have_the_peaks_of_a_trace_without_them(step, shared_step):
     values = train(build(SMALL, "meta", "float32"), RUN, {"peak_training_bytes"})
-    assert step.about["peaks"] == values["peak_training_bytes"]
-    for phase in step.about["phases"]:
-        operations = range(phase["first"], phase["last"] + 1)
-        assert phase["peak"] == max(live(step, at)["bytes"].sum() for at in operations)
+    _, of_device = of_rank(SMALL, SHARED, {"peak_training_bytes"})
+    for one, expected in ((step, values), (shared_step, of_device)):
+        assert one.about["peaks"] == expected["peak_training_bytes"]
+        for phase in one.about["phases"]:
+            operations = range(phase["first"], phase["last"] + 1)
+            assert phase["peak"] == max(live(one, at)["bytes"].sum() for at in operations)
+
+
+def test_a_device_holds_shards_and_gathers_parameters(shared_step):
+    n = sum(parameter.numel() for parameter in build(SMALL, "meta", "float32").parameters())
+    held = shared_step.allocations.filter(kind="parameters")
+    whole = held.filter(pl.col("operation") == GATHERED, pl.col("phase") == 5)  # second forward
+    shards = held.filter(pl.col("phase") == 0)
+    assert shards["bytes"].sum() == 4 * n // 4
+    assert whole["bytes"].sum() == 2 * n  # in bfloat16, each layer once
 
 
 def test_allocations_are_named_after_what_they_are_for(step):
@@ -117,6 +141,12 @@ def test_titles_are_findings_of_the_data(results, catalogue):
     most, least = (f"{size / n:.1f}".removesuffix(".0") for size in (last["peak"], kept))
     assert f"A step of AdamW takes {most} bytes a parameter, not {least}" in text
     assert "aten._foreach_sqrt" in text
+    whole, part = (
+        max(phase["peak"] for phase in one.about["phases"][-3:])
+        for one in (results.step, results.shared_step)
+    )
+    assert f"On each of 4 devices with shards, the peak is {part / 1e3:.3g} kB instead" in text
+    assert f"instead of {whole / 1e3:.3g} kB" in text
 
 
 def test_squares_and_columns_are_in_proportion(results, catalogue):

@@ -13,6 +13,8 @@ rule report:
         vega="results/assets/vega.js",
         step="results/training_step/step.json",
         allocations="results/training_step/allocations.parquet",
+        shared_step="results/training_step/shared_step.json",
+        shared_allocations="results/training_step/shared_allocations.parquet",
         provenance="results/provenance.json",
         summaries=expand("results/{sweep}/sweep.json", sweep=SWEEPS),
         points=expand("results/{sweep}/points.parquet", sweep=SWEEPS),

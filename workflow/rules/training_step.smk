@@ -1,5 +1,5 @@
-# Reads the published models. Writes every allocation of two training steps of one of them, which the
-# report draws as a timeline.
+# Reads the published models. Writes every allocation of two training steps of one of them, and of the
+# same on one of several devices that share it, which the report draws as timelines.
 
 
 rule training_step:
@@ -8,6 +8,8 @@ rule training_step:
     output:
         step="results/training_step/step.json",
         allocations="results/training_step/allocations.parquet",
+        shared="results/training_step/shared_step.json",
+        shared_allocations="results/training_step/shared_allocations.parquet",
     log:
         "results/training_step/logs/step.log",
     conda:
@@ -19,6 +21,15 @@ rule training_step:
             "autocast": "bfloat16",
             "attention_kernel": "flash",
             "foreach": True,
+        },
+        shared={
+            "length": 1024,
+            "dtype": "bfloat16",
+            "master_weights": True,
+            "attention_kernel": "flash",
+            "foreach": True,
+            "data_parallel": 8,
+            "zero": 3,
         },
         models=digest(targets.model_files()),
     message:

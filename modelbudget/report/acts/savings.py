@@ -104,8 +104,8 @@ def _changes(sweep: SweepResult) -> Changes | None:
         return None
     measured = sweep.comparison.filter(pl.col("measured").is_not_null())
     values = [_values(measured.filter(point=row["point"])) for row in rows]
-    peaks = [one.get(PEAK) for one in values]
-    saves = None not in peaks and peaks[0] == max(peaks) > max(min(peaks[1:-1]), peaks[-1])
+    peaks = [one[PEAK] for one in values if PEAK in one]
+    saves = len(peaks) == len(rows) and peaks[0] > max(min(peaks[1:-1]), peaks[-1])
     return Changes(sweep, rows, single, values) if saves else None
 
 

@@ -22,34 +22,74 @@ LEAST = 0.001
 """Least share of a peak that its list names."""
 
 
-def step_act(step: StepTrace | None) -> dict | None:
-    """Return the second traced step, in which the optimizer states are there from the start."""
+def step_act(step: StepTrace | None, shared: StepTrace | None = None) -> dict | None:
+    """Return the second traced step, in which the optimizer states are there from the start.
+
+    `shared` is the step of one of several devices.
+    """
     if step is None:
         return None
-    phases = step.about["phases"][-len(SHARES) :]
-    first, last = phases[0]["first"], phases[-1]["last"]
-    table = _during(step.allocations, first, last)
-    levels = _levels(table, first, last)
-    n = step.about["n_parameters"]
-    peaks = [_peak(table, levels, phase, first) for phase in phases]
-    run = step.about["run"]
+    drawn = _Drawn(step)
+    one = _on_one_device(_Drawn(shared), drawn) if shared else None
+    n = drawn.n
     return {
         "id": "step",
         "short": "One training step",
         "template": "act_step.html.j2",
-        "title": _title(peaks[-1], n),
-        "finding": _finding(peaks, n),
+        "title": _title(drawn.peaks[-1], n),
+        "finding": _finding(drawn.peaks, n),
         "label": step.about["label"],
-        "run": _run(run),
-        "phases": _axis(phases),
-        "areas": _areas(levels, phases, first),
-        "ticks": _ticks(max(map(sum, levels))),
-        "peaks": [_described(peak, n, max(map(sum, levels))) for peak in peaks],
-        "legend": [(MEMORY[k], variable_of_group(MEMORY[k])) for k in _live(levels)],
-        "width": WIDE,
-        "height": HIGH,
-        "last": last - first,
-        "data": _data(table, phases, first),
+        "run": _run(step.about["run"]),
+        "plot": drawn.plot(),
+        "shared": one,
+        "peaks": [_described(peak, n) for peak in drawn.peaks],
+        "legend": [(MEMORY[k], variable_of_group(MEMORY[k])) for k in _live(drawn.levels)],
+        "last": drawn.last - drawn.first,
+        "data": _data(drawn.table, drawn.phases, drawn.first),
+    }
+
+
+class _Drawn:
+    """The second step of a trace: its phases, allocations, live bytes by group, and peaks.
+
+    `n` is the number of parameters of the whole model, `most` the most live bytes.
+    """
+
+    def __init__(self, step: StepTrace):
+        self.about, self.n = step.about, step.about["n_parameters"]
+        self.phases = step.about["phases"][-len(SHARES) :]
+        self.first, self.last = self.phases[0]["first"], self.phases[-1]["last"]
+        self.table = _during(step.allocations, self.first, self.last)
+        self.levels = _levels(self.table, self.first, self.last)
+        self.most = max(map(sum, self.levels))
+        self.peaks = [_peak(self.table, self.levels, phase, self.first) for phase in self.phases]
+
+    def plot(self) -> dict:
+        """Return what the template draws."""
+        return {
+            "phases": _axis(self.phases),
+            "areas": _areas(self.levels, self.phases, self.first),
+            "ticks": _ticks(self.most),
+            "named": [_mark(peak, self.most) for peak in self.peaks if peak["phase"] != "forward"],
+            "width": WIDE,
+            "height": HIGH,
+        }
+
+
+def _on_one_device(one: _Drawn, whole: _Drawn) -> dict:
+    """Return the plot of one of several devices, and its peak against that of the whole model."""
+    n = one.about["run"]["data_parallel"]
+    kept, of_all = (si_bytes(_kept(step.peaks[-1])) for step in (one, whole))
+    worst = max(one.peaks, key=lambda peak: peak["bytes"])
+    return {
+        "title": f"On each of {n:,} devices with shards, the peak is {si_bytes(one.most)} instead "
+        f"of {si_bytes(whole.most)}",
+        "finding": f"Parameters, gradients and optimizer states are {kept} instead of {of_all}. "
+        "Gathered layers come and go as parameters. Activations are those of the device’s own "
+        f"tokens: {si_bytes(worst['parts']['activations'])} at the peak, and "
+        f"{si_bytes(worst['parts'][LOGITS])} of logits and loss.",
+        "run": f"{_run(one.about['run'])}, float32 shards",
+        "plot": one.plot(),
     }
 
 
@@ -212,7 +252,18 @@ def _largest(table: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     return found.sort("bytes", *by, descending=[True] + [False] * len(by))
 
 
-def _described(peak: dict, n: int, most: int) -> dict:
+def _mark(peak: dict, most: int) -> dict:
+    """Return the place and the text of a peak in the drawing."""
+    return {
+        "x": f"{peak['x']:.2f}",
+        "y": f"{HIGH - HIGH * peak['bytes'] / most:.1f}",
+        "anchor": "end" if peak["x"] > 50 else "start",
+        "dx": -9 if peak["x"] > 50 else 9,
+        "text": si_bytes(peak["bytes"]),
+    }
+
+
+def _described(peak: dict, n: int) -> dict:
     tensors = _largest(
         peak["live"].filter(~pl.col("group").is_in(["parameters", "optimizer states"])),
         ["group", "component", "operation"],
@@ -224,11 +275,6 @@ def _described(peak: dict, n: int, most: int) -> dict:
         "each": _each(peak["bytes"], n),
         "at": peak["at"],
         "operation": peak["operation"],
-        "x": f"{peak['x']:.2f}",
-        "y": f"{HIGH - HIGH * peak['bytes'] / most:.1f}",
-        "anchor": "end" if peak["x"] > 50 else "start",
-        "dx": -9 if peak["x"] > 50 else 9,
-        "named": peak["phase"] != "forward",
         "parts": [
             {
                 "group": group,
