@@ -4,11 +4,10 @@ The method of Megatron-Core's `VocabParallelCrossEntropy` (core/tensor_parallel/
 on one device, or on those that divide the vocabulary.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import distributed
-from torch.distributed.tensor import DTensor
 
 
 class Vocabulary(NamedTuple):
@@ -31,8 +30,10 @@ def loss_of(logits: torch.Tensor, targets: torch.Tensor, copies: bool) -> torch.
     dtype; otherwise the logits themselves.
     """
     vocabulary = Vocabulary(0, None)
-    if isinstance(logits, DTensor):
-        group, logits = logits.device_mesh.get_group(), logits.to_local()
+    # Of a DTensor, whose class takes half a second to import.
+    mesh = getattr(logits, "device_mesh", None)
+    if mesh is not None:
+        group, logits = mesh.get_group(), cast(Any, logits).to_local()
         vocabulary = Vocabulary(distributed.get_rank(group) * logits.shape[-1], group)
     dtype = torch.promote_types(logits.dtype, torch.float32) if copies else logits.dtype
     return _InPlace.apply(logits.flatten(0, -2), targets.flatten(), dtype, vocabulary).mean()
