@@ -22,7 +22,12 @@ class HowComputed(Record):
     softmax_dtype: Literal["float32", "dtype"] = Field(
         "float32",
         description="attention_kernel: written_out: the softmax is in at least float32, or in the "
-        "dtype",
+        "dtype; with autocast in float32 in any case",
+    )
+    mask_argument: Literal["held", "saved"] = Field(
+        "held",
+        description="attention_kernel: written_out: layers get the model's mask by keyword, which "
+        "full checkpointing only holds, or by position, which it saves as an argument",
     )
     score_cap: Literal["none", "tanh"] = Field(
         "none", description="attention_kernel: written_out: tanh caps the scores (Gemma 2, §2)"
@@ -135,10 +140,9 @@ class HowComputed(Record):
             zero=(0,),
         ),
         *known_only_with(
-            "softmax_dtype = '{softmax_dtype}'",
-            "attention_kernel == 'written_out' and softmax_dtype == 'dtype'",
-            recompute=("none",),
-            autocast=("none",),
+            "mask_argument = '{mask_argument}'",
+            "attention_kernel == 'written_out' and mask_argument == 'saved'",
+            pipeline_schedule=("none",),
         ),
         *known_only_with(
             "attention_kernel = 'written_out'",

@@ -341,7 +341,8 @@ def _unfused_backward(h, b, r, mask) -> Timeline:
 def _written_out_bytes(h, r) -> SimpleNamespace:
     """Bytes of the tensors of attention that is written out, and switches of what it copies."""
     size = bytes_of(r.dtype)
-    exact = exact_bytes(r.dtype) if r.softmax_dtype == "float32" else size
+    is_exact = r.softmax_dtype == "float32" or casts(r)
+    exact = exact_bytes(r.dtype) if is_exact else size
     n_score = r.batch * h.n_head * r.length * r.length
     half, repeated = int(size < exact), positive(h.n_head - h.n_kv_head)
     split, is_capped = apart(h, r) * positive(r.batch - 1), int(r.score_cap == "tanh")

@@ -21,6 +21,7 @@ from modelbudget.components.layers.saved import (
     held_in_forward,
     read_by_all,
     saved,
+    saved_masks,
 )
 from modelbudget.components.layers.tensors import packed, tensors
 from modelbudget.components.layers.training import training
@@ -43,6 +44,7 @@ __all__ = [
     "parts",
     "read_by_all",
     "saved",
+    "saved_masks",
     "shared_inference",
     "tensors",
     "training",

@@ -26,7 +26,7 @@ from modelbudget.architecture.run_values import (
     stored,
     tokens,
 )
-from modelbudget.architecture.terms import Terms, merged, part, plus, scaled, total
+from modelbudget.architecture.terms import Term, Terms, merged, part, plus, scaled, total
 from modelbudget.components import dropout, embedding, layer, norm, pipeline_stage, tensor_parallel
 from modelbudget.components.decoder.conditions import OF_ONE_DEVICE, is_of_stages, knows_shards
 from modelbudget.components.decoder.constraints import constraints_of_parts, empty_layer
@@ -263,6 +263,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         if r.recompute == "full":
             inputs = {"layer": bytes_of(r.dtype) * tokens(s) * a.d_model}
             in_layers = part("", inputs, a.n_layer)
+            if r.attention_kernel == "written_out" and r.mask_argument == "saved":
+                in_layers = merged(in_layers, {"layer": Term(layer.saved_masks(a, r))})
         else:
             in_layers = layer.saved(a, r)
         return layer.packed(r, around_layers(a, ends, norm.saved(a, s)) | in_layers)

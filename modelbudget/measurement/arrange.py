@@ -38,6 +38,7 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
         elif isinstance(module, MoE):
             module.gather(run.expert_kernel == "gathered")
         elif isinstance(module, Layer):
+            module.saves_mask = run.mask_argument == "saved"
             mlp = getattr(module, "mlp", None)
             if isinstance(mlp, MLP):
                 mlp.pack(run.gate_and_up == "packed")

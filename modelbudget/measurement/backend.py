@@ -32,7 +32,7 @@ def kernels(run: RunConfig):
             attend = partial(
                 attention_written_out,
                 capped=run.score_cap == "tanh",
-                exact=run.softmax_dtype == "float32",
+                exact=run.softmax_dtype == "float32" or run.autocast != "none",
             )
             stack.enter_context(patch.object(F, "scaled_dot_product_attention", attend))
         if run.norm_kernel != "fused":

@@ -6,6 +6,7 @@ from torch.utils.checkpoint import checkpoint
 from modelbudget.modules.feed_forward import feed_forward
 from modelbudget.modules.mixers import mixers
 from modelbudget.modules.norm import make_norm
+from modelbudget.modules.position import Mask
 
 
 class Layer(nn.Module):
@@ -13,7 +14,7 @@ class Layer(nn.Module):
 
     The parts are attributes with the names of their components; `none` leaves one out. With
     `recompute`, all but the input is computed again in the backward pass instead of saved (Chen et
-    al. 2016).
+    al. 2016); with `saves_mask`, the model's mask is saved, too.
     """
 
     def __init__(self, a, mixer: str = "attention", mlp: str = "mlp"):
@@ -28,9 +29,15 @@ class Layer(nn.Module):
             names += [f"{name}_output" for name in self.parts]
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
         self.dropout = nn.Dropout(0.0)
-        self.recompute = False
+        self.recompute = self.saves_mask = False
 
     def forward(self, x, bias=None, rotation=None):
+        if self.recompute and self.saves_mask and isinstance(bias, Mask):
+
+            def masked(x, scores):
+                return self.compute(x, Mask(scores), rotation)
+
+            return checkpoint(masked, x, bias.scores, use_reentrant=False)
         if self.recompute:
             return checkpoint(self.compute, x, bias, rotation, use_reentrant=False)
         return self.compute(x, bias, rotation)

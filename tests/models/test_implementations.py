@@ -105,7 +105,9 @@ def test_where_the_peak_is_elsewhere(kind, vocab_size, batch, length):
     compare(kind, run, vocab_size=vocab_size)
 
 
-@pytest.mark.parametrize("kind", ["LlamaForCausalLM", "MistralForCausalLM", "GemmaForCausalLM"])
+@pytest.mark.parametrize(
+    "kind", ["GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM", "GemmaForCausalLM"]
+)
 @pytest.mark.parametrize(
     ("dtype", "batch", "dropout", "recompute", "n_kv_head"),
     [
@@ -121,7 +123,14 @@ def test_eager_attention(kind, dtype, batch, dropout, recompute, n_kv_head):
         kind, batch=batch, length=32, dtype=dtype, attention_kernel="written_out",
         dropout=dropout, recompute=recompute, foreach=True,
     )  # fmt: skip
-    compare(kind, run, num_key_value_heads=n_kv_head, vocab_size=20)
+    heads = {} if kind == "GPT2LMHeadModel" else {"num_key_value_heads": n_kv_head}
+    a, traced = compare(kind, run, **heads, vocab_size=20)
+    if kind == "GPT2LMHeadModel":  # checkpointing saves its mask, and that of our module
+        found = measured(a, run)
+        assert found["peak_training_bytes"] == traced["peak_training_bytes"]
+        assert found["activation_bytes"] == {
+            name: term.total for name, term in a.activation_bytes(a, run).items() if term.total
+        }
 
 
 @pytest.mark.parametrize("recompute", ["none", "full"])
@@ -213,7 +222,9 @@ def test_autocast_needs_what_is_predicted(kind, kernel, dropout, vocab_size, rec
 
 @pytest.mark.parametrize("recompute", ["none", "full"])
 @pytest.mark.parametrize(("vocab_size", "length"), [(500, 48), (20, 17)])
-@pytest.mark.parametrize("kind", ["Gemma2ForCausalLM", "LlamaForCausalLM", "Qwen3ForCausalLM"])
+@pytest.mark.parametrize(
+    "kind", ["GPT2LMHeadModel", "Gemma2ForCausalLM", "LlamaForCausalLM", "Qwen3ForCausalLM"]
+)
 def test_autocast_of_eager_attention(kind, vocab_size, length, recompute):
     """Scores meet a float32 mask; caps and norms of outputs are in bfloat16; in the module, too."""
     run = run_of(

@@ -67,7 +67,12 @@ def held(a: Fields, r: Run):
 
     Arguments of layers that are computed again: tables of RoPE, the positions, and masks.
     """
-    return computed_again(r) * (read_by_all(a, r) + _masks_read(a, r))
+    return computed_again(r) * (read_by_all(a, r) + _masks_read(a, r)) - saved_masks(a, r)
+
+
+def saved_masks(a: Fields, r: Run):
+    """Return the bytes of masks that full checkpointing saves, as arguments of layers."""
+    return computed_again(r) * int(r.mask_argument == "saved") * _masks_read(a, r)
 
 
 def read_by_all(a: Fields, r: Run):
