@@ -265,7 +265,7 @@ def smallest_that_run(draw) -> tuple[SmallestLM, RunConfig]:
         "gated": draw(flip),
         "up_bias": draw(flip),
         "down_bias": draw(flip),
-        "activation": draw(st.sampled_from(["gelu", "relu", "silu"])),
+        "activation": draw(st.sampled_from(["gelu", "relu", "relu2", "silu"])),
     }
     model = FeedForwardLM(**ends, **between) if draw(flip) else EmbeddingLM(**ends)
     run = draw(runs())

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers.inference import measured_inference, predicted_inference
 from helpers.training import PREDICTED, measured, predicted, without_zeros
 
 from modelbudget.architecture.run_config import RunConfig
@@ -20,6 +21,8 @@ HEADS = {"attention_gate": True, "gate_per_head": True}
 PARTS = {
     "learned activation": XIELU,
     "learned activation of a gate": XIELU | {"gated": True, "tied": False, "up_bias": True},
+    "squared ReLU": {"activation": "relu2", "n_vocab": 2},
+    "squared ReLU of a gate": {"activation": "relu2", "gated": True, "n_vocab": 2},
     "gated heads": HEADS | {"n_kv_head": 2, "query_bias": True},
 }
 
@@ -41,7 +44,14 @@ def test_training(part, settings):
     for quantity in PREDICTED:
         assert a.has_formula_for(quantity, a, run)
         assert without_zeros(expected[quantity]) == without_zeros(found[quantity]), quantity
-    assert not a.has_formula_for("peak_training_bytes", a, run)
+    assert a.has_formula_for("peak_training_bytes", a, run) == (a.activation == "relu2")
+    if a.activation == "relu2":
+        peaks = {name: term.total for name, term in a.peak_training_bytes(a, run).items()}
+        assert peaks == found["peak_training_bytes"]
+        assert a.has_formula_for("peak_inference_bytes", a, run)
+        used = measured_inference(a, run)["peak_inference_bytes"]
+        of_use = predicted_inference(a, run, "peak_inference_bytes")
+        assert of_use == {phase: used[phase] for phase in of_use}
 
 
 def test_a_learned_activation_computes_what_its_class_computes():

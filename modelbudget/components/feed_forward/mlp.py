@@ -62,6 +62,17 @@ def one_operation(a: Fields, r: Run):
     return int(a.activation not in ("relu2", "xielu"))
 
 
+def is_squared(a: Fields) -> int:
+    """1 where the activation is squared, an operation more."""
+    return int(a.activation == "relu2")
+
+
+def squares_alone(a: Fields, r: Run):
+    """Learned, the activation has no timeline; nor has a square with autocast, or packed."""
+    known = (1 - casts(r)) * (1 - is_packed(r))
+    return (1 - is_learned(a)) * (1 - is_squared(a) * (1 - known))
+
+
 def is_learned(a: Fields) -> int:
     """1 where the activation has parameters."""
     return int(a.activation == "xielu")
@@ -240,7 +251,7 @@ def gate_is_one_dtype(a: Fields, r: Run):
     return 1 - casts(r) * is_written_out(a, r) * a.gated
 
 
-@valid_if(one_operation, gate_is_one_dtype, packed_activation_is_known)
+@valid_if(squares_alone, gate_is_one_dtype, packed_activation_is_known)
 def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     """Down; the gate's product; up, where there is a gate; the activation; the first projection.
 
@@ -305,10 +316,25 @@ def hidden_backward(a: Fields, r: Run, inside, packed=0) -> tuple[object, Timeli
     activation = [Allocation("activation gradient", inside, (2 + packed * (1 - relu)) * inside)]
     if is_written_out(a, r):
         activation = _gelu_backward(r, inside)
+    if is_squared(a):
+        activation = _square_backward(inside)
     if fuses_gate(r):
         return inside, [], [Allocation("gradients of gate and up", 2 * inside, 3 * inside)]
     joined = [Allocation("gradients of gate and up joined", 2 * inside, 2 * inside)]
     return saved_by_down, times(a.gated, product), activation + times(packed, joined)
+
+
+def _square_backward(inside) -> Timeline:
+    """Return the backward timeline of ReLU, squared, which torch computes as a power.
+
+    Its temporary tensors live to the end of one expression.
+    """
+    return [
+        Allocation("value to the power of 1", inside),
+        Allocation("twice the value", inside),
+        Allocation("gradient of the square", inside, 3 * inside),
+        Allocation("activation gradient", inside, 2 * inside),
+    ]
 
 
 def _gelu_backward(r: Run, inside) -> Timeline:
@@ -341,12 +367,12 @@ def cache(a: Fields, r: Run) -> Values:
     return {}
 
 
-@valid_if(one_operation, packed_activation_is_known)
+@valid_if(squares_alone, packed_activation_is_known)
 def inference(a: Fields, r: Run, new, d_ff=None) -> Timeline:
     """Gate projection and activation; up projection (and activation if not gated); down."""
     size, packed = bytes_of(r.dtype) * r.batch * new, is_packed(r) if d_ff is None else 0
     inside = size * (a.d_ff if d_ff is None else d_ff)
-    factors = 2 * is_written_out(a, r) * inside
+    factors = (2 * is_written_out(a, r) + is_squared(a)) * inside
     if packed and fuses_gate(r):
         return [
             Allocation("gate and up", 2 * inside),
