@@ -455,6 +455,8 @@ WARNED = [
 ]  # fmt: skip
 """Files with keys that are not used, or that do not describe the trained model."""
 
+ONE_PART = {"model_type": "nemotron_h", "hybrid_override_pattern": "ME*-ME*-", "hidden_size": 1024}
+
 PASTE = """async (configs) => {
   const calculator = document.getElementById("calculator");
   const found = [];
@@ -521,8 +523,9 @@ def test_a_config_is_what_python_reads(opened, with_peaks, tmp_path):
     bert = {"model_type": "bert", "architectures": ["BertForMaskedLM"]}
     quantised = configs[1] | {"quantization_config": {"quant_method": "awq", "bits": 4}}
     infinite = json.dumps(configs[0] | {"rope_scaling": {"factor": float("inf")}})
-    pasted = [unknown, bert, quantised, infinite, *WARNED]
-    said = [one["said"] for one in tab.evaluate(PASTE, pasted)]
+    pasted = [unknown, bert, quantised, infinite, *WARNED, ONE_PART]
+    *found, of_one_part = tab.evaluate(PASTE, pasted)
+    said = [one["said"] for one in found]
     assert "does not use: new_key" in said[0]
     assert "hidden_size = 33.5: must be a whole number" in said[0]
     assert "BertForMaskedLM is of family encoder" in said[1]
@@ -533,5 +536,9 @@ def test_a_config_is_what_python_reads(opened, with_peaks, tmp_path):
         path.write_text(json.dumps(config))
         notes = [note.text for note in read(path).notes]
         assert lines.replace('"', "'") == "".join(notes)
+    fields = fields_of("NemotronHForCausalLM", ONE_PART)
+    a = named_architecture(Base("", "", Decoder, fields, {}))
+    assert of_one_part["said"] == ""
+    assert of_one_part["rows"]["all parameters"] == shown(total(a.parameters(a)))
     assert "NaN" not in tab.url
     assert tab.messages == []
