@@ -452,6 +452,7 @@ WARNED = [
     {"model_type": "mobilellm", "vocab_size": 32000, "hidden_size": 576, "num_hidden_layers": 30,
      "num_attention_heads": 9, "num_key_value_heads": 3},
     {"model_type": "kimi_k2", "num_nextn_predict_layers": 1},
+    {"model_type": "dbrx", "attn_config": {"clip_qkv": 8, "kv_n_heads": 8}},
 ]  # fmt: skip
 """Files with keys that are not used, or that do not describe the trained model."""
 

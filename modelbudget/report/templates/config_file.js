@@ -118,7 +118,7 @@ function configReader({ config: shared, defaults }) {
 
   // Files that do not describe their model, and what changes memory or compute and is not used.
   function warnings(one, config) {
-    const given = [...Object.entries(config), ...Object.entries(config.text_config ?? {})];
+    const given = [config, config.text_config, config.attn_config].flatMap((part) => Object.entries(part ?? {}));
     const values = { ...one.defaults, ...config };
     const wrong = shared.misdescribed.filter(({ configs }) => configs.some((file) => Object.entries(file).every(([key, value]) => same(values[key], value))));
     const unused = shared.not_used.flatMap(({ keys, unless, note }) => {
