@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 from markupsafe import Markup
 
-from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.common.paths import CONFIGS
 from modelbudget.compare import published_scaling
 from modelbudget.compare.published_scaling import (
@@ -29,7 +29,14 @@ from modelbudget.predict.optimal_size import FITS, Shapes, exponent
 from modelbudget.report import tables
 from modelbudget.report.charts.budget import evenly_spaced
 from modelbudget.report.charts.conventions import departures
-from modelbudget.report.charts.format import count, percent, scientific, short, signed_percent
+from modelbudget.report.charts.format import (
+    count,
+    field_title,
+    percent,
+    scientific,
+    short,
+    signed_percent,
+)
 from modelbudget.report.results import SweepResult
 from modelbudget.report.specs import Charts
 from modelbudget.sweeps.derive import resolved
@@ -54,6 +61,13 @@ RANGES = {"1 thousand to 1.5 billion": (8, 1700), "4 to 100 billion": (4096, 20_
 """Hidden sizes of the shapes: those of Kaplan et al. 2020, and larger ones."""
 MOST_ROWS = 12
 """Rows of one ladder in the page, and those that differ."""
+AXES = {
+    "length": (512, 2048, 8192, 32_768, 131_072),
+    "n_vocab": (1024, 8192, 50_304, 128_000, 256_000),
+    "n_layer": (2, 4, 16, 64, 256),
+}
+"""Fields of `VARIED` that are varied one at a time."""
+VARIED = "pythia-1b"
 VERDICTS = (EXACT, ROUNDED, DIFFERS, NO_COUNT, RECALLED, MISSING)
 
 
@@ -72,6 +86,8 @@ def counting_section(
         "answer": _answer(found),
         "chart": charts.add("counting-departures", spec),
         "conventions": [_conventions(catalogue, unit) for unit in (PARAMETERS, FLOPS)],
+        "ratios": _ratios(catalogue),
+        "axes": _axes(catalogue),
         "exponents": _exponents(catalogue),
         "ladders": [
             _ladder_table([row for row in found if row.ladder.title == title])
@@ -144,6 +160,35 @@ def _conventions(catalogue: Catalogue, unit: str) -> Markup:
     }
     names = tuple(label for label, _, _ in models)
     return tables.table([first, *rows], caption[unit], names, ("convention",))
+
+
+def _ratios(catalogue: Catalogue) -> list[tuple[str, str, str]]:
+    """Return label, N total / N without embeddings, and what 20 tokens per parameter are."""
+    found = []
+    for label, values, _ in _models(catalogue, (SHOWN[0], SHOWN[-1])):
+        ratio = values["total"] / values["without_embeddings"]
+        found.append((label, f"{ratio:.3g}", f"{20 * ratio:.3g}"))
+    return found
+
+
+def _axes(catalogue: Catalogue) -> Markup:
+    """Return a table of 6·N of what is executed, for one model with one field varied."""
+    base = catalogue[VARIED]
+    columns = {
+        field_title(field): [_six_n(base, field, value) for value in values]
+        for field, values in AXES.items()
+    }
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    caption = (
+        f"6·N, N total, of the FLOPs per token that are executed: {base.label}, one field varied"
+    )
+    return tables.table(rows, caption)
+
+
+def _six_n(base: Base, field: str, value: int) -> str:
+    a, run = resolved(base, RUN | {field: value})
+    steps = executed(a, run)
+    return f"{count(value)}: {percent(float(counts(a, run)['6n'] / steps)) if steps else 'unknown'}"
 
 
 def _exponents(catalogue: Catalogue) -> Markup:

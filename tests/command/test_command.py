@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 
@@ -136,6 +137,20 @@ def test_models_are_found_and_compared():
     table = command("compare", "gpt-2-124m", "gpt-2-1558m", "--markdown").stdout
     assert "| embedding.token | 38,597,376 | 80,411,200 |" in table
     assert "1,557,611,200" in table
+
+
+def test_a_model_under_every_convention(llama):
+    folder = str(llama())
+    text = command("conventions", folder, "--length", "512")
+    assert text.returncode == 0
+    (without,) = re.findall(r"without_vocabulary +([\d,]+)", text.stdout)
+    assert int(without.replace(",", "")) == PARAMETERS - 2 * 1000 * 64
+    rows = json.loads(command("conventions", folder, "--length", "512", "--json").stdout)
+    values = {row["convention"]: row["value"] for row in rows}
+    assert values["total"] == PARAMETERS
+    assert values["palm"] == 6 * PARAMETERS + 12 * 2 * 64 * 512
+    mamba = command("conventions", "mamba-130m")
+    assert (mamba.returncode, "kaplan: selective-scan has no n_head" in mamba.stderr) == (0, True)
 
 
 def test_measured_equals_predicted_with_exit_code_0(llama):

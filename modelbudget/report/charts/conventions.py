@@ -55,6 +55,7 @@ def _finding(rows: pl.DataFrame) -> str:
         for one in ends
     )
     return (
-        f"Estimates of the FLOPs per token are {small} and {large}. 100 % is every matrix product "
-        "of a training step, as our formulas predict and traces of the modules confirm."
+        f"Estimates of the FLOPs per token are {small}, and {large}, of what is executed. 100 % is "
+        "every matrix product of a training step, as our formulas predict and traces of the "
+        "modules confirm."
     )
