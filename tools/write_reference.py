@@ -1,4 +1,4 @@
-"""Write docs/fields.md and docs/formulas.md from the code: `make reference`.
+"""Write docs/fields.md, docs/formulas.md and docs/conventions.md from the code: `make reference`.
 
 A test keeps both in step with the code.
 """
@@ -20,6 +20,7 @@ from modelbudget.architecture.terms import is_peak
 from modelbudget.common.suggestions import field_names
 from modelbudget.components.layer import all_parts
 from modelbudget.families import families
+from modelbudget.predict.conventions import CONVENTIONS, FLOPS, PARAMETERS
 from modelbudget.sweeps.quantities import OF_INFERENCE, OF_TRAINING
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -42,6 +43,15 @@ text, the formulas of its default are shown; for another value, see the code.
 
 Bytes and FLOPs are those of the modules in `modelbudget/modules/`; another implementation of the
 same model may save more or fewer tensors.
+"""
+CONVENTIONS_PAGE = f"""# Counting conventions
+
+{WRITTEN}
+
+What `modelbudget conventions MODEL` shows ([Which N?](how-to/count-as-others-do.md)). N is a sum over
+components, so that every reading of the formulas and every count of a module gives it. FLOPs per
+token are of a training step, forward and backward, from the parameters that one token uses; `length`
+is that of its sequence.
 """
 OF_PART = ("parameters", "saved", "flops", "flops_backward", "flops_decode", "cache")
 """Functions of a part whose values are shown."""
@@ -163,7 +173,18 @@ def _table(titles: tuple[str, ...], rows: Any) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-PAGES = {"fields.md": fields, "formulas.md": formulas}
+def conventions() -> str:
+    """Return docs/conventions.md."""
+    titles = ("convention", "counts", "source")
+    tables = (
+        f"\n## {unit[0].upper()}{unit[1:]}\n\n"
+        + _table(titles, ((f"`{c.name}`", c.rule, c.source) for c in CONVENTIONS if c.unit == unit))
+        for unit in (PARAMETERS, FLOPS)
+    )
+    return CONVENTIONS_PAGE + "".join(tables)
+
+
+PAGES = {"fields.md": fields, "formulas.md": formulas, "conventions.md": conventions}
 
 if __name__ == "__main__":
     for page, text in PAGES.items():

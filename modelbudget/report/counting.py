@@ -182,7 +182,7 @@ def _axes(catalogue: Catalogue) -> Markup:
     caption = (
         f"6·N, N total, of the FLOPs per token that are executed: {base.label}, one field varied"
     )
-    return tables.table(rows, caption)
+    return tables.table(rows, caption, tuple(columns))
 
 
 def _six_n(base: Base, field: str, value: int) -> str:
