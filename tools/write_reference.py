@@ -48,10 +48,10 @@ CONVENTIONS_PAGE = f"""# Counting conventions
 
 {WRITTEN}
 
-What `modelbudget conventions MODEL` shows ([Which N?](how-to/count-as-others-do.md)). N is a sum over
-components, so that every reading of the formulas and every count of a module gives it. FLOPs per
-token are of a training step, forward and backward, from the parameters that one token uses; `length`
-is that of its sequence.
+What `modelbudget conventions MODEL` shows ([Which N?](how-to/count-as-others-do.md)). FLOPs per
+token are of a training step, forward and backward, from the parameters that one token uses;
+`length` is that of its sequence. A source that is second hand was read in code or threads that
+cite the paper, not in the paper.
 """
 OF_PART = ("parameters", "saved", "flops", "flops_backward", "flops_decode", "cache")
 """Functions of a part whose values are shown."""

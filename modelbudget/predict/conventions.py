@@ -3,6 +3,8 @@
 A convention is a sum over named components, or an expression in fields, or both. It takes the terms
 of a formula or those counted on a module, in every reading of `architecture/readings`.
 
+A source that is second hand was read in code or threads that cite the paper, not in the paper.
+
 `n_vocab` is the rows of the embedding, padding included. Components are those of one token where a
 convention is of FLOPs (`active_parameters`), and all that are stored where it is of parameters.
 """
@@ -99,8 +101,8 @@ def _megatron(a: Fields, length, passes: int):
 OF_SIZE = ("n_layer", "d_model", "n_head")
 OF_ATTENTION = ("n_layer", "n_head", "d_head")
 OF_PRODUCTS = ("n_layer", "d_model", "n_head", "d_head", "d_ff", "n_vocab", "vocab_multiple")
-KAPLAN = "Kaplan et al. 2020, §2.1"
-DEEPSEEK = "DeepSeek-AI 2024 (DeepSeek LLM), §3.2"
+KAPLAN = "Kaplan et al. 2020, §2.1 (second hand)"
+DEEPSEEK = "DeepSeek-AI 2024 (DeepSeek LLM), §3.2 (second hand)"
 OLMO = "github.com/allenai/OLMo, olmo/model.py"
 NANOGPT = "github.com/karpathy/nanoGPT, model.py"
 NANOCHAT = "github.com/karpathy/nanochat, nanochat/gpt.py: estimate_flops"
@@ -139,12 +141,13 @@ CONVENTIONS = (
         f"{KAPLAN}, eq. 2.1", lambda n, a, t: _kaplan(a), OF_SIZE,
     ),
     Convention(
-        "6n", FLOPS, "6·N, N total", "Hoffmann et al. 2022, §3.3: C = 6·N·D",
+        "6n", FLOPS, "6·N, N total", "Hoffmann et al. 2022: C = 6·N·D (second hand)",
         lambda n, a, t: 6 * total(n),
     ),
     Convention(
         "6n_without_input_embedding", FLOPS, "6·N, N without the token embedding",
-        f"{OLMO}: num_params, in 6·N·D", lambda n, a, t: 6 * without(_is_input, n),
+        f"{OLMO}: num_params(include_embedding=False), six times",
+        lambda n, a, t: 6 * without(_is_input, n),
     ),
     Convention(
         "6n_without_embeddings", FLOPS, "6·N, N without embeddings and head",
@@ -165,7 +168,7 @@ CONVENTIONS = (
     ),
     Convention(
         "palm", FLOPS, "6·N + 12·n_layer·n_head·d_head·length, N total",
-        "Chowdhery et al. 2022 (PaLM), Appendix B",
+        "Chowdhery et al. 2022 (PaLM), Appendix B (second hand)",
         lambda n, a, t: 6 * total(n) + _attention(a, t), OF_ATTENTION,
     ),
     Convention(
@@ -186,17 +189,17 @@ CONVENTIONS = (
     Convention(
         "chinchilla", FLOPS,
         "all products, the look-up as one too, and softmax; backward twice forward",
-        "Hoffmann et al. 2022, Appendix F",
+        "Hoffmann et al. 2022, Appendix F (second hand)",
         lambda n, a, t: _chinchilla(a, t), OF_PRODUCTS,
     ),
     Convention(
         "megatron", FLOPS, "72·n_layer·d_model² + 12·n_layer·d_model·length + 6·n_vocab·d_model",
-        "Korthikanti et al. 2022, Appendix A",
+        "github.com/NVIDIA/Megatron-LM, issue 995; Korthikanti et al. 2022 (second hand)",
         lambda n, a, t: _megatron(a, t, 3), (*OF_SIZE, "n_vocab", "vocab_multiple"),
     ),
     Convention(
         "megatron_recomputed", FLOPS, "96·n_layer·d_model² + 16·n_layer·d_model·length + "
-        "6·n_vocab·d_model: layers recomputed", "Narayanan et al. 2021, §5.1",
+        "6·n_vocab·d_model: layers recomputed", "Narayanan et al. 2021, §5.1 (second hand)",
         lambda n, a, t: _megatron(a, t, 4), (*OF_SIZE, "n_vocab", "vocab_multiple"),
     ),
 )  # fmt: skip

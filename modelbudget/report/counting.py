@@ -40,9 +40,10 @@ from modelbudget.report.charts.format import (
 from modelbudget.report.results import SweepResult
 from modelbudget.report.specs import Charts
 from modelbudget.sweeps.derive import resolved
+from modelbudget.sweeps.sweep_file import Value
 
 PUBLISHED = CONFIGS / "published_scaling.yaml"
-RUN = {"length": 2048}
+RUN: dict[str, Value] = {"length": 2048}
 LADDER = tuple(
     f"pythia-{size}"
     for size in ("14m", "31m", "70m", "160m", "410m", "1b", "1.4b", "2.8b", "6.9b", "12b")

@@ -14,6 +14,7 @@ def departures(rows: pl.DataFrame) -> theme.Layers:
 
     Columns: label, parameters, series (the convention), share (of what is executed).
     """
+    sizes = rows["parameters"].to_list()
     base = alt.Chart(rows).encode(
         x=alt.X(
             "parameters:Q",
@@ -22,7 +23,7 @@ def departures(rows: pl.DataFrame) -> theme.Layers:
             axis=alt.Axis(
                 grid=False,
                 labelExpr=theme.SHORT,
-                **theme.ticks(rows["parameters"].min(), rows["parameters"].max()),
+                **theme.ticks(min(sizes), max(sizes)),
             ),
         ),
         y=alt.Y(
@@ -48,14 +49,17 @@ def departures(rows: pl.DataFrame) -> theme.Layers:
 
 def _finding(rows: pl.DataFrame) -> str:
     """Describe the spread of the estimates for the smallest and the largest model."""
-    ends = [rows.filter(pl.col("parameters") == rows["parameters"].min()),
-            rows.filter(pl.col("parameters") == rows["parameters"].max())]  # fmt: skip
+    sizes = rows["parameters"].to_list()
     small, large = (
-        f"{percent(one['share'].min())} to {percent(one['share'].max())} for {one['label'][0]}"
-        for one in ends
+        _spread(rows.filter(pl.col("parameters") == end)) for end in (min(sizes), max(sizes))
     )
     return (
         f"Estimates of the FLOPs per token are {small}, and {large}, of what is executed. 100 % is "
         "every matrix product of a training step, as our formulas predict and traces of the "
         "modules confirm."
     )
+
+
+def _spread(model: pl.DataFrame) -> str:
+    shares = model["share"].to_list()
+    return f"{percent(min(shares))} to {percent(max(shares))} for {model['label'][0]}"
