@@ -58,7 +58,7 @@ SIZES = ("total", "without_embeddings", "kaplan", "deepseek_m", "nanochat")
 SHAPES = "gpt-2"
 """Series whose components the shapes of the exponents have."""
 ASPECTS = (16, 40, 100)
-RANGES = {"1 thousand to 1.5 billion": (8, 1700), "4 to 100 billion": (4096, 20_000)}
+RANGES = {"d_model to 1,700": (8, 1700), "from 4,096": (4096, 20_000)}
 """Hidden sizes of the shapes: those of Kaplan et al. 2020, and larger ones."""
 MOST_ROWS = 12
 """Rows of one ladder in the page, and those that differ."""
@@ -203,7 +203,7 @@ def _exponents(catalogue: Catalogue) -> Markup:
                     exponent(base, Shapes(least, most, aspect), fit, BY_NAME[name])
                     for aspect in ASPECTS
                 ]
-                row[f"{title}, fit of {fit.title}"] = _between(slopes)
+                row[f"{title}, {fit.title.split()[0]}"] = _between(slopes)
         rows.append(row)
     columns = tuple(name for name in rows[0] if name != "size")
     return tables.table(rows, "Exponent of the optimal size over compute", columns)
