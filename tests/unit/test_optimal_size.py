@@ -35,6 +35,8 @@ def test_shapes_are_counted_exactly(catalogue):
     d, n_layer = 1600, 40
     by_hand = (50_257 + 1024) * d + n_layer * (12 * d * d + 13 * d) + 2 * d
     assert counts[d - 8] == by_hand
+    without = shapes.counted(catalogue["gpt-2"], BY_NAME["without_embeddings"], 1024)
+    assert (without[0], round(without[-1], -7)) == (888, 1.46e9)  # as the page says
     # Kaplan et al. 2020: 768 to 1.5 billion non-embedding parameters; matrices alone of the least
     ends = shapes.counted(catalogue["gpt-2"], BY_NAME["kaplan"], 1024)[[0, -1]]
     assert ends[0] == 768
