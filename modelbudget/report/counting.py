@@ -58,7 +58,7 @@ SIZES = ("total", "without_embeddings", "kaplan", "deepseek_m", "nanochat")
 SHAPES = "gpt-2"
 """Series whose components the shapes of the exponents have."""
 ASPECTS = (16, 40, 100)
-RANGES = {"d_model to 1,700": (8, 1700), "from 4,096": (4096, 20_000)}
+RANGES = {"small": (8, 1700), "large": (4096, 20_000)}
 """Hidden sizes of the shapes: those of Kaplan et al. 2020, and larger ones."""
 MOST_ROWS = 12
 """Rows of one ladder in the page, and those that differ."""
