@@ -1,4 +1,4 @@
-"""Devices that share a model: data, pipeline, tensor and sequence parallelism."""
+"""Devices that share a model: data, pipeline, tensor, sequence and expert parallelism."""
 
 from typing import ClassVar, Literal
 
@@ -76,6 +76,18 @@ class Devices(Record):
         False,
         description="tensor_parallel: each device has a part of the length of norms and residual "
         "stream, and gathers it for attention, MLPs and head (Korthikanti et al. 2022, §4.2)",
+    )
+    expert_parallel: Parts = Field(
+        1,
+        description="devices that each have a part of the routed experts, and compute `batch` "
+        "sequences of their own: rows of tokens are sent to the devices of their experts and back "
+        "(Lepikhin et al. 2021, §3)",
+    )
+    routing: Literal["even", "one_device"] = Field(
+        "even",
+        description="expert_parallel: a device receives as many rows as it sends, or the most that "
+        "it can: each token of all devices goes to as many of its experts as it may. The busiest "
+        "device holds no less than the one and no more than the other",
     )
 
     constraints: ClassVar[tuple[Constraint, ...]] = (
@@ -170,5 +182,20 @@ class Devices(Record):
             "length = {length:,}: sequence_parallel: true: tensor_parallel = {tensor_parallel} "
             "devices do not divide it",
             when="sequence_parallel",
+        ),
+        Constraint(
+            "expert_parallel > 1",
+            "routing = 'one_device': expert_parallel = {expert_parallel} has no other device; "
+            "allowed: expert_parallel of at least 2, or routing: even",
+            when="routing == 'one_device'",
+        ),
+        *known_only_with(
+            "expert_parallel = {expert_parallel}",
+            "expert_parallel > 1",
+            tensor_parallel=(1,),
+            zero=(0,),
+            weights=("dtype",),
+            autocast=("none",),
+            expert_kernel=("scattered",),
         ),
     )

@@ -9,7 +9,7 @@ BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 INDEX = 8
 """Bytes of a token or of a position: torch's indices are 64-bit integers."""
 
-ONE_DEVICE = {"tensor_parallel": 1, "sequence_parallel": 0}
+ONE_DEVICE = {"tensor_parallel": 1, "sequence_parallel": 0, "expert_parallel": 1}
 """Settings of a model that is not divided, for formulas that are shown."""
 
 MASKS = ("alibi", "buckets", "relative")
@@ -64,12 +64,23 @@ def division(r) -> str:
         return f"zero = {r.zero}"
     if is_divided(r):
         return f"tensor_parallel = {r.tensor_parallel}"
+    if has_part_of_experts(r):
+        return f"expert_parallel = {r.expert_parallel}"
     return f"pipeline_schedule = {r.pipeline_schedule!r}" if is_pipelined(r) else ""
 
 
 def is_divided(r) -> bool:
     """Whether several devices may compute one model together."""
-    return not (isinstance(r.tensor_parallel, int) and r.tensor_parallel == 1)
+    return not _is_one(r.tensor_parallel)
+
+
+def has_part_of_experts(r) -> bool:
+    """Whether a device may have a part of the routed experts."""
+    return not _is_one(r.expert_parallel)
+
+
+def _is_one(value) -> bool:
+    return isinstance(value, int) and value == 1
 
 
 def divides(r):
@@ -130,8 +141,8 @@ def widening(r) -> int:
 
 
 def one_token(r):
-    """Return the run of one decoding step: one new token for each sequence."""
-    return SimpleNamespace(batch=r.batch, length=1)
+    """Return the run of one decoding step: one new token for each sequence, on one device."""
+    return SimpleNamespace(batch=r.batch, length=1, routing="even", **ONE_DEVICE)
 
 
 def bytes_of(dtype: str) -> int:

@@ -6,42 +6,18 @@ positions, biases of row-parallel matrices, and keys and values of a single head
 """
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import MASKS, bytes_of, divides, is_divided
 from modelbudget.architecture.terms import Term, Terms
-from modelbudget.components import embedding, layer
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layers.fields import BEFORE
 from modelbudget.components.mixers import mixers
 from modelbudget.memory.timeline import Allocation, Timeline, times
 
 _GIVEN = "tensor_parallel = {tensor_parallel}"
-
-
-class Share(SimpleNamespace):
-    """The fields of an architecture, of what one device has of it.
-
-    `has_whole_keys`: 1 where keys and values of the only head are on each device, else 0.
-    """
-
-
-def share(a: Fields, r: Run) -> Fields:
-    """Return the architecture as one device computes it: a share of what its parts divide.
-
-    A single key–value head is on each device. A share is returned as it is.
-    """
-    if isinstance(a, Share) or not is_divided(r):
-        return a
-    divided = {name for one in layer.parts(a).values() for name in getattr(one, "DIVIDED", ())}
-    sizes = {name: getattr(a, name) for name in divided} | {"n_vocab": embedding.rows(a)}
-    shares = {name: ceil_div(size, r.tensor_parallel) for name, size in sizes.items()}
-    one_head = 1 - positive(a.n_kv_head - 1)
-    return Share(**vars(a) | shares | {"vocab_multiple": 1, "has_whole_keys": one_head})
 
 
 def with_whole_embedding(a: Fields, r: Run, gradients: Terms) -> Terms:

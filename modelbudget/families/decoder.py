@@ -16,6 +16,7 @@ from modelbudget.architecture.run_values import (
     casts,
     computed_again,
     divides,
+    has_part_of_experts,
     has_part_of_states,
     is_divided,
     is_pipelined,
@@ -27,7 +28,15 @@ from modelbudget.architecture.run_values import (
     tokens,
 )
 from modelbudget.architecture.terms import Term, Terms, merged, part, plus, scaled, total
-from modelbudget.components import dropout, embedding, layer, norm, pipeline_stage, tensor_parallel
+from modelbudget.components import (
+    dropout,
+    embedding,
+    expert_parallel,
+    layer,
+    norm,
+    pipeline_stage,
+    tensor_parallel,
+)
 from modelbudget.components.decoder.conditions import OF_ONE_DEVICE, is_of_stages, knows_shards
 from modelbudget.components.decoder.constraints import constraints_of_parts, empty_layer
 from modelbudget.components.decoder.terms import (
@@ -51,7 +60,7 @@ from modelbudget.components.embedding import FactorisedFields, HeadFields, Posit
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.mixers import mixers
-from modelbudget.components.tensor_parallel import share
+from modelbudget.components.share import share
 from modelbudget.components.weight_formats import by_format
 from modelbudget.memory import fsdp, inference, optimizer, pipeline, sharded_stage, training
 from modelbudget.memory.adamw_temporaries import Neighbours
@@ -88,8 +97,12 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         "zero",
         "pipeline_schedule",
         "tensor_parallel",
+        "expert_parallel",
     )
-    constraints_of_run: ClassVar[tuple[Constraint, ...]] = tuple(tensor_parallel.constraints())
+    constraints_of_run: ClassVar[tuple[Constraint, ...]] = (
+        *tensor_parallel.constraints(),
+        *expert_parallel.constraints(),
+    )
     also_with_autocast: ClassVar[tuple[str, ...]] = ("activation_bytes", "peak_training_bytes")
     has_cache: ClassVar[bool] = True
 
@@ -134,6 +147,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
             of_peak = quantity == "peak_training_bytes"
             known = tensor_parallel.known_peak(a, r) if of_peak else quantity in OF_ONE_DEVICE
             holds = holds * (1 - divides(r) * (1 - known))
+        if has_part_of_experts(r):
+            known = int(quantity in OF_ONE_DEVICE)
+            holds = holds * (1 - expert_parallel.exchanges(r) * (1 - known))
         if casts(r) and quantity in cls.also_with_autocast:
             holds = holds * (1 - positive(a.d_emb))
         if casts(r) and quantity == "peak_training_bytes":

@@ -10,7 +10,13 @@ from modelbudget.architecture.run_values import MASKS, division, is_pipelined
 from modelbudget.sweeps.quantities import OF_ALLOCATOR, OF_INFERENCE, OF_PROCESS, OF_RUN
 from modelbudget.sweeps.sweep_file import Sweep
 
-_DIVISIONS = {"zero", "tensor_parallel", "pipeline_parallel", "pipeline_schedule"}
+_DIVISIONS = {
+    "zero",
+    "tensor_parallel",
+    "expert_parallel",
+    "pipeline_parallel",
+    "pipeline_schedule",
+}
 """Settings by which several devices share one model, and which its parameters depend on."""
 
 
@@ -53,6 +59,7 @@ def _of_shards(family: type[Architecture], quantities: tuple[str, ...]) -> list[
         for field, alone, parts in (
             ("zero", 0, "shards"),
             ("tensor_parallel", 1, "shares"),
+            ("expert_parallel", 1, "experts of several devices"),
             ("pipeline_schedule", "none", "stages"),
         )
     ]

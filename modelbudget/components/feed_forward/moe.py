@@ -20,6 +20,7 @@ from modelbudget.architecture.run_values import (
     tokens,
 )
 from modelbudget.architecture.terms import join
+from modelbudget.components import expert_parallel
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
@@ -87,6 +88,11 @@ def gathers(r: Run) -> int:
     return int(r.expert_kernel == "gathered")
 
 
+def received(a: Fields, r: Run):
+    """Count the rows that the routed experts of a device compute: pairs of token and expert."""
+    return tokens(r) * expert_parallel.received_per_token(a, r)
+
+
 def adds_outputs(a: Fields, r: Run):
     """Not where outputs are gathered, which inference has no formula for."""
     return 1 - gathers(r)
@@ -126,7 +132,7 @@ def parameters(a: Fields) -> Values:
     Router and routed experts: Shazeer et al. 2017, §2; Fedus et al. 2022, §2.1. Shared experts:
     Dai et al. 2024 (DeepSeekMoE), §3.2. Gate of the shared experts: Qwen1.5-MoE.
     """
-    return _parameters(a, a.n_expert)
+    return _parameters(a, expert_parallel.own_experts(a))
 
 
 def active_parameters(a: Fields) -> Values:
@@ -175,7 +181,7 @@ def tensors(a: Fields) -> list[Tensor]:
     return [
         *linear_tensors("router", a.d_model, a.n_expert, int(a.router_bias == "logit")),
         *(
-            matrix(one.name, a.n_expert, one.numbers, one.is_there)
+            matrix(one.name, expert_parallel.own_experts(a), one.numbers, one.is_there)
             for one in mlp.tensors(a, a.d_expert)
         ),
         *(
@@ -203,14 +209,16 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     the k·N pairs of token and expert, the pairs' tokens, their weights and the experts' outputs,
     before and after they are weighted. Shared experts read the same states; their gate saves their
     output and its own value. Gathered, weights are saved before they are divided by their sum, with
-    this; the order of the tokens; and where each expert's pairs end.
+    this; the order of the tokens; and where each expert's pairs end. Experts of several devices
+    save the rows that they have received.
     """
     size, n = bytes_of(r.dtype), tokens(r)
     pairs = n * a.n_expert_per_token
     states = size * n * a.d_model
     rows = size * pairs * a.d_model
     gathered, exact = gathers(r), exact_bytes(r.dtype) if gathers(r) else size
-    routed = mlp.hidden(a, r, size * pairs * a.d_expert, gathered)
+    of_experts = size * received(a, r)
+    routed = mlp.hidden(a, r, of_experts * a.d_expert, gathered)
     weighting = (2 + gathered) * INDEX * pairs + exact * pairs + (2 - gathered) * rows
     gate = a.shared_gate * (states + size * n)
     probabilities = exact * (n * a.n_expert + gathered * (pairs + n)) + INDEX * pairs
@@ -219,8 +227,8 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
         of_input = bytes_of(r.autocast) * (n + a.n_expert) * a.d_model
     return {
         "router": of_input + probabilities,
-        "gate": a.gated * rows + gathered * END * a.n_expert,
-        "up": (1 - a.gated) * rows,
+        "gate": a.gated * of_experts * a.d_model + gathered * END * a.n_expert,
+        "up": (1 - a.gated) * of_experts * a.d_model,
         "down": routed["down"],
         "": routed[""] + weighting + gate,
         **_shared(a, mlp.hidden(a, r, size * n * a.d_shared)),
@@ -229,10 +237,10 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
 
 def flops(a: Fields, r: Run) -> Values:
     """Each token goes through the router, k routed experts and the shared ones."""
-    routed = mlp.flops(a, r, a.d_expert)
+    routed, n_row = mlp.flops(a, r, a.d_expert), expert_parallel.received_per_token(a, r)
     return {
         "router": 2 * tokens(r) * a.d_model * a.n_expert,
-        **{name: a.n_expert_per_token * value for name, value in routed.items()},
+        **{name: n_row * value for name, value in routed.items()},
         **_shared(a, mlp.flops(a, r, a.d_shared)),
         "shared_gate": a.shared_gate * 2 * tokens(r) * a.d_model,
     }
@@ -275,10 +283,25 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
         temporary = largest(2 * shared * output, _gathered_outputs(a, r, place))
         temporary = temporary - (1 - place.stops) * output
     cached = casts(r) * cached_casts(a, r)
+    temporary = temporary + _exchanged(a, r, (1 - place.stops) * output + temporary)
     return [
         Allocation("saved", sum(saved(a, r, place).values()) + cached),
         Allocation("output", (1 - place.stops) * output + temporary, temporary),
     ]
+
+
+def _exchanged(a: Fields, r: Run, at_end):
+    """Bytes by which sending the experts' results back needs more than the end of the forward pass.
+
+    Of what is saved, the results before and after they are weighted, and all of the shared experts,
+    come later; at the end, `at_end` bytes are live that are not saved.
+    """
+    n, size = tokens(r), bytes_of(r.dtype)
+    rows = size * n * a.n_expert_per_token * a.d_model
+    shared = sum(_shared(a, mlp.hidden(a, r, size * n * a.d_shared)).values())
+    shared = shared + a.shared_gate * size * n * (a.d_model + 1)
+    then = 2 * rows + shared + at_end
+    return expert_parallel.forward_beyond(r, size * received(a, r) * a.d_model, then)
 
 
 def _gathered_outputs(a: Fields, r: Run, place: Place):
@@ -313,6 +336,7 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
     shared, wide = positive(a.d_shared), positive(a.d_model - 1)
     early = computed_again(r)
     of_rows = (1 + wide) * rows + (1 - early) * (rows + weights)
+    computed = size * received(a, r) * a.d_model
     softmax = probabilities + weights + indices
     ends = [
         *_router_backward(a, r, place),
@@ -333,7 +357,9 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
         Allocation("weighting gradients", 2 * rows, early * (rows + weights)),
         Allocation("weight gradients summed over channels", wide * weights, of_rows),
         Allocation("weight gradients in the tokens' order", 2 * weights, 2 * weights + indices),
-        *within("routed experts", _routed_backward(a, r, rows)),
+        *expert_parallel.to_experts(r, rows, computed),
+        *within("routed experts", _routed_backward(a, r)),
+        *expert_parallel.from_experts(r, rows, computed),
         Allocation("gradients of the tokens", 2 * states, states + rows + indices),
         *times(shared, accumulate(states)),
         Allocation("gradients of the chosen probabilities", 2 * probabilities, softmax),
@@ -364,7 +390,7 @@ def _gathered_backward(a: Fields, r: Run, given, rows) -> Timeline:
         Allocation("weighting gradients", 2 * wide, early * saved_factors),
         Allocation("output gradient in the run's dtype", cast * rows, cast * wide),
         Allocation("weight gradients", weights, 2 * wide + (1 - early) * saved_factors),
-        *within("routed experts", _routed_backward(a, r, rows)),
+        *within("routed experts", _routed_backward(a, r)),
         Allocation("weight gradients in the tokens' order", 2 * weights, 2 * weights + indices),
     ]
 
@@ -403,15 +429,15 @@ def _router_backward(a: Fields, r: Run, place: Place) -> Timeline:
     ]
 
 
-def _routed_backward(a: Fields, r: Run, rows) -> Timeline:
+def _routed_backward(a: Fields, r: Run) -> Timeline:
     """All experts at once; each product makes the gradients of its rows and of the whole stack."""
-    size = bytes_of(r.dtype)
-    inside = size * tokens(r) * a.n_expert_per_token * a.d_expert
-    weight = size * a.n_expert * a.d_model * a.d_expert
+    size, n_expert = bytes_of(r.dtype), expert_parallel.own_experts(a)
+    rows, inside = (size * received(a, r) * width for width in (a.d_model, a.d_expert))
+    weight = size * n_expert * a.d_model * a.d_expert
     packed = gathers(r)
     saved_by_down, of_product, of_activation = mlp.hidden_backward(a, r, inside, packed)
-    down = weight + size * a.n_expert * a.down_bias * a.d_model
-    up = weight + size * a.n_expert * a.up_bias * a.d_expert
+    down = weight + size * n_expert * a.down_bias * a.d_model
+    up = weight + size * n_expert * a.up_bias * a.d_expert
     of_down = Allocation("down gradients", down + inside, rows + saved_by_down, gradients=down)
     if packed:
         freed = 2 * inside + rows + END * a.n_expert

@@ -1,10 +1,12 @@
 """Training steps of one of several devices that divide a model, on meta.
 
-Devices are a mesh of up to three dimensions: stages of a pipeline (`pipeline.py`), devices that
-hold shards of the same part (`fsdp.py`), and those that compute one part together (`tensor.py`).
+Devices are a mesh of up to four dimensions: stages of a pipeline (`pipeline.py`), devices that hold
+shards of the same part (`fsdp.py`), those that divide experts (`expert.py`), and those that compute
+one part together (`tensor.py`).
 Torch decides about every allocation; collectives, sends and receives move nothing.
 """
 
+import math
 import warnings
 from collections.abc import Set
 from contextlib import ExitStack
@@ -18,6 +20,7 @@ from torch.distributed.tensor.parallel import loss_parallel
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import (
+    has_part_of_experts,
     is_divided,
     is_pipelined,
     is_sharded,
@@ -27,7 +30,7 @@ from modelbudget.architecture.run_values import (
 from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import Count, count
-from modelbudget.measurement.parallel import fsdp, pipeline, tensor
+from modelbudget.measurement.parallel import expert, fsdp, pipeline, tensor
 from modelbudget.measurement.parallel.private import (
     fake_process_group,
     fsdp_on_meta,
@@ -46,7 +49,8 @@ def of_rank(
     architecture: Architecture, run: RunConfig, quantities: Set[str]
 ) -> tuple[dict[str, Count], Values]:
     """Return counts of the whole model, and bytes by component and peaks of the run's device."""
-    index = (stage_index(run) * run.data_parallel + rank(run)) * run.tensor_parallel
+    replica = stage_index(run) * run.data_parallel + rank(run)
+    index = replica * run.expert_parallel * run.tensor_parallel
     with fake_process_group(index, world(run)), fsdp_on_meta(), pipeline_without_votes():
         with uninitialised():
             model = build(architecture, "meta", dtype_of_parameters(run))
@@ -60,7 +64,16 @@ def of_rank(
 
 def world(run: RunConfig) -> int:
     """Count the devices."""
-    return run.pipeline_parallel * run.data_parallel * run.tensor_parallel
+    return math.prod(_shape(run).values())
+
+
+def _shape(run: RunConfig) -> dict[str, int]:
+    return {
+        "stage": run.pipeline_parallel,
+        "data": run.data_parallel,
+        "expert": run.expert_parallel,
+        "tensor": run.tensor_parallel,
+    }
 
 
 def dtype_of_parameters(run: RunConfig) -> str:
@@ -70,8 +83,8 @@ def dtype_of_parameters(run: RunConfig) -> str:
 
 def mesh_of(run: RunConfig) -> DeviceMesh:
     """Return all ranks of the process group as a mesh: those of a stage follow each other."""
-    shape = run.pipeline_parallel, run.data_parallel, run.tensor_parallel
-    return init_device_mesh("cpu", shape, mesh_dim_names=("stage", "data", "tensor"))
+    shape = _shape(run)
+    return init_device_mesh("cpu", (*shape.values(),), mesh_dim_names=(*shape,))
 
 
 def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
@@ -81,6 +94,8 @@ def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
         cut(decoder, mesh.get_local_rank("stage"), run.pipeline_parallel)
     if is_divided(run) or is_sharded(run):
         arrange(model, run)  # what is packed is divided and sharded as one matrix
+    if has_part_of_experts(run):
+        expert.divide(decoder, run, mesh["expert"])
     if is_divided(run):
         tensor.divide(decoder, run, mesh["tensor"])
     if is_sharded(run):

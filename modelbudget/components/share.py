@@ -1,0 +1,34 @@
+"""The architecture of what one of several devices has that compute a model's parts together."""
+
+from types import SimpleNamespace
+
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.operations import ceil_div, positive
+from modelbudget.architecture.run_values import has_part_of_experts, is_divided
+from modelbudget.components import embedding, layer
+
+
+class Share(SimpleNamespace):
+    """The fields of an architecture, of what one device has of it.
+
+    `has_whole_keys`: 1 where keys and values of the only head are on each device, else 0.
+    `n_own_expert`: routed experts of a layer that the device has.
+    """
+
+
+def share(a: Fields, r: Run) -> Fields:
+    """Return the architecture as one device computes it: a share of what its parts divide.
+
+    A single key–value head is on each device, and so is the router. A share is returned as it is.
+    """
+    if isinstance(a, Share) or not (is_divided(r) or has_part_of_experts(r)):
+        return a
+    divided = {name for one in layer.parts(a).values() for name in getattr(one, "DIVIDED", ())}
+    sizes = {name: getattr(a, name) for name in divided} | {"n_vocab": embedding.rows(a)}
+    shares = {name: ceil_div(size, r.tensor_parallel) for name, size in sizes.items()}
+    shares |= {
+        "vocab_multiple": 1,
+        "has_whole_keys": 1 - positive(a.n_kv_head - 1),
+        "n_own_expert": ceil_div(a.n_expert, r.expert_parallel),
+    }
+    return Share(**vars(a) | shares)

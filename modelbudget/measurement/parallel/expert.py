@@ -1,0 +1,91 @@
+"""Routed experts that several devices divide among them, with torch's all-to-all, on meta.
+
+Each device has consecutive experts. It sends the rows of its tokens to the devices of their
+experts, which copy what they receive from the order of the devices to that of their experts, and
+the results back. On meta there are no choices: rows are distributed as `routing` says.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.distributed._functional_collectives import all_to_all_single, wait_tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.modules.feed_forward.moe import ExpertLinear, MoE
+
+
+def divide(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
+    """Leave of all routed experts those of this device."""
+    for module in list(model.modules()):
+        if isinstance(module, MoE):
+            _divide(module, run, mesh)
+
+
+def _divide(moe: MoE, run: RunConfig, mesh: DeviceMesh) -> None:
+    n_own = moe.n_expert // mesh.size()
+    for stack in (one for one in moe.children() if isinstance(one, ExpertLinear)):
+        for name, parameter in stack.named_parameters():
+            own = parameter.detach().split(n_own)[mesh.get_local_rank()].clone()
+            stack.register_parameter(name, nn.Parameter(own))
+    compute, n_chosen = moe.routed, moe.router.n_expert_per_token
+
+    def routed(rows, loads: list[int]):
+        """Compute the results of rows sorted by expert; `loads`: rows of each expert."""
+        if rows.is_meta:
+            found = _assumed(len(rows), n_chosen, n_own, mesh.size(), run.routing)
+        else:
+            found = _exchanged(loads, n_own, rows.device, mesh)
+        rows = _all_to_all(rows, found.sent, found.received, mesh)
+        rows = _transposed(rows, found.by_device)
+        rows = compute(rows, [sum(one) for one in zip(*found.by_device, strict=True)])
+        rows = _transposed(rows, [list(one) for one in zip(*found.by_device, strict=True)])
+        return _all_to_all(rows, found.received, found.sent, mesh)
+
+    moe.routed: Callable = routed  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class Rows(NamedTuple):
+    """Rows that a device sends to each device, and receives from each for each of its experts."""
+
+    sent: list[int]
+    by_device: list[list[int]]
+
+    @property
+    def received(self) -> list[int]:
+        return [sum(one) for one in self.by_device]
+
+
+def _assumed(n_row: int, n_chosen: int, n_own: int, n_device: int, routing: str) -> Rows:
+    """Distribute rows without choices; those that go to one device go to this one, the first."""
+    if routing == "even":
+        sent = _evenly(n_row, n_device)
+        return Rows(sent, [_evenly(one, n_own) for one in sent])
+    most = n_row // n_chosen * min(n_chosen, n_own)
+    sent = [most, *_evenly(n_row - most, n_device - 1)]
+    return Rows(sent, n_device * [_evenly(most, n_own)])
+
+
+def _evenly(n: int, n_part: int) -> list[int]:
+    each, more = divmod(n, n_part)
+    return [each + (i < more) for i in range(n_part)]
+
+
+def _exchanged(loads: list[int], n_own: int, device: torch.device, mesh: DeviceMesh) -> Rows:
+    """Tell all devices how many rows their experts will receive."""
+    own = torch.tensor(loads, device=device)
+    received = wait_tensor(all_to_all_single(own, None, None, mesh.get_group()))
+    return Rows(own.view(-1, n_own).sum(1).tolist(), received.view(-1, n_own).tolist())
+
+
+def _all_to_all(rows, sent: list[int], received: list[int], mesh: DeviceMesh):
+    return wait_tensor(all_to_all_single(rows, received, sent, mesh.get_group()))
+
+
+def _transposed(rows, blocks: list[list[int]]):
+    """Copy rows, which are `blocks[i][j]` rows of i and j in order of i, to the order of j."""
+    n = len(blocks[0])
+    parts = rows.split([size for block in blocks for size in block])
+    return torch.cat([part for j in range(n) for part in parts[j::n]])

@@ -1,0 +1,159 @@
+"""What one device holds where several divide the routed experts: formulas against torch's
+all-to-all on a fake process group, and that against processes that communicate.
+"""
+
+import random
+
+import polars as pl
+import pytest
+import torch
+from helpers.devices import COMPARED, compared, measured, predicted
+from helpers.gloo import of_all_ranks, steps_of_all_ranks
+from helpers.readings import in_first_row
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_constraints import run_mistake
+from modelbudget.families.decoder import Decoder
+from modelbudget.measurement.build import build
+from modelbudget.measurement.parallel import rank as distributed
+from modelbudget.modules.initialise import initialise
+from modelbudget.predict.predict import predict
+from modelbudget.sweeps.derive import named_architecture
+
+SMALL = {"n_vocab": 64, "d_model": 36, "n_layer": 2, "n_head": 2, "n_kv_head": 2, "d_head": 16}
+SMALL |= {"d_ff": 100, "position": "rotary", "gated": True, "mlps": "moe", "d_expert": 24}
+FOUR = SMALL | {"n_expert": 4, "n_expert_per_token": 2, "router_bias": "logit"}
+
+
+def random_device(seed: int) -> tuple[Decoder, RunConfig]:
+    """Return a small decoder with experts, and a run of devices that divide them."""
+    draw = random.Random(seed)
+    devices = draw.choice([2, 3, 4, 8])
+    n_expert, d_shared = devices * draw.choice([1, 2, 5]), draw.choice([0, 0, 6])
+    shape = {
+        "n_vocab": draw.choice([4, 64, 1000]), "d_model": draw.choice([2, 16, 36]),
+        "tied": draw.random() < 0.5, "gated": draw.random() < 0.5, "n_expert": n_expert,
+        "n_expert_per_token": draw.randint(1, min(n_expert, 6)), "d_shared": d_shared,
+        "d_expert": draw.choice([1, 5, 24, 200]),
+        "shared_gate": d_shared > 0 and draw.random() < 0.5,
+        "mlps": draw.choice(["moe", "moe mlp"]), "up_bias": draw.random() < 0.3,
+        "router_bias": draw.choice(["none", "logit", "selection"]),
+    }  # fmt: skip
+    run = {
+        "expert_parallel": devices, "routing": draw.choice(["even", "one_device"]), "batch": 4,
+        "length": draw.choice([1, 8, 32]), "recompute": draw.choice(["none", "full", "selective"]),
+        "dropout": draw.random() < 0.2, "optimizer": draw.choice(["adamw", "momentum"]),
+    }  # fmt: skip
+    if seed % 3 == 0:
+        run |= {"dtype": "bfloat16", "master_weights": True, "gradient_casts": "accumulated"}
+    if seed % 5 == 0:
+        shape["mlps"] = "moe"
+        run |= {"pipeline_parallel": 2, "pipeline_schedule": "1f1b", "n_microbatch": 4}
+    return Decoder(**SMALL | shape), RunConfig(**run)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_random_devices_are_predicted(seed):
+    a, run = random_device(seed)
+    assert run_mistake(a, run) is None
+    formulas = predicted(a, run)
+    assert "peak_training_bytes" in formulas
+    assert formulas == measured(a, run), run
+
+
+@pytest.mark.parametrize("routing", ["even", "one_device"])
+def test_published_models(catalogue, routing):
+    for name, devices in (("mixtral-8x7b", 8), ("deepseek-v2-lite", 16), ("qwen-3-30b-a3b", 64)):
+        a = named_architecture(catalogue[name]).model_copy(update={"n_layer": 3})
+        run = RunConfig(dtype="bfloat16", expert_parallel=devices, routing=routing, length=512)
+        assert predicted(a, run) == measured(a, run), name
+
+
+def test_devices_have_all_experts_and_compute_all_rows():
+    a = Decoder(**FOUR | {"n_expert_per_token": 1})
+    alone, even, busiest = (
+        predicted(a, RunConfig(batch=2, length=8, expert_parallel=n, routing=routing))
+        for n, routing in ((1, "even"), (4, "even"), (4, "one_device"))
+    )
+    name = "layer.moe.up"
+    assert 4 * even["parameter_bytes"][name] == alone["parameter_bytes"][name]
+    assert even["flops_forward"] == alone["flops_forward"]
+    assert busiest["flops_forward"][name] == 4 * alone["flops_forward"][name]
+
+
+@pytest.mark.parametrize("routing", ["even", "one_device"])
+def test_processes_that_communicate_hold_the_same(tmp_path, routing):
+    a = Decoder(**FOUR)
+    run = RunConfig(batch=2, length=16, backend="cpu", expert_parallel=2, routing=routing)
+    first, second = (compared(found) for found in steps_of_all_ranks(a, run, tmp_path))
+    assert first == measured(a, run)
+    assert (second == first) == (routing == "even")
+
+
+def test_divided_experts_compute_what_one_device_does(tmp_path):
+    a = Decoder(**FOUR | {"router_bias": "none", "d_shared": 6})
+    run = RunConfig(batch=2, length=16, backend="cpu", expert_parallel=2)
+    for difference in of_all_ranks(_largest_difference, a, run, tmp_path):
+        assert difference < 1e-5
+
+
+def _largest_difference(a: Decoder, run: RunConfig) -> float:
+    """Compare the logits and a gradient of a model with those of its divided copy."""
+    model = build(a, "cpu", "float32")
+    torch.manual_seed(0)
+    initialise(model)
+    for layer in model.layer:
+        torch.nn.init.normal_(layer.moe.router.weight)
+    mesh = distributed.mesh_of(run)
+    generator = torch.Generator().manual_seed(mesh.get_rank())
+    tokens = torch.randint(a.n_vocab, (run.batch, run.length), generator=generator)
+    found = []
+    for _ in range(2):
+        model.zero_grad()
+        logits = model(tokens)
+        logits.square().sum().backward()
+        found.append((logits.detach(), model.embedding.token.weight.grad.clone()))
+        if len(found) == 1:
+            distributed.distribute(model, run, mesh)
+    return max(float((x - y).abs().max() / x.abs().max()) for x, y in zip(*found, strict=True))
+
+
+def test_columns_equal_integers():
+    for seed in (1, 2, 7):
+        a, run = random_device(seed)
+        row = {"architecture": "it", "run": "so", "family": "decoder"}
+        row |= a.model_dump() | run.model_dump()
+        another = {"architecture": "another", "expert_parallel": 1, "d_expert": 40, "batch": 8}
+        table = predict(pl.DataFrame([row, row | another]), COMPARED)
+        found = predicted(a, run)
+        for quantity in COMPARED:
+            assert in_first_row(table, quantity) == found[quantity], (seed, quantity)
+
+
+REFUSED = {
+    "expert_parallel: 3": "n_expert = 8: expert_parallel = 3 devices do not divide it",
+    "routing: one_device": "routing = 'one_device': expert_parallel = 1 has no other device",
+    "expert_parallel: 2, tensor_parallel: 2": "expert_parallel = 2: not known yet with "
+    "tensor_parallel: 2; allowed: 1",
+    "expert_parallel: 2, zero: 3, data_parallel: 2": "not known yet with zero: 3; allowed: 0",
+}
+
+
+@pytest.mark.parametrize("settings", REFUSED)
+def test_what_devices_cannot_divide_is_refused(sweep, settings):
+    with pytest.raises(Exception, match="parallel") as error:
+        sweep(f"base: mixtral-8x7b\nfixed: {{{settings}}}\npoints: [{{}}]\n")
+    assert REFUSED[settings] in str(error.value)
+
+
+def test_models_and_quantities_without_divided_experts_are_refused(sweep):
+    text = "base: BASE\nfixed: {expert_parallel: 2}\npoints: [{}]\n"
+    for base, measure, reason in (
+        ("llama-3-8b", "{quantities: [parameters]}", "expert_parallel = 2: mlps = mlp has no exp"),
+        ("mixtral-8x7b", "{quantities: [cache_bytes]}", "cache_bytes is not known of experts of s"),
+        ("mixtral-8x7b", "{device: cpu}", "expert_parallel = 2 is measured without a device"),
+        ("bert-base", "{quantities: [parameters]}", "layers of encoder have no such switch"),
+    ):
+        with pytest.raises(Exception, match="parallel") as error:
+            sweep(text.replace("BASE", base) + f"measure: {measure}\n")
+        assert reason in str(error.value)
