@@ -24,7 +24,7 @@ from modelbudget.sweeps.read import CheckedSweep
 from modelbudget.sweeps.sweep_file import Measure, Sweep, Value
 
 PEAK = "peak_training_bytes"
-MESH = ("data_parallel", "tensor_parallel", "pipeline_parallel")
+MESH = ("data_parallel", "tensor_parallel", "expert_parallel", "pipeline_parallel")
 """Sizes of a mesh, whose product is the number of devices."""
 OPTIONS = ("sequence_parallel", "zero", "pipeline_schedule", "recompute")
 LAYOUT = (*MESH, *OPTIONS, "n_microbatch")
@@ -32,7 +32,14 @@ RANK, RANKS = "pipeline_rank", ("first", "second", "last")
 """Devices at different places of a pipeline hold different bytes. Those between its ends differ
 only in the number of microbatches at once, of which the second stage has most.
 """
-SIMPLEST = ("pipeline_parallel", "tensor_parallel", "zero", "sequence_parallel", "n_microbatch")
+SIMPLEST = (
+    "pipeline_parallel",
+    "tensor_parallel",
+    "expert_parallel",
+    "zero",
+    "sequence_parallel",
+    "n_microbatch",
+)
 """The order of layouts that compute equally much again: first those that divide least."""
 
 SOLVED = ("batch", "length")
@@ -115,8 +122,8 @@ def check(checked: CheckedSweep) -> None:
         raise InputError(
             [
                 f"{checked.path}: layouts = {sweep.layouts}: base = {name!r}: model and run allow "
-                "no layout of these; allowed: a product of data_parallel, tensor_parallel and "
-                "pipeline_parallel that the fields in fixed allow"
+                "no layout of these; allowed: a product of data_parallel, tensor_parallel, "
+                "expert_parallel and pipeline_parallel that the fields in fixed allow"
                 for name in missing
             ]
         )
@@ -153,6 +160,8 @@ def _sweep(
     batches = axes.get("batch", [chosen.get("batch", base.fields.get("batch", 1))])
     sizes = divisors(*devices)
     of_layout: dict[str, Sequence[Value]] = dict.fromkeys(MESH, sizes)
+    if not {**base.fields, **chosen}.get("n_expert"):
+        of_layout["expert_parallel"] = [1]
     of_layout |= {name: _options(name) for name in OPTIONS} | {RANK: RANKS}
     of_layout["n_microbatch"] = divisors(*map(int, batches))
     return Sweep.model_validate(

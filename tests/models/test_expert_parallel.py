@@ -17,6 +17,7 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.parallel import rank as distributed
 from modelbudget.modules.initialise import initialise
+from modelbudget.predict.layouts import LAYOUT, layouts
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.derive import named_architecture
 
@@ -128,6 +129,16 @@ def test_columns_equal_integers():
         found = predicted(a, run)
         for quantity in COMPARED:
             assert in_first_row(table, quantity) == found[quantity], (seed, quantity)
+
+
+def test_layouts_divide_experts(catalogue):
+    """By divisors of their number, of which no others are allowed, and as the record predicts it."""
+    base, run = catalogue["mixtral-8x7b"], {"batch": 1, "recompute": "none"}
+    found = layouts(base, run | {"length": 64, "zero": 0, "pipeline_schedule": "none"}, [16])
+    assert set(found["expert_parallel"]) == {1, 2, 4, 8}
+    of_row = {name: found.row(-1, named=True)[name] for name in LAYOUT}
+    a, one = named_architecture(base), RunConfig(**run | of_row, length=64)
+    assert max(predicted(a, one)["peak_training_bytes"].values()) == found["bytes"][-1]
 
 
 REFUSED = {

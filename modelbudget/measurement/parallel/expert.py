@@ -5,7 +5,6 @@ experts, which copy what they receive from the order of the devices to that of t
 the results back. On meta there are no choices: rows are distributed as `routing` says.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -44,7 +43,7 @@ def _divide(moe: MoE, run: RunConfig, mesh: DeviceMesh) -> None:
         rows = _transposed(rows, [list(one) for one in zip(*found.by_device, strict=True)])
         return _all_to_all(rows, found.received, found.sent, mesh)
 
-    moe.routed: Callable = routed  # pyright: ignore[reportAttributeAccessIssue]
+    moe.routed = routed  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class Rows(NamedTuple):
