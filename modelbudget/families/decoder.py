@@ -168,8 +168,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     @classmethod
     def _forward_of_shards_is_lower(cls, a: Fields, r: Run):
         if is_pipelined(r):
-            gradients = bytes_of(r.dtype) * cls._stage(a, r)[-1]
-            one, model = cls._sharded_stage(a, r)
+            layers, stage, trained = cls._stage(a, r)
+            gradients = bytes_of(r.dtype) * trained
+            one, model = cls._sharded_stage(layers, r, stage)
             (last,) = model.layers
             return sharded_stage.forward_of_layers_is_lower(one, r, last.forward, gradients)
         a = share(a, r)
@@ -356,9 +357,11 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         return layers, stage, total(pipeline.without_ends(r, trained))
 
     @classmethod
-    def _sharded_stage(cls, a: Fields, r: Run):
-        """Return a device's stage with its shards, and the timelines of one microbatch."""
-        layers, stage, _ = cls._stage(a, r)
+    def _sharded_stage(cls, layers: Fields, r: Run, stage: pipeline.Stage):
+        """Return a device's stage with its shards, and the timelines of one microbatch.
+
+        `layers`, `stage`: as of `_stage`.
+        """
         model = cls.timelines(layers, pipeline_stage.microbatch(r))
         return sharded_stage_of(layers, r, stage, model), model
 
@@ -373,16 +376,17 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         if has_part_of_states(r):
             part = own = optimizer.of_part(r, trained)
             tensors = [Neighbours(part, 0)]
+        of_shards = None
         if is_sharded(r):
+            of_shards, _ = cls._sharded_stage(layers, r, stage)
             trained, own = (
                 total(pipeline.without_ends(r, of(layers, r))) for of in (in_shards, in_own_rows)
             )
 
         def forward_backward(states):
-            if not is_sharded(r):
+            if of_shards is None:
                 return pipeline.forward_backward(stage, r, held + states, gradients)
-            one, _ = cls._sharded_stage(a, r)
-            return sharded_stage.peak(one, r, held + states, gradients)
+            return sharded_stage.peak(of_shards, r, held + states, gradients)
 
         return optimizer.phases(
             stored(r),

@@ -132,7 +132,7 @@ def test_columns_equal_integers():
 
 
 def test_layouts_divide_experts(catalogue):
-    """By divisors of their number, of which no others are allowed, and as the record predicts it."""
+    """By all divisors of their number, and as the record predicts it."""
     base, run = catalogue["mixtral-8x7b"], {"batch": 1, "recompute": "none"}
     found = layouts(base, run | {"length": 64, "zero": 0, "pipeline_schedule": "none"}, [16])
     assert set(found["expert_parallel"]) == {1, 2, 4, 8}
