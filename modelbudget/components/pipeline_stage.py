@@ -31,7 +31,7 @@ def stage(
     logits = bytes_of(r.dtype) * tokens(one) * embedding.rows(a)
     left = is_last * (loss.number(r) + int(r.outputs == "kept") * logits)
     output = embedding.held(a, one) if is_last else model.states
-    first = _passes(a, one, timelines, output - left)
+    first = _passes(a, one, model, output - left)
     again = pipeline.added(first)
     saved = total(pipeline.without_ends(r, activation_bytes(a, one))) + layer.held(a, one)
     saves_input = 1 - norm.copies_input(a, r) * (1 - computed_again(r))
@@ -71,9 +71,9 @@ def _forward(a: Fields, model: Model, r: Run) -> tuple[list, list]:
     return found + live_bytes(-after - change(last.forward), last.forward), in_loss
 
 
-def _passes(a: Fields, r: Run, timelines: Timelines, output) -> pipeline.Passes:
+def _passes(a: Fields, r: Run, model: Model, output) -> pipeline.Passes:
     """Return the backward pass of one microbatch, at whose end `output` bytes are freed."""
-    model, is_last = timelines(a, r), pipeline.is_last(r)
+    is_last = pipeline.is_last(r)
     (one,) = model.layers
     (last,) = layer.training(a, r, received=1 - is_last)
     return pipeline.Passes(
