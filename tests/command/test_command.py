@@ -129,6 +129,15 @@ def test_what_fits_is_what_the_readme_says():
     assert min(row["devices"] for row in layouts if row["fits"]) == 2
 
 
+def test_bytes_are_those_of_one_device_where_several_share_a_model():
+    alone, shared = (
+        command("gpt-2-124m", "--train", "--set", f"zero={zero}", "--set", "data_parallel=8")
+        for zero in (0, 3)
+    )
+    assert "of one device" not in alone.stdout
+    assert "bytes and FLOPs of one device" in shared.stdout
+
+
 def test_models_are_found_and_compared():
     listed = command("models", "palm", "--json")
     assert {one["name"]: one["parameters"] for one in json.loads(listed.stdout)}[

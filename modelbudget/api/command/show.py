@@ -17,6 +17,7 @@ from modelbudget.api.model import (
     Predictions,
     model,
 )
+from modelbudget.architecture.run_values import division
 from modelbudget.common.mistakes import show
 from modelbudget.report.charts.format import (
     UNITS,
@@ -172,7 +173,8 @@ def of_totals(several: list[Predictions]) -> Table:
     ]
     names = [one.model.label for one in several] if len(several) > 1 else ["predicted"]
     whose = ", ".join(dict.fromkeys(one.run.implementation for one in several))
-    return Table(f"Totals, for the implementation {whose}", ("quantity", *names), rows)
+    of_one = "; bytes and FLOPs of one device" if any(division(one.run) for one in several) else ""
+    return Table(f"Totals, for the implementation {whose}{of_one}", ("quantity", *names), rows)
 
 
 def _total(predicted: Predictions, quantity: str) -> str:
