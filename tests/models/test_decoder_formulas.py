@@ -12,7 +12,7 @@ from modelbudget.modules.initialise import uninitialised
 
 
 @given(decoders())
-@settings(max_examples=1000)
+@settings(max_examples=400)
 def test_predicted_is_measured_component_by_component(a):
     with uninitialised(), torch.device("meta"):
         counts = count(a.build())
