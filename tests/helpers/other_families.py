@@ -57,6 +57,8 @@ def _encoder(f, draw):
         f["n_layer"] = f["n_distinct"] * draw(st.integers(1, 3))
     f["lm_head"] = True  # without it there is no training
     f["transform"] |= f["d_emb"] > 0
+    if f["activation"] == "xielu" and f["transform"]:
+        f["activation"] = "gelu"
     f["next_sentence"] &= f["pooler"]
     f["d_head"] *= 2
 

@@ -85,7 +85,7 @@ def test_predicted_caches_are_the_real_ones(fields, dtype):
 
 
 @given(decoders(), runs())
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[*HealthCheck])
 def test_predicted_peaks_are_measured(a, run):
     a, run = fitting(a, run)
     if run.attention_kernel != "math":

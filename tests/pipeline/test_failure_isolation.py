@@ -360,7 +360,7 @@ SMALLEST = "{base: gpt-2-124m, n_vocab: 10, n_ctx: 4, n_layer: 1, n_head: 1, "
 RISKY_SWEEPS = {
     "some": SMALL.replace("[8, 16]", "[8, 16, 24, 40]") + "measure: {timeout_s: 2}\n",
     "all-fail": SMALL.replace("[8, 16]", "[16, 24]"),
-    "transformers": "points:\n  - {base: dbrx.json, n_layer: 2}\n"
+    "transformers": "points:\n  - {base: reformer.json, n_layer: 2}\n"
     + "".join(f"  - {{base: rembert.json, n_head: {n}}}\n" for n in (32, 48, 40)),
     "on-paper": f"points:\n  - {SMALLEST}d_model: 16, label: dies}}\n"
     f"  - {SMALLEST}d_model: 8, label: lives}}\n  - {{base: mlp, d_model: 5, label: ladder}}\n",
@@ -374,7 +374,7 @@ def test_a_model_that_cannot_be_built_ends_no_rule(make_project):
         project.write_sweep(f"{name}.yaml", text)
     sweeps = project.folder / "configs" / "sweeps"
     (sweeps / "rembert.json").write_text(json.dumps(REMBERT))
-    (sweeps / "dbrx.json").write_text('{"model_type": "dbrx"}')
+    (sweeps / "reformer.json").write_text('{"model_type": "reformer"}')
     with (project.folder / "modelbudget" / "modules" / "embedding.py").open("a") as modules:
         modules.write(UNBUILDABLE)
     pictures = ("results/headline.charts", "results/all-fail/charts")

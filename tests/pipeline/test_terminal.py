@@ -183,7 +183,7 @@ def test_a_terminal_shows_bars_of_the_run_and_of_long_jobs(project):
     insert(
         project,
         "modelbudget/measurement/pool.py",
-        "    torch.set_num_threads(1)",
+        "    use_one_core()",
         "    __import__('time').sleep(1)",
     )
     output = on_a_terminal(project, TARGET)

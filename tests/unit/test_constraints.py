@@ -45,7 +45,9 @@ def choices(field) -> list:
     if field.annotation is bool:
         return [False, True]
     least = min(getattr(limit, "ge", 1) for limit in field.metadata or [None])
-    return [*get_args(field.annotation)] or [*{least, 1, 2, 3, 4, 6, 9, 264}]
+    most = min(getattr(limit, "le", 264) for limit in field.metadata or [None])
+    numbers = {least, 1, 2, 3, 4, 6, 9, 264}
+    return [*get_args(field.annotation)] or [number for number in numbers if number <= most]
 
 
 @st.composite
