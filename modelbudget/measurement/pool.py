@@ -13,6 +13,7 @@ from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.measurement.device import Room, room
 from modelbudget.measurement.one_model import Measured, infers, measure_one, nothing, trains
 from modelbudget.measurement.processor import use_one_core
+from modelbudget.measurement.trace import import_compiler
 from modelbudget.sweeps.quantities import (
     OF_ALLOCATOR,
     OF_INFERENCE,
@@ -54,6 +55,7 @@ def measure_all(
     most = 1 if wanted & OF_PROCESS else len(models) // (1 if traced else 8)
     there = _room_in_own_process(measure)
     if traced:
+        import_compiler()  # once, before workers are forked
         most = min(most, there.free // OBJECTS_BYTES)
     if traced and any(run.backend == "cpu" for _, run in models):
         most = min(most, there.at_once)  # this memory is written to, not only reserved

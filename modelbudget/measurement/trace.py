@@ -66,6 +66,15 @@ def flops_of(operation, args: tuple, kwargs: dict, out) -> int | None:
     return formula and formula(*args, **kwargs, out_val=out)
 
 
+def import_compiler() -> None:
+    """Import what the first traced operation would import, which takes a second.
+
+    Imported there, it would leave a cycle of references that holds the tensors of all calling
+    functions until Python looks for such cycles.
+    """
+    import_module("torch._dynamo")
+
+
 class TooManyOperationsError(Exception):
     """A phase has more operations than its trace may have."""
 
@@ -87,9 +96,7 @@ class Trace(TorchDispatchMode):
         return False
 
     def __init__(self, model: nn.Module, limit: float = math.inf):
-        # Imported by the first operation, it would leave a cycle of references that holds the
-        # tensors of all calling functions until Python looks for such cycles.
-        import_module("torch._dynamo")
+        import_compiler()
         super().__init__()
         self._limit = limit
         self.live = self.peak = 0

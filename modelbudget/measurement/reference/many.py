@@ -11,7 +11,7 @@ from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.processor import use_one_core
 from modelbudget.measurement.reference.traced import Traced, trace_class
-from modelbudget.measurement.trace import TooManyOperationsError
+from modelbudget.measurement.trace import TooManyOperationsError, import_compiler
 from modelbudget.modules.initialise import uninitialised
 
 LIMIT = 100_000
@@ -36,8 +36,10 @@ def trace_all(
     Runs with `backend: cpu` whose tensors fit `cpu_bytes` are repeated on the CPU. If a process
     crashes or takes longer than `timeout_s`, each run of its class is repeated alone.
     """
+    # Imported before the workers are forked.
+    import_compiler()
     for one in wanted:
-        getattr(transformers, one.kind)  # imported before the workers are forked
+        getattr(transformers, one.kind)
     bound = Bound(cpu_bytes + OBJECTS_BYTES, "a class of transformers")
     work = partial(_trace_runs, cpu_bytes=cpu_bytes)
 
