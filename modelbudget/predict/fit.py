@@ -157,9 +157,10 @@ def solve(model: Model, field: str, purpose: str, room: int) -> Solution | None:
         return "formula" if needed(there, purpose) is None else None
 
     def holds(value: int) -> bool:
-        if bound(value) is not None:
+        there = at(model, field, value)
+        if value >= ENDLESS or run_mistake(*there):
             return False
-        n_bytes = needed(at(model, field, value), purpose)
+        n_bytes = needed(there, purpose)
         return n_bytes is not None and n_bytes <= room
 
     if not holds(least):
