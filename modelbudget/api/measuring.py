@@ -106,6 +106,7 @@ def compare_model(
     from modelbudget.architecture.constraint import first_mistake
     from modelbudget.sweeps.check_quantities import quantity_constraints
 
+    quantities = Measure(quantities=list(quantities)).quantities  # pyright: ignore[reportArgumentType]
     pair = architecture, run = model.with_run(settings)
     checks = quantity_constraints(type(architecture), tuple(quantities))
     if mistake := first_mistake(checks, vars(architecture) | vars(run)):

@@ -18,6 +18,7 @@ from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import offered
 from modelbudget.huggingface import checkpoint_files
 from modelbudget.predict import of_point
+from modelbudget.predict.conventions import BY_NAME
 from modelbudget.sweeps.derive import resolved
 
 if TYPE_CHECKING:
@@ -104,10 +105,14 @@ class Model:
         return of_point.why_not(quantity, *self.with_run(settings))
 
     def predict(self, quantity: str, settings: Settings = None) -> Breakdown:
-        """Predict a quantity by its formula. Raises InputError with the reason if it has none."""
-        if quantity not in QUANTITIES:
+        """Predict a quantity, or a count by a convention, by its formula.
+
+        Raises InputError with the reason if it has none.
+        """
+        known = (*QUANTITIES, *BY_NAME)
+        if quantity not in known:
             raise InputError(
-                [f"quantity = {show(quantity)}: unknown{offered(quantity, QUANTITIES, '')}"]
+                [f"quantity = {show(quantity)}: unknown{offered(quantity, known, '')}"]
             )
         try:
             terms = of_point.predicted(quantity, *self.with_run(settings))

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
+from modelbudget.architecture import conventions
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import largest
@@ -80,8 +81,19 @@ class Architecture(Record):
         return cls.peak_training_bytes(a, r)
 
     @classmethod
+    def terms(cls, quantity: str, a: Fields, r: Run) -> Terms:
+        """Return the terms of a quantity that has a formula."""
+        if quantity == "parameters":
+            return cls.parameters(a)
+        if convention := conventions.BY_NAME.get(quantity):
+            return convention.terms(cls, a, r.length)
+        return getattr(cls, quantity)(a, r)
+
+    @classmethod
     def has_formula_for(cls, quantity: str, a: Fields, r: Run):
         """1 where the formula of a run's quantity holds, else 0."""
+        if convention := conventions.BY_NAME.get(quantity):
+            return int(not convention.why_not(cls))
         if r.weights != "dtype" and not cls._holds_quantised(quantity, a, r):
             return 0
         if r.autocast != "none" and quantity not in (*OF_AUTOCAST, *cls.also_with_autocast):

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from modelbudget.compare.conventions import with_conventions
 from modelbudget.compare.implementations import by_component
 from modelbudget.measurement.table import NO_ROOM, REFUSED, SIMULATED
+from modelbudget.sweeps.quantities import OF_CONVENTION
 
 KEYS = ["architecture", "run", "component", "quantity"]
 TOLERANCE = {"resident_bytes": 0.01, "peak_requested_bytes": 0.001}
@@ -57,7 +59,8 @@ def compare(
     simulated = measured.filter(is_simulated)
     simulated = simulated.select(*KEYS, predicted="value", prediction=pl.lit(SIMULATED))
     predicted = pl.concat([predicted.drop_nulls("component"), simulated], how="diagonal")
-    measured = measured.filter(~is_simulated).rename({"value": "measured"}).drop("method")
+    measured = with_conventions(points, measured.filter(~is_simulated), predicted["quantity"])
+    measured = measured.rename({"value": "measured"}).drop("method")
     both = predicted.join(measured, on=KEYS, how="full", coalesce=True)
     missing_on_one_side = pl.col("predicted").is_null() ^ pl.col("measured").is_null()
     difference = pl.col("measured").fill_null(0) - pl.col("predicted").fill_null(0)
@@ -154,12 +157,18 @@ def value() -> pl.Expr:
 
 def is_compared() -> pl.Expr:
     """Whether a row has a prediction and a measurement that must agree."""
-    return has_formula() & pl.col("failure").is_null() & (pl.col("quantity") != NOT_JUDGED)
+    is_judged = (pl.col("quantity") != NOT_JUDGED) & ~_is_estimate()
+    return has_formula() & pl.col("failure").is_null() & is_judged
+
+
+def _is_estimate() -> pl.Expr:
+    """Whether a row is of a convention that no counted component enters."""
+    return pl.col("quantity").is_in(OF_CONVENTION) & pl.col("measured").is_null()
 
 
 def _has_both_sides() -> pl.Expr:
     """Whether a row has a difference; a formula without a measurement differs by all of it."""
-    is_alone = ~has_formula() & pl.col("measured").is_null()
+    is_alone = (~has_formula() & pl.col("measured").is_null()) | _is_estimate()
     return has_prediction() & pl.col("failure").is_null() & ~is_alone
 
 

@@ -28,6 +28,7 @@ from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.modules.weight_formats import quantise
 from modelbudget.sweeps.quantities import (
     OF_ALLOCATOR,
+    OF_CONVENTION,
     OF_INFERENCE,
     OF_PARAMETERS,
     OF_PROCESS,
@@ -86,7 +87,8 @@ def refused(run: RunConfig, wanted: Set[str], has_bytes: bool) -> dict[str, str]
         return {}
     given = f"{REFUSED}weights = {run.weights}"
     found = dict.fromkeys(
-        wanted - {"parameters", *OF_QUANTISED}, f"{given}: this depends on adapters and kernels"
+        wanted - {"parameters", *OF_QUANTISED, *OF_CONVENTION},
+        f"{given}: this depends on adapters and kernels",
     )
     if "parameter_bytes" in wanted and not has_bytes:
         found["parameter_bytes"] = f"{given}: the bytes are not known"

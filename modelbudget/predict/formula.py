@@ -11,4 +11,4 @@ def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, obj
     holds = family.has_formula_for(quantity, a, r)
     if isinstance(holds, int) and not holds:
         return {}, 0
-    return getattr(family, quantity)(a, r), holds
+    return family.terms(quantity, a, r), holds

@@ -14,13 +14,14 @@ from modelbudget.architecture.terms import Terms, of_model, total
 from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.predict.grid import Chunk, Grid
 from modelbudget.sweeps.mistakes import Mistakes
-from modelbudget.sweeps.quantities import OF_PARAMETERS
+from modelbudget.sweeps.quantities import OF_CONVENTION, OF_PARAMETERS
 from modelbudget.sweeps.read import CheckedSweep
 from modelbudget.sweeps.summary import resolved
 from modelbudget.sweeps.sweep_file import MAX_PREDICTIONS, Sweep
 
 CHUNKS = 8
 """Chunks that are in memory at a time and written to one file."""
+OF_POLYNOMIALS = OF_PARAMETERS | OF_CONVENTION
 OF_GROUP = "parameters."
 """Prefix of the column with a group's parameters."""
 
@@ -125,11 +126,11 @@ class Rows:
     def __init__(self, grid: Grid, groups: list[str]):
         self.grid, self.groups = grid, groups
         wanted = grid.sweep.measure.quantities
-        self.of_run = [quantity for quantity in wanted if quantity not in OF_PARAMETERS]
+        self.of_run = [quantity for quantity in wanted if quantity not in OF_POLYNOMIALS]
         self.schemes = {grid.chosen(one): self._schemes(one) for one in grid.bounds()}
 
     def _schemes(self, values: dict) -> dict[str, Scheme]:
-        wanted = [q for q in self.grid.sweep.measure.quantities if q in OF_PARAMETERS]
+        wanted = [q for q in self.grid.sweep.measure.quantities if q in OF_POLYNOMIALS]
         found = {}
         read = self.grid.formulas(polynomials.namespace, values, wanted)
         for quantity, (terms, _) in zip(wanted, read, strict=True):

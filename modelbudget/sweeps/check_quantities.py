@@ -4,10 +4,17 @@ from functools import cache
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Constraint, check_all
+from modelbudget.architecture.conventions import BY_NAME
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.architecture.run_values import MASKS, division, is_pipelined
-from modelbudget.sweeps.quantities import OF_ALLOCATOR, OF_INFERENCE, OF_PROCESS, OF_RUN
+from modelbudget.sweeps.quantities import (
+    OF_ALLOCATOR,
+    OF_CONVENTION,
+    OF_INFERENCE,
+    OF_PROCESS,
+    OF_RUN,
+)
 from modelbudget.sweeps.sweep_file import Sweep
 
 _DIVISIONS = {
@@ -19,6 +26,9 @@ _DIVISIONS = {
 }
 """Settings by which several devices share one model, and which its parameters depend on."""
 
+WHOLE = OF_INFERENCE | OF_ALLOCATOR | OF_PROCESS | OF_CONVENTION
+"""Quantities of a model that one device holds alone."""
+
 
 @cache
 def quantity_constraints(
@@ -27,16 +37,16 @@ def quantity_constraints(
     """Return the constraints under which a model and its run have the quantities to measure."""
     running = OF_RUN | {"resident_peak_bytes"}
     wanted = [name for name in quantities if name in running]
-    of_shards = _of_shards(family, quantities)
+    always = [*_of_conventions(family, quantities), *_of_shards(family, quantities)]
     if not wanted:
-        return of_shards
+        return always
     if not family.is_language_model():
         never = (
             f"measure.quantities: {wanted[0]} needs a language model: {family.name()} "
             "does not turn tokens into logits"
         )
         return [Constraint("False", never)]
-    found = [*run_constraints(family), *of_shards]
+    found = [*run_constraints(family), *always]
     if OF_INFERENCE & set(wanted):
         found += constraints_of_cache(family)
     if "resident_peak_bytes" in wanted:
@@ -47,9 +57,18 @@ def quantity_constraints(
     return found
 
 
+def _of_conventions(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
+    """Return a constraint that never holds for each convention that says nothing of a family."""
+    return [
+        Constraint("False", f"measure.quantities: {name} is not known here: {why}")
+        for name in quantities
+        if name in BY_NAME and (why := BY_NAME[name].why_not(family))
+    ]
+
+
 def _of_shards(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
     """Return the constraints under which devices may share a family and its quantities."""
-    never = [name for name in quantities if name in OF_INFERENCE | OF_ALLOCATOR | OF_PROCESS]
+    never = [name for name in quantities if name in WHOLE]
     known = [
         Constraint(
             f"{field} == {alone!r}",

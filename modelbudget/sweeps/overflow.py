@@ -9,7 +9,7 @@ from modelbudget.architecture.readings import intervals
 from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
-from modelbudget.sweeps.quantities import OF_RUN
+from modelbudget.sweeps.quantities import OF_CONVENTION, OF_RUN
 
 Model = tuple[Architecture, RunConfig]
 
@@ -24,7 +24,7 @@ def check_totals(architecture: Architecture, run: RunConfig, quantities: Sequenc
         )
     for quantity in _of_run(type(architecture), quantities):
         if architecture.has_formula_for(quantity, architecture, run):
-            value = of_model(quantity, getattr(architecture, quantity)(architecture, run))
+            value = of_model(quantity, architecture.terms(quantity, architecture, run))
             if value > MAX_COUNT:
                 raise ValueError(
                     f"{quantity} = {value:,}: more than {MAX_COUNT:,}, the largest 64-bit integer; "
@@ -54,7 +54,7 @@ def _surely_fit(models: list[Model], quantities: Sequence[str]) -> bool:
         q for q in _of_run(family, quantities) if intervals.most(family.has_formula_for(q, a, r))
     ]
     quantities = ["parameter_bytes", *covered]
-    return all(intervals.fits(of_model(name, getattr(family, name)(a, r))) for name in quantities)
+    return all(intervals.fits(of_model(name, family.terms(name, a, r))) for name in quantities)
 
 
 def _bounds(records: tuple[Record, ...]) -> SimpleNamespace:
@@ -68,4 +68,8 @@ def _bounds(records: tuple[Record, ...]) -> SimpleNamespace:
 
 
 def _of_run(family: type[Architecture], quantities: Sequence[str]) -> Iterator[str]:
-    return (name for name in quantities if name in OF_RUN and hasattr(family, name))
+    return (
+        name
+        for name in quantities
+        if name in OF_CONVENTION or (name in OF_RUN and hasattr(family, name))
+    )

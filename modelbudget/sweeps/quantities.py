@@ -16,7 +16,31 @@ OfInference = Literal["cache_bytes", "flops_decode", "peak_inference_bytes"]
 OfProcess = Literal["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
 OfAllocator = Literal["peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes"]
 OfDevice = Literal["workspace_bytes", "context_bytes"]
-Quantity = Literal[OfParameters, OfTraining, OfInference, OfProcess, OfAllocator, OfDevice]
+OfConvention = Literal[
+    "total",
+    "without_input_embedding",
+    "without_positions",
+    "without_vocabulary",
+    "without_embeddings",
+    "without_embeddings_and_norms",
+    "kaplan",
+    "6n",
+    "6n_without_input_embedding",
+    "6n_without_embeddings",
+    "deepseek_n1",
+    "deepseek_n2",
+    "deepseek_m",
+    "palm",
+    "nanogpt",
+    "nanochat",
+    "olmo",
+    "chinchilla",
+    "megatron",
+    "megatron_recomputed",
+]
+Quantity = Literal[
+    OfParameters, OfTraining, OfInference, OfProcess, OfAllocator, OfDevice, OfConvention
+]
 OF_PARAMETERS = frozenset(get_args(OfParameters))
 OF_TRAINING = frozenset(get_args(OfTraining))
 """Quantities of a training step."""
@@ -30,6 +54,11 @@ OF_ALLOCATOR = frozenset(get_args(OfAllocator)) | OF_DEVICE
 """Quantities reported by a device's allocator for training."""
 OF_SIMULATION = OF_ALLOCATOR - OF_DEVICE - {"peak_requested_bytes"}
 """Quantities that a simulated CUDA allocator computes from a trace. They have no formula."""
+OF_CONVENTION = frozenset(get_args(OfConvention))
+"""Counts of parameters, and of FLOPs per token, by `architecture/conventions.py`.
+
+Measured by applying the convention to the components that were counted on the module.
+"""
 OF_RUN = OF_TRAINING | OF_INFERENCE | OF_ALLOCATOR
 """Quantities of training and inference."""
 FITS = {

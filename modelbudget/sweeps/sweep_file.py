@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from modelbudget.architecture.base import Count
 from modelbudget.common.mistakes import show
 from modelbudget.common.strict import Strict
 from modelbudget.sweeps.quantities import (
     FITS,
+    OF_CONVENTION,
     OF_DEVICE,
     OF_INFERENCE,
     OF_PARAMETERS,
@@ -114,6 +115,14 @@ class Measure(Strict):
         description="seconds that one model may take; after that it is reported as failed",
     )
 
+    @field_validator("quantities")
+    @classmethod
+    def conventions_need_parameters(cls, quantities: list[Quantity]) -> list[Quantity]:
+        """Add `parameters`, which conventions are measured by."""
+        if "parameters" in quantities or not OF_CONVENTION & set(quantities):
+            return quantities
+        return ["parameters", *quantities]
+
     @model_validator(mode="after")
     def process_memory_needs_a_cpu(self) -> Self:
         of_process = [q for q in self.quantities if q in OF_PROCESS]
@@ -143,7 +152,8 @@ class Measure(Strict):
 
     def decisive(self) -> dict:
         """Return the settings that affect measurements."""
-        return self.model_dump(exclude={"timeout_s"})
+        measured = [name for name in self.quantities if name not in OF_CONVENTION]
+        return self.model_dump(exclude={"timeout_s"}) | {"quantities": measured}
 
 
 class Sweep(Strict):

@@ -13,6 +13,7 @@ from modelbudget.report.charts.zoo import zoo_charts
 from modelbudget.report.results import SweepResult
 from modelbudget.sweeps.expand import expand
 from modelbudget.sweeps.points_table import points_table
+from modelbudget.sweeps.quantities import OF_CONVENTION
 from modelbudget.sweeps.summary import summary, swept_fields
 
 
@@ -22,7 +23,8 @@ def result(path: Path, catalogue) -> SweepResult:
     points = points_table(expanded)
     measure = expanded.sweep.measure
     predicted = predict(points, measure.quantities)
-    measured = predicted.select(
+    counted = predicted.filter(~pl.col("quantity").is_in(OF_CONVENTION))
+    measured = counted.select(
         "architecture", "run", "component", "quantity", value="predicted",
         method=pl.lit("cpu"), shared_with=pl.lit(None, pl.String),
     )  # fmt: skip

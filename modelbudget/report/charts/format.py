@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from modelbudget.architecture.conventions import CONVENTIONS
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families import families
 
@@ -25,7 +26,7 @@ UNITS = {
     "flops_backward": "FLOPs of the backward pass",
     "flops_decode": "FLOPs per decoded token",
     "unsupported_ops": "calls without a FLOP formula",
-}
+} | {one.name: f"{one.unit} by the convention {one.name}" for one in CONVENTIONS}
 """Quantity → unit and what is counted, for axis titles and after a number."""
 
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
