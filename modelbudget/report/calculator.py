@@ -13,6 +13,7 @@ from typing import Any
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.conventions import CONVENTIONS, FLOPS, PARAMETERS
 from modelbudget.architecture.layer_groups import layer_groups
 from modelbudget.architecture.operations import largest
 from modelbudget.architecture.readings import graph, vega_constraints
@@ -138,6 +139,10 @@ class _Formulas:
             "components": {name: self._product(term) for name, term in all_of.items()},
             "total": self.graph.node(total(all_of)),
             "active": self.graph.node(total(active)),
+            "conventions": [
+                self.graph.node(total(one.terms(Decoder, a, graph.field("length"))))
+                for one in CONVENTIONS
+            ],
             "runs": self._runs(a, {}, [*PARTS, *(PEAKS if peaks else ())]),
             "classes": {
                 name: self._runs(a, implementations()[TRANSFORMERS].of_class(name), [*PEAKS])
@@ -240,12 +245,17 @@ def calculator_section(catalogue: Catalogue) -> dict:
         ],
         "quantities": {"parameters": "parameters"}
         | {name: title for name, title in QUANTITIES.items() if name != STATES},
+        "conventions": [
+            (unit, [one.name for one in CONVENTIONS if one.unit == unit])
+            for unit in (PARAMETERS, FLOPS)
+        ],
         "series": _by_series([base for base, _ in named.values()]),
         "data": {
             "start": START,
             "run": {name: RunConfig.model_fields[name].default for name in CHOICES_OF_RUN},
             "choices": [(name, choices) for name, (_, choices) in CHOICES_OF_RUN.items()],
             "quantities": list((QUANTITIES | PEAKS).items()),
+            "conventions": [(one.name, one.unit, one.rule) for one in CONVENTIONS],
             "kinds": {name: base.transformers for name, (base, _) in named.items()},
             "devices": [(one.name, one.bytes) for one in accelerators(ACCELERATORS)],
             "minimum": {name: field["minimum"] for name, field in (fields | of_run).items()},

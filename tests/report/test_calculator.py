@@ -8,6 +8,7 @@ import pytest
 from helpers.results import result
 from pydantic import ValidationError
 
+from modelbudget.architecture.conventions import BY_NAME, CONVENTIONS, Convention
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.run_step import HALF
@@ -35,6 +36,8 @@ from modelbudget.sweeps.derive import named_architecture, resolve, resolved, who
 
 EXACT_BELOW = 2**53
 ACTIVE = "active parameters per token"
+FIRST = BY_NAME["without_embeddings"]
+"""The convention by which the page counts at first."""
 
 ANSWERS = """async (addresses) => {
   const answers = [];
@@ -143,8 +146,9 @@ class Setting:
             return None
         return max(term.total for term in getattr(Decoder, quantity)(self.a, self.run).values())
 
-    def numbers(self, by: str = "parameters") -> dict[str, int]:
+    def numbers(self, by: str = "parameters", convention: Convention = FIRST) -> dict[str, int]:
         """The numbers of the table, by the title of each row."""
+        counted = total(convention.terms(Decoder, self.a, self.run.length))
         budgets = self.budgets()
         sums = {name: sum(parts.values()) for name, parts in budgets.items()}
         if "gradient_bytes" in sums:
@@ -153,7 +157,12 @@ class Setting:
         active = {ACTIVE: total(Decoder.active_parameters(self.a))}
         rows = {QUANTITIES[name]: n for name, n in sums.items() if name in QUANTITIES}
         rows |= {title: peak for name, title in PEAKS.items() if (peak := self.peak(name))}
-        return budgets.get(by, {}) | {"all parameters": sums["parameters"]} | rows | active
+        whole = {"all parameters": sums["parameters"], row_of(convention): counted}
+        return budgets.get(by, {}) | whole | rows | active
+
+
+def row_of(convention: Convention) -> str:
+    return f"{convention.unit} by the convention {convention.name}"
 
 
 def kind_of(a: Decoder) -> tuple:
@@ -227,18 +236,19 @@ def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
     dice.shuffle(settings)
     pairs = list(zip(settings[::2], settings[1::2], strict=True))
     splits = [dice.choice(["parameters", *QUANTITIES.keys() - {STATES}]) for _ in pairs]
+    counted = [dice.choice(CONVENTIONS) for _ in pairs]
     tab = opened()
     links = [
-        f"#what-if?{urlencode(a.written('A') | b.written('B') | {'by': by})}"
-        for (a, b), by in zip(pairs, splits, strict=True)
+        f"#what-if?{urlencode(a.written('A') | b.written('B') | {'by': by, 'count': one.name})}"
+        for (a, b), by, one in zip(pairs, splits, counted, strict=True)
     ]
     answers = tab.evaluate(ANSWERS, links)
     past = activations = peaks = 0
-    for pair, by, answer in zip(pairs, splits, answers, strict=True):
-        expected = [setting.numbers(by) if setting.a else None for setting in pair]
+    for pair, by, one, answer in zip(pairs, splits, counted, answers, strict=True):
+        expected = [setting.numbers(by, one) if setting.a else None for setting in pair]
         split = [setting.budgets().get(by) if setting.a else None for setting in pair]
         components = {name for parts in split if parts for name in parts}
-        sums = {"all parameters", *QUANTITIES.values(), *PEAKS.values()}
+        sums = {"all parameters", row_of(one), *QUANTITIES.values(), *PEAKS.values()}
         assert set(answer["rows"]) - {ACTIVE} == components | sums
         for name, (*texts, change) in answer["rows"].items():
             sides = [
@@ -333,6 +343,8 @@ def test_the_keyboard_moves_numbers_and_the_address_follows(opened, models):
     assert [total_of(again, side) for side in "AB"] == kept
     tab.click("#calculator-copy")
     assert total_of(tab, "B") == kept[0]
+    tab.select_option("[data-convention]", "kaplan")
+    assert "&count=kaplan" in tab.url
     tab.select_option("[aria-label='model A']", "palm-540b")
     assert total_of(tab, "A") == "540,356,474,880"
     assert tab.messages == again.messages == []

@@ -40,6 +40,9 @@
     B: { model: data.start, run: data.run, changes: untied },
   };
   let by = "parameters"; // the quantity in the table
+  const conventions = data.conventions.map(([name]) => name);
+  const COUNT = "without_embeddings";
+  let convention = COUNT;
 
   function ownFields(model) {
     const fields = { ...data.defaults, ...data.models[model].fields };
@@ -88,6 +91,7 @@
       }
     }
     if (by !== "parameters") settings.set("by", by);
+    if (convention !== COUNT) settings.set("count", convention);
     return `${HOME}?${settings}`;
   }
 
@@ -108,6 +112,7 @@
       for (const [name, value] of Object.entries(chosen[side].changes)) change(side, name, value); // drops what is none
     }
     by = splits.includes(settings.get("by")) ? settings.get("by") : "parameters";
+    convention = conventions.includes(settings.get("count")) ? settings.get("count") : COUNT;
     return true;
   }
 
@@ -132,7 +137,7 @@
     const budgeted = form.runs[runs] ?? {};
     const ofClass = form.classes[data.kinds[model]]?.[runs] ?? {};
     const value = evaluate(`${data.forms.indexOf(form)} ${runs} ${data.kinds[model]}`, values, () => [
-      form.total, form.active, ...Object.values(form.components).flat(),
+      form.total, form.active, ...form.conventions, ...Object.values(form.components).flat(),
       ...[...Object.values(budgeted), ...Object.values(ofClass)].flatMap(([budget, holds]) => {
         const [whole, ...parts] = data.budgets[budget];
         return [holds, whole, ...parts.map(([, node]) => node)];
@@ -147,7 +152,7 @@
     if (reasons.length > 0) return { values, reasons, broken: failed, components };
     const parameters = { whole: value(form.total), parts: components.map((one) => [one.name, one.value]) };
     const budgets = { parameters, ...budgetsOf(budgeted, value) };
-    return { values, reasons, broken: failed, components, budgets, ofClass: budgetsOf(ofClass, value), active: value(form.active) };
+    return { values, reasons, broken: failed, components, budgets, ofClass: budgetsOf(ofClass, value), active: value(form.active), counts: form.conventions.map(value) };
   }
 
   function budgetsOf(run, value) {
@@ -284,6 +289,11 @@
     };
     sum("all parameters", ({ budgets }) => budgets.parameters.whole);
     if (SIDES.some((side) => answers[side].active !== answers[side].budgets?.parameters.whole)) sum("active parameters per token", ({ active }) => active);
+    const place = conventions.indexOf(convention);
+    const [, unit, rule] = data.conventions[place];
+    sum(`${unit} by the convention ${convention}`, ({ counts }) => counts[place]);
+    const select = root.querySelector("[data-convention]");
+    [select.value, select.title] = [convention, rule];
     for (const [quantity, title] of data.quantities) sum(title, ({ budgets }) => budgets[quantity]?.whole);
     root.querySelector("#calculator-table tbody").replaceChildren(...rows);
     root.querySelector("[data-by]").value = by;
@@ -424,6 +434,7 @@
     else if (model !== undefined) chosen[side] = { ...chosen[side], model: target.value, changes: {} };
     else if (run) chosen[side].run = { ...chosen[side].run, [run]: target.value };
     else if (target.matches("[data-by]")) by = target.value;
+    else if (target.matches("[data-convention]")) convention = target.value;
     show();
     history.replaceState(null, "", written());
   });
