@@ -98,10 +98,16 @@ def _count(
     table: pl.DataFrame,
     witness: str,
 ) -> int | None:
-    """Return the count from one column of a model's comparison, None if values are missing."""
+    """Return the count from one column of a model's comparison, None if values are missing.
+
+    An estimate from sizes alone, which no component enters, is not measured.
+    """
     if table[witness].has_nulls():
         return None
     terms = {name: Term(n) for name, n in table.select("component", witness).iter_rows()}
     length = printed.length or ladder.length or 0
-    found = convention.value(terms, a, length) * (printed.tokens or 1)
+    found = convention.value(terms, a, length)
+    if witness == "measured" and found == convention.value({}, a, length):
+        return None
+    found *= printed.tokens or 1
     return found + printed.added * (convention.unit == PARAMETERS)
