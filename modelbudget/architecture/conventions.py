@@ -4,6 +4,7 @@ A convention is a sum over named components, or an expression in fields, or both
 of a formula or those counted on a module, in every reading of `architecture/readings`.
 
 A source that is second hand was read in code or threads that cite the paper, not in the paper.
+Others were read in the code, or in the paper or a transcription of it.
 
 `n_vocab` is the rows of the embedding, padding included. Components are those of one token where a
 convention is of FLOPs (`active_parameters`), and all that are stored where it is of parameters.
@@ -108,8 +109,8 @@ def _megatron(a: Fields, length, passes: int):
 OF_SIZE = ("n_layer", "d_model", "n_head")
 OF_ATTENTION = ("n_layer", "n_head", "d_head")
 OF_PRODUCTS = ("n_layer", "d_model", "n_head", "d_head", "d_ff", "n_vocab", "vocab_multiple")
-KAPLAN = "Kaplan et al. 2020, §2.1 (second hand)"
-DEEPSEEK = "DeepSeek-AI 2024 (DeepSeek LLM), §3.2 (second hand)"
+KAPLAN = "Kaplan et al. 2020, §2.1"
+DEEPSEEK = "DeepSeek-AI 2024 (DeepSeek LLM), §3.2"
 OLMO = "github.com/allenai/OLMo, olmo/model.py"
 NANOGPT = "github.com/karpathy/nanoGPT, model.py"
 NANOCHAT = "github.com/karpathy/nanochat, nanochat/gpt.py: estimate_flops"
@@ -148,7 +149,7 @@ CONVENTIONS = (
         f"{KAPLAN}, eq. 2.1", lambda n, a, t: _kaplan(a), OF_SIZE,
     ),
     Convention(
-        "6n", FLOPS, "6·N, N total", "Hoffmann et al. 2022: C = 6·N·D (second hand)",
+        "6n", FLOPS, "6·N, N total", "Hoffmann et al. 2022, Appendix F: the approximation 6·N·D",
         lambda n, a, t: 6 * total(n),
     ),
     Convention(
@@ -159,6 +160,10 @@ CONVENTIONS = (
     Convention(
         "6n_without_embeddings", FLOPS, "6·N, N without embeddings and head",
         f"{KAPLAN}: C = 6·N·B·S", lambda n, a, t: 6 * without(_is_embedding, n),
+    ),
+    Convention(
+        "8n", FLOPS, "8·N, N total: every layer recomputed",
+        "Narayanan et al. 2021, §5.1, eq. 4", lambda n, a, t: 8 * total(n),
     ),
     Convention(
         "deepseek_n1", FLOPS, "6·N₁ = 72·n_layer·d_model²", f"{DEEPSEEK}, N₁",
@@ -196,7 +201,7 @@ CONVENTIONS = (
     Convention(
         "chinchilla", FLOPS,
         "all products, the look-up as one too, and softmax; backward twice forward",
-        "Hoffmann et al. 2022, Appendix F (second hand)",
+        "Hoffmann et al. 2022, Appendix F",
         lambda n, a, t: _chinchilla(a, t), OF_PRODUCTS,
     ),
     Convention(
@@ -206,7 +211,7 @@ CONVENTIONS = (
     ),
     Convention(
         "megatron_recomputed", FLOPS, "96·n_layer·d_model² + 16·n_layer·d_model·length + "
-        "6·n_vocab·d_model: layers recomputed", "Narayanan et al. 2021, §5.1 (second hand)",
+        "6·n_vocab·d_model: layers recomputed", "Narayanan et al. 2021, §5.1, eq. 3",
         lambda n, a, t: _megatron(a, t, 4), (*OF_SIZE, "n_vocab", "vocab_multiple"),
     ),
 )  # fmt: skip

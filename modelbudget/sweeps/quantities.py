@@ -27,6 +27,7 @@ OfConvention = Literal[
     "6n",
     "6n_without_input_embedding",
     "6n_without_embeddings",
+    "8n",
     "deepseek_n1",
     "deepseek_n2",
     "deepseek_m",

@@ -27,6 +27,7 @@ GPT_2 = {  # GPT-2 124M, tied, 1,024 positions; 123.65M is what nanoGPT prints
     "6n": 746_638_848,
     "6n_without_input_embedding": 6 * 85_842_432,
     "6n_without_embeddings": 510_336_000,
+    "8n": 995_518_464,
     "deepseek_n1": 509_607_936,
     "deepseek_n2": 509_607_936 + 6 * 50257 * 768,
     "deepseek_m": 509_607_936 + 113_246_208,  # 12 · 12 · 768 · 1,024
@@ -62,6 +63,26 @@ def test_each_convention_on_a_real_module(name):
         measured = {key: Term(one.parameters) for key, one in count(a.build()).items()}
     found = model.conventions({"length": 2048}).values
     assert {one.name: one.value(measured, a, 2048) for one in CONVENTIONS} == found
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "kind", "convention"),
+    [
+        ("gpt-2-124m", {}, "gpt2", "without_embeddings"),
+        ("pythia-70m", {"vocab_size": 50304, "hidden_size": 512, "intermediate_size": 2048,
+                        "num_hidden_layers": 6, "num_attention_heads": 8},
+         "gpt_neox", "without_input_embedding"),
+    ],
+)  # fmt: skip
+def test_what_transformers_leaves_out(name, config, kind, convention):
+    """Modules of class Embedding, positions among them; an untied head is none."""
+    transformers = pytest.importorskip("transformers")
+    with torch.device("meta"):
+        configuration = transformers.AutoConfig.for_model(kind, **config)
+        model = transformers.AutoModelForCausalLM.from_config(configuration)
+    found = mb.model(name).conventions({"length": T})
+    assert model.num_parameters(exclude_embeddings=True) == found[convention]
+    assert model.num_parameters() == found["total"]
 
 
 SMALL = {"d_model": 32, "n_layer": 2, "n_head": 4, "d_ff": 128, "n_vocab": 97, "n_ctx": 64}
