@@ -1,4 +1,4 @@
-"""Write docs/fields.md, docs/formulas.md and docs/conventions.md from the code: `make reference`.
+"""Write the generated pages of docs/ (`PAGES`) from code and configs: `make reference`.
 
 A test keeps both in step with the code.
 """
@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
+import polars as pl
 import sympy
 
 from modelbudget.architecture.base import Architecture
@@ -17,10 +18,17 @@ from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import ONE_DEVICE
 from modelbudget.architecture.terms import is_peak
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.catalogue.published_scaling import Ladder
+from modelbudget.common.paths import CONFIGS, MODELS
 from modelbudget.common.suggestions import field_names
+from modelbudget.compare.published_scaling import NO_COUNT, Row, rows
 from modelbudget.components.layer import all_parts
 from modelbudget.families import families
 from modelbudget.predict.conventions import CONVENTIONS, FLOPS, PARAMETERS
+from modelbudget.predict.predict import predict
+from modelbudget.sweeps.expand import expand
+from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantities import OF_INFERENCE, OF_TRAINING
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -51,7 +59,20 @@ CONVENTIONS_PAGE = f"""# Counting conventions
 What `modelbudget conventions MODEL` shows ([Which N?](how-to/count-as-others-do.md)). FLOPs per
 token are of a training step, forward and backward, from the parameters that one token uses;
 `length` is that of its sequence. A source that is second hand was read in code or threads that
-cite the paper, not in the paper.
+cite the paper, not in the paper. Each name is also a quantity of a sweep.
+
+One printed table is not reproduced: Hoffmann et al. 2022, Table A4, has 1.03 to 0.99 for the FLOPs
+of Appendix F over 6·N in models of 73M to 6.8B, without sequence length and vocabulary. The formula
+of Appendix F gives 1.58 to 1.03 for these shapes with 2,048 tokens and a vocabulary of 32,000.
+"""
+NUMBERS_PAGE = f"""# Published numbers of scaling studies
+
+{WRITTEN}
+
+Each number as printed, and the count of the same shape by its [convention](conventions.md), from
+our formulas; the report compares both with the module. To cite a number, cite its source and this
+page.
+Rounding is half of the last printed digit. Recalled numbers were not read in their source.
 """
 OF_PART = ("parameters", "saved", "flops", "flops_backward", "flops_decode", "cache")
 """Functions of a part whose values are shown."""
@@ -184,7 +205,43 @@ def conventions() -> str:
     return CONVENTIONS_PAGE + "".join(tables)
 
 
-PAGES = {"fields.md": fields, "formulas.md": formulas, "conventions.md": conventions}
+def published_numbers() -> str:
+    """Return docs/published-numbers.md."""
+    tables = []
+    for name in ("published-ladders", "zoo"):
+        points = points_table(expand(CONFIGS / "sweeps" / f"{name}.yaml", Catalogue(MODELS)))
+        counted = points.select("label", "architecture", "run").join(
+            predict(points, ["parameters"]), on=["architecture", "run"], how="left"
+        )
+        tables.append((points, counted.with_columns(measured=pl.lit(None, pl.Int64))))
+    found = rows(CONFIGS / "published_scaling.yaml", tables)
+    ladders = {row.ladder.title: row.ladder for row in found}
+    titles = ("model", "convention", "printed", "counted", "verdict", "note")
+    return NUMBERS_PAGE + "".join(
+        f"\n## {title}\n\nSource: {ladder.source}.{_about(ladder)}\n\n"
+        + _table(titles, (_printed(row) for row in found if row.ladder.title == title))
+        for title, ladder in ladders.items()
+    )
+
+
+def _about(ladder: Ladder) -> str:
+    notes = "; ".join(filter(None, (ladder.reason, ladder.note)))
+    return f" {notes[0].upper()}{notes[1:]}." if notes else ""
+
+
+def _printed(row: Row) -> tuple[str, ...]:
+    off = f", {row.error:+.1%}" if row.verdict == NO_COUNT else ""
+    numbers = (f"{row.printed.published:,}", f"{row.predicted:,}")
+    name = f"`{row.convention.name}`"
+    return row.printed.model, name, *numbers, row.verdict + off, row.printed.note or ""
+
+
+PAGES = {
+    "fields.md": fields,
+    "formulas.md": formulas,
+    "conventions.md": conventions,
+    "published-numbers.md": published_numbers,
+}
 
 if __name__ == "__main__":
     for page, text in PAGES.items():

@@ -17,6 +17,7 @@ from modelbudget.compare.published_scaling import (
     ROUNDED,
     Row,
 )
+from modelbudget.predict import nanochat_runs
 from modelbudget.predict.conventions import (
     BY_NAME,
     CONVENTIONS,
@@ -60,8 +61,8 @@ SHAPES = "gpt-2"
 ASPECTS = (16, 40, 100)
 RANGES = {"small": (8, 1700), "large": (4096, 20_000)}
 """Hidden sizes of the shapes: those of Kaplan et al. 2020, and larger ones."""
-MOST_ROWS = 12
-"""Rows of one ladder in the page, and those that differ."""
+MOST_ROWS = 2
+"""Rows of a ladder among those that are no counts."""
 AXES = {
     "length": (512, 2048, 8192, 32_768, 131_072),
     "n_vocab": (1024, 8192, 50_304, 128_000, 256_000),
@@ -88,12 +89,12 @@ def counting_section(
         "chart": charts.add("counting-departures", spec),
         "conventions": [_conventions(catalogue, unit) for unit in (PARAMETERS, FLOPS)],
         "ratios": _ratios(catalogue),
+        "of_executed": _of_executed(catalogue),
         "axes": _axes(catalogue),
         "exponents": _exponents(catalogue),
-        "ladders": [
-            _ladder_table([row for row in found if row.ladder.title == title])
-            for title in dict.fromkeys(row.ladder.title for row in found)
-        ],
+        "same_runs": _same_runs(),
+        "studies": _studies(found),
+        "no_counts": _no_counts(found),
     }
 
 
@@ -164,12 +165,20 @@ def _conventions(catalogue: Catalogue, unit: str) -> Markup:
 
 
 def _ratios(catalogue: Catalogue) -> list[tuple[str, str, str]]:
-    """Return label, N total / N without embeddings, and what 20 tokens per parameter are."""
+    """Return label, 6·N·D with all parameters over that without embeddings, and 20 tokens each."""
     found = []
     for label, values, _ in _models(catalogue, (SHOWN[0], SHOWN[-1])):
-        ratio = values["total"] / values["without_embeddings"]
-        found.append((label, f"{ratio:.3g}", f"{20 * ratio:.3g}"))
+        ratio = values["6n"] / values["6n_without_embeddings"]
+        found.append((label, f"{ratio:.4g}", f"{20 * ratio:.3g}"))
     return found
+
+
+def _of_executed(catalogue: Catalogue) -> list[tuple[str, str, str]]:
+    """Return label and 6·N of what is executed, with all parameters and without embeddings."""
+    return [
+        (label, *(percent(float(values[name] / steps)) for name in ("6n", "6n_without_embeddings")))
+        for label, values, steps in _models(catalogue, SHOWN)
+    ]
 
 
 def _axes(catalogue: Catalogue) -> Markup:
@@ -214,36 +223,59 @@ def _between(slopes: list[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _ladder_table(found: list[Row]) -> dict:
-    ladder = found[0].ladder
-    shared = len({row.convention.name for row in found}) == 1
-    noted = any(row.printed.note for row in found)
-    places = evenly_spaced(range(len(found)), MOST_ROWS)
-    shown = [row for i, row in enumerate(found) if i in places or row.verdict == DIFFERS]
+def _same_runs() -> Markup:
+    """Return a table of nanochat's exponents: as printed, and of the models of one count."""
+    of = nanochat_runs
+    rows = [
+        {
+            "size": size.title,
+            "printed": f"{size.exponent:.2f}",
+            "slope of the printed optima": f"{of.slope(size.optima):.3f}",
+            "the same models, counted": f"{of.exponent(of.MATRICES, size):.3f}",
+        }
+        for size in of.COUNTS
+    ]
+    columns = tuple(name for name in rows[0] if name != "size")
+    return tables.table(rows, "nanochat: three exponents of the same runs", columns)
+
+
+def _studies(found: list[Row]) -> Markup:
+    """Return a table of the ladders: what is printed, how it counts, and what is reproduced."""
+    rows = []
+    for ladder in {row.ladder.title: row.ladder for row in found}.values():
+        own = [row for row in found if row.ladder.title == ladder.title]
+        names = dict.fromkeys(row.convention.name for row in own)
+        rows.append(
+            {
+                "study": Markup("{} <small>{}</small>").format(ladder.title, ladder.source),
+                "counted by": Markup(", ").join(Markup("<code>{}</code>").format(n) for n in names),
+                "printed numbers": _tally(own),
+            }
+        )
+    red = [DIFFERS in row["printed numbers"] for row in rows]
+    return tables.table(rows, "Printed numbers", (), ("study", "counted by"), red)
+
+
+def _no_counts(found: list[Row]) -> Markup | None:
+    """Return a table of what differs, and of what is no count: the ends of each ladder."""
+    shown = [row for row in found if row.verdict == DIFFERS]
+    for title in dict.fromkeys(row.ladder.title for row in found):
+        own = [row for row in found if row.ladder.title == title and row.verdict == NO_COUNT]
+        own.sort(key=lambda row: row.error or 0)
+        shown += [own[i] for i in evenly_spaced(range(len(own)), MOST_ROWS)]
     rows = [
         {
             "model": row.printed.model,
-            **({} if shared else {"convention": row.convention.name}),
             "printed": _number(row.printed.published),
             "counted": _counted(row),
             "verdict": _verdict(row),
-            **({"note": row.printed.note} if noted else {}),
+            "reason": row.ladder.reason,
         }
         for row in shown
     ]
-    return {
-        "title": f"{ladder.title}: {_tally(found)}",
-        "held": "" if len(shown) == len(found) else f"{len(shown)} of {len(found)} rows. ",
-        "source": ladder.source,
-        "convention": found[0].convention.name if shared else None,
-        "notes": "; ".join(filter(None, (ladder.reason, ladder.note))),
-        "table": tables.table(
-            rows,
-            f"Printed numbers: {ladder.title}",
-            ("printed", "counted"),
-            red=[row.verdict == DIFFERS for row in shown],
-        ),
-    }
+    red = [row.verdict == DIFFERS for row in shown]
+    caption = "Printed numbers that are not the count of their model"
+    return tables.table(rows, caption, ("printed", "counted"), red=red) if rows else None
 
 
 def _number(value: int | None) -> int | str | None:

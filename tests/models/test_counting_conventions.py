@@ -107,6 +107,20 @@ def test_torch_counts_what_megatron_does():
     assert full["megatron_recomputed"] - full.executed == 2 * 2 * 128 * 32
 
 
+def test_a_printed_table_that_is_not_reproduced():
+    """Hoffmann et al. 2022, Table A4: 1.03, 1.10, 1.08, 1.04, 1.03, 0.99 (docs/conventions.md)."""
+    shapes = [(10, 640, 10, 64), (20, 1024, 16, 64), (24, 1280, 10, 128), (26, 1792, 14, 128),
+              (28, 2048, 16, 128), (40, 3584, 28, 128)]  # fmt: skip
+    ratios = []
+    for n_layer, d_model, n_head, d_head in shapes:
+        sizes = {"n_layer": n_layer, "n_head": n_head, "d_head": d_head, "d_ff": 4 * d_model}
+        found = mb.model("chinchilla-a9-44m", d_model=d_model, **sizes).conventions(
+            {"length": 2048}
+        )
+        ratios.append(round(found["chinchilla"] / found["6n"], 2))
+    assert ratios == [1.58, 1.32, 1.23, 1.14, 1.12, 1.03]
+
+
 def test_a_grid_at_once():
     sizes = {"n_layer": [2, 3, 5], "n_vocab": [97, 1000, 5]}
     points = [

@@ -30,31 +30,35 @@ def section(catalogue, sweeps):
 def test_the_section(catalogue, ladders):
     html, text, charts = section(catalogue, [ladders])
     assert (
-        "107 printed numbers of scaling studies: 26 exact, 6 within rounding, 11 not a count"
+        "184 printed numbers of scaling studies: 62 exact, 33 within rounding, 18 not a count"
         in text
     )
-    assert "OLMo ladder 190M olmo 1,903,391,232 1,903,391,232 exact" in text
+    assert re.search(r"OLMo ladder .* without_input_embedding ?, olmo 12 exact", text)
+    assert re.search(r"DataDecide .* without_input_embedding 14 exact", text)
     assert "Tao 335M 316,445,568 302,027,776 not a count, +4.8 %" in text
-    assert "12 of 50 rows" in text
+    assert "Cerebras-GPT 256M 1.30 × 10¹⁹ 1.14 × 10¹⁹ not a count, +14.0 %" in text
     # Pythia 70M: 70,426,624 parameters, 18,915,328 of them without embeddings.
-    assert "N total is 3.72 times N without embeddings in Pythia 70M" in text
+    assert "6·N·D with all parameters is 3.723 times 6·N·D without embeddings in Pythia 70M" in text
     assert "are 74.5 per parameter without embeddings" in text
-    assert "1.01 times N without embeddings in PaLM 540B" in text
+    assert "is 1.009 times 6·N·D without embeddings in PaLM 540B" in text
+    assert "layers and head 0.54 0.536 0.536" in text
     # 6·N of Pythia 70M and all products: 6 · (layers' matrices + head) and 12 · 6 · 512 · 2,048.
     products = 6 * (6 * 12 * 512**2 + 50304 * 512) + 12 * 6 * 512 * 2048
-    assert f"{100 * 6 * 70_426_624 / products:.1f} %" in text.split("6n 6·N, N total")[1][:60]
+    assert f"{100 * 6 * 70_426_624 / products:.1f} %" in text.split("approximation 6·N·D")[1][:60]
     # Pythia 1B, 131,072 tokens: 16 layers of 2,048 channels
     products = 6 * (16 * 12 * 2048**2 + 50_304 * 2048)
     share = 6 * 1_011_781_632 / (products + 12 * 16 * 2048 * 131_072)
     assert f"131,072: {100 * share:.1f} %" in text
     assert list(charts.specs) == ["counting-departures"]
-    assert len(html) < 45_000
+    assert len(html) < 30_000
 
 
 def test_a_measurement_that_differs_is_red_and_has_both_numbers(catalogue, ladders):
     more = pl.col("measured") + 1
     wrong = ladders._replace(comparison=ladders.comparison.with_columns(measured=more))
     html, text, _ = section(catalogue, [wrong])
-    assert "12 differs" in text
-    assert re.search(r"190,354,176 predicted, 190,354,\d+ measured differs", text)
+    assert "33 within rounding, 62 differs" in text
+    assert re.search(
+        r"OLMo ladder 190M 190,354,176 190,354,176 predicted, \S+ measured differs", text
+    )
     assert 'class="red"' in html or " red" in html
