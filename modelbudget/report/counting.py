@@ -245,15 +245,11 @@ def _studies(found: list[Row]) -> Markup:
     for ladder in {row.ladder.title: row.ladder for row in found}.values():
         own = [row for row in found if row.ladder.title == ladder.title]
         names = dict.fromkeys(row.convention.name for row in own)
-        rows.append(
-            {
-                "study": Markup("{} <small>{}</small>").format(ladder.title, ladder.source),
-                "counted by": Markup(", ").join(Markup("<code>{}</code>").format(n) for n in names),
-                "printed numbers": _tally(own),
-            }
-        )
+        code = Markup(", ").join(Markup("<code>{}</code>").format(name) for name in names)
+        study = Markup("{}: {} <small>{}</small>").format(ladder.title, code, ladder.source)
+        rows.append({"study and convention": study, "printed numbers": _tally(own)})
     red = [DIFFERS in row["printed numbers"] for row in rows]
-    return tables.table(rows, "Printed numbers", (), ("study", "counted by"), red)
+    return tables.table(rows, "Printed numbers, by study", (), ("study and convention",), red)
 
 
 def _no_counts(found: list[Row]) -> Markup | None:

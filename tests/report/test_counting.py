@@ -33,8 +33,8 @@ def test_the_section(catalogue, ladders):
         "184 printed numbers of scaling studies: 62 exact, 33 within rounding, 18 not a count"
         in text
     )
-    assert re.search(r"OLMo ladder .* without_input_embedding ?, olmo 12 exact", text)
-    assert re.search(r"DataDecide .* without_input_embedding 14 exact", text)
+    assert re.search(r"2024\): without_input_embedding ?, olmo .* MODEL_GFLOPS 12 exact", text)
+    assert re.search(r"DataDecide .*: without_input_embedding .* shapes 14 exact", text)
     assert "Tao 335M 316,445,568 302,027,776 not a count, +4.8 %" in text
     assert "Cerebras-GPT 256M 1.30 × 10¹⁹ 1.14 × 10¹⁹ not a count, +14.0 %" in text
     # Pythia 70M: 70,426,624 parameters, 18,915,328 of them without embeddings.
