@@ -173,7 +173,7 @@ def _ratios(catalogue: Catalogue) -> list[tuple[str, str, str]]:
     return found
 
 
-def _of_executed(catalogue: Catalogue) -> list[tuple[str, str, str]]:
+def _of_executed(catalogue: Catalogue) -> list[tuple[str, ...]]:
     """Return label and 6·N of what is executed, with all parameters and without embeddings."""
     return [
         (label, *(percent(float(values[name] / steps)) for name in ("6n", "6n_without_embeddings")))
