@@ -72,6 +72,14 @@ def saved(a, r, width=None, vectors=None):
     return states + copied * states + statistics + unscaled + exact * _scale(r, width)
 
 
+def saved_inside(a, r, states, copied, width):
+    """Return the bytes that a norm of `width` channels inside of a part saves.
+
+    `states`: bytes of its input, of which something else saves all but `copied`.
+    """
+    return saved(a, r, width) - (1 - copies_input(a, r)) * (states - copied)
+
+
 def is_composed(a, r) -> int:
     """1 where the norm is composed of simpler operations: RMSNorm on a CPU, or written out."""
     return int(is_written_out(a, r) or (a.norm == "rmsnorm" and r.backend == "cpu"))

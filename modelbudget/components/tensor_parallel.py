@@ -95,6 +95,7 @@ def constraints() -> Iterator[Constraint]:
     of_one_kind = "not foreach or position != 'learned' or zero in (2, 3)"
     yield _known(of_one_kind, "foreach: true and position = 'learned', whose matrix is whole")
     yield _known("not gate_per_head", "gate_per_head = true")
+    yield _known("not inner_norm", "inner_norm = true")
     yield _known("activation != 'xielu'", "activation = xielu")
     for name, whole in (("n_head", ""), ("n_kv_head", "n_kv_head == 1 or "), ("d_ff", "")):
         yield Constraint(

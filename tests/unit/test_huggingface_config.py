@@ -231,7 +231,7 @@ def configs(draw, kind: str) -> dict:
     if kind == "NemotronHForCausalLM":
         types = st.sampled_from(["linear_attention", "full_attention", "mlp", "moe"])
         config["layer_types"] = draw(st.lists(types, min_size=1, max_size=6))
-    if kind in ("OlmoeForCausalLM", "HeliumForCausalLM"):
+    if kind.startswith(("Olmoe", "Helium", "BitNet")):
         config["head_dim"] = config["hidden_size"] // config["num_attention_heads"]
     if kind == "GPTNeoForCausalLM":
         config["attention_types"] = [[["global"], config["num_layers"]]]

@@ -51,6 +51,16 @@ def gates_channels(a: Fields, r: Run):
     return 1 - a.gate_per_head
 
 
+def no_inner_norm(a: Fields, r: Run):
+    """Return 1 unless the result is normalised, which no timeline has."""
+    return 1 - a.inner_norm
+
+
+def inner_norm_is_not_cast(a: Fields, r: Run):
+    """With autocast, what a norm of the result saves is not known."""
+    return 1 - casts(r) * a.inner_norm
+
+
 def is_not_written_out(a: Fields, r: Run):
     """Attention that is written out has no timeline of inference."""
     return 1 - is_written_out(r)
@@ -135,6 +145,7 @@ SAVED_IF = (
     autocast_is_known,
     complex_is_not_cast,
     copies_are_made,
+    inner_norm_is_not_cast,
 )
 """Conditions of the bytes that are saved."""
 
@@ -158,6 +169,7 @@ def cast_scores_are_known(a: Fields, r: Run):
 PEAK_IF = (
     no_mask_on_scores,
     no_sinks,
+    no_inner_norm,
     gates_channels,
     rotates_whole_heads,
     packs,
@@ -174,6 +186,7 @@ PEAK_IF = (
 INFERENCE_IF = (
     no_mask_on_scores,
     no_sinks,
+    no_inner_norm,
     gates_channels,
     rotates_whole_heads,
     packs,

@@ -37,6 +37,11 @@ class AttentionFields(NormFields):
     gate_per_head: bool = Field(
         False, description="attention_gate: one number gates all channels of a head"
     )
+    inner_norm: bool = Field(
+        False,
+        description="a norm inside of attention and of the MLP, before output and down projection "
+        "(Sub-LN: Wang et al. 2022, Magneto, §2; BitNet)",
+    )
 
     derived: ClassVar[dict[str, str]] = {"n_kv_head": "n_head", "d_head": "d_model / n_head"}
 
@@ -91,6 +96,7 @@ CONSTRAINTS = (
         )
         for option, given in OPTIONS.items()
     ),
+    Constraint("'moe' not in mlps", "inner_norm = true needs mlps without moe", when="inner_norm"),
     Constraint(
         "position == 'rotary' and d_rotary <= d_head",
         "d_rotary = {d_rotary} needs position: rotary and at most d_head = {d_head} channels; "

@@ -1,6 +1,7 @@
 """Parameters of attention: their number, tensors and matrices."""
 
 from modelbudget.architecture.fields import Fields
+from modelbudget.components import norm
 from modelbudget.components.attention.conditions import shards_are_separate
 from modelbudget.components.attention.layout import d_gate, position_of
 from modelbudget.components.contract import Values, valid_if
@@ -15,7 +16,8 @@ def parameters(a: Fields) -> Values:
     or three makes no difference to the count. Norms of queries and keys: Dehghani et al. 2023,
     §2 (a scale shared by the heads: Qwen 3; one for each head: StableLM 2 12B; over all heads:
     OLMo 2). Sinks: gpt-oss model card. Gate: Qiu et al. 2025 (Gated Attention), §2.2; Qwen3-Next's
-    code has it in the query's matrix. One for each head: LFM3's code.
+    code has it in the query's matrix. One for each head: LFM3's code. Norm of the result: Wang et
+    al. 2022 (Magneto), §2.
     """
     d_query = a.n_head * a.d_head
     d_key = a.n_kv_head * a.d_head
@@ -29,6 +31,7 @@ def parameters(a: Fields) -> Values:
         "output": d_query * a.d_model + a.output_bias * a.d_model,
         "query_norm": (a.norm_scale + a.qk_norm_bias) * of_query[a.qk_norm],
         "key_norm": (a.norm_scale + a.qk_norm_bias) * of_key[a.qk_norm],
+        "norm": a.inner_norm * norm.parameters(a, d_query),
         "sinks": a.sinks * a.n_head,
         **_relative_positions(a),
     }
@@ -71,6 +74,7 @@ def tensors(a: Fields) -> list[Tensor]:
         for name, n in (("query_norm", n_query), ("key_norm", n_key)):
             shape = (a.d_head, 1) if a.qk_norm == "shared" else (n, a.d_head)
             found += [matrix(name, *shape, one) for one in (a.norm_scale, a.qk_norm_bias)]
+    found += norm.tensors(a, "norm", a.inner_norm, query)
     return [*found, Tensor("position", a.d_model * query, relative)]
 
 

@@ -38,6 +38,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     gate = bytes_of(p.dtype) * tokens(r) * d_gate(a)
     tables = has_rope(a) * own_tables(a, r) * 2 * rope.tables(p, d_rotary(a))
     tables += is_complex(a, r) * rope.complex_rows(r, a.d_head)
+    copied = result + gated * (query - result)
     of_norm = p if norm.is_written_out(a, r) else r
     found = {
         "query": bytes_of(p.dtype) * tokens(r) * a.d_model,
@@ -46,7 +47,8 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
         "": tables + gated * (gate + result) + by_distance,
         "position": sinusoids,
         "core": attention_core.saved(heads(a, r), p),
-        "output": result + gated * (query - result),
+        "norm": a.inner_norm * norm.saved_inside(a, r, query, copied, a.n_head * a.d_head),
+        "output": copied + a.inner_norm * (query - copied),
     }
     cast = _casts(a, r) if casts(r) else {}
     return {name: found.get(name, 0) + cast.get(name, 0) for name in found | cast}

@@ -16,6 +16,7 @@ from modelbudget.architecture.run_values import (
     tokens,
     widening,
 )
+from modelbudget.components import norm
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
 from modelbudget.components.weight_formats import Matrix, numbers_of
 from modelbudget.memory.activation_checkpointing import repeats_last_product
@@ -55,6 +56,21 @@ class MLPFields(Architecture):
 
 
 FIELDS = MLPFields
+
+
+def knows_norm(a: Fields) -> bool:
+    """Return whether hidden states can be normalised: in families with attention."""
+    return hasattr(a, "inner_norm")
+
+
+def has_no_norm(a: Fields, r: Run):
+    """Return 1 unless hidden states are normalised, which no timeline has."""
+    return 1 - getattr(a, "inner_norm", 0)
+
+
+def norm_is_not_cast(a: Fields, r: Run):
+    """With autocast, what a norm of hidden states saves is not known."""
+    return 1 - casts(r) * getattr(a, "inner_norm", 0)
 
 
 def one_operation(a: Fields, r: Run):
@@ -109,6 +125,7 @@ def parameters(a: Fields, d_ff=None) -> Values:
         "gate": a.gated * up,
         "up": up,
         "down": d_ff * a.d_model + a.down_bias * a.d_model,
+        **({"norm": a.inner_norm * norm.parameters(a, d_ff)} if knows_norm(a) else {}),
         **(dict.fromkeys(LEARNED, 1) if is_learned(a) else {}),
     }
 
@@ -127,6 +144,7 @@ def tensors(a: Fields, d_ff=None) -> list[Tensor]:
         *(one._replace(name="gate", is_there=a.gated * one.is_there) for one in up),
         *up,
         *linear_tensors("down", d_ff, a.d_model, a.down_bias),
+        *(norm.tensors(a, "norm", a.inner_norm, d_ff) if knows_norm(a) else ()),
         *(vector(name, 1) for name in LEARNED if is_learned(a)),
     ]
 
@@ -141,7 +159,7 @@ def matrices(a: Fields, d_ff=None, n=1, routed=0) -> list[Matrix]:
     ]
 
 
-@valid_if(learned_is_in_its_dtype)
+@valid_if(learned_is_in_its_dtype, norm_is_not_cast)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Bytes saved for backward: the input, which gate and up share, and the hidden states.
 
@@ -151,6 +169,8 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
         inside = _learned_hidden(a, r)
     else:
         inside = hidden(a, r, bytes_of(products(r).dtype) * tokens(r) * a.d_ff, is_packed(r))
+    if knows_norm(a):
+        inside = _normalised(a, r, inside)
     if casts(r):
         weight = bytes_of(r.autocast) * a.d_ff * a.d_model
         cast = bytes_of(r.autocast) * tokens(r) * a.d_model
@@ -178,6 +198,16 @@ def hidden(a: Fields, r: Run, states, packed=0) -> Values:
     factors = (3 + casts(r) * (3 + a.gated)) * is_written_out(a, r)
     saved_by_product = (2 - fuses_gate(r)) * a.gated
     return {"": (1 + saved_by_product + gate + factors) * states, "down": states}
+
+
+def _normalised(a: Fields, r: Run, inside: Values) -> Values:
+    """Return what is saved between the projections with a norm before the last, if there is one."""
+    states, own = bytes_of(products(r).dtype) * tokens(r) * a.d_ff, inside["down"]
+    of_norm = norm.saved_inside(a, r, states, own, a.d_ff)
+    return inside | {
+        "norm": a.inner_norm * of_norm,
+        "down": own + a.inner_norm * (states - own),
+    }
 
 
 def _learned_hidden(a: Fields, r: Run) -> Values:
@@ -251,7 +281,7 @@ def gate_is_one_dtype(a: Fields, r: Run):
     return 1 - casts(r) * is_written_out(a, r) * a.gated
 
 
-@valid_if(squares_alone, gate_is_one_dtype, packed_activation_is_known)
+@valid_if(squares_alone, gate_is_one_dtype, packed_activation_is_known, has_no_norm)
 def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     """Down; the gate's product; up, where there is a gate; the activation; the first projection.
 
@@ -367,7 +397,7 @@ def cache(a: Fields, r: Run) -> Values:
     return {}
 
 
-@valid_if(squares_alone, packed_activation_is_known)
+@valid_if(squares_alone, packed_activation_is_known, has_no_norm)
 def inference(a: Fields, r: Run, new, d_ff=None) -> Timeline:
     """Gate projection and activation; up projection (and activation if not gated); down."""
     size, packed = bytes_of(r.dtype) * r.batch * new, is_packed(r) if d_ff is None else 0

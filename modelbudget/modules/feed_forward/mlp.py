@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from modelbudget.modules.feed_forward.fused_gate import fused_gate
 from modelbudget.modules.joined import joined_linear
+from modelbudget.modules.norm import make_norm
 
 
 def activation(name: str) -> Callable:
@@ -57,6 +58,8 @@ class MLP(nn.Module):
         self.down = nn.Linear(d_ff, a.d_model, bias=a.down_bias)
         self.activation = activation(a.activation)
         self.activation_name = a.activation
+        has_norm = getattr(a, "inner_norm", False)
+        self.norm = make_norm(a, d_ff) if has_norm else nn.Identity()
         self.gate_up: Any = None
         self.fuses_gate = False
 
@@ -69,13 +72,13 @@ class MLP(nn.Module):
 
     def forward(self, x):
         if self.gate_up is not None and self.fuses_gate:
-            return self.down(fused_gate(self.gate_up(x), self.activation_name))
+            return self.down(self.norm(fused_gate(self.gate_up(x), self.activation_name)))
         if self.gate_up is not None:
             gate, up = self.gate_up(x).chunk(2, dim=-1)
-            return self.down(self.activation(gate) * up)
+            return self.down(self.norm(self.activation(gate) * up))
         if self.gate is None:
-            return self.down(self.activation(self.up(x)))
-        return self.down(self.activation(self.gate(x)) * self.up(x))
+            return self.down(self.norm(self.activation(self.up(x))))
+        return self.down(self.norm(self.activation(self.gate(x)) * self.up(x)))
 
 
 def make(a) -> MLP:

@@ -38,6 +38,7 @@ class Attention(nn.Module):
         self.key = nn.Linear(a.d_model, d_key, bias=a.key_bias)
         self.value = nn.Linear(a.d_model, d_key, bias=a.value_bias)
         self.output = nn.Linear(d_query, a.d_model, bias=a.output_bias)
+        self.norm = make_norm(a, d_query) if a.inner_norm else None
         self.query_key_value: Any = None
         self.sliced = self.copied = self.rope_by_head = False
         self.register_buffer("rope_table", None, persistent=False)
@@ -129,6 +130,8 @@ class Attention(nn.Module):
         result = self.core(q, k, v, bias).transpose(1, 2).flatten(2)
         if self.gate is not None:
             result = self.gated(result, self.gate(x).sigmoid())
+        if self.norm is not None:
+            result = self.norm(result)
         return self.output(result)
 
     def gated(self, result, gate):
