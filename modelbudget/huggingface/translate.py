@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from modelbudget.common.expressions import Expression
 from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import offered, other_spelling
-from modelbudget.components.attention.fields import SWITCHES
+from modelbudget.components.attention.fields import ATTEND, SWITCHES
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
 from modelbudget.huggingface.classes import CLASSES, Case, Translation, shared_keys, translations
@@ -270,8 +270,9 @@ def _without_absent(fields: dict[str, Any]) -> dict[str, Any]:
     """Remove the sizes of parts that no layer has, and the options of attention without any."""
     present = fields.get("mixers", "attention").split() + fields.get("mlps", "mlp").split()
     parts = mixers() | feed_forward()
-    absent = {size for word, one in parts.items() if word not in present for size in one.SIZES}
-    if not {"attention", "sliding_attention"} & set(present):
+    sizes = {size for one in parts.values() for size in one.SIZES}
+    absent = sizes - {size for word in present if word in parts for size in parts[word].SIZES}
+    if not {*ATTEND} & {*present}:
         absent |= {*SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"}
     return {name: value for name, value in fields.items() if name not in absent}
 

@@ -8,7 +8,7 @@ from functools import cache
 from modelbudget.architecture.readings.vega_constraints import expression_in_vega
 from modelbudget.catalogue.models import Base
 from modelbudget.common.expressions import Expression
-from modelbudget.components.attention.fields import SWITCHES
+from modelbudget.components.attention.fields import ATTEND, SWITCHES
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
 from modelbudget.families.decoder import Decoder
@@ -55,6 +55,7 @@ def translation_data() -> dict:
         "sizes_of_parts": {
             name: list(one.SIZES) for name, one in (mixers() | feed_forward()).items()
         },
+        "attend": ATTEND,
         "of_attention": [*SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"],
         "not_used": [
             {"keys": one.keys.pattern, "unless": one.unless, "note": one.note}

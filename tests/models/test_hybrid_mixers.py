@@ -32,6 +32,7 @@ KINDS = {
     "jamba": SIZES | SCAN | {"mixers": "selective_scan attention"},
     "griffin": SIZES | GRIFFIN | {"mixers": "rg_lru rg_lru sliding_attention"},
     "bamba": SIZES | MAMBA | {"mixers": "mamba2 mamba2 attention"},
+    "falcon-h1": SIZES | MAMBA | {"mixers": "attention_and_mamba2", "mamba_norm": False},
     "lfm2": SIZES | {"mixers": "short_convolution attention", "d_short_convolution": 3},
 }
 
@@ -65,8 +66,9 @@ def test_short_convolutions_in_training():
         {"length": 1, "dtype": "float64", "backend": "cpu", "recompute": "full"},
     ],
 )
-def test_training_with_recurrent_blocks(settings):
-    a, run = Decoder(**KINDS["griffin"]), RunConfig(**settings)
+@pytest.mark.parametrize("kind", ["griffin", "falcon-h1"])
+def test_training_with_recurrent_blocks(kind, settings):
+    a, run = Decoder(**KINDS[kind]), RunConfig(**settings)
     found, expected = measured(a, run), predicted(a, run)
     for quantity in PREDICTED:
         assert a.has_formula_for(quantity, a, run)

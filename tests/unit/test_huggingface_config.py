@@ -179,7 +179,7 @@ COMPUTED = {
     "block_ffn_dim_multiplier": st.just(1.0), "block_auto_adjust_ff_dim": st.booleans(),
     "moe_num_shared_experts": st.integers(1, 2), "moe_layer_end_index": st.just(-1),
     "intermediate_size": st.sampled_from([8, 12]), "lru_width": st.sampled_from([None, 24]),
-    "mamba_dt_rank": st.integers(1, 3),
+    "mamba_d_ssm": st.none(), "mamba_dt_rank": st.integers(1, 3),
 }  # fmt: skip
 
 
@@ -210,7 +210,7 @@ def configs(draw, kind: str) -> dict:
         config |= {"num_heads": 2 * config["hidden_size"] // config["head_dim"], "n_groups": 1}
     if kind.startswith(("Cwm", "Exaone", "Kolibri", "RecurrentGemma")):
         config["sliding_window"] = 3  # required
-    if kind.startswith(("Bamba", "GraniteMoeHybrid")):
+    if kind.startswith(("Bamba", "GraniteMoeHybrid", "FalconH1")):
         config["mamba_d_head"] = 2 * config["hidden_size"] // config["mamba_n_heads"]
     if kind.startswith(("Qwen3Next", "Qwen3_5")):
         config |= {"num_hidden_layers": 4, "linear_num_value_heads": 2}  # with attention in one

@@ -69,8 +69,10 @@ PACKED = ("query", "key", "value")
 """Components that are one with `projections: packed`."""
 
 
-PRESENT = "'attention' in {0} or 'sliding_attention' in {0}"
-"""Whether a pattern has attention, with a window or without."""
+ATTEND = ("attention", "sliding_attention", "attention_and_mamba2")
+"""Mixers that have the options of attention."""
+PRESENT = " or ".join(f"'{name}' in {{0}}" for name in ATTEND)
+"""Whether a pattern has attention."""
 
 
 SWITCHES = (

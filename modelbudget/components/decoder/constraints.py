@@ -16,13 +16,17 @@ def constraints_of_parts() -> Iterator[Check]:
     own constraints.
     """
     for field, parts in (("mixers", mixers()), ("mlps", feed_forward())):
+        of_parts: dict[str, list[str]] = {}
         for name, one in parts.items():
-            present = f"'{name}' in {field}"
             for size in one.SIZES:
                 missing = f"{size} = 0: {name} in {field} needs at least 1"
-                yield Constraint(size, missing, when=present)
-                yield Constraint(present, f"{size} = {{{size}}} needs {name} in {field}", when=size)
+                yield Constraint(size, missing, when=f"'{name}' in {field}")
+                of_parts.setdefault(size, []).append(name)
             yield from getattr(one, "CONSTRAINTS", ())
+        for size, names in of_parts.items():
+            present = " or ".join(f"'{name}' in {field}" for name in names)
+            needs = f"{size} = {{{size}}} needs {' or '.join(names)} in {field}"
+            yield Constraint(present, needs, when=size)
 
 
 def empty_layer(values: Mapping[str, Any]) -> str | None:

@@ -20,7 +20,7 @@ def all_parts() -> dict[str, Part]:
 
 def fields_of_parts() -> Any:
     """Build a record with the fields of all parts, for families that find parts by folder."""
-    kinds = [one.FIELDS for one in (feed_forward() | mixers()).values()]
+    kinds = dict.fromkeys(one.FIELDS for one in (feed_forward() | mixers()).values())
     own = [kind for kind in kinds if not any(issubclass(k, kind) and k is not kind for k in kinds)]
     return create_model("PartFields", __base__=tuple(own))
 

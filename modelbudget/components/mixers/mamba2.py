@@ -33,6 +33,9 @@ class Mamba2Fields(Architecture):
     d_mamba_convolution: Size = Field(
         0, description="mixers: mamba2: tokens that the convolution spans"
     )
+    mamba_norm: bool = Field(
+        True, description="mixers: mamba2: a norm of each group before the output projection"
+    )
 
     constraints: ClassVar[tuple[Constraint, ...]] = (
         Constraint(
@@ -61,19 +64,22 @@ def as_mamba2(a: Fields) -> SimpleNamespace:
 
 
 def parameters(a: Fields) -> Values:
-    """Dao & Gu 2024, §7.1."""
-    return mamba2.parameters(as_mamba2(a))
+    """Dao & Gu 2024, §7.1; Falcon-H1 leaves the norm out."""
+    found = mamba2.parameters(as_mamba2(a))
+    return found | {"norm": a.mamba_norm * found["norm"]}
 
 
 def tensors(a: Fields) -> list[Tensor]:
-    """As of Mamba-2's own family."""
-    return mamba2.tensors(as_mamba2(a))
+    """As of Mamba-2's own family, with or without the norm."""
+    found = mamba2.tensors(as_mamba2(a))
+    return [one._replace(is_there=a.mamba_norm) if one.name == "norm" else one for one in found]
 
 
 @valid_if(no_autocast, fused_norm)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Return the bytes saved for backward by each component."""
-    return mamba2.saved(as_mamba2(a), r)
+    found = mamba2.saved(as_mamba2(a), r)
+    return found | {"norm": a.mamba_norm * found["norm"]}
 
 
 def flops(a: Fields, r: Run) -> Values:

@@ -2,12 +2,14 @@
 
 from types import SimpleNamespace
 
+from torch import nn
+
 from modelbudget.modules.mamba2 import StateSpaceDualMixer
 
 
 def make(a) -> StateSpaceDualMixer:
     """Build the mixer, whose sizes have other names in its own family."""
-    return StateSpaceDualMixer(
+    mixer = StateSpaceDualMixer(
         SimpleNamespace(
             d_model=a.d_model,
             d_inner=a.n_mamba_head * a.d_mamba_head,
@@ -18,3 +20,6 @@ def make(a) -> StateSpaceDualMixer:
             d_convolution=a.d_mamba_convolution,
         )
     )
+    if not a.mamba_norm:
+        mixer.norm = nn.Identity()
+    return mixer

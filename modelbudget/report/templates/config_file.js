@@ -100,8 +100,9 @@ function configReader({ config: shared, defaults }) {
   function withoutAbsent(one, fields) {
     if (!one.mixers) return fields;
     const present = [...(fields.mixers ?? "attention").split(" "), ...(fields.mlps ?? "mlp").split(" ")];
-    const absent = new Set(Object.entries(shared.sizes_of_parts).flatMap(([name, sizes]) => (present.includes(name) ? [] : sizes)));
-    if (!present.includes("attention") && !present.includes("sliding_attention")) shared.of_attention.forEach((name) => absent.add(name));
+    const absent = new Set(Object.values(shared.sizes_of_parts).flat());
+    present.flatMap((name) => shared.sizes_of_parts[name] ?? []).forEach((size) => absent.delete(size));
+    if (!shared.attend.some((name) => present.includes(name))) shared.of_attention.forEach((name) => absent.add(name));
     return Object.fromEntries(Object.entries(fields).filter(([name]) => !absent.has(name)));
   }
 
