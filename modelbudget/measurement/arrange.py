@@ -11,6 +11,7 @@ from modelbudget.modules.layer import Layer
 from modelbudget.modules.mamba import SelectiveScanMixer
 from modelbudget.modules.mamba2 import StateSpaceDualMixer
 from modelbudget.modules.mixers.attention import Attention
+from modelbudget.modules.mixers.mlstm import MLSTM
 from modelbudget.modules.mixers.rg_lru import RecurrentBlock
 
 
@@ -43,5 +44,5 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
             if isinstance(mlp, MLP):
                 mlp.pack(run.gate_and_up == "packed")
                 mlp.fuses_gate = run.activation_kernel == "fused_gate"
-        elif isinstance(module, SelectiveScanMixer | StateSpaceDualMixer | RecurrentBlock):
+        elif isinstance(module, SelectiveScanMixer | StateSpaceDualMixer | RecurrentBlock | MLSTM):
             module.exact_state = run.state_dtype == "float32"

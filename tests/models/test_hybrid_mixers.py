@@ -13,7 +13,7 @@ from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise
-from modelbudget.modules.mixers import rg_lru
+from modelbudget.modules.mixers import mlstm, rg_lru
 
 SIZES = {
     "n_vocab": 19, "d_model": 16, "n_layer": 4, "n_head": 2, "n_kv_head": 1, "d_head": 8,
@@ -27,12 +27,14 @@ GRIFFIN = {
     "n_lru_block": 3, "d_lru_block": 4, "d_lru_convolution": 4, "window": 5, "output_bias": True,
     "up_bias": True, "down_bias": True,
 }  # fmt: skip
+MLSTM = {"n_mlstm_head": 2, "d_mlstm_key": 3, "d_mlstm_value": 6}
 SCAN = {"d_scan": 6, "d_scan_state": 5, "d_scan_step": 3, "d_scan_convolution": 4}
 KINDS = {
     "jamba": SIZES | SCAN | {"mixers": "selective_scan attention"},
     "griffin": SIZES | GRIFFIN | {"mixers": "rg_lru rg_lru sliding_attention"},
     "bamba": SIZES | MAMBA | {"mixers": "mamba2 mamba2 attention"},
     "falcon-h1": SIZES | MAMBA | {"mixers": "attention_and_mamba2", "mamba_norm": False},
+    "xlstm": SIZES | MLSTM | {"mixers": "mlstm", "position": "none"},
     "lfm2": SIZES | {"mixers": "short_convolution attention", "d_short_convolution": 3},
 }
 
@@ -49,8 +51,9 @@ def test_counts_and_cache(kind):
     assert not a.has_formula_for("peak_training_bytes", a, run)
 
 
-def test_short_convolutions_in_training():
-    a, run = Decoder(**KINDS["lfm2"]), RunConfig(batch=2, length=9)
+@pytest.mark.parametrize("kind", ["lfm2", "xlstm"])
+def test_gradients_and_flops_without_saved_bytes(kind):
+    a, run = Decoder(**KINDS[kind]), RunConfig(batch=2, length=9)
     found = measured(a, run)
     for quantity in ("gradient_bytes", "optimizer_bytes", "flops_forward"):
         assert a.has_formula_for(quantity, a, run)
@@ -104,6 +107,29 @@ def test_a_recurrent_block_computes_what_its_class_computes():
         x = torch.randn(2, 7, 12)
         expected, _ = block(x, torch.arange(1, 8).unsqueeze(0), None, use_cache=False)
         torch.testing.assert_close(ours(x), expected)
+
+
+def test_mlstm_computes_what_its_class_computes():
+    from transformers.models.xlstm import modeling_xlstm as theirs
+
+    settings = theirs.xLSTMConfig(
+        hidden_size=16, num_heads=2, qk_dim_factor=0.375, v_dim_factor=0.75, num_hidden_layers=1,
+        chunk_size=8,
+    )  # fmt: skip
+    block = theirs.xLSTMLayer(settings).train()
+    ours = mlstm.make(Decoder(**KINDS["xlstm"]))
+    torch.manual_seed(0)
+    names = {
+        "query": "q", "key": "k", "value": "v", "input_gate": "igate_preact", "output": "out_proj",
+        "forget_gate": "fgate_preact", "gate": "ogate_preact", "norm": "multihead_norm",
+    }  # fmt: skip
+    with torch.no_grad():
+        for parameter in block.parameters():
+            parameter.normal_(std=0.5)
+        for name, other in names.items():
+            ours.get_submodule(name).load_state_dict(block.get_submodule(other).state_dict())
+        x = torch.randn(2, 8, 16)
+        torch.testing.assert_close(ours(x), block(x)[0], atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -160,7 +160,7 @@ SMALL = {
     "n_linear_key_head": st.integers(1, 2), "d_rotary": st.just(4), "d_rope": st.just(4),
     "n_dense_layer": st.integers(0, 1), "n_mamba_head": st.sampled_from([2, 4]),
     "n_mamba_group": st.integers(1, 2), "d_index": st.integers(4, 9),
-    "n_distinct": st.just(1), "n_bucket": st.sampled_from([8, 16]), "max_distance": st.just(64),
+    "n_distinct": st.just(1), "n_mlstm_head": st.sampled_from([2, 4]), "n_bucket": st.sampled_from([8, 16]), "max_distance": st.just(64),
 }  # fmt: skip
 """Sizes that fit each other; all other sizes are between 1 and 9."""
 COMPUTED = {
@@ -179,6 +179,8 @@ COMPUTED = {
     "block_ffn_dim_multiplier": st.just(1.0), "block_auto_adjust_ff_dim": st.booleans(),
     "moe_num_shared_experts": st.integers(1, 2), "moe_layer_end_index": st.just(-1),
     "intermediate_size": st.sampled_from([8, 12]), "lru_width": st.sampled_from([None, 24]),
+    "qk_dim_factor": st.sampled_from([0.5, 0.75]), "v_dim_factor": st.sampled_from([0.5, 1.0]),
+    "ffn_proj_factor": st.sampled_from([2.667, 4.0]), "ffn_round_up_to_multiple_of": st.just(8),
     "mamba_d_ssm": st.none(), "mamba_dt_rank": st.integers(1, 3),
 }  # fmt: skip
 
