@@ -160,7 +160,8 @@ SMALL = {
     "n_linear_key_head": st.integers(1, 2), "d_rotary": st.just(4), "d_rope": st.just(4),
     "n_dense_layer": st.integers(0, 1), "n_mamba_head": st.sampled_from([2, 4]),
     "n_mamba_group": st.integers(1, 2), "d_index": st.integers(4, 9),
-    "n_distinct": st.just(1), "n_mlstm_head": st.sampled_from([2, 4]), "n_bucket": st.sampled_from([8, 16]), "max_distance": st.just(64),
+    "n_mlstm_head": st.sampled_from([2, 4]), "n_distinct": st.just(1),
+    "n_bucket": st.sampled_from([8, 16]), "max_distance": st.just(64),
 }  # fmt: skip
 """Sizes that fit each other; all other sizes are between 1 and 9."""
 COMPUTED = {
