@@ -57,6 +57,11 @@ class Comparison(Frames):
         return self.table.filter(is_failed())["failure"].unique().to_list()
 
     @property
+    def unmeasured(self) -> list[str]:
+        """Reasons of what was not measured: failures, too little memory, undefined quantities."""
+        return self.table["failure"].drop_nulls().unique(maintain_order=True).to_list()
+
+    @property
     def class_differs(self) -> bool:
         """Whether the class in `transformers` has another number of parameters than the formula."""
         counted = self.of_class and self.of_class.parameters

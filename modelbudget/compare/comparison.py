@@ -6,7 +6,8 @@ import polars as pl
 
 from modelbudget.compare.conventions import with_conventions
 from modelbudget.compare.implementations import by_component
-from modelbudget.measurement.table import NO_ROOM, REFUSED, SIMULATED
+from modelbudget.measurement.table import NO_ROOM, SIMULATED
+from modelbudget.sweeps.quantised import REFUSED
 from modelbudget.sweeps.quantities import OF_CONVENTION
 
 KEYS = ["architecture", "run", "component", "quantity"]

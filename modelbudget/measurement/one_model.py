@@ -11,7 +11,7 @@ from torch import nn
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import OF_QUANTISED, division
+from modelbudget.architecture.run_values import division
 from modelbudget.common.workers import in_one_line
 from modelbudget.measurement import allocator
 from modelbudget.measurement.arrange import arrange
@@ -20,15 +20,14 @@ from modelbudget.measurement.count import Count, count
 from modelbudget.measurement.device import Room, choose
 from modelbudget.measurement.infer import infer
 from modelbudget.measurement.rss import copies, resident
-from modelbudget.measurement.table import REFUSED
 from modelbudget.measurement.trace import Trace
 from modelbudget.measurement.train import Values, train
 from modelbudget.memory import caching_allocator
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.modules.weight_formats import quantise
+from modelbudget.sweeps.quantised import refused
 from modelbudget.sweeps.quantities import (
     OF_ALLOCATOR,
-    OF_CONVENTION,
     OF_INFERENCE,
     OF_PARAMETERS,
     OF_PROCESS,
@@ -76,23 +75,6 @@ def infers(quantities: Set[str]) -> bool:
 def nothing(architecture: Architecture, run: RunConfig, missing: dict[str, str]) -> Measured:
     """Return the result of a model that could not be measured at all."""
     return Measured(architecture.digest(), run.digest(), None, {}, {}, missing, {})
-
-
-def refused(run: RunConfig, wanted: Set[str], has_bytes: bool) -> dict[str, str]:
-    """Return the quantities that quantised weights leave undefined, each with the reason.
-
-    `has_bytes`: whether the bytes of the weights are known.
-    """
-    if run.weights == "dtype":
-        return {}
-    given = f"{REFUSED}weights = {run.weights}"
-    found = dict.fromkeys(
-        wanted - {"parameters", *OF_QUANTISED, *OF_CONVENTION},
-        f"{given}: this depends on adapters and kernels",
-    )
-    if "parameter_bytes" in wanted and not has_bytes:
-        found["parameter_bytes"] = f"{given}: the bytes are not known"
-    return found
 
 
 def measure_one(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from modelbudget.sweeps.quantised import REFUSED
 from modelbudget.sweeps.quantities import OF_PARAMETERS
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ ORDER = ["architecture", "run", "component", "quantity", "method"]
 
 NO_ROOM = "needs "
 """Beginning of the reason for a lack of memory, which is not a failure."""
-REFUSED = "quantised weights: "
-"""Beginning of the reason for a quantity that is not defined, which is not a failure either."""
 
 
 def is_failure(reason: str) -> bool:

@@ -6,6 +6,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Terms
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.check_quantities import quantity_constraints
+from modelbudget.sweeps.quantised import refused
 
 NO_FORMULA = "no formula covers it; `modelbudget measure` measures it"
 
@@ -15,6 +16,8 @@ def why_not(quantity: str, architecture: Architecture, run: RunConfig) -> str | 
     checks = quantity_constraints(type(architecture), (quantity,))
     if mistake := first_mistake(checks, vars(architecture) | vars(run)):
         return mistake
+    if reason := refused(run, {quantity}, architecture.can_quantise(run.weights)).get(quantity):
+        return reason
     return None if formula(type(architecture), quantity, architecture, run)[1] else NO_FORMULA
 
 

@@ -49,6 +49,10 @@ def quantity_constraints(
     found = [*run_constraints(family), *always]
     if OF_INFERENCE & set(wanted):
         found += constraints_of_cache(family)
+    of_training = [name for name in wanted if name not in OF_INFERENCE]
+    if of_training and "lm_head" in family.model_fields:
+        no_loss = f"lm_head = false: {of_training[0]} needs logits and a loss; allowed: true"
+        found.append(Constraint("lm_head", no_loss))
     if "resident_peak_bytes" in wanted:
         found.append(_backend("cpu", "resident_peak_bytes is memory of a CPU"))
     of_gpu = [name for name in wanted if name in OF_ALLOCATOR - {"peak_requested_bytes"}]

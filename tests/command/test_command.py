@@ -169,6 +169,23 @@ def test_measured_equals_predicted_with_exit_code_0(llama):
     assert f"LlamaForCausalLM has {PARAMETERS:,} parameters, equal" in found.stderr
 
 
+def test_what_cannot_be_measured_is_not_offered(llama):
+    """Neither training without a head, nor bytes of a format that is not known."""
+    bert = {"model_type": "bert", "architectures": ["BertModel"], "num_key_value_heads": None}
+    reason = "lm_head = false: flops_forward needs logits and a loss"
+    folder = llama(**bert)
+    shown, measured = command(".", cwd=folder), command("measure", ".", "--train", cwd=folder)
+    assert reason in shown.stderr
+    assert "measures it" not in shown.stderr
+    assert (measured.returncode, reason in measured.stderr) == (2, True)
+    folder = llama(quantization_config={"quant_method": "fp8", "activation_scheme": "static"})
+    reason = "quantised weights: weights = unknown: the bytes are not known"
+    shown, measured = command(".", cwd=folder), command("measure", ".", cwd=folder)
+    assert reason in shown.stderr
+    assert "measures it" not in shown.stderr
+    assert (measured.returncode, reason in measured.stderr) == (0, True)
+
+
 def test_a_difference_is_exit_code_1(tmp_path):
     """The formula of a family is replaced where the module is not."""
     (tmp_path / "sitecustomize.py").write_text(

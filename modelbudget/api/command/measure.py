@@ -92,7 +92,7 @@ def _summary(found: Comparison) -> list[str]:
     lines = [f"{verdict['agreed']} of {verdict['compared']} comparisons agree"]
     if not found.has_formula:
         lines = ["no formula to compare with"]
-    lines += [f"not measured: {reason}" for reason in found.failed]
+    lines += [f"not measured: {reason}" for reason in found.unmeasured]
     if (one := found.of_class) and one.parameters is not None:
         differs = f", {one.parameters - found.predicted:+,}" if found.class_differs else ", equal"
         about = differs if found.has_formula else ""
