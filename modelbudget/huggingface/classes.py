@@ -104,6 +104,9 @@ class SharedKeys(_Meanings):
     known_as: dict[str, str] = Field(
         description="model_type or class of a model page → that of transformers with these modules"
     )
+    text_parts: list[str] = Field(
+        description="keys with the config of a language model that is part of a larger one"
+    )
     run: dict[str, list[Case]] = Field(
         description="key → its values, and the fields of the run that each sets where a sweep sets "
         "none"

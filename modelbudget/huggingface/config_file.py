@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text
 from modelbudget.common.mistakes import show
-from modelbudget.huggingface import bounded, translate
-from modelbudget.huggingface.classes import shared_keys, translations
+from modelbudget.huggingface import bounded, text_part, translate
+from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.quantization import weight_format
 from modelbudget.huggingface.run_settings import Note, misdescribes, not_used, run_settings
 
@@ -33,8 +33,12 @@ def read(path: Path) -> Configured:
     """Read a config.json. Raises InputError with everything that is wrong or not supported."""
     config = _load(path)
     try:
-        kind = translate.known_class(config)
-        return _with_formula(kind, config) if kind else _without_formula(config)
+        if kind := translate.known_class(config):
+            return _with_formula(kind, config)
+        if found := text_part.of(config):
+            read = _with_formula(found.kind, found.config)
+            return read._replace(notes=[found.note, *read.notes])
+        return _without_formula(config)
     except ValueError as error:
         raise InputError([f"{path}: {line}" for line in str(error).splitlines()]) from None
     except RecursionError:
@@ -95,11 +99,7 @@ def _load(path: Path) -> dict[str, Any]:
     classes = config.get("architectures") or []
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise InputError([f"{path}: architectures = {show(classes)}: must be a list of classes"])
-    known_as = shared_keys().known_as
-    return config | {
-        "model_type": known_as.get(config["model_type"], config["model_type"]),
-        "architectures": [known_as.get(name, name) for name in classes],
-    }
+    return text_part.with_known_names(config)
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> Any:

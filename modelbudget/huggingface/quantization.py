@@ -7,9 +7,11 @@ from modelbudget.huggingface.run_settings import Note
 
 NOT_CONVERTED = re.compile(
     r"(re:)?(.*\.)?(lm_head|embed_\w+|mlp\.(shared_expert_)?gate|block_sparse_moe\.gate|\w*router|"
-    r"\w*norm)(\.weight)?\$?"
+    r"\w*norm|(visual|vision_\w+|audio_\w+|multi_modal_projector|mlp1)(\..*)?)(\.weight)?\$?"
 )
-"""Modules that have the dtype in every format: naming them among the exceptions changes nothing."""
+"""Modules that have the dtype in every format, or that are not of the language model.
+
+Naming them among the exceptions changes nothing."""
 SKIPPED = ("modules_to_not_convert", "ignored_layers", "ignore", "llm_int8_skip_modules")
 """Keys of the modules that are not converted."""
 PARTIAL = ("modules_in_block_to_quantize", "dynamic", "lm_head", "kv_cache_scheme")

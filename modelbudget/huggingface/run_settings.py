@@ -63,5 +63,5 @@ def _given(one: NotUsed, config: dict[str, Any]) -> str:
 
 def _all_keys(config: dict[str, Any]) -> list[tuple[str, Any]]:
     """Return the keys of a config, of the text part of a larger one, and of attention's part."""
-    parts = (config, *(config.get(name) for name in ("text_config", "attn_config")))
+    parts = (config, *(config.get(name) for name in (*shared_keys().text_parts, "attn_config")))
     return [item for part in parts if isinstance(part, dict) for item in part.items()]

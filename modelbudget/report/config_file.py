@@ -19,6 +19,7 @@ from modelbudget.huggingface.classes import (
     shared_keys,
     translations,
 )
+from modelbudget.huggingface.text_part import DTYPES, OF_WHOLE
 from modelbudget.huggingface.translate import fields_of
 from modelbudget.sweeps.derive import named_architecture
 
@@ -50,6 +51,9 @@ def translation_data() -> dict:
             name: one.family for name, one in translations().items() if one.family != FAMILY
         },
         "known_as": shared.known_as,
+        "text_parts": shared.text_parts,
+        "of_whole": OF_WHOLE,
+        "dtype_keys": DTYPES,
         "ignored": [pattern.pattern for pattern in shared.ignored],
         "layer_types": shared.layer_types,
         "sizes_of_parts": {

@@ -464,6 +464,12 @@ WARNED = [
     {"model_type": "mobilellm", "vocab_size": 32000, "hidden_size": 576, "num_hidden_layers": 30,
      "num_attention_heads": 9, "num_key_value_heads": 3},
     {"model_type": "kimi_k2", "num_nextn_predict_layers": 1},
+    {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"],
+     "text_config": {"model_type": "gemma3_text", "num_hidden_layers": 34, "sliding_window": 1024},
+     "vision_config": {"model_type": "siglip_vision_model"}},
+    {"model_type": "qwen2_vl", "vision_config": {"depth": 2}, "hidden_size": 64, "vocab_size": 90,
+     "intermediate_size": 9, "num_hidden_layers": 2, "num_attention_heads": 2,
+     "num_key_value_heads": 2, "max_position_embeddings": 64},
     {"model_type": "dbrx", "attn_config": {"clip_qkv": 8, "kv_n_heads": 8}},
 ]  # fmt: skip
 """Files with keys that are not used, or that do not describe the trained model."""

@@ -13,9 +13,39 @@ function configReader({ config: shared, defaults }) {
     for (const [name, one] of Object.entries(shared.classes)) {
       if (one.model_type === type && (wanted === null || wanted === name)) return name;
     }
+    return null;
+  }
+
+  function noClass(config) {
+    const wanted = config.architectures?.[0] ?? null;
     const named = `model_type = ${json(config.model_type)}, architectures = ${json(config.architectures)}`;
-    const family = shared.other_families[wanted];
-    throw new Error(`${named}: ${family ? `${wanted} is of family ${family}, and the page has decoders` : "no decoder that is known here"}; the command line reads more`);
+    const family = shared.other_families[shared.known_as[wanted] ?? wanted];
+    return new Error(`${named}: ${family ? `${wanted} is of family ${family}, and the page has decoders` : "no decoder that is known here"}; the command line reads more`);
+  }
+
+  // The language model of a larger one: its config, class and a note; null if none is known here.
+  function textPart(config) {
+    const isPart = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+    const pick = (from, keep) => Object.fromEntries(Object.entries(from).filter(([key]) => keep(key)));
+    const [nested] = shared.text_parts.filter((key) => isPart(config[key]));
+    const others = Object.keys(config).filter((key) => isPart(config[key]) && key.endsWith("_config") && ![...shared.text_parts, ...shared.of_whole].includes(key));
+    if (!nested && others.length === 0) return null;
+    const own = { model_type: `${config.model_type}_text` };
+    const whole = pick(config, (key) => shared.of_whole.includes(key));
+    const hasType = shared.dtype_keys.some((key) => key in whole);
+    const text = nested
+      ? { ...own, ...pick(config[nested], (key) => !(hasType && shared.dtype_keys.includes(key))), ...whole }
+      : { ...pick(config, (key) => !others.includes(key)), ...own };
+    delete text.architectures;
+    const kind = classOf(text);
+    if (!kind) return null;
+    // Another model_type has other defaults.
+    const { defaults: ownDefaults, meanings, aliases } = shared.classes[kind];
+    const present = Object.keys(text).map((key) => aliases[key] ?? key);
+    const gaps = Object.entries(ownDefaults).some(([key, value]) => typeof meanings[key] === "string" && value !== null && value !== "auto" && !present.includes(key));
+    if (gaps && text.model_type in shared.known_as) return null;
+    const left = others.length > 0 ? `; left out: ${others.join(", ")} and what connects them` : "";
+    return { text, kind, note: `${config.architectures?.[0] ?? config.model_type}: only its language model, ${kind}, is read${left}` };
   }
 
   function given(one, config, mistakes) {
@@ -119,7 +149,7 @@ function configReader({ config: shared, defaults }) {
 
   // Files that do not describe their model, and what changes memory or compute and is not used.
   function warnings(one, config) {
-    const given = [config, config.text_config, config.attn_config].flatMap((part) => Object.entries(part ?? {}));
+    const given = [config, config.attn_config].flatMap((part) => Object.entries(part ?? {}));
     const values = { ...one.defaults, ...config };
     const wrong = shared.misdescribed.filter(({ configs }) => configs.some((file) => Object.entries(file).every(([key, value]) => same(values[key], value))));
     const unused = shared.not_used.flatMap(({ keys, unless, note }) => {
@@ -132,7 +162,13 @@ function configReader({ config: shared, defaults }) {
   }
 
   async function translated(config, mistakes, notes) {
-    const kind = classOf(config);
+    let kind = classOf(config);
+    const part = kind ? null : textPart(config);
+    if (!kind && !part) throw noClass(config);
+    if (part) {
+      ({ kind, text: config } = part);
+      notes.push(part.note);
+    }
     const one = shared.classes[kind];
     const known = new Set([...Object.keys(one.defaults), ...Object.keys(one.aliases), "architectures", "model_type"]);
     const unknown = Object.keys(config).filter((key) => !known.has(key) && !matches(key, [...shared.ignored, ...one.ignored]));

@@ -1,0 +1,73 @@
+"""The language model of a larger one, which reads images or sound too."""
+
+from typing import Any, NamedTuple
+
+from modelbudget.huggingface import translate
+from modelbudget.huggingface.classes import shared_keys, translations
+from modelbudget.huggingface.run_settings import Note
+
+DTYPES = ("torch_dtype", "dtype")
+OF_WHOLE = ("tie_word_embeddings", *DTYPES, "quantization_config")
+"""Keys of a whole model that hold for its language model."""
+
+
+class TextPart(NamedTuple):
+    """The config of a language model, its class, and what a reader must know."""
+
+    config: dict[str, Any]
+    kind: str
+    note: Note
+
+
+def of(config: dict[str, Any]) -> TextPart | None:
+    """Return the language model in a config if there is a formula for it, else None.
+
+    Its keys are those of a nested config, or stand next to the config of another part.
+    """
+    nested = [key for key in shared_keys().text_parts if isinstance(config.get(key), dict)]
+    others = [
+        key
+        for key, value in config.items()
+        if isinstance(value, dict) and key.endswith("_config") and key not in (*nested, *OF_WHOLE)
+    ]
+    own = {"model_type": f"{config['model_type']}_text"}
+    if nested:
+        whole = {key: config[key] for key in OF_WHOLE if key in config}
+        replaced = {*DTYPES} if {*DTYPES} & whole.keys() else {}
+        own |= {key: value for key, value in config[nested[0]].items() if key not in replaced}
+        own |= whole
+    elif others:
+        own = {key: value for key, value in config.items() if key not in others} | own
+    else:
+        return None
+    text = with_known_names(own | {"architectures": []})
+    kind = translate.known_class(text)
+    renamed = text["model_type"] != own["model_type"]
+    if kind is None or translations()[kind].family == "encoder" or (renamed and _gaps(kind, text)):
+        return None
+    whole_name = next(iter(config["architectures"]), config["model_type"])
+    left_out = f"; left out: {', '.join(others)} and what connects them" if others else ""
+    return TextPart(
+        text, kind, Note(f"{whole_name}: only its language model, {kind}, is read{left_out}")
+    )
+
+
+def _gaps(kind: str, text: dict[str, Any]) -> set[str]:
+    """Return the sizes that a config leaves out: another model_type has other defaults."""
+    translation = translations()[kind]
+    sizes = {
+        key
+        for key, default in translation.defaults.items()
+        if isinstance(translation.meaning(key), str) and default not in (None, "auto")
+    }
+    return sizes - {translation.aliases.get(key, key) for key in text}
+
+
+def with_known_names(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config with the names that transformers has for its model_type and classes."""
+    known_as = shared_keys().known_as
+    named = config["model_type"]
+    return config | {
+        "model_type": known_as.get(named, named) if isinstance(named, str) else "",
+        "architectures": [known_as.get(name, name) for name in config.get("architectures") or []],
+    }

@@ -1,0 +1,124 @@
+"""Files of models that read images or sound too: their language model is counted, and said so."""
+
+import json
+
+import pytest
+import torch
+
+from modelbudget.api.model import model
+from modelbudget.huggingface.config_file import read
+from modelbudget.huggingface.construct import config_object, construct
+
+TEXT = {
+    "vocab_size": 90, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0,
+    "max_position_embeddings": 64,
+}  # fmt: skip
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+MROPE = {"rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}}
+WRAPPED = {
+    "Gemma3ForConditionalGeneration": ("gemma3", "gemma3_text", {"sliding_window": 16}),
+    "LlavaForConditionalGeneration": ("llava", "llama", {}),
+    "LlavaOnevisionForConditionalGeneration": ("llava_onevision", "qwen2", {"head_dim": None}),
+    "Llama4ForConditionalGeneration": ("llama4", "llama4_text", {"intermediate_size_mlp": 48}),
+    "Mistral3ForConditionalGeneration": ("mistral3", "mistral", {}),
+    "PaliGemmaForConditionalGeneration": ("paligemma", "gemma", {}),
+    "Idefics3ForConditionalGeneration": ("idefics3", "llama", {}),
+    "Qwen2VLForConditionalGeneration": ("qwen2_vl", "qwen2_vl_text", MROPE | {"head_dim": None}),
+    "Qwen2_5_VLForConditionalGeneration": (
+        "qwen2_5_vl", "qwen2_5_vl_text", MROPE | {"head_dim": None},
+    ),
+    "Qwen3VLForConditionalGeneration": ("qwen3_vl", "qwen3_vl_text", MROPE),
+    "Qwen3VLMoeForConditionalGeneration": ("qwen3_vl_moe", "qwen3_vl_moe_text", MROPE | EXPERTS),
+}  # fmt: skip
+"""Class → its model_type, that of its language model, and what that has in addition."""
+
+
+@pytest.fixture
+def read_file(tmp_path):
+    def write_and_read(config: dict):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        return read(tmp_path / "config.json")
+
+    return write_and_read
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", WRAPPED)
+def test_as_many_parameters_as_in_the_class(read_file, tmp_path, kind, tied):
+    model_type, of_text, more = WRAPPED[kind]
+    sizes = {key: value for key, value in (TEXT | more).items() if value is not None}
+    config = {
+        "model_type": model_type, "architectures": [kind], "tie_word_embeddings": tied,
+        "text_config": {"model_type": of_text, "tie_word_embeddings": tied} | sizes,
+    }  # fmt: skip
+    found = read_file(config)
+    assert found.notes[0].text.startswith(f"{kind}: only its language model, ")
+    with torch.device("meta"):
+        whole = construct(kind, config_object(kind, json.loads(json.dumps(config))))
+    parts = ("language_model.", "text_model.", "lm_head.")
+    numbers = {name: one.numel() for name, one in whole.named_parameters()}
+    expected = sum(n for name, n in numbers.items() if any(part in name for part in parts))
+    assert model(str(tmp_path / "config.json")).predict("parameters").total == expected
+
+
+QWEN = {
+    "hidden_size": 3584, "intermediate_size": 18944, "num_attention_heads": 28,
+    "num_hidden_layers": 28, "num_key_value_heads": 4, "tie_word_embeddings": False,
+    "vocab_size": 152064, "max_position_embeddings": 32768, "torch_dtype": "bfloat16",
+}  # fmt: skip
+VISION = {"vision_config": {"depth": 32, "hidden_size": 1280}}
+PUBLISHED = {
+    # huggingface.co/Qwen/Qwen2.5-7B: 7,615,616,512, also in both forms of Qwen2.5-VL-7B.
+    "keys next to those of vision": ({"model_type": "qwen2_5_vl"} | QWEN | VISION, 7_615_616_512),
+    "llm_config": (
+        {"model_type": "internvl_chat", "llm_config": {"model_type": "qwen2"} | QWEN} | VISION,
+        7_615_616_512,
+    ),
+    # huggingface.co/mistralai/Mistral-Small-24B-Base-2501: 23,572,403,200
+    "text_config": (
+        {
+            "model_type": "mistral3", "architectures": ["Mistral3ForConditionalGeneration"],
+            "text_config": {
+                "model_type": "mistral", "head_dim": 128, "hidden_size": 5120, "num_hidden_layers":
+                40, "intermediate_size": 32768, "num_attention_heads": 32, "num_key_value_heads": 8,
+                "vocab_size": 131072, "sliding_window": None,
+            },
+        },
+        23_572_403_200,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_counts(read_file, tmp_path, name):
+    config, expected = PUBLISHED[name]
+    found = read_file(config)
+    assert "only its language model" in found.notes[0].text
+    assert ("left out: vision_config" in found.notes[0].text) == ("vision_config" in config)
+    assert model(str(tmp_path / "config.json")).predict("parameters").total == expected
+
+
+def test_settings_of_the_whole_are_those_of_its_language_model(read_file):
+    of_modules = {"modules_to_not_convert": ["visual", "lm_head"]}
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"} | of_modules
+    config = {
+        "model_type": "qwen2_5_vl", "text_config": {"torch_dtype": "float32"} | QWEN,
+        "dtype": "float16", "quantization_config": awq,
+    }  # fmt: skip
+    found = read_file(config)
+    assert found.run == {"dtype": "float16", "weights": "awq", "weight_group": 128}
+    assert sum("dtype" in note.text for note in found.notes) == 1
+
+
+def test_sizes_that_another_model_type_would_fill_in_are_left_to_the_class(read_file):
+    """Qwen2-VL has 80 layers by default, Qwen 2 has 32."""
+    config = {"model_type": "qwen2_vl", "text_config": {"hidden_size": 16}}
+    assert read_file(config).family == "hugging-face"
+
+
+def test_an_unknown_language_model_is_measured_with_the_whole(read_file):
+    config = {"model_type": "mllama", "text_config": {"model_type": "mllama_text_model"}}
+    found = read_file(config)
+    assert found.family == "hugging-face"
+    assert not any("language model" in note.text for note in found.notes)
