@@ -1,0 +1,89 @@
+"""Files of model pages whose code is not in transformers: published counts."""
+
+import json
+
+import pytest
+
+from modelbudget.api.model import model
+
+PRIVATE = {"auto_map": {"AutoModelForCausalLM": "modeling.Model"}, "torch_dtype": "bfloat16"}
+PAGES = {
+    # huggingface.co/internlm/internlm2-7b
+    "internlm2": (7_737_708_544, {
+        "architectures": ["InternLM2ForCausalLM"], "bias": False, "hidden_size": 4096,
+        "intermediate_size": 14336, "num_key_value_heads": 8, "vocab_size": 92544,
+        "rope_scaling": {"type": "dynamic", "factor": 2.0}, "attn_implementation": "eager",
+    }),
+    # Hu et al. 2024 (MiniCPM), table 2: 2,442,057,984 without the embedding
+    "minicpm": (2_442_057_984 + 122753 * 2304, {
+        "architectures": ["MiniCPMForCausalLM"], "hidden_size": 2304, "intermediate_size": 5760,
+        "num_attention_heads": 36, "num_hidden_layers": 40, "num_key_value_heads": 36,
+        "vocab_size": 122753, "scale_emb": 12, "dim_model_base": 256, "scale_depth": 1.4,
+    }),
+    # huggingface.co/THUDM/chatglm3-6b: 12,487,168,064 bytes, 64 of them frequencies of RoPE
+    "chatglm": (6_243_584_000, {
+        "architectures": ["ChatGLMModel"], "add_bias_linear": False, "add_qkv_bias": True,
+        "ffn_hidden_size": 13696, "hidden_size": 4096, "kv_channels": 128, "num_layers": 28,
+        "multi_query_attention": True, "multi_query_group_num": 2, "padded_vocab_size": 65024,
+        "num_attention_heads": 32, "post_layer_norm": True, "rmsnorm": True, "seq_length": 8192,
+        "bias_dropout_fusion": True, "tie_word_embeddings": False,
+    }),
+    # huggingface.co/baichuan-inc/Baichuan2-7B-Base: 15,011,946,496 bytes
+    "baichuan": (7_505_973_248, {
+        "architectures": ["BaichuanForCausalLM"], "hidden_size": 4096, "intermediate_size": 11008,
+        "model_max_length": 4096, "num_hidden_layers": 32, "vocab_size": 125696,
+    }),
+    # huggingface.co/Qwen/Qwen-7B: 15,442,649,088 bytes
+    "qwen": (7_721_324_544, {
+        "architectures": ["QWenLMHeadModel"], "bf16": False, "intermediate_size": 22016,
+        "kv_channels": 128, "no_bias": True, "seq_length": 8192, "use_dynamic_ntk": True,
+        "use_flash_attn": "auto", "vocab_size": 151936, "rotary_pct": 1.0,
+    }),
+    # huggingface.co/stabilityai/stablelm-3b-4e1t: "2,795,443,200 parameters"
+    "stablelm_epoch": (2_795_443_200, {
+        "architectures": ["StableLMEpochForCausalLM"], "hidden_size": 2560, "num_heads": 32,
+        "num_attention_heads": 32, "rope_pct": 0.25, "rotary_scaling_factor": 1.0, "norm_eps": 1e-5,
+    }),
+    # huggingface.co/microsoft/Phi-3-small-8k-instruct
+    "phi3small": (7_392_272_384, {
+        "architectures": ["Phi3SmallForCausalLM"], "blocksparse_block_size": 64,
+        "ff_intermediate_size": 14336, "hidden_act": "gegelu", "gegelu_limit": 20.0,
+        "attention_bias": True, "mup_use_scaling": True, "rope_embedding_base": 1000000,
+    }),
+    # huggingface.co/mosaicml/mpt-7b, whose class has another name in transformers
+    "mpt": (6_649_286_656, {
+        "architectures": ["MPTForCausalLM"], "d_model": 4096, "n_heads": 32, "n_layers": 32,
+        "attn_config": {"alibi": True, "attn_impl": "torch", "clip_qkv": None, "prefix_lm": False},
+        "init_config": {"name": "kaiming_normal_"}, "tokenizer_name": "EleutherAI/gpt-neox-20b",
+        "vocab_size": 50432, "no_bias": True,
+    }),
+    # huggingface.co/NX-AI/xLSTM-7b
+    "xlstm": (6_865_424_896, {
+        "architectures": ["xLSTMForCausalLM"], "embedding_dim": 4096, "head_dim": 512,
+        "num_blocks": 32, "add_post_norm": False, "qk_dim_factor": 0.5, "gate_soft_cap": 15.0,
+    }),
+    # huggingface.co/microsoft/bitnet-b1.58-2B-4T-bf16
+    "bitnet": (2_412_820_480, {
+        "architectures": ["BitNetForCausalLM"], "tie_word_embeddings": True,
+        "quantization_config": {"quant_method": "bitnet", "linear_class": "autobitlinear"},
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model_type", PAGES)
+def test_published_counts(tmp_path, model_type):
+    expected, config = PAGES[model_type]
+    (tmp_path / "config.json").write_text(json.dumps(PRIVATE | config | {"model_type": model_type}))
+    found = model(str(tmp_path))
+    assert found.predict("parameters").total == expected
+    assert not any("cap" in note.text or "dropout" in note.text for note in found.base.notes)
+
+
+def test_the_larger_baichuan_has_alibi(tmp_path):
+    sizes = {"hidden_size": 5120, "num_attention_heads": 40, "num_hidden_layers": 40}
+    config = {"model_type": "baichuan", "intermediate_size": 13696, "model_max_length": 4096}
+    (tmp_path / "config.json").write_text(json.dumps(PRIVATE | config | sizes))
+    found = model(str(tmp_path))
+    # huggingface.co/baichuan-inc/Baichuan2-13B-Base: 27,793,336,320 bytes
+    assert found.predict("parameters").total == 13_896_668_160
+    assert found.architecture.position == "alibi"
