@@ -182,7 +182,7 @@ COMPUTED = {
     "intermediate_size": st.sampled_from([8, 12]), "lru_width": st.sampled_from([None, 24]),
     "qk_dim_factor": st.sampled_from([0.5, 0.75]), "v_dim_factor": st.sampled_from([0.5, 1.0]),
     "ffn_proj_factor": st.sampled_from([2.667, 4.0]), "ffn_round_up_to_multiple_of": st.just(8),
-    "mamba_d_ssm": st.none(), "mamba_dt_rank": st.integers(1, 3),
+    "mamba_d_ssm": st.none(), "rotary_dim": st.just(4), "mamba_dt_rank": st.integers(1, 3),
 }  # fmt: skip
 
 

@@ -57,6 +57,33 @@ PAGES = {
         "init_config": {"name": "kaiming_normal_"}, "tokenizer_name": "EleutherAI/gpt-neox-20b",
         "vocab_size": 50432, "no_bias": True,
     }),
+    # huggingface.co/tiiuae/falcon-7b, its first file
+    "RefinedWebModel": (6_921_720_704, {
+        "architectures": ["RWForCausalLM"], "alibi": False, "bias": False, "hidden_size": 4544,
+        "multi_query": True, "n_head": 71, "n_layer": 32, "parallel_attn": True,
+        "apply_residual_connection_post_layernorm": False, "vocab_size": 65024,
+    }),
+    # huggingface.co/LGAI-EXAONE/EXAONE-3.5-7.8B-Instruct
+    "exaone": (7_818_448_896, {
+        "architectures": ["ExaoneForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+        "head_dim": 128, "num_key_value_heads": 8, "num_layers": 32, "vocab_size": 102400,
+    }),
+    # huggingface.co/MiniMaxAI/MiniMax-M2: 228.7B; 62 × 256 of them a bias that is a buffer
+    "minimax_m2": (228_689_748_992 + 62 * 256, {
+        "architectures": ["MiniMaxM2ForCausalLM"], "attn_type_list": [1] * 62, "rotary_dim": 64,
+        "mlp_intermediate_size": 8192, "num_mtp_modules": 3, "use_routing_bias": True,
+        "shared_intermediate_size": 0, "qk_norm_type": "per_layer",
+    }),
+    # huggingface.co/ibm-granite/granite-4.0-h-tiny: 6.94B
+    "granitemoehybrid": (6_939_037_248, {
+        "architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 1536, "vocab_size": 100352,
+        "intermediate_size": 512, "shared_intermediate_size": 1024, "num_hidden_layers": 40,
+        "layer_types": [*["mamba"] * 5, *(["attention"] + ["mamba"] * 9) * 3, "attention",
+                        *["mamba"] * 4],
+        "mamba_d_head": 64, "mamba_d_state": 128, "mamba_n_heads": 48, "num_attention_heads": 12,
+        "num_experts_per_tok": 6, "num_key_value_heads": 4, "num_local_experts": 64,
+        "logits_to_keep": None, "position_embedding_type": "nope", "tie_word_embeddings": True,
+    }),
     # huggingface.co/NX-AI/xLSTM-7b
     "xlstm": (6_865_424_896, {
         "architectures": ["xLSTMForCausalLM"], "embedding_dim": 4096, "head_dim": 512,
