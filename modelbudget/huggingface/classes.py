@@ -189,8 +189,11 @@ class Translation(_Meanings):
     )
     attention_at: dict[str, str] = Field(
         {},
-        description="key with the indices of the layers with attention → mixer of the others; read "
-        "where layer_types is left out",
+        description="key with the indices of the layers of full_attention → mixer of the others; "
+        "read where layer_types is left out",
+    )
+    attention_counts_from: int = Field(
+        0, description="the index of the first layer in `attention_at`"
     )
     dense_layers: int = Field(
         0,

@@ -102,8 +102,9 @@ def config_of(name: str, a) -> dict[str, Any]:
         elif key == "layer_types" and names_layers:
             config[key] = _types_of_layers(translation, a)
         elif key in translation.attention_at:
-            words = a.mixers.split()
-            config[key] = [i for i in range(a.n_layer) if words[i % len(words)] == "attention"]
+            words, full = a.mixers.split(), _mixers(translation)["full_attention"]
+            first = translation.attention_counts_from
+            config[key] = [i + first for i in range(a.n_layer) if words[i % len(words)] == full]
         elif key == "mlp_layer_types":
             config[key] = ["dense"] * a.n_dense_layer + ["sparse"] * (a.n_layer - a.n_dense_layer)
     # Default padding tokens of classes lie outside of a small vocabulary, and are then rejected.
@@ -203,7 +204,8 @@ def _layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
     for key, other in translation.attention_at.items():
         if not types and isinstance(indices := values[key], list):
             n_layer = range(values["num_hidden_layers"])
-            words = _shortest(["attention" if i in indices else other for i in n_layer])
+            first, full = translation.attention_counts_from, _mixers(translation)["full_attention"]
+            words = _shortest([full if i + first in indices else other for i in n_layer])
     if types and not isinstance(types, list):
         mistakes.wrong.append(f"layer_types = {_as_json(types)}: must be a list")
     elif types:

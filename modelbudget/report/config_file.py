@@ -94,6 +94,7 @@ def _class(name: str, one: Translation) -> dict:
         "layer_types": one.layer_types,
         "layer_mlps": one.layer_mlps,
         "attention_at": one.attention_at,
+        "attention_counts_from": one.attention_counts_from,
         "dense_layers": one.dense_layers,
         "requires": [(text, expression_in_vega(Expression(text))) for text in one.requires],
         "computed": {

@@ -13,7 +13,7 @@ from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise
-from modelbudget.modules.mixers import mlstm, rg_lru
+from modelbudget.modules.mixers import kimi_delta, mlstm, rg_lru
 
 SIZES = {
     "n_vocab": 19, "d_model": 16, "n_layer": 4, "n_head": 2, "n_kv_head": 1, "d_head": 8,
@@ -28,6 +28,10 @@ GRIFFIN = {
     "up_bias": True, "down_bias": True,
 }  # fmt: skip
 MLSTM = {"n_mlstm_head": 2, "d_mlstm_key": 3, "d_mlstm_value": 6}
+KIMI = {
+    "n_linear_head": 2, "d_linear_key": 5, "d_linear_convolution": 4, "kv_lora_rank": 6,
+    "d_nope": 4, "d_rope": 2, "d_value": 6,
+}  # fmt: skip
 SCAN = {"d_scan": 6, "d_scan_state": 5, "d_scan_step": 3, "d_scan_convolution": 4}
 KINDS = {
     "jamba": SIZES | SCAN | {"mixers": "selective_scan attention"},
@@ -35,6 +39,7 @@ KINDS = {
     "bamba": SIZES | MAMBA | {"mixers": "mamba2 mamba2 attention"},
     "falcon-h1": SIZES | MAMBA | {"mixers": "attention_and_mamba2", "mamba_norm": False},
     "xlstm": SIZES | MLSTM | {"mixers": "mlstm", "position": "none"},
+    "kimi": SIZES | KIMI | {"mixers": "kimi_delta mla"},
     "lfm2": SIZES | {"mixers": "short_convolution attention", "d_short_convolution": 3},
 }
 
@@ -51,7 +56,7 @@ def test_counts_and_cache(kind):
     assert not a.has_formula_for("peak_training_bytes", a, run)
 
 
-@pytest.mark.parametrize("kind", ["lfm2", "xlstm"])
+@pytest.mark.parametrize("kind", ["lfm2", "xlstm", "kimi"])
 def test_gradients_and_flops_without_saved_bytes(kind):
     a, run = Decoder(**KINDS[kind]), RunConfig(batch=2, length=9)
     found = measured(a, run)
@@ -130,6 +135,35 @@ def test_mlstm_computes_what_its_class_computes():
             ours.get_submodule(name).load_state_dict(block.get_submodule(other).state_dict())
         x = torch.randn(2, 8, 16)
         torch.testing.assert_close(ours(x), block(x)[0], atol=1e-4, rtol=1e-3)
+
+
+def test_kimi_delta_attention_computes_what_its_class_computes():
+    from transformers.models.kimi_linear import modeling_kimi_linear as theirs
+
+    settings = theirs.KimiLinearConfig(
+        hidden_size=16, linear_num_heads=2, linear_head_dim=5, num_hidden_layers=1,
+        layer_types=["linear_attention"], rms_norm_eps=torch.finfo(torch.float32).eps,
+    )  # fmt: skip
+    block, ours = (
+        theirs.KimiLinearDeltaAttention(settings, 0),
+        kimi_delta.make(Decoder(**KINDS["kimi"])),
+    )
+    torch.manual_seed(0)
+    names = {
+        "query": "q_proj", "key": "k_proj", "value": "v_proj", "beta": "b_proj", "norm": "o_norm",
+        "decay_down": "forget_gate.f_a_proj", "decay_up": "forget_gate.f_b_proj",
+        "gate_down": "g_a_proj", "gate_up": "g_b_proj", "output": "o_proj", "convolution": "conv1d",
+    }  # fmt: skip
+    names = {f"{name}.weight": f"{other}.weight" for name, other in names.items()}
+    names |= {"rate": "forget_gate.A_log", "step": "forget_gate.dt_bias"}
+    with torch.no_grad():
+        for parameter in block.parameters():
+            parameter.normal_(std=0.5)
+        for name, other in names.items():
+            parameter = ours.get_parameter(name)
+            parameter.copy_(block.get_parameter(other).reshape(parameter.shape))
+        x = torch.randn(2, 7, 16)
+        torch.testing.assert_close(ours(x), block(x), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)

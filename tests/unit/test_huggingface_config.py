@@ -120,7 +120,7 @@ BUFFERS = {
     f"{name}ForCausalLM"
     for name in (
         "DeepseekV3", "DeepseekV32", "Dots1", "ExaoneMoe", "Glm4Moe", "Glm4MoeLite", "GlmMoeDsa",
-        "HYV3", "Lfm2Moe", "MiniMaxM2", "SolarOpen",
+        "HYV3", "KimiLinear", "Lfm2Moe", "MiniMaxM2", "SolarOpen",
     )
 }  # fmt: skip
 """Classes whose router has its bias for the selection of experts as a buffer."""
@@ -188,6 +188,7 @@ COMPUTED = {
 
 LAYERS = {
     "Flint": ["full_attention", "sliding_attention"],
+    "KimiLinear": ["full_attention", "linear_attention"],
     "Lfm2Moe": ["conv", "full_attention"],
     "Lfm3": ["conv", "full_attention", "sliding_attention"],
 }

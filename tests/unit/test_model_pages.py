@@ -74,6 +74,17 @@ PAGES = {
         "mlp_intermediate_size": 8192, "num_mtp_modules": 3, "use_routing_bias": True,
         "shared_intermediate_size": 0, "qk_norm_type": "per_layer",
     }),
+    # huggingface.co/moonshotai/Kimi-Linear-48B-A3B-Base
+    "kimi_linear": (49_122_681_728, {
+        "architectures": ["KimiLinearForCausalLM"], "first_k_dense_replace": 1, "head_dim": 72,
+        "linear_attn_config": {
+            "full_attn_layers": [4, 8, 12, 16, 20, 24, 27], "head_dim": 128, "num_heads": 32,
+            "kda_layers": [i for i in range(1, 27) if i % 4], "short_conv_kernel_size": 4,
+        },
+        "mla_use_nope": True, "model_max_length": 1048576, "moe_renormalize": True,
+        "num_experts": 256, "num_experts_per_token": 8, "num_shared_experts": 1,
+        "q_lora_rank": None, "use_grouped_topk": True, "num_expert_group": 1,
+    }),
     # huggingface.co/ibm-granite/granite-4.0-h-tiny: 6.94B
     "granitemoehybrid": (6_939_037_248, {
         "architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 1536, "vocab_size": 100352,

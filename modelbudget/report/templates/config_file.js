@@ -82,15 +82,15 @@ function configReader({ config: shared, defaults }) {
   // is repeated as it is; that of a list of all layers is the shortest.
   function mixersOf(one, values, mistakes) {
     if (!one.mixers) return {};
+    const known = { ...shared.layer_types, ...one.layer_types };
     let words = (values.sliding_window ?? (values.sliding_window === null ? 0 : 1)) ? one.mixers.split(" ") : ["attention"];
     const ofOnePart = Object.keys(one.layer_mlps).length > 0;
     const types = ofOnePart ? [...(values.layer_types ?? [])] : values.layer_types;
     for (const [key, other] of Object.entries(one.attention_at)) {
       if (types?.length || !Array.isArray(values[key])) continue;
-      words = shortest(Array.from({ length: values.num_hidden_layers }, (_, i) => (values[key].includes(i) ? "attention" : other)));
+      words = shortest(Array.from({ length: values.num_hidden_layers }, (_, i) => (values[key].includes(i + one.attention_counts_from) ? known.full_attention : other)));
     }
     if (types?.length) {
-      const known = { ...shared.layer_types, ...one.layer_types };
       for (const type of types) if (!(type in known)) mistakes.push(`layer_types: ${json(type)}: not supported (allowed: ${Object.keys(known).join(", ")})`);
       if (ofOnePart) {
         const repeated = shortest(types);
