@@ -117,6 +117,7 @@ _OFF = {
     "zero": "zero == 0",
     "pipeline_schedule": "pipeline_schedule == 'none'",
     "tensor_parallel": "tensor_parallel == 1",
+    "context_parallel": "context_parallel == 1",
     "expert_parallel": "expert_parallel == 1",
 }
 """Switches of a run that not all families have, and what holds where they are off."""

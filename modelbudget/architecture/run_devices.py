@@ -1,4 +1,4 @@
-"""Devices that share a model: data, pipeline, tensor, sequence and expert parallelism."""
+"""Devices that share a model: data, pipeline, tensor, sequence, context and expert parallelism."""
 
 from typing import ClassVar, Literal
 
@@ -77,6 +77,16 @@ class Devices(Record):
         description="tensor_parallel: each device has a part of the length of norms and residual "
         "stream, and gathers it for attention, MLPs and head (Korthikanti et al. 2022, §4.2)",
     )
+    context_parallel: Parts = Field(
+        1,
+        description="devices that each have a part of the tokens of a sequence, in all layers, and "
+        "all parameters or a shard of them",
+    )
+    context_exchange: Literal["all_to_all"] = Field(
+        "all_to_all",
+        description="context_parallel: what devices exchange for attention: queries, keys, values "
+        "and results, so that each has all tokens of a part of the heads (Jacobs et al. 2023, §3)",
+    )
     expert_parallel: Parts = Field(
         1,
         description="devices that each have a part of the routed experts, and compute `batch` "
@@ -99,9 +109,9 @@ class Devices(Record):
             when="reduce_dtype == 'float32'",
         ),
         Constraint(
-            "data_parallel > 1",
+            "data_parallel * context_parallel > 1",
             "zero = {zero}: data_parallel = {data_parallel} has no other device to share with; "
-            "allowed: data_parallel of at least 2, or zero: 0",
+            "allowed: data_parallel or context_parallel of at least 2, or zero: 0",
             when="zero > 0",
         ),
         *known_only_with(
@@ -178,10 +188,20 @@ class Devices(Record):
             when="sequence_parallel",
         ),
         Constraint(
-            "length % tensor_parallel == 0",
+            "length % context_parallel == 0",
+            "length = {length:,}: context_parallel = {context_parallel} devices do not divide it",
+        ),
+        Constraint(
+            "length % (context_parallel * tensor_parallel) == 0",
             "length = {length:,}: sequence_parallel: true: tensor_parallel = {tensor_parallel} "
-            "devices do not divide it",
+            "devices do not divide it, or their part of it with context_parallel = "
+            "{context_parallel}",
             when="sequence_parallel",
+        ),
+        *known_only_with(
+            "context_parallel = {context_parallel}",
+            "context_parallel > 1",
+            **_PLAIN | {"attention_kernel": ("flash",)},
         ),
         Constraint(
             "expert_parallel > 1",

@@ -9,7 +9,12 @@ BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 INDEX = 8
 """Bytes of a token or of a position: torch's indices are 64-bit integers."""
 
-ONE_DEVICE = {"tensor_parallel": 1, "sequence_parallel": 0, "expert_parallel": 1}
+ONE_DEVICE = {
+    "tensor_parallel": 1,
+    "sequence_parallel": 0,
+    "context_parallel": 1,
+    "expert_parallel": 1,
+}
 """Settings of a model that is not divided, for formulas that are shown."""
 
 MASKS = ("alibi", "buckets", "relative")
@@ -66,6 +71,8 @@ def division(r) -> str:
         return f"tensor_parallel = {r.tensor_parallel}"
     if has_part_of_experts(r):
         return f"expert_parallel = {r.expert_parallel}"
+    if divides_context(r):
+        return f"context_parallel = {r.context_parallel}"
     return f"pipeline_schedule = {r.pipeline_schedule!r}" if is_pipelined(r) else ""
 
 
@@ -101,9 +108,32 @@ def parts_of_length(r):
     return 1 + r.sequence_parallel * (r.tensor_parallel - 1)
 
 
+def divides_context(r) -> bool:
+    """Whether several devices may divide the tokens of a sequence."""
+    return not _is_one(r.context_parallel)
+
+
+def exchanges_context(r):
+    """1 where several devices divide the tokens of a sequence, else 0."""
+    return positive(r.context_parallel - 1) if divides_context(r) else 0
+
+
+def own_tokens(r):
+    """Return the run of a device's own tokens: `length` of each sequence's `whole_length`."""
+    if not divides_context(r) or hasattr(r, "whole_length"):
+        return r
+    own = {"length": ceil_div(r.length, r.context_parallel), "whole_length": r.length}
+    return SimpleNamespace(**vars(r) | own)
+
+
+def replicas(r):
+    """Count the devices that have the same parameters, and add their gradients up."""
+    return r.data_parallel * r.context_parallel
+
+
 def rank(r) -> int:
-    """Return the index of the data-parallel device whose bytes count."""
-    return 0 if r.data_rank == "first" else r.data_parallel - 1
+    """Return the index, among the devices with the same parameters, of that whose bytes count."""
+    return 0 if r.data_rank == "first" else replicas(r) - 1
 
 
 def is_pipelined(r) -> int:

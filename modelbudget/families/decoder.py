@@ -16,6 +16,8 @@ from modelbudget.architecture.run_values import (
     casts,
     computed_again,
     divides,
+    divides_context,
+    exchanges_context,
     has_part_of_experts,
     has_part_of_states,
     is_divided,
@@ -23,12 +25,14 @@ from modelbudget.architecture.run_values import (
     is_sharded,
     of_states,
     one_token,
+    own_tokens,
     stays_gathered,
     stored,
     tokens,
 )
 from modelbudget.architecture.terms import Term, Terms, merged, part, plus, scaled, total
 from modelbudget.components import (
+    context_parallel,
     dropout,
     embedding,
     expert_parallel,
@@ -97,10 +101,12 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         "zero",
         "pipeline_schedule",
         "tensor_parallel",
+        "context_parallel",
         "expert_parallel",
     )
     constraints_of_run: ClassVar[tuple[Constraint, ...]] = (
         *tensor_parallel.constraints(),
+        *context_parallel.constraints(),
         *expert_parallel.constraints(),
     )
     also_with_autocast: ClassVar[tuple[str, ...]] = ("activation_bytes", "peak_training_bytes")
@@ -141,7 +147,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         one is not summed; and under full checkpointing where the layers' forward pass, in which
         casts of all their weights are live, surely needs less than something else does.
         """
-        whole, a = a, share(a, r)
+        whole, a, r = a, share(a, r), own_tokens(r)
         holds = layer.has_formula(quantity, a, r)
         if is_divided(r):
             of_peak = quantity == "peak_training_bytes"
@@ -150,6 +156,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
         if has_part_of_experts(r):
             known = int(quantity in OF_ONE_DEVICE)
             holds = holds * (1 - expert_parallel.exchanges(r) * (1 - known))
+        if divides_context(r):
+            known = int(quantity in OF_ONE_DEVICE) * positive(tokens(r) - 1)
+            holds = holds * (1 - exchanges_context(r) * (1 - known))
         if casts(r) and quantity in cls.also_with_autocast:
             holds = holds * (1 - positive(a.d_emb))
         if casts(r) and quantity == "peak_training_bytes":
@@ -271,6 +280,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     @staticmethod
     def activation_bytes(a: Fields, r: Run) -> Terms:
         """Bytes that the forward pass and the loss save for the backward pass."""
+        r = own_tokens(r)
         if is_pipelined(r):
             one, alone = pipeline.stage(a, r)
             of_microbatch = Decoder.activation_bytes(one, pipeline.microbatch(alone))
@@ -290,7 +300,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     @pipeline.by_stage
     def flops_forward(a: Fields, r: Run) -> Terms:
         """FLOPs of matrix products, two for a multiplication and a sum."""
-        a = share(a, r)
+        a, r = share(a, r), own_tokens(r)
         held = {name: one.flops(a, r) for name, one in layer.parts(a).items()}
         return layer.packed(r, of_model(a, embedding.flops(a, r), held))
 
@@ -298,7 +308,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     @pipeline.by_stage
     def flops_backward(a: Fields, r: Run) -> Terms:
         """FLOPs of the gradients, and of what checkpointing repeats."""
-        a = share(a, r)
+        a, r = share(a, r), own_tokens(r)
         held = {}
         for name, one in layer.parts(a).items():
             again = one.flops_recomputed(a, r)
@@ -310,6 +320,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     @classmethod
     def peak_training_bytes(cls, a: Fields, r: Run) -> Terms:
         """Return the largest number of bytes live at once, for each phase of two steps."""
+        r = own_tokens(r)
         if is_pipelined(r):
             return cls._peaks_of_stage(a, r)
         a = share(a, r)
@@ -401,6 +412,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
     @staticmethod
     def timelines(a: Fields, r: Run) -> training.Model:
         """Return the timelines from which the peak of training is computed."""
+        r = own_tokens(r)
         model = training.Model(
             embedding.head_backward(a, r),
             layer.training(a, r),

@@ -7,7 +7,7 @@ from torch import nn
 
 from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import rank
+from modelbudget.architecture.run_values import rank, replicas
 from modelbudget.measurement.gradients import GradientBuffer, gradients, local
 
 MODEL = "model"
@@ -82,7 +82,7 @@ class PartOptimizer:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.buffer = GradientBuffer(self.parameters)
         n_all = len(self.buffer.numbers)
-        chunk = ceil_div(n_all, run.data_parallel)
+        chunk = ceil_div(n_all, replicas(run))
         self.first = min(rank(run) * chunk, n_all)
         self.numbers = torch.empty_like(self.buffer.numbers[self.first : self.first + chunk])
         self._copy(self.numbers, from_parameters=True)

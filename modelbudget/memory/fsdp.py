@@ -16,7 +16,13 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.fields import Run
 from modelbudget.architecture.operations import largest, positive
-from modelbudget.architecture.run_values import bytes_of, reduced_number, stays_gathered, stored
+from modelbudget.architecture.run_values import (
+    bytes_of,
+    reduced_number,
+    replicas,
+    stays_gathered,
+    stored,
+)
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.shards import with_padding
 from modelbudget.memory.timeline import (
@@ -61,10 +67,10 @@ def group(r: Run, tensors: list[Tensor], last, summed: Timeline, held=0) -> Grou
     numbers = sum(one.is_there * with_padding(r, one) for one in tensors)
     gradients = size * sum(one.is_there * one.numbers for one in tensors)
     return Group(
-        r.data_parallel * size * numbers,
+        replicas(r) * size * numbers,
         int(size != kept) * size * numbers,
         gradients + held,
-        r.data_parallel * reduced * numbers,
+        replicas(r) * reduced * numbers,
         reduced * numbers,
         int(reduced != kept) * kept * numbers,
         last,

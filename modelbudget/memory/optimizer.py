@@ -1,7 +1,7 @@
 """Optimizer states, and the phases of a training step."""
 
 from modelbudget.architecture.operations import ceil_div, largest
-from modelbudget.architecture.run_values import accumulates, bytes_of, exact_bytes
+from modelbudget.architecture.run_values import accumulates, bytes_of, exact_bytes, replicas
 from modelbudget.architecture.terms import Term, Terms, part
 from modelbudget.memory.adamw_temporaries import Neighbours, largest_pair
 
@@ -34,10 +34,10 @@ def of_part(r, trained):
 
     Nothing is padded: the last device's part may be smaller than the others.
     """
-    chunk = ceil_div(trained, r.data_parallel)
+    chunk = ceil_div(trained, replicas(r))
     if r.data_rank == "first":
         return chunk
-    return largest(0, trained - (r.data_parallel - 1) * chunk)
+    return largest(0, trained - (replicas(r) - 1) * chunk)
 
 
 def states_of_part(r, own) -> Terms:

@@ -43,6 +43,7 @@ class Embedding(nn.Module):
         self.register_buffer("scale", None, persistent=False)
         self.gives_places = False
         self.cache = None
+        self.start = 0
 
     def make_cache(self, batch: int, length: int, like) -> Cache:
         """Return a counter of the tokens so far: the position of the next token."""
@@ -56,7 +57,7 @@ class Embedding(nn.Module):
         if self.projection is not None:
             x = self.projection(x)
         summands, length = [x], tokens.shape[1]
-        start = self.cache.advance(length) if self.cache else 0
+        start = self.cache.advance(length) if self.cache else self.start
         if self.kind == "learned":
             places = torch.arange(start, start + length, device=tokens.device)
             summands.append(self.position(self.offset + places))
@@ -87,7 +88,7 @@ class Embedding(nn.Module):
 
         Or, with `gives_places`, only the positions, (batch, length).
         """
-        start = self.cache.length - length if self.cache else 0
+        start = self.cache.length - length if self.cache else self.start
         if self.gives_places:
             places = torch.arange(start, start + length, device=x.device)
             return Rotation(places.expand(len(x), length).contiguous())

@@ -20,6 +20,7 @@ from modelbudget.sweeps.sweep_file import Sweep
 _DIVISIONS = {
     "zero",
     "tensor_parallel",
+    "context_parallel",
     "expert_parallel",
     "pipeline_parallel",
     "pipeline_schedule",
@@ -82,6 +83,7 @@ def _of_shards(family: type[Architecture], quantities: tuple[str, ...]) -> list[
         for field, alone, parts in (
             ("zero", 0, "shards"),
             ("tensor_parallel", 1, "shares"),
+            ("context_parallel", 1, "parts of the length"),
             ("expert_parallel", 1, "experts of several devices"),
             ("pipeline_schedule", "none", "stages"),
         )

@@ -11,7 +11,7 @@ from modelbudget.architecture.run_values import (
     tokens,
     widening,
 )
-from modelbudget.components import attention_core, norm, rope
+from modelbudget.components import context_parallel, norm, rope
 from modelbudget.components.attention.conditions import PEAK_IF
 from modelbudget.components.attention.layout import (
     d_rotary,
@@ -52,7 +52,7 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     early = computed_again(r)
     saved_input = states, early * (1 - place.is_first)
     of_states = accumulate(widening(r) * states)
-    result, others = attention_core.copied_result(heads(a, r), p), place.others
+    result, others = context_parallel.copied_result(heads(a, r), p), place.others
     gate = [
         Allocation("gated result gradients", 2 * query, query + result),
         Allocation("sigmoid gradient", query, 2 * query),
@@ -67,7 +67,7 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         *casts_backward(r, "output", *output[:2]),
         *gradients_done("output", sum(output[:2])),
         *times(a.attention_gate, gate),
-        *attention_core.backward(heads(a, r), p, hides),
+        *context_parallel.backward(heads(a, r), p, hides),
         *times(heads_are_cast(a, r) * (1 - is_written_out(r)), cast),
         *_rope_backward(a, r),
         *_projections_backward(a, r, others, saved_input),

@@ -2,7 +2,7 @@
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_values import one_token, tokens
-from modelbudget.components import attention_core
+from modelbudget.components import attention_core, context_parallel
 from modelbudget.components.attention.conditions import math_for_masks, no_mask_on_scores, no_sinks
 from modelbudget.components.attention.layout import d_gate, position_of
 from modelbudget.components.contract import Values, doubled, valid_if
@@ -23,7 +23,7 @@ def flops(a: Fields, r: Run, products=attention_core.FORWARD_PRODUCTS) -> Values
         "key": 2 * n * a.d_model * d_key,
         "value": 2 * n * a.d_model * d_key,
         "output": 2 * n * d_query * a.d_model,
-        "core": products * n * r.length * d_query,
+        "core": context_parallel.flops(r, products, d_query),
         **_flops_of_distances(a, r),
     }
 

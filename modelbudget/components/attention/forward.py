@@ -2,7 +2,7 @@
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, casts, products, tokens, widening
-from modelbudget.components import attention_core, rope
+from modelbudget.components import attention_core, context_parallel, rope
 from modelbudget.components.attention.conditions import PEAK_IF
 from modelbudget.components.attention.fields import PACKED
 from modelbudget.components.attention.layout import (
@@ -33,8 +33,8 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     held, p = saved(a, r), products(r)
     size, n, math = bytes_of(p.dtype), tokens(r), int(r.attention_kernel == "math")
     query, key = (size * n * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head))
-    copied = attention_core.result_apart(heads(a, r), p) * query
-    of_query, of_key, of_value = attention_core.kept_inputs(heads(a, r), p)
+    copied = context_parallel.result_apart(heads(a, r), p) * query
+    of_query, of_key, of_value = context_parallel.kept_inputs(heads(a, r), p)
     freed = _inputs_freed(a, p, of_query, of_key, of_value)
     mask, distances = (
         attention_core.mask_of_window(r, hides),
@@ -66,7 +66,7 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         ),
         Allocation("casts of query and key", cast),
         Allocation("mask of the window", 2 * mask + distances, mask + distances),
-        *attention_core.forward(heads(a, r), p, hides),
+        *context_parallel.forward(heads(a, r), p, hides),
         Allocation("casts of query and key, freed", 0, unread),
         Allocation("result contiguous per token", copied, math * copied),
         *times(a.attention_gate, gate),

@@ -3,7 +3,7 @@
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import INDEX, bytes_of, casts, products, tokens
-from modelbudget.components import attention_core, norm, rope
+from modelbudget.components import context_parallel, norm, rope
 from modelbudget.components.attention.conditions import SAVED_IF, no_mask_on_scores
 from modelbudget.components.attention.layout import (
     d_gate,
@@ -34,7 +34,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     p = products(r)
     by_distance, sinusoids = _saved_by_distance(a, r)
     query = bytes_of(p.dtype) * tokens(r) * a.n_head * a.d_head
-    result, gated = attention_core.copied_result(heads(a, r), p), a.attention_gate
+    result, gated = context_parallel.copied_result(heads(a, r), p), a.attention_gate
     gate = bytes_of(p.dtype) * tokens(r) * d_gate(a)
     tables = has_rope(a) * own_tables(a, r) * 2 * rope.tables(p, d_rotary(a))
     tables += is_complex(a, r) * rope.complex_rows(r, a.d_head)
@@ -46,7 +46,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
         "key_norm": saved_by_head_norm(a, of_norm, a.n_kv_head),
         "": tables + gated * (gate + result) + by_distance,
         "position": sinusoids,
-        "core": attention_core.saved(heads(a, r), p),
+        "core": context_parallel.saved(heads(a, r), p),
         "norm": a.inner_norm * norm.saved_inside(a, r, query, copied, a.n_head * a.d_head),
         "output": copied + a.inner_norm * (query - copied),
     }

@@ -1,8 +1,9 @@
 """Training steps of one of several devices that divide a model, on meta.
 
-Devices are a mesh of up to four dimensions: stages of a pipeline (`pipeline.py`), devices that hold
-shards of the same part (`fsdp.py`), those that divide experts (`expert.py`), and those that compute
-one part together (`tensor.py`).
+Devices are a mesh of up to five dimensions: stages of a pipeline (`pipeline.py`), devices that compute
+sequences of their own and those that divide the tokens of a sequence (`context.py`), both of which
+hold shards of the same part (`fsdp.py`), those that divide experts (`expert.py`), and those that
+compute one part together (`tensor.py`).
 Torch decides about every allocation; collectives, sends and receives move nothing.
 """
 
@@ -20,17 +21,19 @@ from torch.distributed.tensor.parallel import loss_parallel
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import (
+    divides_context,
     has_part_of_experts,
     is_divided,
     is_pipelined,
     is_sharded,
     rank,
+    replicas,
     stage_index,
 )
 from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import Count, count
-from modelbudget.measurement.parallel import expert, fsdp, pipeline, tensor
+from modelbudget.measurement.parallel import context, expert, fsdp, pipeline, tensor
 from modelbudget.measurement.parallel.private import (
     fake_process_group,
     fsdp_on_meta,
@@ -49,7 +52,7 @@ def of_rank(
     architecture: Architecture, run: RunConfig, quantities: Set[str]
 ) -> tuple[dict[str, Count], Values]:
     """Return counts of the whole model, and bytes by component and peaks of the run's device."""
-    replica = stage_index(run) * run.data_parallel + rank(run)
+    replica = stage_index(run) * replicas(run) + rank(run)
     index = replica * run.expert_parallel * run.tensor_parallel
     with fake_process_group(index, world(run)), fsdp_on_meta(), pipeline_without_votes():
         with uninitialised():
@@ -71,6 +74,7 @@ def _shape(run: RunConfig) -> dict[str, int]:
     return {
         "stage": run.pipeline_parallel,
         "data": run.data_parallel,
+        "context": run.context_parallel,
         "expert": run.expert_parallel,
         "tensor": run.tensor_parallel,
     }
@@ -96,10 +100,12 @@ def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
         arrange(model, run)  # what is packed is divided and sharded as one matrix
     if has_part_of_experts(run):
         expert.divide(decoder, run, mesh["expert"])
+    if divides_context(run):
+        context.divide(decoder, run, mesh["context"])
     if is_divided(run):
         tensor.divide(decoder, run, mesh["tensor"])
     if is_sharded(run):
-        fsdp.shard(model, run, mesh["data"])
+        fsdp.shard(model, run, mesh["data", "context"]._flatten())
 
 
 def traced(
@@ -111,6 +117,7 @@ def traced(
     """
     if is_sharded(run):
         run = run.model_copy(update={"master_weights": False})
+    run = context.own_tokens(run)
     held = by_component(model, ShardedTrace(model), lambda p: [p])
     values: Values = {"parameter_bytes": held}
     arrange(model, run)

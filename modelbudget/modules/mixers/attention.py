@@ -27,7 +27,7 @@ class Attention(nn.Module):
 
     def __init__(self, a, position: str = "none", window: int = 0):
         super().__init__()
-        self.window = window
+        self.window, self.start = window, 0
         self.n_head, self.n_kv_head, self.d_head = a.n_head, a.n_kv_head, a.d_head
         # n_head · d_head need not be d_model: PaLM 540B has 48 · 256 = 12,288 of 18,432.
         d_query, d_key = a.n_head * a.d_head, a.n_kv_head * a.d_head
@@ -110,7 +110,7 @@ class Attention(nn.Module):
         elif rotation is not None:
             q, k = rotate_with((q, k), rotation, self.rope_by_head)
         elif self.d_rotary:
-            start = self.cache.length if self.cache else 0
+            start = self.cache.length if self.cache else self.start
             q, k = rotate(q, self.d_rotary, start), rotate(k, self.d_rotary, start)
         if self.cache:
             if bias is not None or self.relative:

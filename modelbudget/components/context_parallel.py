@@ -1,0 +1,158 @@
+"""Attention where each of several devices has a part of the tokens of a sequence.
+
+All-to-all (Jacobs et al. 2023, §3): devices exchange queries, keys and values, so that each has all
+tokens of a part of the heads, and the results back. A device sends a copy in the order of the
+devices; what it receives is in that order too, and is copied unless a view is in the order of the
+tokens: for one sequence, where tokens are joined.
+"""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.fields import Run
+from modelbudget.architecture.operations import ceil_div, positive
+from modelbudget.architecture.run_values import bytes_of, exchanges_context, tokens
+from modelbudget.components import attention_core
+from modelbudget.components.attention_core import Heads
+from modelbudget.memory.timeline import Allocation, Timeline, is_nothing, times
+
+MIXERS = ("attention",)
+"""Mixers that read other tokens by scaled dot-product attention alone, without a window."""
+_GIVEN = "context_parallel = {context_parallel}"
+
+
+def saved(h: Heads, r: Run):
+    """Bytes saved for backward: of all tokens of a device's part of the heads."""
+    return _either(r, attention_core.saved, h)
+
+
+def copied_result(h: Heads, r: Run):
+    """Return the bytes of the result that the output projection saves: what has been exchanged."""
+    x = exchanges_context(r)
+    return x * _width(r, h.n_head * h.d_value) + (1 - x) * attention_core.copied_result(h, r)
+
+
+def result_apart(h: Heads, r: Run):
+    """Return 1 where the result is contiguous per head, 0 where it is contiguous per token."""
+    return (1 - exchanges_context(r)) * attention_core.result_apart(h, r)
+
+
+def kept_inputs(h: Heads, r: Run) -> tuple:
+    """1 where backward reads the given queries, keys and values themselves, 0 where copies."""
+    alone = 1 - exchanges_context(r)
+    return tuple(alone * one for one in attention_core.kept_inputs(h, r))
+
+
+def forward(h: Heads, r: Run, hides=0) -> Timeline:
+    """Return the timeline from queries, keys and values to the result and all that is saved."""
+    x = exchanges_context(r)
+    alone = times(1 - x, attention_core.forward(h, r, hides))
+    if is_nothing(x):
+        return alone
+    given = [one for name, size in _inputs(h, r) for one in _to_heads(name, r, size)]
+    core = attention_core.forward(*_all_tokens(h, r))
+    back = _to_tokens(r, _width(r, h.n_head * h.d_value))
+    return [*alone, *times(x, [*given, *core, *back])]
+
+
+def backward(h: Heads, r: Run, hides=0) -> Timeline:
+    """From the gradient of the result to those of queries, keys and values."""
+    x = exchanges_context(r)
+    alone = times(1 - x, attention_core.backward(h, r, hides))
+    if is_nothing(x):
+        return alone
+    back = _to_tokens_backward(r, _width(r, h.n_head * h.d_value))
+    core = attention_core.backward(*_all_tokens(h, r))
+    inputs = _inputs(h, r)[::-1]
+    given = [one for name, size in inputs for one in _to_heads_backward(name, r, size)]
+    return [*alone, *times(x, [*back, *core, *given])]
+
+
+def flops(r: Run, products, d_query):
+    """FLOPs of attention's products of length²: `products` times a query's channels and keys.
+
+    With all-to-all a device has all tokens of a part of the heads.
+    """
+    return products * tokens(r) * whole_length(r) * d_query
+
+
+def whole_length(r: Run):
+    """Tokens of a sequence on all devices."""
+    return getattr(r, "whole_length", r.length)
+
+
+def _either(r: Run, formula, h: Heads):
+    x = exchanges_context(r)
+    alone = (1 - x) * formula(h, r)
+    return alone if is_nothing(x) else alone + x * formula(*_all_tokens(h, r))
+
+
+def _all_tokens(h: Heads, r: Run) -> tuple[Heads, Run]:
+    """Return a device's part of the heads, contiguous per token, and the run of all tokens."""
+    n_head, n_kv_head = (ceil_div(n, r.context_parallel) for n in (h.n_head, h.n_kv_head))
+    part = h._replace(n_head=n_head, n_kv_head=n_kv_head, d_stored=h.d_value, rope=0, together=0)
+    return part, SimpleNamespace(**vars(r) | {"length": whole_length(r)})
+
+
+def _width(r: Run, width):
+    return bytes_of(r.dtype) * tokens(r) * width
+
+
+def _inputs(h: Heads, r: Run) -> list[tuple]:
+    key, value = (h.n_kv_head * width for width in (h.d_key, h.d_value))
+    widths = {"query": h.n_head * h.d_key, "key": key, "value": value}
+    return [(name, _width(r, width)) for name, width in widths.items()]
+
+
+def _to_heads(name: str, r: Run, size) -> Timeline:
+    copy = positive(r.batch - 1) * size
+    return [
+        Allocation(f"{name} in the order of the devices", size),
+        Allocation(f"{name} exchanged", size, size),
+        Allocation(f"{name} in the order of the tokens", copy, copy),
+    ]
+
+
+def _to_heads_backward(name: str, r: Run, size) -> Timeline:
+    copy = positive(r.batch - 1) * size
+    return [
+        Allocation(f"{name} gradient in the order of the devices", copy, copy),
+        Allocation(f"{name} gradient exchanged", size, size),
+        Allocation(f"{name} gradient in the order of the heads", size, size),
+    ]
+
+
+def _to_tokens(r: Run, size) -> Timeline:
+    copy = positive(r.batch - 1) * size
+    return [
+        Allocation("result in the order of the devices", copy),
+        Allocation("result exchanged", size, copy),
+        Allocation("result in the order of the heads", size, size),
+    ]
+
+
+def _to_tokens_backward(r: Run, size) -> Timeline:
+    copy = positive(r.batch - 1) * size
+    return [
+        Allocation("result gradient in the order of the devices", size),
+        Allocation("result gradient exchanged", size, 2 * size),
+        Allocation("result gradient in the order of the tokens", copy, copy),
+    ]
+
+
+def constraints() -> Iterator[Constraint]:
+    """Yield the constraints under which devices can divide the tokens of a decoder's sequence."""
+    when = "context_parallel > 1"
+    yield Constraint(
+        f"mixers in {MIXERS}",
+        f"{_GIVEN}: not known yet with mixers = {{mixers}}; allowed: attention",
+        when=when,
+    )
+    for name in ("n_head", "n_kv_head"):
+        yield Constraint(
+            f"{name} % (context_parallel * tensor_parallel) == 0",
+            f"{name} = {{{name}:,}}: {_GIVEN} devices do not divide it, or what tensor_parallel = "
+            "{tensor_parallel} leaves of it",
+            when=when,
+        )

@@ -1,0 +1,58 @@
+"""Attention of several devices that each have a part of the tokens of a sequence, on meta.
+
+Each has consecutive tokens. Torch's all-to-all brings all tokens of a part of the heads to each
+device, and the results back (Jacobs et al. 2023, §3); collectives move nothing.
+"""
+
+import torch
+from torch import nn
+from torch.distributed._functional_collectives import all_to_all_single, wait_tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.modules.attention_core import ScaledDotProductAttention
+from modelbudget.modules.embedding import Embedding
+from modelbudget.modules.mixers.attention import Attention
+
+
+def divide(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
+    """Let attention read the tokens of all devices, and positions begin with this device's."""
+    start = mesh.get_local_rank() * own_tokens(run).length
+    for module in list(model.modules()):
+        if isinstance(module, ScaledDotProductAttention):
+            _exchange(module, mesh)
+        elif isinstance(module, Attention | Embedding):
+            module.start = start
+
+
+def own_tokens(run: RunConfig) -> RunConfig:
+    """Return the run of a device's own tokens."""
+    return run.model_copy(update={"length": run.length // run.context_parallel})
+
+
+def _exchange(core: ScaledDotProductAttention, mesh: DeviceMesh) -> None:
+    """Compute a part of the heads for all tokens."""
+    compute = core.forward
+
+    def forward(q, k, v, bias=None):
+        q, k, v = _to_heads(q, mesh), _to_heads(k, mesh), _to_heads(v, mesh)
+        return _to_tokens(compute(q, k, v, bias), mesh)
+
+    core.forward = forward  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _to_heads(x, mesh: DeviceMesh):
+    """(batch, heads, own tokens, width) to (batch, own heads, tokens, width)."""
+    x = x.transpose(1, 2).unflatten(2, (mesh.size(), -1))
+    return _all_to_all(x.movedim(2, 0), mesh).movedim(0, 1).flatten(1, 2).transpose(1, 2)
+
+
+def _to_tokens(x, mesh: DeviceMesh):
+    """(batch, own heads, tokens, width) to (batch, heads, own tokens, width)."""
+    x = x.transpose(1, 2).unflatten(1, (mesh.size(), -1))
+    return _all_to_all(x.movedim(1, 0), mesh).movedim(0, 2).flatten(2, 3).transpose(1, 2)
+
+
+def _all_to_all(parts, mesh: DeviceMesh) -> torch.Tensor:
+    """Exchange parts (devices, …): part i goes to device i."""
+    return wait_tensor(all_to_all_single(parts.contiguous(), None, None, mesh.get_group()))
