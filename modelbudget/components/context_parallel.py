@@ -124,11 +124,12 @@ def _to_heads_backward(name: str, r: Run, size) -> Timeline:
 
 
 def _to_tokens(r: Run, size) -> Timeline:
-    copy = positive(r.batch - 1) * size
+    """Return the timeline of a result's exchange; checkpointed attention does not save its own."""
+    copy, saves = positive(r.batch - 1) * size, int(r.recompute != "selective")
     return [
         Allocation("result in the order of the devices", copy),
         Allocation("result exchanged", size, copy),
-        Allocation("result in the order of the heads", size, size),
+        Allocation("result in the order of the heads", size, (2 - saves) * size),
     ]
 
 
