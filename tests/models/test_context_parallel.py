@@ -1,0 +1,181 @@
+"""What one device holds where several divide the tokens of a sequence: formulas against torch's
+collectives on a fake process group, and that against processes that communicate.
+"""
+
+import random
+
+import polars as pl
+import pytest
+import torch
+import torch.distributed as dist
+from helpers.devices import COMPARED, compared, measured, predicted
+from helpers.gloo import of_all_ranks, steps_of_all_ranks
+from helpers.readings import in_first_row
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_constraints import run_mistake
+from modelbudget.families.decoder import Decoder
+from modelbudget.measurement.backend import kernels
+from modelbudget.measurement.build import build
+from modelbudget.measurement.parallel import rank as distributed
+from modelbudget.modules.initialise import initialise
+from modelbudget.predict.predict import predict
+from modelbudget.sweeps.derive import named_architecture
+
+SMALL = {"n_vocab": 64, "d_model": 32, "n_layer": 2, "n_head": 4, "n_kv_head": 2, "d_head": 16}
+SMALL |= {"d_ff": 48}
+FLASH = {"attention_kernel": "flash", "dtype": "bfloat16"}
+
+
+def random_device(seed: int) -> tuple[Decoder, RunConfig]:
+    """Return a small decoder, and a run of devices that divide the tokens of its sequences."""
+    draw = random.Random(seed)
+    devices, tensor = draw.choice([2, 2, 4]), draw.choice([1, 1, 2])
+    n_kv_head = draw.choice([1, 2]) * devices * tensor
+    biased, sequence = draw.random() < 0.3, tensor > 1 and draw.random() < 0.5
+    shape = {
+        "n_kv_head": n_kv_head, "n_head": n_kv_head * draw.choice([1, 2]),
+        "position": draw.choice(["none", "sinusoidal", "rotary"]), "gated": draw.random() < 0.5,
+        "d_head": draw.choice([8, 16, 64]), "d_model": draw.choice([16, 32, 64]),
+        "d_ff": draw.choice([16, 64, 256]), "n_layer": draw.choice([2, 4]),
+        "query_bias": biased, "key_bias": biased, "value_bias": biased,
+        "attention_gate": tensor == 1 and draw.random() < 0.3,
+    }  # fmt: skip
+    run = FLASH | {
+        "context_parallel": devices, "tensor_parallel": tensor, "sequence_parallel": sequence,
+        "batch": draw.choice([1, 1, 2, 4]), "length": draw.choice([16, 64, 128]),
+        "recompute": draw.choice(["none", "full", "selective"]),
+        "data_parallel": draw.choice([1, 2]), "zero": draw.choice([0, 0, 2, 3]),
+        "data_rank": draw.choice(["first", "last"]), "dropout": tensor == 1 and seed % 7 == 0,
+    }  # fmt: skip
+    if run["zero"] == 0 and seed % 2:
+        run |= {"projections": "packed"}
+    if run["zero"] == 0 and seed % 3 == 0:
+        run |= {"zero": 1, "gradient_casts": "accumulated", "master_weights": True}
+    if run["zero"] in (0, 2) and seed % 5 == 0:
+        run |= {"pipeline_parallel": 2, "pipeline_schedule": "1f1b", "n_microbatch": 2, "batch": 4}
+    return Decoder(**SMALL | shape), RunConfig(**run)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_random_devices_are_predicted(seed):
+    a, run = random_device(seed)
+    assert run_mistake(a, run) is None
+    formulas = predicted(a, run)
+    assert "activation_bytes" in formulas
+    assert formulas.items() <= measured(a, run).items(), run
+
+
+def test_most_random_devices_have_a_peak():
+    found = [predicted(*random_device(seed)) for seed in range(15)]
+    assert sum("peak_training_bytes" in one for one in found) > 10
+
+
+def test_a_published_model(catalogue):
+    a = named_architecture(catalogue["llama-3-8b"]).model_copy(update={"n_layer": 2})
+    run = RunConfig(**FLASH, context_parallel=8, zero=3, length=131_072, recompute="full")
+    assert predicted(a, run) == measured(a, run)
+
+
+def test_devices_divide_activations_and_flops_by_hand():
+    a = Decoder(**SMALL)
+    alone, divided = (
+        predicted(a, RunConfig(**FLASH, length=64, context_parallel=n)) for n in (1, 2)
+    )
+    assert divided["parameter_bytes"] == alone["parameter_bytes"]
+    for quantity in ("flops_forward", "flops_backward"):
+        halves = {name: 2 * n for name, n in divided[quantity].items()}
+        assert halves == alone[quantity]
+    core = "layer.attention.core"
+    # All that attention saves but a random state of 24 bytes a layer. The output projection saves
+    # what has been exchanged: 32 tokens, 4 heads of 16 channels in bfloat16, 2 layers.
+    saved = [one["activation_bytes"] for one in (alone, divided)]
+    assert saved[0][core] - 2 * 24 == 2 * (saved[1][core] - 2 * 24)
+    assert saved[1]["layer.attention.output"] == 2 * 32 * 4 * 16 * 2
+
+
+def test_processes_that_communicate_hold_the_same(tmp_path):
+    a = Decoder(**SMALL)
+    run = RunConfig(
+        batch=2, length=16, backend="cpu", attention_kernel="flash", context_parallel=2
+    )
+    expected = measured(a, run)
+    for found in steps_of_all_ranks(a, run, tmp_path):
+        assert compared(found) == expected
+
+
+@pytest.mark.parametrize("shape", [{"position": "rotary"}, {"position": "learned", "n_ctx": 16}])
+def test_devices_compute_what_one_does(tmp_path, shape):
+    a = Decoder(**SMALL | shape)
+    run = RunConfig(length=16, backend="cpu", attention_kernel="flash", context_parallel=2)
+    for difference in of_all_ranks(_largest_difference, a, run, tmp_path):
+        assert difference < 1e-5
+
+
+def _largest_difference(a: Decoder, run: RunConfig) -> float:
+    """Compare logits and a gradient, summed over devices, with those of the whole model."""
+    model = build(a, "cpu", "float32")
+    torch.manual_seed(0)
+    initialise(model)
+    tokens = torch.randint(a.n_vocab, (2, run.length))
+    mesh, found = distributed.mesh_of(run), []
+    weight = model.layer[0].attention.key.weight
+    for _ in range(2):
+        model.zero_grad()
+        with kernels(run):
+            logits = model(tokens)
+            logits.square().sum().backward()
+        found.append((logits.detach(), weight.grad.clone()))
+        if len(found) == 1:
+            distributed.distribute(model, run, mesh)
+            tokens = tokens.chunk(2, 1)[mesh.get_rank()]
+    (whole, of_whole), (own, of_own) = found
+    dist.all_reduce(of_own)
+    pairs = (whole.chunk(2, 1)[mesh.get_rank()], own), (of_whole, of_own)
+    return max(float((x - y).abs().max() / x.abs().max()) for x, y in pairs)
+
+
+def test_columns_equal_integers():
+    for seed in (2, 3, 4, 10):
+        a, run = random_device(seed)
+        row = {"architecture": "it", "run": "so", "family": "decoder"}
+        row |= a.model_dump() | run.model_dump()
+        another = {"architecture": "another", "context_parallel": 1, "d_ff": 40, "batch": 8}
+        table = predict(pl.DataFrame([row, row | another]), COMPARED)
+        found = predicted(a, run)
+        for quantity in found:
+            assert in_first_row(table, quantity) == found[quantity], (seed, quantity)
+
+
+REFUSED = {
+    "context_parallel: 3": "length = 1,024: context_parallel = 3 devices do not divide it",
+    "context_parallel: 16": "n_kv_head = 8: context_parallel = 16 devices do not divide it",
+    "context_parallel: 8, tensor_parallel: 2": "or what tensor_parallel = 2 leaves of it",
+    "context_parallel: 2, attention_kernel: math": "attention_kernel: math; allowed: flash",
+    "context_parallel: 2, autocast: bfloat16": "not known yet with autocast",
+}
+
+
+@pytest.mark.parametrize("settings", REFUSED)
+def test_what_devices_cannot_divide_is_refused(sweep, settings):
+    with pytest.raises(Exception, match="parallel") as error:
+        sweep(
+            "base: llama-3-8b\npoints: [{}]\n"
+            f"fixed: {{length: 1024, dtype: bfloat16, attention_kernel: flash, {settings}}}\n"
+            if "attention_kernel" not in settings and "autocast" not in settings
+            else f"base: llama-3-8b\nfixed: {{{settings}}}\npoints: [{{}}]\n"
+        )
+    assert REFUSED[settings] in str(error.value)
+
+
+def test_models_and_quantities_without_divided_tokens_are_refused(sweep):
+    text = "base: BASE\nfixed: {context_parallel: 2, attention_kernel: flash, dtype: bfloat16}\n"
+    for base, measure, reason in (
+        ("deepseek-v3", "{quantities: [activation_bytes]}", "not known yet with mixers = mla"),
+        ("llama-3-8b", "{quantities: [cache_bytes]}", "cache_bytes is not known of parts of the"),
+        ("llama-3-8b", "{device: cpu}", "context_parallel = 2 is measured without a device"),
+        ("mamba-130m", "{quantities: [parameters]}", "have no such switch"),
+    ):
+        with pytest.raises(Exception, match="parallel") as error:
+            sweep(text.replace("BASE", base) + f"points: [{{}}]\nmeasure: {measure}\n")
+        assert reason in str(error.value)
