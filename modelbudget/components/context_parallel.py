@@ -105,40 +105,46 @@ def _inputs(h: Heads, r: Run) -> list[tuple]:
     return [(name, _width(r, width)) for name, width in widths.items()]
 
 
+def _several(r: Run):
+    """1 where a device has several tokens: the order of a single one's heads needs no copy."""
+    return positive(tokens(r) - 1)
+
+
 def _to_heads(name: str, r: Run, size) -> Timeline:
-    copy = positive(r.batch - 1) * size
+    of_heads, of_tokens = _several(r) * size, positive(r.batch - 1) * size
     return [
-        Allocation(f"{name} in the order of the devices", size),
-        Allocation(f"{name} exchanged", size, size),
-        Allocation(f"{name} in the order of the tokens", copy, copy),
+        Allocation(f"{name} in the order of the devices", of_heads),
+        Allocation(f"{name} exchanged", size, of_heads),
+        Allocation(f"{name} in the order of the tokens", of_tokens, of_tokens),
     ]
 
 
 def _to_heads_backward(name: str, r: Run, size) -> Timeline:
-    copy = positive(r.batch - 1) * size
+    of_heads, of_tokens = _several(r) * size, positive(r.batch - 1) * size
     return [
-        Allocation(f"{name} gradient in the order of the devices", copy, copy),
+        Allocation(f"{name} gradient in the order of the devices", of_tokens, of_tokens),
         Allocation(f"{name} gradient exchanged", size, size),
-        Allocation(f"{name} gradient in the order of the heads", size, size),
+        Allocation(f"{name} gradient in the order of the heads", of_heads, of_heads),
     ]
 
 
 def _to_tokens(r: Run, size) -> Timeline:
     """Return the timeline of a result's exchange; checkpointed attention does not save its own."""
-    copy, saves = positive(r.batch - 1) * size, int(r.recompute != "selective")
+    of_heads, of_tokens = _several(r) * size, positive(r.batch - 1) * size
+    freed = of_heads + int(r.recompute == "selective") * size
     return [
-        Allocation("result in the order of the devices", copy),
-        Allocation("result exchanged", size, copy),
-        Allocation("result in the order of the heads", size, (2 - saves) * size),
+        Allocation("result in the order of the devices", of_tokens),
+        Allocation("result exchanged", size, of_tokens),
+        Allocation("result in the order of the heads", of_heads, freed),
     ]
 
 
 def _to_tokens_backward(r: Run, size) -> Timeline:
-    copy = positive(r.batch - 1) * size
+    of_heads, of_tokens = _several(r) * size, positive(r.batch - 1) * size
     return [
-        Allocation("result gradient in the order of the devices", size),
-        Allocation("result gradient exchanged", size, 2 * size),
-        Allocation("result gradient in the order of the tokens", copy, copy),
+        Allocation("result gradient in the order of the devices", of_heads),
+        Allocation("result gradient exchanged", size, size + of_heads),
+        Allocation("result gradient in the order of the tokens", of_tokens, of_tokens),
     ]
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
-from modelbudget.architecture.run_values import tokens
+from modelbudget.architecture.run_values import parts_of_length, tokens
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.predict.formula import formula
@@ -128,7 +128,7 @@ def divisor(model: Model, field: str) -> int:
     run = model[1]
     match field:
         case "length":  # of one sequence
-            return math.lcm(run.loss_chunks, run.tensor_parallel if run.sequence_parallel else 1)
+            return math.lcm(run.loss_chunks, run.context_parallel * parts_of_length(run))
         case "batch":
             in_chunks = run.loss_chunks // math.gcd(run.loss_chunks, run.length)
             return math.lcm(run.n_microbatch, in_chunks)

@@ -24,7 +24,13 @@ from modelbudget.sweeps.read import CheckedSweep
 from modelbudget.sweeps.sweep_file import Measure, Sweep, Value
 
 PEAK = "peak_training_bytes"
-MESH = ("data_parallel", "tensor_parallel", "expert_parallel", "pipeline_parallel")
+MESH = (
+    "data_parallel",
+    "tensor_parallel",
+    "context_parallel",
+    "expert_parallel",
+    "pipeline_parallel",
+)
 """Sizes of a mesh, whose product is the number of devices."""
 OPTIONS = ("sequence_parallel", "zero", "pipeline_schedule", "recompute")
 LAYOUT = (*MESH, *OPTIONS, "n_microbatch")
@@ -35,6 +41,7 @@ only in the number of microbatches at once, of which the second stage has most.
 SIMPLEST = (
     "pipeline_parallel",
     "tensor_parallel",
+    "context_parallel",
     "expert_parallel",
     "zero",
     "sequence_parallel",
@@ -122,8 +129,8 @@ def check(checked: CheckedSweep) -> None:
         raise InputError(
             [
                 f"{checked.path}: layouts = {sweep.layouts}: base = {name!r}: model and run allow "
-                "no layout of these; allowed: a product of data_parallel, tensor_parallel, "
-                "expert_parallel and pipeline_parallel that the fields in fixed allow"
+                "no layout of these; allowed: a product of "
+                f"{', '.join(MESH[:-1])} and {MESH[-1]} that the fields in fixed allow"
                 for name in missing
             ]
         )

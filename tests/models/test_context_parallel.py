@@ -19,12 +19,14 @@ from modelbudget.measurement.backend import kernels
 from modelbudget.measurement.build import build
 from modelbudget.measurement.parallel import rank as distributed
 from modelbudget.modules.initialise import initialise
+from modelbudget.predict.layouts import LAYOUT, layouts
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.derive import named_architecture
 
 SMALL = {"n_vocab": 64, "d_model": 32, "n_layer": 2, "n_head": 4, "n_kv_head": 2, "d_head": 16}
 SMALL |= {"d_ff": 48}
 FLASH = {"attention_kernel": "flash", "dtype": "bfloat16"}
+GPU = "attention_kernel: flash, dtype: bfloat16"
 
 
 def random_device(seed: int) -> tuple[Decoder, RunConfig]:
@@ -43,7 +45,7 @@ def random_device(seed: int) -> tuple[Decoder, RunConfig]:
     }  # fmt: skip
     run = FLASH | {
         "context_parallel": devices, "tensor_parallel": tensor, "sequence_parallel": sequence,
-        "batch": draw.choice([1, 1, 2, 4]), "length": draw.choice([16, 64, 128]),
+        "batch": draw.choice([1, 1, 2, 4]), "length": draw.choice([devices * tensor, 64, 128]),
         "recompute": draw.choice(["none", "full", "selective"]),
         "data_parallel": draw.choice([1, 2]), "zero": draw.choice([0, 0, 2, 3]),
         "data_rank": draw.choice(["first", "last"]), "dropout": tensor == 1 and seed % 7 == 0,
@@ -96,9 +98,7 @@ def test_devices_divide_activations_and_flops_by_hand():
 
 def test_processes_that_communicate_hold_the_same(tmp_path):
     a = Decoder(**SMALL)
-    run = RunConfig(
-        batch=2, length=16, backend="cpu", attention_kernel="flash", context_parallel=2
-    )
+    run = RunConfig(batch=2, length=16, backend="cpu", attention_kernel="flash", context_parallel=2)
     expected = measured(a, run)
     for found in steps_of_all_ranks(a, run, tmp_path):
         assert compared(found) == expected
@@ -147,10 +147,20 @@ def test_columns_equal_integers():
             assert in_first_row(table, quantity) == found[quantity], (seed, quantity)
 
 
+def test_layouts_divide_tokens(catalogue):
+    """By all divisors that the heads allow, and as the record predicts it."""
+    base, run = catalogue["llama-3-8b"], {"batch": 1, "recompute": "none", **FLASH}
+    found = layouts(base, run | {"length": 64, "zero": 3, "pipeline_schedule": "none"}, [16])
+    assert set(found["context_parallel"]) == {1, 2, 4, 8}
+    of_row = {name: found.row(-1, named=True)[name] for name in LAYOUT}
+    a, one = named_architecture(base), RunConfig(**run | of_row, length=64)
+    assert max(predicted(a, one)["peak_training_bytes"].values()) == found["bytes"][-1]
+
+
 REFUSED = {
-    "context_parallel: 3": "length = 1,024: context_parallel = 3 devices do not divide it",
-    "context_parallel: 16": "n_kv_head = 8: context_parallel = 16 devices do not divide it",
-    "context_parallel: 8, tensor_parallel: 2": "or what tensor_parallel = 2 leaves of it",
+    f"context_parallel: 3, {GPU}": "length = 1,024: context_parallel = 3 devices do not divide it",
+    f"context_parallel: 16, {GPU}": "n_kv_head = 8: context_parallel = 16 devices do not divide it",
+    f"{GPU}, context_parallel: 8, tensor_parallel: 2": "or what tensor_parallel = 2 leaves of it",
     "context_parallel: 2, attention_kernel: math": "attention_kernel: math; allowed: flash",
     "context_parallel: 2, autocast: bfloat16": "not known yet with autocast",
 }
@@ -158,13 +168,9 @@ REFUSED = {
 
 @pytest.mark.parametrize("settings", REFUSED)
 def test_what_devices_cannot_divide_is_refused(sweep, settings):
+    fixed = f"{{length: 1024, {settings}}}"
     with pytest.raises(Exception, match="parallel") as error:
-        sweep(
-            "base: llama-3-8b\npoints: [{}]\n"
-            f"fixed: {{length: 1024, dtype: bfloat16, attention_kernel: flash, {settings}}}\n"
-            if "attention_kernel" not in settings and "autocast" not in settings
-            else f"base: llama-3-8b\nfixed: {{{settings}}}\npoints: [{{}}]\n"
-        )
+        sweep(f"base: llama-3-8b\nfixed: {fixed}\npoints: [{{}}]\n")
     assert REFUSED[settings] in str(error.value)
 
 

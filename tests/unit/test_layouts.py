@@ -47,7 +47,7 @@ def test_layouts_are_all_that_a_run_may_have_and_the_worst_stage_counts(model):
         ):
             if n * t * p not in (4, 8):
                 continue
-            values = (n, t, 1, p, sequence, zero, schedule, again, m)
+            values = (n, t, 1, 1, p, sequence, zero, schedule, again, m)
             ranks = ("first", "second", "middle", "last") if p > 2 else ("first", "last")
             try:
                 expected[values] = max(
@@ -57,7 +57,7 @@ def test_layouts_are_all_that_a_run_may_have_and_the_worst_stage_counts(model):
             except InputError as error:
                 if NO_FORMULA in str(error):
                     expected[values] = None
-    found = layouts(model.base, model.chosen, [4, 8])
+    found = layouts(model.base, model.chosen | {"context_parallel": 1}, [4, 8])
     assert found.height == len(expected) > 40
     assert found["bytes"].is_null().any()
     assert dict(zip(found.select(LAYOUT).iter_rows(), found["bytes"], strict=True)) == expected

@@ -9,7 +9,13 @@ from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import count, percent, si_bytes
 from modelbudget.report.charts.peak import ROW, device_lines, peak_parts
 
-SHARED = ("data_parallel", "tensor_parallel", "expert_parallel", "pipeline_parallel")
+SHARED = (
+    "data_parallel",
+    "tensor_parallel",
+    "context_parallel",
+    "expert_parallel",
+    "pipeline_parallel",
+)
 AXES = {"data_parallel", "zero", "data_rank"}
 MARGIN = 70
 ALONE = "whole model"
