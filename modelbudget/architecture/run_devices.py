@@ -82,10 +82,12 @@ class Devices(Record):
         description="devices that each have a part of the tokens of a sequence, in all layers, and "
         "all parameters or a shard of them",
     )
-    context_exchange: Literal["all_to_all"] = Field(
+    context_exchange: Literal["all_to_all", "all_gather", "ring"] = Field(
         "all_to_all",
         description="context_parallel: what devices exchange for attention: queries, keys, values "
-        "and results, so that each has all tokens of a part of the heads (Jacobs et al. 2023, §3)",
+        "and results, so that each has all tokens of a part of the heads (Jacobs et al. 2023, §3); "
+        "or keys and values alone, all at once, or of one device after the other (Liu et al. 2023, "
+        "§3), whose results are merged (torch's ring attention)",
     )
     expert_parallel: Parts = Field(
         1,
@@ -202,6 +204,11 @@ class Devices(Record):
             "context_parallel = {context_parallel}",
             "context_parallel > 1",
             **_PLAIN | {"attention_kernel": ("flash",)},
+        ),
+        *known_only_with(
+            "context_exchange = '{context_exchange}'",
+            "context_parallel > 1 and context_exchange != 'all_to_all'",
+            projections=("separate",),
         ),
         Constraint(
             "expert_parallel > 1",

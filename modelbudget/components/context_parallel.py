@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Run
 from modelbudget.architecture.operations import ceil_div, positive
-from modelbudget.architecture.run_values import bytes_of, exchanges_context, tokens
-from modelbudget.components import attention_core
+from modelbudget.architecture.run_values import bytes_of, divides_context, exchanges_context, tokens
+from modelbudget.components import attention_core, ring_attention
 from modelbudget.components.attention_core import Heads
 from modelbudget.memory.timeline import Allocation, Timeline, is_nothing, times
 
@@ -22,25 +22,38 @@ MIXERS = ("attention",)
 _GIVEN = "context_parallel = {context_parallel}"
 
 
+def sends_heads(r: Run) -> bool:
+    """Whether a device has all tokens of a part of the heads, or else its own tokens of all."""
+    return r.context_exchange == "all_to_all"
+
+
 def saved(h: Heads, r: Run):
-    """Bytes saved for backward: of all tokens of a device's part of the heads."""
-    return _either(r, attention_core.saved, h)
+    """Bytes saved for backward: of all tokens of a device's part of the heads, or of its own."""
+    if not (divides_context(r) and sends_heads(r)):
+        return attention_core.saved(h, r)
+    x = exchanges_context(r)
+    return (1 - x) * attention_core.saved(h, r) + x * attention_core.saved(*_all_tokens(h, r))
 
 
 def copied_result(h: Heads, r: Run):
     """Return the bytes of the result that the output projection saves: what has been exchanged."""
     x = exchanges_context(r)
-    return x * _width(r, h.n_head * h.d_value) + (1 - x) * attention_core.copied_result(h, r)
+    alone = (1 - x) * attention_core.copied_result(h, r)
+    if sends_heads(r):
+        return alone + x * _width(r, h.n_head * h.d_value)
+    return alone + x * attention_core.copied_result(_merged(h, r), r)
 
 
 def result_apart(h: Heads, r: Run):
     """Return 1 where the result is contiguous per head, 0 where it is contiguous per token."""
-    return (1 - exchanges_context(r)) * attention_core.result_apart(h, r)
+    x = exchanges_context(r)
+    alone = (1 - x) * attention_core.result_apart(h, r)
+    return alone if sends_heads(r) else alone + x * attention_core.result_apart(_merged(h, r), r)
 
 
 def kept_inputs(h: Heads, r: Run) -> tuple:
     """1 where backward reads the given queries, keys and values themselves, 0 where copies."""
-    alone = 1 - exchanges_context(r)
+    alone = 1 - int(sends_heads(r)) * exchanges_context(r)
     return tuple(alone * one for one in attention_core.kept_inputs(h, r))
 
 
@@ -50,6 +63,8 @@ def forward(h: Heads, r: Run, hides=0) -> Timeline:
     alone = times(1 - x, attention_core.forward(h, r, hides))
     if is_nothing(x):
         return alone
+    if not sends_heads(r):
+        return [*alone, *times(x, ring_attention.forward(h, r))]
     given = [one for name, size in _inputs(h, r) for one in _to_heads(name, r, size)]
     core = attention_core.forward(*_all_tokens(h, r))
     back = _to_tokens(r, _width(r, h.n_head * h.d_value))
@@ -62,6 +77,8 @@ def backward(h: Heads, r: Run, hides=0) -> Timeline:
     alone = times(1 - x, attention_core.backward(h, r, hides))
     if is_nothing(x):
         return alone
+    if not sends_heads(r):
+        return [*alone, *times(x, ring_attention.backward(h, r))]
     back = _to_tokens_backward(r, _width(r, h.n_head * h.d_value))
     core = attention_core.backward(*_all_tokens(h, r))
     inputs = _inputs(h, r)[::-1]
@@ -72,9 +89,11 @@ def backward(h: Heads, r: Run, hides=0) -> Timeline:
 def flops(r: Run, products, d_query):
     """FLOPs of attention's products of length²: `products` times a query's channels and keys.
 
-    With all-to-all a device has all tokens of a part of the heads.
+    With all-to-all a device has all tokens of a part of the heads. In a ring it computes half of
+    each block but its own, which a causal mask leaves.
     """
-    return products * tokens(r) * whole_length(r) * d_query
+    n = whole_length(r) if sends_heads(r) else ceil_div(whole_length(r) + r.length, 2)
+    return products * tokens(r) * n * d_query
 
 
 def whole_length(r: Run):
@@ -82,10 +101,9 @@ def whole_length(r: Run):
     return getattr(r, "whole_length", r.length)
 
 
-def _either(r: Run, formula, h: Heads):
-    x = exchanges_context(r)
-    alone = (1 - x) * formula(h, r)
-    return alone if is_nothing(x) else alone + x * formula(*_all_tokens(h, r))
+def _merged(h: Heads, r: Run) -> Heads:
+    """Return the heads of a ring's result: the first device concatenates parts of it, per head."""
+    return h._replace(rope=1) if ring_attention.is_first(r) else h
 
 
 def _all_tokens(h: Heads, r: Run) -> tuple[Heads, Run]:
@@ -156,10 +174,16 @@ def constraints() -> Iterator[Constraint]:
         f"{_GIVEN}: not known yet with mixers = {{mixers}}; allowed: attention",
         when=when,
     )
+    yield Constraint(
+        "length % (2 * context_parallel) == 0",
+        "length = {length:,}: context_exchange = '{context_exchange}': twice as many parts as "
+        "context_parallel = {context_parallel} do not divide it",
+        when=f"{when} and context_exchange != 'all_to_all'",
+    )
     for name in ("n_head", "n_kv_head"):
         yield Constraint(
             f"{name} % (context_parallel * tensor_parallel) == 0",
             f"{name} = {{{name}:,}}: {_GIVEN} devices do not divide it, or what tensor_parallel = "
-            "{tensor_parallel} leaves of it",
-            when=when,
+            "{tensor_parallel} leaves of it; allowed otherwise: context_exchange: all_gather, ring",
+            when=f"{when} and context_exchange == 'all_to_all'",
         )

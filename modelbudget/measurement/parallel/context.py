@@ -1,7 +1,8 @@
 """Attention of several devices that each have a part of the tokens of a sequence, on meta.
 
-Each has consecutive tokens. Torch's all-to-all brings all tokens of a part of the heads to each
-device, and the results back (Jacobs et al. 2023, §3); collectives move nothing.
+Each has consecutive tokens, and torch's all-to-all brings all tokens of a part of the heads to each
+device, and the results back (Jacobs et al. 2023, §3); or torch's ring attention computes it, for
+which device i has parts i and −1 − i of the tokens. Collectives move nothing.
 """
 
 import torch
@@ -10,6 +11,7 @@ from torch.distributed._functional_collectives import all_to_all_single, wait_te
 from torch.distributed.device_mesh import DeviceMesh
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.measurement.parallel.ring import RingAttention
 from modelbudget.modules.attention_core import ScaledDotProductAttention
 from modelbudget.modules.embedding import Embedding
 from modelbudget.modules.mixers.attention import Attention
@@ -20,7 +22,9 @@ def divide(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
     start = mesh.get_local_rank() * own_tokens(run).length
     for module in list(model.modules()):
         if isinstance(module, ScaledDotProductAttention):
-            _exchange(module, mesh)
+            _exchange(module, mesh) if run.context_exchange == "all_to_all" else _ring(
+                module, run, mesh
+            )
         elif isinstance(module, Attention | Embedding):
             module.start = start
 
@@ -39,6 +43,17 @@ def _exchange(core: ScaledDotProductAttention, mesh: DeviceMesh) -> None:
         return _to_tokens(compute(q, k, v, bias), mesh)
 
     core.forward = forward  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _ring(core: ScaledDotProductAttention, run: RunConfig, mesh: DeviceMesh) -> None:
+    """Compute attention block by block."""
+    rotates = run.context_exchange == "ring"
+
+    def attend(q, k, v, bias):
+        rate = core.dropout.p if core.training else 0.0
+        return RingAttention.apply(q, k, v, mesh.get_group(), rotates, rate)
+
+    core.attend = attend  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _to_heads(x, mesh: DeviceMesh):

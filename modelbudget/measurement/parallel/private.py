@@ -27,6 +27,7 @@ from torch.distributed.fsdp._fully_shard import (
 from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining._utils import InferenceMode
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+from torch.distributed.tensor.experimental._context_parallel import _attention as ring_attention
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 METHOD = "fake process group"
@@ -53,6 +54,15 @@ def serve_meta(group: dist.ProcessGroup) -> None:
     if meta not in group._device_types:
         kind = dist.ProcessGroup.BackendType.CUSTOM
         group._register_backend(meta, kind, group._get_backend(cpu))
+
+
+@contextmanager
+def rotating(rotates: bool) -> Iterator[None]:
+    """Let ring attention receive one block after the other inside this context, or all at once."""
+    methods = ring_attention._RotateMethod
+    method = methods.ALL_TO_ALL if rotates else methods.ALL_GATHER
+    with patch.object(ring_attention._cp_options, "rotate_method", method):
+        yield
 
 
 @contextmanager

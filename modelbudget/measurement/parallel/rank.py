@@ -1,9 +1,9 @@
 """Training steps of one of several devices that divide a model, on meta.
 
-Devices are a mesh of up to five dimensions: stages of a pipeline (`pipeline.py`), devices that compute
-sequences of their own and those that divide the tokens of a sequence (`context.py`), both of which
-hold shards of the same part (`fsdp.py`), those that divide experts (`expert.py`), and those that
-compute one part together (`tensor.py`).
+Devices are a mesh of up to five dimensions: stages of a pipeline (`pipeline.py`), devices that
+compute sequences of their own and those that divide the tokens of a sequence (`context.py`), both
+of which hold shards of the same part (`fsdp.py`), those that divide experts (`expert.py`), and
+those that compute one part together (`tensor.py`).
 Torch decides about every allocation; collectives, sends and receives move nothing.
 """
 

@@ -1,0 +1,53 @@
+"""Torch's ring attention over the blocks of all devices, as one operation of autograd.
+
+Torch itself calls it where FlashAttention reads a DTensor; it is called here directly, so that it
+also computes a CPU's FlashAttention, which torch has no such rule for. What is saved and how blocks
+are merged is torch's.
+"""
+
+import torch
+from torch.distributed import ProcessGroup
+
+from modelbudget.measurement.parallel.private import ring_attention, rotating
+
+aten = torch.ops.aten
+
+
+class RingAttention(torch.autograd.Function):
+    """Causal attention of a device's own queries, to the keys and values of all devices.
+
+    Queries (batch, n_head, own tokens, width), keys and values (batch, n_kv_head, own tokens,
+    width). `rotates`: keys and values come from one device after the other, not all at once.
+    """
+
+    @staticmethod
+    def forward(ctx, q, k, v, group: ProcessGroup, rotates: bool, rate: float):
+        on_gpu = q.device.type != "cpu"
+        kernel = aten._scaled_dot_product_flash_attention
+        kernel = kernel if on_gpu else aten._scaled_dot_product_flash_attention_for_cpu
+        with rotating(rotates):
+            out, sums, *rest = ring_attention._templated_ring_attention(
+                group, 2, kernel.default, q, k, v, is_causal=True, dropout_p=rate
+            )
+        ctx.group, ctx.rotates, ctx.known = group, rotates, {"dropout_p": rate}
+        seeds = []
+        if on_gpu:
+            starts, key_starts, longest, longest_key, *seeds = rest[:6]
+            ctx.known |= {"cum_seq_q": starts, "cum_seq_k": key_starts}
+            ctx.known |= {"max_q": longest, "max_k": longest_key}
+        ctx.save_for_backward(q, k, v, out, sums, *seeds)
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient):
+        q, k, v, out, sums, *seeds = ctx.saved_tensors
+        kernel, known = aten._scaled_dot_product_flash_attention_for_cpu_backward, dict(ctx.known)
+        if seeds:
+            kernel = aten._scaled_dot_product_flash_attention_backward
+            known |= dict(zip(("philox_seed", "philox_offset"), seeds, strict=True))
+        with rotating(ctx.rotates):
+            gradients = ring_attention._templated_ring_attention_backward(
+                ctx.group, 2, kernel.default, gradient, "grad_out", q, k, v, out, sums, True,
+                **known,
+            )  # fmt: skip
+        return *gradients[:3], None, None, None
