@@ -27,6 +27,11 @@ def sends_heads(r: Run) -> bool:
     return r.context_exchange == "all_to_all"
 
 
+def known_peak(r: Run) -> bool:
+    """Whether the peak of training has a formula: a ring's, where it casts to single precision."""
+    return sends_heads(r) or r.backend == "gpu"
+
+
 def saved(h: Heads, r: Run):
     """Bytes saved for backward: of all tokens of a device's part of the heads, or of its own."""
     if not (divides_context(r) and sends_heads(r)):

@@ -24,8 +24,9 @@ class Sizes(NamedTuple):
     """Bytes of a device's tensors; `wide`: in single precision; `key`: of keys, or of values.
 
     `copied_keys`, `copied_values`: 1 where they are not contiguous per head. `sums`: logarithms of
-    the sums of scores. `block`, `block_sums`, `block_key`: what is computed of another block.
-    `sent`: keys and values of the devices that are received at once.
+    the sums of scores. `block`, `block_sums`, `block_key`: what is computed of another block;
+    `copied_sums`: 1 where backward copies its sums. `received`: keys and values of the devices that
+    are received at once.
     """
 
     query: Any
@@ -38,6 +39,7 @@ class Sizes(NamedTuple):
     block: Any
     wide_block: Any
     block_sums: Any
+    copied_sums: Any
     block_key: Any
     received: Any
 
@@ -124,6 +126,7 @@ def _sizes(h: Heads, r: Run) -> Sizes:
         block=block,
         wide_block=wide * block,
         block_sums=ceil_div(sums, 1 + first),
+        copied_sums=first * positive(r.batch * h.n_head - 1),
         block_key=ceil_div(key, 2 - first),
         received=2 * key * (1 + gathers * (r.context_parallel - 1)),
     )
@@ -168,7 +171,7 @@ def _backward_step(s: Sizes, r: Run, step: Step) -> Iterator[Allocation]:
     both, ring, first = 2 * s.key, int(r.context_exchange == "ring"), is_first(r)
     yield Allocation("keys and values together", step.sends * both, step.sends * both)
     yield Allocation("keys and values received", step.sends * ring * both)
-    of_block = first * s.block_sums
+    of_block = s.copied_sums * s.block_sums
     before = 0 if step.is_second else of_block
     yield Allocation("sums of the block", of_block, _replaced(s, r, step) + before)
     gradients = s.block + 2 * s.block_key

@@ -157,7 +157,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFie
             known = int(quantity in OF_ONE_DEVICE)
             holds = holds * (1 - expert_parallel.exchanges(r) * (1 - known))
         if divides_context(r):
-            known = int(quantity in OF_ONE_DEVICE)
+            is_known = quantity != "peak_training_bytes" or context_parallel.known_peak(r)
+            known = int(quantity in OF_ONE_DEVICE and is_known)
             holds = holds * (1 - exchanges_context(r) * (1 - known))
         if casts(r) and quantity in cls.also_with_autocast:
             holds = holds * (1 - positive(a.d_emb))

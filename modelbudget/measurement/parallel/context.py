@@ -2,7 +2,8 @@
 
 Each has consecutive tokens, and torch's all-to-all brings all tokens of a part of the heads to each
 device, and the results back (Jacobs et al. 2023, §3); or torch's ring attention computes it, for
-which device i has parts i and −1 − i of the tokens. Collectives move nothing.
+which device i has the parts i and −1 − i of twice as many. Positions are those of consecutive
+tokens. Collectives move nothing.
 """
 
 import torch
@@ -47,11 +48,11 @@ def _exchange(core: ScaledDotProductAttention, mesh: DeviceMesh) -> None:
 
 def _ring(core: ScaledDotProductAttention, run: RunConfig, mesh: DeviceMesh) -> None:
     """Compute attention block by block."""
-    rotates = run.context_exchange == "ring"
+    on_gpu, rotates = run.backend == "gpu", run.context_exchange == "ring"
 
     def attend(q, k, v, bias):
         rate = core.dropout.p if core.training else 0.0
-        return RingAttention.apply(q, k, v, mesh.get_group(), rotates, rate)
+        return RingAttention.apply(q, k, v, mesh.get_group(), on_gpu, rotates, rate)
 
     core.attend = attend  # pyright: ignore[reportAttributeAccessIssue]
 

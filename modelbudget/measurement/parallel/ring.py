@@ -17,12 +17,12 @@ class RingAttention(torch.autograd.Function):
     """Causal attention of a device's own queries, to the keys and values of all devices.
 
     Queries (batch, n_head, own tokens, width), keys and values (batch, n_kv_head, own tokens,
-    width). `rotates`: keys and values come from one device after the other, not all at once.
+    width). `on_gpu`: with a GPU's kernel, or else a CPU's. `rotates`: keys and values come from one
+    device after the other, not all at once; `rate`: of dropout.
     """
 
     @staticmethod
-    def forward(ctx, q, k, v, group: ProcessGroup, rotates: bool, rate: float):
-        on_gpu = q.device.type != "cpu"
+    def forward(ctx, q, k, v, group: ProcessGroup, on_gpu: bool, rotates: bool, rate: float):
         kernel = aten._scaled_dot_product_flash_attention
         kernel = kernel if on_gpu else aten._scaled_dot_product_flash_attention_for_cpu
         with rotating(rotates):
@@ -50,4 +50,4 @@ class RingAttention(torch.autograd.Function):
                 ctx.group, 2, kernel.default, gradient, "grad_out", q, k, v, out, sums, True,
                 **known,
             )  # fmt: skip
-        return *gradients[:3], None, None, None
+        return *gradients[:3], None, None, None, None
