@@ -23,8 +23,8 @@ _GIVEN = "context_parallel = {context_parallel}"
 
 
 def sends_heads(r: Run) -> bool:
-    """Whether a device has all tokens of a part of the heads, or else its own tokens of all."""
-    return r.context_exchange == "all_to_all"
+    """Whether a device has all tokens of its heads, or else its own tokens of all heads."""
+    return not divides_context(r) or r.context_exchange == "all_to_all"
 
 
 def known_peak(r: Run) -> bool:
@@ -33,10 +33,10 @@ def known_peak(r: Run) -> bool:
 
 
 def saved(h: Heads, r: Run):
-    """Bytes saved for backward: of all tokens of a device's part of the heads, or of its own."""
-    if not (divides_context(r) and sends_heads(r)):
-        return attention_core.saved(h, r)
+    """Bytes saved for backward: of all tokens of a device's heads, or of its own tokens."""
     x = exchanges_context(r)
+    if is_nothing(x) or not sends_heads(r):
+        return attention_core.saved(h, r)
     return (1 - x) * attention_core.saved(h, r) + x * attention_core.saved(*_all_tokens(h, r))
 
 
