@@ -45,7 +45,8 @@ class Devices(Record):
     data_rank: Literal["first", "last"] = Field(
         "first",
         description="whose bytes: of the first data-parallel device, or of the last, whose shards "
-        "are smaller where devices do not divide rows",
+        "are smaller where devices do not divide rows; with context_parallel, also of the device "
+        "with the first tokens of a sequence, or of the last device",
     )
     pipeline_parallel: Parts = Field(
         1,
