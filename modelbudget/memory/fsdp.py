@@ -30,7 +30,7 @@ from modelbudget.memory.timeline import (
     Timeline,
     change,
     freed_once,
-    live_bytes,
+    peak_during,
     times,
 )
 from modelbudget.memory.training import Model
@@ -107,30 +107,31 @@ def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run
     found = _forward(model, layer, rest, ends, r, start, full)
     head = [*ends.loss, *times(1 - stays, _gathered("last layer", layer))]
     head += model.head[len(ends.loss) :]
-    found += live_bytes(full, head)
+    found.append(peak_during(full, head))
     first, middle, last = (
         _layer_backward(layer, one.backward_pass(r), is_first, is_last, stays)
         for is_first, is_last in ((1, 0), (0, 0), (0, 1))
     )
-    live = found[-1]
-    found += live_bytes(live, last)
+    live = full + change(head)
+    found.append(peak_during(live, last))
     live = live + change(last)
     n_middle = model.n_layer - 2
     for before_it in (0, n_middle - 1):
         at = live + before_it * change(middle)
-        found += [positive(n_middle) * level for level in live_bytes(at, middle)]
+        found.append(positive(n_middle) * peak_during(at, middle))
     live = live + n_middle * change(middle)
-    found += live_bytes(live, first, once=1)
+    found.append(peak_during(live, first, once=1))
     live = live + change(first) - freed_once(first)
     last = [*model.embedding, *reduced(rest, layer)]
-    return largest(*found, *live_bytes(live, last))
+    return largest(*found, peak_during(live, last))
 
 
 def _forward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, start, full) -> list:
     """Return live bytes in forward; `full`: at its end, what is gathered of the rest included."""
     (one,) = model.layers
-    found = live_bytes(start + 2 * rest.gathered, ends.embedding)
-    found.append(found[-1] + 2 * layer.gathered)
+    embedded = start + 2 * rest.gathered
+    found = [peak_during(embedded, ends.embedding)]
+    found.append(embedded + change(ends.embedding) + 2 * layer.gathered)
     last = full + layer.gathered  # whose buffer is freed before the loss
     of_chunks, of_loss, *of_head = model.forward_end
     found += [full + of_chunks, full + of_loss, last + ends.logits]
@@ -139,7 +140,7 @@ def _forward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, start,
     before_last = full - model.saved_after_layers - saves * change(one.forward)
     before_last = before_last - stays_gathered(r) * layer.gathered
     found.append(before_last + 3 * layer.gathered)
-    return found + saves * live_bytes(before_last + 2 * layer.gathered, one.forward)
+    return found + saves * [peak_during(before_last + 2 * layer.gathered, one.forward)]
 
 
 def forward_of_layers_is_lower(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, saved):
@@ -151,7 +152,7 @@ def forward_of_layers_is_lower(model: Model, layer: Group, rest: Group, ends: En
     """
     (one,) = model.layers
     gathered = rest.gathered + (model.n_layer + 1) * layer.gathered
-    forward = largest(*live_bytes(gathered - model.saved_after_layers, one.forward))
+    forward = peak_during(gathered - model.saved_after_layers, one.forward)
     return 1 - positive(forward - forward_backward(model, layer, rest, ends, r, -saved, 0))
 
 

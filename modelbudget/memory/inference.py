@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.operations import largest
-from modelbudget.memory.timeline import Timeline, live_bytes
+from modelbudget.memory.timeline import Timeline, peak_during
 
 
 class Step(NamedTuple):
@@ -19,10 +19,4 @@ class Step(NamedTuple):
 
 def peak(steps: list[Step]):
     """Return the largest number of bytes that are live at once."""
-    return largest(
-        *(
-            step.is_there * level
-            for step in steps
-            for level in live_bytes(step.before, step.timeline)
-        )
-    )
+    return largest(*(one.is_there * peak_during(one.before, one.timeline) for one in steps))

@@ -6,7 +6,7 @@ Live bytes are the running sum. Training and inference compute their peaks from 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.operations import ceil_div, positive
+from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_values import casts, divides, parts_of_length, widening
 
 
@@ -44,6 +44,15 @@ def live_bytes(before, timeline: Timeline, once: Any = 0) -> list:
             found.append(live)
             live = live - allocation.freed - once * allocation.freed_once
     return [*found, live]
+
+
+def peak_during(before, timeline: Timeline, once: Any = 0):
+    """Most live bytes during a timeline, arguments as of `live_bytes`.
+
+    What does not depend on `before` stands alone, so that readings which know equal expressions
+    (`readings/graph.py`) have it once for all moments at which the same timeline begins.
+    """
+    return before + largest(*live_bytes(0, timeline, once))
 
 
 def is_nothing(value) -> bool:

@@ -16,7 +16,7 @@ from modelbudget.memory.timeline import (
     added_to_buffer,
     change,
     freed_once,
-    live_bytes,
+    peak_during,
     within,
 )
 
@@ -73,19 +73,19 @@ def forward_backward(model: Model, r: Run, before):
     The peak may be in forward, in the last layers' attention.
     """
     backward = [one.backward_pass(r) for one in model.layers]
-    found = live_bytes(before, model.head)
-    live = found[-1]
+    found = [peak_during(before, model.head)]
+    live = before + change(model.head)
     only_forward = _only_forward(model, 0)
     found += [before + only_forward + more for more in model.forward_end]
     for one, timeline in zip(model.layers, backward, strict=True):
         for index in one.group.first, one.group.last:
             at = live + _change_from(model, backward, index + 1) - _freed_from(model, index + 1)
             once = 1 - positive(index - one.group.first)
-            found += [one.group.is_there * level for level in live_bytes(at, timeline, once)]
+            found.append(one.group.is_there * peak_during(at, timeline, once))
     if r.recompute != "full":
         found += _forward_of_layers(model, r, before)
     embedding = live + _change_from(model, backward, 0) - _freed_from(model, 0)
-    return largest(*found, *live_bytes(embedding, model.embedding))
+    return largest(*found, peak_during(embedding, model.embedding))
 
 
 def forward_of_layers_is_lower(model: Model, r: Run):
@@ -108,7 +108,7 @@ def _forward_of_layers(model: Model, r: Run, before) -> list:
         else:
             later = later + _change_from(model, forward, last)
         at = before + _only_forward(model, 0) - model.saved_after_layers - later
-        found += [one.group.is_there * level for level in live_bytes(at, one.forward)]
+        found.append(one.group.is_there * peak_during(at, one.forward))
     return found
 
 
