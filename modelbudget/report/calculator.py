@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from pydantic import ValidationError
+
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.conventions import CONVENTIONS, FLOPS, PARAMETERS
-from modelbudget.architecture.layer_groups import layer_groups
-from modelbudget.architecture.operations import largest
+from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.readings import graph, vega_constraints
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
@@ -42,7 +43,7 @@ MAIN = (
     "n_expert_per_token", "d_expert", "gated", "tied", "head_bias",
 )  # fmt: skip
 """Fields at the top of the table; the others are below, in a closed part."""
-OF_RUN = ("batch", "length")
+OF_RUN = ("batch", "length", DEVICES := "data_parallel")
 CHOICES_OF_RUN = {
     "dtype": ("of parameters, activations and cache", ("float32", *HALF)),
     "attention_kernel": ("scores in memory (math) or not (flash)", ("math", "flash")),
@@ -51,8 +52,15 @@ CHOICES_OF_RUN = {
 """Categorical run settings with a description and their choices in the page.
 
 With the sizes in OF_RUN these are the run settings that a reader can change; all others have their
-defaults.
+defaults, but for `zero`.
 """
+ALONE, SHARDED = 0, 3
+"""`zero` on one device, and on several."""
+DESCRIPTIONS = {
+    DEVICES: f"devices that share the training (from 2 on zero: {SHARDED}, torch's FSDP2), each "
+    "with a batch of its own; bytes are those of the first"
+}
+"""Of fields of which the page has only some of the uses."""
 STATES = "states"
 QUANTITIES = {
     "parameter_bytes": "bytes of parameters",
@@ -71,10 +79,8 @@ PEAKS = {
     "peak_inference_bytes": "bytes at the peak of inference",
 }
 """Quantities without components: the largest of all phases."""
-MOST_GROUPS = 2
-"""Groups of different layers for which the page has the formulas of peaks, whose size grows with
-their square; the command line has them for all.
-"""
+OF_INFERENCE = ("cache_bytes", "peak_inference_bytes")
+"""Quantities of one device, whatever the number of those that train."""
 Categories = tuple[tuple[str, str], ...]
 """Categorical fields of an architecture with their values."""
 EXCHANGEABLE = "mlps"
@@ -109,8 +115,9 @@ def _upper_bounds() -> list[Constraint]:
     """Return the upper bounds of fields below the limit of exact numbers in a browser."""
     return [
         Constraint(f"{name} <= {rule.le}", f"{name} = {{{name}:,}}: must be at most {rule.le:,}")
-        for name in Decoder.numeric()
-        for rule in Decoder.model_fields[name].metadata
+        for record, names in ((Decoder, Decoder.numeric()), (RunConfig, OF_RUN))
+        for name in names
+        for rule in record.model_fields[name].metadata
         if hasattr(rule, "le") and rule.le < graph.EXACT_BELOW
     ]
 
@@ -157,30 +164,33 @@ class _Formulas:
         """Return the quantities of each run; dtypes of the same size have the same formulas."""
         by_size: dict[tuple, dict] = {}
         found = {}
-        for dtype, *others in _runs():
-            same = (BYTES[dtype], *others)
+        for (dtype, *others), zero in itertools.product(_runs(), (ALONE, SHARDED)):
+            same = (BYTES[dtype], *others, zero)
             if same not in by_size:
-                by_size[same] = self._run(a, (dtype, *others), settings, quantities)
-            found[" ".join((dtype, *others))] = by_size[same]
+                by_size[same] = self._run(a, (dtype, *others), zero, settings, quantities)
+            found[" ".join((dtype, *others, str(zero)))] = by_size[same]
         return found
 
     def _run(
-        self, a, choices: tuple[str, ...], settings: Mapping[str, Any], quantities: list[str]
+        self,
+        record,
+        choices: tuple[str, ...],
+        zero: int,
+        settings: Mapping[str, Any],
+        quantities: list[str],
     ) -> dict[str, list]:
         """Return for each quantity its budget, and the node of whether its formula holds.
 
         Quantities whose formula never holds are left out.
         """
-        fixed = {name: field.default for name, field in RunConfig.model_fields.items()}
-        fixed |= dict(zip(CHOICES_OF_RUN, choices, strict=True)) | dict(settings)
-        r = SimpleNamespace(**fixed | {name: graph.field(name) for name in OF_RUN})
-        if a.mlps == "mlp":
-            a = SimpleNamespace(**vars(a) | {"n_dense_layer": 0})  # all layers are equal
+        chosen = dict(zip(CHOICES_OF_RUN, choices, strict=True)) | dict(settings)
+        runs = {one: _run_of(chosen, one) for one in {ALONE, zero}}
         found, sums = {}, {}
         for quantity in quantities:
-            if quantity in PEAKS and len(layer_groups(a)) > MOST_GROUPS:
+            r = runs[ALONE if quantity in OF_INFERENCE else zero]
+            if r is None:
                 continue
-            holds = Decoder.has_formula_for(quantity, a, r)
+            a, holds = self._with_formula(quantity, record, r)
             node = self.graph.node(holds)
             if self.graph.constant(node) != 0:
                 terms = getattr(Decoder, quantity)(a, r)
@@ -192,6 +202,20 @@ class _Formulas:
             states = sum(sums[f"{name}_bytes"] for name in ("parameter", "gradient", "optimizer"))
             found[STATES] = [self._budget(states, {}), found["optimizer_bytes"][1]]
         return found
+
+    def _with_formula(self, quantity: str, a, r) -> tuple[Any, Any]:
+        """Return the fields, and where the formula holds: at least where no first layer is dense.
+
+        Only models with experts can have dense first layers.
+        """
+        alike = SimpleNamespace(**vars(a) | {"n_dense_layer": 0})
+        if a.mlps == "mlp":
+            return alike, Decoder.has_formula_for(quantity, alike, r)
+        holds = Decoder.has_formula_for(quantity, a, r)
+        if self.graph.constant(self.graph.node(holds)) != 0:
+            return a, holds
+        without = 1 - positive(a.n_dense_layer)
+        return alike, without * Decoder.has_formula_for(quantity, alike, r)
 
     def _budget(self, whole, terms: Terms) -> int:
         parts = ((name, self.graph.node(term.total)) for name, term in terms.items())
@@ -207,6 +231,17 @@ class _Formulas:
     def _product(self, term: Term) -> list[int]:
         """Return the nodes of one instance, of the number of instances, and of the product."""
         return [self.graph.node(value) for value in (*term, term.total)]
+
+
+def _run_of(chosen: dict[str, Any], zero: int) -> SimpleNamespace | None:
+    """Return a run with its sizes as fields; None if settings contradict `zero`."""
+    devices = 1 if zero == ALONE else 2
+    try:
+        fixed = RunConfig.model_validate(chosen | {"zero": zero, DEVICES: devices})
+    except ValidationError:
+        return None
+    sizes = OF_RUN if zero else [name for name in OF_RUN if name != DEVICES]
+    return SimpleNamespace(**vars(fixed) | {name: graph.field(name) for name in sizes})
 
 
 def _runs() -> list[tuple[str, ...]]:
@@ -260,6 +295,8 @@ def calculator_section(catalogue: Catalogue) -> dict:
             "devices": [(one.name, one.bytes) for one in accelerators(ACCELERATORS)],
             "minimum": {name: field["minimum"] for name, field in (fields | of_run).items()},
             "constants": _constants(),
+            "of_run": OF_RUN,
+            "parallel": {"field": DEVICES, "alone": ALONE, "sharded": SHARDED},
             "switches": [name for name, field in fields.items() if field["switch"]],
             "defaults": _defaults(),
             "exchangeable": {choice: _experts_of(choice) for choice in choices},
@@ -320,7 +357,7 @@ def _exchanged(categories: list[Categories]) -> list[Categories]:
 
 def _field(record, name: str) -> dict:
     info = record.model_fields[name]
-    title = field_title(name) if record is Decoder else info.description
+    title = field_title(name) if record is Decoder else DESCRIPTIONS.get(name, info.description)
     return {
         "name": name,
         "description": re.sub(f"^{name}(: )?", "", title),

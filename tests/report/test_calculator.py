@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from urllib.parse import urlencode
 
 import pytest
@@ -23,6 +24,7 @@ from modelbudget.predict.fit import as_class
 from modelbudget.report.calculator import (
     CHOICES_OF_RUN,
     NEW_EXPERTS,
+    OF_INFERENCE,
     OF_RUN,
     PEAKS,
     QUANTITIES,
@@ -107,11 +109,13 @@ class Setting:
         of_run = {
             "batch": changes.get("batch", 1),
             "length": changes.get("length", min(named_architecture(base).n_ctx, 1024)),
+            "data_parallel": changes.get("data_parallel", 1),
         }
         self.a, self.reason = None, ""
         try:
             values = {name: whole(name, v) for name, v in resolve(base, changes, {}).items()}
-            self.run = RunConfig(**of_run, **settings)
+            zero = 3 if changes.get("data_parallel", 1) > 1 else 0
+            self.run = RunConfig(**of_run, **settings, zero=zero)
             a = Decoder.model_validate(
                 {k: bool(values[k]) if k in SWITCHES else values[k] for k in Decoder.model_fields}
             )
@@ -131,9 +135,9 @@ class Setting:
         """Every quantity that has a formula here, by component."""
         terms = {"parameters": Decoder.parameters(self.a)}
         terms |= {
-            name: getattr(Decoder, name)(self.a, self.run)
+            name: getattr(Decoder, name)(self.a, self.run_of(name))
             for name in QUANTITIES.keys() - {STATES}
-            if name == "parameter_bytes" or Decoder.has_formula_for(name, self.a, self.run)
+            if Decoder.has_formula_for(name, self.a, self.run_of(name))
         }
         return {
             name: {part: term.total for part, term in found.items() if term.total}
@@ -142,9 +146,18 @@ class Setting:
 
     def peak(self, quantity: str) -> int | None:
         """The largest of all phases, if there is a formula."""
-        if not Decoder.has_formula_for(quantity, self.a, self.run):
+        run, a = self.run_of(quantity), self.a
+        if a.mlps == "mlp":  # with no experts, the first layers are as dense as the others
+            a = a.model_copy(update={"n_dense_layer": 0})
+        if not Decoder.has_formula_for(quantity, a, run):
             return None
-        return max(term.total for term in getattr(Decoder, quantity)(self.a, self.run).values())
+        return max(term.total for term in getattr(Decoder, quantity)(a, run).values())
+
+    def run_of(self, quantity: str) -> RunConfig:
+        """Return the run, of one device for inference: devices share the training alone."""
+        if quantity not in OF_INFERENCE:
+            return self.run
+        return self.run.model_copy(update={"data_parallel": 1, "zero": 0})
 
     def numbers(self, by: str = "parameters", convention: Convention = FIRST) -> dict[str, int]:
         """The numbers of the table, by the title of each row."""
@@ -173,16 +186,12 @@ def kind_of(a: Decoder) -> tuple:
 def with_peaks(models):
     """Whether the page has the formulas of a model's peaks.
 
-    It has those of published models and of the defaults of classes whose run settings are known, if
-    neither mixers nor MLPs differ from layer to layer but for the first dense ones.
+    It has those of published models and of the defaults of classes whose run settings are known.
     """
     of_classes = [default_decoders()[name] for name in implementations()["transformers"].classes]
     published = {kind_of(a) for a in (*models.values(), *of_classes)}
 
-    def found(a: Decoder) -> bool:
-        return kind_of(a) in published and " " not in a.mixers + a.mlps
-
-    return found
+    return lambda a: kind_of(a) in published
 
 
 SWITCHES = [n for n, field in Decoder.model_fields.items() if field.annotation is bool]
@@ -192,6 +201,8 @@ def drawn(bases: dict[str, Base], dice: random.Random) -> Setting:
     """One to five moves from a model: sizes over nine decades, switches, experts or none."""
     base = bases[dice.choice(list(bases))]
     model, changes = named_architecture(base), {}
+    if dice.random() < 0.3:
+        changes["data_parallel"] = dice.choice([2, 3, 8, 1000])
     for field in dice.sample([*Decoder.numeric(), *OF_RUN], dice.choice([1, 1, 2, 3, 5])):
         least = int(field in OF_RUN or Decoder.model_fields[field].default != 0)
         size = round(2 ** dice.uniform(0, 30)) if dice.random() < 0.9 else least
@@ -560,4 +571,25 @@ def test_a_config_is_what_python_reads(opened, with_peaks, tmp_path):
     assert of_one_part["said"] == ""
     assert of_one_part["rows"]["all parameters"] == shown(total(a.parameters(a)))
     assert "NaN" not in tab.url
+    assert tab.messages == []
+
+
+def test_as_many_devices_as_are_needed(opened, bases):
+    settings = {"dtype": "bfloat16", "attention_kernel": "flash", "recompute": "full"}
+    model = Setting(bases["palm-540b"], settings, {"data_parallel": 1})
+    tab = opened(f"#what-if?{urlencode(model.written('A') | {'B': 'palm-540b'})}")
+    tab.select_option("#fit-device", label="H100, 80 GB")
+    (n,) = re.findall(r"It fits on ([\d,]+) devices", tab.inner_text("#fit-answer"))
+    n = int(n.replace(",", ""))
+    peaks = [
+        Setting(bases["palm-540b"], settings, {"data_parallel": one}).peak("peak_training_bytes")
+        for one in (n // 2, n)
+    ]
+    assert peaks[1] <= 80e9 < peaks[0]
+    tab.fill("[aria-label='number of devices']", str(n))
+    assert tab.inner_text("#fit-answer").startswith("Fits: ")
+    assert f"A.data_parallel={n}" in tab.url
+    assert tab.input_value("[aria-label='data_parallel of A']") == str(n)
+    tab.fill("[aria-label='number of devices']", "0")
+    assert "data_parallel needs a whole number from 1" in tab.inner_text('[data-answer="A"]')
     assert tab.messages == []

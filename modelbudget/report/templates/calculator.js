@@ -27,10 +27,15 @@
 
   function broken(values) {
     for (const name of inputs) ruleView.signal(name, values[name]);
+    ruleView.signal("zero", zeroOf(values));
     ruleView.run();
     const found = data.rules.map(({ fields }, i) => ({ fields, reason: ruleView.signal(`mistake${i}`) }));
     return found.filter(({ reason }) => reason);
   }
+
+  // The parameters of a model that several devices train are sharded; one device has all of them.
+  const { field: DEVICES, alone, sharded } = data.parallel;
+  const zeroOf = (values) => (values[DEVICES] > 1 ? sharded : alone);
 
   // -- The state: a model on each side, and its changed fields.
 
@@ -133,7 +138,7 @@
       const named = Object.keys(data.forms[0].categories).map((name) => `${name}: ${values[name]}`);
       return { values, reasons: [...reasons, `the page has no formulas for ${named.join(", ")}; the command line has them`], broken: failed, components: [] };
     }
-    const runs = [...choices.keys()].map((name) => run[name]).join(" ");
+    const runs = [...[...choices.keys()].map((name) => run[name]), zeroOf(values)].join(" ");
     const budgeted = form.runs[runs] ?? {};
     const ofClass = form.classes[data.kinds[model]]?.[runs] ?? {};
     const value = evaluate(`${data.forms.indexOf(form)} ${runs} ${data.kinds[model]}`, values, () => [
@@ -200,7 +205,7 @@
   }
 
   function showControls(side, { values, components, broken }) {
-    const used = new Set(["batch", "length", ...components.filter((c) => c.present).flatMap((c) => c.fields)]);
+    const used = new Set([...data.of_run, ...components.filter((c) => c.present).flatMap((c) => c.fields)]);
     for (const rule of broken) rule.fields.forEach((name) => used.add(name));
     const { model, run, changes } = chosen[side];
     const of = (kind) => root.querySelector(`[data-side="${side}"][${kind}]`);
@@ -212,7 +217,7 @@
       if (field.type === "checkbox") field.checked = values[name];
       else if (whole(field.value) !== values[name] && !Number.isNaN(values[name])) field.value = values[name];
       field.classList.toggle("changed", name in changes);
-      if (components.length > 0) field.closest("td").classList.toggle("unused", !used.has(name));
+      if (components.length > 0) field.closest("td")?.classList.toggle("unused", !used.has(name));
     }
     for (const slider of all(`[data-side="${side}"][data-slides]`)) {
       const value = values[slider.dataset.slides];
@@ -239,14 +244,16 @@
       return;
     }
     const { active, budgets } = answer;
-    const [total, bytes] = [budgets.parameters.whole, budgets.parameter_bytes.whole];
+    const [total, bytes] = [budgets.parameters.whole, budgets.parameter_bytes?.whole];
     place.append(element("p", exact(total), "total"));
-    const facts = [`parameters; ${exact(bytes)} bytes in ${run.dtype}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
+    const devices = answer.values[DEVICES];
+    const each = devices > 1 ? ` on each of ${exact(devices)} devices` : "";
+    const facts = [`parameters; ${bytes === undefined ? "no formula for their bytes" : `${exact(bytes)} bytes in ${run.dtype}`}${each}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
     if (active !== total) facts.push(`${exact(active)} active per token`);
     const [activations, cache] = [budgets.activation_bytes, budgets.cache_bytes];
     if (activations) facts.push(`${short(activations.whole)} of activations`);
     if (cache) facts.push(`${short(cache.whole)} of KV cache`);
-    if (!Number.isSafeInteger(bytes)) facts.push("numbers over 2⁵³ are not exact in a browser and not shown");
+    if (!Number.isSafeInteger(bytes ?? total)) facts.push("numbers over 2⁵³ are not exact in a browser and not shown");
     place.append(element("p", facts.join("; ")), bar(answer.components, total));
   }
 
@@ -339,6 +346,7 @@
 
   const fit = Object.fromEntries(["device", "purpose"].map((name) => [name, root.querySelector(`#fit-${name}`)]));
   const CHANGES = [
+    ["twice the devices", ({ [DEVICES]: n }) => ({ [DEVICES]: 2 * n })],
     ["half the batch", ({ batch }) => (batch > 1 ? { batch: Math.floor(batch / 2) } : null)],
     ["half the length", ({ length }) => (length > 1 ? { length: Math.floor(length / 2) } : null)],
     ["bfloat16", ({ dtype }) => (dtype === "float32" ? { dtype: "bfloat16" } : null)],
@@ -357,6 +365,22 @@
     return { ...state, run, changes };
   }
 
+  const MOST_DEVICES = 2 ** 19;
+
+  // How many devices are enough to train the model: the smallest power of two, in words.
+  function enoughDevices(state, room) {
+    const peaks = (n) => {
+      const { budgets, ofClass } = compute(withChange(state, { [DEVICES]: n }));
+      return [budgets, ofClass].map((of) => of?.peak_training_bytes?.whole);
+    };
+    for (let n = 1; n <= MOST_DEVICES; n *= 2) {
+      const [ours, theirs] = peaks(n);
+      if (ours === undefined && n > 1) return null;
+      if (ours <= room && (theirs ?? 0) <= room) return `It fits on ${exact(n)} devices (FSDP2, zero: ${sharded})${theirs === undefined ? " with our fused modules" : ""}; on fewer by half it does not.`;
+    }
+    return "No power of two of devices is enough: what each gathers, and the activations of its own batch, are too large.";
+  }
+
   function showFit() {
     const place = root.querySelector("#fit-answer");
     const { budgets, ofClass, reasons, values } = compute(chosen.A);
@@ -365,8 +389,9 @@
     place.replaceChildren();
     if (reasons.length > 0) return;
     const ours = budgets[quantity]?.whole;
+    const among = values[DEVICES] > 1 && quantity === "peak_training_bytes" ? ` on each of ${exact(values[DEVICES])} devices` : "";
     if (ours === undefined) {
-      place.append(element("p", "The page has no formula for this peak; the command line predicts or measures it."));
+      place.append(element("p", `The page has no formula for this peak${among}; the command line predicts or measures it.`));
       return;
     }
     const theirs = ofClass[quantity]?.whole;
@@ -376,10 +401,12 @@
     const range = theirs === undefined ? `${short(ours)} with our fused modules` : `${short(ours)} with our fused modules, ${short(theirs)} as ${kind} of transformers computes it`;
     const verdict = most <= room ? "Fits" : Math.min(...ends) > room ? "Does not fit" : "Fits only with fused modules";
     const margin = most <= room ? `${short(room - most)} to spare` : `${short(most - room)} too much`;
-    const line = element("p", `${verdict}: ${range}, of ${short(room)} (${name}): ${margin}.`, most <= room ? "fits" : "reason");
+    const line = element("p", `${verdict}: ${range}, of ${short(room)} (${name})${among}: ${margin}.`, most <= room ? "fits" : "reason");
     line.title = `${ends.map(exact).join(" to ")} bytes`;
     place.append(line);
     if (theirs === undefined && kind) place.append(element("p", `The run settings of ${kind} in transformers are not known for this model; it may need more.`));
+    const enough = most > room && quantity === "peak_training_bytes" && enoughDevices(chosen.A, room);
+    if (enough) place.append(element("p", enough));
     const savings = CHANGES.map(([title, of]) => [title, of(values)])
       .filter(([, changed]) => changed)
       .map(([title, changed]) => [title, ours - (compute(withChange(chosen.A, changed)).budgets?.[quantity]?.whole ?? ours)])
