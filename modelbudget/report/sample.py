@@ -5,7 +5,7 @@ from modelbudget.report.charts.budget import evenly_spaced, share_room
 
 MOST_TREES = 1_500
 """Most trees of all sweeps together."""
-LARGE, FEW = 1_000, 240
+LARGE, FEW = 500, 240
 """A sweep with more than LARGE different models has FEW of them in the sample."""
 
 

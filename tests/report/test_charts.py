@@ -130,7 +130,7 @@ def test_findings_state_numbers():
     assert "token embedding falls from 50.0 % to 1.0 %" in found["shares"].description
     assert "MLP rises from 50.0 % to 99.0 %" in found["shares"].description
     assert (
-        "200 parameters at d_model = 10, 10K parameters at d_model = 990"
+        "From d_model = 10 to 990, the total grows from 200 to 10K parameters, 50 ×"
         in found["total"].description
     )
 

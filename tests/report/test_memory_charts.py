@@ -72,10 +72,12 @@ def test_a_whole_step_names_what_sets_its_peak_and_who_holds_it():
     found = charts_of_sweep({}, STEPS, DEVICES)
     assert list(found)[:2] == ["peak-parts", "peak-accelerators"]
     parts, holds = (found[name].to_dict() for name in ("peak-parts", "peak-accelerators"))
-    assert "The backward pass sets the peak of tiny (tiny: 41.7 % activations)" in parts[
-        "description"
-    ]  # fmt: skip
-    assert "The optimizer step sets the peak of huge (huge: 37.5 %" in parts["description"]
+    assert (
+        "The peak is 1.2 kB (tiny) to 40 kB (huge); the backward pass sets it for tiny, the "
+        "optimizer step sets it for huge." in parts["description"]
+    )
+    assert "In the backward pass of tiny, 41.7 % is activations." in parts["description"]
+    assert "In the optimizer step of huge, 37.5 % is" in parts["description"]
     assert "tiny fits on small (3 kB); huge needs 2.0 × large" in holds["description"]
     for spec in (parts, holds):
         svg = vl_convert.vegalite_to_svg(spec)

@@ -123,7 +123,7 @@ def test_the_charts_say_what_they_show(drawn):
     assert "1 of 2 printed sizes equal the prediction within their rounding" in of_printed
     assert "1 without one (Model 4)" in of_printed
     assert "Largest difference: Model 4, +25.0 %" in of_printed
-    assert "Model 5 (decoder) (9K parameters): 70.0 % MLP" in found["families"].description
+    assert "of Model 5 (decoder) is MLP, 70.0 %." in found["families"].description
     assert "30.0 % from 10 on (1)" in found["vocabulary"].description
     assert "33.3 % (Model 5: 3,000 of 9,000)" in found["experts"].description
 

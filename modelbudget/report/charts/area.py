@@ -15,6 +15,7 @@ from modelbudget.report.charts.budget import (
 from modelbudget.report.charts.format import (
     UNITS,
     amount,
+    brief,
     capitalized,
     count,
     field_title,
@@ -250,7 +251,11 @@ def _first_and_last(rows: pl.DataFrame, axis: str, quantity: str, title: str) ->
     line = rows.filter(pl.col("series") == rows["series"][-1]).sort(axis)
     (low, first), (high, last) = (line.select(axis, "total").row(i) for i in (0, -1))
     where = f" ({title})" if title else ""
+    if first == last:
+        return f"{amount(first, quantity)} at {axis} = {count(low)} to {count(high)}{where}."
+    grows = "grows" if last > first else "falls"
+    times = f"{max(first, last) / min(first, last):,.3g}"
     return (
-        f"{amount(first, quantity)} at {axis} = {count(low)}, "
-        f"{amount(last, quantity)} at {axis} = {count(high)}{where}."
+        f"From {axis} = {count(low)} to {count(high)}, the total {grows} from "
+        f"{brief(first, quantity)} to {amount(last, quantity)}, {times} ×{where}."
     )

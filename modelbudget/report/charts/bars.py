@@ -10,6 +10,7 @@ from modelbudget.report.charts.format import (
     amount,
     brief,
     capitalized,
+    count,
     percent,
 )
 
@@ -52,7 +53,7 @@ def bars(table: pl.DataFrame, quantity: str, title: str = "") -> theme.Layers:
     chart = alt.layer(shares, *_names(models, quantity, y)).properties(
         width=theme.WIDTH, height=ROW * models.height
     )
-    finding = extremes(table, models, quantity)
+    finding = largest_part(table, quantity)
     title = title or f"{capitalized(UNITS[quantity])} by component and model"
     return theme.framed(chart, title, finding, 0, groups=groups)
 
@@ -110,14 +111,31 @@ def _names(models: pl.DataFrame, quantity: str, y: alt.Y) -> list[alt.Chart]:
     ]
 
 
-def extremes(table: pl.DataFrame, models: pl.DataFrame, quantity: str) -> str:
-    """Describe the largest group in the smallest and in the largest model."""
-    sizes = models.sort("total", maintain_order=True)
-    texts = []
-    for point in dict.fromkeys((sizes["point"][0], sizes["point"][-1])):
-        most = table.filter(pl.col("point") == point).sort("value").row(-1, named=True)
-        texts.append(
-            f"{most['label']} ({amount(most['total'], quantity)}): "
-            f"{percent(most['share'])} {most['group']}"
+def largest_part(table: pl.DataFrame, quantity: str) -> str:
+    """Name the group that is the largest part of most models, with its shares in these models.
+
+    Then the other groups that are the largest part of a model, and the ends of the totals.
+    """
+    most = table.sort("value", "rank", maintain_order=True).unique("point", keep="last")
+    leads = most.group_by("group").len().sort("len", "group", descending=[True, False]).rows()
+    (group, n), *others = leads
+    rows = most.filter(pl.col("group") == group).sort("share", maintain_order=True)
+    ends = (rows.row(0, named=True), rows.row(-1, named=True))
+    what = UNITS[quantity].removeprefix("bytes of ")
+    if most.height == 1:
+        (only, _) = ends
+        return (
+            f"The largest part of the {what} of {only['label']} is {group}, "
+            f"{percent(only['share'])}. In total: {brief(only['total'], quantity)}."
         )
-    return "; ".join(texts) + "."
+    models = f"all {count(n)}" if not others else f"{count(n)} of {count(most.height)}"
+    shares = " to ".join(f"{percent(one['share'])} ({one['label']})" for one in ends[: 1 + (n > 1)])
+    finding = f"The largest part of the {what} is {group} in {models} models: {shares}."
+    if others:
+        finding += f" In the others: {', '.join(f'{name} ({count(n)})' for name, n in others)}."
+    by_size = totals(table).sort("total", maintain_order=True)
+    smallest, biggest = (by_size.row(i, named=True) for i in (0, -1))
+    return (
+        f"{finding} Totals are {brief(smallest['total'], quantity)} ({smallest['label']}) to "
+        f"{brief(biggest['total'], quantity)} ({biggest['label']})."
+    )

@@ -20,7 +20,10 @@ def total_over(x: str, y: str, panels: dict[str, pl.DataFrame], quantity: str) -
     tables = distinct({title: totals(rows) for title, rows in panels.items()}, x, y, "total")
     unit = UNITS[quantity]
     (low, at_low), (high, at_high) = _ends(x, y, tables, "total")
-    finding = f"From {amount(low, quantity)} ({at_low}) to {amount(high, quantity)} ({at_high})."
+    finding = (
+        f"The largest total, {amount(high, quantity)} ({at_high}), is {high / low:,.3g} × the "
+        f"smallest, {amount(low, quantity)} ({at_low})."
+    )
     colour = alt.Color(
         "total:Q",
         scale=alt.Scale(type="log", scheme="viridis"),
@@ -45,8 +48,9 @@ def share_over(
     shares = pl.concat(rows["share"] for rows in tables.values())
     n_most = int((shares > 0.5).sum())
     finding = (
-        f"From {percent(low)} ({at_low}) to {percent(high)} ({at_high}); more than half of the "
-        f"{UNITS[quantity]} in {count(n_most)} of {count(len(shares))} models."
+        f"{count(n_most)} of {count(len(shares))} models have more than half of the "
+        f"{UNITS[quantity]} in {name}: from {percent(low)} ({at_low}) to {percent(high)} "
+        f"({at_high})."
     )
     title = f"Share of {name} in the {UNITS[quantity]}"
     return _heatmaps(x, y, tables, "share", colour, title, finding)

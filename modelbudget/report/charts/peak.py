@@ -168,27 +168,26 @@ def composition(
 
 
 def _deciding(table: pl.DataFrame) -> str:
-    """Describe for each phase the models whose peak it sets, and the largest part in the last."""
-    n_models, texts = table["point"].n_unique(), []
-    for phase, name in (
-        ("forward_backward", "The backward pass"),
-        ("optimizer", "The optimizer step"),
-    ):
+    """Describe the ends of the peaks, the phases that set them, and the largest part at each."""
+    n_models, setting, parts = table["point"].n_unique(), [], []
+    for phase, name in (("forward_backward", "backward pass"), ("optimizer", "optimizer step")):
         worst = table.filter(pl.col("phase") == phase, pl.col("peak") == pl.col("worst"))
         if worst.is_empty():
             continue
         labels = worst["label"].unique(maintain_order=True).to_list()
-        last = worst.filter(pl.col("label") == labels[-1]).sort("value").row(-1, named=True)
         models = f"all {n_models} models" if len(labels) == n_models > 1 else ", ".join(labels)
         if MOST_NAMED < len(labels) < n_models:
             models = f"{len(labels)} of {n_models} models"
-        texts.append(
-            f"{name} sets the peak of {models} "
-            f"({labels[-1]}: {percent(last['value'] / last['worst'])} {last['group']})."
-        )
+        setting.append(f"the {name} sets it for {models}")
+        last = worst.filter(pl.col("label") == labels[-1]).sort("value").row(-1, named=True)
+        share = percent(last["value"] / last["worst"])
+        parts.append(f"In the {name} of {labels[-1]}, {share} is {last['group']}.")
+    by_peak = table.sort("worst", maintain_order=True)
+    ends = (by_peak.row(i, named=True) for i in ((0, -1) if n_models > 1 else (0,)))
+    peaks = " to ".join(f"{si_bytes(one['worst'])} ({one['label']})" for one in ends)
     return (
-        " ".join(texts) + " Temporary is all other memory of a phase; in the backward pass it "
-        "includes the gradients computed so far."
+        f"The peak is {peaks}; {', '.join(setting)}. {' '.join(parts)} Temporary is all other "
+        "memory of a phase; in the backward pass it includes the gradients computed so far."
     )
 
 
@@ -254,6 +253,9 @@ def _smallest_fits(models: pl.DataFrame, devices: list[Accelerator]) -> str:
     """
     rows, largest = models.select("label", "worst").rows(), devices[-1]
     smallest = [next((d for d in devices if d.bytes >= worst), None) for _, worst in rows]
+    if len(rows) > 1 and smallest[0] and len(set(smallest)) == 1:
+        device = smallest[0]
+        return f"All {len(rows)} models fit on {device.name} ({si_bytes(device.bytes)}) or larger."
     if len(rows) <= MOST_NAMED:
         texts = [
             f"{label} fits on {device.name} ({si_bytes(device.bytes)})"

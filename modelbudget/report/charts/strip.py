@@ -4,7 +4,7 @@ import altair as alt
 import polars as pl
 
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.bars import extremes
+from modelbudget.report.charts.bars import largest_part
 from modelbudget.report.charts.budget import evenly_spaced, groups_in, totals
 from modelbudget.report.charts.format import UNITS, capitalized, count, percent
 from modelbudget.report.charts.labels import ALWAYS
@@ -36,12 +36,7 @@ def strip(table: pl.DataFrame, quantity: str) -> theme.Layers:
             order="rank:Q",
         )
     )  # fmt: skip
-    most = table.sort("value", maintain_order=True).unique("point", keep="last")
-    leads = most.group_by("group").len().sort("len", "group", descending=True).rows()
-    finding = (
-        f"Number of models by largest group: {', '.join(f'{g} {count(n)}' for g, n in leads)}. "
-        f"{extremes(table, models, quantity)}"
-    )
+    finding = largest_part(table, quantity)
     if kept.height < models.height:
         finding += f" Drawn: {kept.height} of {count(models.height)} models, evenly spaced."
     chart = (

@@ -177,10 +177,17 @@ def vocabulary_by_size(shares: pl.DataFrame) -> theme.Layers:
         width=theme.panel_width(1, MARGIN), height=HEIGHT
     )
     medians = rows.group_by("power").agg(pl.col("share").median(), pl.len()).sort("power")
+    ends = [
+        f"{percent(share)} from {short(10**power)} on"
+        for power, share, _ in medians[:: max(medians.height - 1, 1)].rows()
+    ]
     texts = [
         f"{percent(share)} from {short(10**power)} on ({n})" for power, share, n in medians.rows()
     ]
-    finding = f"Median share by size, with the number of models: {', '.join(texts)}."
+    finding = (
+        f"The median share of the vocabulary is {' and '.join(ends)}. Medians "
+        f"between two powers of ten, with the number of models: {', '.join(texts)}."
+    )
     return theme.framed(chart, "Share of token embedding and head by size", finding, MARGIN)
 
 
@@ -228,8 +235,8 @@ def experts(zoo: pl.DataFrame) -> theme.Layers:
         for row in (shares.row(0, named=True), shares.row(-1, named=True))
     )
     finding = (
-        f"Active parameters per token, with the input embedding: from {least} to {most} of all "
-        "parameters. They are predicted, since they are not measured at full size."
+        f"Of the parameters of MoE models, a token uses {least} to {most}. With the input "
+        "embedding, and predicted, since these models are not measured at full size."
     )
     title = "Total and active parameters of MoE models"
     return theme.framed(chart, title, finding, EXPERTS)
