@@ -11,14 +11,14 @@ from modelbudget.predict.predict import predict
 from modelbudget.report.charts.select import charts
 from modelbudget.report.charts.zoo import zoo_charts
 from modelbudget.report.results import SweepResult
-from modelbudget.sweeps.expand import expand
+from modelbudget.sweeps.expand import Expanded, expand
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantities import OF_CONVENTION
 from modelbudget.sweeps.summary import summary, swept_fields
 
 
-def result(path: Path, catalogue) -> SweepResult:
-    """A sweep's results as the pipeline leaves them, with the formulas' numbers for torch's."""
+def compared(path: Path, catalogue) -> tuple[Expanded, pl.DataFrame, pl.DataFrame]:
+    """A sweep, its points and their comparison, with the formulas' numbers for torch's."""
     expanded = expand(path, catalogue)
     points = points_table(expanded)
     measure = expanded.sweep.measure
@@ -29,6 +29,12 @@ def result(path: Path, catalogue) -> SweepResult:
         method=pl.lit("cpu"), shared_with=pl.lit(None, pl.String),
     )  # fmt: skip
     comparison = compare(points, predicted, measured, swept_fields(expanded))
+    return expanded, points, comparison
+
+
+def result(path: Path, catalogue) -> SweepResult:
+    """A sweep's results as the pipeline leaves them."""
+    expanded, points, comparison = compared(path, catalogue)
     about = summary(expanded)
     found, models = charts(about["axes"], comparison), None
     if is_zoo(expanded):

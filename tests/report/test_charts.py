@@ -154,7 +154,7 @@ def test_findings_of_two_axes_name_the_ends():
         in description
     )
     # 10 · d_model · n_layer < 100 at d_model · n_layer of 1, 2, 4 and 8: 1 + 2 + 3 + 4 pairs
-    assert "in 10 of 100 models" in description
+    assert "10 of 100 models have more" in description
 
 
 def test_equal_curves_are_drawn_once():

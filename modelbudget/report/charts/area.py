@@ -20,6 +20,7 @@ from modelbudget.report.charts.format import (
     count,
     field_title,
     percent,
+    times,
     value_of,
 )
 
@@ -254,8 +255,8 @@ def _first_and_last(rows: pl.DataFrame, axis: str, quantity: str, title: str) ->
     if first == last:
         return f"{amount(first, quantity)} at {axis} = {count(low)} to {count(high)}{where}."
     grows = "grows" if last > first else "falls"
-    times = f"{max(first, last) / min(first, last):,.3g}"
     return (
         f"From {axis} = {count(low)} to {count(high)}, the total {grows} from "
-        f"{brief(first, quantity)} to {amount(last, quantity)}, {times} ×{where}."
+        f"{brief(first, quantity)} to {amount(last, quantity)}, "
+        f"{times(max(first, last) / min(first, last))}{where}."
     )

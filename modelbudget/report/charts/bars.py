@@ -12,6 +12,7 @@ from modelbudget.report.charts.format import (
     capitalized,
     count,
     percent,
+    times,
 )
 
 DIGIT = 8
@@ -84,8 +85,10 @@ def amounts(table: pl.DataFrame, quantity: str) -> theme.Layers:
     least, *_, most = models.sort("total", maintain_order=True).rows(named=True) * 2
     finding = f"{most['label']}: {amount(most['total'], quantity)}"
     if least["total"] < most["total"]:
-        times = f"{most['total'] / least['total']:,.3g}"
-        finding += f", {times} × that of {least['label']} ({amount(least['total'], quantity)})"
+        finding += (
+            f", {times(most['total'] / least['total'])} that of {least['label']} "
+            f"({amount(least['total'], quantity)})"
+        )
     title = f"{capitalized(UNITS[quantity])} by model"
     return theme.framed(chart, title, f"{finding}.", 0, groups=groups)
 
@@ -116,19 +119,19 @@ def largest_part(table: pl.DataFrame, quantity: str) -> str:
 
     Then the other groups that are the largest part of a model, and the ends of the totals.
     """
-    most = table.sort("value", "rank", maintain_order=True).unique("point", keep="last")
-    leads = most.group_by("group").len().sort("len", "group", descending=[True, False]).rows()
-    (group, n), *others = leads
-    rows = most.filter(pl.col("group") == group).sort("share", maintain_order=True)
+    largest = table.filter(pl.col("value") == pl.col("value").max().over("point"))
+    n_models, (group, n) = table["point"].n_unique(), _counted(largest)[0]
+    rows = largest.filter(pl.col("group") == group).sort("share", maintain_order=True)
+    others = _counted(largest.join(rows, on="point", how="anti"))
     ends = (rows.row(0, named=True), rows.row(-1, named=True))
     what = UNITS[quantity].removeprefix("bytes of ")
-    if most.height == 1:
+    if n_models == 1:
         (only, _) = ends
         return (
             f"The largest part of the {what} of {only['label']} is {group}, "
             f"{percent(only['share'])}. In total: {brief(only['total'], quantity)}."
         )
-    models = f"all {count(n)}" if not others else f"{count(n)} of {count(most.height)}"
+    models = f"all {count(n)}" if not others else f"{count(n)} of {count(n_models)}"
     shares = " to ".join(f"{percent(one['share'])} ({one['label']})" for one in ends[: 1 + (n > 1)])
     finding = f"The largest part of the {what} is {group} in {models} models: {shares}."
     if others:
@@ -139,3 +142,8 @@ def largest_part(table: pl.DataFrame, quantity: str) -> str:
         f"{finding} Totals are {brief(smallest['total'], quantity)} ({smallest['label']}) to "
         f"{brief(biggest['total'], quantity)} ({biggest['label']})."
     )
+
+
+def _counted(rows: pl.DataFrame) -> list[tuple[str, int]]:
+    """Count the rows of each group, the most frequent group first."""
+    return rows.group_by("group").len().sort("len", "group", descending=[True, False]).rows()

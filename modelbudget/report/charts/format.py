@@ -83,6 +83,11 @@ def brief(value: int, quantity: str) -> str:
     return short(value) if value >= 10**6 else count(value)
 
 
+def times(ratio: float) -> str:
+    """Format a ratio with three digits: 1055251.5 → 1,060,000 ×, 1.176 → 1.18 ×."""
+    return f"{float(f'{ratio:.3g}'):,.10g} ×"
+
+
 def percent(share: float) -> str:
     """Format a share with enough digits to distinguish it from 0 % and from 100 %."""
     hundredths = 100 * share

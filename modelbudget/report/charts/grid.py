@@ -7,7 +7,15 @@ import polars as pl
 
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.budget import distinct, thinned, totals
-from modelbudget.report.charts.format import UNITS, amount, count, field_title, percent, value_of
+from modelbudget.report.charts.format import (
+    UNITS,
+    amount,
+    count,
+    field_title,
+    percent,
+    times,
+    value_of,
+)
 
 MARGIN = 58
 """Width in pixels of a vertical axis with its title."""
@@ -21,7 +29,7 @@ def total_over(x: str, y: str, panels: dict[str, pl.DataFrame], quantity: str) -
     unit = UNITS[quantity]
     (low, at_low), (high, at_high) = _ends(x, y, tables, "total")
     finding = (
-        f"The largest total, {amount(high, quantity)} ({at_high}), is {high / low:,.3g} × the "
+        f"The largest total, {amount(high, quantity)} ({at_high}), is {times(high / low)} the "
         f"smallest, {amount(low, quantity)} ({at_low})."
     )
     colour = alt.Color(

@@ -1,0 +1,282 @@
+"""The title of every chart of the default sweeps, counted again from its data."""
+
+import re
+from collections import Counter, defaultdict
+
+import polars as pl
+import pytest
+from helpers.results import compared
+
+from modelbudget.catalogue.accelerators import accelerators
+from modelbudget.common.paths import ACCELERATORS, SWEEPS
+from modelbudget.components.groups import group_of
+from modelbudget.report.charts.format import UNITS
+from modelbudget.report.charts.select import DRAWN, charts_of_sweep
+from modelbudget.report.results import SweepResult
+from modelbudget.sweeps.summary import summary
+
+NAMES = [
+    "counting-ladder", "named-models", "scaling-ladder", "vocabulary-width-tying", "width-depth",
+    "hybrid", "grouped-heads", "training-budget", "savings", "activations", "recomputation",
+    "vocabulary-memory", "kv-cache", "implementations", "published-ladders",
+]  # fmt: skip
+TESTED = {
+    "checkpointing": "test_memory_charts.py: test_memory_saved_for_flops_added",
+    "activation-bytes-total": "test_memory_charts.py: test_length_squared_dominates_...",
+    "cache-bytes-total": "test_memory_charts.py: test_the_cache_exceeds_the_weights_...",
+}
+"""Titles of charts with more than one kind of quantity, or that solve for a length."""
+LETTERS = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15, "k": 1e3}
+LARGEST = re.compile(
+    r"The largest part of the (.+) is (.+) in (?:all ([\d,]+)|([\d,]+) of ([\d,]+)) models: "
+    r"([<> \d.]+ %) \((.+?)\)(?: to ([<> \d.]+ %) \((.+)\))?$"
+)
+ALONG = re.compile(r"From (\w+) = ([\d,]+) to ([\d,]+), (.+?)(?: \(([^()]+)\))?$")
+MOVE = re.compile(r"the share of (.+?) (falls|rises) from ([<> \d.]+ %) to ([<> \d.]+ %)")
+GROWS = re.compile(r"the total (grows|falls) from (.+) to (.+), ([\d.,e+]+) ×")
+AMOUNT = re.compile(r"([\d.,]+)\s?([KMGBTPk]?)")
+EXTREMES = re.compile(
+    r"The largest total, (.+?) \((.+?)\), is (.+) × the smallest, (.+?) \((.+)\)$"
+)
+MOST = re.compile(
+    r"([\d,]+) of ([\d,]+) models have more than half of the (.+?) in (.+): "
+    r"from (.+ %) \((.+)\) to (.+ %) \((.+)\)$"
+)
+PEAK = re.compile(r"The peak is (.+?) \((.+?)\) to (.+?) \((.+?)\); (.+)$")
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def drawn(request, catalogue):
+    """The swept points of one sweep, their values, and the titles of its charts."""
+    expanded, points, comparison = compared(SWEEPS / f"{request.param}.yaml", catalogue)
+    found = SweepResult(summary(expanded), points, comparison, {})
+    devices = accelerators(ACCELERATORS)
+    charts = charts_of_sweep(found.summary["axes"], comparison, devices)
+    titles = {
+        name: " ".join(chart.to_dict()["title"]["subtitle"]).partition(". ")[0].removesuffix(".")
+        for name, chart in charts.items()
+    }
+    return found, titles, devices
+
+
+def close(text: str, value: float) -> bool:
+    """Whether a number in three digits is the value."""
+    number, letter = AMOUNT.match(text).groups()
+    return float(number.replace(",", "")) * LETTERS[letter] == pytest.approx(value, rel=6e-3)
+
+
+def is_percent(text: str, share: float) -> bool:
+    number = float(text.strip("<> %"))
+    if "<" in text or ">" in text:
+        return share * 100 < number if "<" in text else share * 100 > number
+    return number == pytest.approx(100 * share, abs=0.051)
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+class Values:
+    """The values of one quantity by point and group, with the settings and labels of points."""
+
+    def __init__(self, found, quantity: str, given_alone: bool | None):
+        rows = found.comparison.filter(pl.col("quantity") == quantity)
+        in_grid = 1
+        for values in found.summary["axes"].values():
+            in_grid *= len(values)
+        in_grid *= bool(found.summary["axes"])
+        self.of, self.label, self.settings = defaultdict(Counter), {}, {}
+        fields = rows.columns[2 : rows.columns.index("component")]
+        for row in rows.iter_rows(named=True):
+            point = row["point"]
+            if given_alone is not None and (int(point) > in_grid) != given_alone:
+                continue
+            self.of[point][group_of(row["component"])] += row["measured"]
+            self.label[point] = row["label"]
+            self.settings[point] = {field: row[field] for field in fields}
+
+    def total(self, point: str) -> int:
+        return self.of[point].total()
+
+    def share(self, point: str, group: str) -> float:
+        return self.of[point][group] / self.total(point)
+
+    def at(self, text: str | None, **more: int) -> list[str]:
+        """The points with all of these settings, as a title writes them."""
+        found = []
+        for point, settings in self.settings.items():
+            if all(settings[name] == value for name, value in more.items()) and all(
+                self._has(settings, one) for one in (text or "").split(", ") if one
+            ):
+                found.append(point)
+        assert found, text
+        return found
+
+    def _has(self, settings: dict, text: str) -> bool:
+        name, _, values = text.partition(" = ")
+        if not values:  # `tied`, `not tied`, or both
+            return settings[text.split()[-1]] in {
+                not one.startswith("not ") for one in text.split(" or ")
+            }
+        return str(settings[name]) in values.replace(",", "").split(" or ")
+
+
+def check_models(found, quantity: str, title: str) -> None:
+    values = Values(found, quantity, given_alone=True)
+    if not values.of:
+        values = Values(found, quantity, given_alone=None)
+    points = [point for point in values.of if values.total(point)]
+    what, group, every, n, m, low, at_low, high, at_high = LARGEST.match(title).groups()
+    assert number(every or m) == len(points)
+    ahead = [p for p in points if values.of[p][group] == max(values.of[p].values())]
+    assert number(every or n) == len(ahead)
+    for other in {one for point in points for one in values.of[point]}:
+        more = [p for p in points if values.of[p][other] == max(values.of[p].values())]
+        assert len(more) <= len(ahead)
+    shares = [values.share(point, group) for point in ahead]
+    assert is_percent(low, min(shares))
+    assert is_percent(high or low, max(shares))
+    for text, label in ((low, at_low), (high, at_high)):
+        if text:
+            assert any(
+                values.label[p] == label and is_percent(text, values.share(p, group)) for p in ahead
+            )
+    assert what == UNITS[quantity].removeprefix("bytes of ")
+
+
+def check_shares(found, quantity: str, title: str) -> None:
+    values = Values(found, quantity, given_alone=False)
+    axis, first, last, moves, where = ALONG.match(title).groups()
+    starts, ends = (values.at(where, **{axis: number(one)}) for one in (first, last))
+    changes = {
+        group: values.share(ends[0], group) - values.share(starts[0], group)
+        for group in values.of[starts[0]] | values.of[ends[0]]
+    }
+    parsed = MOVE.findall(moves)
+    assert parsed
+    for group, verb, before, after in parsed:
+        assert before != after
+        for points, text in ((starts, before), (ends, after)):
+            assert all(is_percent(text, values.share(point, group)) for point in points), group
+        best = min if verb == "falls" else max
+        assert changes[group] == pytest.approx(best(changes.values()))
+
+
+def check_total(found, quantity: str, title: str) -> None:
+    if title.startswith("The largest total"):
+        values = Values(found, quantity, given_alone=False)
+        most, at_most, times, least, at_least = EXTREMES.match(title).groups()
+        totals = [values.total(point) for point in values.of]
+        assert close(most, max(totals))
+        assert close(least, min(totals))
+        assert close(times, max(totals) / min(totals))
+        assert {values.total(point) for point in values.at(at_most)} == {max(totals)}
+        assert {values.total(point) for point in values.at(at_least)} == {min(totals)}
+        return
+    values = Values(found, quantity, given_alone=False)
+    axis, first, last, change, where = ALONG.match(title).groups()
+    verb, before, after, times = GROWS.match(change).groups()
+    (start,), (end,) = (
+        {values.total(point) for point in values.at(where, **{axis: number(one)})}
+        for one in (first, last)
+    )
+    assert (verb == "grows") == (end > start)
+    assert close(before, start)
+    assert close(after, end)
+    assert close(times, max(start, end) / min(start, end))
+
+
+def check_half(found, quantity: str, title: str) -> None:
+    values = Values(found, quantity, given_alone=False)
+    n, m, _, name, low, at_low, high, at_high = MOST.match(title).groups()
+    shares = {
+        point: sum(values.share(point, group) for group in name.split(" and "))
+        for point in values.of
+    }
+    assert number(m) == len(shares)
+    assert number(n) == sum(share > 0.5 for share in shares.values())
+    for text, where, end in ((low, at_low, min), (high, at_high, max)):
+        assert is_percent(text, end(shares.values()))
+        assert all(is_percent(text, shares[point]) for point in values.at(where))
+
+
+def peaks_of(found) -> dict[str, dict[str, int]]:
+    rows = found.comparison.filter(quantity="peak_training_bytes")
+    peaks = defaultdict(dict)
+    for label, phase, value in rows.select("label", "component", "measured").rows():
+        peaks[label][phase] = value
+    return peaks
+
+
+def check_peaks(found, title: str) -> None:
+    peaks = peaks_of(found)
+    least, at_least, most, at_most, setting = PEAK.match(title).groups()
+    totals = {label: max(of.values()) for label, of in peaks.items()}
+    for text, label, end in ((least, at_least, min), (most, at_most, max)):
+        assert close(text, end(totals.values()))
+        assert totals[label] == end(totals.values())
+    backward = [
+        label for label, of in peaks.items() if of["second.forward_backward"] == totals[label]
+    ]
+    optimizer = [label for label, of in peaks.items() if of["second.optimizer"] == totals[label]]
+    for phase, labels in (("backward pass", backward), ("optimizer step", optimizer)):
+        assert bool(labels) == (phase in setting)
+        if f"{phase} sets it for all" in setting:
+            assert len(labels) == len(peaks)
+        for label in labels if len(labels) < 7 and "all" not in setting else []:
+            assert label in setting
+
+
+def check_devices(found, title: str, devices) -> None:
+    worst = [max(of.values()) for of in peaks_of(found).values()]
+    smallest = Counter(
+        next((one.name for one in devices if one.bytes >= need), "none") for need in worst
+    )
+    if title.startswith("All"):
+        ((name, n),) = smallest.items()
+        assert title.startswith(f"All {n} models fit on {name} (")
+    elif title.startswith("Of"):
+        assert title.startswith(f"Of {len(worst)} models")
+        assert dict(
+            re.findall(
+                r"(?:, | is )([\w ]+?)(?: \([^()]+\))? for (\d+)",
+                title.partition("device that fits")[2],
+            )
+        ) == {name: str(n) for name, n in smallest.items()}
+    else:
+        assert title.count(";") + 1 == len(worst)
+
+
+def check_amounts(found, title: str) -> None:
+    values = Values(found, "cache_bytes", given_alone=bool(found.summary["axes"]))
+    totals = {values.label[point]: values.total(point) for point in values.of}
+    label, times, other = re.match(r"(.+?): .+?, ([\d.,]+) × that of (.+) \(", title).groups()
+    assert totals[label] == max(totals.values())
+    assert totals[other] == min(totals.values())
+    assert close(times, totals[label] / totals[other])
+
+
+def test_every_title_holds(drawn):
+    found, titles, devices = drawn
+    assert titles
+    for name, title in titles.items():
+        quantity = next(
+            (one for one in DRAWN if name.startswith(one.replace("_", "-"))), "parameters"
+        )
+        kind = name.removeprefix(quantity.replace("_", "-")).strip("-")
+        if name in TESTED:
+            continue
+        if kind == "peak-parts":
+            check_peaks(found, title)
+        elif kind == "peak-accelerators":
+            check_devices(found, title, devices)
+        elif kind == "shares":
+            check_shares(found, quantity, title)
+        elif kind == "total":
+            check_total(found, quantity, title)
+        elif kind == "models" and quantity == "cache_bytes":
+            check_amounts(found, title)
+        elif kind == "models":
+            check_models(found, quantity, title)
+        else:
+            check_half(found, quantity, title)
