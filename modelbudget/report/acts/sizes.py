@@ -120,10 +120,12 @@ def _pins(labels: list[str], totals: list[int], pinned: list[str]) -> list[dict]
     pins = [_end(0, labels, totals), _end(last, labels, totals)]
     for place in (one for one in dict.fromkeys(others) if one not in (0, last)):
         x = (place + 0.5) / len(labels)
-        has_room = {width: _takes(taken[width], x * width, labels[place], width) for width in taken}
+        size = CHARACTER * len(labels[place])
+        anchor, before = ("start", 0) if x * PHONE < size / 2 else ("middle", size / 2)
+        has_room = {width: _takes(taken[width], x * width - before, size, width) for width in taken}
         if has_room[SCREEN]:
             pin = {"label": labels[place], "x": f"{100 * x:.2f}", "wide": not has_room[PHONE]}
-            pins.append(pin | {"text": pin["x"], "anchor": "middle", "row": 1})
+            pins.append(pin | {"text": pin["x"], "anchor": anchor, "row": 1})
     return pins
 
 
@@ -135,14 +137,14 @@ def _end(place: int, labels: list[str], totals: list[int]) -> dict:
     return {"label": name, "x": x, "wide": False, "text": text, "anchor": anchor, "row": 2}
 
 
-def _takes(taken: list[tuple[float, float]], x: float, name: str, width: int) -> bool:
-    """Whether a name has room around x; if so, the pixels that it takes are added to `taken`."""
-    half = CHARACTER * len(name) / 2
-    has_room = half <= x <= width - half and all(
-        x + half + BETWEEN <= left or right + BETWEEN <= x - half for left, right in taken
+def _takes(taken: list[tuple[float, float]], start: float, size: int, width: int) -> bool:
+    """Whether a name has room from `start` on; if so, its pixels are added to `taken`."""
+    end = start + size
+    has_room = 0 <= start <= width - size and all(
+        end + BETWEEN <= left or right + BETWEEN <= start for left, right in taken
     )
     if has_room:
-        taken.append((x - half, x + half))
+        taken.append((start, end))
     return has_room
 
 

@@ -156,7 +156,7 @@ def totals_along(
             width=theme.panel_width(1, MARGIN_WITH_TITLE), height=220
         ),
         title,
-        _first_and_last(rows, axis, quantity, list(series)[-1]),
+        _first_and_last(rows, axis, quantity, dict(zip(names, series, strict=True))),
         MARGIN_WITH_TITLE,
     )
 
@@ -247,9 +247,15 @@ def _differences(titles: list[str]) -> list[str]:
     ]
 
 
-def _first_and_last(rows: pl.DataFrame, axis: str, quantity: str, title: str) -> str:
-    """Describe both ends of the last line, whose full title is given."""
-    line = rows.filter(pl.col("series") == rows["series"][-1]).sort(axis)
+def _first_and_last(rows: pl.DataFrame, axis: str, quantity: str, titles: dict[str, str]) -> str:
+    """Describe both ends of the line that changes most; `titles` has the full title of each."""
+
+    def ratio(name: str) -> float:
+        ends = rows.filter(pl.col("series") == name).sort(axis)["total"]
+        return max(ends[0], ends[-1]) / min(ends[0], ends[-1])
+
+    name = max(titles, key=ratio)
+    title, line = titles[name], rows.filter(pl.col("series") == name).sort(axis)
     (low, first), (high, last) = (line.select(axis, "total").row(i) for i in (0, -1))
     where = f" ({title})" if title else ""
     if first == last:
