@@ -20,7 +20,7 @@ class StateSpaceDualMixer(nn.Module):
         self.step = nn.Parameter(torch.empty(a.n_head))
         self.decay = nn.Parameter(torch.empty(a.n_head))
         self.skip = nn.Parameter(torch.empty(a.n_head))
-        self.norm = GroupedNorm(a.n_group, a.d_inner)
+        self.norm: nn.Module = GroupedNorm(a.n_group, a.d_inner)
         self.output = nn.Linear(a.d_inner, a.d_model, bias=False)
         self.n_head, self.n_group = a.n_head, a.n_group
         self.from_input = [a.d_inner, d_convolved, a.n_head]

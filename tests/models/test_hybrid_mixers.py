@@ -13,7 +13,7 @@ from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
 from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise
-from modelbudget.modules.mixers import kimi_delta, mlstm, rg_lru
+from modelbudget.modules.mixers import kimi_delta, lightning_attention, mlstm, rg_lru
 
 SIZES = {
     "n_vocab": 19, "d_model": 16, "n_layer": 4, "n_head": 2, "n_kv_head": 1, "d_head": 8,
@@ -40,6 +40,7 @@ KINDS = {
     "falcon-h1": SIZES | MAMBA | {"mixers": "attention_and_mamba2", "mamba_norm": False},
     "xlstm": SIZES | MLSTM | {"mixers": "mlstm", "position": "none"},
     "kimi": SIZES | KIMI | {"mixers": "kimi_delta mla"},
+    "minimax": SIZES | {"mixers": "lightning_attention attention"},
     "lfm2": SIZES | {"mixers": "short_convolution attention", "d_short_convolution": 3},
 }
 
@@ -56,7 +57,7 @@ def test_counts_and_cache(kind):
     assert not a.has_formula_for("peak_training_bytes", a, run)
 
 
-@pytest.mark.parametrize("kind", ["lfm2", "xlstm", "kimi"])
+@pytest.mark.parametrize("kind", ["lfm2", "xlstm", "kimi", "minimax"])
 def test_gradients_and_flops_without_saved_bytes(kind):
     a, run = Decoder(**KINDS[kind]), RunConfig(batch=2, length=9)
     found = measured(a, run)
@@ -164,6 +165,28 @@ def test_kimi_delta_attention_computes_what_its_class_computes():
             parameter.copy_(block.get_parameter(other).reshape(parameter.shape))
         x = torch.randn(2, 7, 16)
         torch.testing.assert_close(ours(x), block(x), atol=1e-5, rtol=1e-4)
+
+
+def test_lightning_attention_computes_what_its_class_computes():
+    from transformers.models.minimax import modeling_minimax as theirs
+
+    settings = theirs.MiniMaxConfig(
+        hidden_size=16, num_attention_heads=2, head_dim=8, num_hidden_layers=1, block_size=3,
+        layer_types=["linear_attention"],
+    )  # fmt: skip
+    block = theirs.MiniMaxLightningAttention(settings, 0)
+    ours = lightning_attention.make(Decoder(**KINDS["minimax"]))
+    torch.manual_seed(0)
+    names = {
+        "query_key_value": "qkv_proj", "gate": "output_gate", "norm": "norm", "output": "out_proj",
+    }  # fmt: skip
+    with torch.no_grad():
+        for parameter in block.parameters():
+            parameter.normal_(std=0.5)
+        for name, other in names.items():
+            ours.get_submodule(name).load_state_dict(block.get_submodule(other).state_dict())
+        x = torch.randn(2, 7, 16)
+        torch.testing.assert_close(ours(x), block(x, None, None)[0], atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("kind", KINDS)

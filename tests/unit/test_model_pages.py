@@ -85,6 +85,14 @@ PAGES = {
         "num_experts": 256, "num_experts_per_token": 8, "num_shared_experts": 1,
         "q_lora_rank": None, "use_grouped_topk": True, "num_expert_group": 1,
     }),
+    # huggingface.co/MiniMaxAI/MiniMax-Text-01-hf
+    "minimax": (456_089_655_296, {
+        "architectures": ["MiniMaxForCausalLM"], "block_size": 256, "head_dim": 128,
+        "full_attn_alpha_factor": 3.5565588200778455, "full_attn_beta_factor": 1.0,
+        "hidden_size": 6144, "intermediate_size": 9216, "num_hidden_layers": 80,
+        "layer_types": [*["linear_attention"] * 7, "full_attention"] * 10,
+        "num_attention_heads": 64, "num_local_experts": 32, "vocab_size": 200064,
+    }),
     # huggingface.co/ibm-granite/granite-4.0-h-tiny: 6.94B
     "granitemoehybrid": (6_939_037_248, {
         "architectures": ["GraniteMoeHybridForCausalLM"], "hidden_size": 1536, "vocab_size": 100352,
