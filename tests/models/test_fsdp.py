@@ -131,7 +131,7 @@ REFUSED = {
     "zero: 1, data_parallel: 2": "zero = 1: not known yet with gradient_casts: together; allowed: "
     "accumulated",
     "zero: 3": "zero = 3: data_parallel = 1 has no other device to share with; allowed: "
-    "data_parallel of at least 2, or zero: 0",
+    "data_parallel or context_parallel of at least 2, or zero: 0",
     "zero: 3, data_parallel: 2, loss_chunks: 2": "zero = 3: not known yet with loss_chunks: 2; "
     "allowed: 1",
     "zero: 0, reduce_dtype: float32": "reduce_dtype = 'float32': casts gradients of half precision",
