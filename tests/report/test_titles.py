@@ -29,7 +29,7 @@ TESTED = {
 LETTERS = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15, "k": 1e3}
 LARGEST = re.compile(
     r"The largest part of the (.+) is (.+) in (?:all ([\d,]+)|([\d,]+) of ([\d,]+)) models: "
-    r"([<> \d.]+ %) \((.+?)\)(?: to ([<> \d.]+ %) \((.+)\))?$"
+    r"([<> \d.]+ %)(?: in each| \((.+?)\))(?: to ([<> \d.]+ %) \((.+)\))?$"
 )
 ALONG = re.compile(r"From (\w+) = ([\d,]+) to ([\d,]+), (.+?)(?: \(([^()]+)\))?$")
 MOVE = re.compile(r"the share of (.+?) (falls|rises) from ([<> \d.]+ %) to ([<> \d.]+ %)")
@@ -40,7 +40,7 @@ EXTREMES = re.compile(
 )
 MOST = re.compile(
     r"([\d,]+) of ([\d,]+) models have more than half of the (.+?) in (.+): "
-    r"from (.+ %) \((.+)\) to (.+ %) \((.+)\)$"
+    r"the share is (.+ %) \((.+)\) to (.+ %) \((.+)\)$"
 )
 PEAK = re.compile(r"The peak is (.+?) \((.+?)\) to (.+?) \((.+?)\); (.+)$")
 
@@ -137,7 +137,7 @@ def check_models(found, quantity: str, title: str) -> None:
     assert is_percent(low, min(shares))
     assert is_percent(high or low, max(shares))
     for text, label in ((low, at_low), (high, at_high)):
-        if text:
+        if label:
             assert any(
                 values.label[p] == label and is_percent(text, values.share(p, group)) for p in ahead
             )

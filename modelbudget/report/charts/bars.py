@@ -132,7 +132,11 @@ def largest_part(table: pl.DataFrame, quantity: str) -> str:
             f"{percent(only['share'])}. In total: {brief(only['total'], quantity)}."
         )
     models = f"all {count(n)}" if not others else f"{count(n)} of {count(n_models)}"
-    shares = " to ".join(f"{percent(one['share'])} ({one['label']})" for one in ends[: 1 + (n > 1)])
+    texts = [percent(one["share"]) for one in ends]
+    shares = f"{texts[0]} in each"
+    if n == 1 or texts[0] != texts[1]:
+        named = [f"{text} ({one['label']})" for text, one in zip(texts, ends, strict=True)]
+        shares = " to ".join(dict.fromkeys(named))
     finding = f"The largest part of the {what} is {group} in {models} models: {shares}."
     if others:
         finding += f" In the others: {', '.join(f'{name} ({count(n)})' for name, n in others)}."

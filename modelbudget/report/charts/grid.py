@@ -57,8 +57,8 @@ def share_over(
     n_most = int((shares > 0.5).sum())
     finding = (
         f"{count(n_most)} of {count(len(shares))} models have more than half of the "
-        f"{UNITS[quantity]} in {name}: from {percent(low)} ({at_low}) to {percent(high)} "
-        f"({at_high})."
+        f"{UNITS[quantity]} in {name}: the share is {percent(low)} ({at_low}) to "
+        f"{percent(high)} ({at_high})."
     )
     title = f"Share of {name} in the {UNITS[quantity]}"
     return _heatmaps(x, y, tables, "share", colour, title, finding)
