@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from modelbudget.api.frames import Frames, html_table
-from modelbudget.catalogue.accelerators import Accelerator, accelerators
+from modelbudget.catalogue.accelerators import Accelerator, accelerators, named
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import show
 from modelbudget.common.paths import CONFIGS
 
 if TYPE_CHECKING:
     from modelbudget.api.layouts import Layouts
     from modelbudget.api.model import Model, Settings
     from modelbudget.predict.fit import Solution
-
-GB = 10**9
 
 
 @dataclass(frozen=True)
@@ -83,15 +79,10 @@ def accelerator(name: str) -> Accelerator:
 
     Raises InputError with all names.
     """
-    known = accelerators(CONFIGS / "accelerators.yaml")
-    for one in known:
-        plain = _plain(one.name)
-        if _plain(name) in (plain, f"{plain}{one.bytes // GB}gb"):
-            return one
-    allowed = ", ".join(
-        f"{one.name.lower().replace(' ', '-')}-{one.bytes // GB}gb" for one in known
-    )
-    raise InputError([f"--fit {name}: unknown accelerator {show(name)} (allowed: {allowed})"])
+    try:
+        return named(name, accelerators(CONFIGS / "accelerators.yaml"))
+    except ValueError as error:
+        raise InputError([f"--fit {name}: {error}"]) from None
 
 
 def fit(model: Model, name: str, settings: Settings, devices: int, training: bool) -> Fit:
@@ -123,7 +114,3 @@ def fit(model: Model, name: str, settings: Settings, devices: int, training: boo
     assert n_bytes is not None  # `why_not` has checked that
     return Fit(model.label, purpose, device, devices, n_bytes, largest(pair),
                largest(there) if there else {}, shared)  # fmt: skip
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.casefold())
