@@ -2,6 +2,7 @@
 #
 #   configs/sweeps/*.yaml → points → predicted, measured → comparison → charts → report.html
 #                         → predictions (device: none) → charts ↗
+#                         → solve → points ↗
 #                                              all charts → pictures
 #
 # Mistakes in sweep files are reported here, before any job starts.
@@ -62,6 +63,7 @@ wildcard_constraints:
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/points.smk"
+include: "workflow/rules/solve.smk"
 include: "workflow/rules/predict.smk"
 include: "workflow/rules/predictions.smk"
 include: "workflow/rules/measure.smk"

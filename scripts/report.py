@@ -18,6 +18,8 @@ start_log(snakemake)
 zoos = {Path(zoo).parent: pl.read_parquet(zoo) for zoo in snakemake.input.zoos}
 traces = {Path(path).parent: pl.read_parquet(path) for path in snakemake.input.traces}
 fits = {Path(fit).parent: pl.read_parquet(fit) for fit in snakemake.input.fits}
+frontiers = {Path(path).parent: pl.read_parquet(path) for path in snakemake.input.frontiers}
+near = {Path(path).parent: pl.read_parquet(path) for path in snakemake.input.published}
 layouts = {Path(path).parent: pl.read_parquet(path) for path in snakemake.input.layouts}
 sweeps = [
     SweepResult(
@@ -29,6 +31,8 @@ sweeps = [
         fit=fits.get(Path(summary).parent),
         traces=traces.get(Path(summary).parent),
         layouts=layouts.get(Path(summary).parent),
+        frontier=frontiers.get(Path(summary).parent),
+        published=near.get(Path(summary).parent),
     )
     for summary, points, comparison, charts in zip(
         snakemake.input.summaries,

@@ -60,8 +60,7 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
         with _noting(mistakes):
             checked = read(path, catalogue)
             if checked.sweep.default or wanted is not None:
-                alone = checked.sweep.predicts_alone
-                sweeps.append(_predicted(checked) if alone else expanded(checked))
+                sweeps.append(_planned(checked))
                 if checked.sweep.layouts:
                     _check_layouts(checked)
     if not sweeps and not mistakes:
@@ -162,13 +161,19 @@ def _as_snakemake_reads(name: str) -> Any:
     return parse_config([f"sweeps={name}"])["sweeps"]
 
 
-# These import Polars, which the sweeps without measurement and with layouts alone need here.
+# These import Polars, which only sweeps without measurement, with layouts or with solve need here.
 
 
-def _predicted(checked: CheckedSweep):
-    from modelbudget.predict.streamed import predicted
+def _planned(checked: CheckedSweep):
+    if checked.sweep.predicts_alone:
+        from modelbudget.predict.streamed import predicted
 
-    return predicted(checked)
+        return predicted(checked)
+    if checked.sweep.solve:
+        from modelbudget.predict.solve import planned
+
+        return planned(checked)
+    return expanded(checked)
 
 
 def _check_layouts(checked: CheckedSweep) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from modelbudget.architecture.terms import total
 from modelbudget.common.files import yaml_files
-from modelbudget.common.paths import MODELS, SHARDS, failed_at, files_in
+from modelbudget.common.paths import ACCELERATORS, MODELS, SHARDS, failed_at, files_in
 from modelbudget.sweeps.expand import Expanded
 
 if TYPE_CHECKING:
@@ -43,12 +43,13 @@ def results(sweeps: dict[str, Expanded], predicted: Iterable[str]) -> list[str]:
     """Return all files that the pipeline writes, so that deleted ones are made again."""
     of_sweeps = [f"{name}/{file}" for name in sweeps for file in OF_SWEEP]
     of_predicted = [f"{name}/{file}" for name in predicted for file in OF_PREDICTED]
-    tables = [*zoo_tables(sweeps), *fit_tables(sweeps), *layout_tables(sweeps)]
+    tables = [*zoo_tables(sweeps), *fit_tables(sweeps), *layout_tables(sweeps), *frontiers(sweeps)]
     counted = [name for name in sweeps if has_reference(sweeps[name])]
     counts = [f"{name}/reference_counts.parquet" for name in counted]
     return [
         *(f"results/{file}" for file in (*OF_REPORT, *of_sweeps, *of_predicted, *counts)),
         *reference_traces(sweeps),
+        *solve_tables(sweeps),
         *(f"{path.removesuffix('.parquet')}.{kind}" for path in tables for kind in TABLES),
     ]
 
@@ -67,6 +68,28 @@ def layout_tables(sweeps: dict[str, Expanded]) -> list[str]:
     """Return the tables of layouts of devices that these sweeps write."""
     wanted = [name for name, sweep in sweeps.items() if sweep.sweep.layouts]
     return [f"results/{name}/layouts.parquet" for name in wanted]
+
+
+def solved(sweeps: dict[str, Expanded]) -> set[str]:
+    """Return the sweeps whose points are solved for."""
+    return {name for name, sweep in sweeps.items() if sweep.sweep.solve}
+
+
+def frontiers(sweeps: dict[str, Expanded]) -> list[str]:
+    """Return the tables of the best shapes that these sweeps write."""
+    return [f"results/{name}/frontier.parquet" for name in sweeps if name in solved(sweeps)]
+
+
+def solve_tables(sweeps: dict[str, Expanded]) -> list[str]:
+    """Return the tables of all solutions, the best ones and published models."""
+    folders = [path.removesuffix("/frontier.parquet") for path in frontiers(sweeps)]
+    names = ("solutions", "frontier", "published")
+    return [f"{folder}/{name}.parquet" for folder in folders for name in names]
+
+
+def files_of_solved(expanded: Expanded) -> list[Path]:
+    """Return every file that the solutions of a sweep depend on, in the order of the rule."""
+    return [expanded.path, *model_files(), *expanded.files, ACCELERATORS]
 
 
 def is_zoo(expanded: Expanded) -> bool:
@@ -130,11 +153,11 @@ def model_files() -> list[Path]:
 def shards(sweeps: dict[str, Expanded], n_points: int | None) -> dict[str, int]:
     """Return the number of measuring jobs of each sweep with at most `n_points` points a job.
 
-    None leaves each sweep whole.
+    None leaves each sweep whole, as a sweep whose points are not known before the run is.
     """
     if n_points is None:
         return dict.fromkeys(sweeps, 1)
-    return {name: math.ceil(len(sweep.points) / n_points) for name, sweep in sweeps.items()}
+    return {name: math.ceil(len(sweep.points) / n_points) or 1 for name, sweep in sweeps.items()}
 
 
 def shards_of(sweep: str, shards: dict[str, int], kind: str) -> list[str]:

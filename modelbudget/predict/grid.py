@@ -69,6 +69,11 @@ class Chunk(NamedTuple):
     place: dict[str, int | pl.Series]
     rows: int
 
+    def where(self, passes: pl.Series) -> "Chunk":
+        """Return the rows that pass."""
+        place = {n: v if isinstance(v, int) else v.filter(passes) for n, v in self.place.items()}
+        return Chunk(place, int(passes.sum()))
+
 
 class _RejectedError(Exception):
     """A field without a value was read; an earlier check has reported why."""
@@ -313,20 +318,18 @@ class Grid:
 
         Checks that are the same for all rows come first.
         """
-        place, rows = chunk
         checks = [check for stage in self._stages for check in stage]
-        varies = {axis for axis, index in place.items() if not isinstance(index, int)}
+        varies = {axis for axis, index in chunk.place.items() if not isinstance(index, int)}
         for check in sorted(checks, key=lambda check: bool(varies & {*check.axes})):
-            index = self._index(place, check.axes)
+            index = self._index(chunk.place, check.axes)
             passes = check.numbers.gather(index) == 0
             if isinstance(index, int):
-                rows *= bool(passes[0])
+                chunk = Chunk(chunk.place, chunk.rows * bool(passes[0]))
             elif not passes.all():
-                place = {n: v if isinstance(v, int) else v.filter(passes) for n, v in place.items()}
-                rows = int(passes.sum())
-            if not rows:
+                chunk = chunk.where(passes)
+            if not chunk.rows:
                 break
-        return Chunk(place, rows)
+        return chunk
 
     def _numbers(self, check: _Check, chunk: Chunk) -> pl.Series:
         index = self._index(chunk.place, check.axes)

@@ -39,6 +39,18 @@ class Predicted(NamedTuple):
 
 
 def predicted(checked: CheckedSweep) -> Predicted:
+    """Return a sweep whose quantities all have a formula. Raises InputError with all mistakes."""
+    found = with_grids(checked)
+    for quantity in _without_formula(found.sweep, found.grids):
+        checked.mistakes.add(
+            f"measure.quantities: {quantity}: no formula covers it here; "
+            "allowed with device: none: quantities with a formula"
+        )
+    checked.mistakes.raise_if_any()
+    return found
+
+
+def with_grids(checked: CheckedSweep) -> Predicted:
     """Return the grids of a sweep. Raises InputError with all mistakes."""
     mistakes = checked.mistakes
     grids = list(_grids(checked, mistakes))
@@ -53,11 +65,6 @@ def predicted(checked: CheckedSweep) -> Predicted:
     mistakes.raise_if_any()
     if not grids:
         mistakes.add(f"constraints: drop all {combinations:,} points; nothing is left to predict")
-    for quantity in _without_formula(checked.sweep, grids) if grids else ():
-        mistakes.add(
-            f"measure.quantities: {quantity}: no formula covers it here; "
-            "allowed with device: none: quantities with a formula"
-        )
     mistakes.raise_if_any()
     return Predicted(
         checked.path,

@@ -16,7 +16,8 @@ class SweepResult(NamedTuple):
     """Results of a sweep: sweep.json, its tables, and its chart specs by name.
 
     `zoo` is set if the sweep has all published models, `fit` and `layouts` if it has a field of
-    that name, `traces` if classes of `transformers` are traced.
+    that name, `frontier` and `published` if it has `solve`, `traces` if classes of `transformers`
+    are traced.
     """
 
     summary: dict
@@ -27,6 +28,8 @@ class SweepResult(NamedTuple):
     fit: pl.DataFrame | None = None
     traces: pl.DataFrame | None = None
     layouts: pl.DataFrame | None = None
+    frontier: pl.DataFrame | None = None
+    published: pl.DataFrame | None = None
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from modelbudget.report.layouts import layouts_section
 from modelbudget.report.numbers import numbers_section
 from modelbudget.report.results import SweepResult
 from modelbudget.report.six_nd import six_n_d_section
+from modelbudget.report.solve import bounds_and_objectives, solve_section
 from modelbudget.report.specs import Charts
 from modelbudget.report.step_by_step import steps
 from modelbudget.report.verdict import Verdict, device_text, sentence
@@ -58,6 +59,7 @@ def sweep_section(
         for name, spec in sweep.charts.items()
     ]
     agreed = sentence(verdict.agreed, verdict.compared, verdict.near)
+    solved = solve_section(sweep.frontier, sweep.published, sweep.summary)
     step_by_step = not totals.is_empty() and set(sweep.points["architecture"]) <= printed.keys()
     return {
         "name": sweep.name,
@@ -73,7 +75,8 @@ def sweep_section(
         "failed": _failed(sweep.comparison),
         "zoo": zoo_section(sweep.zoo, sweep.name),
         "charts": drawn,
-        "answer": drawn[0]["title"] if drawn else agreed,
+        "solved": solved,
+        "answer": solved["answer"] if solved else drawn[0]["title"] if drawn else agreed,
         "measured": set(verdict.models) != {"not measured"},
         "whose": "; ".join(whose),
         "steps": steps(sweep, totals, printed, walkthroughs) if step_by_step else None,
@@ -123,6 +126,7 @@ def facts(summary: dict) -> list[tuple[str, list[str]]]:
         ("axes", [f"{name}: {_range(values)}" for name, values in summary["axes"].items()]),
         ("derived", [f"{name} = {text}" for name, text in summary["derive"].items()]),
         ("constraints", summary["constraints"]),
+        *bounds_and_objectives(summary),
         ("models", [f"{count(summary['points'])}{dropped}"]),
         ("notes", summary["notes"]),
     ]

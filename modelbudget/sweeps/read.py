@@ -15,7 +15,7 @@ from modelbudget.sweeps.check_values import check_names_and_values
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.mistakes import Mistakes
 from modelbudget.sweeps.notes import notes
-from modelbudget.sweeps.sweep_file import Measure, Sweep, Value
+from modelbudget.sweeps.sweep_file import Measure, Solve, Sweep, Value
 
 MAX_ROUNDS = 3
 """How often mistakes are removed from a sweep to find further ones."""
@@ -107,7 +107,7 @@ def _innermost(data: dict, path: tuple) -> tuple[dict, str] | None:
 
 def _keys_of_sweep() -> list[str]:
     of_range = ("from", "to", "steps", "scale", "multiple_of")
-    return [*Sweep.model_fields, *Measure.model_fields, *of_range]
+    return [*Sweep.model_fields, *Measure.model_fields, *Solve.model_fields, *of_range]
 
 
 def given_points(sweep: Sweep, catalogue: Catalogue) -> list[dict[str, Value]]:

@@ -44,6 +44,7 @@ def resolved(name: str, sweep: Sweep) -> dict:
         "measure": sweep.measure.model_dump(),
         "fit": sweep.fit,
         "layouts": sweep.layouts,
+        "solve": sweep.solve and sweep.solve.model_dump(),
     }
 
 

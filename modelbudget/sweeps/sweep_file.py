@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from modelbudget.architecture.base import Count
+from modelbudget.architecture.base import Count, Size
 from modelbudget.common.mistakes import show
 from modelbudget.common.strict import Strict
 from modelbudget.sweeps.quantities import (
@@ -79,6 +79,44 @@ Axis = Annotated[
     Annotated[Range, Tag("range")] | Annotated[list[Value], Field(min_length=1), Tag("list")],
     Discriminator(_axis_kind),
 ]
+
+
+def _bound_kind(value) -> str:
+    return "str" if isinstance(value, str) else "list"
+
+
+def _rises(ends: list[int]) -> list[int]:
+    if ends[0] > ends[1]:
+        raise ValueError("the least must not exceed the most")
+    return ends
+
+
+Ends = Annotated[list[Size], Field(min_length=2, max_length=2), AfterValidator(_rises)]
+Bound = Annotated[
+    Annotated[Ends, Tag("list")] | Annotated[str, Tag("str")], Discriminator(_bound_kind)
+]
+
+
+class Solve(Strict):
+    """Which shapes of the grid are wanted, and which of these are best."""
+
+    within: dict[str, Bound] = Field(
+        min_length=1,
+        description="the least and the most, both included, of a field, of a quantity of "
+        "measure.quantities, or of the parameters or FLOPs per token under a counting convention; "
+        "or the name of an accelerator, whose memory is the most",
+    )
+    best: dict[str, Literal["most", "least"]] = Field(
+        min_length=1,
+        max_length=4,
+        description="of which of these as much or as little as possible is wanted: no shape on the "
+        "frontier can have more of one without less of another",
+    )
+
+    @property
+    def names(self) -> list[str]:
+        """The names in both keys, each once."""
+        return list(dict.fromkeys([*self.within, *self.best]))
 
 
 Solvable = Literal["batch", "length", "n_layer"]
@@ -201,6 +239,11 @@ class Sweep(Strict):
         description="numbers of devices: all ways in which so many devices can share the training "
         "of each base are predicted, with the fields in `fixed`",
     )
+    solve: Solve | None = Field(
+        None,
+        description="all shapes of the grid within bounds are found by formula; those on the "
+        "frontier of what is best are the points of the sweep",
+    )
     headline: str | None = Field(
         None, description="label of the point that the report opens with; default: the largest"
     )
@@ -248,12 +291,19 @@ class Sweep(Strict):
 
     def contradictions(self) -> Iterator[tuple[set[str], str]]:
         """Yield contradictions: the keys concerned, and the mistake."""
-        given = [n for n in ("points", "models", "headline", "fit", "layouts") if getattr(self, n)]
+        alone = ("points", "models", "headline", "fit", "layouts", "solve")
+        given = [name for name in alone if getattr(self, name)]
         if self.predicts_alone and given:
             yield (
                 {"measure", given[0]},
                 f"{given[0]}: not available with measure.device: none; allowed: a grid",
             )
+        if self.solve and (others := [name for name in given if name != "solve"]):
+            what = f"{others[0]}: not available with solve; allowed: a grid"
+            yield {"solve", others[0]}, what
+        if self.solve and self.measure.device in ("cpu", "cuda"):
+            what = f"measure.device = {self.measure.device!r}: solve has no points before the run"
+            yield {"solve", "measure"}, f"{what}; allowed: auto, meta"
         if "base" in self.grid and self.base is not None:
             yield {"grid", "base"}, f"base = {show(self.base)}: is a grid axis too; keep one"
         in_points = {name for point in self.points for name in point}

@@ -169,6 +169,31 @@ def test_predictions_alone_measure_nothing(reported):
     assert gpt2["parameters"].item() == 124_439_808 - 12 * 72 * (2 * 768 + 1)
 
 
+def test_the_points_of_a_sweep_with_solve_are_its_frontier(make_project):
+    """And a bound that no shape meets ends the job with the nearest shape."""
+    project = make_project()
+    path = project.write_sweep(
+        "shapes.yaml",
+        "base: gpt-2-124m\n"
+        "grid: {n_vocab: [100, 200, 300], n_layer: [1, 2, 3], d_model: [24], n_head: [2]}\n"
+        "solve: {within: {without_embeddings: [1, 16_000]}, best: {n_vocab: most, n_layer: most}}\n"
+        "measure: {device: meta}",
+    )
+    run = project.snakemake("results/shapes/comparison.parquet", "results/shapes/charts.json")
+    assert run.returncode == 0, run.stdout + run.stderr
+    results = path.parents[2] / "results" / "shapes"
+    points = pl.read_parquet(results / "points.parquet")
+    assert points.select("n_vocab", "n_layer").rows() == [(300, 2)]
+    assert pl.read_parquet(results / "solutions.parquet").height == 6
+    table = comparison(project, "shapes")
+    assert table["agrees"].all()
+    assert "frontier" in (results / "charts.json").read_text()
+    path.write_text(path.read_text().replace("[1, 16_000]", "[8_000, 8_001]"))
+    run = project.snakemake("results/shapes/points.parquet")
+    assert run.returncode
+    assert "solve.within.without_embeddings: none of the 9 shapes" in run.stdout + run.stderr
+
+
 def test_one_command_leaves_a_report_and_says_what_is_in_it(reported):
     assert re.search(
         r"([\d,]+) of \1 comparisons agree\nresults/report.html\n", reported.run.stdout

@@ -55,6 +55,59 @@ ONE_MISTAKE = {
         "base: gpt-2-124m\nfixed: {data_parallel: 2, zero: 2}\npoints: [{}]\nlayouts: [3]",
         ["layouts = [3]", "base = 'gpt-2-124m'", "allow no layout", "a product of data_parallel"],
     ),
+    "solve: unknown quantity": (
+        GOOD + "solve: {within: {parametres: [1, 2]}, best: {n_layer: most}}",
+        ["solve.within.parametres: unknown name; did you mean parameters?"],
+    ),
+    "solve: quantity that is not measured": (
+        GOOD + "solve: {within: {cache_bytes: [1, 2]}, best: {n_layer: most}}",
+        ["solve.within.cache_bytes: not measured; add it to measure.quantities"],
+    ),
+    "solve: unknown objective": (
+        GOOD + "solve: {within: {n_layer: [1, 2]}, best: {n_layers: most}}",
+        ["solve.best.n_layers: unknown name; did you mean n_layer?"],
+    ),
+    "solve: bounds the wrong way round": (
+        GOOD + "solve: {within: {parameters: [2, 1]}, best: {n_layer: most}}",
+        ["solve.within.parameters = [2, 1]: the least must not exceed the most"],
+    ),
+    "solve: one bound of two": (
+        GOOD + "solve: {within: {parameters: [2]}, best: {n_layer: most}}",
+        ["solve.within.parameters = [2]", "at least 2 items"],
+    ),
+    "solve: neither most nor least": (
+        GOOD + "solve: {within: {parameters: [1, 2]}, best: {n_layer: max}}",
+        ["solve.best.n_layer = 'max'", "'most' or 'least'"],
+    ),
+    "solve: no bound": (
+        GOOD + "solve: {within: {}, best: {n_layer: most}}",
+        ["solve.within = {}", "at least 1 item"],
+    ),
+    "solve: unknown device": (
+        GOOD + "solve: {within: {parameter_bytes: h10}, best: {n_layer: most}}",
+        ["solve.within.parameter_bytes = 'h10': unknown accelerator", "allowed: rtx-4090-24gb"],
+    ),
+    "solve: a device for a count": (
+        GOOD + "solve: {within: {parameters: h100}, best: {n_layer: most}}",
+        ["solve.within.parameters = 'h100': an accelerator bounds bytes"],
+    ),
+    "solve: a bound that the whole grid misses": (
+        GOOD + "solve: {within: {parameters: [1, 1000]}, best: {n_layer: most}}",
+        ["solve.within.parameters = [1, 1000]: no shape of the grid", "at least 46,"],
+    ),
+    "solve: a quantity that nothing predicts": (
+        GOOD + "measure: {quantities: [parameters, unsupported_ops]}\n"
+        "solve: {within: {unsupported_ops: [0, 1]}, best: {n_layer: most}}",
+        ["solve: unsupported_ops: no formula"],
+    ),
+    "solve without a grid": (
+        "base: gpt-2-124m\npoints: [{}]\nsolve: {within: {n_layer: [1, 2]}, best: {n_layer: most}}",
+        ["points: not available with solve"],
+    ),
+    "solve on a device": (
+        GOOD + "measure: {device: cpu}\nsolve: {within: {n_layer: [1, 2]}, best: {n_layer: most}}",
+        ["measure.device = 'cpu': solve has no points before the run", "auto, meta"],
+    ),
     "zero": ("base: palm\ngrid: {n_layer: [0]}", ["grid.n_layer[0] = 0", "at least 1"]),
     "negative": ("base: palm\npoints: [{n_layer: -3}]", ["points[0].n_layer = -3", "at least 1"]),
     "text for a list": ("base: palm\ngrid: {n_layer: 3}", ["grid.n_layer = 3", "list"]),

@@ -13,6 +13,7 @@ rule charts:
             {wildcards.sweep: SWEEPS[wildcards.sweep]}
         ),
         layouts=lambda wildcards: targets.layout_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
+        solved=lambda wildcards: targets.solve_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
     output:
         charts="results/{sweep}/charts.json",
     log:

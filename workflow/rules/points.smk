@@ -11,6 +11,8 @@ rule points:
         summary="results/{sweep}/sweep.json",
     log:
         "results/{sweep}/logs/points.log",
+    wildcard_constraints:
+        sweep=targets.one_of(SWEEPS.keys() - targets.solved(SWEEPS)),
     conda:
         "../../environment.yml"
     params:

@@ -25,6 +25,8 @@ rule report:
         zoos=targets.zoo_tables(SWEEPS),
         fits=targets.fit_tables(SWEEPS),
         layouts=targets.layout_tables(SWEEPS),
+        frontiers=targets.frontiers(SWEEPS),
+        published=[path.replace("frontier", "published") for path in targets.frontiers(SWEEPS)],
         traces=targets.reference_traces(SWEEPS),
         models=ancient(targets.model_files()),
     output:

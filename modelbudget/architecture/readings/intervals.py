@@ -22,6 +22,11 @@ def namespace(kind, fields: dict) -> SimpleNamespace:
     )
 
 
+def least(value) -> int:
+    """Return the lower bound of a formula's value."""
+    return _ends(value)[0]
+
+
 def most(value) -> int:
     """Return the upper bound of a formula's value."""
     return _ends(value)[1]

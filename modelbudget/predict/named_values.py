@@ -1,0 +1,86 @@
+"""Values by name, of a model or over a grid: a field, a quantity, or a counting convention."""
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import polars as pl
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.readings import columns, polynomials
+from modelbudget.architecture.readings.polynomials import Scheme
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import of_model
+from modelbudget.predict.conventions import BY_NAME, PARAMETERS
+from modelbudget.predict.formula import formula
+from modelbudget.predict.grid import Chunk, Grid
+from modelbudget.sweeps.quantities import OF_RUN, Quantity
+
+NONE = 0, 0
+"""A value that holds nowhere."""
+
+
+def fields_of(family: type[Architecture]) -> list[str]:
+    """Return the numeric fields of a family and of its runs."""
+    return [*family.numeric(), *RunConfig.numeric()]
+
+
+def value_of(name: str, family: type[Architecture], a: Any, r: Any) -> tuple[Any, Any]:
+    """Return a value in one reading of the fields, and where its formula holds (1, 0, a column).
+
+    Peaks are the largest phase; FLOPs under a convention are those of a token of the run's length.
+    """
+    if name in get_args(Quantity):
+        terms, holds = formula(family, name, a, r)
+        return of_model(name, terms) if terms else 0, holds
+    if name not in BY_NAME:
+        for kind, one in ((family, a), (RunConfig, r)):
+            if name in kind.model_fields:
+                return getattr(one, name), 1
+        return NONE
+    convention = BY_NAME[name]
+    if convention.why_not(family):
+        return NONE
+    of_token = getattr(family, "active_parameters", family.parameters)
+    terms = family.parameters(a) if convention.unit == PARAMETERS else of_token(a)
+    return convention.value(terms, a, r.length), 1
+
+
+def values_in(grid: Grid, namespace: Any, fields: dict, names: Sequence[str]) -> dict[str, tuple]:
+    """Return the value of each name and where it holds, in one reading of a grid's fields."""
+    family = grid.base.family
+    a, r = (namespace(kind, fields) for kind in (family, RunConfig))
+    return {name: value_of(name, family, a, r) for name in names}
+
+
+class NamedValues:
+    """Evaluates names in the rows of a grid.
+
+    Formulas without a run are multiplied out once for each choice of categorical fields.
+    """
+
+    def __init__(self, grid: Grid, names: Sequence[str]):
+        self.grid = grid
+        plain = [name for name in names if name not in OF_RUN]
+        self.schemes = {
+            grid.chosen(one): {
+                name: (Scheme(value), Scheme(holds))
+                for name, (value, holds) in values_in(
+                    grid, polynomials.namespace, one, plain
+                ).items()
+            }
+            for one in grid.bounds()
+        }
+
+    def column(self, name: str, chunk: Chunk) -> pl.Series:
+        """Return the values in the rows of a chunk, null where no formula holds."""
+        fields = self.grid.values(chunk)
+        if name in OF_RUN:
+            value, holds = values_in(self.grid, columns.namespace, fields, [name])[name]
+        else:
+            given = polynomials.columns(fields)
+            value, holds = (one(given) for one in self.schemes[self.grid.chosen(fields)][name])
+        found = columns.series(value, chunk.rows).alias(name)
+        if isinstance(holds, int) and holds:
+            return found
+        none = pl.repeat(None, chunk.rows, dtype=found.dtype, eager=True)
+        return found.zip_with(columns.series(holds, chunk.rows) == 1, none)

@@ -1,0 +1,35 @@
+import json
+import logging
+from pathlib import Path
+
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.files import replacing
+from modelbudget.common.fingerprint import check_unchanged
+from modelbudget.common.paths import MODELS
+from modelbudget.common.spreadsheet import csv
+from modelbudget.plan.job_setup import start_log
+from modelbudget.predict.solve import checked_grids, of_points, published, solved
+from modelbudget.sweeps.points_table import points_table
+from modelbudget.sweeps.read import read
+from modelbudget.sweeps.summary import summary
+
+start_log(snakemake)
+catalogue = Catalogue(MODELS)
+checked = read(Path(snakemake.input.sweep), catalogue)
+check_unchanged(snakemake.input, snakemake.params.content)
+found = solved(checked_grids(checked), snakemake.threads)
+logging.info("%s", found.proof)
+expanded = of_points(checked, found.frontier)
+for table, output in (
+    (found.solutions, snakemake.output.solutions),
+    (found.frontier, snakemake.output.frontier),
+    (published(catalogue, checked.sweep), snakemake.output.published),
+    (points_table(expanded), snakemake.output.points),
+):
+    with replacing(output) as path:
+        table.write_parquet(path)
+with replacing(snakemake.output.csv) as path:
+    path.write_text(csv(found.frontier), encoding="utf-8")
+with replacing(snakemake.output.summary) as path:
+    text = summary(expanded) | {"solved": found.proof}
+    path.write_text(json.dumps(text, indent=2, ensure_ascii=False), encoding="utf-8")
