@@ -13,11 +13,13 @@ from modelbudget.compare.comparison import compare
 from modelbudget.measurement import table as measured
 from modelbudget.measurement.reference import table as reference
 from modelbudget.plan import targets
-from modelbudget.predict import fit
+from modelbudget.predict import fit, solve
 from modelbudget.predict.predict import predict
-from modelbudget.sweeps.expand import expand
+from modelbudget.report.charts import solve as charts
+from modelbudget.sweeps.expand import expanded
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantities import OF_CONVENTION, Quantity
+from modelbudget.sweeps.read import CheckedSweep, read
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "config/README.md")),
@@ -37,10 +39,25 @@ RESULTS = TEXTS[ROOT / "docs" / "results.md"]
 def test_a_printed_sweep_expands(text, tmp_path, catalogue):
     path = tmp_path / "sweep.yaml"
     path.write_text(text)
-    expanded = expand(path, catalogue)
-    assert expanded.points
-    if "heads of 64 channels" in expanded.sweep.title:
-        assert {point.architecture.d_head for point in expanded.points} == {64}
+    checked = read(path, catalogue)
+    if checked.sweep.solve:
+        check_answer(checked)
+        return
+    points = expanded(checked).points
+    assert points
+    if "heads of 64 channels" in checked.sweep.title:
+        assert {point.architecture.d_head for point in points} == {64}
+
+
+def check_answer(checked: CheckedSweep) -> None:
+    """Solve a printed sweep, and find its counts in the page."""
+    found = solve.solved(solve.checked_grids(checked), 2)
+    (page,) = [page for page in TEXTS.values() if f"title: {checked.sweep.title}" in page]
+    counts = [found.proof[name] for name in ("shapes", "solutions")]
+    assert all(f"{n:,} " in page for n in counts)
+    answer = charts.answer(found.frontier, checked.sweep.solve.best)
+    assert re.search(r"[\d.]+ %", answer)[0] in page
+    assert solve.of_points(checked, found.frontier).points
 
 
 def links(text: str) -> set[str]:

@@ -137,7 +137,7 @@ def _end(place: int, labels: list[str], totals: list[int]) -> dict:
     return {"label": name, "x": x, "wide": False, "text": text, "anchor": anchor, "row": 2}
 
 
-def _takes(taken: list[tuple[float, float]], start: float, size: int, width: int) -> bool:
+def _takes(taken: list[tuple[float, float]], start: float, size: float, width: int) -> bool:
     """Whether a name has room from `start` on; if so, its pixels are added to `taken`."""
     end = start + size
     has_room = 0 <= start <= width - size and all(
