@@ -357,7 +357,8 @@ def _exchanged(categories: list[Categories]) -> list[Categories]:
 
 def _field(record, name: str) -> dict:
     info = record.model_fields[name]
-    title = field_title(name) if record is Decoder else DESCRIPTIONS.get(name, info.description)
+    of_run = DESCRIPTIONS.get(name, info.description or "")
+    title = field_title(name) if record is Decoder else of_run
     return {
         "name": name,
         "description": re.sub(f"^{name}(: )?", "", title),
