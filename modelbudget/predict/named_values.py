@@ -1,4 +1,4 @@
-"""Values by name, of a model or over a grid: a field, a quantity, or a counting convention."""
+"""Values by name, of a model or over a grid: a field or a quantity, conventions included."""
 
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -10,7 +10,6 @@ from modelbudget.architecture.readings import columns, polynomials
 from modelbudget.architecture.readings.polynomials import Scheme
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
-from modelbudget.predict.conventions import BY_NAME, PARAMETERS
 from modelbudget.predict.formula import formula
 from modelbudget.predict.grid import Chunk, Grid
 from modelbudget.sweeps.quantities import OF_RUN, Quantity
@@ -32,17 +31,10 @@ def value_of(name: str, family: type[Architecture], a: Any, r: Any) -> tuple[Any
     if name in get_args(Quantity):
         terms, holds = formula(family, name, a, r)
         return of_model(name, terms) if terms else 0, holds
-    if name not in BY_NAME:
-        for kind, one in ((family, a), (RunConfig, r)):
-            if name in kind.model_fields:
-                return getattr(one, name), 1
-        return NONE
-    convention = BY_NAME[name]
-    if convention.why_not(family):
-        return NONE
-    of_token = getattr(family, "active_parameters", family.parameters)
-    terms = family.parameters(a) if convention.unit == PARAMETERS else of_token(a)
-    return convention.value(terms, a, r.length), 1
+    for kind, one in ((family, a), (RunConfig, r)):
+        if name in kind.model_fields:
+            return getattr(one, name), 1
+    return NONE
 
 
 def values_in(grid: Grid, namespace: Any, fields: dict, names: Sequence[str]) -> dict[str, tuple]:

@@ -106,6 +106,8 @@ def _known(checked: CheckedSweep) -> list[str]:
 
 def _unknown(name: str, known: list[str]) -> str:
     """Return what is wrong with a name that nothing here has."""
+    if name in BY_NAME:
+        return "this convention does not apply to the base"
     if name in get_args(Quantity):
         return "not measured; add it to measure.quantities"
     return f"unknown name{offered(name, known, 'docs/fields.md and docs/conventions.md')}"
