@@ -165,7 +165,8 @@ for (const one of document.querySelectorAll(".slide, .step input, .here, .saving
         made("p", { className: "tensors" }, "Largest tensors: ", ...tensors.flatMap(([key, n], i) => {
           const [k, of, by] = key.split(" ").map(Number);
           const text = made("span", { className: "tensor" }, swatch(k), `${component[of]} `, made("code", { textContent: operation[by] }), " ", amount(n));
-          return i === 0 ? [text] : ["; ", text];
+          if (i < tensors.length - 1) text.append(";");
+          return [text, " "];
         })),
       );
       const x = `${100 * placeOf(at)}%`;
