@@ -367,9 +367,9 @@ RISKY_SWEEPS = {
 }
 
 
-def test_a_model_that_cannot_be_built_ends_no_rule(make_project):
+def test_a_model_that_cannot_be_built_ends_no_rule(copy_of_reported):
     """All rules up to the page; every other model is kept, and each reason is given."""
-    project = make_project()
+    project = copy_of_reported("alone")
     for name, text in RISKY_SWEEPS.items():
         project.write_sweep(f"{name}.yaml", text)
     sweeps = project.folder / "configs" / "sweeps"
