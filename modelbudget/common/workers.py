@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from multiprocessing.connection import Connection, wait
+from multiprocessing.util import Finalize
 from typing import Any, NamedTuple, cast
 
 import psutil
@@ -177,6 +178,9 @@ def guard(process: int) -> Connection:
     """
     there, here = _FORK.Pipe(duplex=False)
     os.register_at_fork(after_in_child=here.close)
+    # At exit this process joins the guard after a SIGTERM, which a guard that has just been forked
+    # may lose; it always reads the end of the pipe.
+    Finalize(None, here.close, exitpriority=0)
     _FORK.Process(target=_guarding, args=(there,), daemon=True).start()
     there.close()
     return here

@@ -218,6 +218,22 @@ def test_workers_and_all_that_they_started_end_with_their_parent(end):
         wait_until(lambda process=process: has_ended(process))
 
 
+NOT_TERMINATED = """
+import signal
+from modelbudget.common.workers import spread
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+assert list(spread(abs, [-1], 1, 600)) == [(0, 1)]
+"""
+
+
+def test_a_process_with_workers_ends_where_no_sigterm_arrives():
+    """A signal that arrives while a process is being forked can be lost, as here where the children
+    block it.
+    """
+    subprocess.run([sys.executable, "-c", NOT_TERMINATED], cwd=ROOT, check=True, timeout=60)
+
+
 LONG = """
 
 import time
