@@ -8,6 +8,7 @@ These names are loaded when they are first used.
 """
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from modelbudget.common.errors import InputError as InputError
 
 __version__ = "0.1.0"
+
+# Nothing is printed unless a program asks for log records: failures are in the results.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _EXPORTS = {
     "InputError": "common.errors",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -137,7 +136,6 @@ def measure_models(
     from modelbudget.measurement.pool import measure_all
 
     measure = Measure(quantities=list(quantities), device=device)  # pyright: ignore[reportArgumentType]
-    logging.getLogger("modelbudget").setLevel(logging.CRITICAL)  # failures are in the results
     return measure_all(list(pairs), measure, n_workers)
 
 
