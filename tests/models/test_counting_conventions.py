@@ -8,6 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import modelbudget as mb
 from modelbudget.architecture.readings import columns
 from modelbudget.architecture.terms import Term, total
+from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.count import count
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.predict.conventions import BY_NAME, CONVENTIONS
@@ -76,7 +77,6 @@ def test_each_convention_on_a_real_module(name):
 )  # fmt: skip
 def test_what_transformers_leaves_out(name, config, kind, convention):
     """Modules of class Embedding, positions among them; an untied head is none."""
-    transformers = pytest.importorskip("transformers")
     with torch.device("meta"):
         configuration = transformers.AutoConfig.for_model(kind, **config)
         model = transformers.AutoModelForCausalLM.from_config(configuration)

@@ -57,7 +57,8 @@ def damage(path: Path, kind: str) -> None:
 KINDS = ("deleted", "truncated", "garbage", "edited")
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [0, 2])
 def test_damaged_results_are_made_again(whole, first):
     """Every file under results/, each with one kind of damage, the next with the next kind. So
     this is also a second run from scratch, in another folder.

@@ -345,12 +345,18 @@ def test_a_browser_draws_every_chart(opened, shipped, width, scheme):
     assert all(url.startswith("file:") for url in tab.requests)
 
 
+def drawn(tab, chart: str):
+    """A chart, once its closed section is open and it is drawn."""
+    tab.evaluate("name => { location.hash = `#${name}` }", chart)
+    tab.wait_for_selector(f"[data-chart={chart}] svg path", state="attached")
+    return tab.query_selector(f"[data-chart={chart}]")
+
+
 def test_colours_follow_the_readers_scheme(opened):
     colours = {}
     for scheme in ("light", "dark"):
         tab = opened(1280, scheme)
-        place = scroll_and_wait(tab)[0]
-        colours[scheme] = place.evaluate(
+        colours[scheme] = drawn(tab, "hybrid-shares").evaluate(
             "p => getComputedStyle(p.querySelector('.mark-rect path, .mark-area path')).fill"
         )
     assert colours["light"] != colours["dark"]
@@ -358,8 +364,7 @@ def test_colours_follow_the_readers_scheme(opened):
 
 def test_a_pointer_gets_exact_numbers(opened):
     tab = opened(1280)
-    places = scroll_and_wait(tab)
-    area = next(p for p in places if p.get_attribute("data-chart") == "hybrid-shares")
+    area = drawn(tab, "hybrid-shares")
     area.scroll_into_view_if_needed()
     box = area.bounding_box()
     tab.mouse.move(box["x"] + 100, box["y"] + 120)
@@ -430,7 +435,7 @@ def test_no_label_is_cut_or_covered_and_one_model_is_highlighted_everywhere(open
 TOP = "name => document.getElementById(name).getBoundingClientRect().top"
 
 
-@pytest.mark.parametrize("width", [1440, 1000, 390])
+@pytest.mark.parametrize("width", [1440, pytest.param(1000, marks=pytest.mark.slow), 390])
 def test_a_link_into_a_closed_section_opens_it_and_lands(opened, width):
     """Far down, below sections that are open, and in what is folded within a section."""
     tab = opened(width)
@@ -499,7 +504,9 @@ def test_a_chart_is_saved_with_its_title_and_its_source(opened):
     assert tab.messages == []
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.slow), (390, "dark")]
+)
 def test_axe_finds_nothing(opened, width, scheme):
     """axe-core's rules: names, roles, contrast, keyboard; everything unfolded, one side illegal."""
     tab = opened(width, scheme)
@@ -512,8 +519,11 @@ def test_axe_finds_nothing(opened, width, scheme):
 
 
 def shown(tab) -> list[str]:
-    rows = tab.query_selector_all(".models tr[data-status]")
-    return [row.query_selector("th").get_attribute("title") for row in rows if row.is_visible()]
+    """Names of the models whose rows are visible, in order."""
+    return tab.eval_on_selector_all(
+        ".models tr[data-status]",
+        "rows => rows.filter(row => row.checkVisibility()).map(row => row.cells[0].title)",
+    )
 
 
 def test_models_are_found_and_sorted(opened):

@@ -80,10 +80,23 @@ measure: {quantities: [parameters, activation_bytes, peak_training_bytes]}
 """
 
 
+@pytest.fixture(scope="module")
+def grid(catalogue, tmp_path_factory) -> SweepResult:
+    path = tmp_path_factory.mktemp("grid") / "sweep.yaml"
+    path.write_text(f"title: A test\nquestion: Why?\n{GRID}")
+    return result(path, catalogue)
+
+
+@pytest.fixture(scope="module")
+def page_of_grid(grid, catalogue, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("alone") / "report.html"
+    path.write_text(render(Results([grid]), catalogue), encoding="utf-8")
+    return path
+
+
 @pytest.fixture
-def grid(sweep, catalogue, tmp_path) -> SweepResult:
-    sweep(GRID)
-    return result(tmp_path / "sweep.yaml", catalogue)
+def opened_grid(page_of_grid, open_page):
+    return lambda **how: unfold(open_page(page_of_grid.as_uri(), **how))
 
 
 def rows_of(tab) -> list[list[str]]:
@@ -97,8 +110,8 @@ def unfolded(tab):
     return tab
 
 
-def test_rows_are_points_with_their_components_together(grid, opened):
-    tab = unfolded(opened(grid))
+def test_rows_are_points_with_their_components_together(grid, opened_grid):
+    tab = unfolded(opened_grid())
     sums = (
         grid.comparison.filter(pl.col("quantity") == "parameters")
         .group_by("point", "d_model", "n_layer", "tied").agg(pl.col("predicted", "measured").sum())
@@ -162,16 +175,16 @@ def test_formulas_hold_for_every_point(grid, quantity):
     assert unescape(re.sub("<[^>]*>", "", shown["head"])) == head[quantity]
 
 
-def test_a_peak_has_no_formula_in_the_table(grid, opened):
-    tab = unfolded(opened(grid))
+def test_a_peak_has_no_formula_in_the_table(opened_grid):
+    tab = unfolded(opened_grid())
     tab.select_option("[name=quantity]", "peak_training_bytes")
     tab.select_option("[name=component]", "*")
     heads = tab.eval_on_selector_all("table.numbers thead th", "h => h.map(x => x.innerText)")
     assert {row[heads.index("formula")] for row in rows_of(tab)} == {"–"}
 
 
-def test_a_long_table_is_drawn_in_parts(grid, opened):
-    tab = unfolded(opened(grid))
+def test_a_long_table_is_drawn_in_parts(grid, opened_grid):
+    tab = unfolded(opened_grid())
     tab.select_option("[name=component]", "*")
     rows = grid.comparison.filter(pl.col("quantity") == "parameters").height
     assert len(rows_of(tab)) == 100 < rows
@@ -181,8 +194,8 @@ def test_a_long_table_is_drawn_in_parts(grid, opened):
     assert tab.inner_text("[data-numbers] output") == f"{rows} rows"
 
 
-def test_components_are_listed_as_data_flows(grid, opened):
-    tab = unfolded(opened(grid))
+def test_components_are_listed_as_data_flows(opened_grid):
+    tab = unfolded(opened_grid())
     listed = tab.eval_on_selector_all("[name=component] option", "o => o.map(x => x.value)")
     in_flow = ["embedding.token", "layer.attention.query", "layer.mlp.up", "norm.final", "head"]
     assert [name for name in listed if name in in_flow] == in_flow
@@ -223,8 +236,8 @@ def test_a_hundred_thousand_points_stay_small(grid, opened):
     assert len(tab.content()) < 2_000_000
 
 
-def test_quantities_over_all_points(grid, opened):
-    tab = opened(grid, script=False)
+def test_quantities_over_all_points(grid, opened_grid):
+    tab = opened_grid(script=False)
     peaks = grid.comparison.filter(pl.col("quantity") == "peak_training_bytes")
     of_points = peaks.group_by("point").agg(pl.col("measured").max())["measured"]
     text = tab.inner_text("#sweep .captioned >> nth=-1")
@@ -234,9 +247,11 @@ def test_quantities_over_all_points(grid, opened):
     assert not tab.is_visible("[data-numbers]")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_the_table_fits_and_axe_finds_nothing(grid, opened, width, scheme):
-    tab = unfolded(opened(grid, width=width, scheme=scheme))
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(1280, "light"), pytest.param(390, "dark", marks=pytest.mark.slow)]
+)
+def test_the_table_fits_and_axe_finds_nothing(opened_grid, width, scheme):
+    tab = unfolded(opened_grid(width=width, scheme=scheme))
     tab.select_option("[name=component]", "*")
     scroll_and_wait(tab)
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,5 +1,6 @@
 """What accelerators hold: solved by formulas, and true of the models themselves."""
 
+import logging
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import polars as pl
 import pytest
 import torch
 from helpers.project import ROOT
+from helpers.results import result
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
@@ -25,6 +27,7 @@ from modelbudget.measurement.train import train
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.predict.conventions import BY_NAME, relative_error
 from modelbudget.predict.fit import ENDLESS, SCHEMA, Solution, at, cells, fit_table, needed, solve
+from modelbudget.report.fits import fits_section
 from modelbudget.sweeps.derive import named_architecture
 
 GB = 10**9
@@ -268,29 +271,27 @@ fit: [batch]
 """
 
 
-def test_a_solution_is_measured_once(make_project):
+def test_a_solution_is_measured_once(sweep, tmp_path, caplog):
     """For five devices the last batch that fits and the first that does not, in training and in
     use. A changed sweep measures what is new of them.
     """
-    project = make_project()
+    caplog.set_level(logging.INFO)
+    devices = accelerators(ROOT / "configs" / "accelerators.yaml")
 
-    def work(text: str) -> list[str]:
-        project.write_sweep("fitted.yaml", text)
-        run = project.snakemake("results/fitted/fit.parquet")
-        assert run.returncode == 0, run.stderr
-        return re.findall(
-            r"\d+ models measured before, \d+ to measure", project.log("fitted", "fit")
-        )
+    def solved(text: str) -> tuple[pl.DataFrame, list[str]]:
+        caplog.clear()
+        expanded = sweep(text)
+        found = list(cells(*solvable(expanded), devices))
+        table = fit_table(found, *measure_solutions(found, expanded.sweep.measure, 1, tmp_path))
+        return table, re.findall(r"\d+ models measured before, \d+ to measure", caplog.text)
 
-    assert work(FITTED) == ["0 models measured before, 10 to measure"] * 2
-    table = pl.read_parquet(project.folder / "results/fitted/fit.parquet")
+    table, work = solved(FITTED)
+    assert work == ["0 models measured before, 10 to measure"] * 2
     assert table["confirmed"].to_list() == [True] * 10
     assert (table["measured"] <= table["memory"]).all()
     assert (table["measured_beyond"] > table["memory"]).all()
-    assert (
-        work(FITTED.replace("[16]", "[16, 24]")) == ["10 models measured before, 10 to measure"] * 2
-    )
-    both = pl.read_parquet(project.folder / "results/fitted/fit.parquet")
+    both, work = solved(FITTED.replace("[16]", "[16, 24]"))
+    assert work == ["10 models measured before, 10 to measure"] * 2
     assert both["confirmed"].to_list() == [True] * 20
     same = ["purpose", "device", "value", "bytes", "measured", "measured_beyond"]
     assert both.filter(point="000001").select(same).equals(table.select(same))
@@ -309,20 +310,18 @@ NOTHING_TRACED = {
 }
 
 
-def test_a_report_where_nothing_is_traced_gives_the_reasons(copy_of_reported):
-    """No formula of training, or more layers than are traced: rows with reasons, and a page."""
-    project = copy_of_reported("small")
-    for number, text in enumerate(NOTHING_TRACED.values()):
-        project.write_sweep(f"fit-{number}.yaml", text)
-    run = project.snakemake("results/report.html")
-    assert run.returncode == 0, run.stdout + run.stderr
-    page = (project.folder / "results/report.html").read_text()
-    for number, reason in enumerate(NOTHING_TRACED):
-        table = pl.read_parquet(project.folder / f"results/fit-{number}/fit.parquet")
-        assert table.schema == SCHEMA
-        assert set(table["confirmed"]) == {None}
-        assert table["failure"].to_list() == [reason] * 5 * (4 if number == 0 else 1)
-        assert reason in page[page.index(f'id="fit-{number}-fit"') :]
+@pytest.mark.parametrize("reason", NOTHING_TRACED)
+def test_where_nothing_is_traced_the_reasons_are_given(sweep, catalogue, tmp_path, reason):
+    """No formula of training, or more layers than are traced: rows and a table with reasons."""
+    expanded = sweep(NOTHING_TRACED[reason])
+    devices = accelerators(ROOT / "configs" / "accelerators.yaml")
+    found = list(cells(*solvable(expanded), devices))
+    table = fit_table(found, *measure_solutions(found, expanded.sweep.measure, 1, tmp_path))
+    assert table.schema == SCHEMA
+    assert set(table["confirmed"]) == {None}
+    assert table["failure"].to_list() == [reason] * 5 * len(expanded.points)
+    section = fits_section(result(tmp_path / "sweep.yaml", catalogue)._replace(fit=table))
+    assert reason in section["missing"]
 
 
 def test_a_trace_that_fails_loses_its_own_cells_alone(sweep, tmp_path, monkeypatch):
