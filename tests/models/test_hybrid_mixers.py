@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers.inference import measured_inference, predicted_inference
+from helpers.inference import logits_at_once_and_in_turn, measured_inference, predicted_inference
 from helpers.training import PREDICTED, measured, predicted, without_zeros
 
 from modelbudget.architecture.run_config import RunConfig
@@ -11,7 +11,6 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
-from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise
 from modelbudget.modules.mixers import kimi_delta, lightning_attention, mlstm, rg_lru
 
@@ -61,7 +60,7 @@ def test_counts_and_cache(kind):
 def test_gradients_and_flops_without_saved_bytes(kind):
     a, run = Decoder(**KINDS[kind]), RunConfig(batch=2, length=9)
     found = measured(a, run)
-    for quantity in ("gradient_bytes", "optimizer_bytes", "flops_forward"):
+    for quantity in ("gradient_bytes", "optimizer_bytes", "flops_forward", "flops_backward"):
         assert a.has_formula_for(quantity, a, run)
         expected = {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
         assert without_zeros(expected) == without_zeros(found[quantity]), quantity
@@ -191,15 +190,8 @@ def test_lightning_attention_computes_what_its_class_computes():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_token_at_a_time_gives_what_all_at_once_give(kind):
-    model = build(Decoder(**KINDS[kind]), "cpu", "float64").eval()
-    torch.manual_seed(0)
-    initialise(model)
-    tokens = torch.randint(19, (2, 7))
-    with torch.no_grad():
-        at_once = model(tokens)
-        with caching(model, 2, 7):
-            steps = [model(tokens[:, [i]]) for i in range(7)]
-    torch.testing.assert_close(torch.cat(steps, 1)[:, -1], at_once[:, -1])
+    at_once, in_turn = logits_at_once_and_in_turn(Decoder(**KINDS[kind]))
+    torch.testing.assert_close(in_turn, at_once)
 
 
 def test_a_decoder_without_its_encoder():
@@ -238,3 +230,11 @@ def test_an_indexer_that_selects_all_tokens_changes_nothing():
         assert not torch.allclose(one(tokens), dense(tokens))
     a = Decoder(**SPARSE, n_selected=7)
     assert sum(c.parameters for c in count(every).values()) == total(a.parameters(a))
+
+
+@pytest.mark.parametrize("kind", ["bamba", "jamba"])
+def test_flops_of_a_decoded_token(kind):
+    a, run = Decoder(**KINDS[kind]), RunConfig(batch=2, length=9)
+    assert a.has_formula_for("flops_decode", a, run)
+    found = measured_inference(a, run)["flops_decode"]
+    assert predicted_inference(a, run, "flops_decode") == without_zeros(found)

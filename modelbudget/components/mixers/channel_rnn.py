@@ -7,6 +7,7 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, one_token, tokens
 from modelbudget.components.contract import ALONE, Place, Values
+from modelbudget.components.passes import recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
 
 GROUP = "recurrence"
@@ -55,9 +56,7 @@ def flops_backward(a: Fields, r: Run) -> Values:
     return {"": 2 * flops(a, r)[""] - flops(a, one_token(r))[""]}
 
 
-def flops_recomputed(a: Fields, r: Run) -> Values:
-    """Full checkpointing repeats the forward pass; there is no core of attention to repeat."""
-    return flops(a, r) if r.recompute == "full" else {}
+flops_recomputed = recomputed_of(flops)
 
 
 def cache(a: Fields, r: Run) -> Values:

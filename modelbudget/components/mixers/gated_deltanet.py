@@ -16,6 +16,7 @@ from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
 from modelbudget.components import norm
 from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
+from modelbudget.components.passes import recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.timeline import Allocation, Timeline, times, within
 
@@ -191,9 +192,7 @@ def flops_backward(a: Fields, r: Run) -> Values:
     }
 
 
-def flops_recomputed(a: Fields, r: Run) -> Values:
-    """Full checkpointing repeats the forward pass; there is no core of attention to repeat."""
-    return flops(a, r) if r.recompute == "full" else {}
+flops_recomputed = recomputed_of(flops)
 
 
 def flops_decode(a: Fields, r: Run) -> Values:

@@ -4,9 +4,10 @@ Kimi Team 2025 (arXiv 2510.26692). Fields are those of Gated DeltaNet; values ar
 """
 
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_values import bytes_of, exact_bytes, one_token, tokens
-from modelbudget.components.contract import Values, doubled
+from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
+from modelbudget.components.contract import Values
 from modelbudget.components.mixers.gated_deltanet import FIELDS
+from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
 
 __all__ = ["FIELDS"]
@@ -58,19 +59,9 @@ def flops(a: Fields, r: Run) -> Values:
     return {name: n * numbers for name, numbers in _matrices(a).items()} | {"": 2 * read}
 
 
-def flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice, for the gradients of both its factors."""
-    return doubled(flops(a, r))
-
-
-def flops_recomputed(a: Fields, r: Run) -> Values:
-    """Full checkpointing repeats the forward pass; there is no core of attention to repeat."""
-    return flops(a, r) if r.recompute == "full" else {}
-
-
-def flops_decode(a: Fields, r: Run) -> Values:
-    """Count the FLOPs of one decoded token."""
-    return flops(a, one_token(r))
+flops_backward = backward_of(flops)
+flops_recomputed = recomputed_of(flops)
+flops_decode = decode_of(flops)
 
 
 def cache(a: Fields, r: Run) -> Values:

@@ -5,9 +5,10 @@ attention, each with its own key and value.
 """
 
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_values import bytes_of, one_token, tokens
+from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components.attention.fields import AttentionFields
-from modelbudget.components.contract import Values, doubled
+from modelbudget.components.contract import Values
+from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
 
 GROUP = "state space"
@@ -44,19 +45,9 @@ def flops(a: Fields, r: Run) -> Values:
     return {name: n * numbers for name, numbers in _matrices(a).items()} | {"": read}
 
 
-def flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice, for the gradients of both its factors."""
-    return doubled(flops(a, r))
-
-
-def flops_recomputed(a: Fields, r: Run) -> Values:
-    """Full checkpointing repeats the forward pass; there is no core of attention to repeat."""
-    return flops(a, r) if r.recompute == "full" else {}
-
-
-def flops_decode(a: Fields, r: Run) -> Values:
-    """Count the FLOPs of one decoded token."""
-    return flops(a, one_token(r))
+flops_backward = backward_of(flops)
+flops_recomputed = recomputed_of(flops)
+flops_decode = decode_of(flops)
 
 
 def cache(a: Fields, r: Run) -> Values:

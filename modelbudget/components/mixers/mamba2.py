@@ -13,11 +13,11 @@ from modelbudget.components.contract import (
     ALONE,
     Place,
     Values,
-    doubled,
     no_autocast,
     valid_if,
 )
 from modelbudget.components.mixers.gated_deltanet import fused_norm
+from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
 
 GROUP = "state space"
@@ -87,14 +87,9 @@ def flops(a: Fields, r: Run) -> Values:
     return mamba2.flops(as_mamba2(a), r)
 
 
-def flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice, for the gradients of both its factors."""
-    return doubled(flops(a, r))
-
-
-def flops_recomputed(a: Fields, r: Run) -> Values:
-    """Full checkpointing repeats the forward pass; there is no core of attention to repeat."""
-    return flops(a, r) if r.recompute == "full" else {}
+flops_backward = backward_of(flops)
+flops_recomputed = recomputed_of(flops)
+flops_decode = decode_of(flops)
 
 
 def cache(a: Fields, r: Run) -> Values:

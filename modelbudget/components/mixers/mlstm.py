@@ -5,8 +5,9 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import one_token, state_bytes, tokens
-from modelbudget.components.contract import Values, doubled
+from modelbudget.architecture.run_values import state_bytes, tokens
+from modelbudget.components.contract import Values
+from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor, counts
 
 GROUP = "recurrence"
@@ -70,19 +71,9 @@ def flops(a: Fields, r: Run) -> Values:
     }
 
 
-def flops_backward(a: Fields, r: Run) -> Values:
-    """Each product twice, for the gradients of both its factors."""
-    return doubled(flops(a, r))
-
-
-def flops_recomputed(a: Fields, r: Run) -> Values:
-    """Full checkpointing repeats the forward pass; there is no core of attention to repeat."""
-    return flops(a, r) if r.recompute == "full" else {}
-
-
-def flops_decode(a: Fields, r: Run) -> Values:
-    """Count the FLOPs of one decoded token."""
-    return flops(a, one_token(r))
+flops_backward = backward_of(flops)
+flops_recomputed = recomputed_of(flops)
+flops_decode = decode_of(flops)
 
 
 def cache(a: Fields, r: Run) -> Values:

@@ -4,8 +4,9 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_values import bytes_of, one_token, tokens
+from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components.contract import Values
+from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
 
 GROUP = "state space"
@@ -49,9 +50,9 @@ def flops(a: Fields, r: Run) -> Values:
     }
 
 
-def flops_decode(a: Fields, r: Run) -> Values:
-    """Count the FLOPs of one decoded token."""
-    return flops(a, one_token(r))
+flops_backward = backward_of(flops)
+flops_recomputed = recomputed_of(flops)
+flops_decode = decode_of(flops)
 
 
 def cache(a: Fields, r: Run) -> Values:

@@ -16,6 +16,13 @@ CHUNK = 64
 EPSILON = 1e-6
 
 
+def reset_decay(rate: nn.Parameter, step: nn.Parameter) -> None:
+    """Set decay rates of 1 to 16 from head to head, and steps near softplus(1)."""
+    with torch.no_grad():
+        rate.copy_(torch.linspace(1, 16, len(rate), device=rate.device).log())
+    nn.init.ones_(step)
+
+
 class GatedDeltaNet(nn.Module):
     """States (batch, length, d_model) to states of the same shape.
 
@@ -41,11 +48,7 @@ class GatedDeltaNet(nn.Module):
         self.cache: Any = None
 
     def reset_parameters(self):
-        """Decay rates of 1 to 16 from head to head; steps near softplus(1)."""
-        rates = torch.linspace(1, 16, self.n_head, device=self.rate.device)
-        with torch.no_grad():
-            self.rate.copy_(rates.log())
-        nn.init.ones_(self.step)
+        reset_decay(self.rate, self.step)
 
     def make_cache(self, batch: int, length: int, like) -> State:
         """Allocate the recurrent state in at least single precision.

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from modelbudget.modules.cache import State, exact
-from modelbudget.modules.mixers.gated_deltanet import Convolution, normalised
+from modelbudget.modules.mixers.gated_deltanet import Convolution, normalised, reset_decay
 
 
 class KimiDelta(nn.Module):
@@ -37,11 +37,7 @@ class KimiDelta(nn.Module):
         self.cache: Any = None
 
     def reset_parameters(self):
-        """Decay rates of 1 to 16 from head to head; steps near softplus(1)."""
-        rates = torch.linspace(1, 16, self.n_head, device=self.rate.device)
-        with torch.no_grad():
-            self.rate.copy_(rates.log())
-        nn.init.ones_(self.step)
+        reset_decay(self.rate, self.step)
 
     def make_cache(self, batch: int, length: int, like) -> State:
         """Allocate the recurrent state in at least single precision."""
