@@ -92,6 +92,8 @@ def times(switch, timeline: Sequence[Allocation]) -> Timeline:
     """Return the timeline where `switch` is 1; no operation where it is 0."""
     if is_nothing(switch):
         return []
+    if isinstance(switch, int) and switch == 1:
+        return list(timeline)
     return [Allocation(name, *(switch * size for size in sizes)) for name, *sizes in timeline]
 
 

@@ -46,13 +46,13 @@ def in_first_row(table: pl.DataFrame, quantity: str) -> dict[str, int]:
     return dict(first.drop_nulls("component").select("component", "predicted").iter_rows())
 
 
-def as_bounds(formula, *records) -> list:
-    """Each number between itself and twice itself; words as they are."""
+def as_bounds(formula, *records) -> dict[str, Any]:
+    """Each number between itself and twice itself; words as they are. By component."""
     namespaces = []
     for record in records:
         ends = {name: (n, 2 * n) for name, n in sizes(record).items()}
         namespaces.append(intervals.namespace(type(record), words(record) | ends))
-    return [term.total for term in formula(*namespaces).values()]
+    return {name: term.total for name, term in formula(*namespaces).items()}
 
 
 def as_symbols(architecture) -> dict[str, int]:

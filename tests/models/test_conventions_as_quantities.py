@@ -42,7 +42,7 @@ def test_every_reading_is_the_same(name):
     for one, formula in formulas(graph.namespace).items():
         assert of_graph(formula, sizes(a) | sizes(run)) == expected[one], one
         assert in_first_row(table, one) == {"model": expected[one]}
-        (bounds,) = as_bounds(lambda *both, one=one: family.terms(one, *both), a, run)
+        (bounds,) = as_bounds(lambda *both, one=one: family.terms(one, *both), a, run).values()
         assert -intervals.most(-bounds) <= expected[one] <= intervals.most(bounds)
 
 

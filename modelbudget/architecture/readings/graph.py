@@ -32,7 +32,10 @@ def field(name: str) -> "Expression":
 
 
 class Expression:
-    """A field by its name, or an operation on expressions and numbers."""
+    """A field by its name, or an operation on expressions and numbers.
+
+    Sums with 0 and products with 0 or 1 are none: most optional parts are absent from a model.
+    """
 
     __slots__ = ("operands", "operation")
 
@@ -40,22 +43,29 @@ class Expression:
         self.operation, self.operands = operation, operands
 
     def __add__(self, other):
+        if other.__class__ is int and other == 0:
+            return self
         return _expression("+", self, other)
 
-    def __radd__(self, other):
-        return _expression("+", other, self)
+    __radd__ = __add__
 
     def __sub__(self, other):
+        if other.__class__ is int and other == 0:
+            return self
         return _expression("-", self, other)
 
     def __rsub__(self, other):
         return _expression("-", other, self)
 
     def __mul__(self, other):
+        if other.__class__ is int and other in (0, 1):
+            return self if other else 0
         return _expression("*", self, other)
 
-    def __rmul__(self, other):
-        return _expression("*", other, self)
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other):
+        return -_expression(CEIL_DIV, -self, other)
 
     def __rfloordiv__(self, other):
         return -_expression(CEIL_DIV, -other, self)
