@@ -40,6 +40,7 @@ RUNS = {
     "GPU": {"batch": 2, "length": 100},
     "half precision": {"length": 130, "dtype": "bfloat16", "recompute": "selective"},
     "CPU": {"batch": 3, "length": 200, "dtype": "float64", "backend": "cpu"},
+    "one chunk": {"batch": 2, "length": 9},
     "one token": {"length": 1, "dropout": True, "recompute": "full"},
 }
 

@@ -146,12 +146,14 @@ def _saved_by_chunks(a: Fields, r: Run):
     """Return the bytes saved for backward by the chunked delta rule.
 
     Within chunks: queries, keys, keys times β; decays from token to token, both products before and
-    after them, and from the start; the solutions of the triangular systems; the causal mask. From
-    the second chunk on: values, keys read and written, decays to the end, states.
+    after them; the solution of the triangular system for the values; the causal mask. Of several
+    chunks also the decays from the start, and the solution for the state before. From the second
+    chunk on: values, keys read and written, decays to the end, states.
     """
     c = _chunked(a, r)
     later = c.n - 1
-    within = 3 * c.query + 5 * c.scores + c.scalar + c.query + c.value + CHUNK * CHUNK
+    within = 3 * c.query + 5 * c.scores + c.value + CHUNK * CHUNK
+    within = within + positive(later) * (c.scalar + c.query)
     between = c.one_value + 2 * c.one_query + c.one_scalar + c.state
     return within + later * between + largest(c.n - 2, 0) * c.decay
 
