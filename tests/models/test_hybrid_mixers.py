@@ -12,7 +12,7 @@ from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
 from modelbudget.modules.initialise import initialise
-from modelbudget.modules.mixers import kimi_delta, lightning_attention, mlstm, rg_lru
+from modelbudget.modules.mixers import kimi_delta, lightning_attention, mlstm, rg_lru, slstm
 
 SIZES = {
     "n_vocab": 19, "d_model": 16, "n_layer": 4, "n_head": 2, "n_kv_head": 1, "d_head": 8,
@@ -27,6 +27,7 @@ GRIFFIN = {
     "up_bias": True, "down_bias": True,
 }  # fmt: skip
 MLSTM = {"n_mlstm_head": 2, "d_mlstm_key": 3, "d_mlstm_value": 6}
+SLSTM = {"n_slstm_head": 4, "d_slstm_head": 4, "d_slstm_convolution": 3}
 KIMI = {
     "n_linear_head": 2, "d_linear_key": 5, "d_linear_convolution": 4, "kv_lora_rank": 6,
     "d_nope": 4, "d_rope": 2, "d_value": 6,
@@ -38,6 +39,7 @@ KINDS = {
     "bamba": SIZES | MAMBA | {"mixers": "mamba2 mamba2 attention"},
     "falcon-h1": SIZES | MAMBA | {"mixers": "attention_and_mamba2", "mamba_norm": False},
     "xlstm": SIZES | MLSTM | {"mixers": "mlstm", "position": "none"},
+    "slstm": SIZES | SLSTM | {"mixers": "slstm", "position": "none"},
     "kimi": SIZES | KIMI | {"mixers": "kimi_delta mla"},
     "minimax": SIZES | {"mixers": "lightning_attention attention"},
     "lfm2": SIZES | {"mixers": "short_convolution attention", "d_short_convolution": 3},
@@ -56,7 +58,7 @@ def test_counts_and_cache(kind):
     assert not a.has_formula_for("peak_training_bytes", a, run)
 
 
-@pytest.mark.parametrize("kind", ["lfm2", "xlstm", "kimi", "minimax"])
+@pytest.mark.parametrize("kind", ["lfm2", "xlstm", "slstm", "kimi", "minimax"])
 def test_gradients_and_flops_without_saved_bytes(kind):
     a, run = Decoder(**KINDS[kind]), RunConfig(batch=2, length=9)
     found = measured(a, run)
@@ -135,6 +137,50 @@ def test_mlstm_computes_what_its_class_computes():
             ours.get_submodule(name).load_state_dict(block.get_submodule(other).state_dict())
         x = torch.randn(2, 8, 16)
         torch.testing.assert_close(ours(x), block(x)[0], atol=1e-4, rtol=1e-3)
+
+
+def test_slstm_has_the_parameters_of_the_authors_code():
+    """Worked out from NX-AI/xlstm (slstm/layer.py and cell.py): 512 channels, 4 heads, its sizes.
+
+    A convolution of 4 tokens with bias; four gates of 4 · 128 · 128 numbers each, with no bias; the
+    recurrent kernel (4, 128, 4 · 128) and its bias (4, 4, 128); a norm without bias.
+    """
+    sizes = {"n_slstm_head": 4, "d_slstm_head": 128, "d_slstm_convolution": 4, "mixers": "slstm"}
+    block = slstm.make(Decoder(**SIZES | sizes | {"d_model": 512}))
+    parts = [512 * 4 + 512, 4 * 4 * 128 * 128, 4 * 128 * 4 * 128, 4 * 4 * 128, 512]
+    assert sum(p.numel() for p in block.parameters()) == sum(parts) == 529_408
+
+
+def test_slstm_computes_its_equations():
+    """Beck et al. 2024, eq. 8 to 14, without the stabiliser, of which outputs are independent."""
+    torch.manual_seed(0)
+    ours = slstm.make(Decoder(**KINDS["slstm"])).double()
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter.normal_(std=0.5)
+        x = torch.randn(1, 6, 16, dtype=torch.double)
+        convolved = torch.nn.functional.silu(ours.convolution(x))[0]
+        hidden = cell = normaliser = torch.zeros(16, dtype=torch.double)
+        outputs = []
+        of_token = (ours.input_gate, ours.forget_gate, ours.cell_input, ours.output_gate)
+        for t in range(6):
+            read = [convolved[t], convolved[t], x[0, t], x[0, t]]
+            gates = []
+            for i, (one, matrix) in enumerate(zip(read, of_token, strict=True)):
+                columns = slice(4 * i, 4 * i + 4)
+                heads = [
+                    one[4 * h : 4 * h + 4] @ matrix.weight[h]
+                    + hidden[4 * h : 4 * h + 4] @ ours.hidden.weight[h, :, columns]
+                    for h in range(4)
+                ]
+                gates.append(torch.cat(heads) + ours.bias[i])
+            write, keep, new, out = gates
+            cell = keep.sigmoid() * cell + write.exp() * new.tanh()
+            normaliser = keep.sigmoid() * normaliser + write.exp()
+            hidden = out.sigmoid() * cell / normaliser
+            outputs.append(hidden.view(4, 4))
+        expected = torch.nn.functional.layer_norm(torch.stack(outputs), (4,)).flatten(1)
+        torch.testing.assert_close(ours(x)[0], expected * ours.norm.weight)
 
 
 def test_kimi_delta_attention_computes_what_its_class_computes():
@@ -232,7 +278,7 @@ def test_an_indexer_that_selects_all_tokens_changes_nothing():
     assert sum(c.parameters for c in count(every).values()) == total(a.parameters(a))
 
 
-@pytest.mark.parametrize("kind", ["bamba", "jamba"])
+@pytest.mark.parametrize("kind", ["bamba", "slstm", "jamba"])
 def test_flops_of_a_decoded_token(kind):
     a, run = Decoder(**KINDS[kind]), RunConfig(batch=2, length=9)
     assert a.has_formula_for("flops_decode", a, run)

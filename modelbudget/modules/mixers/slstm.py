@@ -1,0 +1,85 @@
+"""sLSTM, its recurrence written out step by step."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from modelbudget.modules.cache import State, exact
+from modelbudget.modules.causal_convolution import CausalConvolution
+from modelbudget.modules.head_linear import HeadLinear
+from modelbudget.modules.mixers.mlstm import HeadNorm
+
+
+class SLSTM(nn.Module):
+    """States (batch, length, d_model) to states of the same shape.
+
+    The bias has a row for each of `GATES`.
+    """
+
+    def __init__(self, a):
+        super().__init__()
+        self.n_head, self.d_head = a.n_slstm_head, a.d_slstm_head
+        sizes = self.n_head, self.d_head
+        self.convolution = CausalConvolution(a.d_model, a.d_slstm_convolution)
+        self.input_gate = HeadLinear(*sizes, self.d_head)
+        self.forget_gate = HeadLinear(*sizes, self.d_head)
+        self.cell_input = HeadLinear(*sizes, self.d_head)
+        self.output_gate = HeadLinear(*sizes, self.d_head)
+        self.hidden = HeadLinear(*sizes, 4 * self.d_head)
+        self.bias = nn.Parameter(torch.empty(4, a.d_model))
+        self.norm = HeadNorm(*sizes)
+        self.cache, self.exact_state = None, False
+
+    def reset_parameters(self):
+        nn.init.zeros_(self.bias)
+
+    def make_cache(self, batch: int, length: int, like) -> State:
+        """Allocate hidden state, cell, normaliser and stabiliser of each channel."""
+        dtype = exact(like) if self.exact_state else None
+        return State([(self.n_head * self.d_head,)] * 4, batch, like, dtype)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        convolved = self.by_head(F.silu(self.convolution(x)))
+        x = self.by_head(x)
+        made = [self.input_gate(convolved), self.forget_gate(convolved)]
+        made += [self.cell_input(x), self.output_gate(x)]
+        # (4, batch, length, d_model)
+        of_tokens = torch.stack([y.transpose(0, 1).reshape(batch, length, width) for y in made])
+        states = self.cache.tensors if self.cache else [convolved.new_zeros(batch, width)] * 4
+        outputs = []
+        for new in (of_tokens + self.bias[:, None, None]).unbind(2):
+            states = step(new + self.of_state(states[0].to(new.dtype)), *states)
+            outputs.append(states[0].to(new.dtype))
+        if self.cache:
+            self.cache.keep(*states)
+        return self.norm(torch.stack(outputs, 1).unflatten(2, (self.n_head, self.d_head)))
+
+    def by_head(self, x):
+        """(batch, length, d_model) to (n_head, batch · length, d_head)."""
+        return x.flatten(0, 1).unflatten(1, (self.n_head, self.d_head)).transpose(0, 1)
+
+    def of_state(self, hidden):
+        """(batch, d_model), the hidden state, to what the gates read of it: (4, batch, d_model)."""
+        heads = hidden.unflatten(1, (self.n_head, self.d_head)).transpose(0, 1)
+        made = self.hidden(heads).unflatten(2, (4, self.d_head))  # (n_head, batch, 4, d_head)
+        return made.permute(2, 1, 0, 3).flatten(2)
+
+
+def step(gates, hidden, cell, normaliser, largest):
+    """Compute the next states (Beck et al. 2024, eq. 8 to 17): each (batch, d_model).
+
+    gates: (4, batch, d_model), before their functions; the forget gate is a sigmoid.
+    """
+    write, keep, new, out = gates
+    keep = F.logsigmoid(keep) + largest
+    top = torch.maximum(keep, write)
+    written, kept = torch.exp(write - top), torch.exp(keep - top)
+    cell = kept * cell + written * torch.tanh(new)
+    normaliser = kept * normaliser + written
+    return torch.sigmoid(out) * cell / normaliser, cell, normaliser, top
+
+
+def make(a) -> SLSTM:
+    """Build the heads."""
+    return SLSTM(a)
