@@ -72,7 +72,7 @@ LATENT = {
         ({"mixers": "latent recurrent"}, "did you mean mla.*did you mean channel_rnn"),
         ({"mlps": "experts"}, "did you mean moe"),
         ({"mlps": "dense"}, "allowed: mlp, moe, none"),
-        ({"mixers": ""}, "allowed: attention, attention_and_mamba2, channel_rnn, gated_deltanet"),
+        ({"mixers": ""}, "allowed: attention, attention_and_mamba2, channel_rnn, differential"),
         ({"mixers": "sliding_attention"}, "window = 0: sliding_attention in mixers needs at"),
         ({"window": 4}, "window = 4 needs sliding_attention in mixers"),
     ],

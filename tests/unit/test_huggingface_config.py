@@ -232,6 +232,8 @@ def configs(draw, kind: str) -> dict:
         types, n = st.sampled_from(allowed), config["num_hidden_layers"]
         config["sliding_window"] = 3
         config["layer_types"] = draw(st.lists(types, min_size=n, max_size=n))
+    if kind == "DiffLlamaForCausalLM":
+        config |= {"num_attention_heads": 4, "num_key_value_heads": 2}  # an even number
     if kind == "NemotronHForCausalLM":
         types = st.sampled_from(["linear_attention", "full_attention", "mlp", "moe"])
         config["layer_types"] = draw(st.lists(types, min_size=1, max_size=6))

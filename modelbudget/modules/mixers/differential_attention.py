@@ -1,0 +1,59 @@
+"""Differential attention."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from modelbudget.modules.attention_core import ScaledDotProductAttention
+from modelbudget.modules.cache import Cache
+from modelbudget.modules.rope import rotate
+
+INITIAL = 0.8
+"""What is added to the learned factor; the code of the paper lets it grow with the layer."""
+
+
+class DifferentialAttention(nn.Module):
+    """States (batch, length, d_model) to states of the same shape."""
+
+    def __init__(self, a):
+        super().__init__()
+        d_query, d_key = a.n_head * a.d_head, a.n_kv_head * a.d_head
+        self.factor = nn.Parameter(torch.empty(4, a.d_head))
+        self.query = nn.Linear(a.d_model, d_query, bias=a.query_bias)
+        self.key = nn.Linear(a.d_model, d_key, bias=a.key_bias)
+        self.value = nn.Linear(a.d_model, d_key, bias=a.value_bias)
+        self.output = nn.Linear(d_query, a.d_model, bias=a.output_bias)
+        self.core = ScaledDotProductAttention()
+        self.n_kv_head, self.d_head = a.n_kv_head, a.d_head
+        self.d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
+        self.cache: Cache | None = None
+
+    def reset_parameters(self):
+        nn.init.normal_(self.factor, std=0.1)
+
+    def forward(self, x):
+        q, k, v = (self.split(one(x)) for one in (self.query, self.key, self.value))
+        if self.d_rotary:
+            start = self.cache.length if self.cache else 0
+            q, k = (rotate(one, self.d_rotary, start) for one in (q, k))
+        if self.cache:
+            k, v = self.cache.append(k, v)
+        halves = (half.repeat(1, 2, 1, 1) for half in v.chunk(2, dim=1))
+        both = torch.cat([self.core(q, k, half) for half in halves], dim=-1)
+        first, second = both.chunk(2, dim=1)
+        one, other = (pair.prod(0).sum().exp() for pair in self.factor.chunk(2))
+        result = first - (one - other + INITIAL) * second
+        result = (1 - INITIAL) * F.rms_norm(result, result.shape[-1:])
+        return self.output(result.transpose(1, 2).flatten(2))
+
+    def split(self, x):
+        """(batch, length, heads · d_head) to (batch, heads, length, d_head)."""
+        return x.unflatten(2, (-1, self.d_head)).transpose(1, 2)
+
+    def make_cache(self, batch: int, length: int, like) -> Cache:
+        """Keys and values of all tokens."""
+        return Cache([(self.n_kv_head, self.d_head)] * 2, batch, length, like)
+
+
+def make(a) -> DifferentialAttention:
+    return DifferentialAttention(a)
