@@ -182,6 +182,10 @@ COMPUTED = {
     "qk_dim_factor": st.sampled_from([0.5, 0.75]), "v_dim_factor": st.sampled_from([0.5, 1.0]),
     "ffn_proj_factor": st.sampled_from([2.667, 4.0]), "ffn_round_up_to_multiple_of": st.just(8),
     "mamba_d_ssm": st.none(), "rotary_dim": st.just(4), "mamba_dt_rank": st.integers(1, 3),
+    "linear_num_key_heads": st.sampled_from([None, 2]),
+    "linear_num_value_heads": st.sampled_from([None, 4]),
+    "linear_key_head_dim": st.sampled_from([None, 5]),
+    "linear_value_head_dim": st.sampled_from([None, 7]),
 }  # fmt: skip
 
 
@@ -234,6 +238,10 @@ def configs(draw, kind: str) -> dict:
         config["layer_types"] = draw(st.lists(types, min_size=n, max_size=n))
     if kind == "DiffLlamaForCausalLM":
         config |= {"num_attention_heads": 4, "num_key_value_heads": 2}  # an even number
+    if kind == "OlmoHybridForCausalLM":
+        both = ["full_attention", "linear_attention"]  # required
+        layers = draw(st.permutations([*both, *draw(st.lists(st.sampled_from(both), max_size=3))]))
+        config |= {"layer_types": layers, "num_hidden_layers": len(layers)}
     if kind == "NemotronHForCausalLM":
         types = st.sampled_from(["linear_attention", "full_attention", "mlp", "moe"])
         config["layer_types"] = draw(st.lists(types, min_size=1, max_size=6))
