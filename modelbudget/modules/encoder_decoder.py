@@ -1,12 +1,13 @@
 """Encoder–decoders."""
 
+from itertools import cycle, islice
 from typing import Any
 
 import torch
 from torch import nn
 
 from modelbudget.modules.embedding import padded
-from modelbudget.modules.feed_forward.mlp import MLP
+from modelbudget.modules.feed_forward import feed_forward
 from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.multi_head import MultiHead
 from modelbudget.modules.norm import make_norm
@@ -20,13 +21,14 @@ class StackLayer(nn.Module):
     With `cross`, a layer of the decoder: causal, with cross-attention to the encoder's states.
     """
 
-    def __init__(self, a, cross: bool):
+    def __init__(self, a, cross: bool, mlp: str):
         super().__init__()
         scaled = a.position != "buckets"
         self.attention = MultiHead(a, scaled=scaled)
         self.cross: Any = MultiHead(a, scaled=scaled) if cross else None
-        self.mlp = MLP(a)
-        names = ("attention", "cross", "mlp") if cross else ("attention", "mlp")
+        self.last = mlp
+        self.add_module(mlp, feed_forward()[mlp].make(a))
+        names = ("attention", "cross", mlp) if cross else ("attention", mlp)
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
         self.norm_first = a.norm_placement == "pre"
 
@@ -35,7 +37,7 @@ class StackLayer(nn.Module):
         x = self.add("attention", x, lambda y: self.attention(y, causal=causal, mask=mask))
         if memory is not None:
             x = self.add("cross", x, lambda y: self.cross(y, memory))
-        return self.add("mlp", x, self.mlp)
+        return self.add(self.last, x, self.get_submodule(self.last))
 
     def add(self, name: str, x, part):
         """x plus what `part` makes of it, with the norm before the part or after the sum."""
@@ -53,7 +55,8 @@ class Stack(nn.Module):
             self.position = nn.Embedding(a.n_ctx + a.position_offset, a.d_model)
         elif a.position == "buckets":
             self.position = nn.Embedding(a.n_bucket, a.n_head)
-        self.layer = nn.ModuleList(StackLayer(a, cross) for _ in range(n_layer))
+        mlps = islice(cycle(a.mlps.split()), n_layer)
+        self.layer = nn.ModuleList(StackLayer(a, cross, mlp) for mlp in mlps)
         norms = {"embedding": a.embedding_norm, "final": a.final_norm}
         self.norm = nn.ModuleDict({n: make_norm(a) for n, wanted in norms.items() if wanted})
         self.cross, self.kind, self.offset = cross, a.position, a.position_offset

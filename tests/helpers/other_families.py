@@ -66,6 +66,17 @@ def _encoder(f, draw):
 def _encoder_decoder(f, draw):
     f["n_bucket"] *= 4
     f["max_distance"] += f["n_bucket"]
+    f["mlps"] = draw(st.sampled_from(["mlp", "mlp moe", "moe"]))
+    if f["mlps"] == "mlp":
+        f |= dict.fromkeys(("n_expert", "n_expert_per_token", "d_expert", "d_shared"), 0)
+    else:
+        f["n_expert_per_token"] = max(1, f["n_expert_per_token"])
+        f["n_expert"] += f["n_expert_per_token"]
+        f["d_expert"] += 1
+        f["activation"] = "relu" if f["activation"] == "xielu" else f["activation"]
+    f["shared_gate"] &= f["d_shared"] > 0
+    if f["router_bias"] == "selection":  # which gets no gradient
+        f["router_bias"] = "none"
 
 
 def _recurrent_layers(f, draw):

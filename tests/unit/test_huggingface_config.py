@@ -186,6 +186,9 @@ COMPUTED = {
     "linear_num_value_heads": st.sampled_from([None, 4]),
     "linear_key_head_dim": st.sampled_from([None, 5]),
     "linear_value_head_dim": st.sampled_from([None, 7]),
+    **dict.fromkeys(("decoder_ffn_dim", "decoder_attention_heads"), st.none()),
+    **dict.fromkeys(("num_sparse_encoder_layers", "num_sparse_decoder_layers"), st.just(1)),
+    "decoder_sparse_step": st.none(),
 }  # fmt: skip
 
 
@@ -238,6 +241,15 @@ def configs(draw, kind: str) -> dict:
         config["layer_types"] = draw(st.lists(types, min_size=n, max_size=n))
     if kind == "DiffLlamaForCausalLM":
         config |= {"num_attention_heads": 4, "num_key_value_heads": 2}  # an even number
+    if kind.startswith("NllbMoe"):
+        for key in ("ffn_dim", "attention_heads", "sparse_step"):
+            config[f"decoder_{key}"] = config[f"encoder_{key}"]
+    if kind.startswith("SwitchTransformers"):
+        n = config["num_decoder_layers"] = config["num_layers"]
+        n_sparse = draw(st.integers(1, n))
+        config |= dict.fromkeys(
+            ("num_sparse_encoder_layers", "num_sparse_decoder_layers"), n_sparse
+        )
     if kind == "OlmoHybridForCausalLM":
         both = ["full_attention", "linear_attention"]  # required
         layers = draw(st.permutations([*both, *draw(st.lists(st.sampled_from(both), max_size=3))]))

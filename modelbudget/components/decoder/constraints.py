@@ -5,28 +5,34 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from modelbudget.architecture.constraint import Check, Constraint
+from modelbudget.components.contract import Part
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
 
 
 def constraints_of_parts() -> Iterator[Check]:
-    """Yield the constraints of all parts.
-
-    The sizes of a part are set where a pattern names the part, and only there. Then come the part's
-    own constraints.
-    """
+    """Yield the constraints of all parts."""
     for field, parts in (("mixers", mixers()), ("mlps", feed_forward())):
-        of_parts: dict[str, list[str]] = {}
-        for name, one in parts.items():
-            for size in one.SIZES:
-                missing = f"{size} = 0: {name} in {field} needs at least 1"
-                yield Constraint(size, missing, when=f"'{name}' in {field}")
-                of_parts.setdefault(size, []).append(name)
-            yield from getattr(one, "CONSTRAINTS", ())
-        for size, names in of_parts.items():
-            present = " or ".join(f"'{name}' in {field}" for name in names)
-            needs = f"{size} = {{{size}}} needs {' or '.join(names)} in {field}"
-            yield Constraint(present, needs, when=size)
+        yield from constraints_of(field, parts)
+
+
+def constraints_of(field: str, parts: Mapping[str, Part]) -> Iterator[Check]:
+    """Yield the constraints of the parts that a pattern may name.
+
+    The sizes of a part are set where the pattern names the part, and only there. Then come the
+    part's own constraints.
+    """
+    of_parts: dict[str, list[str]] = {}
+    for name, one in parts.items():
+        for size in one.SIZES:
+            missing = f"{size} = 0: {name} in {field} needs at least 1"
+            yield Constraint(size, missing, when=f"'{name}' in {field}")
+            of_parts.setdefault(size, []).append(name)
+        yield from getattr(one, "CONSTRAINTS", ())
+    for size, names in of_parts.items():
+        present = " or ".join(f"'{name}' in {field}" for name in names)
+        needs = f"{size} = {{{size}}} needs {' or '.join(names)} in {field}"
+        yield Constraint(present, needs, when=size)
 
 
 def empty_layer(values: Mapping[str, Any]) -> str | None:
