@@ -32,26 +32,26 @@ class RWKV(NormFields, RWKVFields, HeadFields, VocabularyFields):
     def parameters(a: Fields) -> Terms:
         """Peng et al. 2023, §3; with d_ff = 4D and untied, their 2VD + 13D²L + D(11L + 4)."""
         ends = {"embedding.token": embedding.token(a), "head": embedding.head(a)}
-        return _assembled(a, ends, rwkv.time(a), rwkv.channel(a), norm.parameters(a))
+        return assembled(a, ends, rwkv.time(a), rwkv.channel(a), norm.parameters(a))
 
     @staticmethod
     def trained_tensors(a: Fields) -> Terms:
         ends = {"embedding.token": 1, "head": 1 - a.tied + a.head_bias}
         time, channel = (dict.fromkeys(mixer(a), 1) for mixer in (rwkv.time, rwkv.channel))
-        return _assembled(a, ends, time, channel, norm.n_tensors(a))
+        return assembled(a, ends, time, channel, norm.n_tensors(a))
 
     @staticmethod
     def activation_bytes(a: Fields, r: Run) -> Terms:
         """Bytes that the forward pass and the loss save for the backward pass."""
         ends = embedding.saved_by_ends(a, r, a.d_model)
         mixers = rwkv.time_saved(a, r), rwkv.channel_saved(a, r)
-        return _assembled(a, ends, *mixers, norm.saved(a, r))
+        return assembled(a, ends, *mixers, norm.saved(a, r))
 
     @staticmethod
     def flops_forward(a: Fields, r: Run) -> Terms:
         """FLOPs of matrix products, two for a multiplication and a sum."""
         ends = {"head": 2 * tokens(r) * embedding.token(a)}
-        return _assembled(a, ends, rwkv.time_flops(a, r), rwkv.channel_flops(a, r))
+        return assembled(a, ends, rwkv.time_flops(a, r), rwkv.channel_flops(a, r))
 
     @classmethod
     def flops_backward(cls, a: Fields, r: Run) -> Terms:
@@ -68,7 +68,7 @@ class RWKV(NormFields, RWKVFields, HeadFields, VocabularyFields):
         return RWKVModel(self)
 
 
-def _assembled(a: Fields, ends: Values, time: Values, channel: Values, one_norm=0) -> Terms:
+def assembled(a: Fields, ends: Values, time: Values, channel: Values, one_norm=0) -> Terms:
     """Combine the values of both mixers of a layer with those of embedding and head."""
     return {
         **part("", ends),

@@ -25,12 +25,15 @@ class Mixer(nn.Module):
     def reset_parameters(self):
         nn.init.uniform_(self.mix)
 
+    def previous(self, x):
+        """Return the state before each token."""
+        if self.cache:
+            return torch.cat((self.cache.tensors[0].unsqueeze(1), x[:, :-1]), dim=1)
+        return F.pad(x, (0, 0, 1, -1))
+
     def blend(self, x):
         """(batch, length, d_model) to n_mix blends of that shape."""
-        if self.cache:
-            before = torch.cat((self.cache.tensors[0].unsqueeze(1), x[:, :-1]), dim=1)
-        else:
-            before = F.pad(x, (0, 0, 1, -1))
+        before = self.previous(x)
         return [mix * x + (1 - mix) * before for mix in self.mix]
 
 

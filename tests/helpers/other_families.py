@@ -14,6 +14,7 @@ from modelbudget.families import families
 from modelbudget.families.encoder import Encoder
 from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.families.hybrid import Hybrid
+from modelbudget.families.matrix_rwkv import RWKV5, RWKV6, RWKV7
 from modelbudget.families.recurrent_lm import CharacterLM, RecurrentLM
 from modelbudget.families.rwkv import RWKV
 from modelbudget.families.state_space import SelectiveScan, StateSpaceDual
@@ -21,7 +22,7 @@ from modelbudget.families.transformer_xl import TransformerXL
 
 SHAPES = [
     Encoder, EncoderDecoder, RecurrentLM, CharacterLM, SelectiveScan, StateSpaceDual, RWKV,
-    TransformerXL,
+    RWKV5, RWKV6, RWKV7, TransformerXL,
 ]  # fmt: skip
 LENGTH = 5
 torch.set_num_threads(1)  # tiny products: more threads only wait for each other
@@ -111,6 +112,10 @@ def _transformer_xl(f, draw):
         f |= dict.fromkeys(("d_cluster_2", "d_cluster_3", "d_cluster_4"), f["d_model"])
 
 
+def _matrix_rwkv(f, draw):
+    f["d_model"] = f["n_head"] * f["d_head"]
+
+
 def _any(f, draw):
     pass
 
@@ -136,7 +141,7 @@ def trained(draw) -> tuple[Architecture, RunConfig]:
         a = a.model_copy(update={"n_encoder_layer": max(1, a.n_encoder_layer)})
     if run_mistake(a, run) or getattr(a, "window", 0):
         run = run.model_copy(update={"attention_kernel": "math"})
-    if isinstance(a, RWKV):  # one token leaves the decay without a gradient
+    if isinstance(a, RWKV | RWKV5 | RWKV6):  # one token leaves the decay without a gradient
         run = run.model_copy(update={"length": run.length + 1})
     return a, run
 
@@ -149,6 +154,9 @@ LEGAL = {
     SelectiveScan: _any,
     StateSpaceDual: _dual,
     RWKV: _any,
+    RWKV5: _matrix_rwkv,
+    RWKV6: _matrix_rwkv,
+    RWKV7: _matrix_rwkv,
     TransformerXL: _transformer_xl,
 }
 
@@ -179,6 +187,7 @@ T5_SWITCHES = {
     "norm_placement": "pre", "final_norm": True, "attention_bias": False, "activation": "relu",
 }  # fmt: skip
 TINY_MAMBA = {"n_vocab": 11, "n_layer": 2, "d_model": 8, "d_inner": 16, "norm": "rmsnorm"}
+TINY_HEADS = TINY | {"n_layer": 3, "n_head": 2, "d_head": 4, "d_ff": 12, "tied": False}
 TINY_MODELS = {
     "BERT": Encoder(**TINY_ENCODER, n_segment=2, pooler=True, next_sentence=True),
     "RoBERTa": Encoder(**TINY_ENCODER, n_segment=1, position_offset=1),
@@ -206,6 +215,9 @@ TINY_MODELS = {
     ),
     "Mamba-2": StateSpaceDual(**TINY_MAMBA, n_head=4, d_head=4, n_group=2, d_state=5),
     "RWKV-4": RWKV(**TINY, n_layer=2, d_ff=12, tied=False),
+    "RWKV-5": RWKV5(**TINY_HEADS),
+    "RWKV-6": RWKV6(**TINY_HEADS, d_mix=3, d_decay=5),
+    "RWKV-7": RWKV7(**TINY_HEADS, d_decay=3, d_rate=5, d_value_mix=2, d_gate=4),
     "Transformer-XL": TransformerXL(
         **TINY, n_layer=3, n_head=2, d_head=3, d_ff=12, up_bias=True, down_bias=True,
         activation="relu", d_cluster_2=8, d_cluster_3=8, d_cluster_4=8,

@@ -25,7 +25,10 @@ from modelbudget.modules.cache import caching
 from modelbudget.modules.initialise import initialise
 
 CELLS = {"n_vocab": 11, "d_model": 6, "n_layer": 2, "d_hidden": 7, "d_last": 5, "tied": False}
-MODELS = {name: TINY_MODELS[name] for name in ("Mamba", "Falcon Mamba", "Mamba-2", "RWKV-4")}
+OF_STATES = (
+    "Mamba", "Falcon Mamba", "Mamba-2", "RWKV-4", "RWKV-5", "RWKV-6", "RWKV-7",
+)  # fmt: skip
+MODELS = {name: TINY_MODELS[name] for name in OF_STATES}
 MODELS |= {cell: RecurrentLM(**CELLS, d_projection=1, cell=cell) for cell in ("rnn", "gru", "lstm")}
 MODELS |= {
     "projected": RecurrentLM(**CELLS, projected=True, d_projection=3),
