@@ -46,7 +46,7 @@ def n_tensors(a: Fields) -> Values:
     return dict.fromkeys(parameters(a), 1) | {"convolution": 2, "step": 2}
 
 
-def saved(a: Fields, r: Run) -> Values:
+def saved(a: Fields, r: Run, n_head=1) -> Values:
     """Return the bytes saved for backward by each component.
 
     Inputs of projections, and of the convolution with its padding; the arguments of both SiLUs, of
@@ -56,10 +56,11 @@ def saved(a: Fields, r: Run) -> Values:
 
     Inputs of the recurrence lie channel by channel, as the convolution left them; the selection
     reads a copy where that differs from token by token. Selected weights are views of one tensor,
-    or normalised copies.
+    or normalised copies. `n_head`: equal parts of the channels, each with a selection and steps of
+    its own (Zamba).
     """
     size, n = bytes_of(r.dtype), tokens(r)
-    inner, selected = size * n * a.d_inner, size * n * (a.d_step + 2 * a.d_state)
+    inner, selected = size * n * a.d_inner, size * n * n_head * (a.d_step + 2 * a.d_state)
     copied = positive(r.batch - 1) * positive(r.length - 1) * positive(a.d_inner - 1)
     decays = size * a.d_inner * a.d_state
     states = decays * (n + r.batch * (r.length + 1))

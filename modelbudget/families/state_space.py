@@ -31,23 +31,23 @@ class _StateSpace(NormFields, HeadFields, VocabularyFields):
     def parameters(cls, a: Fields) -> Terms:
         """Mamba: Gu & Dao 2023, §3.4; Mamba-2: Dao & Gu 2024, §7."""
         ends = {"embedding.token": embedding.token(a), "head": embedding.head(a)}
-        return _assembled(a, ends, cls.mixer.parameters(a), norm.parameters(a))
+        return assembled(a, ends, cls.mixer.parameters(a), norm.parameters(a))
 
     @classmethod
     def trained_tensors(cls, a: Fields) -> Terms:
         ends = {"embedding.token": 1, "head": 1 - a.tied + a.head_bias}
-        return _assembled(a, ends, cls.mixer.n_tensors(a), norm.n_tensors(a))
+        return assembled(a, ends, cls.mixer.n_tensors(a), norm.n_tensors(a))
 
     @classmethod
     def activation_bytes(cls, a: Fields, r: Run) -> Terms:
         """Bytes that the forward pass and the loss save for the backward pass."""
         ends = embedding.saved_by_ends(a, r, a.d_model)
-        return _assembled(a, ends, cls.mixer.saved(a, r), norm.saved(a, r))
+        return assembled(a, ends, cls.mixer.saved(a, r), norm.saved(a, r))
 
     @classmethod
     def flops_forward(cls, a: Fields, r: Run) -> Terms:
         """FLOPs of matrix products and convolutions, two for a multiplication and a sum."""
-        return _assembled(a, {"head": 2 * tokens(r) * embedding.token(a)}, cls.mixer.flops(a, r))
+        return assembled(a, {"head": 2 * tokens(r) * embedding.token(a)}, cls.mixer.flops(a, r))
 
     @classmethod
     def flops_backward(cls, a: Fields, r: Run) -> Terms:
@@ -81,7 +81,7 @@ class StateSpaceDual(StateSpaceDualFields, _StateSpace):
         return StateSpaceDualModel(self)
 
 
-def _assembled(a: Fields, ends: Values, mixer: Values, one_norm=0) -> Terms:
+def assembled(a: Fields, ends: Values, mixer: Values, one_norm=0) -> Terms:
     """Combine the values of the mixer and the norm of a layer with those of embedding and head."""
     return {
         **part("", ends),

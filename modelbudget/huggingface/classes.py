@@ -208,8 +208,8 @@ class Translation(_Meanings):
     )
     also: dict[str, Any] = Field(
         {},
-        description="further keys that the config of a record needs; the name of a field is "
-        "replaced by its value",
+        description="further keys that the config of a record needs; the name of a field, or "
+        "of another key, is replaced by its value",
     )
     requires: list[Formula] = Field(
         [], description="expressions of keys that must hold: other configs have no formula"

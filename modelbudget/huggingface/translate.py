@@ -75,7 +75,8 @@ def fields_of(name: str, config: dict) -> dict[str, Any]:
     if mistakes.lines():
         kind = ValueError if mistakes.wrong else NoFormulaError
         raise kind("\n".join(mistakes.lines()))
-    return _without_absent(fields) if translation.mixers else fields
+    has_parts = translation.mixers and translation.family == "decoder"
+    return _without_absent(fields) if has_parts else fields
 
 
 def config_of(name: str, a) -> dict[str, Any]:
@@ -108,7 +109,7 @@ def config_of(name: str, a) -> dict[str, Any]:
         elif key == "mlp_layer_types":
             config[key] = ["dense"] * a.n_dense_layer + ["sparse"] * (a.n_layer - a.n_dense_layer)
     # Default padding tokens of classes lie outside of a small vocabulary, and are then rejected.
-    return _nested(config | {"pad_token_id": 0} | _filled_in(translation.also, values))
+    return _nested(config | {"pad_token_id": 0} | _filled_in(translation.also, config | values))
 
 
 def keys_by_field(name: str) -> dict[str, str]:

@@ -41,12 +41,16 @@ class SelectiveScanMixer(nn.Module):
     def forward(self, x):
         x, gate = self.input(x).chunk(2, -1)
         x = F.silu(self.convolution(x))
-        step, write, read = self.selected(x)
         state = self.cache.tensors[0] if self.cache else x.new_zeros(len(x), *self.decay.shape)
-        y, state = scan(x, F.softplus(self.step(step)), -self.decay.exp(), write, read, state)
+        y, state = self.scanned(x, state)
         if self.cache:
             self.cache.keep(state)
         return self.output((y + self.skip * x) * F.silu(gate))
+
+    def scanned(self, x, state):
+        """Return what is read (batch, length, d_inner), and the last state."""
+        step, write, read = self.selected(x)
+        return scan(x, F.softplus(self.step(step)), -self.decay.exp(), write, read, state)
 
     def selected(self, x):
         """Return the step (low rank), write and read weights of each token."""

@@ -19,10 +19,11 @@ from modelbudget.families.recurrent_lm import CharacterLM, RecurrentLM
 from modelbudget.families.rwkv import RWKV
 from modelbudget.families.state_space import SelectiveScan, StateSpaceDual
 from modelbudget.families.transformer_xl import TransformerXL
+from modelbudget.families.zamba import Zamba, Zamba2
 
 SHAPES = [
     Encoder, EncoderDecoder, RecurrentLM, CharacterLM, SelectiveScan, StateSpaceDual, RWKV,
-    RWKV5, RWKV6, RWKV7, TransformerXL,
+    RWKV5, RWKV6, RWKV7, TransformerXL, Zamba, Zamba2,
 ]  # fmt: skip
 LENGTH = 5
 torch.set_num_threads(1)  # tiny products: more threads only wait for each other
@@ -112,6 +113,26 @@ def _transformer_xl(f, draw):
         f |= dict.fromkeys(("d_cluster_2", "d_cluster_3", "d_cluster_4"), f["d_model"])
 
 
+def _zamba(f, draw):
+    words = [draw(st.sampled_from(["selective_scan", "hybrid"])) for _ in range(f["n_layer"])]
+    f["mixers"] = " ".join(words)
+    f["n_scan_head"] = 1 if f["scan_norm"] else draw(st.integers(1, 3))
+    f["d_scan"] *= f["n_scan_head"]
+    _shared_block(f)
+
+
+def _zamba2(f, draw):
+    words = [draw(st.sampled_from(["mamba2", "hybrid"])) for _ in range(f["n_layer"])]
+    f["mixers"] = " ".join(words)
+    f["n_mamba_head"] *= f["n_mamba_group"]
+    _shared_block(f)
+
+
+def _shared_block(f):
+    f["attention_adapter"] &= f["d_adapter"] > 0
+    f["d_head"] *= 2
+
+
 def _matrix_rwkv(f, draw):
     f["d_model"] = f["n_head"] * f["d_head"]
 
@@ -134,7 +155,7 @@ def trained(draw) -> tuple[Architecture, RunConfig]:
     reads_tokens = st.sampled_from([one for one in SHAPES if one.is_language_model()])
     a = draw(reads_tokens.flatmap(architectures) | hybrids())
     run = draw(runs()).model_copy(update=OFF)
-    if isinstance(a, Encoder | EncoderDecoder | Hybrid):
+    if isinstance(a, Encoder | EncoderDecoder | Hybrid | Zamba | Zamba2):
         wide = dict.fromkeys({"d_head", "d_value"} & type(a).model_fields.keys(), 8)
         a = a.model_copy(update=wide if run.attention_kernel != "math" else {})
     if isinstance(a, EncoderDecoder):  # without an encoder, cross-attention gets no gradient
@@ -158,6 +179,8 @@ LEGAL = {
     RWKV6: _matrix_rwkv,
     RWKV7: _matrix_rwkv,
     TransformerXL: _transformer_xl,
+    Zamba: _zamba,
+    Zamba2: _zamba2,
 }
 
 
@@ -187,6 +210,9 @@ T5_SWITCHES = {
     "norm_placement": "pre", "final_norm": True, "attention_bias": False, "activation": "relu",
 }  # fmt: skip
 TINY_MAMBA = {"n_vocab": 11, "n_layer": 2, "d_model": 8, "d_inner": 16, "norm": "rmsnorm"}
+TINY_ZAMBA = TINY | {
+    "norm": "rmsnorm", "norm_bias": False, "n_layer": 4, "n_head": 2, "d_head": 8, "d_ff": 12,
+}  # fmt: skip
 TINY_HEADS = TINY | {"n_layer": 3, "n_head": 2, "d_head": 4, "d_ff": 12, "tied": False}
 TINY_MODELS = {
     "BERT": Encoder(**TINY_ENCODER, n_segment=2, pooler=True, next_sentence=True),
@@ -218,6 +244,15 @@ TINY_MODELS = {
     "RWKV-5": RWKV5(**TINY_HEADS),
     "RWKV-6": RWKV6(**TINY_HEADS, d_mix=3, d_decay=5),
     "RWKV-7": RWKV7(**TINY_HEADS, d_decay=3, d_rate=5, d_value_mix=2, d_gate=4),
+    "Zamba": Zamba(
+        **TINY_ZAMBA, mixers="selective_scan hybrid hybrid", d_scan=16, d_scan_state=5,
+        d_scan_step=3, n_scan_head=2,
+    ),
+    "Zamba2": Zamba2(
+        **TINY_ZAMBA, mixers="mamba2 hybrid hybrid hybrid", n_shared_block=2, d_adapter=3,
+        attention_adapter=True, position="rotary", n_mamba_head=4, d_mamba_head=4, n_mamba_group=2,
+        d_mamba_state=5,
+    ),
     "Transformer-XL": TransformerXL(
         **TINY, n_layer=3, n_head=2, d_head=3, d_ff=12, up_bias=True, down_bias=True,
         activation="relu", d_cluster_2=8, d_cluster_3=8, d_cluster_4=8,

@@ -3,6 +3,7 @@ same weights at small size."""
 
 import logging
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -28,7 +29,9 @@ from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.families.recurrent_lm import RecurrentLM
 from modelbudget.families.transformer_xl import TransformerXL
+from modelbudget.huggingface.translate import config_of
 from modelbudget.measurement.build import build
+from modelbudget.measurement.reference.witness import build as build_class
 from modelbudget.modules.initialise import initialise
 from modelbudget.modules.recurrent_layer import RecurrentLayer
 from modelbudget.modules.relative_buckets import bucket
@@ -48,11 +51,16 @@ def quiet():
     logger.setLevel(before)
 
 
+def of_config(kind: str, a):
+    return build_class(kind, config_of(kind, a))
+
+
 MAKE = {
     "BertForPreTraining": bert, "RobertaForMaskedLM": roberta, "AlbertForPreTraining": albert,
     "ModernBertForMaskedLM": modernbert, "T5ForConditionalGeneration": t5,
     "MambaForCausalLM": mamba, "FalconMambaForCausalLM": mamba, "Mamba2ForCausalLM": mamba2,
     "RwkvForCausalLM": rwkv,
+    **{kind: partial(of_config, kind) for kind in ("ZambaForCausalLM", "Zamba2ForCausalLM")},
 }  # fmt: skip
 WITH_CLASS = [
     name

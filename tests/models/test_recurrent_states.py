@@ -26,7 +26,7 @@ from modelbudget.modules.initialise import initialise
 
 CELLS = {"n_vocab": 11, "d_model": 6, "n_layer": 2, "d_hidden": 7, "d_last": 5, "tied": False}
 OF_STATES = (
-    "Mamba", "Falcon Mamba", "Mamba-2", "RWKV-4", "RWKV-5", "RWKV-6", "RWKV-7",
+    "Mamba", "Falcon Mamba", "Mamba-2", "RWKV-4", "RWKV-5", "RWKV-6", "RWKV-7", "Zamba", "Zamba2",
 )  # fmt: skip
 MODELS = {name: TINY_MODELS[name] for name in OF_STATES}
 MODELS |= {cell: RecurrentLM(**CELLS, d_projection=1, cell=cell) for cell in ("rnn", "gru", "lstm")}
@@ -36,6 +36,7 @@ MODELS |= {
         n_vocab=11, d_model=6, n_layer=2, n_head=2, n_kv_head=1, d_head=4, d_ff=9, d_hidden=3
     ),
 }  # fmt: skip
+WITH_ATTENTION = ("hybrid", "Zamba", "Zamba2")
 STATE_SPACE = (SelectiveScan, StateSpaceDual)
 families = st.sampled_from([RecurrentLM, SelectiveScan, StateSpaceDual, RWKV])
 
@@ -75,7 +76,7 @@ def test_a_formula_stands_where_something_is_remembered(a):
     assert a.has_formula_for("cache_bytes", a, RunConfig()) == cache_is_known(a)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "hybrid"])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in WITH_ATTENTION])
 def test_a_state_knows_no_length(name):
     a = MODELS[name]
     short, long = (measured_inference(a, RunConfig(length=length)) for length in (2, 9))

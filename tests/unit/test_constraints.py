@@ -21,6 +21,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.catalogue.models import Base
 from modelbudget.families import families
+from modelbudget.families.decoder import Decoder
 from modelbudget.predict.grid import Grid
 from modelbudget.sweeps.check_quantities import quantity_constraints
 from modelbudget.sweeps.mistakes import Mistakes
@@ -63,7 +64,8 @@ def grids(draw) -> tuple[type, dict, dict[str, list]]:
     for name in draw(
         st.lists(st.sampled_from(sorted(fields)), min_size=2, max_size=4, unique=True)
     ):
-        others = PATTERNS.get(name) or choices(fields[name])
+        patterns = PATTERNS if isinstance(a, Decoder) else {"mixers": ["hybrid"]}
+        others = patterns.get(name) or choices(fields[name])
         drawn = draw(st.lists(st.sampled_from(others), min_size=1, max_size=2))
         axes[name] = [*dict.fromkeys([values[name], *drawn])]
     return type(a), values, axes

@@ -181,7 +181,8 @@ COMPUTED = {
     "intermediate_size": st.sampled_from([8, 12]), "lru_width": st.sampled_from([None, 24]),
     "qk_dim_factor": st.sampled_from([0.5, 0.75]), "v_dim_factor": st.sampled_from([0.5, 1.0]),
     "ffn_proj_factor": st.sampled_from([2.667, 4.0]), "ffn_round_up_to_multiple_of": st.just(8),
-    "mamba_d_ssm": st.none(), "rotary_dim": st.just(4), "mamba_dt_rank": st.integers(1, 3),
+    "mamba_d_ssm": st.none(), "rotary_dim": st.just(4), "attn_layer_period": st.just(6),
+    "attn_layer_offset": st.just(4), "mamba_dt_rank": st.integers(1, 3),
     "linear_num_key_heads": st.sampled_from([None, 2]),
     "linear_num_value_heads": st.sampled_from([None, 4]),
     "linear_key_head_dim": st.sampled_from([None, 5]),
@@ -198,6 +199,8 @@ LAYERS = {
     "Lfm2Moe": ["conv", "full_attention"],
     "MiniMax": ["full_attention", "linear_attention"],
     "Lfm3": ["conv", "full_attention", "sliding_attention"],
+    "Zamba": ["linear_attention", "hybrid"],
+    "Zamba2": ["linear_attention", "hybrid"],
 }
 """Types of layers of the classes that do not repeat a pattern."""
 
@@ -239,6 +242,12 @@ def configs(draw, kind: str) -> dict:
         types, n = st.sampled_from(allowed), config["num_hidden_layers"]
         config["sliding_window"] = 3
         config["layer_types"] = draw(st.lists(types, min_size=n, max_size=n))
+    if kind.startswith("Zamba"):
+        config["num_key_value_heads"] = config["num_attention_heads"]
+        config["n_mamba_heads"] = 2 * draw(SMALL["n_mamba_group"])
+        config["num_hidden_layers"] += 2
+        config["layer_types"] += ["hybrid"] * 2  # the class refuses a single use of a shared block
+        config["layers_block_type"] = config["layer_types"]
     if kind == "DiffLlamaForCausalLM":
         config |= {"num_attention_heads": 4, "num_key_value_heads": 2}  # an even number
     if kind.startswith("NllbMoe"):

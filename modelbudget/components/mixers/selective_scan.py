@@ -1,10 +1,12 @@
-"""Mamba's mixer in a layer of a decoder: hybrids of Mamba and attention (Jamba)."""
+"""Mamba's mixer in a layer: hybrids of Mamba and attention (Jamba, Zamba)."""
 
 from types import SimpleNamespace
+from typing import ClassVar
 
 from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count, Size
+from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
 from modelbudget.components import mamba
@@ -27,6 +29,22 @@ class SelectiveScanFields(Architecture):
     d_scan_convolution: Size = Field(
         0, description="mixers: selective_scan: tokens that the convolution spans"
     )
+    scan_norm: bool = Field(
+        True, description="mixers: selective_scan: norms of step, write and read weights"
+    )
+    n_scan_head: Count = Field(
+        1,
+        description="mixers: selective_scan: equal parts of the channels, each with step, write "
+        "and read weights of its own",
+    )
+
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "not scan_norm and d_scan % n_scan_head == 0",
+            "n_scan_head = {n_scan_head} needs scan_norm: false, and to divide d_scan = {d_scan}",
+            when="n_scan_head > 1",
+        ),
+    )
 
 
 FIELDS = SelectiveScanFields
@@ -45,16 +63,20 @@ def _as_mamba(a: Fields) -> SimpleNamespace:
 
 
 def _norms(a: Fields) -> Values:
-    """Widths of the norms of step, write and read weights (Lieber et al. 2024, §6.3)."""
+    """Widths of the norms of step, write and read weights (Lieber et al. 2024, §6.3), if any."""
     return {
-        "step_norm": a.d_scan_step,
-        "write_norm": a.d_scan_state,
-        "read_norm": a.d_scan_state,
+        "step_norm": a.scan_norm * a.d_scan_step,
+        "write_norm": a.scan_norm * a.d_scan_state,
+        "read_norm": a.scan_norm * a.d_scan_state,
     }
 
 
 def parameters(a: Fields) -> Values:
-    """Gu & Dao 2023, §3.2, §3.4 and §3.6, with a norm for each of the selected weights."""
+    """Gu & Dao 2023, §3.2, §3.4 and §3.6, with a norm for each of the selected weights.
+
+    Heads select from their own channels and have steps for these alone, so that their number makes
+    no difference to the count (Glorioso et al. 2024, Zamba's code).
+    """
     return mamba.parameters(_as_mamba(a)) | _norms(a)
 
 
@@ -64,28 +86,32 @@ def tensors(a: Fields) -> list[Tensor]:
         "convolution": a.d_scan * a.d_scan_convolution,
         "step": a.d_scan_step * a.d_scan,
     }
-    found = (Tensor(name, numbers) for name, numbers in (parameters(a) | weights).items())
-    return [*found, *(Tensor(name, a.d_scan) for name in weights)]
+    found = [
+        *(Tensor(name, numbers) for name, numbers in (parameters(a) | weights).items()),
+        *(Tensor(name, a.d_scan) for name in weights),
+    ]
+    return [one._replace(is_there=a.scan_norm) if one.name in _norms(a) else one for one in found]
 
 
 @valid_if(no_autocast, fused_norm)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Return the bytes saved for backward by each component.
 
-    As in Mamba; the norms save what was selected, which they read as views of one tensor, and their
+    As in Mamba; norms save what was selected, which they read as views of one tensor, and their
     statistics. Their outputs are saved by the step and by the recurrence. A CPU saves them also
     before the scale.
     """
     size, n = bytes_of(r.dtype), tokens(r)
-    of_step, of_states = size * n * a.d_scan_step, 2 * size * n * a.d_scan_state
-    found = mamba.saved(_as_mamba(a), r)
+    normed = a.scan_norm * size * n
+    found = mamba.saved(_as_mamba(a), r, a.n_scan_head)
     found["input"] = place.saves_input * found["input"]
-    found["step"] = of_step
-    found[""] = found[""] + of_states
+    selected, of_step = found["step"], normed * a.d_scan_step
+    found["step"] = of_step + (1 - a.scan_norm) * selected
+    found[""] = found[""] + 2 * normed * a.d_scan_state
     unscaled = int(r.backend == "cpu")
     for name, width in _norms(a).items():
-        found[name] = exact_bytes(r.dtype) * n + unscaled * size * n * width
-    found["step_norm"] = found["step_norm"] + of_step + of_states
+        found[name] = a.scan_norm * exact_bytes(r.dtype) * n + unscaled * size * n * width
+    found["step_norm"] = found["step_norm"] + a.scan_norm * selected
     return found
 
 
