@@ -200,6 +200,11 @@ class Translation(_Meanings):
         description="first layers with a plain MLP, where mlp_layer_types is left out and no other "
         "key gives their number",
     )
+    full_layers: dict[str, str] = Field(
+        {},
+        description="key that `per_layer_config` overrides in all layers of full attention, and in "
+        "no other → the key that older files have for that",
+    )
     computed: dict[str, Formula] = Field(
         {}, description="field → expression of keys, where it is not the value of one key"
     )
@@ -239,6 +244,7 @@ class Translation(_Meanings):
         for section in ("sizes", "switches", "choices", "supported", "inverse"):
             yield from ((f"{section}.{key}", key) for key in getattr(self, section))
         yield from ((f"aliases.{spelling}", key) for spelling, key in self.aliases.items())
+        yield from ((f"full_layers.{key}", other) for key, other in self.full_layers.items())
         yield from _names("computed", self.computed)
         yield from _names("requires", dict(enumerate(self.requires)))
         if "sliding_attention" in self.mixers.split():

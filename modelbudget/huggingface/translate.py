@@ -123,6 +123,7 @@ def unknown_keys(name: str, config: dict) -> list[str]:
     """Return the keys whose meaning in a class is not known."""
     translation = translations()[name]
     known = {*translation.defaults, *translation.aliases, "architectures", "model_type"}
+    known |= {"per_layer_config"} if translation.full_layers else set()
     ignored = (*shared_keys().ignored, *translation.ignored)
     return [
         key
@@ -150,7 +151,8 @@ def _refused_keys(name: str, config: dict) -> list[str]:
 def _given(translation: Translation, config: dict, mistakes: Mistakes) -> dict[str, Any]:
     """Return the keys that a file sets, under their canonical names."""
     spellings = {key: key for key in translation.defaults} | dict(translation.aliases)
-    given, spelled = {}, {}
+    given = _of_full_layers(translation, config, mistakes)
+    spelled = dict.fromkeys(given, "per_layer_config")
     for spelling, key in spellings.items():
         value = _look_up(config, spelling)
         if value is ABSENT:
@@ -162,6 +164,27 @@ def _given(translation: Translation, config: dict, mistakes: Mistakes) -> dict[s
             )
         given[key], spelled[key] = value, spelling
     return given
+
+
+def _of_full_layers(translation: Translation, config: dict, mistakes: Mistakes) -> dict[str, Any]:
+    """Return the keys of layers of full attention that a file overrides layer by layer."""
+    given = config.get("per_layer_config") if translation.full_layers else None
+    if not given:
+        return {}
+    types = config.get("layer_types") or []
+    full = {i for i, name in enumerate(types) if name == "full_attention"}
+    overrides = given if isinstance(given, dict) else {}
+    places = {int(key) for key in overrides if str(key).isdecimal()}
+    first, *others = [*overrides.values()] or [None]
+    is_known = isinstance(first, dict) and first.keys() <= translation.full_layers.keys()
+    if not is_known or places != full or any(one != first for one in others):
+        names = ", ".join(translation.full_layers)
+        mistakes.unsupported.append(
+            f"per_layer_config = {show(given)}: not supported (allowed: {names}, the same in all "
+            "layers of full_attention and in no other)"
+        )
+        return {}
+    return {translation.full_layers[key]: value for key, value in first.items()}
 
 
 def _look_up(config: dict, path: str):
@@ -176,9 +199,14 @@ def _look_up(config: dict, path: str):
 def _size(field: str, key: str, value, mistakes: Mistakes) -> dict[str, int]:
     if value in (None, "auto"):
         return {}
-    if isinstance(value, bool) or not isinstance(value, int):
+    of_layers: list[Any] = value if isinstance(value, list) and value else [value]
+    size = of_layers[0]
+    if any(isinstance(one, bool) or not isinstance(one, int) for one in of_layers):
         mistakes.wrong.append(f"{key} = {show(value)}: must be a whole number")
-    return {field: value}
+    elif any(one != size for one in of_layers):
+        found = f"{key} = {show(value)}: not supported (allowed: the same for all layers)"
+        mistakes.unsupported.append(found)
+    return {field: size}
 
 
 def _chosen(cases: list[Case], key: str, value, mistakes: Mistakes) -> dict:

@@ -21,7 +21,7 @@ from modelbudget.families import families
 from modelbudget.huggingface import bounded
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.offline import transformers
-from modelbudget.huggingface.translate import config_of, fields_of
+from modelbudget.huggingface.translate import NoFormulaError, config_of, fields_of
 from modelbudget.measurement import pool
 from modelbudget.measurement.count import count
 from modelbudget.measurement.pool import measure_all
@@ -160,6 +160,7 @@ SMALL = {
     "n_dense_layer": st.integers(0, 1), "n_mamba_head": st.sampled_from([2, 4]),
     "n_mamba_group": st.integers(1, 2), "d_index": st.integers(4, 9),
     "n_mlstm_head": st.sampled_from([2, 4]), "n_distinct": st.just(1),
+    "n_kv_shared_layer": st.integers(0, 1), "n_stream": st.integers(2, 4),
     "n_bucket": st.sampled_from([8, 16]), "max_distance": st.just(64),
 }  # fmt: skip
 """Sizes that fit each other; all other sizes are between 1 and 9."""
@@ -181,6 +182,8 @@ COMPUTED = {
     "intermediate_size": st.sampled_from([8, 12]), "lru_width": st.sampled_from([None, 24]),
     "qk_dim_factor": st.sampled_from([0.5, 0.75]), "v_dim_factor": st.sampled_from([0.5, 1.0]),
     "ffn_proj_factor": st.sampled_from([2.667, 4.0]), "ffn_round_up_to_multiple_of": st.just(8),
+    "vocab_size_per_layer_input": st.integers(1, 9), "global_head_dim": st.sampled_from([4, 8]),
+    "num_global_key_value_heads": st.sampled_from([None, 1, 2]),
     "mamba_d_ssm": st.none(), "rotary_dim": st.just(4), "attn_layer_period": st.just(6),
     "attn_layer_offset": st.just(4), "mamba_dt_rank": st.integers(1, 3),
     "linear_num_key_heads": st.sampled_from([None, 2]),
@@ -222,12 +225,14 @@ def configs(draw, kind: str) -> dict:
             config[key] = draw(st.sampled_from([case.value for case in meaning]))
     if kind == "Mamba2ForCausalLM":
         config |= {"num_heads": 2 * config["hidden_size"] // config["head_dim"], "n_groups": 1}
-    if kind.startswith(("Cwm", "Exaone", "Kolibri", "RecurrentGemma")):
+    if kind.startswith(("Cwm", "Exaone", "Gemma3n", "Kolibri", "RecurrentGemma")):
         config["sliding_window"] = 3  # required
     if kind.startswith(("Bamba", "GraniteMoeHybrid", "FalconH1")):
         config["mamba_d_head"] = 2 * config["hidden_size"] // config["mamba_n_heads"]
     if kind.startswith(("Qwen3Next", "Qwen3_5")):
         config |= {"num_hidden_layers": 4, "linear_num_value_heads": 2}  # with attention in one
+    if kind.startswith("Gemma3n"):
+        config["num_hidden_layers"] = max(2, config["num_hidden_layers"])  # one has its own keys
     if kind.startswith(("Jamba", "RecurrentGemma")):
         config["num_hidden_layers"] = 5  # the last with attention
     if kind == "DbrxForCausalLM":
@@ -242,6 +247,10 @@ def configs(draw, kind: str) -> dict:
         types, n = st.sampled_from(allowed), config["num_hidden_layers"]
         config["sliding_window"] = 3
         config["layer_types"] = draw(st.lists(types, min_size=n, max_size=n))
+    if kind == "Gemma4ForCausalLM":
+        types = st.lists(st.sampled_from(["sliding_attention", "full_attention"]), max_size=3)
+        layers = [*draw(types), "full_attention", "full_attention"]  # before shared keys, and last
+        config |= {"sliding_window": 3, "layer_types": layers, "num_hidden_layers": len(layers)}
     if kind.startswith("Zamba"):
         config["num_key_value_heads"] = config["num_attention_heads"]
         config["n_mamba_heads"] = 2 * draw(SMALL["n_mamba_group"])
@@ -335,6 +344,43 @@ def test_a_layer_of_another_type_is_refused():
         fields_of("GptOssForCausalLM", config)
     with pytest.raises(ValueError, match="layer_types = 3: must be a list"):
         fields_of("GptOssForCausalLM", {"layer_types": 3})
+
+
+OVERRIDES = [
+    ({"1": {"head_dim": 64}}, 64),
+    ({"01": {"head_dim": 64, "num_key_value_heads": 4}}, 64),
+    ({}, 512),
+]
+NOT_OVERRIDES = [
+    {"0": {"head_dim": 64}},
+    {"1": {"head_dim": 64}, "0": {"head_dim": 64}},
+    {"1": {"hidden_size": 64}},
+    {"full_attention": {"head_dim": 64}},
+    [64],
+]
+
+
+@pytest.mark.parametrize(("overrides", "d_head"), OVERRIDES)
+def test_sizes_of_layers_of_full_attention(overrides, d_head):
+    types = ["sliding_attention", "full_attention"]
+    config = {"num_hidden_layers": 2, "layer_types": types, "per_layer_config": overrides}
+    fields = fields_of("Gemma4ForCausalLM", config)
+    assert (fields["d_head"], fields["d_full_head"]) == (256, d_head)
+
+
+@pytest.mark.parametrize("overrides", NOT_OVERRIDES)
+def test_other_sizes_of_single_layers_have_no_formula(overrides):
+    types = ["sliding_attention", "full_attention"]
+    config = {"num_hidden_layers": 2, "layer_types": types, "per_layer_config": overrides}
+    with pytest.raises(NoFormulaError, match=r"per_layer_config = .*: not supported"):
+        fields_of("Gemma4ForCausalLM", config)
+
+
+def test_a_list_with_a_size_of_each_layer():
+    same, differing = ({"intermediate_size": [n, 64], "num_hidden_layers": 2} for n in (64, 32))
+    assert fields_of("Gemma3nForCausalLM", same)["d_ff"] == 64
+    with pytest.raises(NoFormulaError, match=r"intermediate_size = \[32, 64\]: not supported"):
+        fields_of("Gemma3nForCausalLM", differing)
 
 
 def test_a_sweep_varies_a_config(from_config):

@@ -1,0 +1,29 @@
+"""Learned augmented residual: a product of two thin matrices beside attention.
+
+Menghani et al. 2024 (LAuReL), §2.2 (low rank); transformers, models/gemma3n/modeling_gemma3n.py:
+`Gemma3nTextLaurelBlock`.
+"""
+
+from pydantic import Field
+
+from modelbudget.architecture.base import Architecture, Size
+from modelbudget.architecture.fields import Fields
+from modelbudget.architecture.operations import positive
+from modelbudget.components import norm
+from modelbudget.memory.adamw_temporaries import Tensor, matrix
+
+
+class LaurelFields(Architecture):
+    d_laurel: Size = Field(
+        0, description="rank of a learned augmented residual beside attention; 0: there is none"
+    )
+
+
+def of_layer(a: Fields) -> list[Tensor]:
+    """Return both matrices and the norm."""
+    is_there = positive(a.d_laurel)
+    return [
+        matrix("down", a.d_laurel, a.d_model, is_there),
+        matrix("up", a.d_model, a.d_laurel, is_there),
+        *norm.tensors(a, "norm", is_there),
+    ]

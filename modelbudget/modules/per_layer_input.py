@@ -1,0 +1,258 @@
+"""Decoders whose layers read embeddings of their own."""
+
+from itertools import cycle
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from modelbudget.modules.attention_core import ScaledDotProductAttention
+from modelbudget.modules.cache import Cache, Window
+from modelbudget.modules.embedding import TokenEmbedding
+from modelbudget.modules.feed_forward.mlp import MLP, activation
+from modelbudget.modules.lm_head import make_head
+from modelbudget.modules.norm import make_norm
+from modelbudget.modules.position import causal
+from modelbudget.modules.rope import rotate
+
+NORMS = ("attention", "attention_output", "mlp", "mlp_output")
+
+
+class QueryAttention(nn.Module):
+    """Attention of states (batch, length, d_model) to keys and values of another layer."""
+
+    def __init__(self, a, d_head: int, window: int):
+        super().__init__()
+        self.d_head, self.window = d_head, window
+        width = a.n_head * d_head
+        self.query = nn.Linear(a.d_model, width, bias=a.query_bias)
+        self.query_norm = head_norm(a, d_head)
+        self.core = ScaledDotProductAttention()
+        self.output = nn.Linear(width, a.d_model, bias=a.output_bias)
+
+    def forward(self, x, keys_values):
+        """Return the output, and the keys and values with the position of their first token."""
+        k, v, start = keys_values or self.keys_values(x)
+        q = rotate(self.split(self.query(x), self.query_norm), self.d_head, start)
+        hides = 0 < self.window < x.shape[1]
+        bias = causal(x.shape[1], x, self.window) if hides else None
+        result = self.core(q, k, v, bias).transpose(1, 2).flatten(2)
+        return self.output(result), (k, v, start)
+
+    def keys_values(self, x):
+        raise NotImplementedError
+
+    def split(self, x, norm: nn.Module | None = None):
+        """(batch, length, heads · d_head) to (batch, heads, length, d_head)."""
+        x = x.unflatten(2, (-1, self.d_head))
+        return (x if norm is None else norm(x)).transpose(1, 2)
+
+
+class OwnAttention(QueryAttention):
+    """Attention with keys and values of its own; values are normalised without a scale."""
+
+    def __init__(self, a, d_head: int, window: int):
+        super().__init__(a, d_head, window)
+        self.n_kv_head = a.n_kv_head if window else a.n_full_kv_head or a.n_kv_head
+        width, has_value = self.n_kv_head * d_head, window or not a.values_are_keys
+        self.key = nn.Linear(a.d_model, width, bias=a.key_bias)
+        self.value = nn.Linear(a.d_model, width, bias=a.value_bias) if has_value else None
+        self.key_norm = head_norm(a, d_head)
+        self.normalises = a.qk_norm != "none"
+        self.cache: Cache | None = None
+
+    def keys_values(self, x):
+        start = self.cache.length if self.cache else 0
+        key = self.key(x)
+        v = self.split(key if self.value is None else self.value(x))
+        k = rotate(self.split(key, self.key_norm), self.d_head, start)
+        if self.normalises:
+            v = F.rms_norm(v, v.shape[-1:])
+        if self.cache:
+            k, v = self.cache.append(k, v)
+        return k, v, start
+
+    def make_cache(self, batch: int, length: int, like) -> Cache:
+        """Keys and values, of all tokens or of those in the window."""
+        widths = [(self.n_kv_head, self.d_head)] * 2
+        if self.window:
+            return Window(widths, batch, length, like, self.window)
+        return Cache(widths, batch, length, like)
+
+
+def head_norm(a, d_head: int) -> nn.Module | None:
+    """Build the norm of queries or keys, with one scale for all heads."""
+    return None if a.qk_norm == "none" else make_norm(a, d_head, a.qk_norm_bias)
+
+
+class AltUp(nn.Module):
+    """Prediction and correction of residual streams (n_stream, batch, length, d_model)."""
+
+    def __init__(self, a):
+        super().__init__()
+        n = a.n_stream
+        self.n_stream = n
+        self.scale = nn.Parameter(torch.empty(a.d_model))
+        self.correction = nn.Linear(n, n, bias=False)
+        self.prediction = nn.Linear(n, n * n, bias=False)
+        self.modalities = nn.Linear(a.d_model, n, bias=False)
+        self.norm = make_norm(a)
+        self.width = a.d_model
+
+    def reset_parameters(self):
+        nn.init.zeros_(self.scale)
+
+    def select(self, x):
+        return torch.tanh(self.modalities(self.norm(x) / self.width))
+
+    def forward(self, streams):
+        """Predict all streams from all."""
+        coefficients = self.prediction(self.select(streams[0]))
+        coefficients = coefficients.unflatten(2, (self.n_stream, self.n_stream)).transpose(2, 3)
+        predicted = torch.matmul(streams.permute(1, 2, 3, 0), coefficients)
+        return predicted.permute(3, 0, 1, 2) + streams
+
+    def correct(self, predicted, computed):
+        """Correct all streams by what a layer computed of the first."""
+        coefficients = self.correction(self.select(computed)) + 1
+        innovation = (computed - predicted[0]).unsqueeze(0)
+        return predicted + innovation * coefficients.permute(2, 0, 1).unsqueeze(-1)
+
+
+class Laurel(nn.Module):
+    """A low-rank product of states (batch, length, d_model), normalised and added to them."""
+
+    def __init__(self, a):
+        super().__init__()
+        self.down = nn.Linear(a.d_model, a.d_laurel, bias=False)
+        self.up = nn.Linear(a.d_laurel, a.d_model, bias=False)
+        self.norm = make_norm(a)
+
+    def forward(self, x):
+        return x + self.norm(self.up(self.down(x)))
+
+
+class PerLayer(nn.Module):
+    """What a layer makes of its embedding (batch, length, d_per_layer) and its states."""
+
+    def __init__(self, a):
+        super().__init__()
+        self.gate = nn.Linear(a.d_model, a.d_per_layer, bias=False)
+        self.up = nn.Linear(a.d_per_layer, a.d_model, bias=False)
+        self.norm = make_norm(a)
+        self.activation = activation(a.activation)
+
+    def forward(self, x, embedded):
+        return self.norm(self.up(self.activation(self.gate(x)) * embedded))
+
+
+class PerLayerInputLayer(nn.Module):
+    """Residual streams (n_stream, batch, length, d_model) to streams of the same shape."""
+
+    def __init__(self, a, mixer: str, shares: bool):
+        super().__init__()
+        window = a.window if mixer == "sliding_attention" else 0
+        d_head = a.d_head if window else a.d_full_head or a.d_head
+        self.attention = (QueryAttention if shares else OwnAttention)(a, d_head, window)
+        self.mlp = MLP(a, (1 + a.wide_mlp * shares) * a.d_ff)
+        self.norm = nn.ModuleDict({name: make_norm(a) for name in NORMS})
+        self.altup = AltUp(a) if a.n_stream > 1 else None
+        self.laurel = Laurel(a) if a.d_laurel else None
+        self.per_layer = PerLayer(a) if a.d_per_layer else None
+
+    def forward(self, streams, embedded, keys_values):
+        predicted = self.altup(streams) if self.altup else streams
+        x = predicted[0]
+        normed = self.norm["attention"](x)
+        found, keys_values = self.attention(normed, keys_values)
+        x = x + self.norm["attention_output"](found)
+        if self.laurel:
+            x = (x + self.laurel(normed)) * 0.5**0.5
+        x = x + self.norm["mlp_output"](self.mlp(self.norm["mlp"](x)))
+        if not self.altup:
+            x = x + self.per_layer(x, embedded) if self.per_layer else x
+            return x.unsqueeze(0), keys_values
+        corrected = self.altup.correct(predicted, x)
+        if self.per_layer:
+            more = self.per_layer(corrected[0] * self.altup.scale, embedded)
+            corrected = torch.cat((corrected[:1], corrected[1:] + more))
+        return corrected, keys_values
+
+
+class PerLayerEmbedding(TokenEmbedding):
+    """Tokens to states, and to the embeddings (batch, length, n_layer, d_per_layer) of layers."""
+
+    def __init__(self, a):
+        super().__init__(a)
+        self.n_layer, width = a.n_layer, a.n_layer * a.d_per_layer
+        self.per_layer = nn.ModuleDict()
+        if a.d_per_layer:
+            self.per_layer["token"] = nn.Embedding(a.n_vocab_per_layer, width)
+            self.per_layer["projection"] = nn.Linear(a.d_model, width, bias=False)
+            self.per_layer["norm"] = make_norm(a, a.d_per_layer)
+
+    def of_layers(self, tokens, x):
+        """Return the embedding that each layer reads, or None for each."""
+        if not self.per_layer:
+            return [None] * self.n_layer
+        projected = self.per_layer["projection"](x).unflatten(2, (self.n_layer, -1))
+        table = self.per_layer["token"]
+        known = torch.where(tokens < table.num_embeddings, tokens, 0)
+        found = table(known).unflatten(2, (self.n_layer, -1))
+        return ((self.per_layer["norm"](projected) + found) * 0.5**0.5).unbind(2)
+
+
+class Streams(nn.Module):
+    """Token embedding to residual streams, and streams to what the head reads."""
+
+    def __init__(self, a):
+        super().__init__()
+
+        def projections() -> nn.ModuleList:
+            others = range(a.n_stream - 1)
+            return nn.ModuleList(nn.Linear(a.d_model, a.d_model, bias=False) for _ in others)
+
+        self.expand, self.merge = projections(), projections()
+
+    def begin(self, x):
+        """Return streams of the magnitude of the token embedding."""
+        return torch.stack((x, *(like(one(x), x) for one in self.expand)))
+
+    def end(self, streams):
+        """Return the mean of the streams' projections."""
+        first, *others = streams
+        projected = (like(one(x), first) for one, x in zip(self.merge, others, strict=True))
+        return torch.stack((first, *projected)).mean(0)
+
+
+def like(x, other):
+    """Return vectors with the magnitude of others."""
+    wanted, own = (one.square().mean(-1, keepdim=True) for one in (other, x))
+    return x * wanted.sqrt() / own.clamp(min=1e-5).sqrt()
+
+
+class PerLayerInputModel(nn.Module):
+    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+
+    def __init__(self, a):
+        super().__init__()
+        self.embedding = PerLayerEmbedding(a)
+        self.altup = Streams(a)
+        own = a.n_layer - a.n_kv_shared_layer
+        self.mixers = a.mixers.split()
+        self.layer = nn.ModuleList(
+            PerLayerInputLayer(a, mixer, i >= own)
+            for i, mixer in zip(range(a.n_layer), cycle(self.mixers), strict=False)
+        )
+        self.norm = nn.ModuleDict({"final": make_norm(a)})
+        self.head = make_head(a, self.embedding.token, a.d_model)
+        self.n_own = own
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        embedded, streams = self.embedding.of_layers(tokens, x), self.altup.begin(x)
+        found = {}
+        for i, (layer, mixer) in enumerate(zip(self.layer, cycle(self.mixers), strict=False)):
+            given = found[mixer] if i >= self.n_own else None
+            streams, found[mixer] = layer(streams, embedded[i], given)
+        return self.head(self.norm["final"](self.altup.end(streams)))

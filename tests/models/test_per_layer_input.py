@@ -1,0 +1,106 @@
+"""Gemma 3n and Gemma 4: inputs of each layer, alternating updates, keys of other layers."""
+
+import pytest
+import torch
+from helpers.inference import logits_at_once_and_in_turn, measured_inference, predicted_inference
+from helpers.training import without_zeros
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.families.per_layer_input import PerLayerInput
+from modelbudget.measurement.build import build
+from modelbudget.measurement.count import count
+from modelbudget.measurement.train import train
+from modelbudget.modules.per_layer_input import AltUp, Laurel
+
+SIZES = {
+    "n_vocab": 19, "d_model": 16, "n_layer": 8, "n_head": 2, "n_kv_head": 1, "d_head": 8,
+    "d_ff": 24, "norm": "rmsnorm", "gated": True, "qk_norm": "shared", "n_kv_shared_layer": 2,
+    "mixers": "sliding_attention sliding_attention attention", "window": 4, "d_per_layer": 3,
+    "n_vocab_per_layer": 17,
+}  # fmt: skip
+KINDS = {
+    "Gemma 3n": {"n_stream": 4, "d_laurel": 5},
+    "Gemma 4": {"d_full_head": 16, "wide_mlp": True, "window": 99},
+    "Gemma 4 31B": {"d_full_head": 4, "n_full_kv_head": 2, "values_are_keys": True},
+    "Gemma 4 without inputs": {"d_per_layer": 0, "n_vocab_per_layer": 0, "tied": False},
+    "LayerNorms": {"n_stream": 2, "norm": "layernorm", "norm_bias": True, "head_bias": True},
+}
+TRAINED = ("gradient_bytes", "optimizer_bytes", "flops_forward", "flops_backward")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("settings", [{"batch": 2, "length": 9}, {"dtype": "bfloat16"}])
+def test_formulas_equal_the_module(kind, settings):
+    a, run = PerLayerInput(**SIZES | KINDS[kind]), RunConfig(**settings)
+    model = build(a, "meta", run.dtype)
+    counted = {n: c.parameters for n, c in count(model).items()}
+    assert without_zeros(counted) == {n: t.total for n, t in a.parameters(a).items() if t.total}
+    found = train(model, run, set(TRAINED))
+    for quantity in TRAINED:
+        assert a.has_formula_for(quantity, a, run)
+        expected = {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
+        assert without_zeros(expected) == without_zeros(found[quantity]), quantity
+    assert not a.has_formula_for("activation_bytes", a, run)
+    assert not a.has_formula_for("peak_training_bytes", a, run)
+    used = measured_inference(a, run)
+    for quantity in ("cache_bytes", "flops_decode"):
+        hides = quantity == "flops_decode" and a.window < run.length
+        assert a.has_formula_for(quantity, a, run) == (not hides)
+        if not hides:
+            assert predicted_inference(a, run, quantity) == without_zeros(used[quantity])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_token_at_a_time_gives_what_all_at_once_give(kind):
+    at_once, in_turn = logits_at_once_and_in_turn(PerLayerInput(**SIZES | KINDS[kind]))
+    torch.testing.assert_close(in_turn, at_once)
+
+
+def test_streams_and_residuals_compute_what_their_classes_compute():
+    from transformers.models.gemma3n import modeling_gemma3n as theirs
+
+    settings = theirs.Gemma3nTextConfig(
+        hidden_size=16, num_attention_heads=2, laurel_rank=5, altup_num_inputs=4,
+        rms_norm_eps=torch.finfo(torch.float32).eps,
+    )  # fmt: skip
+    a = PerLayerInput(**SIZES | KINDS["Gemma 3n"])
+    altup, laurel = AltUp(a), Laurel(a)
+    their_altup, their_laurel = (
+        theirs.Gemma3nTextAltUp(settings),
+        theirs.Gemma3nTextLaurelBlock(settings),
+    )
+    names = {
+        "correction": "correction_coefs", "prediction": "prediction_coefs",
+        "modalities": "modality_router", "norm": "router_norm", "down": "linear_left",
+        "up": "linear_right",
+    }  # fmt: skip
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for ours, other in ((altup, their_altup), (laurel, their_laurel)):
+            for parameter in other.parameters():
+                parameter.normal_(std=0.5)
+            for name, module in ours.named_children():
+                named = names[name] if ours is altup or name != "norm" else "post_laurel_norm"
+                module.load_state_dict(other.get_submodule(named).state_dict())
+        streams, computed = torch.randn(4, 2, 7, 16), torch.randn(2, 7, 16)
+        predicted = altup(streams)
+        torch.testing.assert_close(predicted, their_altup.predict(streams))
+        expected = their_altup.correct(predicted, computed)
+        torch.testing.assert_close(altup.correct(predicted, computed), expected)
+        torch.testing.assert_close(laurel(computed), their_laurel(computed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"n_kv_shared_layer": 8}, "must be less than n_layer = 8"),
+        ({"n_kv_shared_layer": 6}, "no layer of attention before them has keys and values"),
+        ({"d_per_layer": 0, "n_stream": 2}, "n_stream = 2 needs d_per_layer"),
+        ({"n_vocab_per_layer": 0}, "n_vocab_per_layer = 0: d_per_layer = 3 needs at least 1"),
+        ({"window": 0}, "window = 0: sliding_attention in mixers needs at least 1"),
+        ({"sinks": True}, "sinks = true: not known yet in this family"),
+    ],
+)
+def test_a_model_that_cannot_be(changed, message):
+    with pytest.raises(ValueError, match=message):
+        PerLayerInput(**SIZES | changed)
