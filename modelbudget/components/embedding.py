@@ -53,6 +53,22 @@ class FactorisedFields(TokenFields):
     )
 
 
+class InputFields(FactorisedFields):
+    n_input_token: Size = Field(
+        0,
+        description="tokens that are read and never predicted: rows of the token embedding that "
+        "the head does not have (Moshi, Llama 3.2 Vision)",
+    )
+
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "not tied",
+            "n_input_token = {n_input_token} needs tied: false; a tied head has the same rows",
+            when="n_input_token",
+        ),
+    )
+
+
 class LearnedPositionFields(Architecture):
     """For families with a `position` of which one kind is learned."""
 
@@ -101,6 +117,15 @@ def token(a: Fields, width=None):
     return rows(a) * (a.d_model if width is None else width)
 
 
+def table(a: Fields):
+    """Parameters of a decoder's token embedding: the head's rows, and those that it does not have.
+
+    transformers, models/moshi/modeling_moshi.py and models/mllama/modeling_mllama.py:
+    `embed_tokens` of `MoshiModel` and `MllamaTextModel`.
+    """
+    return (rows(a) + a.n_input_token) * width(a)
+
+
 def head(a: Fields, width=None):
     """Count the parameters of the LM head.
 
@@ -122,7 +147,7 @@ def factorised(a: Fields) -> dict:
     """
     projection = a.d_emb * a.d_model
     return {
-        "embedding.token": token(a, width(a)),
+        "embedding.token": table(a),
         "embedding.projection": projection,
         "head": head(a, width(a)),
         "head.projection": projection,
@@ -152,7 +177,7 @@ def tensors(a: Fields) -> list[Tensor]:
     is_learned = a.position == "learned"
     has_table = int(a.position in ("learned", "buckets"))
     return [
-        matrix("embedding.token", rows(a), width(a)),
+        matrix("embedding.token", rows(a) + a.n_input_token, width(a)),
         matrix("embedding.projection", a.d_model, a.d_emb, positive(a.d_emb)),
         Tensor(
             "embedding.position",
@@ -362,7 +387,7 @@ def backward(a: Fields, r: Run) -> Timeline:
     size, n, s = bytes_of(r.dtype), tokens(r), of_states(r)
     states, narrow = size * n * a.d_model, size * n * a.d_emb
     of_part = size * tokens(s) * a.d_model
-    table, is_learned = size * token(a, width(a)), int(a.position == "learned")
+    of_table, is_learned = size * table(a), int(a.position == "learned")
     factorised = positive(a.d_emb)
     of_positions, of_rows = is_learned * size * r.length * a.d_model, size * position(a)
     freed = of_positions + is_learned * INDEX * r.length
@@ -373,9 +398,9 @@ def backward(a: Fields, r: Run) -> Timeline:
         )
     ]
     dropped = [Allocation("dropout gradient", of_part, dropout.mask(a, s) + of_part)]
-    whole = table * (1 + divides(r) * (r.tensor_parallel - 1))
+    whole = of_table * (1 + divides(r) * (r.tensor_parallel - 1))
     # Devices that compute one model have master weights only with a buffer of gradients, or shards.
-    share = divides(r) * r.master_weights * (1 - is_sharded(r)) * (1 - a.tied) * table
+    share = divides(r) * r.master_weights * (1 - is_sharded(r)) * (1 - a.tied) * of_table
     unread = factorised * narrow + (1 - factorised) * states
     scaled = [Allocation("gradient before the scale", unread, unread)]
     return [
@@ -388,7 +413,7 @@ def backward(a: Fields, r: Run) -> Timeline:
         *times(positive(scale(r)), scaled),
         Allocation("token embedding gradient", whole, unread),
         Allocation("copied to the buffer", share, share, gradients=(1 - a.tied) * whole),
-        *times(a.tied, _sum_of_gradients(r, table, whole)),
+        *times(a.tied, _sum_of_gradients(r, of_table, whole)),
     ]
 
 

@@ -87,6 +87,7 @@ def constraints() -> Iterator[Constraint]:
             if not hasattr(one, "DIVIDED"):
                 yield _known(f"'{name}' not in {field}", f"{name} in {field}")
     yield _known("d_emb == 0", "d_emb = {d_emb}")
+    yield _known("n_input_token == 0", "n_input_token = {n_input_token}")
     yield _known("qk_norm == 'none'", "qk_norm = {qk_norm}")
     yield _known(f"position not in {MASKS}", "position = {position}")
     yield _known("not sinks", "sinks = true")

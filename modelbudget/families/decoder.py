@@ -60,7 +60,7 @@ from modelbudget.components.decoder.timelines import (
     neighbours,
     sharded_stage_of,
 )
-from modelbudget.components.embedding import FactorisedFields, HeadFields, PositionFields
+from modelbudget.components.embedding import HeadFields, InputFields, PositionFields
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.mixers import mixers
@@ -76,7 +76,7 @@ PartFields: Any = layer.fields_of_parts()
 Mixers, MLPs = pattern(*mixers(), "none"), pattern(*feed_forward(), "none")
 
 
-class Decoder(HeadFields, PositionFields, PartFields, LayerFields, FactorisedFields):
+class Decoder(HeadFields, PositionFields, PartFields, LayerFields, InputFields):
     """A decoder-only language model.
 
     Embedding, n_layer layers of a mixer and a feed-forward part, final norm, head.

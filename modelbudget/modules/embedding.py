@@ -29,7 +29,7 @@ class Embedding(nn.Module):
 
     def __init__(self, a):
         super().__init__()
-        self.token = nn.Embedding(padded(a), a.d_emb or a.d_model)
+        self.token = nn.Embedding(padded(a) + a.n_input_token, a.d_emb or a.d_model)
         self.projection = nn.Linear(a.d_emb, a.d_model, bias=False) if a.d_emb else None
         self.kind, self.n_head, self.d_model = a.position, a.n_head, a.d_model
         if a.position == "learned":

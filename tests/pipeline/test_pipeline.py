@@ -137,13 +137,13 @@ def test_a_wrong_formula_is_shown_and_does_not_stop_the_run(make_project):
     project = make_project()
     project.write_sweep("small.yaml", SMALL)
     formulas = project.folder / "modelbudget" / "components" / "embedding.py"
-    right = "rows(a) * (a.d_model if width is None else width)\n"
+    right = "(rows(a) + a.n_input_token) * width(a)\n"
     assert right in formulas.read_text()
     formulas.write_text(formulas.read_text().replace(right, f"1 + {right}"))
     run = project.snakemake("results/small/comparison.parquet")
     assert run.returncode == 0, run.stderr
     wrong = comparison(project, "small").filter(~pl.col("agrees"))
-    assert set(wrong["component"]) == {"embedding.token", "head"}  # an untied head is as large
+    assert set(wrong["component"]) == {"embedding.token"}
     log = (project.folder / "results" / "small" / "logs" / "compare.log").read_text()
     assert log.count("ERROR") == wrong.height
 

@@ -58,7 +58,7 @@ def gathered_together(a: Fields, r: Run, is_held=1) -> tuple[fsdp.Group, fsdp.Gr
 
 def _token_gradient(a: Fields, r: Run):
     """Bytes of the gradient of an untied token embedding."""
-    return bytes_of(r.dtype) * (1 - a.tied) * embedding.token(a, embedding.width(a))
+    return bytes_of(r.dtype) * (1 - a.tied) * embedding.table(a)
 
 
 def sharded_stage_of(
