@@ -30,26 +30,30 @@ from modelbudget.architecture.run_values import (
     stored,
     tokens,
 )
-from modelbudget.architecture.terms import Term, Terms, merged, part, plus, scaled, total
+from modelbudget.architecture.terms import Terms, merged, part, plus, scaled, total
 from modelbudget.components import (
     context_parallel,
     dropout,
     embedding,
     expert_parallel,
     layer,
+    multi_token_prediction,
     norm,
     pipeline_stage,
     tensor_parallel,
 )
+from modelbudget.components.contract import Part, Values
 from modelbudget.components.decoder.conditions import OF_ONE_DEVICE, is_of_stages, knows_shards
 from modelbudget.components.decoder.constraints import constraints_of_parts, empty_layer
 from modelbudget.components.decoder.terms import (
     around_layers,
+    flops_of,
     in_own_rows,
     in_shards,
     of_model,
     of_tensors,
     parameters_of,
+    saved_by_layers,
 )
 from modelbudget.components.decoder.timelines import (
     buffers,
@@ -64,6 +68,7 @@ from modelbudget.components.embedding import HeadFields, InputFields, PositionFi
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layer import LayerFields
 from modelbudget.components.mixers import mixers
+from modelbudget.components.multi_token_prediction import MultiTokenFields
 from modelbudget.components.share import share
 from modelbudget.components.weight_formats import by_format
 from modelbudget.memory import fsdp, inference, optimizer, pipeline, sharded_stage, training
@@ -76,7 +81,7 @@ PartFields: Any = layer.fields_of_parts()
 Mixers, MLPs = pattern(*mixers(), "none"), pattern(*feed_forward(), "none")
 
 
-class Decoder(HeadFields, PositionFields, PartFields, LayerFields, InputFields):
+class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFields, InputFields):
     """A decoder-only language model.
 
     Embedding, n_layer layers of a mixer and a feed-forward part, final norm, head.
@@ -108,6 +113,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, InputFields):
         *tensor_parallel.constraints(),
         *context_parallel.constraints(),
         *expert_parallel.constraints(),
+        *multi_token_prediction.constraints(),
     )
     also_with_autocast: ClassVar[tuple[str, ...]] = ("activation_bytes", "peak_training_bytes")
     has_cache: ClassVar[bool] = True
@@ -166,6 +172,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, InputFields):
             holds = holds * positive(tokens(r) - r.loss_chunks)
             if computed_again(r) and not is_nothing(holds):
                 holds = holds * training.forward_of_layers_is_lower(cls.timelines(a, r), r)
+        if quantity == "peak_training_bytes":
+            holds = holds * multi_token_prediction.has_none(a)
         if is_pipelined(r) and not is_of_stages(quantity, a, r):
             return 0
         if is_sharded(r):
@@ -288,35 +296,30 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, InputFields):
             return pipeline.activations(r, of_microbatch)
         a, s = share(a, r), of_states(r)
         ends = embedding.saved(a, r) | {"dropout": dropout.of_embedding(r) * dropout.mask(a, s)}
-        if r.recompute == "full":
-            inputs = {"layer": bytes_of(r.dtype) * tokens(s) * a.d_model}
-            in_layers = part("", inputs, a.n_layer)
-            if r.attention_kernel == "written_out" and r.mask_argument == "saved":
-                in_layers = merged(in_layers, {"layer": Term(layer.saved_masks(a, r))})
-        else:
-            in_layers = layer.saved(a, r)
-        return layer.packed(r, around_layers(a, ends, norm.saved(a, s)) | in_layers)
+        found = around_layers(a, ends, norm.saved(a, s)) | saved_by_layers(a, r)
+        if not multi_token_prediction.is_absent(a):
+            of_layers = saved_by_layers(multi_token_prediction.own_layers(a), r)
+            found = merged(found, multi_token_prediction.saved(a, r, of_layers))
+        return layer.packed(r, found)
 
     @staticmethod
     @pipeline.by_stage
     def flops_forward(a: Fields, r: Run) -> Terms:
         """FLOPs of matrix products, two for a multiplication and a sum."""
         a, r = share(a, r), own_tokens(r)
-        held = {name: one.flops(a, r) for name, one in layer.parts(a).items()}
-        return layer.packed(r, of_model(a, embedding.flops(a, r), held))
+        return layer.packed(r, flops_of(a, r, 1, lambda one: one.flops(a, r)))
 
     @staticmethod
     @pipeline.by_stage
     def flops_backward(a: Fields, r: Run) -> Terms:
         """FLOPs of the gradients, and of what checkpointing repeats."""
         a, r = share(a, r), own_tokens(r)
-        held = {}
-        for name, one in layer.parts(a).items():
+
+        def of_part(one: Part) -> Values:
             again = one.flops_recomputed(a, r)
-            of_part = one.flops_backward(a, r)
-            held[name] = {leaf: n + again.get(leaf, 0) for leaf, n in of_part.items()}
-        ends = {name: 2 * n for name, n in embedding.flops(a, r).items()}
-        return layer.packed(r, of_model(a, ends, held))
+            return {leaf: n + again.get(leaf, 0) for leaf, n in one.flops_backward(a, r).items()}
+
+        return layer.packed(r, flops_of(a, r, 2, of_part))
 
     @classmethod
     def peak_training_bytes(cls, a: Fields, r: Run) -> Terms:

@@ -29,6 +29,8 @@ def forward(
         return loss, outputs if run.outputs == "kept" else None
     if getattr(model, "head", True) is None:
         raise ValueError("lm_head = false: a model without logits has no loss")
+    if isinstance(model, DecoderModel) and model.mtp:
+        return _of_all_tokens(model, run, tokens, labels), None
     if run.loss_chunks > 1:
         return chunked_loss.loss_of(cast(DecoderModel, model), run, tokens, labels), None
     # A model that shifts the labels computes its loss itself, and holds the states until then. The
@@ -40,6 +42,20 @@ def forward(
     else:
         logits = user_module.logits_of(model(tokens))
     return loss_of(logits, labels, run), logits if run.outputs == "kept" else None
+
+
+def _of_all_tokens(
+    model: DecoderModel, run: RunConfig, tokens: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
+    """Add up the losses of all tokens that a model predicts, the next and those further ahead.
+
+    DeepSeek-AI 2024 (DeepSeek-V3), eq. 25, with a weight of 1.
+    """
+    logits = model.logits_ahead(tokens)
+    first, *others = (
+        loss_of(one, labels.roll(-n, 1) if n else labels, run) for n, one in enumerate(logits)
+    )
+    return sum(others, start=first)
 
 
 def loss_of(logits: torch.Tensor, labels: torch.Tensor, run: RunConfig) -> torch.Tensor:

@@ -91,9 +91,16 @@ def exact(x) -> torch.dtype:
 
 @contextmanager
 def caching(model: nn.Module, batch: int, length: int) -> Iterator[dict[str, Cache | State]]:
-    """Give every module with `make_cache` a cache inside this context; the caches by path."""
+    """Give every module with `make_cache` a cache inside this context; the caches by path.
+
+    Not those inside of a module with `only_trained`, which inference leaves out.
+    """
+    found = dict(model.named_modules())
+    unused = tuple(f"{path}." for path, part in found.items() if hasattr(part, "only_trained"))
     parts: dict[str, Any] = {
-        path: part for path, part in model.named_modules() if hasattr(part, "make_cache")
+        path: part
+        for path, part in found.items()
+        if hasattr(part, "make_cache") and not path.startswith(unused)
     }
     like = next(model.parameters()).detach()
     for part in parts.values():

@@ -1,12 +1,16 @@
 """The composable decoder."""
 
+from collections.abc import Iterator
 from itertools import chain, cycle, islice, repeat
+from typing import cast
 
+import torch
 from torch import nn
 
 from modelbudget.modules.embedding import Embedding
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.lm_head import ProjectedLMHead, make_head
+from modelbudget.modules.multi_token_prediction import MultiTokenLayer
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import masks_of_sequences
 from modelbudget.modules.replicate import twins
@@ -26,6 +30,8 @@ class DecoderModel(nn.Module):
         mlps = chain(repeat("mlp", a.n_dense_layer), cycle(a.mlps.split()))
         kinds = islice(zip(cycle(self.mixers), mlps, strict=False), a.n_layer)
         self.layer = twins(kinds, lambda kind: Layer(a, *kind))
+        ahead = repeat((self.mixers[-1], a.mlps.split()[-1]), a.n_mtp_layer)
+        self.mtp = twins(ahead, lambda kind: MultiTokenLayer(a, *kind))
         names = ["embedding"] * a.embedding_norm + ["final"] * a.final_norm
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
         token = self.embedding.token
@@ -36,12 +42,38 @@ class DecoderModel(nn.Module):
 
     def states(self, tokens):
         """Return the states (batch, length, d_model) that the head reads."""
+        x, *_others = self.stream(tokens)  # live until the states are there
+        return self.normed(x)
+
+    def logits_ahead(self, tokens) -> Iterator[torch.Tensor]:
+        """Yield the logits of the next token, and of the tokens that follow it.
+
+        At the end of a text, tokens from its beginning are read in place of those ahead.
+        """
+        x, mask, rotation, _held = self.stream(tokens)
+        yield self.head(self.normed(x))
+        for n, one in enumerate(cast(Iterator[MultiTokenLayer], iter(self.mtp)), 1):
+            x = one(x, self.embedding(tokens.roll(-n, 1)), mask(self.mixers[-1]), rotation)
+            yield self.head(one.final(x))
+
+    def normed(self, x):
+        return self.norm["final"](x) if "final" in self.norm else x
+
+    def stream(self, tokens) -> tuple:
+        """Return what the last layer returns, and what else is live.
+
+        That is each mixer's mask as a function, the tables of RoPE, and embeddings that are held.
+        """
         held = [] if self.training and self.holds_embeddings else None
         x = self.dropout(self.embedding(tokens, held))
         if "embedding" in self.norm:
             x = self.norm["embedding"](x)
         bias, rotation = self.embedding.bias(x), self.embedding.rotation(x, tokens.shape[1])
         masks = masks_of_sequences({*self.windows.values()}, x) if self.makes_masks else {}
+
+        def mask(mixer: str):
+            return masks.get(self.windows.get(mixer, -1), bias)
+
         for layer, mixer in zip(self.layer, cycle(self.mixers), strict=False):
-            x = layer(x, masks.get(self.windows.get(mixer, -1), bias), rotation)
-        return self.norm["final"](x) if "final" in self.norm else x
+            x = layer(x, mask(mixer), rotation)
+        return x, mask, rotation, held

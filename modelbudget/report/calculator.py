@@ -81,6 +81,10 @@ PEAKS = {
 """Quantities without components: the largest of all phases."""
 OF_INFERENCE = ("cache_bytes", "peak_inference_bytes")
 """Quantities of one device, whatever the number of those that train."""
+ABSENT = {"n_mtp_layer": 0}
+"""Fields that the page does not compute with, and their only value there: each formula would have
+its terms for layers twice.
+"""
 Categories = tuple[tuple[str, str], ...]
 """Categorical fields of an architecture with their values."""
 EXCHANGEABLE = "mlps"
@@ -107,7 +111,18 @@ def rules() -> list[dict]:
     constraints = [check for check in checks if isinstance(check, Constraint)]
     return [
         {"mistake": vega_constraints.mistake(one, switches), "fields": sorted(one.names)}
-        for one in [*_upper_bounds(), *constraints]
+        for one in [*_upper_bounds(), *_absent(), *constraints]
+    ]
+
+
+def _absent() -> list[Constraint]:
+    """Return the constraints on fields that the page does not compute with."""
+    return [
+        Constraint(
+            f"{name} == {value}",
+            f"{name} = {{{name}}}: not computed on this page; allowed: {value}",
+        )
+        for name, value in ABSENT.items()
     ]
 
 
@@ -140,6 +155,7 @@ class _Formulas:
         `classes`: those of transformers whose run settings are known, which have peaks as well.
         """
         a = graph.namespace(Decoder, categories)
+        vars(a).update(ABSENT)
         all_of, active = Decoder.parameters(a), Decoder.active_parameters(a)
         found = {
             "categories": categories,

@@ -22,6 +22,7 @@ from modelbudget.huggingface.config_file import read
 from modelbudget.huggingface.translate import fields_of, keys_by_field
 from modelbudget.predict.fit import as_class
 from modelbudget.report.calculator import (
+    ABSENT,
     CHOICES_OF_RUN,
     NEW_EXPERTS,
     OF_INFERENCE,
@@ -203,7 +204,8 @@ def drawn(bases: dict[str, Base], dice: random.Random) -> Setting:
     model, changes = named_architecture(base), {}
     if dice.random() < 0.3:
         changes["data_parallel"] = dice.choice([2, 3, 8, 1000])
-    for field in dice.sample([*Decoder.numeric(), *OF_RUN], dice.choice([1, 1, 2, 3, 5])):
+    numeric = [n for n in Decoder.numeric() if n not in ABSENT]
+    for field in dice.sample([*numeric, *OF_RUN], dice.choice([1, 1, 2, 3, 5])):
         least = int(field in OF_RUN or Decoder.model_fields[field].default != 0)
         size = round(2 ** dice.uniform(0, 30)) if dice.random() < 0.9 else least
         changes[field] = dice.choice([0, 1]) if field in SWITCHES else size

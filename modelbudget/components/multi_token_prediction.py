@@ -1,0 +1,126 @@
+"""Multi-token prediction: further layers, each of which predicts one token further ahead.
+
+DeepSeek-AI 2024 (DeepSeek-V3), §2.2. Each normalises the states of the layer before and the
+embedding of the token ahead, projects both together to d_model, and has a norm before the head.
+Embedding and head are those of the model. Inference leaves these layers out.
+"""
+
+from types import SimpleNamespace
+from typing import ClassVar
+
+from pydantic import Field
+
+from modelbudget.architecture.base import Architecture, Size
+from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.operations import positive
+from modelbudget.architecture.run_values import bytes_of, of_states, tokens
+from modelbudget.architecture.terms import Term, Terms, part
+from modelbudget.components import embedding, norm
+from modelbudget.components.contract import Values
+from modelbudget.memory.adamw_temporaries import Tensor, matrix
+from modelbudget.memory.timeline import is_nothing
+
+OF_RUN = {
+    "weights": "weights == 'dtype'",
+    "autocast": "autocast == 'none'",
+    "projections": "projections == 'separate'",
+    "gate_and_up": "gate_and_up == 'separate'",
+    "expert_kernel": "expert_kernel == 'scattered'",
+    "rope_tables": "rope_tables == 'layer'",
+    "attention_kernel": "attention_kernel != 'written_out'",
+    "loss_chunks": "loss_chunks == 1",
+    "zero": "zero == 0",
+    "pipeline_parallel": "pipeline_parallel == 1",
+    "tensor_parallel": "tensor_parallel == 1",
+    "context_parallel": "context_parallel == 1",
+    "expert_parallel": "expert_parallel == 1",
+}
+"""Fields of the run, and what is known with layers that predict further tokens."""
+
+
+class MultiTokenFields(Architecture):
+    n_mtp_layer: Size = Field(
+        0,
+        description="multi-token prediction: further layers, each of the last mixer and MLP, that "
+        "are trained to predict one token further ahead",
+    )
+
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        Constraint(
+            "n_mtp_layer <= n_layer",
+            "n_mtp_layer = {n_mtp_layer} is more than n_layer = {n_layer}",
+        ),
+        Constraint(
+            "position in ('none', 'rotary') and d_emb == 0",
+            "n_mtp_layer = {n_mtp_layer}: not known yet with position: {position}, "
+            "d_emb = {d_emb}; allowed: position: none or rotary, d_emb: 0",
+            when="n_mtp_layer",
+        ),
+    )
+
+
+def constraints() -> tuple[Constraint, ...]:
+    """Return the constraints over a run of a model that predicts further tokens."""
+    return tuple(
+        Constraint(
+            known,
+            f"{name} = {{{name}}}: not known yet with n_mtp_layer = {{n_mtp_layer}}; allowed: "
+            f"{known}, or n_mtp_layer: 0",
+            when="n_mtp_layer",
+        )
+        for name, known in OF_RUN.items()
+    )
+
+
+def is_absent(a: Fields) -> bool:
+    """Whether the model has no such layer, whatever its fields are."""
+    return is_nothing(a.n_mtp_layer)
+
+
+def has_none(a: Fields):
+    """Return 1 where the model has no such layer."""
+    return 1 - positive(a.n_mtp_layer)
+
+
+def own_layers(a: Fields) -> Fields:
+    """Return the fields of these layers as those of a model."""
+    last = {name: getattr(a, name).split()[-1] for name in ("mixers", "mlps")}
+    return SimpleNamespace(**vars(a) | last | {"n_layer": a.n_mtp_layer, "n_dense_layer": 0})
+
+
+def of_layers(a: Fields, in_layers: Terms, one_norm, projection) -> Terms:
+    """Return the terms of all such layers: each has a layer, three norms and a projection."""
+    norms = dict.fromkeys(("norm.embedding", "norm.states", "norm.final"), one_norm)
+    inside = {f"mtp.{name}": term for name, term in in_layers.items()}
+    return inside | part("mtp", norms | {"combine": projection}, a.n_mtp_layer)
+
+
+def projection(a: Fields) -> Tensor:
+    """Return the matrix that projects two vectors to one."""
+    return matrix("combine", a.d_model, 2 * a.d_model)
+
+
+def flops(a: Fields, r: Run):
+    """Count the FLOPs of the projection in a forward pass."""
+    return 2 * tokens(r) * projection(a).numbers
+
+
+def saved(a: Fields, r: Run, in_layers: Terms) -> Terms:
+    """Return the bytes saved for backward, with those of head and loss of each layer.
+
+    The states that a layer begins with are saved by the norm or the head that read them before,
+    unless each norm saves a copy.
+    """
+    s = of_states(r)
+    states, one_norm = bytes_of(r.dtype) * tokens(s) * a.d_model, norm.saved(a, s)
+    found = of_layers(a, in_layers, one_norm, 2 * states)
+    shared = (1 - norm.copies_input(a, r)) * states
+    found["mtp.norm.states"] = Term(one_norm - shared, a.n_mtp_layer)
+    ends = embedding.saved(a, r)
+    return found | at_ends(a, {name: ends[name] for name in ("embedding.token", "head", "loss")})
+
+
+def at_ends(a: Fields, values: Values) -> Terms:
+    """Return the terms of embedding, head and loss, which each layer uses once more."""
+    return part("", values, a.n_mtp_layer)
