@@ -279,7 +279,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         tensors = layer.packed(r, cls.trained_tensors(a), largest)
         found = optimizer.states(r, layer.packed(r, cls.trained_parameters(a)), tensors)
         # A momentum begins as a copy of the gradient; AdamW's moments, as zeros like the parameter.
-        is_copy = is_divided(r) and r.optimizer == "momentum"
+        is_copy = is_divided(r) and r.optimizer == "momentum" and not accumulates(r)
         return tensor_parallel.with_whole_embedding(a, r, found) if is_copy else found
 
     @staticmethod

@@ -78,11 +78,13 @@ def phases(r, trained, held, states, temporaries, forward_backward, own=None) ->
 def temporaries(r, trained, neighbours: list[Neighbours]):
     """Count the bytes of AdamW's temporary √v.
 
-    One buffer for all parameters with foreach; otherwise two buffers of the current tensor plus one
-    of the previous tensor, which is not yet freed.
+    One buffer for all parameters with foreach, before which the step counts are increased by a
+    number in a tensor (torch 2.13, `optim/adam.py`: `_multi_tensor_adam`); otherwise two buffers of
+    the current tensor plus one of the previous tensor, which is not yet freed.
     """
     if r.optimizer != "adamw":
         return 0
     plain = bytes_of(r.dtype)
     exact = plain + r.master_weights * (SINGLE - plain)
-    return exact * (r.foreach * trained + (1 - r.foreach) * largest_pair(neighbours))
+    at_once = r.foreach * largest(SINGLE, exact * trained)
+    return at_once + (1 - r.foreach) * exact * largest_pair(neighbours)

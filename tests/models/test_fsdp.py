@@ -102,6 +102,13 @@ def test_all_devices_together_own_each_parameter_once():
     assert sum(t.total for t in a.gradient_bytes(a, run).values()) > states[1]
 
 
+def test_a_device_without_rows_of_its_own_counts_steps():
+    a = Decoder(**SMALL | {"n_vocab": 40, "d_model": 4, "d_head": 2, "d_ff": 8})
+    run = RunConfig(length=8, data_parallel=64, zero=3, data_rank="last", foreach=True)
+    assert sum(term.total for term in a.parameter_bytes(a, run).values())
+    assert predicted(a, run) == measured(a, run)
+
+
 def test_without_a_formula_a_peak_is_only_measured():
     dense_first = Decoder(**SMALL | LLAMA | EXPERTS | {"n_dense_layer": 1})
     run = RunConfig(length=8, data_parallel=2, zero=3)

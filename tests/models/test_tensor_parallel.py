@@ -63,6 +63,14 @@ def test_all_devices_together_have_each_matrix_once():
     assert whole["layer.norm.mlp"] == share["layer.norm.mlp"]
 
 
+def test_a_momentum_of_a_buffer_is_a_share():
+    """It begins as a copy of the gradient, of which the buffer has a share for the embedding."""
+    a = Decoder(**SMALL | SHAPES["Llama"])
+    buffer = {"dtype": "bfloat16", "master_weights": True, "gradient_casts": "accumulated"}
+    run = RunConfig(length=8, tensor_parallel=2, optimizer="momentum", **buffer)
+    assert predicted(a, run)["optimizer_bytes"] == measured(a, run)["optimizer_bytes"]
+
+
 MEGATRON = {"sequence_parallel": True, "projections": "packed", "gate_and_up": "packed"}
 MEGATRON |= {"loss_kernel": "in_place"}
 
