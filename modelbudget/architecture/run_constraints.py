@@ -91,6 +91,12 @@ _CONSTRAINTS = (
         when="pipeline_parallel > 1",
     ),
     Constraint(
+        "n_layer % (pipeline_parallel * virtual_stages) == 0",
+        "virtual_stages = {virtual_stages}: pipeline_parallel = {pipeline_parallel} times that "
+        "must divide n_layer = {n_layer}",
+        when="virtual_stages > 1",
+    ),
+    Constraint(
         f"position not in {MASKS}",
         "pipeline_schedule = '{pipeline_schedule}': position: {position} is made once for the "
         "layers of all stages; allowed: none, learned, sinusoidal, rotary",

@@ -9,6 +9,8 @@ from modelbudget.architecture.record import Count, Parts, Record
 from modelbudget.architecture.run_step import HALF
 
 _SCHEDULE = "pipeline_schedule = '{pipeline_schedule}'"
+_NEEDS_SCHEDULE = "needs pipeline_schedule: gpipe, 1f1b or interleaved_1f1b"
+_INTERLEAVED = "pipeline_schedule == 'interleaved_1f1b'"
 _PLAIN = {
     "weights": ("dtype",),
     "autocast": ("none",),
@@ -53,11 +55,17 @@ class Devices(Record):
         description="stages of a pipeline: devices that each hold consecutive layers, the first "
         "with the embedding, the last with final norm and head (Huang et al. 2019, §2)",
     )
-    pipeline_schedule: Literal["none", "gpipe", "1f1b"] = Field(
+    pipeline_schedule: Literal["none", "gpipe", "1f1b", "interleaved_1f1b"] = Field(
         "none",
         description="order of a stage's passes (torch.distributed.pipelining): all forward passes, "
         "then all backward passes (Huang et al. 2019, §2.3); or, once all stages are busy, one "
-        "forward and one backward pass in turn (Narayanan et al. 2021, §2.2)",
+        "forward and one backward pass in turn (Narayanan et al. 2021, §2.2.1); or so with "
+        "`virtual_stages` on each device (§2.2.2)",
+    )
+    virtual_stages: Parts = Field(
+        1,
+        description="pipeline_schedule: interleaved_1f1b: stages on each device, each of "
+        "consecutive layers; a microbatch passes all devices that often",
     )
     n_microbatch: Count = Field(
         1, description="pipeline_schedule: parts of the batch that pass the stages one by one"
@@ -134,14 +142,33 @@ class Devices(Record):
         ),
         Constraint(
             "pipeline_parallel == 1",
-            "pipeline_parallel = {pipeline_parallel}: needs pipeline_schedule: gpipe or 1f1b",
+            f"pipeline_parallel = {{pipeline_parallel}}: {_NEEDS_SCHEDULE}",
             when="pipeline_schedule == 'none'",
         ),
         Constraint(
             "n_microbatch == 1",
-            "n_microbatch = {n_microbatch:,}: needs pipeline_schedule: gpipe or 1f1b",
+            f"n_microbatch = {{n_microbatch:,}}: {_NEEDS_SCHEDULE}",
             when="pipeline_schedule == 'none'",
         ),
+        Constraint(
+            "virtual_stages == 1",
+            "virtual_stages = {virtual_stages}: needs pipeline_schedule: interleaved_1f1b",
+            when="pipeline_schedule != 'interleaved_1f1b'",
+        ),
+        Constraint(
+            "virtual_stages > 1",
+            f"{_SCHEDULE}: virtual_stages = {{virtual_stages}} has nothing to interleave; allowed: "
+            "at least 2, or pipeline_schedule: 1f1b",
+            when=_INTERLEAVED,
+        ),
+        Constraint(
+            "n_microbatch % max(1, n_microbatch // pipeline_parallel) == 0",
+            f"{_SCHEDULE}: n_microbatch = {{n_microbatch:,}}: pipeline_parallel = "
+            "{pipeline_parallel} makes {n_microbatch // pipeline_parallel:,} rounds, which do not "
+            "divide it; allowed: a multiple of pipeline_parallel",
+            when=_INTERLEAVED,
+        ),
+        *known_only_with(_SCHEDULE, _INTERLEAVED, zero=(0, 1)),
         Constraint(
             "batch % n_microbatch == 0",
             "n_microbatch = {n_microbatch:,}: must divide batch = {batch:,}",

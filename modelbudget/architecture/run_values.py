@@ -141,8 +141,13 @@ def is_pipelined(r) -> int:
     return int(r.pipeline_schedule != "none")
 
 
+def is_interleaved(r) -> int:
+    """1 where a device holds several stages of a pipeline."""
+    return int(r.pipeline_schedule == "interleaved_1f1b")
+
+
 def stage_index(r):
-    """Return the index of the stage whose bytes count."""
+    """Return the index, in a pipeline, of the device whose bytes count."""
     last = r.pipeline_parallel - 1
     indices = {"first": 0, "second": 1, "middle": ceil_div(last, 2), "last": last}
     return indices[r.pipeline_rank]

@@ -21,6 +21,7 @@ from modelbudget.architecture.run_values import (
     has_part_of_experts,
     has_part_of_states,
     is_divided,
+    is_interleaved,
     is_pipelined,
     is_sharded,
     of_states,
@@ -71,7 +72,15 @@ from modelbudget.components.mixers import mixers
 from modelbudget.components.multi_token_prediction import MultiTokenFields
 from modelbudget.components.share import share
 from modelbudget.components.weight_formats import by_format
-from modelbudget.memory import fsdp, inference, optimizer, pipeline, sharded_stage, training
+from modelbudget.memory import (
+    fsdp,
+    inference,
+    interleaved,
+    optimizer,
+    pipeline,
+    sharded_stage,
+    training,
+)
 from modelbudget.memory.adamw_temporaries import Neighbours
 from modelbudget.memory.timeline import is_nothing
 
@@ -291,9 +300,11 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """Bytes that the forward pass and the loss save for the backward pass."""
         r = own_tokens(r)
         if is_pipelined(r):
-            one, alone = pipeline.stage(a, r)
+            one, alone = pipeline.stage(a, pipeline.of_one_stage(r))
             of_microbatch = Decoder.activation_bytes(one, pipeline.microbatch(alone))
-            return pipeline.activations(r, of_microbatch)
+            several = is_interleaved(r)
+            counts = interleaved.in_flight(r) if several else 2 * (pipeline.in_flight(r),)
+            return pipeline.activations(r, of_microbatch, *counts)
         a, s = share(a, r), of_states(r)
         ends = embedding.saved(a, r) | {"dropout": dropout.of_embedding(r) * dropout.mask(a, s)}
         found = around_layers(a, ends, norm.saved(a, s)) | saved_by_layers(a, r)
@@ -372,6 +383,15 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         return layers, stage, total(pipeline.without_ends(r, trained))
 
     @classmethod
+    def _stages(cls, a: Fields, r: Run) -> interleaved.Device:
+        """Return the stages of a device that has several."""
+        one, found = pipeline.of_one_stage(r), []
+        for run in (one, pipeline.between_ends(one)):
+            _, stage, trained = cls._stage(a, run)
+            found += [stage, (1 - accumulates(r)) * bytes_of(r.dtype) * trained]
+        return interleaved.Device(*found)
+
+    @classmethod
     def _sharded_stage(cls, layers: Fields, r: Run, stage: pipeline.Stage):
         """Return a device's stage with its shards, and the timelines of one microbatch.
 
@@ -391,6 +411,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         if has_part_of_states(r):
             part = own = optimizer.of_part(r, trained)
             tensors = [Neighbours(part, 0)]
+        several = cls._stages(a, r) if is_interleaved(r) else None
         of_shards = None
         if is_sharded(r):
             of_shards, _ = cls._sharded_stage(layers, r, stage)
@@ -399,6 +420,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             )
 
         def forward_backward(states):
+            if several is not None:
+                return interleaved.forward_backward(several, r, held + states)
             if of_shards is None:
                 return pipeline.forward_backward(stage, r, held + states, gradients)
             return sharded_stage.peak(of_shards, r, held + states, gradients)

@@ -27,7 +27,7 @@ from modelbudget.memory.timeline import (
     added_to_buffer,
     change,
     freed_once,
-    live_bytes,
+    peak_during,
 )
 
 FIRST, LAST = ("embedding", "norm.embedding", "dropout"), ("head", "norm.final", "loss")
@@ -51,6 +51,17 @@ def stage(a: Fields, r: Run) -> tuple[Fields, Run]:
     layers = {"n_layer": ceil_div(a.n_layer, r.pipeline_parallel), "tied": 0}
     alone = {"pipeline_schedule": "none"}
     return SimpleNamespace(**vars(a) | layers), SimpleNamespace(**vars(r) | alone)
+
+
+def of_one_stage(r: Run) -> Run:
+    """Return the run of a pipeline in which each stage has a device of its own."""
+    stages = {"pipeline_parallel": r.pipeline_parallel * r.virtual_stages, "virtual_stages": 1}
+    return SimpleNamespace(**vars(r) | stages)
+
+
+def between_ends(r: Run) -> Run:
+    """Return the run of a stage that has no end of the model."""
+    return SimpleNamespace(**vars(r) | {"pipeline_rank": "middle"})
 
 
 def microbatch(r: Run) -> Run:
@@ -90,14 +101,16 @@ def in_flight(r: Run):
     return r.n_microbatch + stages - largest(r.n_microbatch, stages)
 
 
-def activations(r: Run, of_microbatch: Terms) -> Terms:
+def activations(r: Run, of_microbatch: Terms, n_layers, n_end) -> Terms:
     """Return the bytes saved by all microbatches in flight.
 
-    Tokens and targets of a microbatch are views of those of all.
+    `n_layers`: those of all stages of the device, `n_end`: those of its stage with an end of the
+    model. Tokens and targets of a microbatch are views of those of all, unless tokens are copied.
+    model. Tokens and targets of a microbatch are views of those of all.
     """
-    n = in_flight(r)
-    found = scaled(without_ends(r, of_microbatch), n)
-    rest = INDEX * (tokens(r) - n * tokens(microbatch(r)))
+    of_layers = without_ends(between_ends(r), of_microbatch)
+    found = scaled(without_ends(r, of_microbatch), n_end) | scaled(of_layers, n_layers)
+    rest = INDEX * (tokens(r) - n_end * tokens(microbatch(r)))
     return found | {
         name: Term(found[name].each + rest, found[name].instances)
         for name in ("embedding.token", "loss")
@@ -144,7 +157,7 @@ def added(passes: Passes) -> Passes:
 
 def received(r: Run, states):
     """Bytes of the buffers for the states and the gradients of states that a stage receives."""
-    return r.n_microbatch * (2 - is_first(r) - is_last(r)) * states
+    return r.n_microbatch * (2 * r.virtual_stages - is_first(r) - is_last(r)) * states
 
 
 def texts(r: Run):
@@ -185,22 +198,24 @@ def passes(stage: Stage, r: Run, start, gradients) -> list:
     later = later + gradients + unsent
     # The schedule has the logits of the microbatch before until the next ones are computed.
     before = in_turn * is_last(r) * int(r.outputs == "freed") * stage.logits
-    found = [full + more for more in [*stage.forward, *stage.loss]]
-    found += _backward(stage.backward, stage.n_layer, full)
-    found += [positive(m - 1) * level for level in _backward(stage.again, stage.n_layer, later)]
-    found += [refills * (later + before + more) for more in stage.forward]
-    return found + [refills * (later + more) for more in stage.loss]
+    forward = largest(0, *stage.forward)
+    in_forward = largest(forward, *stage.loss)
+    found = [full + in_forward, *backward_levels(stage.backward, stage.n_layer, full)]
+    again = backward_levels(stage.again, stage.n_layer, later)
+    found += [positive(m - 1) * level for level in again]
+    return [*found, refills * (later + before + forward), refills * (later + in_forward)]
 
 
-def _backward(passes: Passes, n_layer, before) -> list:
-    """Return live bytes in a backward pass, where `before` bytes are live when it begins."""
+def backward_levels(passes: Passes, n_layer, before) -> list:
+    """Return the most live bytes in the parts of a backward pass; `before` are live at first."""
     others = n_layer - 1
     several = positive(others)
-    found = live_bytes(before, [*passes.head, *passes.last_layer], once=1 - several)
-    live = found[-1]
+    first = [*passes.head, *passes.last_layer]
+    found = [peak_during(before, first, once=1 - several)]
+    live = before + change(first) - (1 - several) * freed_once(first)
     for done in (0, others - 1):
         at = live + done * change(passes.layer)
         once = 1 - positive(others - 1 - done)
-        found += [several * level for level in live_bytes(at, passes.layer, once)]
+        found.append(several * peak_during(at, passes.layer, once))
     live = live + others * change(passes.layer) - several * freed_once(passes.layer)
-    return [*found, *live_bytes(live, passes.end)]
+    return [*found, peak_during(live, passes.end)]

@@ -1,5 +1,7 @@
 """A stage of a pipeline: consecutive layers of a decoder, and one of its ends or none."""
 
+from copy import deepcopy
+
 from torch import nn
 
 from modelbudget.modules.decoder import DecoderModel
@@ -16,6 +18,12 @@ class Received(nn.Module):
 
     def rotation(self, *_):
         return None
+
+
+def stages(model: DecoderModel, indices: range, n_stage: int) -> list[DecoderModel]:
+    """Return some stages of a decoder; the first of them is the model itself."""
+    copies = [model, *(deepcopy(model) for _ in indices[1:])]
+    return [cut(one, index, n_stage) for one, index in zip(copies, indices, strict=True)]
 
 
 def cut(model: DecoderModel, index: int, n_stage: int) -> DecoderModel:

@@ -33,7 +33,10 @@ MESH = (
 )
 """Sizes of a mesh, whose product is the number of devices."""
 OPTIONS = ("sequence_parallel", "zero", "pipeline_schedule", "recompute")
-LAYOUT = (*MESH, *OPTIONS, "n_microbatch")
+STAGES = "virtual_stages"
+INTERLEAVED = "1 + (pipeline_schedule == 'interleaved_1f1b')"
+"""The fewest stages on each device; with more, a schedule takes turns more often."""
+LAYOUT = (*MESH, *OPTIONS, STAGES, "n_microbatch")
 RANK, RANKS = "pipeline_rank", ("first", "second", "last")
 """Devices at different places of a pipeline hold different bytes. Those between its ends differ
 only in the number of microbatches at once, of which the second stage has most.
@@ -45,6 +48,7 @@ SIMPLEST = (
     "expert_parallel",
     "zero",
     "sequence_parallel",
+    STAGES,
     "n_microbatch",
 )
 """The order of layouts that compute equally much again: first those that divide least."""
@@ -182,7 +186,7 @@ def _sweep(
                 for name, values in {**of_layout, **axes}.items()
                 if name not in chosen
             },
-            "derive": dict(derive),
+            "derive": ({} if STAGES in chosen else {STAGES: INTERLEAVED}) | dict(derive),
             "constraints": [
                 f"{' * '.join(MESH)} in {(*devices,)}",
                 f"pipeline_parallel > 1 or {RANK} == 'first'",

@@ -90,7 +90,7 @@ def _measured(a: Decoder, run: RunConfig) -> dict:
     initialise(model)
     route(model, run)
     mesh = distributed.mesh_of(run)
-    distributed.distribute(model, run, mesh)
+    model = distributed.distribute(model, run, mesh)
     with _Released():
         return distributed.traced(model, a, run, QUANTITIES, mesh)
 

@@ -40,6 +40,8 @@ def random_device(seed: int) -> tuple[Decoder, RunConfig]:
         run |= STAGES | {"pipeline_parallel": stages, "n_microbatch": 4}
         run["pipeline_schedule"] = draw.choice(["gpipe", "1f1b"])
         run["pipeline_rank"] = draw.choice(["first", "last"] + ["middle"] * (stages - 2))
+        if 2 not in product and seed > 7:
+            run |= {"pipeline_schedule": "interleaved_1f1b", "virtual_stages": 6 // stages}
     if "tensor" in product:
         sequence = draw.random() < 0.5
         run |= {"tensor_parallel": draw.choice([2, 4]), "sequence_parallel": sequence}

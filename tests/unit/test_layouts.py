@@ -43,11 +43,15 @@ def test_layouts_are_all_that_a_run_may_have_and_the_worst_stage_counts(model):
     expected = {}
     for n, t, p, m in itertools.product(SIZES, SIZES, SIZES, (1, 2, 4)):
         for sequence, zero, schedule, again in itertools.product(
-            (False, True), (0, 1, 2, 3), ("none", "gpipe", "1f1b"), ("none", "selective", "full")
+            (False, True),
+            (0, 1, 2, 3),
+            ("none", "gpipe", "1f1b", "interleaved_1f1b"),
+            ("none", "selective", "full"),
         ):
             if n * t * p not in (4, 8):
                 continue
-            values = (n, t, 1, 1, p, sequence, zero, schedule, again, m)
+            stages = 2 if schedule == "interleaved_1f1b" else 1
+            values = (n, t, 1, 1, p, sequence, zero, schedule, again, stages, m)
             ranks = ("first", "second", "middle", "last") if p > 2 else ("first", "last")
             try:
                 expected[values] = max(

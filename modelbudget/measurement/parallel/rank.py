@@ -24,6 +24,7 @@ from modelbudget.architecture.run_values import (
     divides_context,
     has_part_of_experts,
     is_divided,
+    is_interleaved,
     is_pipelined,
     is_sharded,
     rank,
@@ -44,7 +45,7 @@ from modelbudget.measurement.parallel.trace import ShardedTrace
 from modelbudget.measurement.train import Values, by_component, train
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.initialise import uninitialised
-from modelbudget.modules.pipeline_stage import cut
+from modelbudget.modules.pipeline_stage import stages
 from modelbudget.sweeps.quantities import OF_TRAINING
 
 
@@ -60,7 +61,7 @@ def of_rank(
         counts = count(model)
         mesh = mesh_of(run)
         serve_meta(mesh.get_group("stage"))
-        distribute(model, run, mesh)
+        model = distribute(model, run, mesh)
         values = traced(model, architecture, run, quantities, mesh)
     return counts, values | {"parameters": {name: c.parameters for name, c in counts.items()}}
 
@@ -91,21 +92,28 @@ def mesh_of(run: RunConfig) -> DeviceMesh:
     return init_device_mesh("cpu", (*shape.values(),), mesh_dim_names=(*shape,))
 
 
-def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
-    """Leave of a model what this rank has: one stage, a share of its matrices, a shard of that."""
-    decoder = cast(DecoderModel, model)
+def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> nn.Module:
+    """Leave of a model what this rank has: its stages, a share of their matrices, a shard of that.
+
+    Returns the model or its only stage, changed in place; of several stages, a list.
+    """
+    parts = [cast(DecoderModel, model)]
     if is_pipelined(run):
-        cut(decoder, mesh.get_local_rank("stage"), run.pipeline_parallel)
-    if is_divided(run) or is_sharded(run):
-        arrange(model, run)  # what is packed is divided and sharded as one matrix
-    if has_part_of_experts(run):
-        expert.divide(decoder, run, mesh["expert"])
-    if divides_context(run):
-        context.divide(decoder, run, mesh["context"])
-    if is_divided(run):
-        tensor.divide(decoder, run, mesh["tensor"])
-    if is_sharded(run):
-        fsdp.shard(model, run, mesh["data", "context"]._flatten())
+        n_stage = run.pipeline_parallel * run.virtual_stages
+        own = range(mesh.get_local_rank("stage"), n_stage, run.pipeline_parallel)
+        parts = stages(parts[0], own, n_stage)
+    for one in parts:
+        if is_divided(run) or is_sharded(run):
+            arrange(one, run)  # what is packed is divided and sharded as one matrix
+        if has_part_of_experts(run):
+            expert.divide(one, run, mesh["expert"])
+        if divides_context(run):
+            context.divide(one, run, mesh["context"])
+        if is_divided(run):
+            tensor.divide(one, run, mesh["tensor"])
+        if is_sharded(run):
+            fsdp.shard(one, run, mesh["data", "context"]._flatten())
+    return nn.ModuleList(parts) if is_interleaved(run) else model
 
 
 def traced(

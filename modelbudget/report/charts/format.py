@@ -146,4 +146,6 @@ def in_words(layout: Mapping[str, Any]) -> str:
     parts += [f"zero {layout['zero']}"] if layout["zero"] else []
     if layout["pipeline_schedule"] != "none":
         parts.append(f"{layout['pipeline_schedule']} of {layout['n_microbatch']:,}")
+    if layout["virtual_stages"] > 1:
+        parts.append(f"{layout['virtual_stages']:,} stages on each")
     return ", ".join(parts)
