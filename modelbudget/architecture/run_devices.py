@@ -120,9 +120,9 @@ class Devices(Record):
             when="reduce_dtype == 'float32'",
         ),
         Constraint(
-            "data_parallel * context_parallel > 1",
+            "data_parallel * context_parallel * expert_parallel > 1",
             "zero = {zero}: data_parallel = {data_parallel} has no other device to share with; "
-            "allowed: data_parallel or context_parallel of at least 2, or zero: 0",
+            "allowed: data_parallel, context_parallel or expert_parallel of at least 2, or zero: 0",
             when="zero > 0",
         ),
         *known_only_with(
@@ -248,7 +248,7 @@ class Devices(Record):
             "expert_parallel = {expert_parallel}",
             "expert_parallel > 1",
             tensor_parallel=(1,),
-            zero=(0,),
+            zero=(0, 2, 3),
             weights=("dtype",),
             autocast=("none",),
             expert_kernel=("scattered",),

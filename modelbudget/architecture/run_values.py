@@ -127,7 +127,15 @@ def own_tokens(r):
 
 
 def replicas(r):
-    """Count the devices that have the same parameters, and add their gradients up."""
+    """Count the devices that have the same parameters, and add their gradients up.
+
+    All but those of routed experts, which other devices may have (`replicas_of_experts`).
+    """
+    return replicas_of_experts(r) * r.expert_parallel
+
+
+def replicas_of_experts(r):
+    """Count the devices that have the same routed experts."""
     return r.data_parallel * r.context_parallel
 
 

@@ -12,12 +12,14 @@ class Tensor(NamedTuple):
 
     Its component, its number of elements, and 1 where the model has it (else 0). `shape`: its rows
     (the size of the first dimension) and the elements of each; None if no formula needs them.
+    `is_routed`: 1 where devices divide it with the routed experts.
     """
 
     name: str
     numbers: Any
     is_there: Any = 1
     shape: tuple[Any, Any] | None = None
+    is_routed: int = 0
 
 
 def matrix(name: str, rows, columns, is_there=1) -> Tensor:
@@ -68,9 +70,10 @@ def largest_pair(found: list[Neighbours]):
 def neighbours(tensors: list[Tensor], is_there=1) -> list[Neighbours]:
     """Each tensor and the one before it; 0 numbers before the first."""
     found, before = [], 0
-    for _, numbers, one, _ in tensors:
-        found.append(Neighbours(numbers, before, is_there * one))
-        before = one * numbers + (1 - one) * before
+    for tensor in tensors:
+        one = tensor.is_there
+        found.append(Neighbours(tensor.numbers, before, is_there * one))
+        before = one * tensor.numbers + (1 - one) * before
     return found
 
 
@@ -83,10 +86,10 @@ def neighbours_of_model(
     """Those of a whole model, with one layer of each group for all."""
     found = [*neighbours(embedding), *neighbours(head)]
     for group, tensors in layers:
-        first, last = _first(tensors), _first(tensors[::-1])
+        first, last = first_of(tensors), last_of(tensors)
         found += neighbours(tensors, group.is_there)
-        found.append(Neighbours(first, _first(embedding[::-1]), group.is_there * group.at(0)))
-        found.append(Neighbours(_first(head), last, group.is_there * group.at(n_layer - 1)))
+        found.append(Neighbours(first, last_of(embedding), group.is_there * group.at(0)))
+        found.append(Neighbours(first_of(head), last, group.is_there * group.at(n_layer - 1)))
         found += _followed(group, last, layers)
     return found
 
@@ -96,12 +99,18 @@ def _followed(group: LayerGroup, last, layers) -> Iterator[Neighbours]:
     for other, tensors in layers:
         for index in (group.first, group.last):
             is_there = group.is_there * other.is_there * other.at(index + 1)
-            yield Neighbours(_first(tensors), last, is_there)
+            yield Neighbours(first_of(tensors), last, is_there)
 
 
-def _first(tensors: list[Tensor]):
+def first_of(tensors: list[Tensor]):
     """Return the number of elements of the first tensor that the model has."""
     numbers = 0
-    for _, size, is_there, _ in reversed(tensors):
-        numbers = is_there * size + (1 - is_there) * numbers
+    for tensor in reversed(tensors):
+        is_there = tensor.is_there
+        numbers = is_there * tensor.numbers + (1 - is_there) * numbers
     return numbers
+
+
+def last_of(tensors: list[Tensor]):
+    """Return the number of elements of the last tensor that the model has."""
+    return first_of(tensors[::-1])

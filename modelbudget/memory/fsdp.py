@@ -10,20 +10,19 @@ own backward pass, and none is gathered again (`reshard_after_forward=False`). T
 `_fsdp_param_group.py` (`wait_for_unshard`, `_backward_prefetch`, `post_backward`) and
 `_fsdp_collectives.py` (`foreach_reduce`). Shards in another dtype are cast into one tensor before
 they are gathered (`_get_param_all_gather_inputs`).
+
+Routed experts that devices divide are a second group of their layer, with shards on fewer devices.
+Both are gathered at the layer's beginning, and gathered ahead for the layer before; their gradients
+are reduced at its end, those of the experts first, which frees what the layer after has left
+(`_fsdp_state.py`; `post_backward`).
 """
 
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.fields import Run
 from modelbudget.architecture.operations import largest, positive
-from modelbudget.architecture.run_values import (
-    bytes_of,
-    reduced_number,
-    replicas,
-    stays_gathered,
-    stored,
-)
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.architecture.run_values import bytes_of, reduced_number, stays_gathered, stored
+from modelbudget.memory.adamw_temporaries import Tensor, last_of, neighbours
 from modelbudget.memory.shards import with_padding
 from modelbudget.memory.timeline import (
     Allocation,
@@ -39,48 +38,89 @@ from modelbudget.memory.training import Model
 class Group(NamedTuple):
     """Bytes of the parameters that are gathered together.
 
-    `gathered`: of all devices' shards, with their padding; `cast`: of this device's shard in the
-    run's dtype, if it has another; `gradients`: of all parameters; `reduced`: of the input of a
-    reduce-scatter; `output`: of its output; `shard`: of this device's gradients, if they have
-    another dtype than the output; `last`: of the gradient that autograd computes last and still
-    holds when it has been copied. `summed`: the timeline by which devices that compute one model
+    `gathered`: of all parameters, with the padding of their shards; `buffer`: of what all devices
+    send; `cast`: of this device's shard in the run's dtype, if it has another; `gradients`: of all
+    parameters; `reduced`: of the input of a reduce-scatter; `output`: of its output; `divided`: of
+    a copy of the gradients, where no other device has the parameters; `shard`: of this device's
+    gradients, if they have another dtype than the output; `last`: of the last parameter's gradient,
+    which `foreach_reduce` still holds when it has been copied. `copied`: the timeline by which
+    parameters are copied from the buffer; `summed`: that by which devices that compute one model
     together bring gradients to the placement of their parameters (`_get_grad_inner_tensor`), while
-    the gathered parameters are there.
+    the gathered parameters are there. `is_there`: 1 where the layer has the group; else it is
+    empty.
     """
 
     gathered: Any
+    buffer: Any
     cast: Any
+    copied: Timeline
     gradients: Any
     reduced: Any
     output: Any
+    divided: Any
     shard: Any
     last: Any
     summed: Timeline
+    is_there: Any
 
 
-def group(r: Run, tensors: list[Tensor], last, summed: Timeline, held=0) -> Group:
+Layer = list[Group]
+"""The groups of a layer, in the order in which they are gathered. The last one is there."""
+
+
+def group(
+    r: Run, tensors: list[Tensor], n, gradient, summed: Timeline, held=0, is_there=1
+) -> Group:
     """Return the group of some parameter tensors, all of which get a gradient.
 
-    `last`: bytes of the last gradient; `held`: of gradients that `summed` leaves besides those.
+    `n`: devices that have shards of them; `gradient`: bytes of a number of a gradient that is not
+    reduced; `held`: of gradients that `summed` leaves besides those of the parameters.
     """
     size, kept, reduced = bytes_of(r.dtype), bytes_of(stored(r).dtype), reduced_number(r)
+    several = positive(n - 1)
     numbers = sum(one.is_there * with_padding(r, one) for one in tensors)
-    gradients = size * sum(one.is_there * one.numbers for one in tensors)
+    gradients = gradient * sum(one.is_there * one.numbers for one in tensors)
+    gathered = n * size * numbers
     return Group(
-        replicas(r) * size * numbers,
-        int(size != kept) * size * numbers,
+        gathered,
+        several * gathered,
+        several * int(size != kept) * size * numbers,
+        [*_copied_alone(r, tensors, 1 - several), Allocation("copied", several * gathered)],
         gradients + held,
-        replicas(r) * reduced * numbers,
+        n * reduced * numbers,
         reduced * numbers,
+        (1 - several) * reduced * numbers,
         int(reduced != kept) * kept * numbers,
-        last,
+        several * gradient * last_of(tensors),
         summed,
+        is_there,
     )
 
 
-def kept_of(group: Group):
-    """Bytes of a device's shard of the gradients of a group, which stay to the optimizer's step."""
-    return group.output + group.shard - positive(group.shard) * group.output
+def _copied_alone(r: Run, tensors: list[Tensor], is_alone) -> Timeline:
+    """Return the timeline by which a device copies parameters that no other one has.
+
+    One after the other; the cast of one is there until that of the next has been made.
+    """
+    size = bytes_of(r.dtype)
+    of_cast = int(size != bytes_of(stored(r).dtype)) * size
+    found = []
+    for one in neighbours(tensors):
+        cast = Allocation("cast of a parameter", of_cast * one.numbers, of_cast * one.before)
+        copied = Allocation("copy of a parameter", size * one.numbers)
+        found += times(one.is_there, [cast, copied])
+    found.append(Allocation("last cast", 0, of_cast * last_of(tensors)))
+    return times(is_alone, found)
+
+
+def gathered_of(layer: Layer):
+    """Bytes of the gathered parameters of a layer."""
+    return sum(one.gathered for one in layer)
+
+
+def kept_of(layer: Layer):
+    """Bytes of a device's shard of the gradients of a layer, which stay to the optimizer's step."""
+    return sum(one.output + one.shard - positive(one.shard) * one.output for one in layer)
 
 
 class Ends(NamedTuple):
@@ -96,16 +136,16 @@ class Ends(NamedTuple):
     logits: Any
 
 
-def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, start, before):
+def forward_backward(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run, start, before):
     """Peak bytes, where `start` bytes are live at first and `before` when backward begins.
 
-    Neither includes what is gathered. The model has at least two layers, all of one group.
+    Neither includes what is gathered. The model has at least two layers, all of one kind.
     """
     (one,) = model.layers
     stays = stays_gathered(r)
-    full = before + rest.gathered + stays * model.n_layer * layer.gathered
+    full = before + gathered_of(rest) + stays * model.n_layer * gathered_of(layer)
     found = _forward(model, layer, rest, ends, r, start, full)
-    head = [*ends.loss, *times(1 - stays, _gathered("last layer", layer))]
+    head = [*ends.loss, *times(1 - stays, _gathered("last layer", layer[-1]))]
     head += model.head[len(ends.loss) :]
     found.append(peak_during(full, head))
     first, middle, last = (
@@ -126,24 +166,35 @@ def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run
     return largest(*found, peak_during(live, last))
 
 
-def _forward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, start, full) -> list:
+def _forward(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run, start, full) -> list:
     """Return live bytes in forward; `full`: at its end, what is gathered of the rest included."""
     (one,) = model.layers
-    embedded = start + 2 * rest.gathered
+    saves, buffer, of_layer = r.recompute != "full", layer[-1].buffer, gathered_of(layer)
+    embedded = start + gathered_of(rest) + rest[-1].buffer
     found = [peak_during(embedded, ends.embedding)]
-    found.append(embedded + change(ends.embedding) + 2 * layer.gathered)
-    last = full + layer.gathered  # whose buffer is freed before the loss
+    embedded = embedded + change(ends.embedding)
+    found.append(peak_during(embedded, copied_in_forward(layer, rest)))
+    last = full + buffer  # which is freed before the loss
     of_chunks, of_loss, *of_head = model.forward_end
     found += [full + of_chunks, full + of_loss, last + ends.logits]
     found += [last + more for more in of_head]
-    saves = r.recompute != "full"
     before_last = full - model.saved_after_layers - saves * change(one.forward)
-    before_last = before_last - stays_gathered(r) * layer.gathered
-    found.append(before_last + 3 * layer.gathered)
-    return found + saves * [peak_during(before_last + 2 * layer.gathered, one.forward)]
+    before_last = before_last - stays_gathered(r) * of_layer
+    found.append(peak_during(before_last + buffer, copied_in_forward(layer, layer)))
+    return found + saves * [peak_during(before_last + of_layer + buffer, one.forward)]
 
 
-def forward_of_layers_is_lower(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, saved):
+def copied_in_forward(layer: Layer, before: Layer) -> Timeline:
+    """Return how the parameters of a layer are gathered, where the last buffer before is there."""
+    found, freed = [], before[-1].buffer
+    for one in layer:
+        found += [Allocation("buffer", one.buffer), *one.copied]
+        found.append(Allocation("buffer before", 0, one.is_there * freed))
+        freed = one.is_there * one.buffer + (1 - one.is_there) * freed
+    return found
+
+
+def forward_of_layers_is_lower(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run, saved):
     """1 where the forward pass of checkpointed layers surely needs less than something else.
 
     With parameters that stay gathered it has a buffer that the backward pass has not. It saves
@@ -151,40 +202,54 @@ def forward_of_layers_is_lower(model: Model, layer: Group, rest: Group, ends: En
     backward begins and not before.
     """
     (one,) = model.layers
-    gathered = rest.gathered + (model.n_layer + 1) * layer.gathered
+    gathered = gathered_of(rest) + model.n_layer * gathered_of(layer) + layer[-1].buffer
     forward = peak_during(gathered - model.saved_after_layers, one.forward)
     return 1 - positive(forward - forward_backward(model, layer, rest, ends, r, -saved, 0))
 
 
-def _layer_backward(layer: Group, backward: Timeline, is_first, is_last, stays) -> Timeline:
-    """Return the backward pass of one layer, whose buffer is gathered before it begins.
+def _layer_backward(layer: Layer, backward: Timeline, is_first, is_last, stays) -> Timeline:
+    """Return the backward pass of one layer; `stays` 1: its parameters are still gathered.
 
-    `stays` 1: its parameters are still gathered.
+    The head has gathered the last group of the last layer ahead, a layer all of the one before.
     """
-    copied = Allocation("parameters copied from the buffer", layer.gathered, layer.gathered)
-    return [
-        *times(1 - stays, [copied]),
-        *times((1 - stays) * (1 - is_first), _gathered("layer before", layer)),
-        *backward,
-        *reduced(layer, layer, 1 - is_last),
-    ]
+    found = []
+    for one in layer:
+        if is_last and one is not layer[-1]:
+            found += _gathered("last layer", one)
+        found += [*one.copied, Allocation("buffer copied", 0, one.buffer)]
+    for one in layer[::-1] * (1 - is_first):
+        found += _gathered("layer before", one)
+    return [*times(1 - stays, found), *backward, *reduced(layer, (1 - is_last) * layer)]
 
 
 def _gathered(name: str, group: Group) -> Timeline:
     """Return the timeline of an all-gather, from this device's shard to the buffer of all."""
     return [
         Allocation(f"{name}: cast of the shard", group.cast),
-        Allocation(f"{name}: gathered", group.gathered, group.cast),
+        Allocation(f"{name}: gathered", group.buffer, group.cast),
     ]
 
 
-def reduced(group: Group, before: Group, has_before=1) -> Timeline:
-    """Return the timeline from a group's gradients to this device's shard of their mean."""
+def reduced(layer: Layer, before: Layer) -> Timeline:
+    """Return the timeline from gradients to this device's shard of their mean, last group first.
+
+    `before`: whose gradients have been reduced before.
+    """
+    inputs = sum(one.reduced for one in before)
+    found = reduced_group(layer[-1], inputs)
+    for one in layer[-2::-1]:
+        found += reduced_group(one, 0)
+    return found
+
+
+def reduced_group(group: Group, freed) -> Timeline:
+    """Return the timeline of one group, with `freed` bytes of inputs of reduce-scatters before."""
     return [
         *group.summed,
-        Allocation("parameters", 0, group.gathered + has_before * before.reduced),
+        Allocation("parameters", 0, group.gathered + freed),
         Allocation("reduce-scatter input", group.reduced, group.gradients - group.last),
         Allocation("reduce-scatter output", group.output),
+        Allocation("divided gradients", group.divided, group.divided),
         Allocation("shard of the gradients", group.shard, positive(group.shard) * group.output),
         Allocation("last gradient", 0, group.last),
     ]

@@ -10,9 +10,16 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.fields import Run
 from modelbudget.architecture.operations import largest, positive
-from modelbudget.memory.fsdp import Group, kept_of, reduced
+from modelbudget.memory.fsdp import (
+    Layer,
+    copied_in_forward,
+    gathered_of,
+    kept_of,
+    reduced,
+    reduced_group,
+)
 from modelbudget.memory.pipeline import Stage, is_first, outputs, passes
-from modelbudget.memory.timeline import Timeline, change, live_bytes
+from modelbudget.memory.timeline import Timeline, change, live_bytes, peak_during
 
 
 class ShardedStage(NamedTuple):
@@ -24,8 +31,8 @@ class ShardedStage(NamedTuple):
     """
 
     stage: Stage
-    layer: Group
-    rest: Group
+    layer: Layer
+    rest: Layer
     embedding: Timeline
     before_last: Any
     output: Any
@@ -37,14 +44,15 @@ def peak(one: ShardedStage, r: Run, start, gradients):
     `gradients`: bytes of those of all parameters, whole.
     """
     stage, layer, rest = one.stage, one.layer, one.rest
-    gathered = start + rest.gathered + stage.n_layer * layer.gathered
+    gathered = start + gathered_of(rest) + stage.n_layer * gathered_of(layer)
     found = passes(stage, r, gathered, gradients)
-    found += live_bytes(start + 2 * rest.gathered, one.embedding)
-    found.append(found[-1] + 2 * layer.gathered)
+    found += live_bytes(start + gathered_of(rest) + rest[-1].buffer, one.embedding)
+    found.append(peak_during(found[-1], copied_in_forward(layer, rest)))
     # The first microbatch's forward pass: the buffer of a layer is there, too.
-    first = gathered + stage.waiting + layer.gathered
+    first = gathered + stage.waiting + layer[-1].buffer
     found += [first + more for more in stage.forward]
-    found.append(first + one.before_last + layer.gathered)
+    before_last = first + one.before_last - gathered_of(layer)
+    found.append(peak_during(before_last, copied_in_forward(layer, layer)))
     unsent = (1 - is_first(r)) * stage.states
     ended = gathered + gradients + unsent + one.output + outputs(r, stage.logits)
     shards = kept_of(rest) + stage.n_layer * kept_of(layer)
@@ -58,7 +66,7 @@ def forward_of_layers_is_lower(one: ShardedStage, r: Run, forward: Timeline, gra
     It saves nothing, and so needs less than `forward`, one that saves all; 0 where it may not.
     """
     stage, layer = one.stage, one.layer
-    gathered = one.rest.gathered + (stage.n_layer + 1) * layer.gathered
+    gathered = gathered_of(one.rest) + stage.n_layer * gathered_of(layer) + layer[-1].buffer
     most = largest(*live_bytes(gathered + stage.waiting + one.before_last, forward))
     return 1 - positive(most - peak(one, r, 0, gradients))
 
@@ -66,8 +74,20 @@ def forward_of_layers_is_lower(one: ShardedStage, r: Run, forward: Timeline, gra
 def _reductions(one: ShardedStage, before) -> list:
     """Return live bytes while all groups are reduced, where `before` bytes are live at first."""
     layer, rest = one.layer, one.rest
-    first, other = reduced(layer, rest), reduced(layer, layer)
-    found = live_bytes(before, reduced(rest, rest, 0))
+    first, other = _reduced_in_order(layer, rest), _reduced_in_order(layer, layer)
+    found = live_bytes(before, reduced(rest, []))
     found += live_bytes(found[-1], first)
     last = found[-1] + (one.stage.n_layer - 2) * change(other)
     return [*found, *live_bytes(last, other)]
+
+
+def _reduced_in_order(layer: Layer, before: Layer) -> Timeline:
+    """Return the timeline of a layer's groups, the last of which frees the inputs before it.
+
+    Those of other groups of the layer, and that of the last group `before`.
+    """
+    freed, found = before[-1].reduced, []
+    for one in layer[:-1]:
+        found += reduced_group(one, 0)
+        freed = freed + one.reduced
+    return found + reduced_group(layer[-1], freed)

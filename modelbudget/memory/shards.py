@@ -7,23 +7,29 @@ all devices hold the same storage; the optimizer keeps states of a device's own 
 
 from modelbudget.architecture.fields import Run
 from modelbudget.architecture.operations import ceil_div, largest
-from modelbudget.architecture.run_values import replicas
+from modelbudget.architecture.run_values import replicas, replicas_of_experts
 from modelbudget.memory.adamw_temporaries import Tensor
+
+
+def devices(r: Run, tensor: Tensor):
+    """Count the devices that each hold a shard of a tensor."""
+    return replicas_of_experts(r) if tensor.is_routed else replicas(r)
 
 
 def with_padding(r: Run, tensor: Tensor):
     """Count the numbers of a device's shard, those of its padding included."""
     n_rows, columns = _shape(tensor)
-    return ceil_div(n_rows, replicas(r)) * columns
+    return ceil_div(n_rows, devices(r, tensor)) * columns
 
 
 def own(r: Run, tensor: Tensor):
     """Count the numbers of a device's own rows: of the last device what the others leave."""
     n_rows, columns = _shape(tensor)
-    chunk = ceil_div(n_rows, replicas(r))
+    n = devices(r, tensor)
+    chunk = ceil_div(n_rows, n)
     if r.data_rank == "first":
         return chunk * columns
-    return largest(0, n_rows - (replicas(r) - 1) * chunk) * columns
+    return largest(0, n_rows - (n - 1) * chunk) * columns
 
 
 def own_tensor(r: Run, tensor: Tensor) -> Tensor:

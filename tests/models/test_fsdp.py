@@ -102,6 +102,15 @@ def test_all_devices_together_own_each_parameter_once():
     assert sum(t.total for t in a.gradient_bytes(a, run).values()) > states[1]
 
 
+@pytest.mark.parametrize("ends", [{}, {"head_bias": True}])
+def test_the_last_gradient_of_a_group_is_held_while_all_are_cast(ends):
+    """With a large vocabulary, where the peak is in the reduction of what is not in layers."""
+    shape = LLAMA | {"n_vocab": 3000, "d_model": 4, "n_layer": 2, "d_ff": 4}
+    a = Decoder(**SMALL | shape | ends)
+    run = RunConfig(length=1, dtype="bfloat16", reduce_dtype="float32", zero=3, data_parallel=2)
+    assert predicted(a, run) == measured(a, run)
+
+
 def test_a_device_without_rows_of_its_own_counts_steps():
     a = Decoder(**SMALL | {"n_vocab": 40, "d_model": 4, "d_head": 2, "d_ff": 8})
     run = RunConfig(length=8, data_parallel=64, zero=3, data_rank="last", foreach=True)
@@ -138,7 +147,7 @@ REFUSED = {
     "zero: 1, data_parallel: 2": "zero = 1: not known yet with gradient_casts: together; allowed: "
     "accumulated",
     "zero: 3": "zero = 3: data_parallel = 1 has no other device to share with; allowed: "
-    "data_parallel or context_parallel of at least 2, or zero: 0",
+    "data_parallel, context_parallel or expert_parallel of at least 2, or zero: 0",
     "zero: 3, data_parallel: 2, loss_chunks: 2": "zero = 3: not known yet with loss_chunks: 2; "
     "allowed: 1",
     "zero: 0, reduce_dtype: float32": "reduce_dtype = 'float32': casts gradients of half precision",

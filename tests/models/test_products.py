@@ -90,6 +90,14 @@ def test_a_share_of_the_embeddings_gradient_is_copied_to_the_buffer():
     assert predicted(a, run) == measured(a, run)
 
 
+def test_the_last_gradient_of_a_stage_is_held_while_it_is_reduced():
+    """That of the head, which is most of the last stage."""
+    a = Decoder(**SMALL | LLAMA | {"n_vocab": 9000, "n_layer": 4})
+    stages = STAGES | {"pipeline_parallel": 2, "pipeline_schedule": "gpipe", "n_microbatch": 1}
+    run = RunConfig(length=2, zero=2, data_parallel=2, pipeline_rank="last", **stages)
+    assert predicted(a, run) == measured(a, run)
+
+
 def test_parts_of_all_devices_are_the_whole():
     """ZeRO-1: 12 bytes of float32 for each parameter, on one device or another."""
     a = Decoder(**SMALL | LLAMA)

@@ -2,8 +2,23 @@
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
-from modelbudget.architecture.run_values import bytes_of, is_pipelined, is_sharded
-from modelbudget.components import embedding, layer, loss, norm, tensor_parallel
+from modelbudget.architecture.operations import largest
+from modelbudget.architecture.run_values import (
+    bytes_of,
+    has_part_of_experts,
+    is_pipelined,
+    is_sharded,
+    replicas,
+    replicas_of_experts,
+)
+from modelbudget.components import (
+    embedding,
+    expert_parallel,
+    layer,
+    loss,
+    norm,
+    tensor_parallel,
+)
 from modelbudget.components.layers.fields import BEFORE
 from modelbudget.memory import adamw_temporaries, fsdp, pipeline, sharded_stage, shards
 from modelbudget.memory.adamw_temporaries import Tensor
@@ -37,28 +52,57 @@ def neighbours(a: Fields, r: Run) -> list[adamw_temporaries.Neighbours]:
     return adamw_temporaries.neighbours_of_model(ends[0], layers, ends[1], a.n_layer)
 
 
-def gathered_together(a: Fields, r: Run, is_held=1) -> tuple[fsdp.Group, fsdp.Group]:
+def gathered_together(a: Fields, r: Run, is_held=1) -> tuple[fsdp.Layer, fsdp.Layer]:
     """Return the parameters of one layer, and those outside of layers.
 
-    The last gradient of a layer is that of the norm which reads its input; of the rest, that of
-    the token embedding, unless it is added to the head's. `is_held` 0: autograd holds neither.
-    Of a pipeline, the parameters of a stage.
+    `is_held` 0: autograd does not hold the gradient of the norm that reads the layer's input. Of a
+    pipeline, the parameters of a stage.
     """
-    (group,) = layer_groups(a)
-    rest = [*embedding.tensors(a), *_rest_tensors(a)]
-    of_norm = bytes_of(r.dtype) * int(a.norm_placement in BEFORE) * a.norm_scale * a.d_model
-    in_layer, held = tensor_parallel.summed_in_layer(a, r, of_norm, is_held)
-    of_layer = fsdp.group(r, layer.tensors(a, r, group), is_held * of_norm, in_layer, held)
-    token, in_rest = _token_gradient(a, r), tensor_parallel.summed_in_rest
+    # Untied: the gradient of a tied matrix is that of the head, too.
+    token = bytes_of(r.dtype) * (1 - a.tied) * embedding.table(a)
     if is_pipelined(r):
-        rest = [one for one in rest if pipeline.has(r, one.name)]
         token = token * pipeline.is_first(r)
-    return of_layer, fsdp.group(r, rest, is_held * token, in_rest(a, r, token))
+    summed = tensor_parallel.summed_in_rest(a, r, token)
+    rest = fsdp.group(r, _rest_of(a, r), replicas(r), bytes_of(r.dtype), summed)
+    return _layer_gathered(a, r, is_held), [rest]
 
 
-def _token_gradient(a: Fields, r: Run):
-    """Bytes of the gradient of an untied token embedding."""
-    return bytes_of(r.dtype) * (1 - a.tied) * embedding.table(a)
+def _rest_of(a: Fields, r: Run) -> list[Tensor]:
+    """Parameter tensors outside of layers: of a pipeline, those of a stage."""
+    found = [*embedding.tensors(a), *_rest_tensors(a)]
+    return [one for one in found if pipeline.has(r, one.name)] if is_pipelined(r) else found
+
+
+def _layer_gathered(a: Fields, r: Run, is_held) -> fsdp.Layer:
+    """Return the groups of one layer, of which routed experts that devices divide are the last."""
+    (group,) = layer_groups(a)
+    size, tensors = bytes_of(r.dtype), layer.tensors(a, r, group)
+    of_norm = size * int(a.norm_placement in BEFORE) * a.norm_scale * a.d_model
+    summed, held = tensor_parallel.summed_in_layer(a, r, of_norm, is_held)
+    if not has_part_of_experts(r):
+        return [fsdp.group(r, tensors, replicas(r), size, summed, held)]
+
+    def group_of(is_there, is_there_routed, n) -> fsdp.Group:
+        """Return the group of some tensors: 1 for those that are there, 0 for others."""
+        found = [
+            one._replace(is_there=(is_there_routed if one.is_routed else is_there) * one.is_there)
+            for one in tensors
+        ]
+        return fsdp.group(
+            r,
+            found,
+            n,
+            size,
+            times(is_there, summed),
+            is_there * held,
+            largest(is_there, is_there_routed),
+        )
+
+    divided = expert_parallel.exchanges(r)
+    return [
+        group_of(divided, 0, replicas(r)),
+        group_of(1 - divided, 1, replicas_of_experts(r)),
+    ]
 
 
 def sharded_stage_of(

@@ -180,16 +180,19 @@ def tensors(a: Fields) -> list[Tensor]:
     shared = positive(a.d_shared)
     return [
         *linear_tensors("router", a.d_model, a.n_expert, int(a.router_bias == "logit")),
-        *(
-            matrix(one.name, expert_parallel.own_experts(a), one.numbers, one.is_there)
-            for one in mlp.tensors(a, a.d_expert)
-        ),
+        *(_stacked(one, expert_parallel.own_experts(a)) for one in mlp.tensors(a, a.d_expert)),
         *(
             one._replace(name=join("shared", one.name), is_there=shared * one.is_there)
             for one in mlp.tensors(a, a.d_shared)
         ),
         matrix("shared_gate", 1, a.d_model, a.shared_gate),
     ]
+
+
+def _stacked(one: Tensor, n_expert) -> Tensor:
+    """Return the stack of the same tensor of several experts."""
+    stack = matrix(one.name, n_expert, one.numbers, one.is_there)
+    return stack._replace(is_routed=1)
 
 
 def matrices(a: Fields) -> list[Matrix]:

@@ -1,26 +1,54 @@
 """Shards of a model as FSDP2 makes them (torch's `fully_shard`), on meta.
 
 One group for each layer, whose parameters are freed after its forward pass (`zero: 3`) or after its
-backward pass (`zero: 2`), and one for all other parameters. Torch decides about every allocation;
-collectives move nothing.
+backward pass (`zero: 2`), and one for all other parameters. Routed experts that devices divide are
+a second group of each layer: their shards are on the devices that have the same experts, all others
+on all devices (`shard_placement_fn`, with a mesh for each parameter). Torch decides about every
+allocation; collectives move nothing.
 """
+
+from typing import cast
 
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import has_part_of_experts, replicas
+from modelbudget.measurement.parallel.private import on_mesh
+from modelbudget.modules.feed_forward.moe import ExpertLinear
 from modelbudget.modules.layer import Layer
 
 
 def shard(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
-    """Distribute the parameters of a model over all data-parallel devices."""
+    """Distribute the parameters of a model over all devices that have the same ones."""
     dtype = getattr(torch, run.dtype)
     reduced = torch.float32 if run.reduce_dtype == "float32" else dtype
-    frees = None if run.zero == 3 else False
-    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduced)
+    shared = {
+        "mesh": mesh["data", "context", "expert"]._flatten(),
+        "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduced),
+        "reshard_after_forward": None if run.zero == 3 else False,
+    }
+    place = None
+    if has_part_of_experts(run):
+        place = on_mesh(mesh["data", "context"]._flatten(), _of_experts(model))
     for module in list(model.modules()):
         if isinstance(module, Layer):
-            fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=frees)
-    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=frees)
+            fully_shard(module, shard_placement_fn=place, **shared)
+            if place:
+                _average(cast(FSDPModule, module), run)
+    fully_shard(model, **shared)
+
+
+def _of_experts(model: nn.Module) -> list[nn.Parameter]:
+    stacks = [module for module in model.modules() if isinstance(module, ExpertLinear)]
+    return [parameter for stack in stacks for parameter in stack.parameters()]
+
+
+def _average(layer: FSDPModule, run: RunConfig) -> None:
+    """Divide gradients by the number of all devices, whose tokens the experts compute, too."""
+    layer.set_gradient_divide_factor(replicas(run))
+    if run.data_parallel * run.context_parallel > 1:
+        # A sum that is divided in place: gloo has no other.
+        layer.set_force_sum_reduction_for_comms(True)

@@ -10,14 +10,17 @@ when they are read.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp._fully_shard import (
     _fsdp_collectives,
+    _fsdp_common,
     _fsdp_init,
     _fsdp_param,
     _fsdp_param_group,
@@ -81,6 +84,13 @@ def fsdp_on_meta() -> Iterator[None]:
                 replaced = patch.object(module, "_get_device_handle", lambda device: torch.cpu)
                 stack.enter_context(replaced)
         yield
+
+
+def on_mesh(mesh: DeviceMesh, parameters: Sequence[nn.Parameter]) -> Callable:
+    """Return a `shard_placement_fn` by which some parameters have shards on a mesh of their own."""
+    own = _fsdp_common.ShardPlacementResult(None, _fsdp_common.FSDPMeshInfo(mesh, 0))
+    some = set(map(id, parameters))
+    return lambda parameter: own if id(parameter) in some else None
 
 
 class Chunks:

@@ -54,7 +54,7 @@ def of_rank(
 ) -> tuple[dict[str, Count], Values]:
     """Return counts of the whole model, and bytes by component and peaks of the run's device."""
     replica = stage_index(run) * replicas(run) + rank(run)
-    index = replica * run.expert_parallel * run.tensor_parallel
+    index = replica * run.tensor_parallel
     with fake_process_group(index, world(run)), fsdp_on_meta(), pipeline_without_votes():
         with uninitialised():
             model = build(architecture, "meta", dtype_of_parameters(run))
@@ -112,7 +112,7 @@ def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> nn.Module:
         if is_divided(run):
             tensor.divide(one, run, mesh["tensor"])
         if is_sharded(run):
-            fsdp.shard(one, run, mesh["data", "context"]._flatten())
+            fsdp.shard(one, run, mesh)
     return nn.ModuleList(parts) if is_interleaved(run) else model
 
 
