@@ -247,7 +247,6 @@ class Devices(Record):
         *known_only_with(
             "expert_parallel = {expert_parallel}",
             "expert_parallel > 1",
-            tensor_parallel=(1,),
             zero=(0, 2, 3),
             weights=("dtype",),
             autocast=("none",),

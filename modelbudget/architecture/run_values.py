@@ -96,11 +96,11 @@ def divides(r):
 
 
 def of_states(r):
-    """Return the run as norms and residual stream see it: with a device's part of the length."""
+    """Return the run as norms, experts and residual stream see it: with a part of the length."""
     if not is_divided(r):
         return r
-    length = ceil_div(r.length, parts_of_length(r))
-    return SimpleNamespace(**vars(r) | ONE_DEVICE | {"length": length})
+    own = {"length": ceil_div(r.length, parts_of_length(r)), "expert_parallel": r.expert_parallel}
+    return SimpleNamespace(**vars(r) | ONE_DEVICE | own)
 
 
 def parts_of_length(r):

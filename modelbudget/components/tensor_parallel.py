@@ -82,10 +82,20 @@ def known_peak(a: Fields, r: Run):
 
 def constraints() -> Iterator[Constraint]:
     """Yield the constraints under which devices can divide a decoder."""
-    for field, parts in (("mixers", mixers()), ("mlps", feed_forward())):
-        for name, one in parts.items():
+    for field, named in (("mixers", mixers()), ("mlps", feed_forward())):
+        for name, one in named.items():
             if not hasattr(one, "DIVIDED"):
                 yield _known(f"'{name}' not in {field}", f"{name} in {field}")
+    yield Constraint(
+        "sequence_parallel or 'moe' not in mlps",
+        f"{_GIVEN}: moe in mlps: each device routes tokens of its own; allowed: sequence_parallel: "
+        "true",
+        when="tensor_parallel > 1",
+    )
+    yield _known("zero == 0 or 'moe' not in mlps", "moe in mlps and zero = {zero}")
+    yield _known("not foreach or 'moe' not in mlps", "moe in mlps and foreach = true")
+    scattered = "expert_kernel == 'scattered' or 'moe' not in mlps"
+    yield _known(scattered, "moe in mlps and expert_kernel = {expert_kernel}")
     yield _known("d_emb == 0", "d_emb = {d_emb}")
     yield _known("n_input_token == 0", "n_input_token = {n_input_token}")
     yield _known("qk_norm == 'none'", "qk_norm = {qk_norm}")

@@ -229,8 +229,6 @@ def test_layouts_divide_experts(catalogue):
 REFUSED = {
     "expert_parallel: 3": "n_expert = 8: expert_parallel = 3 devices do not divide it",
     "routing: one_device": "routing = 'one_device': expert_parallel = 1 has no other device",
-    "expert_parallel: 2, tensor_parallel: 2": "expert_parallel = 2: not known yet with "
-    "tensor_parallel: 2; allowed: 1",
     "expert_parallel: 2, zero: 1, master_weights: true, dtype: bfloat16, gradient_casts: "
     "accumulated": "not known yet with zero: 1; allowed: 0 or 2 or 3",
 }

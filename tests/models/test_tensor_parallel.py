@@ -115,7 +115,7 @@ def test_quantities_and_families_that_are_not_divided_are_refused(sweep):
     for base, measure, reason in (
         ("gpt-2-124m", "{quantities: [cache_bytes]}", "tensor_parallel = 2: cache_bytes is not"),
         ("gpt-2-124m", "{device: cpu}", "tensor_parallel = 2 is measured without a device"),
-        ("mixtral-8x7b", "{quantities: [parameters]}", "not known yet with moe in mlps"),
+        ("mixtral-8x7b", "{quantities: [parameters]}", "allowed: sequence_parallel: true"),
         ("bert-base", "{quantities: [parameters]}", "layers of encoder have no such switch"),
     ):
         with pytest.raises(Exception, match="parallel") as error:

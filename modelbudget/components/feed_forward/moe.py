@@ -15,6 +15,7 @@ from modelbudget.architecture.run_values import (
     computed_again,
     exact_bytes,
     is_sharded,
+    of_states,
     one_token,
     products,
     tokens,
@@ -39,6 +40,8 @@ from modelbudget.memory.timeline import (
 )
 
 GROUP = "experts"
+DIVIDED = ()
+OF_OWN_TOKENS = True
 SIZES = ("n_expert", "n_expert_per_token", "d_expert")
 WIDE_OUTPUT = True
 
@@ -213,8 +216,9 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     before and after they are weighted. Shared experts read the same states; their gate saves their
     output and its own value. Gathered, weights are saved before they are divided by their sum, with
     this; the order of the tokens; and where each expert's pairs end. Experts of several devices
-    save the rows that they have received.
+    save the rows that they have received; those that divide the length have a part of the tokens.
     """
+    r = of_states(r)
     size, n = bytes_of(r.dtype), tokens(r)
     pairs = n * a.n_expert_per_token
     states = size * n * a.d_model
@@ -240,6 +244,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
 
 def flops(a: Fields, r: Run) -> Values:
     """Each token goes through the router, k routed experts and the shared ones."""
+    r = of_states(r)
     routed, n_row = mlp.flops(a, r, a.d_expert), expert_parallel.received_per_token(a, r)
     return {
         "router": 2 * tokens(r) * a.d_model * a.n_expert,
@@ -279,6 +284,7 @@ def forward(a: Fields, r: Run, place: Place) -> Timeline:
     before it; the shared experts' output. A repeated forward pass stops before the last sum.
     Gathered: as `_gathered_outputs` says, and then both outputs and their sum.
     """
+    r = of_states(r)
     size = bytes_of(r.dtype) * tokens(r)
     shared, output = (1 - place.stops) * positive(a.d_shared), size * a.d_model
     temporary = (1 + shared) * output + size * a.n_expert_per_token
@@ -331,6 +337,7 @@ def cast_weights(a: Fields, r: Run):
 @valid_if(gate_sums_channels, gathering_is_known, gathered_rows_outweigh_indices, mlp.one_operation)
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
     """Shared experts; weighting and routed experts; the router's softmax and projection."""
+    r = of_states(r)
     size, n = bytes_of(r.dtype), tokens(r)
     pairs = n * a.n_expert_per_token
     states, rows = size * n * a.d_model, size * pairs * a.d_model

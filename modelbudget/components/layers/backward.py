@@ -10,6 +10,7 @@ from modelbudget.components.layers.fields import BEFORE
 from modelbudget.components.layers.parts import all_parts, component_name
 from modelbudget.components.layers.saved import read_by_all
 from modelbudget.components.layers.states import (
+    is_summed,
     is_wide,
     output_backward,
     output_bytes,
@@ -37,14 +38,14 @@ def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timelin
     is_post = int(a.norm_placement == "post")
     straight = int(a.norm_placement not in BEFORE)
     summed, met = all_reduce(r, whole_states_bytes(a, r)), accumulate(states_bytes(a, r))
+    second_summed = is_summed(r, group.feed_forward)
     has_first = 1 - positive(group.first)
     mixer = [one._replace(freed_once=has_first * one.freed_once) for one in mixer]
     return [
         *of_second,
         *times(is_post, stays),
         *second,
-        *summed,
-        *times(divides(r) * straight, met),
+        *times(second_summed, [*summed, *times(straight, met)]),
         *times(1 - a.parallel, [*_input_backward(a, r), *times(1 - is_post, stays)]),
         *cast_of_gradient(a, r, group.mixer),
         *of_mixer,

@@ -21,6 +21,7 @@ from modelbudget.components.layers.saved import (
     saved_of_second_norm,
 )
 from modelbudget.components.layers.states import (
+    is_summed,
     output_bytes,
     place_of,
     states_bytes,
@@ -69,6 +70,8 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     copied = casts(r) + r.sequence_parallel
     normed = copied * before * (1 - a.parallel) * states
     gathered = r.sequence_parallel * whole_states_bytes(a, r)
+    second_gathers = is_summed(r, group.feed_forward) * r.sequence_parallel
+    second_normed = (casts(r) + second_gathers) * before * (1 - a.parallel) * states
     in_sum = 0 if _norm_of_output(a, r) else masks
     # Computed before the layer is: the cast at the end of a norm saves nothing.
     output_gradient = (2 * norm.copies_input(a, products(r)) - casts(r)) * mixed_output
@@ -106,9 +109,9 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
         *mixed,
         Allocation("saved by norms and dropout, parallel output", between),
         Allocation("norm of the second part", of_norm, of_norm),
-        Allocation("normalised states", normed),
+        Allocation("normalised states", second_normed),
         *within(group.feed_forward, then),
-        Allocation("normalised states, freed", 0, normed),
+        Allocation("normalised states, freed", 0, second_normed),
         *normed_output,
         Allocation(
             "dropout, norm and residual sum",

@@ -22,7 +22,7 @@ from modelbudget.memory.timeline import Allocation, Timeline, all_gather, times
 def place_of(a: Fields, r: Run, name: str) -> Place:
     """Return the position of a part in its layer: a mixer is first, a feed-forward part second."""
     shared = a.parallel * a.shared_norm
-    alone = 1 - divides(r)  # each part's gradient is summed over devices before it meets another
+    alone = 1 - is_summed(r, name)  # over devices, before it meets another
     # Without a norm before it, a part reads the residual stream itself, whose gradient is there.
     straight = int(a.norm_placement not in BEFORE)
     _, given = output_backward(a, r, name)
@@ -52,24 +52,32 @@ def output_backward(a: Fields, r: Run, name: str) -> tuple[Timeline, object]:
     dropped = [Allocation("dropout gradient", output, dropout.saved(a, s) + own * output)]
     drops = drops_outputs(r)
     own = 1 - (1 - own) * (1 - drops)
-    whole, gathers = whole_states_bytes(a, r), r.sequence_parallel
-    at_first = int(name not in mixers()) * gathers_first(a, r)
-    gathered = times(1 - at_first, all_gather(r, whole, own))
+    whole, gathers = whole_states_bytes(a, r), r.sequence_parallel * is_summed(r, name)
+    at_first = gathers_first(a, r, name)
+    gathered = times((1 - at_first) * gathers, all_gather(r, whole, own))
     found = [*normed, *times(drops, dropped), *gathered]
     return found, gathers * whole + (1 - gathers) * own * output
 
 
-def gathers_first(a: Fields, r: Run):
+def is_summed(r: Run, name: str):
+    """1 where devices each compute a term of a part's output, and of its input's gradient."""
+    return divides(r) * (1 - int(getattr(all_parts()[name], "OF_OWN_TOKENS", False)))
+
+
+def gathers_first(a: Fields, r: Run, name: str):
     """1 where a layer's backward pass begins with gathering the length of the output's gradient.
 
     That reads nothing saved, and comes before a repeated forward pass; a norm or dropout reads.
+    `name`: of the part. A layer without a second one gathers for the first.
     """
-    return r.sequence_parallel * int(a.norm_placement == "pre") * (1 - drops_outputs(r))
+    is_second = int(name not in mixers()) * is_summed(r, name)
+    plain = int(a.norm_placement == "pre") * (1 - drops_outputs(r))
+    return is_second * r.sequence_parallel * plain
 
 
-def first_gathered(a: Fields, r: Run) -> Timeline:
+def first_gathered(a: Fields, r: Run, name: str) -> Timeline:
     """Gather the length of the gradient of a layer's output, where that comes first."""
-    return times(gathers_first(a, r), all_gather(r, whole_states_bytes(a, r)))
+    return times(gathers_first(a, r, name), all_gather(r, whole_states_bytes(a, r)))
 
 
 def is_wide(name: str) -> int:

@@ -18,7 +18,10 @@ def training(a: Fields, r: Run, received: int = 0) -> list[Layers]:
             group,
             forward(a, r, group),
             backward(a, r, group, received),
-            [*cast_of_gradient(a, r, group.feed_forward), *first_gathered(a, r)],
+            [
+                *cast_of_gradient(a, r, group.feed_forward),
+                *first_gathered(a, r, group.feed_forward),
+            ],
             cached_casts(a, r, group) + cast_weights(a, r, group),
         )
         for group in layer_groups(a)

@@ -3,7 +3,8 @@
 Torch's own `parallelize_module` divides our modules: matrices of query, key, value, gate and up by
 their outputs, those of output and down by their inputs, embedding and head by the vocabulary, of
 which the loss reads a part too. What no device can divide is on each: norms, positions, biases of
-output and down, and keys and values of a single head. All devices hold the same number of bytes;
+output and down, and keys and values of a single head. A mixture of experts is left as it is: each
+device has a part of the length, and routes its tokens. All devices hold the same number of bytes;
 collectives move nothing.
 """
 
@@ -33,6 +34,7 @@ from torch.distributed.tensor.parallel import (
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.embedding import Embedding
+from modelbudget.modules.feed_forward.mlp import MLP
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.lm_head import LMHead
 
@@ -96,11 +98,11 @@ def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement) -> None:
 
 def _divide_packed(layer: Layer, devices: int) -> None:
     """Order the rows of packed matrices so that each device has a part of each."""
-    attention, mlp = cast(Any, layer.attention), cast(Any, layer.mlp)
+    attention, mlp = cast(Any, layer.attention), getattr(layer, "mlp", None)
     if attention.query_key_value is not None:
         _group(attention.query_key_value, attention.widths, devices)
         attention.widths = [width // devices for width in attention.widths]
-    if getattr(mlp, "gate_up", None) is not None:
+    if isinstance(mlp, MLP) and mlp.gate_up is not None:
         _group(mlp.gate_up, [mlp.gate_up.out_features // 2] * 2, devices)
 
 
