@@ -121,6 +121,7 @@ _OFF = {
     "loss_chunks": "loss_chunks == 1",
     "loss_kernel": "loss_kernel == 'torch'",
     "zero": "zero == 0",
+    "gradient_buckets": "gradient_buckets == 'none'",
     "pipeline_schedule": "pipeline_schedule == 'none'",
     "tensor_parallel": "tensor_parallel == 1",
     "context_parallel": "context_parallel == 1",

@@ -44,6 +44,13 @@ class Devices(Record):
         description="zero: 2 and 3: dtype in which devices add their gradients up (reduce_dtype of "
         "FSDP2's MixedPrecisionPolicy)",
     )
+    gradient_buckets: Literal["none", "copied", "views"] = Field(
+        "none",
+        description="zero: 0: buckets in which data-parallel devices add gradients up (torch's "
+        "DistributedDataParallel); none: each gradient is added up in place; copied: a copy of all "
+        "gradients, kept from step to step; views: gradients are views of their buckets "
+        "(gradient_as_bucket_view)",
+    )
     data_rank: Literal["first", "last"] = Field(
         "first",
         description="whose bytes: of the first data-parallel device, or of the last, whose shards "
@@ -133,6 +140,26 @@ class Devices(Record):
             loss_chunks=(1,),
             gradient_casts=("together",),
             embedding_scale=("none",),
+        ),
+        Constraint(
+            "data_parallel > 1",
+            "gradient_buckets = '{gradient_buckets}': data_parallel = {data_parallel} has no other "
+            "device to add up with; allowed: data_parallel of at least 2, or gradient_buckets: "
+            "none",
+            when="gradient_buckets != 'none'",
+        ),
+        *known_only_with(
+            "gradient_buckets = '{gradient_buckets}'",
+            "gradient_buckets != 'none'",
+            zero=(0,),
+            gradient_casts=("together",),
+            loss_chunks=(1,),
+            targets=("given",),
+            weights=("dtype",),
+            tensor_parallel=(1,),
+            context_parallel=(1,),
+            expert_parallel=(1,),
+            pipeline_schedule=("none",),
         ),
         Constraint(
             "pipeline_parallel > 1",

@@ -73,6 +73,8 @@ def division(r) -> str:
         return f"expert_parallel = {r.expert_parallel}"
     if divides_context(r):
         return f"context_parallel = {r.context_parallel}"
+    if has_buckets(r):
+        return f"gradient_buckets = {r.gradient_buckets!r}"
     return f"pipeline_schedule = {r.pipeline_schedule!r}" if is_pipelined(r) else ""
 
 
@@ -209,6 +211,16 @@ def accumulates(r) -> int:
 def gradient_number(r) -> int:
     """Bytes of one number of the gradients that a backward pass leaves."""
     return exact_bytes(r.dtype) if accumulates(r) else bytes_of(r.dtype)
+
+
+def has_buckets(r) -> int:
+    """1 where devices add gradients up in buckets, which stay from step to step."""
+    return int(r.gradient_buckets != "none")
+
+
+def keeps_gradients_in_buckets(r) -> int:
+    """1 where the backward pass copies each gradient to its bucket, of which it becomes a view."""
+    return int(r.gradient_buckets == "views")
 
 
 def state_bytes(r) -> int:

@@ -18,12 +18,14 @@ from modelbudget.architecture.run_values import (
     divides,
     divides_context,
     exchanges_context,
+    has_buckets,
     has_part_of_experts,
     has_part_of_states,
     is_divided,
     is_interleaved,
     is_pipelined,
     is_sharded,
+    keeps_gradients_in_buckets,
     of_states,
     one_token,
     own_tokens,
@@ -113,6 +115,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         "loss_chunks",
         "loss_kernel",
         "zero",
+        "gradient_buckets",
         "pipeline_schedule",
         "tensor_parallel",
         "context_parallel",
@@ -158,9 +161,10 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         """1 where all parts of the layers provide the formula, else 0.
 
         With autocast, states are in float32 only if no projection makes them from the embedding.
-        Its peaks hold where a chunk of the loss has more than one token, since the bias gradient of
-        one is not summed; and under full checkpointing where the layers' forward pass, in which
-        casts of all their weights are live, surely needs less than something else does.
+        Its peaks hold where gradients are no views of buckets; where a chunk of the loss has more
+        than one token, since the bias gradient of one is not summed; and under full checkpointing
+        where the layers' forward pass, in which casts of all their weights are live, surely needs
+        less than something else does.
         """
         whole, a, r = a, share(a, r), own_tokens(r)
         holds = layer.has_formula(quantity, a, r)
@@ -179,6 +183,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             holds = holds * (1 - positive(a.d_emb))
         if casts(r) and quantity == "peak_training_bytes":
             holds = holds * positive(tokens(r) - r.loss_chunks)
+            holds = holds * (1 - keeps_gradients_in_buckets(r))
             if computed_again(r) and not is_nothing(holds):
                 holds = holds * training.forward_of_layers_is_lower(cls.timelines(a, r), r)
         if quantity == "peak_training_bytes":
@@ -345,6 +350,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         if is_divided(r) and not sharded and not accumulates(r):
             trained = total(tensor_parallel.with_whole_embedding(a, r, cls.trained_parameters(a)))
         of_parameters = total(cls.parameter_bytes(a, r)) + buffers(a, r)
+        of_parameters = of_parameters + has_buckets(r) * bytes_of(r.dtype) * trained
         saved = of_parameters + total(cls.activation_bytes(a, r)) - embedding.scale(r)
         saved = saved + embedding.held(a, r) + layer.held(a, r)
         model, tensors, part = cls.timelines(a, r), neighbours(a, r), None
@@ -449,7 +455,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             bytes_of(r.dtype) * tokens(of_states(r)) * a.d_model,
             forward_end(a, r),
         )
-        return training.with_gradient_buffer(model) if accumulates(r) else model
+        has_buffer = accumulates(r) or keeps_gradients_in_buckets(r)
+        return training.with_gradient_buffer(model) if has_buffer else model
 
     @staticmethod
     def cache_bytes(a: Fields, r: Run) -> Terms:

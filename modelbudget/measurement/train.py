@@ -149,10 +149,20 @@ def whole_model(trace: Trace, model: nn.Module, run: RunConfig) -> Pass:
     return partial(one_pass, trace, model, run, *texts(model, run))
 
 
-def one_pass(trace: Trace, model: nn.Module, run: RunConfig, tokens, targets) -> tuple[Values, int]:
-    """Trace forward, loss and backward; return their bytes and FLOPs, and the peak in bytes."""
+def one_pass(
+    trace: Trace,
+    model: nn.Module,
+    run: RunConfig,
+    tokens,
+    targets,
+    wrapped: nn.Module | None = None,
+) -> tuple[Values, int]:
+    """Trace forward, loss and backward; return their bytes and FLOPs, and the peak in bytes.
+
+    `wrapped`: the module that is called, if it is not the model itself.
+    """
     with operations(model, run), trace.watching("forward"):
-        loss, _outputs = forward(model, run, tokens, targets)
+        loss, _outputs = forward(wrapped or model, run, tokens, targets)
     saved, peak = dict(trace.saved()), trace.peak
     # Backward may recompute parts of forward.
     with operations(model, run, caches=False), trace.watching("backward"):

@@ -1,7 +1,13 @@
 """Optimizer states, and the phases of a training step."""
 
 from modelbudget.architecture.operations import ceil_div, largest
-from modelbudget.architecture.run_values import accumulates, bytes_of, exact_bytes, replicas
+from modelbudget.architecture.run_values import (
+    accumulates,
+    bytes_of,
+    exact_bytes,
+    keeps_gradients_in_buckets,
+    replicas,
+)
 from modelbudget.architecture.terms import Term, Terms, part
 from modelbudget.memory.adamw_temporaries import Neighbours, largest_pair
 
@@ -61,7 +67,8 @@ def phases(r, trained, held, states, temporaries, forward_backward, own=None) ->
     AdamW's temporaries do. A buffer of gradients is there from the start, and stays
     (distributed/param_and_grad_buffer.py).
     """
-    size = bytes_of(r.dtype) * int(r.gradient_casts == "together")
+    is_apart = int(r.gradient_casts == "together") * (1 - keeps_gradients_in_buckets(r))
+    size = bytes_of(r.dtype) * is_apart
     copies = r.master_weights * exact_bytes(r.dtype) * trained
     stepping = held + size * trained + copies + states + temporaries
     buffer = accumulates(r) * copies

@@ -82,6 +82,7 @@ def _of_shards(family: type[Architecture], quantities: tuple[str, ...]) -> list[
         for name in never[:1]
         for field, alone, parts in (
             ("zero", 0, "shards"),
+            ("gradient_buckets", "none", "buckets"),
             ("tensor_parallel", 1, "shares"),
             ("context_parallel", 1, "parts of the length"),
             ("expert_parallel", 1, "experts of several devices"),

@@ -6,17 +6,20 @@ parameters on meta before the first step, since they have no values yet, and ask
 streams; on meta its code is the same otherwise, with the (absent) streams of a CPU. DTensor caches
 layouts with the names of process groups, which end with the context.
 It divides each parameter into a chunk for each device and reads two of them; here they are made
-when they are read.
+when they are read. DistributedDataParallel orders its buckets anew after the first step, by values
+that it reads; and what sums up a bucket has to return it.
 """
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import GradBucket, Reducer
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp._fully_shard import (
     _fsdp_collectives,
@@ -31,6 +34,7 @@ from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining._utils import InferenceMode
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.distributed.tensor.experimental._context_parallel import _attention as ring_attention
+from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 METHOD = "fake process group"
@@ -91,6 +95,31 @@ def on_mesh(mesh: DeviceMesh, parameters: Sequence[nn.Parameter]) -> Callable:
     own = _fsdp_common.ShardPlacementResult(None, _fsdp_common.FSDPMeshInfo(mesh, 0))
     some = set(map(id, parameters))
     return lambda parameter: own if id(parameter) in some else None
+
+
+def reduce_on_meta(model: DistributedDataParallel) -> None:
+    """Let buckets of gradients be summed up on meta, in their first order."""
+
+    def summed(_, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        done = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    model.register_comm_hook(None, summed)
+    model.reducer = _InFirstOrder(model.reducer)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class _InFirstOrder:
+    """A reducer of gradients that does not order its buckets anew."""
+
+    def __init__(self, reducer: Reducer):
+        self._reducer = reducer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reducer, name)
+
+    def _rebuild_buckets(self) -> bool:
+        return False
 
 
 class Chunks:

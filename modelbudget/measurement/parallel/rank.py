@@ -22,6 +22,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import (
     divides_context,
+    has_buckets,
     has_part_of_experts,
     is_divided,
     is_interleaved,
@@ -34,7 +35,7 @@ from modelbudget.architecture.run_values import (
 from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import Count, count
-from modelbudget.measurement.parallel import context, expert, fsdp, pipeline, tensor
+from modelbudget.measurement.parallel import buckets, context, expert, fsdp, pipeline, tensor
 from modelbudget.measurement.parallel.private import (
     fake_process_group,
     fsdp_on_meta,
@@ -60,7 +61,8 @@ def of_rank(
             model = build(architecture, "meta", dtype_of_parameters(run))
         counts = count(model)
         mesh = mesh_of(run)
-        serve_meta(mesh.get_group("stage"))
+        for name in ("stage", "data"):
+            serve_meta(mesh.get_group(name))
         model = distribute(model, run, mesh)
         values = traced(model, architecture, run, quantities, mesh)
     return counts, values | {"parameters": {name: c.parameters for name, c in counts.items()}}
@@ -133,6 +135,8 @@ def traced(
     make_pass = None
     if is_pipelined(run):
         make_pass = partial(pipeline.make_pass, vars(a)["d_model"], mesh["stage"])
+    elif has_buckets(run):
+        make_pass = partial(buckets.make_pass, mesh["data"])
     if quantities & OF_TRAINING:
         with ExitStack() as stack:
             if is_divided(run):
