@@ -213,12 +213,7 @@ class Devices(Record):
             "such stage; allowed: pipeline_parallel of at least 3, or pipeline_rank: first, last",
             when="pipeline_rank in ('second', 'middle')",
         ),
-        *known_only_with(
-            _SCHEDULE,
-            "pipeline_schedule != 'none'",
-            rope_tables=("layer",),
-            **_PLAIN,
-        ),
+        *known_only_with(_SCHEDULE, "pipeline_schedule != 'none'", **_PLAIN),
         *known_only_with(
             "tensor_parallel = {tensor_parallel}",
             "tensor_parallel > 1",

@@ -413,6 +413,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         gradients = (1 - accumulates(r)) * bytes_of(r.dtype) * trained
         held = total(cls.parameter_bytes(a, r)) + pipeline.texts(r)
         held = held + pipeline.received(r, stage.states)
+        held = held + buffers(layers, r)
         part, own, tensors = None, trained, neighbours(layers, r)
         if has_part_of_states(r):
             part = own = optimizer.of_part(r, trained)

@@ -4,7 +4,7 @@ from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.modules.decoder import DecoderModel
-from modelbudget.modules.embedding import Embedding
+from modelbudget.modules.embedding import Embedding, RotaryPositions
 from modelbudget.modules.feed_forward.mlp import MLP
 from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.layer import Layer
@@ -21,16 +21,18 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
     What is one matrix once stays one.
     """
     modules = list(model.modules())
+    device = next(model.parameters()).device
     attends = any(isinstance(module, Attention) for module in modules)
     for module in modules:
         if isinstance(module, DecoderModel):
             module.holds_embeddings = run.embeddings == "held"
             module.makes_masks = run.attention_kernel == "written_out"
             module.head.capped = run.logit_cap == "tanh"
-        elif isinstance(module, Embedding):
-            module.share_rotation(attends and run.rope_tables == "model")
-            module.scale_rows(run.embedding_scale == "buffer")
+        elif isinstance(module, RotaryPositions):
+            module.share_rotation(attends and run.rope_tables == "model", device)
             module.gives_places = attends and run.rope_tables == "complex" and module.d_rotary > 0
+            if isinstance(module, Embedding):
+                module.scale_rows(run.embedding_scale == "buffer")
         elif isinstance(module, Attention):
             module.rope_by_head = run.rope_layout == "head"
             module.tabulate(run.length if run.rope_tables == "complex" else 0)

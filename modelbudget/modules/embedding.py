@@ -21,14 +21,53 @@ class TokenEmbedding(nn.Module):
         return self.token(tokens)
 
 
-class Embedding(nn.Module):
+class RotaryPositions(nn.Module):
+    """What gives the layers after it the tables of RoPE, or positions, if they do not make them.
+
+    `d_rotary`: channels of queries and keys of attention; other mixers have tables of their own.
+    """
+
+    def __init__(self, d_rotary: int):
+        super().__init__()
+        self.d_rotary = d_rotary
+        self.register_buffer("frequencies", None, persistent=False)
+        self.gives_places = False
+        self.cache: Cache | None = None
+        self.start = 0
+
+    def share_rotation(self, shared: bool, device: torch.device) -> None:
+        """Let all layers share the tables of RoPE.
+
+        The frequencies are kept, once as they are used and once as they were before any scaling.
+        """
+        if not shared:
+            self.frequencies = None
+        elif self.d_rotary and self.frequencies is None:
+            used = frequencies(self.d_rotary, device).float()
+            self.frequencies = torch.stack((used, used))
+
+    def rotation(self, x, length: int) -> Rotation | None:
+        """Return RoPE's tables of `length` tokens in the dtype of x, if all layers share them.
+
+        Or, with `gives_places`, only the positions, (batch, length).
+        """
+        start = self.cache.length - length if self.cache else self.start
+        if self.gives_places:
+            places = torch.arange(start, start + length, device=x.device)
+            return Rotation(places.expand(len(x), length).contiguous())
+        if self.frequencies is None:
+            return None
+        return rotation(length, self.frequencies[0], x, start)
+
+
+class Embedding(RotaryPositions):
     """Tokens (batch, length) to states (batch, length, d_model).
 
     Token embedding, factorised or not, and position embedding where the architecture adds one here.
     """
 
     def __init__(self, a):
-        super().__init__()
+        super().__init__((a.d_rotary or a.d_head) if a.position == "rotary" else 0)
         self.token = nn.Embedding(padded(a) + a.n_input_token, a.d_emb or a.d_model)
         self.projection = nn.Linear(a.d_emb, a.d_model, bias=False) if a.d_emb else None
         self.kind, self.n_head, self.d_model = a.position, a.n_head, a.d_model
@@ -37,13 +76,7 @@ class Embedding(nn.Module):
         elif a.position == "buckets":
             self.position = DistanceBuckets(a.n_bucket, a.n_head)
         self.offset = a.position_offset
-        # Of queries and keys of attention; other mixers have tables of their own.
-        self.d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
-        self.register_buffer("frequencies", None, persistent=False)
         self.register_buffer("scale", None, persistent=False)
-        self.gives_places = False
-        self.cache = None
-        self.start = 0
 
     def make_cache(self, batch: int, length: int, like) -> Cache:
         """Return a counter of the tokens so far: the position of the next token."""
@@ -71,30 +104,6 @@ class Embedding(nn.Module):
         """Multiply the token embedding by √d_model."""
         weight = self.token.weight
         self.scale = weight.new_tensor(math.sqrt(self.d_model)) if scaled else None
-
-    def share_rotation(self, shared: bool) -> None:
-        """Let all layers share the tables of RoPE.
-
-        The frequencies are kept, once as they are used and once as they were before any scaling.
-        """
-        if not shared:
-            self.frequencies = None
-        elif self.d_rotary and self.frequencies is None:
-            used = frequencies(self.d_rotary, self.token.weight.device).float()
-            self.frequencies = torch.stack((used, used))
-
-    def rotation(self, x, length: int) -> Rotation | None:
-        """Return RoPE's tables of `length` tokens in the dtype of x, if all layers share them.
-
-        Or, with `gives_places`, only the positions, (batch, length).
-        """
-        start = self.cache.length - length if self.cache else self.start
-        if self.gives_places:
-            places = torch.arange(start, start + length, device=x.device)
-            return Rotation(places.expand(len(x), length).contiguous())
-        if self.frequencies is None:
-            return None
-        return rotation(length, self.frequencies[0], x, start)
 
     def bias(self, x):
         """Return the bias of all layers' attention scores: (n_head, length, length), or None."""

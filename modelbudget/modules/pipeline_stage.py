@@ -5,10 +5,16 @@ from copy import deepcopy
 from torch import nn
 
 from modelbudget.modules.decoder import DecoderModel
+from modelbudget.modules.embedding import RotaryPositions
 
 
-class Received(nn.Module):
-    """States (batch, length, d_model) from the stage before, instead of an embedding."""
+class Received(RotaryPositions):
+    """States (batch, length, d_model) from the stage before, instead of an embedding.
+
+    `parts`: devices that each have a part of the length, of which the tables of RoPE are whole.
+    """
+
+    parts = 1
 
     def forward(self, x, _=None):
         return x
@@ -16,8 +22,8 @@ class Received(nn.Module):
     def bias(self, _):
         return None
 
-    def rotation(self, *_):
-        return None
+    def rotation(self, x, length: int):
+        return super().rotation(x, length * self.parts)
 
 
 def stages(model: DecoderModel, indices: range, n_stage: int) -> list[DecoderModel]:
@@ -35,7 +41,7 @@ def cut(model: DecoderModel, index: int, n_stage: int) -> DecoderModel:
     n_layer = len(model.layer) // n_stage
     model.layer = model.layer[index * n_layer : (index + 1) * n_layer]
     if index > 0:
-        model.add_module("embedding", Received())
+        model.add_module("embedding", Received(model.embedding.d_rotary))
         model.add_module("dropout", nn.Identity())
         model.head.tied = False
     if index < n_stage - 1:

@@ -106,6 +106,18 @@ def test_transformers_code_in_a_pipeline_is_predicted():
         assert predicted(a, run) == measured(a, run), run
 
 
+@pytest.mark.parametrize("tables", ["model", "complex"])
+def test_layers_of_each_stage_have_tables_of_rope(tables):
+    a = Decoder(**SMALL | LLAMA)
+    for of_pipeline, recompute in zip(PIPELINES[:4], cycle(["none", "full"]), strict=False):
+        settings = {"dtype": "bfloat16", "rope_tables": tables, "recompute": recompute}
+        run = pipeline(*of_pipeline, batch=4, length=16, **settings)
+        assert predicted(a, run) == measured(a, run), run
+    for rank in ("first", "last"):
+        run = interleaved(2, 4, 2, rank, batch=4, length=16, dtype="bfloat16", rope_tables=tables)
+        assert predicted(a, run) == measured(a, run), run
+
+
 @pytest.mark.parametrize("name", ["gpt-2-124m", "llama-3-8b"])
 def test_published_models_in_a_pipeline(catalogue, name):
     a = named_architecture(catalogue[name])

@@ -58,8 +58,8 @@ def first_input_held(a: Fields, r: Run):
 
 
 def buffers(a: Fields, r: Run):
-    """Bytes of buffers: frequencies of RoPE for all layers, or the table of each."""
-    return model_frequencies(a, r) + complex_tables(a, r)
+    """Bytes of buffers: frequencies of RoPE for all layers of a stage, or the table of each."""
+    return r.virtual_stages * model_frequencies(a, r) + complex_tables(a, r)
 
 
 def held(a: Fields, r: Run):

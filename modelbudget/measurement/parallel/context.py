@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.parallel.ring import RingAttention
 from modelbudget.modules.attention_core import ScaledDotProductAttention
-from modelbudget.modules.embedding import Embedding
+from modelbudget.modules.embedding import RotaryPositions
 from modelbudget.modules.mixers.attention import Attention
 
 
@@ -26,7 +26,7 @@ def divide(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
             _exchange(module, mesh) if run.context_exchange == "all_to_all" else _ring(
                 module, run, mesh
             )
-        elif isinstance(module, Attention | Embedding):
+        elif isinstance(module, Attention | RotaryPositions):
             module.start = start
 
 

@@ -37,6 +37,7 @@ from modelbudget.modules.embedding import Embedding
 from modelbudget.modules.feed_forward.mlp import MLP
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.lm_head import LMHead
+from modelbudget.modules.pipeline_stage import Received
 
 
 def divide(model: DecoderModel, run: RunConfig, mesh: DeviceMesh) -> None:
@@ -47,6 +48,8 @@ def divide(model: DecoderModel, run: RunConfig, mesh: DeviceMesh) -> None:
     parallelize_module(model, mesh, _norms(model, "norm", states))
     if isinstance(model.embedding, Embedding):
         _divide_embedding(model, mesh, states)
+    elif run.sequence_parallel:
+        cast(Received, model.embedding).parts = mesh.size()
     if isinstance(model.head, LMHead):
         _divide_head(model, mesh, states)
 
