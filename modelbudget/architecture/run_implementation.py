@@ -161,9 +161,9 @@ class HowComputed(Record):
         ),
         Constraint(
             f"loss_dtype == 'float32' and dtype in {HALF}",
-            "loss_kernel = 'in_place': overwrites logits that outputs: kept and stages of a "
-            "pipeline hold; allowed: a copy, by loss_dtype: float32 in half precision",
-            when="loss_kernel == 'in_place' and (outputs == 'kept' or pipeline_schedule != 'none')",
+            "loss_kernel = 'in_place': overwrites logits that outputs: kept holds; allowed: a "
+            "copy, by loss_dtype: float32 in half precision",
+            when="loss_kernel == 'in_place' and outputs == 'kept'",
         ),
         Constraint(
             "gate_and_up == 'packed'",

@@ -363,10 +363,11 @@ def head_backward(a: Fields, r: Run) -> Timeline:
         Allocation("tanh gradient", logits, 2 * logits),
         Allocation("gradient before the division", logits, logits),
     ]
+    freed = (1 - loss.holds_gradient(r)) * logits
     of_logits = [
         *loss.backward(r, rows(a)),
         *times(_is_capped(r), capped),
-        Allocation("head gradients", weight + bias + read, logits + read + cast),
+        Allocation("head gradients", weight + bias + read, freed + read + cast),
         *casts_backward(r, "head", weight, bias, read),
         Allocation("head gradients done", gradients=own),
         *all_reduce(r, read),

@@ -50,6 +50,11 @@ def _is_apart(r: Run) -> int:
     return 1 - is_in_place(r) * (1 - _is_cast(r))
 
 
+def holds_gradient(r: Run):
+    """1 where the caller holds the logits, and their gradient is written over them."""
+    return int(r.outputs == "kept") * (1 - _is_apart(r))
+
+
 def targets(r: Run):
     """Bytes of the targets. The shifted labels of one sequence are a view of one label more."""
     one_sequence = 1 - positive(r.batch - 1)
@@ -143,11 +148,11 @@ def backward(r: Run, n_rows) -> Timeline:
 def _backward_in_place(r: Run, n_rows) -> Timeline:
     """Return the timeline of the gradient in place of the softmax."""
     per_token, n = number(r) * tokens(r), tokens(r)
-    freed = per_token + (MASK + INDEX) * n
+    freed, temporary = (MASK + INDEX) * n, 2 * per_token + INDEX * n
     in_dtype = _logits(r, n_rows), per_token * n_rows + freed
     return [
         Allocation("gradient of the mean", number(r) + per_token),
-        Allocation("1 less for each target", *2 * [2 * per_token + INDEX * n]),
+        Allocation("1 less for each target", temporary, temporary + per_token),
         *times(_is_cast(r), [Allocation("logits gradient in the run's dtype", *in_dtype)]),
         *times(1 - _is_cast(r), [Allocation("logits gradient", 0, freed)]),
     ]

@@ -13,7 +13,7 @@ from modelbudget.architecture.terms import Terms, total
 from modelbudget.components import embedding, layer, loss, norm
 from modelbudget.memory import pipeline
 from modelbudget.memory.timeline import Allocation, change, live_bytes, times
-from modelbudget.memory.training import Model
+from modelbudget.memory.training import Model, layers_with_gradient_buffer
 
 Timelines = Callable[[Fields, Run], Model]
 
@@ -31,15 +31,16 @@ def stage(
     logits = bytes_of(r.dtype) * tokens(one) * embedding.rows(a)
     left = is_last * (loss.number(r) + int(r.outputs == "kept") * logits)
     output = embedding.held(a, one) if is_last else model.states
-    first = _passes(a, one, model, output - left)
-    again = pipeline.added(first)
-    saved = total(pipeline.without_ends(r, activation_bytes(a, one))) + layer.held(a, one)
+    overwritten = is_last * loss.holds_gradient(one) * logits
     saves_input = 1 - norm.copies_input(a, r) * (1 - computed_again(r))
     input_ = (1 - pipeline.is_first(r)) * saves_input * model.states
+    first = _passes(a, one, model, output - left + overwritten, input_)
+    again = first if accumulates(r) else pipeline.added(first)
+    saved = total(pipeline.without_ends(r, activation_bytes(a, one))) + layer.held(a, one)
     return pipeline.Stage(
         a.n_layer,
         *_forward(a, model, one),
-        again if accumulates(r) else first,
+        first,
         again,
         saved + output - input_ - pipeline.texts(one),
         left,
@@ -49,9 +50,8 @@ def stage(
 
 
 def microbatch(r: Run) -> Run:
-    """Return the run of one microbatch, whose outputs and gradients torch's schedules keep."""
-    as_torch = {"outputs": "kept", "gradient_casts": "together"}
-    return SimpleNamespace(**vars(pipeline.microbatch(r)) | as_torch)
+    """Return the run of one microbatch, whose outputs torch's schedules keep."""
+    return SimpleNamespace(**vars(pipeline.microbatch(r)) | {"outputs": "kept"})
 
 
 def _forward(a: Fields, model: Model, r: Run) -> tuple[list, list]:
@@ -71,14 +71,22 @@ def _forward(a: Fields, model: Model, r: Run) -> tuple[list, list]:
     return found + live_bytes(-after - change(last.forward), last.forward), in_loss
 
 
-def _passes(a: Fields, r: Run, model: Model, output) -> pipeline.Passes:
-    """Return the backward pass of one microbatch, at whose end `output` bytes are freed."""
+def _passes(a: Fields, r: Run, model: Model, output, input_) -> pipeline.Passes:
+    """Return the backward pass of one microbatch, at whose end `output` bytes are freed.
+
+    `input_`: bytes of the buffer in which a stage has received what its first layer saves.
+    """
     is_last = pipeline.is_last(r)
     (one,) = model.layers
     (last,) = layer.training(a, r, received=1 - is_last)
+    last = layers_with_gradient_buffer(last) if accumulates(r) else last
     return pipeline.Passes(
         times(is_last, model.head),
         last.backward_pass(r),
         one.backward_pass(r),
-        [*times(pipeline.is_first(r), model.embedding), Allocation("output", 0, output)],
+        [
+            Allocation("buffer of the input, which stays", input_),
+            *times(pipeline.is_first(r), model.embedding),
+            Allocation("output", 0, output),
+        ],
     )

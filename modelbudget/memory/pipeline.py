@@ -111,9 +111,11 @@ def activations(r: Run, of_microbatch: Terms, n_layers, n_end) -> Terms:
     of_layers = without_ends(between_ends(r), of_microbatch)
     found = scaled(without_ends(r, of_microbatch), n_end) | scaled(of_layers, n_layers)
     rest = INDEX * (tokens(r) - n_end * tokens(microbatch(r)))
+    in_place = int(r.loss_kernel == "in_place")  # which copies the targets
+    views = {"embedding.token": 1, "loss": 1 - in_place}
     return found | {
-        name: Term(found[name].each + rest, found[name].instances)
-        for name in ("embedding.token", "loss")
+        name: Term(found[name].each + is_view * rest, found[name].instances)
+        for name, is_view in views.items()
         if name in found
     }
 

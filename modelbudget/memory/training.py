@@ -62,9 +62,14 @@ def with_gradient_buffer(model: Model) -> Model:
     """Return the model where gradients of parameters are added to a buffer and freed at once."""
     return model._replace(
         head=added_to_buffer(model.head),
-        layers=[one._replace(backward=added_to_buffer(one.backward)) for one in model.layers],
+        layers=[layers_with_gradient_buffer(one) for one in model.layers],
         embedding=added_to_buffer(model.embedding),
     )
+
+
+def layers_with_gradient_buffer(layers: Layers) -> Layers:
+    """Return layers whose gradients of parameters are added to a buffer and freed at once."""
+    return layers._replace(backward=added_to_buffer(layers.backward))
 
 
 def forward_backward(model: Model, r: Run, before):

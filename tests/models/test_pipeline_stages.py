@@ -118,6 +118,15 @@ def test_layers_of_each_stage_have_tables_of_rope(tables):
         assert predicted(a, run) == measured(a, run), run
 
 
+@pytest.mark.parametrize("settings", [{}, {"loss_dtype": "float32", "outputs": "kept"}])
+def test_a_stage_may_write_the_gradient_over_its_logits(settings):
+    a = Decoder(**SMALL | LLAMA | {"n_vocab": 3000})
+    run = {"batch": 4, "length": 8, "dtype": "bfloat16", "loss_kernel": "in_place"}
+    for of_pipeline in ((2, 4, "gpipe", "last"), (2, 2, "1f1b", "last")):
+        one = pipeline(*of_pipeline, **run, **MEGATRON, **settings)
+        assert predicted(a, one) == measured(a, one), one
+
+
 @pytest.mark.parametrize("name", ["gpt-2-124m", "llama-3-8b"])
 def test_published_models_in_a_pipeline(catalogue, name):
     a = named_architecture(catalogue[name])
