@@ -29,6 +29,7 @@ from modelbudget.architecture.run_values import (
     of_states,
     one_token,
     own_tokens,
+    reduced_number,
     stays_gathered,
     stored,
     tokens,
@@ -201,7 +202,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     def _forward_of_shards_is_lower(cls, a: Fields, r: Run):
         if is_pipelined(r):
             layers, stage, trained = cls._stage(a, r)
-            gradients = bytes_of(r.dtype) * trained
+            gradients = reduced_number(r) * trained
             one, model = cls._sharded_stage(layers, r, stage)
             (last,) = model.layers
             return sharded_stage.forward_of_layers_is_lower(one, r, last.forward, gradients)
@@ -410,7 +411,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     def _peaks_of_stage(cls, a: Fields, r: Run) -> Terms:
         """Return the largest number of bytes live at once in one stage, for the same phases."""
         layers, stage, trained = cls._stage(a, r)
-        gradients = (1 - accumulates(r)) * bytes_of(r.dtype) * trained
+        gradients = (1 - accumulates(r)) * reduced_number(r) * trained
         held = total(cls.parameter_bytes(a, r)) + pipeline.texts(r)
         held = held + pipeline.received(r, stage.states)
         held = held + buffers(layers, r)

@@ -118,6 +118,16 @@ def test_layers_of_each_stage_have_tables_of_rope(tables):
         assert predicted(a, run) == measured(a, run), run
 
 
+@pytest.mark.parametrize("dtype", ["dtype", "float32"])
+def test_shards_of_a_stage_add_gradients_up(dtype):
+    """Of few microbatches the peak is where the gradients are reduced."""
+    a = Decoder(**SMALL | LLAMA | {"n_vocab": 6000})
+    run = {"zero": 2, "data_parallel": 2, "reduce_dtype": dtype, "dtype": "bfloat16", "length": 8}
+    for of_pipeline in ((2, 1, "gpipe", "first"), (2, 4, "1f1b", "last"), (4, 4, "gpipe", "last")):
+        one = pipeline(*of_pipeline, batch=4, master_weights=True, **run)
+        assert predicted(a, one) == measured(a, one), one
+
+
 @pytest.mark.parametrize("settings", [{}, {"loss_dtype": "float32", "outputs": "kept"}])
 def test_a_stage_may_write_the_gradient_over_its_logits(settings):
     a = Decoder(**SMALL | LLAMA | {"n_vocab": 3000})

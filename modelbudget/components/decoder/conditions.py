@@ -3,7 +3,7 @@
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
 from modelbudget.architecture.operations import ceil_div, positive
-from modelbudget.architecture.run_values import bytes_of, is_sharded, reduced_number, stays_gathered
+from modelbudget.architecture.run_values import is_sharded, stays_gathered
 from modelbudget.components import embedding, layer
 from modelbudget.components.layers.fields import BEFORE
 from modelbudget.memory import shards
@@ -40,19 +40,14 @@ def knows_shards(quantity: str, a: Fields, r: Run):
     return int(known) * layer.has_formula("parameter_bytes", a, r)
 
 
-def _adds_whole_gradients(r: Run) -> bool:
-    """Whether a stage gathers its parameters once, and adds gradients up in their dtype."""
-    return bool(stays_gathered(r)) and reduced_number(r) == bytes_of(r.dtype)
-
-
 def is_of_stages(quantity: str, a: Fields, r: Run) -> bool:
     """Whether a quantity of one stage has a formula: all layers are of one group.
 
     The peak, where a norm and no matrix product is the last that reads a layer's input: the buffer
     in which the first layer finds it is not freed with it. Of shards, where parameters are gathered
-    once and gradients of all microbatches added up in their dtype.
+    once.
     """
     is_peak = quantity == "peak_training_bytes"
-    keeps_shards = is_sharded(r) and not _adds_whole_gradients(r)
+    keeps_shards = is_sharded(r) and not stays_gathered(r)
     known = not is_peak or (a.norm_placement in BEFORE and not keeps_shards)
     return quantity in OF_ONE_DEVICE and known and len(layer_groups(a)) == 1
