@@ -120,6 +120,7 @@ _OFF = {
     "state_dtype": "state_dtype == 'dtype'",
     "loss_chunks": "loss_chunks == 1",
     "loss_kernel": "loss_kernel == 'torch'",
+    "gradient_accumulation_fusion": "not gradient_accumulation_fusion",
     "zero": "zero == 0",
     "gradient_buckets": "gradient_buckets == 'none'",
     "pipeline_schedule": "pipeline_schedule == 'none'",

@@ -105,6 +105,25 @@ class HowComputed(Record):
         "softmax, and that into their gradient, in place, and saves them with a mask and the "
         "targets (Megatron-Core): a copy with loss_dtype: float32, otherwise the logits themselves",
     )
+    gradient_accumulation_fusion: bool = Field(
+        False,
+        description="gradient_casts: accumulated: products of attention, MLPs and head add the "
+        "gradients of their weights to the float32 buffer themselves, and autograd gets a tensor "
+        "without values, one for each shape, which stays from step to step (Megatron-Core's flag; "
+        "Transformer Engine's get_dummy_wgrad)",
+    )
+    gathered_states: Literal["saved", "again"] = Field(
+        "saved",
+        description="sequence_parallel: the states that a device gathers for attention, MLP and "
+        "head are saved; or its own part of them is, and they are gathered again in the backward "
+        "pass, for the head into a buffer that stays (Korthikanti et al. 2022, §4.2.2)",
+    )
+    embedding_gradient: Literal["whole", "own_rows"] = Field(
+        "whole",
+        description="tensor_parallel: each device computes the gradient of all rows of the token "
+        "embedding, as torch's DTensor does; or of its own rows, from tokens with those of other "
+        "devices masked (VocabParallelEmbedding of Megatron-Core)",
+    )
     state_dtype: Literal["dtype", "float32"] = Field(
         "dtype",
         description="inference keeps the state of a state space model in the dtype, or in at least "
@@ -158,6 +177,11 @@ class HowComputed(Record):
             loss_chunks=(1,),
             targets=("given",),
             autocast=("none",),
+        ),
+        *known_only_with(
+            "gradient_accumulation_fusion = true",
+            "gradient_accumulation_fusion and gradient_casts == 'accumulated'",
+            loss_chunks=(1,),
         ),
         Constraint(
             f"loss_dtype == 'float32' and dtype in {HALF}",

@@ -208,6 +208,26 @@ def accumulates(r) -> int:
     return int(r.gradient_casts == "accumulated")
 
 
+def fuses_gradients(r):
+    """1 where products add gradients of weights to that buffer themselves."""
+    return accumulates(r) * r.gradient_accumulation_fusion
+
+
+def gathers_again(r):
+    """1 where states that are gathered over the length are gathered again in the backward pass."""
+    return int(r.gathered_states == "again") * r.sequence_parallel
+
+
+def gathered_inputs(r):
+    """Return the run as it saves states that attention, MLP and head read gathered."""
+    return of_states(r) if r.gathered_states == "again" else r
+
+
+def masks_tokens(r):
+    """1 where each of several devices embeds a copy of the tokens, with those of others masked."""
+    return int(r.embedding_gradient == "own_rows") * divides(r)
+
+
 def gradient_number(r) -> int:
     """Bytes of one number of the gradients that a backward pass leaves."""
     return exact_bytes(r.dtype) if accumulates(r) else bytes_of(r.dtype)

@@ -60,6 +60,9 @@ class Part(Protocol):
     DIVIDED: tuple[str, ...]
     """Fields of which each of several devices has the same share (`tensor_parallel.py`). May be
     missing: then devices cannot divide the part."""
+    FUSES_GRADIENTS: bool
+    """Its products can add gradients of weights to a buffer (`megatron_linear.py`). May be missing:
+    then they cannot."""
     OF_OWN_TOKENS: bool
     """Each of several devices has the whole part, for its part of the length; missing: all of the
     length, of which the part's output is a term on each device."""

@@ -23,7 +23,7 @@ from modelbudget.components.layers.saved import (
     saved,
     saved_masks,
 )
-from modelbudget.components.layers.tensors import packed, tensors
+from modelbudget.components.layers.tensors import packed, products, tensors
 from modelbudget.components.layers.training import training
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "packed",
     "parameters",
     "parts",
+    "products",
     "read_by_all",
     "saved",
     "saved_masks",

@@ -10,7 +10,7 @@ from typing import Any
 
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_values import MASKS, bytes_of, divides, is_divided
+from modelbudget.architecture.run_values import MASKS, bytes_of, divides, is_divided, masks_tokens
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layers.fields import BEFORE
@@ -27,7 +27,7 @@ def with_whole_embedding(a: Fields, r: Run, gradients: Terms) -> Terms:
     `embedding_dense_backward_strategy`). Tied, its sum with the head's is divided.
     """
     name = "embedding.token"
-    factor = 1 + (1 - a.tied) * (r.tensor_parallel - 1)
+    factor = 1 + (1 - a.tied) * (1 - masks_tokens(r)) * (r.tensor_parallel - 1)
     return gradients | {name: Term(factor * gradients[name].each)}
 
 

@@ -41,6 +41,7 @@ from modelbudget.components import (
     embedding,
     expert_parallel,
     layer,
+    megatron_linear,
     multi_token_prediction,
     norm,
     pipeline_stage,
@@ -115,6 +116,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         "state_dtype",
         "loss_chunks",
         "loss_kernel",
+        "gradient_accumulation_fusion",
         "zero",
         "gradient_buckets",
         "pipeline_schedule",
@@ -127,6 +129,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         *context_parallel.constraints(),
         *expert_parallel.constraints(),
         *multi_token_prediction.constraints(),
+        *megatron_linear.constraints(),
     )
     also_with_autocast: ClassVar[tuple[str, ...]] = ("activation_bytes", "peak_training_bytes")
     has_cache: ClassVar[bool] = True
@@ -352,8 +355,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             trained = total(tensor_parallel.with_whole_embedding(a, r, cls.trained_parameters(a)))
         of_parameters = total(cls.parameter_bytes(a, r)) + buffers(a, r)
         of_parameters = of_parameters + has_buckets(r) * bytes_of(r.dtype) * trained
+        of_parameters = of_parameters + megatron_linear.held(a, r)
         saved = of_parameters + total(cls.activation_bytes(a, r)) - embedding.scale(r)
-        saved = saved + embedding.held(a, r) + layer.held(a, r)
+        saved = saved + embedding.held(a, r) + layer.held(a, r) + embedding.tokens_apart(r)
         model, tensors, part = cls.timelines(a, r), neighbours(a, r), None
         if has_part_of_states(r):
             own = part = optimizer.of_part(r, trained)
@@ -415,6 +419,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         held = total(cls.parameter_bytes(a, r)) + pipeline.texts(r)
         held = held + pipeline.received(r, stage.states)
         held = held + buffers(layers, r)
+        held = held + megatron_linear.held(
+            layers, pipeline_stage.microbatch(r), pipeline.is_last(r)
+        )
         part, own, tensors = None, trained, neighbours(layers, r)
         if has_part_of_states(r):
             part = own = optimizer.of_part(r, trained)

@@ -5,13 +5,17 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from modelbudget.measurement.megatron_linear import FUSED
+
 
 class GradientBuffer:
     """One float32 buffer, to which each gradient is added when autograd has accumulated it.
 
     A parameter's part of it is its attribute `main_grad`, as in Megatron-Core
     (distributed/param_and_grad_buffer.py; distributed_data_parallel.py, `_make_backward_post_hook`)
-    without communication. The buffer exists from the start and is kept from step to step.
+    without communication. The buffer exists from the start and is kept from step to step. So are
+    the tensors without values that autograd gets of products which add to the buffer themselves
+    (`megatron_linear.py`): one for each shape. Transformer Engine makes it with the first product.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]):
@@ -22,6 +26,12 @@ class GradientBuffer:
         for parameter, whole, part in zip(own, parameters, self.numbers.split(sizes), strict=True):
             whole.main_grad = part.view_as(parameter)  # pyright: ignore[reportAttributeAccessIssue]
             whole.register_post_accumulate_grad_hook(_add)
+        found: dict[tuple, torch.Tensor] = {}
+        for parameter, whole in zip(own, parameters, strict=True):
+            if hasattr(whole, FUSED):
+                key = *parameter.shape, parameter.dtype
+                none = found[key] if key in found else torch.zeros_like(parameter)
+                found[key] = whole.without_values = none  # pyright: ignore[reportAttributeAccessIssue]
 
     def clear(self) -> None:
         """Set all gradients to zero."""

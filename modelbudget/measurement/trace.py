@@ -54,6 +54,8 @@ def convolution_backward_flop(
 FLOPS = flop_registry | {
     aten._grouped_mm: grouped_mm_flop,
     aten.convolution_backward: convolution_backward_flop,
+    # Torch's formula takes no dtype of the result.
+    aten.addmm: lambda _, a, b, *__, **___: grouped_mm_flop(a, b),
     # Torch has FLOP formulas for a GPU's attention; that of a CPU has the same.
     aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: sdpa_backward_flop,

@@ -9,7 +9,7 @@ from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of
-from modelbudget.measurement import transformers_class
+from modelbudget.measurement import megatron_linear, transformers_class
 from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.autocast import autocast
 from modelbudget.measurement.backend import backend, kernels
@@ -132,6 +132,7 @@ def switch(model: nn.Module, run: RunConfig) -> None:
         transformers_class.checkpoint(model, run)
         return
     arrange(model, run)
+    megatron_linear.arrange(model, run)
     rate = 0.1 * run.dropout
     for module in model.modules():
         if isinstance(module, Layer):

@@ -20,7 +20,13 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import ceil_div, largest, positive
-from modelbudget.architecture.run_values import INDEX, is_pipelined, stage_index, tokens
+from modelbudget.architecture.run_values import (
+    INDEX,
+    is_pipelined,
+    masks_tokens,
+    stage_index,
+    tokens,
+)
 from modelbudget.architecture.terms import Term, Terms, scaled
 from modelbudget.memory.timeline import (
     Timeline,
@@ -106,13 +112,12 @@ def activations(r: Run, of_microbatch: Terms, n_layers, n_end) -> Terms:
 
     `n_layers`: those of all stages of the device, `n_end`: those of its stage with an end of the
     model. Tokens and targets of a microbatch are views of those of all, unless tokens are copied.
-    model. Tokens and targets of a microbatch are views of those of all.
     """
     of_layers = without_ends(between_ends(r), of_microbatch)
     found = scaled(without_ends(r, of_microbatch), n_end) | scaled(of_layers, n_layers)
     rest = INDEX * (tokens(r) - n_end * tokens(microbatch(r)))
     in_place = int(r.loss_kernel == "in_place")  # which copies the targets
-    views = {"embedding.token": 1, "loss": 1 - in_place}
+    views = {"embedding.token": 1 - masks_tokens(r), "loss": 1 - in_place}
     return found | {
         name: Term(found[name].each + is_view * rest, found[name].instances)
         for name, is_view in views.items()

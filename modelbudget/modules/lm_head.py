@@ -38,8 +38,12 @@ class LMHead(nn.Module):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
+    def product(self, x):
+        """Return the logits of states before any cap."""
+        return F.linear(x, self.weight, self.bias)
+
     def forward(self, x):
-        logits = F.linear(x, self.weight, self.bias)
+        logits = self.product(x)
         if self.capped:
             logits = logits / CAP
             logits = torch.tanh(logits)

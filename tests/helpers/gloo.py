@@ -61,6 +61,8 @@ class _Released(TorchDispatchMode):
     collectives = (
         torch.ops._c10d_functional.wait_tensor.default,
         torch.ops.c10d.allreduce_.default,
+        torch.ops.c10d._allgather_base_.default,
+        torch.ops.c10d._reduce_scatter_base_.default,
     )
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):

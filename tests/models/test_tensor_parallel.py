@@ -73,9 +73,10 @@ def test_a_momentum_of_a_buffer_is_a_share():
 
 MEGATRON = {"sequence_parallel": True, "projections": "packed", "gate_and_up": "packed"}
 MEGATRON |= {"loss_kernel": "in_place"}
+GATHERS_AGAIN = MEGATRON | {"gathered_states": "again", "embedding_gradient": "own_rows"}
 
 
-@pytest.mark.parametrize("settings", [{}, {"sequence_parallel": True}, MEGATRON])
+@pytest.mark.parametrize("settings", [{}, {"sequence_parallel": True}, MEGATRON, GATHERS_AGAIN])
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_that_communicate_hold_the_same(tmp_path, devices, settings):
     a = Decoder(**SMALL | SHAPES["Llama"])

@@ -7,6 +7,8 @@ from modelbudget.architecture.run_values import (
     casts,
     computed_again,
     exact_bytes,
+    fuses_gradients,
+    gathered_inputs,
     products,
     tokens,
     widening,
@@ -34,7 +36,8 @@ from modelbudget.memory.timeline import (
     accumulate,
     casts_backward,
     gradients_done,
-    linear_backward,
+    is_one_operation,
+    product_backward,
     times,
 )
 
@@ -48,9 +51,11 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     held, p = saved(a, r), products(r)
     size, states = bytes_of(p.dtype), bytes_of(p.dtype) * tokens(r) * a.d_model
     query, key = (size * tokens(r) * n_head * a.d_head for n_head in (a.n_head, a.n_kv_head))
-    output = size * a.n_head * a.d_head * a.d_model, size * a.output_bias * a.d_model, query
+    weight = (1 - fuses_gradients(r)) * size * a.n_head * a.d_head * a.d_model
+    output = weight, size * a.output_bias * a.d_model, query
     early = computed_again(r)
-    saved_input = states, early * (1 - place.is_first)
+    read = size * tokens(gathered_inputs(r)) * a.d_model
+    saved_input = read, early * (1 - place.is_first)
     of_states = accumulate(widening(r) * states)
     result, others = context_parallel.copied_result(heads(a, r), p), place.others
     gate = [
@@ -63,7 +68,7 @@ def backward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
         Allocation("key gradient in single precision", widening(r) * key, key),
     ]
     return [
-        *linear_backward("output", *output, place.given, held["output"], early),
+        *product_backward(r, "output", *output, place.given, held["output"], early),
         *casts_backward(r, "output", *output[:2]),
         *gradients_done("output", sum(output[:2])),
         *times(a.attention_gate, gate),
@@ -158,13 +163,14 @@ def _projection(
     """
     size, width = bytes_of(products(r).dtype), n_head * a.d_head
     states, heads = size * tokens(r) * a.d_model, size * tokens(r) * width
-    weight, of_bias = size * width * a.d_model, size * bias * width
+    weight, of_bias = (1 - fuses_gradients(r)) * size * width * a.d_model, size * bias * width
     held = casts(r) * (states + weight) + (1 - casts(r)) * saved_input
     early = largest(early, casts(r) * computed_again(r))
+    biased = largest(bias, is_one_operation(r, gathers=1))
     return [
-        *linear_backward(name, weight, of_bias, states, heads, held, early),
+        *product_backward(r, name, weight, of_bias, states, heads, held, early, gathers=1),
         *casts_backward(r, name, weight, of_bias, states, then),
-        *gradients_done(name, weight + of_bias, times(1 - casts(r), then), bias),
+        *gradients_done(name, weight + of_bias, times(1 - casts(r), then), biased),
     ]
 
 

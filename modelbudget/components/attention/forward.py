@@ -1,7 +1,14 @@
 """Timeline of attention's forward pass in training."""
 
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_values import bytes_of, casts, products, tokens, widening
+from modelbudget.architecture.run_values import (
+    bytes_of,
+    casts,
+    gathers_again,
+    products,
+    tokens,
+    widening,
+)
 from modelbudget.components import attention_core, context_parallel, rope
 from modelbudget.components.attention.conditions import PEAK_IF
 from modelbudget.components.attention.fields import PACKED
@@ -17,7 +24,7 @@ from modelbudget.components.attention.layout import (
 )
 from modelbudget.components.attention.saved import cached_casts, later_biases, saved
 from modelbudget.components.contract import Place, valid_if
-from modelbudget.memory.timeline import Allocation, Timeline, all_reduce, times
+from modelbudget.memory.timeline import Allocation, Timeline, all_gather, all_reduce, times
 
 DISTANCE = 8 + 1
 """Bytes of the distance from a query to a key (int64), and of whether it is outside the window."""
@@ -57,7 +64,12 @@ def forward(a: Fields, r: Run, place: Place, hides=0) -> Timeline:
     ]
     return [
         Allocation("casts of states and weights", of_inputs + cached),
-        Allocation("query, key, value", joined + held["query_norm"] + held["key_norm"]),
+        *times(gathers_again(r), all_gather(r, size * n * a.d_model)),
+        Allocation(
+            "query, key, value",
+            joined + held["query_norm"] + held["key_norm"],
+            gathers_again(r) * size * n * a.d_model,
+        ),
         Allocation("their copies", copies * joined, copies * joined),
         Allocation("normed heads in single precision", normed),
         *_rope_forward(a, r),

@@ -2,7 +2,14 @@
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import INDEX, bytes_of, casts, products, tokens
+from modelbudget.architecture.run_values import (
+    INDEX,
+    bytes_of,
+    casts,
+    gathered_inputs,
+    products,
+    tokens,
+)
 from modelbudget.components import context_parallel, norm, rope
 from modelbudget.components.attention.conditions import SAVED_IF, no_mask_on_scores
 from modelbudget.components.attention.layout import (
@@ -41,7 +48,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     copied = result + gated * (query - result)
     of_norm = p if norm.is_written_out(a, r) else r
     found = {
-        "query": bytes_of(p.dtype) * tokens(r) * a.d_model,
+        "query": bytes_of(p.dtype) * tokens(gathered_inputs(r)) * a.d_model,
         "query_norm": saved_by_head_norm(a, of_norm, a.n_head),
         "key_norm": saved_by_head_norm(a, of_norm, a.n_kv_head),
         "": tables + gated * (gate + result) + by_distance,

@@ -6,10 +6,14 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.operations import largest
 from modelbudget.architecture.run_values import (
     bytes_of,
     casts,
     computed_again,
+    fuses_gradients,
+    gathered_inputs,
+    gathers_again,
     is_sharded,
     one_token,
     products,
@@ -25,16 +29,19 @@ from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
     accumulate,
+    all_gather,
     all_reduce,
     casts_backward,
     gradients_done,
-    linear_backward,
+    is_one_operation,
+    product_backward,
     times,
 )
 
 GROUP = "MLP"
 SIZES = ()
 DIVIDED = ("d_ff",)
+FUSES_GRADIENTS = True
 
 LEARNED = ("activation.positive", "activation.negative")
 """Numbers of an activation with parameters."""
@@ -177,7 +184,7 @@ def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
         inside = inside | {"down": inside["down"] + weight}
         of_gate = a.gated * (weight + (1 - is_packed(r)) * cast)
         return {"gate": of_gate, "up": weight + cast, **inside}
-    states = place.saves_input * bytes_of(r.dtype) * tokens(r) * a.d_model
+    states = place.saves_input * bytes_of(r.dtype) * tokens(gathered_inputs(r)) * a.d_model
     return {"gate": a.gated * states, "up": (1 - a.gated) * states, **inside}
 
 
@@ -257,9 +264,13 @@ def flops_decode(a: Fields, r: Run) -> Values:
 def forward(a: Fields, r: Run, place: Place) -> Timeline:
     """All that is saved, and the output."""
     states = bytes_of(products(r).dtype) * tokens(r) * a.d_model
-    cached = casts(r) * cached_casts(a, r)
+    cached, again = casts(r) * cached_casts(a, r), gathers_again(r)
+    first = again * bytes_of(r.dtype) * tokens(r) * (1 + a.gated) * a.d_ff
     return [
-        Allocation("saved", sum(saved(a, r, place).values()) + cached),
+        *times(again, all_gather(r, states)),
+        Allocation("first product of gathered states", first, again * states),
+        Allocation("saved", sum(saved(a, r, place).values()) + cached - first),
+        *times(place.stops * fuses_gradients(r), [Allocation("down again", states, states)]),
         Allocation("down", (1 - place.stops) * states),
         *all_reduce(r, (1 - place.stops) * states),
     ]
@@ -294,7 +305,7 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     d_ff = a.d_ff if d_ff is None else d_ff
     size, early = bytes_of(products(r).dtype), computed_again(r)
     states, inside = size * tokens(r) * a.d_model, size * tokens(r) * d_ff
-    weight = size * a.d_model * d_ff
+    weight = (1 - fuses_gradients(r)) * size * a.d_model * d_ff
     down = weight, size * a.down_bias * a.d_model, inside
     up = weight, size * a.up_bias * d_ff, states
     saved_by_down, of_product, of_activation = hidden_backward(a, r, inside, packed)
@@ -303,9 +314,11 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     added_to_both = times(1 - (1 - place.others) * (1 - a.gated), of_states)
     cast = casts(r) * weight
     saved_by_up = casts(r) * (states + weight)
-    saved_input = saved_by_up + (1 - casts(r)) * place.saves_input * states
+    read = size * tokens(gathered_inputs(r)) * a.d_model
+    saved_input = saved_by_up + (1 - casts(r)) * place.saves_input * read
+    biased = largest(biased, is_one_operation(r, gathers=1))
     of_down = [
-        *linear_backward("down", *down, place.given, saved_by_down + cast, early),
+        *product_backward(r, "down", *down, place.given, saved_by_down + cast, early),
         *casts_backward(r, "down", *down[:2], is_written_out(a, r) * (1 - a.gated) * inside),
         *gradients_done("down", sum(down[:2])),
     ]
@@ -315,18 +328,20 @@ def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
             *of_down,
             *of_product,
             *of_activation,
-            *linear_backward("gate and up", *joined, 2 * inside, saved_input + cast, early),
+            *product_backward(
+                r, "gate and up", *joined, 2 * inside, saved_input + cast, early, gathers=1
+            ),
             *casts_backward(r, "gate and up", *joined, added),
             *gradients_done("gate and up", sum(joined[:2]), times(as_is, added), biased),
         ]
     return [
         *of_down,
         *of_product,
-        *times(a.gated, linear_backward("up", *up, inside, saved_by_up, early)),
+        *times(a.gated, product_backward(r, "up", *up, inside, saved_by_up, early)),
         *times(a.gated, casts_backward(r, "up", *up, added)),
         *times(a.gated, gradients_done("up", sum(up[:2]), times(as_is, added), biased)),
         *of_activation,
-        *linear_backward("gate or up", *up, inside, saved_input, early),
+        *product_backward(r, "gate or up", *up, inside, saved_input, early, gathers=1),
         *casts_backward(r, "gate or up", *up, added_to_both),
         *gradients_done("gate or up", sum(up[:2]), times(as_is, added_to_both), biased),
     ]

@@ -3,7 +3,13 @@
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import LayerGroup, layer_groups
 from modelbudget.architecture.operations import positive
-from modelbudget.architecture.run_values import casts, computed_again, divides, of_states
+from modelbudget.architecture.run_values import (
+    casts,
+    computed_again,
+    divides,
+    gathers_again,
+    of_states,
+)
 from modelbudget.components import norm
 from modelbudget.components.attention.of_model import model_mask
 from modelbudget.components.layers.fields import BEFORE
@@ -37,7 +43,8 @@ def backward(a: Fields, r: Run, group: LayerGroup, received: int = 0) -> Timelin
     stays = times(received, [Allocation("buffer of the output's gradient", states_bytes(a, r))])
     is_post = int(a.norm_placement == "post")
     straight = int(a.norm_placement not in BEFORE)
-    summed, met = all_reduce(r, whole_states_bytes(a, r)), accumulate(states_bytes(a, r))
+    summed = times(1 - gathers_again(r), all_reduce(r, whole_states_bytes(a, r)))
+    met = accumulate(states_bytes(a, r))
     second_summed = is_summed(r, group.feed_forward)
     has_first = 1 - positive(group.first)
     mixer = [one._replace(freed_once=has_first * one.freed_once) for one in mixer]

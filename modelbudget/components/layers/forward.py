@@ -7,6 +7,7 @@ from modelbudget.architecture.run_values import (
     casts,
     computed_again,
     drops_outputs,
+    gathers_again,
     of_states,
     products,
 )
@@ -67,10 +68,11 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     input_freed = (1 - again) * (1 - a.parallel) * unsaved - own_held
     # With autocast, parts save casts of a norm's output, which is live until they are done; divided
     # over the length, they save what they gather of it.
-    copied = casts(r) + r.sequence_parallel
+    gathers = r.sequence_parallel * (1 - gathers_again(r))
+    copied = casts(r) + gathers
     normed = copied * before * (1 - a.parallel) * states
-    gathered = r.sequence_parallel * whole_states_bytes(a, r)
-    second_gathers = is_summed(r, group.feed_forward) * r.sequence_parallel
+    gathered = gathers * whole_states_bytes(a, r)
+    second_gathers = is_summed(r, group.feed_forward) * gathers
     second_normed = (casts(r) + second_gathers) * before * (1 - a.parallel) * states
     in_sum = 0 if _norm_of_output(a, r) else masks
     # Computed before the layer is: the cast at the end of a norm saves nothing.

@@ -6,11 +6,13 @@ from functools import reduce
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import LayerGroup
+from modelbudget.architecture.operations import positive
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components import norm
 from modelbudget.components.attention.fields import PACKED
 from modelbudget.components.feed_forward import mlp, moe
-from modelbudget.components.layers.parts import all_parts, component_name
+from modelbudget.components.layers.parts import all_parts, component_name, n_layers
+from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.adamw_temporaries import Tensor
 
 
@@ -39,6 +41,20 @@ def packed(r: Run, terms: Terms, join_values: Callable = operator.add) -> Terms:
             terms = {one: term for one, term in terms.items() if one not in names}
             terms[f"layer.{component}.{name}"] = joined
     return terms
+
+
+def products(a: Fields, r: Run) -> list[Matrix]:
+    """Return the matrices whose gradients a run can add to a buffer, those that are one as one."""
+    found = []
+    for name, n_layer in n_layers(a).items():
+        part = all_parts()[name]
+        own = part.matrices(a) if hasattr(part, "FUSES_GRADIENTS") else []
+        for joined, names in filter(None, [_joined(r).get(component_name(name))]):
+            rows = sum(one.d_out for one in own if one.name in names)
+            own = [one for one in own if one.name not in names]
+            own.append(Matrix(joined, a.d_model, rows, positive(rows)))
+        found += [one._replace(n=one.n * positive(n_layer)) for one in own]
+    return found
 
 
 def tensors(a: Fields, r: Run, group: LayerGroup) -> list[Tensor]:

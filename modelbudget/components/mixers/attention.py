@@ -34,4 +34,5 @@ __all__ = [
 GROUP = "attention"
 SIZES = ()
 DIVIDED = ("n_head", "n_kv_head")
+FUSES_GRADIENTS = True
 FIELDS = AttentionFields

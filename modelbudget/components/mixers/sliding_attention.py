@@ -19,6 +19,7 @@ from modelbudget.components.contract import ALONE, Place, Values, valid_if
 from modelbudget.components.mixers import attention
 from modelbudget.components.mixers.attention import (
     DIVIDED,
+    FUSES_GRADIENTS,
     cached_casts,
     cast_weights,
     flops,
@@ -32,6 +33,7 @@ from modelbudget.memory.timeline import Timeline
 
 __all__ = [
     "DIVIDED",
+    "FUSES_GRADIENTS",
     "cached_casts",
     "cast_weights",
     "flops",

@@ -12,6 +12,11 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.distributed._functional_collectives import (
+    all_gather_single,
+    reduce_scatter_single,
+    wait_tensor,
+)
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import (
     DTensor,
@@ -30,8 +35,10 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
     parallelize_module,
 )
+from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.measurement import megatron_linear
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.embedding import Embedding
 from modelbudget.modules.feed_forward.mlp import MLP
@@ -43,15 +50,21 @@ from modelbudget.modules.pipeline_stage import Received
 def divide(model: DecoderModel, run: RunConfig, mesh: DeviceMesh) -> None:
     """Divide a model, or a stage of one, among the devices that compute it together."""
     states = Shard(1) if run.sequence_parallel else Replicate()
+    again = run.sequence_parallel and run.gathered_states == "again"
     for layer in model.layer:
-        _divide_layer(cast(Layer, layer), mesh, states)
+        _divide_layer(cast(Layer, layer), mesh, states, again)
     parallelize_module(model, mesh, _norms(model, "norm", states))
     if isinstance(model.embedding, Embedding):
         _divide_embedding(model, mesh, states)
+        if run.embedding_gradient == "own_rows":
+            _embed_own_rows(model.embedding.token, mesh)
     elif run.sequence_parallel:
         cast(Received, model.embedding).parts = mesh.size()
     if isinstance(model.head, LMHead):
-        _divide_head(model, mesh, states)
+        _divide_head(model, mesh, states, again)
+    if again or megatron_linear.fuses(run):
+        for module in megatron_linear.products(model):
+            _compute_as_megatron(module, run, mesh, again)
 
 
 def _divide_embedding(model: DecoderModel, mesh: DeviceMesh, states: Placement) -> None:
@@ -68,6 +81,23 @@ def _divide_embedding(model: DecoderModel, mesh: DeviceMesh, states: Placement) 
     parallelize_module(model, mesh, plan)
 
 
+def _embed_own_rows(embedding: Any, mesh: DeviceMesh) -> None:
+    """Embed the tokens of which this device has the rows, as Megatron-Core does.
+
+    Core/tensor_parallel/layers.py, `VocabParallelEmbedding`. The others are zeros.
+    """
+
+    def forward(tokens):
+        tokens, rows = tokens.to_local(), embedding.weight.to_local()
+        first = mesh.get_local_rank() * len(rows)
+        others = (tokens < first) | (tokens >= first + len(rows))
+        own = (tokens - first).masked_fill_(others, 0)
+        states = F.embedding(own, rows).masked_fill_(others.unsqueeze(-1), 0.0)
+        return DTensor.from_local(states, mesh, [Partial()], run_check=False)
+
+    embedding.forward = forward
+
+
 def _norms(module: Any, name: str, states: Placement) -> dict[str, Any]:
     """Return how norms are divided: over the length, where the states are."""
     if states.is_replicate():
@@ -75,8 +105,9 @@ def _norms(module: Any, name: str, states: Placement) -> dict[str, Any]:
     return {f"{name}.{one}": SequenceParallel(use_local_output=True) for one in module.norm}
 
 
-def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement) -> None:
-    attention: Any = layer.attention
+def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement, again: bool) -> None:
+    """Divide a layer; `again`: its parts gather states themselves (`_compute_as_megatron`)."""
+    attention, mlp = cast(Any, layer.attention), getattr(layer, "mlp", None)
     columns = ["attention.query", "attention.query_key_value", "attention.gate"]
     columns += ["mlp.gate", "mlp.up", "mlp.gate_up"]
     _divide_packed(layer, mesh.size())
@@ -88,12 +119,17 @@ def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement) -> None:
             _compute_everywhere(projection, mesh)
     attention.n_head //= mesh.size()
     rows, whole = RowwiseParallel(output_layouts=states), Replicate()
-    plan: dict[str, Any] = {name: ColwiseParallel() for name in columns}
-    plan |= {"attention.output": rows, "mlp.down": rows}
-    plan["attention"] = PrepareModuleInput(
-        input_layouts=(states, None, None), desired_input_layouts=(whole, None, None)
-    )
-    plan["mlp"] = PrepareModuleInput(input_layouts=states, desired_input_layouts=whole)
+    plan: dict[str, Any] = {"attention.output": rows, "mlp.down": rows}
+    if again:
+        for module in megatron_linear.products(layer):
+            if module not in (attention.output, getattr(mlp, "down", None)):
+                _divide_rows(module, mesh)
+    else:
+        plan |= {name: ColwiseParallel() for name in columns}
+        plan["attention"] = PrepareModuleInput(
+            input_layouts=(states, None, None), desired_input_layouts=(whole, None, None)
+        )
+        plan["mlp"] = PrepareModuleInput(input_layouts=states, desired_input_layouts=whole)
     has = {name for name, module in layer.named_modules() if module is not None}
     plan = {name: one for name, one in plan.items() if name in has}
     parallelize_module(layer, mesh, plan | _norms(layer, "norm", states))
@@ -126,13 +162,18 @@ def _compute_everywhere(projection: nn.Module, mesh: DeviceMesh) -> None:
     distribute_module(projection, mesh, output_fn=leave)
 
 
-def _divide_head(model: DecoderModel, mesh: DeviceMesh, states: Placement) -> None:
+def _divide_rows(module: nn.Module, mesh: DeviceMesh) -> None:
+    """Divide the rows of the parameters of a linear layer."""
+    for name, parameter in module.named_parameters(recurse=False):
+        rows = distribute_tensor(parameter.detach(), mesh, [Shard(0)], src_data_rank=None)
+        module.register_parameter(name, nn.Parameter(rows))
+
+
+def _divide_head(model: DecoderModel, mesh: DeviceMesh, states: Placement, again: bool) -> None:
     """Divide the rows of the head; parallelize_module unties it, which is undone here."""
 
     def divide_rows(_, head: Any, mesh):
-        for name, parameter in head.named_parameters(recurse=False):
-            rows = distribute_tensor(parameter.detach(), mesh, [Shard(0)], src_data_rank=None)
-            head.register_parameter(name, nn.Parameter(rows))
+        _divide_rows(head, mesh)
         if head.tied:
             head.weight = model.embedding.token.weight
 
@@ -141,4 +182,55 @@ def _divide_head(model: DecoderModel, mesh: DeviceMesh, states: Placement) -> No
         x = DTensor.from_local(x, mesh, [states], run_check=False)
         return (x.redistribute(placements=[Replicate()]),)
 
-    distribute_module(model.head, mesh, divide_rows, read)
+    distribute_module(model.head, mesh, divide_rows, None if again else read)
+
+
+class _Length:
+    """Devices that divide the length of states (batch, length, d_model)."""
+
+    def __init__(self, mesh: DeviceMesh):
+        self.group, self.size = mesh.get_group(), mesh.size()
+
+    def gather(self, x: torch.Tensor) -> torch.Tensor:
+        return wait_tensor(all_gather_single(x, 1, self.group))
+
+    def sum(self, gradient: torch.Tensor) -> torch.Tensor:
+        if len(gradient) == 1:  # which needs no copy in the order of the parts
+            part = reduce_scatter_single(gradient[0], "sum", 0, self.group)
+            return wait_tensor(part).unsqueeze(0)
+        return wait_tensor(reduce_scatter_single(gradient, "sum", 1, self.group))
+
+
+class _LengthOfHead(_Length):
+    """The same, with one buffer for what is gathered (`get_global_memory_buffer`)."""
+
+    buffer: torch.Tensor | None = None
+
+    def gather(self, x: torch.Tensor) -> torch.Tensor:
+        if self.buffer is None:
+            self.buffer = x.new_empty(self.size * len(x), *x.shape[1:])
+        torch.distributed.all_gather_single(self.buffer, x, group=self.group)
+        return self.buffer.unflatten(0, (self.size, -1)).transpose(0, 1).flatten(1, 2)
+
+
+def _compute_as_megatron(module: Any, run: RunConfig, mesh: DeviceMesh, again: bool) -> None:
+    """Let a divided linear layer gather its states again, add gradients to the buffer, or both."""
+    if megatron_linear.fuses(run):
+        setattr(module.weight, megatron_linear.FUSED, True)
+    (of_weight,) = module.weight.placements
+    is_column, is_head = of_weight == Shard(0), isinstance(module, LMHead)
+    gathers = again and is_column
+    length = (_LengthOfHead if is_head else _Length)(mesh) if gathers else None
+    if not gathers and not megatron_linear.fuses(run):
+        return
+
+    def product(x):
+        weight, bias = (p if p is None else p.to_local() for p in (module.weight, module.bias))
+        if not gathers:
+            x = x.to_local(grad_placements=[Partial()] if is_column else None)
+        y = megatron_linear.Linear.apply(x, weight, bias, module.weight, length)
+        if gathers and not is_head:
+            return y
+        return DTensor.from_local(y, mesh, [Shard(-1) if is_column else Partial()], run_check=False)
+
+    megatron_linear.replace(module, product)

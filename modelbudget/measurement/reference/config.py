@@ -12,10 +12,12 @@ from modelbudget.huggingface.translate import config_of, fields_of
 from modelbudget.sweeps.derive import named_architecture
 
 OWN = (
-    "activation_kernel", "dropout_in", "embedding_scale", "embeddings", "expert_kernel",
-    "gate_and_up", "implementation", "logit_cap", "loss_chunks", "loss_dtype", "loss_kernel",
-    "mask_argument", "norm_kernel", "outputs", "projections", "rope_layout", "rope_tables",
-    "score_cap", "softmax_dtype", "targets", "weight_group",
+    "activation_kernel", "dropout_in", "embedding_gradient", "embedding_scale", "embeddings",
+    "expert_kernel", "gate_and_up", "gathered_states", "gradient_accumulation_fusion",
+    "implementation",
+    "logit_cap", "loss_chunks", "loss_dtype", "loss_kernel", "mask_argument", "norm_kernel",
+    "outputs", "projections", "rope_layout", "rope_tables", "score_cap", "softmax_dtype",
+    "targets", "weight_group",
 )  # fmt: skip
 """Settings of our own modules; a class computes as its code says."""
 

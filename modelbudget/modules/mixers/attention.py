@@ -121,8 +121,8 @@ class Attention(nn.Module):
             q = q + self.content_bias
         if isinstance(bias, Mask):
             bias = bias.scores
-        elif 0 < self.window < x.shape[1]:
-            near = causal(x.shape[1], x, self.window)
+        elif 0 < self.window < q.shape[2]:
+            near = causal(q.shape[2], x, self.window)
             bias = near if bias is None else bias + near
         if self.sinks is not None:
             k, v, bias = self.with_sinks(q, k, v, bias)
