@@ -214,12 +214,46 @@ def test_memory_by_number_of_devices_is_of_the_first_rank_and_adds_up():
     drawn = charts_of_sweep(axes, comparison(points), DEVICES)
     assert list(drawn) == ["devices"]
     spec = drawn["devices"].to_dict()
-    (rows,) = spec["datasets"].values()
+    lines, bars = (
+        [row for rows in spec["datasets"].values() for row in rows if name in row]
+        for name in ("device", "group")
+    )
+    # 20,000 bytes are more than twice the largest peak: their line would flatten the bars.
+    assert lines == [{"bytes": 3_000, "device": "small · 3 kB"}]
     sums = {}
-    for row in rows:
+    for row in bars:
         sums[row["devices"]] = sums.get(row["devices"], 0) + row["value"]
         assert row["peak"] == {"whole model": 9_000, "2": 8_400, "8": 6_600}[row["devices"]]
     assert sums == {"whole model": 9_000, "2": 8_400, "8": 6_600}
     finding = "2 devices hold 8.4 kB each, 8 devices 6.6 kB, of which"
     assert finding in " ".join(spec["title"]["subtitle"])
-    vl_convert.vegalite_to_svg(json.dumps(spec))
+    assert "accelerator" not in drawn["devices"].description
+    assert "small" in vl_convert.vegalite_to_svg(json.dumps(spec))
+    far = charts_of_sweep(axes, comparison(points), DEVICES[1:])["devices"].to_dict()
+    assert "The smallest accelerator, large, has 20 kB." in far["description"]
+    vl_convert.vegalite_to_svg(json.dumps(far))
+
+
+def test_layouts_of_each_base_have_their_own_chart():
+    points = [
+        (
+            f"{base} {n}",
+            {"base": base, "tensor_parallel": n},
+            step(160 * size // n, 9_000 * size, 7),
+        )
+        for base, size in (("a", 1), ("b", 100))
+        for n in (1, 2)
+    ]
+    drawn = charts_of_sweep({}, comparison(points), DEVICES)
+    of_base = [drawn[f"by-layout-{base}"].to_dict() for base in "ab"]
+    devices = [
+        [row["device"] for rows in spec["datasets"].values() for row in rows if "device" in row]
+        for spec in of_base
+    ]
+    assert devices == [["small · 3 kB"], ["small · 3 kB", "large · 20 kB"]]
+    for spec, base, most in zip(of_base, "ab", ("9 kB", "900 kB"), strict=True):
+        assert f"and {base} 2 most, {most}" in spec["description"]
+        vl_convert.vegalite_to_svg(json.dumps(spec))
+    alone = charts_of_sweep({}, comparison(points[1:]), DEVICES)
+    assert "by-layout" in alone
+    assert not any(name.startswith("by-layout-") for name in alone)

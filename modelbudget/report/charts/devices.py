@@ -7,7 +7,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.components.groups import MEMORY
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import count, percent, si_bytes
-from modelbudget.report.charts.peak import ROW, device_lines, peak_parts
+from modelbudget.report.charts.peak import ROW, capacities, device_lines, peak_parts
 
 SHARED = (
     "data_parallel",
@@ -22,11 +22,24 @@ ALONE = "whole model"
 """Where nothing is sharded, the number of devices changes nothing."""
 
 
-def by_number(comparison: pl.DataFrame, axes: dict[str, list]) -> theme.Layers | None:
+def near(devices: list[Accelerator], most: int) -> list[Accelerator]:
+    """Return the accelerators with less memory than `most` bytes, and the next larger one.
+
+    That one only if it has less than twice as much: its line would leave the bars no room. Devices
+    are sorted.
+    """
+    smaller = [device for device in devices if device.bytes <= most]
+    larger = [device for device in devices if most < device.bytes < 2 * most]
+    return [*smaller, *larger[:1]]
+
+
+def by_number(
+    comparison: pl.DataFrame, axes: dict[str, list], accelerators: list[Accelerator]
+) -> theme.Layers | None:
     """Draw a device's bytes at the peak of the backward pass, stacked, by number of devices.
 
-    Of the first data rank, if there are both. None if other fields vary, or if something is not
-    measured.
+    With the memory of the accelerators `near` these peaks. Of the first data rank, if there are
+    both. None if other fields vary, or if something is not measured.
     """
     if not {"data_parallel"} <= axes.keys() <= AXES:
         return None
@@ -38,7 +51,8 @@ def by_number(comparison: pl.DataFrame, axes: dict[str, list]) -> theme.Layers |
         return None
     devices = table["devices"].unique(maintain_order=True).to_list()
     groups = [group for group in MEMORY if group in table["group"]]
-    chart = (
+    lines = near(accelerators, _most(table, "peak"))
+    bars = (
         alt.Chart(table.select("devices", "group", "rank", "value", "peak"))
         .mark_bar(stroke=theme.PAPER, strokeWidth=0.5)
         .encode(
@@ -57,31 +71,52 @@ def by_number(comparison: pl.DataFrame, axes: dict[str, list]) -> theme.Layers |
                 alt.Tooltip("peak:Q", format=",", title="bytes at the peak"),
             ],
         )
-        .properties(width=theme.WIDTH - MARGIN, height=300)
     )
+    chart = alt.layer(bars, *capacities(lines)).properties(width=theme.WIDTH - MARGIN, height=300)
     title = "Memory of one device at the peak of the backward pass"
-    return theme.framed(alt.layer(chart), title, _finding(table), MARGIN, groups=groups)
+    finding = _finding(table, accelerators)
+    return theme.framed(chart, title, finding, MARGIN, groups=groups)
 
 
-def by_layout(comparison: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers | None:
-    """Draw the bytes of one device at its peak, stacked, for each of the points listed one by one.
+def by_layout(comparison: pl.DataFrame, devices: list[Accelerator]) -> dict[str, theme.Layers]:
+    """Return charts of the bytes of one device at its peak, for points that are listed one by one.
 
-    With the memory of the accelerators among these peaks, and of the next larger one. None if no
-    point is of several devices, or if something is not measured.
+    One for each base, if each has several points. None if no point is of several devices, or if
+    something is not measured.
     """
     shared = [name for name in SHARED if name in comparison.columns]
     if not shared or (comparison.select(pl.max_horizontal(shared).fill_null(1).max()).item() < 2):
-        return None
+        return {}
     parts = peak_parts(comparison)
     if parts.is_empty():
-        return None
+        return {}
+    has_bases = "base" in comparison.columns
+    bases = comparison.unique("point").select("point", base="base" if has_bases else pl.lit(""))
+    if not has_bases or bases.select(pl.len().over("base").min()).item() == 1:
+        return {"by-layout": _layouts(parts, devices)}
+    by_base = parts.join(bases, on="point", maintain_order="left")
+    return {
+        f"by-layout-{base}": _layouts(of_base, devices)
+        for (base,), of_base in by_base.group_by("base", maintain_order=True)
+    }
+
+
+def _layouts(parts: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
+    """Draw the parts of the peak of each point as a bar.
+
+    With the memory of the accelerators `near` these peaks.
+    """
     table = parts.filter(pl.col("peak") == pl.col("worst"))
     table = table.filter(pl.col("phase") == pl.col("phase").first().over("point"))
     models = table.unique("point", keep="first", maintain_order=True)
-    most = int(models["worst"].to_numpy().max())
-    smaller = [device for device in devices if device.bytes <= most]
-    larger = [device for device in devices if most < device.bytes < 2 * most]
-    lines = device_lines([*smaller, *larger[:1]])
+    accelerators = near(devices, _most(models, "worst"))
+    lines = alt.Chart(device_lines(accelerators)).encode(x="bytes:Q")
+    capacity = [
+        lines.mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]),
+        lines.mark_text(angle=270, align="left", color=theme.DIFFERS, fontSize=11).encode(
+            y=alt.value(-5), text="device:N"
+        ),
+    ]
     order = [f"{point} {part}" for point in models["point"] for part in ("label", "bar")]
     y = alt.Y("line:N", sort=order, axis=None, scale=alt.Scale(domain=order, paddingInner=0.12))
     groups = [group for group in MEMORY if group in table["group"]]
@@ -108,10 +143,7 @@ def by_layout(comparison: pl.DataFrame, devices: list[Accelerator]) -> theme.Lay
         alt.Chart(names)
         .mark_text(align="left", baseline="middle", yOffset=3, limit=alt.ExprRef("width"))
         .encode(x=alt.value(0), y=y, text="text:N"),
-        alt.Chart(lines).mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]).encode(x="bytes:Q"),
-        alt.Chart(lines)
-        .mark_text(angle=270, align="left", color=theme.DIFFERS, fontSize=11)
-        .encode(x="bytes:Q", y=alt.value(-5), text="device:N"),
+        *(capacity if accelerators else ()),
     ).properties(width=theme.WIDTH, height=ROW * len(order))
     ends = models.sort("worst")
     least, last = ends.row(0, named=True), ends.row(-1, named=True)
@@ -148,13 +180,23 @@ def _table(parts: pl.DataFrame, comparison: pl.DataFrame, axes: dict[str, list])
     )
 
 
-def _finding(table: pl.DataFrame) -> str:
-    """Compare the most devices with the fewest, and name the largest part that remains."""
+def _most(table: pl.DataFrame, column: str) -> int:
+    return int(table[column].to_numpy().max())
+
+
+def _finding(table: pl.DataFrame, accelerators: list[Accelerator]) -> str:
+    """Compare the most devices with the fewest, and name the largest part that remains.
+
+    Also the smallest accelerator, if even its memory is far above all peaks.
+    """
     sharded = table.filter(pl.col("zero") == 3).sort("data_parallel", "value")
     few, many = sharded.row(0, named=True), sharded.row(-1, named=True)
+    smallest, far = accelerators[0], ""
+    if not near(accelerators, _most(table, "peak")):
+        far = f" The smallest accelerator, {smallest.name}, has {si_bytes(smallest.bytes)}."
     return (
         f"{count(few['data_parallel'])} devices hold {si_bytes(few['peak'])} each, "
         f"{count(many['data_parallel'])} devices {si_bytes(many['peak'])}, of which "
         f"{percent(many['value'] / many['peak'])} {many['group']}. Temporary is what is "
-        "gathered, buffers of collectives and gradients, and activations of one layer."
+        "gathered, buffers of collectives and gradients, and activations of one layer." + far
     )

@@ -7,7 +7,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.predict.layouts import pareto, smallest
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import count, si_bytes
-from modelbudget.report.charts.peak import device_lines
+from modelbudget.report.charts.peak import capacities
 
 MARGIN = 60
 MOST = 1_500
@@ -27,9 +27,8 @@ def _chart(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
     every = -(-table.height // MOST)
     drawn = table.sort("devices", "bytes").gather_every(every)
     front = pareto(table)
-    lines = device_lines(devices)
     sizes = table["devices"].unique().sort().to_list()
-    ends = [*table["bytes"], *lines["bytes"]]
+    ends = [*table["bytes"], *(device.bytes for device in devices)]
     domain = [min(ends) / 1.5, max(ends) * 1.5]
     x = alt.X("devices:N", sort=sizes, title="devices", axis=alt.Axis(labelAngle=0))
     y = alt.Y(
@@ -49,10 +48,7 @@ def _chart(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
         if name not in ("base", "label", "bytes")
     ] + [alt.Tooltip("bytes:Q", format=",", title="bytes")]
     chart = alt.layer(
-        alt.Chart(lines).mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]).encode(y="bytes:Q"),
-        alt.Chart(lines)
-        .mark_text(align="right", baseline="bottom", color=theme.DIFFERS, fontSize=11, dy=-2)
-        .encode(y="bytes:Q", x=alt.value("width"), text="device:N"),
+        *capacities(devices),
         alt.Chart(drawn).mark_point(color=theme.SOFT, filled=True, size=28, opacity=0.45)
         .encode(x=x, y=y, tooltip=tooltip),
         alt.Chart(front).mark_line(color=theme.INK).encode(x=x, y=y),

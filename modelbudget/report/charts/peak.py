@@ -246,6 +246,16 @@ def device_lines(devices: list[Accelerator]) -> pl.DataFrame:
     )
 
 
+def capacities(devices: list[Accelerator]) -> list[alt.Chart]:
+    """Return the layers of a horizontal line and a name for the memory of each accelerator."""
+    chart = alt.Chart(device_lines(devices)).encode(y="bytes:Q")
+    line = chart.mark_rule(color=theme.DIFFERS, strokeDash=[4, 3])
+    name = chart.mark_text(
+        align="right", baseline="bottom", color=theme.DIFFERS, fontSize=11, dy=-2
+    ).encode(x=alt.value("width"), text="device:N")
+    return [line, name] if devices else []
+
+
 def _smallest_fits(models: pl.DataFrame, devices: list[Accelerator]) -> str:
     """Describe the smallest accelerator that each model fits on; of many models, their numbers.
 

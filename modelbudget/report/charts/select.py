@@ -81,8 +81,7 @@ def _of_several(
     found = {}
     few = axes.keys() <= {"base"} and comparison["point"].n_unique() <= MOST_BARS
     if few and not (parts := peak.peak_parts(comparison)).is_empty():
-        if chart := devices_chart.by_layout(comparison, devices):
-            found["by-layout"] = chart
+        found |= devices_chart.by_layout(comparison, devices)
         found["peak-parts"] = peak.training_memory(parts)
         found["peak-accelerators"] = peak.against_accelerators(parts, devices)
     if few and not (parts := inference.inference_parts(comparison)).is_empty():
@@ -90,7 +89,7 @@ def _of_several(
     known = set(comparison.filter(value().is_not_null())["quantity"])
     if known >= allocator_overhead.NEEDS and comparison["point"].n_unique() <= MOST_BARS:
         found["allocator-overhead"] = allocator_overhead.overhead(comparison)
-    if chart := devices_chart.by_number(comparison, axes):
+    if chart := devices_chart.by_number(comparison, axes, devices):
         found["devices"] = chart
     kinds = axes.get("recompute", [])
     if len(kinds) > 1 and "none" in kinds and measured >= checkpointing.NEEDS:
