@@ -9,7 +9,7 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -43,22 +43,51 @@ MAIN = (
     "n_expert_per_token", "d_expert", "gated", "tied", "head_bias",
 )  # fmt: skip
 """Fields at the top of the table; the others are below, in a closed part."""
-OF_RUN = ("batch", "length", DEVICES := "data_parallel")
+OF_RUN = (
+    "batch", "length", "data_parallel", "tensor_parallel", "sequence_parallel",
+    "pipeline_parallel", "n_microbatch",
+)  # fmt: skip
 CHOICES_OF_RUN = {
     "dtype": ("of parameters, activations and cache", ("float32", *HALF)),
     "attention_kernel": ("scores in memory (math) or not (flash)", ("math", "flash")),
     "recompute": ("activations of layers kept, or computed again (full)", ("none", "full")),
+    "zero": (
+        "divided among data-parallel devices: 0: nothing; 1: optimizer states, with float32 master "
+        "weights and gradients (Megatron-Core); 2, 3: all, gathered for a step or for a layer "
+        "(FSDP2)",
+        (3, 2, 1, 0),
+    ),
+    "pipeline_schedule": (
+        "all forward passes first, or one forward and one backward pass in turn",
+        ("gpipe", "1f1b"),
+    ),
+    "pipeline_rank": ("the stage whose bytes these are", ("first", "last")),
 }
-"""Categorical run settings with a description and their choices in the page.
+"""Categorical run settings with a description and their choices in the page, the first at first.
 
 With the sizes in OF_RUN these are the run settings that a reader can change; all others have their
-defaults, but for `zero`.
+defaults, but for those in BROUGHT.
 """
-ALONE, SHARDED = 0, 3
-"""`zero` on one device, and on several."""
+OF_SEVERAL = {
+    "zero": "data_parallel",
+    "sequence_parallel": "tensor_parallel",
+    "pipeline_schedule": "pipeline_parallel",
+    "n_microbatch": "pipeline_parallel",
+    "pipeline_rank": "pipeline_parallel",
+}
+"""Settings of how devices share a model, and the number of these devices.
+
+One device has nothing to share: these settings then have their defaults.
+"""
+BROUGHT = {"zero": {1: {"master_weights": True, "gradient_casts": "accumulated"}}}
+"""Settings that a choice brings with it: those with which it is known."""
+ZERO_OF_STAGES, ZERO_OF_OTHERS = (0, 1), (0, 3)
+"""`zero` in the page of stages of published models, and of all other models, without stages.
+
+The formulas of shards in a stage would double the page's; the command line has them.
+"""
 DESCRIPTIONS = {
-    DEVICES: f"devices that share the training (from 2 on zero: {SHARDED}, torch's FSDP2), each "
-    "with a batch of its own; bytes are those of the first"
+    "data_parallel": "devices that each compute a batch of their own; bytes are the first one’s"
 }
 """Of fields of which the page has only some of the uses."""
 STATES = "states"
@@ -81,6 +110,9 @@ PEAKS = {
 """Quantities without components: the largest of all phases."""
 OF_INFERENCE = ("cache_bytes", "peak_inference_bytes")
 """Quantities of one device, whatever the number of those that train."""
+Settings = dict[str, Any]
+ALONE: Settings = {name: RunConfig.model_fields[name].default for name in OF_SEVERAL}
+"""Settings of a model that one device computes."""
 ABSENT = {"n_mtp_layer": 0}
 """Fields that the page does not compute with, and their only value there: each formula would have
 its terms for layers twice.
@@ -166,9 +198,11 @@ class _Formulas:
                 self.graph.node(total(one.terms(Decoder, a, graph.field("length"))))
                 for one in CONVENTIONS
             ],
-            "runs": self._runs(a, {}, [*PARTS, *(PEAKS if peaks else ())]),
+            "runs": self._runs(a, _runs(published=peaks), [*PARTS, *(PEAKS if peaks else ())]),
             "classes": {
-                name: self._runs(a, implementations()[TRANSFORMERS].of_class(name), [*PEAKS])
+                name: self._runs(
+                    a, _runs(), [*PEAKS], implementations()[TRANSFORMERS].of_class(name)
+                )
                 for name in classes
             },
         }
@@ -176,40 +210,39 @@ class _Formulas:
             self._note(found["components"][name][0], term)
         return found
 
-    def _runs(self, a, settings: Mapping[str, Any], quantities: list[str]) -> dict[str, dict]:
+    def _runs(
+        self, a, runs: list[Settings], quantities: list[str], of_class: Mapping[str, Any] = {}
+    ) -> dict[str, dict]:
         """Return the quantities of each run; dtypes of the same size have the same formulas."""
         by_size: dict[tuple, dict] = {}
         found = {}
-        for (dtype, *others), zero in itertools.product(_runs(), (ALONE, SHARDED)):
-            same = (BYTES[dtype], *others, zero)
+        for choices in runs:
+            same = tuple((choices | {"dtype": BYTES[choices["dtype"]]}).values())
             if same not in by_size:
-                by_size[same] = self._run(a, (dtype, *others), zero, settings, quantities)
-            found[" ".join((dtype, *others, str(zero)))] = by_size[same]
+                by_size[same] = self._run(a, choices, quantities, of_class)
+            found[" ".join(map(str, choices.values()))] = by_size[same]
         return found
 
     def _run(
-        self,
-        record,
-        choices: tuple[str, ...],
-        zero: int,
-        settings: Mapping[str, Any],
-        quantities: list[str],
+        self, record, choices: Settings, quantities: list[str], of_class: Mapping[str, Any]
     ) -> dict[str, list]:
         """Return for each quantity its budget, and the node of whether its formula holds.
 
-        Quantities whose formula never holds are left out.
+        Quantities whose formula never holds are left out, and those of inference if the run is not
+        of one device.
         """
-        chosen = dict(zip(CHOICES_OF_RUN, choices, strict=True)) | dict(settings)
-        runs = {one: _run_of(chosen, one) for one in {ALONE, zero}}
+        is_alone = choices | _alone() == choices
+        training = _run_of(choices, of_class, divided=True)
+        inference = _run_of(choices, of_class, divided=False) if is_alone else None
         found, sums = {}, {}
         for quantity in quantities:
-            r = runs[ALONE if quantity in OF_INFERENCE else zero]
-            if r is None:
+            run = inference if quantity in OF_INFERENCE else training
+            if run is None:
                 continue
-            a, holds = self._with_formula(quantity, record, r)
-            node = self.graph.node(holds)
+            a, holds = self._with_formula(quantity, record, run.settings)
+            node = self.graph.node(run.holds * holds)
             if self.graph.constant(node) != 0:
-                terms = getattr(Decoder, quantity)(a, r)
+                terms = getattr(Decoder, quantity)(a, run.settings)
                 values = [term.total for term in terms.values()]
                 sums[quantity] = largest(*values) if quantity in PEAKS else total(terms)
                 parts = {} if quantity in PEAKS else terms
@@ -249,21 +282,70 @@ class _Formulas:
         return [self.graph.node(value) for value in (*term, term.total)]
 
 
-def _run_of(chosen: dict[str, Any], zero: int) -> SimpleNamespace | None:
-    """Return a run with its sizes as fields; None if settings contradict `zero`."""
-    devices = 1 if zero == ALONE else 2
+class _Run(NamedTuple):
+    """A run with its sizes as fields, and the condition under which its settings are known."""
+
+    settings: SimpleNamespace
+    holds: Any = 1
+
+
+def _run_of(choices: Settings, of_class: Mapping[str, Any], divided: bool) -> _Run | None:
+    """Return a run of these choices; None if its settings contradict each other.
+
+    With `divided`, of any number of devices that compute one model together, if that is known with
+    the settings of the class.
+    """
+    shared = {OF_SEVERAL[name] for name in ALONE if choices.get(name, ALONE[name]) != ALONE[name]}
+    sizes = {"batch", "length", *shared, *(n for n in OF_RUN if OF_SEVERAL.get(n) in shared)}
+    several = choices | _brought(choices) | dict(of_class) | dict.fromkeys(sizes, 2)
+    together = {"tensor_parallel": 2, "sequence_parallel": True}
+    if divided and (run := _known(several | together)):
+        return _Run(_with_sizes(run, sizes.union(together)))
+    if run := _known(several):
+        is_whole = 1 - positive(graph.field("tensor_parallel") - 1)
+        return _Run(_with_sizes(run, sizes), is_whole if divided else 1)
+    return None
+
+
+def _alone() -> Settings:
+    """Return the choices of a model that one device computes."""
+    return {name: value for name, value in ALONE.items() if name in CHOICES_OF_RUN}
+
+
+def _known(settings: Settings) -> RunConfig | None:
     try:
-        fixed = RunConfig.model_validate(chosen | {"zero": zero, DEVICES: devices})
+        return RunConfig.model_validate(settings)
     except ValidationError:
         return None
-    sizes = OF_RUN if zero else [name for name in OF_RUN if name != DEVICES]
-    return SimpleNamespace(**vars(fixed) | {name: graph.field(name) for name in sizes})
 
 
-def _runs() -> list[tuple[str, ...]]:
-    """Return all valid combinations of the choices of a run."""
-    runs = itertools.product(*(choices for _, choices in CHOICES_OF_RUN.values()))
-    return [run for run in runs if run[1] == "math" or run[0] in HALF]
+def _with_sizes(run: RunConfig, sizes: Iterable[str]) -> SimpleNamespace:
+    return SimpleNamespace(**vars(run) | {name: graph.field(name) for name in sizes})
+
+
+def _brought(choices: Settings) -> Settings:
+    """Return the settings that choices bring with them."""
+    found = (values.get(choices[name], {}) for name, values in BROUGHT.items())
+    return {name: value for settings in found for name, value in settings.items()}
+
+
+def _runs(published: bool = False) -> list[Settings]:
+    """Return the combinations of the choices of a run: for `published` models, all of the page's.
+
+    Others have no stages.
+    """
+    dtypes, kernels, recompute, zeros, *of_stages = (
+        all_of for _, all_of in CHOICES_OF_RUN.values()
+    )
+    _, *whole = _alone().values()
+    stages = [tuple(whole), *(itertools.product(*of_stages) if published else ())]
+    return [
+        dict(zip(CHOICES_OF_RUN, (dtype, kernel, again, zero, *stage), strict=True))
+        for dtype, kernel, again, zero, stage in itertools.product(
+            dtypes, kernels, recompute, zeros if published else ZERO_OF_OTHERS, stages
+        )
+        if (kernel == "math" or dtype in HALF) and (stage == stages[0] or zero in ZERO_OF_STAGES)
+    ]
 
 
 def calculator_section(catalogue: Catalogue) -> dict:
@@ -287,13 +369,9 @@ def calculator_section(catalogue: Catalogue) -> dict:
     return {
         "models": len(named),
         "main": [fields[name] for name in MAIN],
-        "run": list(of_run.values()),
+        "run": _controls_of_run(of_run),
         "others": [field for name, field in fields.items() if name not in MAIN],
         "exchangeable": {"name": EXCHANGEABLE, "choices": choices},
-        "choices_of_run": [
-            {"name": name, "description": description, "choices": choices}
-            for name, (description, choices) in CHOICES_OF_RUN.items()
-        ],
         "quantities": {"parameters": "parameters"}
         | {name: title for name, title in QUANTITIES.items() if name != STATES},
         "conventions": [
@@ -303,7 +381,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
         "series": _by_series([base for base, _ in named.values()]),
         "data": {
             "start": START,
-            "run": {name: RunConfig.model_fields[name].default for name in CHOICES_OF_RUN},
+            "run": {name: all_of[0] for name, (_, all_of) in CHOICES_OF_RUN.items()},
             "choices": [(name, choices) for name, (_, choices) in CHOICES_OF_RUN.items()],
             "quantities": list((QUANTITIES | PEAKS).items()),
             "conventions": [(one.name, one.unit, one.rule) for one in CONVENTIONS],
@@ -312,8 +390,13 @@ def calculator_section(catalogue: Catalogue) -> dict:
             "minimum": {name: field["minimum"] for name, field in (fields | of_run).items()},
             "constants": _constants(),
             "of_run": OF_RUN,
-            "parallel": {"field": DEVICES, "alone": ALONE, "sharded": SHARDED},
-            "switches": [name for name, field in fields.items() if field["switch"]],
+            "meshes": list(dict.fromkeys(OF_SEVERAL.values())),
+            "of_several": [
+                (name, OF_SEVERAL[name], _plain(alone)) for name, alone in ALONE.items()
+            ],
+            "brought": BROUGHT,
+            "of_inference": OF_INFERENCE,
+            "switches": [name for name, field in (fields | of_run).items() if field["switch"]],
             "defaults": _defaults(),
             "exchangeable": {choice: _experts_of(choice) for choice in choices},
             "models": {name: _numbers(base, a) for name, (base, a) in named.items()},
@@ -355,7 +438,30 @@ def _constants() -> dict[str, int | str]:
         for name, field in RunConfig.model_fields.items()
         if name not in (*OF_RUN, *CHOICES_OF_RUN)
     }
-    return {name: int(v) if isinstance(v, bool) else v for name, v in defaults.items()}
+    return {name: _plain(value) for name, value in defaults.items()}
+
+
+def _plain(value):
+    """Return a value as the script has it: a switch as 1 or 0."""
+    return int(value) if isinstance(value, bool) else value
+
+
+def _controls_of_run(sizes: dict[str, dict]) -> list[dict]:
+    """Return sizes and choices of a run, those of devices last, each after their number."""
+    choices = {
+        name: {"name": name, "description": description, "choices": choices}
+        for name, (description, choices) in CHOICES_OF_RUN.items()
+    }
+    by_name = sizes | choices
+    numbers = dict.fromkeys(OF_SEVERAL.values())
+    of_devices = [
+        name
+        for number in numbers
+        for name in (number, *OF_SEVERAL)
+        if OF_SEVERAL.get(name, name) == number
+    ]
+    others = (name for name in by_name if name not in of_devices)
+    return [by_name[name] for name in (*others, *of_devices)]
 
 
 def _categories(architectures: Iterable[Architecture]) -> list[Categories]:

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from collections import Counter
 from urllib.parse import urlencode
 
 import pytest
@@ -27,9 +28,12 @@ from modelbudget.report.calculator import (
     NEW_EXPERTS,
     OF_INFERENCE,
     OF_RUN,
+    OF_SEVERAL,
     PEAKS,
     QUANTITIES,
     STATES,
+    ZERO_OF_OTHERS,
+    ZERO_OF_STAGES,
     calculator_section,
 )
 from modelbudget.report.config_file import default_decoders
@@ -99,24 +103,31 @@ def opened(open_page, address):
     return open_at
 
 
+OF_MESH = [*OF_SEVERAL, *OF_SEVERAL.values(), "master_weights", "gradient_casts"]
+ONE_DEVICE = {name: RunConfig.model_fields[name].default for name in OF_MESH}
+
+
 class Setting:
     """A model of the catalogue with some fields changed, computed in Python.
 
     Other fields follow the changed ones as in a sweep.
     """
 
-    def __init__(self, base: Base, settings: dict[str, str], changes: dict):
+    def __init__(self, base: Base, settings: dict, changes: dict):
         self.name, self.settings, self.changes = base.name, settings, changes
-        of_run = {
-            "batch": changes.get("batch", 1),
-            "length": changes.get("length", min(named_architecture(base).n_ctx, 1024)),
-            "data_parallel": changes.get("data_parallel", 1),
-        }
-        self.a, self.reason = None, ""
+        first = {name: choices[0] for name, (_, choices) in CHOICES_OF_RUN.items()}
+        of_run = first | settings | {name: changes[name] for name in OF_RUN if name in changes}
+        of_run |= {name: bool(of_run[name]) for name in SWITCHES if name in of_run}
+        of_run.setdefault("length", min(named_architecture(base).n_ctx, 1024))
+        for name, devices in OF_SEVERAL.items():
+            if of_run.get(devices, 1) == 1:
+                of_run.pop(name, None)
+        if of_run.get("zero") == 1:
+            of_run |= {"master_weights": True, "gradient_casts": "accumulated"}
+        self.a, self.reason, self.of_page = None, "", True
         try:
             values = {name: whole(name, v) for name, v in resolve(base, changes, {}).items()}
-            zero = 3 if changes.get("data_parallel", 1) > 1 else 0
-            self.run = RunConfig(**of_run, **settings, zero=zero)
+            self.run = RunConfig(**of_run)
             a = Decoder.model_validate(
                 {k: bool(values[k]) if k in SWITCHES else values[k] for k in Decoder.model_fields}
             )
@@ -134,31 +145,38 @@ class Setting:
 
     def budgets(self) -> dict[str, dict[str, int]]:
         """Every quantity that has a formula here, by component."""
-        terms = {"parameters": Decoder.parameters(self.a)}
+        a = self.alike()
+        terms = {"parameters": Decoder.parameters(a)}
         terms |= {
-            name: getattr(Decoder, name)(self.a, self.run_of(name))
+            name: getattr(Decoder, name)(a, self.run_of(name))
             for name in QUANTITIES.keys() - {STATES}
-            if Decoder.has_formula_for(name, self.a, self.run_of(name))
+            if self.is_known(name, a)
         }
         return {
             name: {part: term.total for part, term in found.items() if term.total}
             for name, found in terms.items()
         }
 
+    def alike(self) -> Decoder:
+        """The model with layers of one kind, where it has no experts: all are dense."""
+        return self.a.model_copy(update={"n_dense_layer": 0}) if self.a.mlps == "mlp" else self.a
+
     def peak(self, quantity: str) -> int | None:
         """The largest of all phases, if there is a formula."""
-        run, a = self.run_of(quantity), self.a
-        if a.mlps == "mlp":  # with no experts, the first layers are as dense as the others
-            a = a.model_copy(update={"n_dense_layer": 0})
-        if not Decoder.has_formula_for(quantity, a, run):
+        run, a = self.run_of(quantity), self.alike()
+        if not self.is_known(quantity, a):
             return None
         return max(term.total for term in getattr(Decoder, quantity)(a, run).values())
+
+    def is_known(self, quantity: str, a: Decoder) -> bool:
+        in_page = self.of_page or quantity in OF_INFERENCE
+        return in_page and Decoder.has_formula_for(quantity, a, self.run_of(quantity))
 
     def run_of(self, quantity: str) -> RunConfig:
         """Return the run, of one device for inference: devices share the training alone."""
         if quantity not in OF_INFERENCE:
             return self.run
-        return self.run.model_copy(update={"data_parallel": 1, "zero": 0})
+        return self.run.model_copy(update=ONE_DEVICE)
 
     def numbers(self, by: str = "parameters", convention: Convention = FIRST) -> dict[str, int]:
         """The numbers of the table, by the title of each row."""
@@ -195,17 +213,20 @@ def with_peaks(models):
     return lambda a: kind_of(a) in published
 
 
-SWITCHES = [n for n, field in Decoder.model_fields.items() if field.annotation is bool]
+SWITCHES = [
+    name
+    for record in (Decoder, RunConfig)
+    for name, field in record.model_fields.items()
+    if field.annotation is bool
+]
 
 
 def drawn(bases: dict[str, Base], dice: random.Random) -> Setting:
     """One to five moves from a model: sizes over nine decades, switches, experts or none."""
     base = bases[dice.choice(list(bases))]
     model, changes = named_architecture(base), {}
-    if dice.random() < 0.3:
-        changes["data_parallel"] = dice.choice([2, 3, 8, 1000])
-    numeric = [n for n in Decoder.numeric() if n not in ABSENT]
-    for field in dice.sample([*numeric, *OF_RUN], dice.choice([1, 1, 2, 3, 5])):
+    on_one_device = [*(n for n in Decoder.numeric() if n not in ABSENT), "batch", "length"]
+    for field in dice.sample(on_one_device, dice.choice([1, 1, 2, 3, 5])):
         least = int(field in OF_RUN or Decoder.model_fields[field].default != 0)
         size = round(2 ** dice.uniform(0, 30)) if dice.random() < 0.9 else least
         changes[field] = dice.choice([0, 1]) if field in SWITCHES else size
@@ -223,7 +244,20 @@ def drawn(bases: dict[str, Base], dice: random.Random) -> Setting:
             "dtype": dice.choice([*HALF, "bfloat16", "float32"]),
             "attention_kernel": "flash",
         }
-    settings["recompute"] = dice.choice(["none", "full"])
+    for name in CHOICES_OF_RUN:
+        if name not in settings:
+            settings[name] = dice.choice(CHOICES_OF_RUN[name][1])
+    if dice.random() < 0.2:
+        changes = {"n_vocab": 128 * dice.randint(1, 999)}  # what several devices divide
+    if dice.random() < 0.3:
+        changes["data_parallel"] = dice.choice([2, 3, 8, 1000])
+    if dice.random() < 0.3:
+        changes["tensor_parallel"] = dice.choice([2, 4, 8])
+        changes["sequence_parallel"] = dice.choice([0, 1])
+    if dice.random() < 0.2:
+        changes["pipeline_parallel"] = dice.choice([2, 3, 4])
+        changes["n_microbatch"] = dice.choice([1, 4, 8])
+        changes["batch"] = 8 * dice.randint(1, 4)
     return Setting(base, settings, changes)
 
 
@@ -239,6 +273,17 @@ def difference(a: int, b: int) -> str:
     return f"{b - a:+,}".replace("-", "−") if b != a else "0"
 
 
+def in_page(run: RunConfig, is_published: bool) -> bool:
+    """Whether the page has the formulas of training on these devices."""
+    if run.pipeline_schedule != "none":
+        return is_published and run.zero in ZERO_OF_STAGES
+    return is_published or run.zero in ZERO_OF_OTHERS
+
+
+def mesh_of(run: RunConfig) -> tuple[int, str, bool]:
+    return run.zero, run.pipeline_schedule, run.tensor_parallel > 1
+
+
 def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
     dice = random.Random(540)
     legal, illegal = [], []
@@ -247,6 +292,9 @@ def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
         (legal if setting.a else illegal).append(setting)
     settings = legal[:300] + illegal[:100]
     dice.shuffle(settings)
+    for setting in settings:
+        if setting.a:
+            setting.of_page = in_page(setting.run, with_peaks(setting.a))
     pairs = list(zip(settings[::2], settings[1::2], strict=True))
     splits = [dice.choice(["parameters", *QUANTITIES.keys() - {STATES}]) for _ in pairs]
     counted = [dice.choice(CONVENTIONS) for _ in pairs]
@@ -257,6 +305,7 @@ def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
     ]
     answers = tab.evaluate(ANSWERS, links)
     past = activations = peaks = 0
+    meshes = Counter()
     for pair, by, one, answer in zip(pairs, splits, counted, answers, strict=True):
         expected = [setting.numbers(by, one) if setting.a else None for setting in pair]
         split = [setting.budgets().get(by) if setting.a else None for setting in pair]
@@ -280,7 +329,10 @@ def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
             )  # fmt: skip
             numbers = [value for value in sides if isinstance(value, int)]
             past += any(value >= EXACT_BELOW for value in numbers)
-            peaks += name == PEAKS["peak_training_bytes"] and len(numbers)
+            if name == PEAKS["peak_training_bytes"]:
+                peaks += len(numbers)
+                known = zip(pair, sides, strict=True)
+                meshes.update(mesh_of(one.run) for one, n in known if isinstance(n, int))
             activations += name == QUANTITIES["activation_bytes"] and len(numbers)
             assert change == (difference(*numbers) if len(numbers) == 2 else "–")
         uses_fewer = any(n and n[ACTIVE] != n["all parameters"] for n in expected)
@@ -292,6 +344,8 @@ def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
     assert past >= 10  # some are too large for a browser, which is shown
     assert activations >= 100
     assert peaks >= 80
+    assert meshes.keys() >= {(0, "none", True), (0, "gpipe", False), (0, "1f1b", False)}
+    assert {zero for zero, *_ in meshes} == {0, 1, 2, 3}
     assert tab.messages == []
 
 
@@ -441,14 +495,13 @@ def test_controls_come_from_the_record(catalogue: Catalogue):
     section = calculator_section(catalogue)
     names = [field["name"] for field in section["main"] + section["others"]]
     assert sorted(names) == sorted(Decoder.numeric())
-    assert [field["name"] for field in section["run"]] == list(OF_RUN)
-    choices = {one["name"]: one["choices"] for one in section["choices_of_run"]}
-    assert choices == {
-        "dtype": ("float32", *HALF),
-        "attention_kernel": ("math", "flash"),
-        "recompute": ("none", "full"),
-    }
-    assert choices.keys() == CHOICES_OF_RUN.keys()
+    assert [field["name"] for field in section["run"]] == [
+        "batch", "length", "dtype", "attention_kernel", "recompute", "data_parallel", "zero",
+        "tensor_parallel", "sequence_parallel", "pipeline_parallel", "pipeline_schedule",
+        "n_microbatch", "pipeline_rank",
+    ]  # fmt: skip
+    choices = {one["name"]: one["choices"] for one in section["run"] if "choices" in one}
+    assert choices == {name: choices for name, (_, choices) in CHOICES_OF_RUN.items()}
 
 
 CONFIGS = (
@@ -594,4 +647,25 @@ def test_as_many_devices_as_are_needed(opened, bases):
     assert tab.input_value("[aria-label='data_parallel of A']") == str(n)
     tab.fill("[aria-label='number of devices']", "0")
     assert "data_parallel needs a whole number from 1" in tab.inner_text('[data-answer="A"]')
+    assert tab.messages == []
+
+
+def test_devices_share_a_model_in_three_ways_at_once(opened, bases):
+    tab = opened("#what-if?A=gpt-2-355m&B=gpt-2-355m")
+    settings = {"dtype": "float32", "attention_kernel": "math"}
+    for name in OF_SEVERAL:
+        assert not tab.is_visible(f'[data-row="{name}"]'), name
+    tab.fill("[aria-label='data_parallel of A']", "2")
+    tab.fill("[aria-label='pipeline_parallel of A']", "4")
+    for name in OF_SEVERAL:
+        assert tab.is_visible(f"[aria-label='{name} of A']") == (name != "sequence_parallel"), name
+        assert not tab.is_visible(f"[aria-label='{name} of B']"), name
+    reason = "it has one with zero: 0 or with data_parallel: 1 or with pipeline_parallel: 1."
+    assert reason in tab.inner_text("#fit-answer")
+    tab.select_option("[aria-label='zero of A']", "0")
+    assert " on each of 8 devices: " in tab.inner_text("#fit-answer")
+    assert tab.inner_text("#fit-replica").strip() == "× 4"
+    tab.fill("[aria-label='tensor_parallel of A']", "3")
+    wrong = Setting(bases["gpt-2-355m"], settings, {"tensor_parallel": 3})
+    assert wrong.reason in tab.inner_text('[data-answer="A"]')
     assert tab.messages == []

@@ -7,6 +7,8 @@
   const HOME = "#what-if";
   const groups = new Map(data.groups);
   const choices = new Map(data.choices); // of categorical run settings
+  const choice = (name, text) => choices.get(name)?.find((one) => String(one) === text);
+  const [DEVICES] = data.meshes; // of data parallelism
   const SIDES = ["A", "B"];
   const PASTED = "config.json";
   const translate = configReader(data);
@@ -26,16 +28,21 @@
   const ruleView = await vegaSignals([...given, ...rules, ...followed]);
 
   function broken(values) {
-    for (const name of inputs) ruleView.signal(name, values[name]);
-    ruleView.signal("zero", zeroOf(values));
+    for (const { name } of given) ruleView.signal(name, values[name]);
     ruleView.run();
     const found = data.rules.map(({ fields }, i) => ({ fields, reason: ruleView.signal(`mistake${i}`) }));
     return found.filter(({ reason }) => reason);
   }
 
-  // The parameters of a model that several devices train are sharded; one device has all of them.
-  const { field: DEVICES, alone, sharded } = data.parallel;
-  const zeroOf = (values) => (values[DEVICES] > 1 ? sharded : alone);
+  // All settings of a run. One device has nothing to share; a choice may bring other settings.
+  function settingsOf(values) {
+    const found = { ...data.constants, ...values };
+    for (const [name, devices, alone] of data.of_several) if (values[devices] === 1) found[name] = alone;
+    for (const [name, brought] of Object.entries(data.brought)) Object.assign(found, brought[found[name]]);
+    return found;
+  }
+  const isAlone = (name, values) => data.of_several.some(([one, devices]) => one === name && values[devices] === 1);
+  const devicesOf = (values) => data.meshes.map((name) => values[name]).reduce((a, b) => a * b);
 
   // -- The state: a model on each side, and its changed fields.
 
@@ -91,8 +98,9 @@
       const { model, run, changes } = chosen[side];
       if (model === PASTED) continue; // what is pasted stays in the page
       settings.set(side, model);
+      const values = valuesOf(chosen[side]);
       for (const [name, value] of Object.entries({ ...run, ...changes })) {
-        if (!(name in data.minimum && mistake(name, value))) settings.set(`${side}.${name}`, value);
+        if (!isAlone(name, values) && !(name in data.minimum && mistake(name, value))) settings.set(`${side}.${name}`, value);
       }
     }
     if (by !== "parameters") settings.set("by", by);
@@ -112,7 +120,7 @@
         if (!key.startsWith(`${side}.`)) continue;
         if (Object.hasOwn(data.minimum, name)) chosen[side].changes[name] = whole(value);
         if (name === exchangeable && Object.hasOwn(data.exchangeable, value)) chosen[side].changes[name] = value;
-        if (choices.get(name)?.includes(value)) chosen[side].run[name] = value;
+        if (choice(name, value) !== undefined) chosen[side].run[name] = choice(name, value);
       }
       for (const [name, value] of Object.entries(chosen[side].changes)) change(side, name, value); // drops what is none
     }
@@ -131,17 +139,17 @@
     const values = valuesOf({ model, run, changes });
     const wrong = Object.keys(data.minimum).map((name) => mistake(name, values[name])).filter(Boolean);
     if (wrong.length > 0) return { values, reasons: wrong, broken: [], components: [] };
-    const failed = broken(values);
+    const settings = settingsOf(values);
+    const failed = broken(settings);
     const reasons = failed.map(({ reason }) => reason);
     const form = data.forms.find(({ categories }) => Object.entries(categories).every(([name, value]) => value === values[name]));
     if (!form) {
       const named = Object.keys(data.forms[0].categories).map((name) => `${name}: ${values[name]}`);
       return { values, reasons: [...reasons, `the page has no formulas for ${named.join(", ")}; the command line has them`], broken: failed, components: [] };
     }
-    const runs = [...[...choices.keys()].map((name) => run[name]), zeroOf(values)].join(" ");
-    const budgeted = form.runs[runs] ?? {};
-    const ofClass = form.classes[data.kinds[model]]?.[runs] ?? {};
-    const value = evaluate(`${data.forms.indexOf(form)} ${runs} ${data.kinds[model]}`, values, () => [
+    const runs = keyOf(settings);
+    const [budgeted, ofClass] = [form.runs, form.classes[data.kinds[model]]].map((of) => nodesOf(of ?? {}, settings));
+    const value = evaluate(`${data.forms.indexOf(form)} ${runs} ${data.kinds[model]}`, settings, () => [
       form.total, form.active, ...form.conventions, ...Object.values(form.components).flat(),
       ...[...Object.values(budgeted), ...Object.values(ofClass)].flatMap(([budget, holds]) => {
         const [whole, ...parts] = data.budgets[budget];
@@ -158,6 +166,16 @@
     const parameters = { whole: value(form.total), parts: components.map((one) => [one.name, one.value]) };
     const budgets = { parameters, ...budgetsOf(budgeted, value) };
     return { values, reasons, broken: failed, components, budgets, ofClass: budgetsOf(ofClass, value), active: value(form.active), counts: form.conventions.map(value) };
+  }
+
+  const keyOf = (settings) => [...choices.keys()].map((name) => settings[name]).join(" ");
+
+  // The quantities of a run by name. One device does the inference, however many train.
+  function nodesOf(runs, settings) {
+    const alone = Object.fromEntries(data.of_several.map(([name, , value]) => [name, value]));
+    const inference = runs[keyOf({ ...settings, ...alone })] ?? {};
+    const kept = Object.entries(inference).filter(([quantity]) => data.of_inference.includes(quantity));
+    return { ...Object.fromEntries(kept), ...runs[keyOf(settings)] };
   }
 
   function budgetsOf(run, value) {
@@ -207,10 +225,15 @@
   function showControls(side, { values, components, broken }) {
     const used = new Set([...data.of_run, ...components.filter((c) => c.present).flatMap((c) => c.fields)]);
     for (const rule of broken) rule.fields.forEach((name) => used.add(name));
+    for (const [name] of data.of_several) if (isAlone(name, values)) used.delete(name);
     const { model, run, changes } = chosen[side];
     const of = (kind) => root.querySelector(`[data-side="${side}"][${kind}]`);
     of("data-model").value = model;
-    for (const [name, value] of Object.entries(run)) of(`data-run="${name}"`).value = value;
+    for (const [name, value] of Object.entries(run)) {
+      const select = of(`data-run="${name}"`);
+      select.value = value;
+      select.closest("td").classList.toggle("unused", isAlone(name, values));
+    }
     of("data-exchangeable").value = values[exchangeable];
     for (const field of all(`[data-side="${side}"][data-field]`)) {
       const name = field.dataset.field;
@@ -246,12 +269,13 @@
     const { active, budgets } = answer;
     const [total, bytes] = [budgets.parameters.whole, budgets.parameter_bytes?.whole];
     place.append(element("p", exact(total), "total"));
-    const devices = answer.values[DEVICES];
+    const devices = devicesOf(answer.values);
     const each = devices > 1 ? ` on each of ${exact(devices)} devices` : "";
-    const facts = [`parameters; ${bytes === undefined ? "no formula for their bytes" : `${exact(bytes)} bytes in ${run.dtype}`}${each}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
+    const facts = [`parameters; ${bytes === undefined ? `the page has no formula for their bytes${lacking(chosen[side], "parameter_bytes")}` : `${exact(bytes)} bytes in ${run.dtype}`}${each}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
     if (active !== total) facts.push(`${exact(active)} active per token`);
     const [activations, cache] = [budgets.activation_bytes, budgets.cache_bytes];
     if (activations) facts.push(`${short(activations.whole)} of activations`);
+    if (bytes !== undefined && !budgets.peak_training_bytes) facts.push(`the page has no formula for the peak of training${lacking(chosen[side], "peak_training_bytes")}`);
     if (cache) facts.push(`${short(cache.whole)} of KV cache`);
     if (!Number.isSafeInteger(bytes ?? total)) facts.push("numbers over 2⁵³ are not exact in a browser and not shown");
     place.append(element("p", facts.join("; ")), bar(answer.components, total));
@@ -301,7 +325,12 @@
     sum(`${unit} by the convention ${convention}`, ({ counts }) => counts[place]);
     const select = root.querySelector("[data-convention]");
     [select.value, select.title] = [convention, rule];
-    for (const [quantity, title] of data.quantities) sum(title, ({ budgets }) => budgets[quantity]?.whole);
+    for (const [quantity, title] of data.quantities) {
+      sum(title, ({ budgets }) => budgets[quantity]?.whole);
+      for (const side of SIDES) {
+        if (answers[side].budgets && !answers[side].budgets[quantity]) rows.at(-1).querySelector(`[data-label="${side}"]`).title = `The page has no formula for it${lacking(chosen[side], quantity)}.`;
+      }
+    }
     root.querySelector("#calculator-table tbody").replaceChildren(...rows);
     root.querySelector("[data-by]").value = by;
   }
@@ -365,10 +394,26 @@
     return { ...state, run, changes };
   }
 
+  // Why a quantity has no formula: the single changes with which it has one.
+  function lacking(state, quantity) {
+    const values = valuesOf(state);
+    const changes = [...choices].flatMap(([name, all]) => all.map((value) => [name, value]));
+    for (const name of data.meshes) if (values[name] > 1) changes.push([name, 1]);
+    for (const [name] of data.of_several) if (data.switches.includes(name)) changes.push([name, 1 - values[name]]);
+    const enough = changes
+      .filter(([name, value]) => value !== values[name] && !isAlone(name, values))
+      .filter(([name, value]) => compute(withChange(state, { [name]: value })).budgets?.[quantity])
+      .map(([name, value]) => `${name}: ${value}`);
+    if (enough.length === 0) return "; the command line predicts or measures it";
+    return ` with these settings together; it has one with ${enough.join(" or with ")}`;
+  }
+
   const MOST_DEVICES = 2 ** 19;
 
   // How many devices are enough to train the model: the smallest power of two, in words.
   function enoughDevices(state, room) {
+    const values = valuesOf(state);
+    const [others, zero] = [devicesOf(values) / values[DEVICES], values.zero];
     const peaks = (n) => {
       const { budgets, ofClass } = compute(withChange(state, { [DEVICES]: n }));
       return [budgets, ofClass].map((of) => of?.peak_training_bytes?.whole);
@@ -376,7 +421,7 @@
     for (let n = 1; n <= MOST_DEVICES; n *= 2) {
       const [ours, theirs] = peaks(n);
       if (ours === undefined && n > 1) return null;
-      if (ours <= room && (theirs ?? 0) <= room) return `It fits on ${exact(n)} devices (FSDP2, zero: ${sharded})${theirs === undefined ? " with our fused modules" : ""}; on fewer by half it does not.`;
+      if (ours <= room && (theirs ?? 0) <= room) return `It fits on ${exact(n)}${others > 1 ? ` × ${exact(others)}` : ""} devices (zero: ${zero})${theirs === undefined ? " with our fused modules" : ""}; on fewer by half it does not.`;
     }
     return "No power of two of devices is enough: what each gathers, and the activations of its own batch, are too large.";
   }
@@ -386,12 +431,14 @@
     const { budgets, ofClass, reasons, values } = compute(chosen.A);
     const quantity = fit.purpose.value;
     const [name, room] = data.devices[fit.device.selectedIndex];
+    const ofReplica = devicesOf(values) / values[DEVICES];
+    root.querySelector("#fit-replica").textContent = ofReplica > 1 ? `× ${exact(ofReplica)} ` : "";
     place.replaceChildren();
     if (reasons.length > 0) return;
     const ours = budgets[quantity]?.whole;
-    const among = values[DEVICES] > 1 && quantity === "peak_training_bytes" ? ` on each of ${exact(values[DEVICES])} devices` : "";
+    const among = devicesOf(values) > 1 && quantity === "peak_training_bytes" ? ` on each of ${exact(devicesOf(values))} devices` : "";
     if (ours === undefined) {
-      place.append(element("p", `The page has no formula for this peak${among}; the command line predicts or measures it.`));
+      place.append(element("p", `The page has no formula for this peak${among}${lacking(chosen.A, quantity)}.`));
       return;
     }
     const theirs = ofClass[quantity]?.whole;
@@ -459,7 +506,7 @@
     else if (slides) change(side, slides, valueAt(Number(target.value)));
     else if (exchanged) exchange(side, exchanged, target.value);
     else if (model !== undefined) chosen[side] = { ...chosen[side], model: target.value, changes: {} };
-    else if (run) chosen[side].run = { ...chosen[side].run, [run]: target.value };
+    else if (run) chosen[side].run = { ...chosen[side].run, [run]: choice(run, target.value) };
     else if (target.matches("[data-by]")) by = target.value;
     else if (target.matches("[data-convention]")) convention = target.value;
     show();
