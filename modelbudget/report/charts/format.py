@@ -138,7 +138,7 @@ def in_words(layout: Mapping[str, Any]) -> str:
     """Describe a layout: `data 8 × tensor 8, sequence parallel, zero 3`."""
     sizes = [
         f"{name} {layout[f'{name}_parallel']:,}"
-        for name in ("data", "tensor", "expert", "pipeline")
+        for name in ("data", "tensor", "context", "expert", "pipeline")
         if layout[f"{name}_parallel"] > 1
     ]
     parts = [" × ".join(sizes) or "one device"]
