@@ -8,14 +8,9 @@ import torch
 from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.measurement.gradients import gradients
+from modelbudget.measurement.at_peak import TEMPORARY, first
 from modelbudget.measurement.trace import Trace
 from modelbudget.measurement.train import train
-
-PARAMETERS, STATES, GRADIENTS, ACTIVATIONS, TEMPORARY = (
-    "parameters", "optimizer states", "gradients", "activations", "temporary",
-)  # fmt: skip
-
 
 OPTIMIZER = "optimizer"
 """Phase of the optimizer, and component of the operations in it."""
@@ -26,7 +21,7 @@ class Allocation:
     """A storage that was live during the operations `start` to `end` - 1, counted from 1.
 
     `end` is None if it was still live after the last one. `operation` allocated it while
-    `component` ran.
+    `component` ran. `kind`: one of `at_peak.KINDS`.
     """
 
     bytes: int
@@ -61,21 +56,14 @@ class StepTrace(Trace):
         self._now = ("", "")
         self._n = 0
         super().__init__(model)
-        for one in self.allocations:
-            one.kind = PARAMETERS
-        self._model = model
 
     @contextmanager
     def watching(self, phase: str):
-        """Assign all operations of the block to a phase, and name the gradients that it leaves."""
+        """Assign all operations of the block to a phase, and number them."""
         self.phases.append(Phase(phase, self._n + 1))
         with super().watching(phase):
             yield self
         self.phases[-1].last, self.phases[-1].peak = self._n, self.peak
-        if phase == "backward":
-            for parameter in self._model.parameters():
-                for gradient in gradients(parameter):
-                    self._open[self.storage(gradient)._cdata].kind = GRADIENTS
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if not func.is_view:
@@ -103,20 +91,9 @@ class StepTrace(Trace):
     def _end(self, key: int) -> None:
         self._open.pop(key).end = self._n + 1
 
-    def _pack(self, tensor: torch.Tensor) -> Any:
-        found = self._open.get(self.storage(tensor)._cdata)
-        if found is not None and found.kind == TEMPORARY:
-            found.kind = ACTIVATIONS
-        return super()._pack(tensor)
-
-    def name_states(self) -> None:
-        """Name what setup or an earlier optimizer step allocated and the last one finds live."""
-        last = self.phases[-1]
-        for one in self.allocations:
-            of_optimizer = one.phase and self.phases[one.phase - 1].name in ("setup", last.name)
-            is_kept = one.start < last.first and (one.end is None or one.end > last.first)
-            if of_optimizer and is_kept and one.kind == TEMPORARY:
-                one.kind = STATES
+    def _mark(self, key: int, kind: str) -> None:
+        if one := self._open.get(key):
+            one.kind = first(one.kind, kind.partition(".")[0])
 
 
 def trace_step(model: nn.Module, run: RunConfig) -> dict[str, Any]:
@@ -131,7 +108,6 @@ def trace_step(model: nn.Module, run: RunConfig) -> dict[str, Any]:
 def traced_step(trace: StepTrace, model: nn.Module, run: RunConfig) -> dict[str, Any]:
     """Trace two training steps with a given trace; see `trace_step`."""
     values = train(model, run, {"peak_training_bytes"}, trace)
-    trace.name_states()
     return {
         "allocations": [asdict(one) for one in trace.allocations],
         "phases": [asdict(one) for one in trace.phases],

@@ -6,7 +6,7 @@ It tracks tensors, not memory, so it gives the same on meta and on a real device
 import math
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import conv_flop_count, flop_registry, sdpa_backward_flop, sdpa_flop
 
 from modelbudget.architecture.terms import component_of
+from modelbudget.measurement.at_peak import ACTIVATIONS, PARAMETERS, Mark
 from modelbudget.measurement.meta_cache import Replay
 
 OUTSIDE = "loss"
@@ -89,7 +90,8 @@ class Trace(TorchDispatchMode):
     Attributes: `live` and `peak` (bytes), `flops` (by phase and component), `uncounted` (calls by
     name of operations without a FLOP formula, except views), `changes` (the key of each allocated
     storage with its bytes, and of each freed one with None; a key is unique among live storages),
-    `ends` (number of changes up to the end of each phase that the caller has marked).
+    `ends` (number of changes up to the end of each phase that the caller has marked), `marks` (what
+    storages are for, as far as `mark` has said).
     """
 
     @classmethod
@@ -104,6 +106,7 @@ class Trace(TorchDispatchMode):
         self.live = self.peak = 0
         self.changes: list[tuple[int, int | None]] = []
         self.ends: dict[str, int] = {}
+        self.marks: list[Mark] = []
         self.flops: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._uncounted: Counter[torch._ops.OpOverload] = Counter()
         self._run = Replay(flops_of)
@@ -116,8 +119,10 @@ class Trace(TorchDispatchMode):
             for path, module in model.named_modules()
         }
         self._parameters = {p.untyped_storage()._cdata for p in model.parameters()}
-        for tensor in (*model.parameters(), *model.buffers()):
+        resident = [*model.parameters(), *model.buffers()]
+        for tensor in resident:
             self._watch(tensor)
+        self.mark(PARAMETERS, resident)
 
     @contextmanager
     def watching(self, phase: str):
@@ -169,6 +174,14 @@ class Trace(TorchDispatchMode):
             min((mark for mark in marks[storage._cdata] if mark > start), default=start) - start
             for storage, start in zip(storages, starts, strict=True)
         ]
+
+    def mark(self, kind: str, tensors: Iterable[torch.Tensor]) -> None:
+        """Say what the storages of some tensors are for: one of `at_peak.KINDS`."""
+        for tensor in tensors:
+            self._mark(self.storage(tensor)._cdata, kind)
+
+    def _mark(self, key: int, kind: str) -> None:
+        self.marks.append((len(self.changes), key, kind))
 
     def storage(self, tensor: torch.Tensor) -> torch.UntypedStorage:
         """Return the storage that holds a tensor."""
@@ -241,6 +254,7 @@ class Trace(TorchDispatchMode):
         # Without its history: a saved result that held the node that saves it would never be freed.
         saved = _Saved(tensor.detach(), self._component[-1])
         self._saved.append(weakref.ref(saved))
+        self.mark(f"{ACTIVATIONS}.{saved.component}", [tensor])
         return saved
 
 

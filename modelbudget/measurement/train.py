@@ -11,6 +11,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of
 from modelbudget.measurement import megatron_linear, transformers_class
 from modelbudget.measurement.arrange import arrange
+from modelbudget.measurement.at_peak import GRADIENTS, STATES, at_peak
 from modelbudget.measurement.autocast import autocast
 from modelbudget.measurement.backend import backend, kernels
 from modelbudget.measurement.gradients import gradients
@@ -28,7 +29,7 @@ Pass = Callable[[], tuple[Values, int]]
 """Runs forward and backward; returns their bytes and FLOPs, and the peak in bytes."""
 MakePass = Callable[[Trace, nn.Module, RunConfig], Pass]
 
-OF_OPTIMIZER = {"optimizer_bytes", "peak_training_bytes"}
+OF_OPTIMIZER = {"optimizer_bytes", "peak_training_bytes", "bytes_at_peak"}
 """Quantities that, like those of an allocator, need a step of the optimizer; the others need only a
 forward and a backward pass.
 """
@@ -59,13 +60,17 @@ def train(
     values, peaks = {}, {}
     for name in ("first", "second"):
         found, peaks[f"{name}.forward_backward"] = run_pass()
+        trace.mark(GRADIENTS, (one for p in model.parameters() for one in gradients(p)))
         trace.ends[f"{name}.forward_backward"] = len(trace.changes)
         values = values or found | {"peak_training_bytes": peaks}
         if not quantities & (OF_OPTIMIZER | OF_ALLOCATOR):
             return values
         peaks[f"{name}.optimizer"] = step(trace, optimizer)
+        trace.mark(STATES, _tensors_of(optimizer.states()))
         trace.ends[f"{name}.optimizer"] = len(trace.changes)
     values["optimizer_bytes"] = _states(model, optimizer, trace)
+    if "bytes_at_peak" in quantities:
+        values["bytes_at_peak"] = at_peak(trace.changes, trace.marks)
     if quantities & OF_ALLOCATOR:
         values["peak_requested_bytes"] = peaks
     return values
@@ -77,6 +82,12 @@ def _states(model: nn.Module, optimizer: Optimizer | PartOptimizer, trace: Trace
     if isinstance(states, list):
         return {MODEL: sum(trace.held(states))}
     return by_component(model, trace, lambda p: states.get(p, []))
+
+
+def _tensors_of(states: dict[nn.Parameter, list[torch.Tensor]] | list[torch.Tensor]):
+    if isinstance(states, list):
+        return states
+    return [tensor for of_parameter in states.values() for tensor in of_parameter]
 
 
 def two_steps(model: nn.Module, run: RunConfig) -> Iterator[str]:

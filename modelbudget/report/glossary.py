@@ -12,12 +12,16 @@ GLOSSARY = {
     "attention": "The part of a layer in which each token reads the others: projections to "
     "queries, keys and values, and one of the result.",
     "autocast": "torch.autocast: matrix products in bfloat16 on float32 parameters.",
+    "communication buffers": "What is gathered from other devices, or summed over them, while it "
+    "is neither a gradient nor kept for the backward pass.",
     "decode": "Computing one more token with the KV cache of all tokens before it.",
     "FlashAttention": "A kernel that computes attention without keeping its scores in memory.",
     "FLOPs": "Floating-point operations of matrix products; a multiplication and an addition are "
     "two.",
     "FSDP": "Fully sharded data parallelism: each device keeps a part of parameters, gradients "
     "and optimizer states.",
+    "gathered parameters": "Parameters of which each device keeps a shard, whole while they "
+    "compute.",
     "GB": "10⁹ bytes; a GiB has 2³⁰.",
     "GQA": "Grouped-query attention: several query heads share one key and value head.",
     "gradients": "Derivatives of the loss, one number for each parameter.",
@@ -37,6 +41,7 @@ GLOSSARY = {
     "master weights.",
     "parameter": "A trained number of a model; a shared matrix is counted once.",
     "prefill": "Computing all tokens of a prompt at once.",
+    "received states": "Buffers of one stage of a pipeline for what the neighbouring stages send.",
     "token embedding": "A vector for each token of the vocabulary.",
 }
 

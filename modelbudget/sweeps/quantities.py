@@ -10,6 +10,7 @@ OfTraining = Literal[
     "flops_forward",
     "flops_backward",
     "peak_training_bytes",
+    "bytes_at_peak",
     "unsupported_ops",
 ]
 OfInference = Literal["cache_bytes", "flops_decode", "peak_inference_bytes"]

@@ -13,7 +13,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.parallel.rank import of_rank
-from modelbudget.measurement.parallel.step_trace import GATHERED, trace_step_of_rank
+from modelbudget.measurement.parallel.step_trace import RESIZED, trace_step_of_rank
 from modelbudget.measurement.step_trace import trace_step
 from modelbudget.measurement.train import train
 from modelbudget.report.acts.sizes import PLAIN
@@ -90,11 +90,11 @@ def test_allocations_have_the_peaks_of_a_trace_without_them(step, shared_step):
 
 def test_a_device_holds_shards_and_gathers_parameters(shared_step):
     n = sum(parameter.numel() for parameter in build(SMALL, "meta", "float32").parameters())
-    held = shared_step.allocations.filter(kind="parameters")
-    whole = held.filter(pl.col("operation") == GATHERED, pl.col("phase") == 5)  # second forward
-    shards = held.filter(pl.col("phase") == 0)
+    allocations = shared_step.allocations
+    whole = allocations.filter(kind="gathered_parameters", operation=RESIZED, phase=5)
+    shards = allocations.filter(kind="parameters", phase=0)
     assert shards["bytes"].sum() == 4 * n // 4
-    assert whole["bytes"].sum() == 2 * n  # in bfloat16, each layer once
+    assert whole["bytes"].sum() == 2 * n  # second forward, in bfloat16, each layer once
 
 
 def test_allocations_are_named_after_what_they_are_for(step):
@@ -105,7 +105,7 @@ def test_allocations_are_named_after_what_they_are_for(step):
         live(step, optimizer["first"]).group_by("kind").agg(pl.col("bytes").sum()).iter_rows()
     )
     assert held["parameters"] == held["gradients"] == 4 * sum(sizes)
-    assert held["optimizer states"] == 8 * sum(sizes) + 4 * len(sizes)  # moments, and steps
+    assert held["optimizer_states"] == 8 * sum(sizes) + 4 * len(sizes)  # moments, and steps
     made = step.allocations.filter(pl.col("operation").str.ends_with("_foreach_sqrt"))
     assert set(made["kind"]) == {"temporary"}
     assert made["bytes"].sum() == 2 * 4 * sum(sizes)  # in both steps

@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.measurement.at_peak import BUFFERS
 from modelbudget.measurement.parallel.private import reduce_on_meta
 from modelbudget.measurement.trace import Trace
 from modelbudget.measurement.train import Pass, one_pass, texts
@@ -25,5 +26,5 @@ def make_pass(mesh: DeviceMesh, trace: Trace, model: nn.Module, run: RunConfig) 
         init_sync=not is_meta,  # it reads values
     )
     if is_meta:
-        reduce_on_meta(wrapped)
+        reduce_on_meta(wrapped, lambda bucket: trace.mark(BUFFERS, [bucket]))
     return partial(one_pass, trace, model, run, *texts(model, run), wrapped)

@@ -97,11 +97,12 @@ def on_mesh(mesh: DeviceMesh, parameters: Sequence[nn.Parameter]) -> Callable:
     return lambda parameter: own if id(parameter) in some else None
 
 
-def reduce_on_meta(model: DistributedDataParallel) -> None:
-    """Let buckets of gradients be summed up on meta, in their first order."""
+def reduce_on_meta(model: DistributedDataParallel, see: Callable[[torch.Tensor], None]) -> None:
+    """Let buckets of gradients be summed up on meta, in their first order; `see` each of them."""
 
     def summed(_, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         done = torch.futures.Future()
+        see(bucket.buffer())
         done.set_result(bucket.buffer())
         return done
 

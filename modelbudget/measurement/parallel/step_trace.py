@@ -3,52 +3,37 @@
 import warnings
 from typing import Any
 
-import torch
-from torch import nn
-
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.arrange import arrange
+from modelbudget.measurement.at_peak import GATHERED
 from modelbudget.measurement.build import build
 from modelbudget.measurement.parallel.private import fake_process_group, fsdp_on_meta, serve_meta
 from modelbudget.measurement.parallel.rank import distribute, dtype_of_parameters, mesh_of, world
 from modelbudget.measurement.parallel.trace import ShardedTrace
-from modelbudget.measurement.step_trace import PARAMETERS, StepTrace, traced_step
+from modelbudget.measurement.step_trace import StepTrace, traced_step
 
-GATHERED = "FSDP2 gathers parameters"
+RESIZED = "FSDP2 gathers parameters"
 """Operation that allocates gathered parameters, by resizing their storage."""
 
 
 class ShardedStepTrace(ShardedTrace, StepTrace):
-    """A trace of what one rank holds that keeps every allocation.
+    """A trace of what one rank holds that keeps every allocation."""
 
-    A storage that grows again after it was emptied has gathered parameters.
-    """
-
-    def __init__(self, model: nn.Module):
-        self._emptied: set[int] = set()
-        super().__init__(model)
-
-    def _resized(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
-        before = self._sizes.get(key)
-        super()._resized(storage)
-        after = self._sizes.get(key)
-        if before == after:
+    def _change(self, key: int, n_bytes: int) -> None:
+        n_changes = len(self.changes)
+        super()._change(key, n_bytes)
+        if len(self.changes) == n_changes:
             return
         if key in self._open:
             self._end(key)
-            self._emptied.add(key)
-        if after:
-            self._begin(key, after)
-            if key in self._emptied:
-                self._open[key].kind, self._open[key].operation = PARAMETERS, GATHERED
+        if n_bytes:
+            self._begin(key, n_bytes)
 
-    def _gone(self, key: int, _) -> None:
-        super()._gone(key, _)
-        self._emptied.discard(key)
-        if key in self._open:
-            self._end(key)
+    def _mark(self, key: int, kind: str) -> None:
+        super()._mark(key, kind)
+        if kind == GATHERED and key in self._open:
+            self._open[key].operation = RESIZED
 
 
 def trace_step_of_rank(architecture: Architecture, run: RunConfig) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 
+from modelbudget.measurement.at_peak import BUFFERS, GATHERED, GRADIENTS, RECEIVED
 from modelbudget.measurement.trace import Trace
 
 _c10d = torch.ops._c10d_functional
@@ -54,6 +55,7 @@ class ShardedTrace(Trace):
         def resized(storage: torch.UntypedStorage, n_bytes: int) -> Any:
             found = resize(storage, n_bytes)
             self._resized(storage)
+            self._mark(storage._cdata, GATHERED)
             return found
 
         with patch.object(torch.UntypedStorage, "resize_", resized), super().watching(phase):
@@ -87,11 +89,25 @@ class ShardedTrace(Trace):
                 return func.decompose(*args, **(kwargs or {}))
         if func.namespace != "aten":  # has process groups among its arguments, and no FLOPs
             out = func(*args, **(kwargs or {}))
-            for tensor in out if isinstance(out, tuple | list) else [out]:
-                if isinstance(tensor, torch.Tensor):
-                    self._watch(tensor)
+            found = out if isinstance(out, tuple | list) else [out]
+            made = [tensor for tensor in found if isinstance(tensor, torch.Tensor)]
+            for tensor in made:
+                self._watch(tensor)
+            self._communicated(func.name(), made, args, kwargs or {})
             return out
         return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _communicated(self, name: str, made: list[torch.Tensor], args: tuple, kwargs: dict) -> None:
+        """Mark what an operation moves between devices, or copies for that."""
+        if name == "fsdp::all_gather_copy_in":
+            self.mark(BUFFERS, (*args[0], args[1]))
+        elif name == "fsdp::chunk_cat":
+            self.mark(GRADIENTS, args[0])
+            self.mark(BUFFERS, [kwargs["out"]])
+        elif name == "c10d::recv_":
+            self.mark(RECEIVED, args[0])
+        elif name.startswith("_c10d_functional::"):
+            self.mark(BUFFERS, made)
 
     def _watch(self, tensor: torch.Tensor) -> None:
         if isinstance(tensor, FakeTensor):
@@ -106,10 +122,20 @@ class ShardedTrace(Trace):
     def _resized(self, storage: torch.UntypedStorage) -> None:
         key = storage._cdata
         if key in self._watched:
-            self.live += storage.nbytes() - self._sizes[key]
-            self._sizes[key] = storage.nbytes()
-            self.peak = max(self.peak, self.live)
+            self._change(key, storage.nbytes())
 
     def _gone(self, key: int, _) -> None:
         del self._watched[key]
-        self.live -= self._sizes.pop(key)
+        self._change(key, 0)
+        del self._sizes[key]
+
+    def _change(self, key: int, n_bytes: int) -> None:
+        before, self._sizes[key] = self._sizes[key], n_bytes
+        if before == n_bytes:
+            return
+        if before:
+            self.changes.append((key, None))
+        if n_bytes:
+            self.changes.append((key, n_bytes))
+        self.live += n_bytes - before
+        self.peak = max(self.peak, self.live)

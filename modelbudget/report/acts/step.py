@@ -85,7 +85,8 @@ def _on_one_device(one: _Drawn, whole: _Drawn) -> dict:
         "title": f"On each of {n:,} devices with shards, the peak is {si_bytes(one.most)} instead "
         f"of {si_bytes(whole.most)}",
         "finding": f"Parameters, gradients and optimizer states are {kept} instead of {of_all}. "
-        "Gathered layers come and go as parameters. Activations are those of the device’s own "
+        "Layers are gathered before they compute and freed afterwards. Activations are those of "
+        "the device’s own "
         f"tokens: {si_bytes(worst['parts']['activations'])} at the peak, and "
         f"{si_bytes(worst['parts'][LOGITS])} of logits and loss.",
         "run": f"{_run(one.about['run'])}, float32 shards",
@@ -113,7 +114,9 @@ def _during(allocations: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
     table = allocations.with_columns(end=end, start=start, is_run=is_run)
     table = table.filter(pl.col("end") > pl.col("start"))
     groups = [
-        LOGITS if kind in CHANGING and is_run and group_of(component) == "head" else kind
+        LOGITS
+        if kind in CHANGING and is_run and group_of(component) == "head"
+        else kind.replace("_", " ")
         for kind, component, is_run in table.select("kind", "component", "is_run").iter_rows()
     ]
     return table.with_columns(group=pl.Series(groups, dtype=pl.String))

@@ -15,6 +15,7 @@ UNITS = {
     "optimizer_bytes": "bytes of optimizer state",
     "activation_bytes": "bytes of activations",
     "peak_training_bytes": "bytes of peak training memory",
+    "bytes_at_peak": "bytes at the peak of training",
     "peak_requested_bytes": "bytes of peak requested memory",
     "peak_allocated_bytes": "bytes of peak allocated memory",
     "peak_reserved_bytes": "bytes of peak reserved memory",

@@ -1,0 +1,85 @@
+"""What is live at the peak of training steps, by what it is for."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Change = tuple[int, int | None]
+"""The key of a storage, unique among those that are live, with its bytes, or None: it is freed."""
+Mark = tuple[int, int, str]
+"""The number of changes before it, the key of a live storage, and a kind."""
+
+PARAMETERS = "parameters"
+STATES = "optimizer_states"
+GRADIENTS = "gradients"
+GATHERED = "gathered_parameters"
+RECEIVED = "received_states"
+ACTIVATIONS = "activations"
+BUFFERS = "communication_buffers"
+TEMPORARY = "temporary"
+
+KINDS = (PARAMETERS, STATES, GRADIENTS, GATHERED, RECEIVED, ACTIVATIONS, BUFFERS, TEMPORARY)
+"""What a storage is for; of several marks, the first of these counts. After a dot may follow the
+component that saved it.
+"""
+
+
+def first(kind: str, other: str) -> str:
+    """Return which of two kinds a storage with both marks is of."""
+    return min(kind, other, key=_place)
+
+
+def _place(kind: str) -> int:
+    return KINDS.index(kind.partition(".")[0])
+
+
+@dataclass
+class _Allocation:
+    """A storage that was live after the changes `start` to `end` - 1; None: after the last one."""
+
+    n_bytes: int
+    start: int
+    end: int | None = None
+    kind: str = TEMPORARY
+
+
+def at_peak(changes: Sequence[Change], marks: Sequence[Mark]) -> dict[str, int]:
+    """Return the bytes of each kind at the last moment at which most bytes are live.
+
+    `changes`: all that a trace has seen; `marks`: of its storages; both in order. A storage without
+    a mark is `temporary`.
+    """
+    allocations = _allocations(changes, marks)
+    live = [0] * (len(changes) + 1)
+    for one in allocations:
+        live[one.start] += one.n_bytes
+        if one.end is not None:
+            live[one.end] -= one.n_bytes
+    peak = moment = total = 0
+    for number, change in enumerate(live):
+        total += change
+        if total >= peak:
+            peak, moment = total, number
+    found: Counter[str] = Counter()
+    for one in allocations:
+        if one.start <= moment and (one.end is None or moment < one.end):
+            found[one.kind] += one.n_bytes
+    return {kind: found[kind] for kind in sorted(found, key=_place)}
+
+
+def _allocations(changes: Sequence[Change], marks: Sequence[Mark]) -> list[_Allocation]:
+    """Return all storages in the order of time, with their kinds."""
+    found: list[_Allocation] = []
+    open_: dict[int, _Allocation] = {}
+    seen = 0
+    for at, key, kind in (*marks, (len(changes), 0, TEMPORARY)):
+        for number, (changed, n_bytes) in enumerate(changes[seen:at], seen):
+            if n_bytes is None:
+                open_.pop(changed).end = number
+            else:
+                open_[changed] = _Allocation(n_bytes, number)
+                found.append(open_[changed])
+        seen = at
+        if one := open_.get(key):
+            one.kind = first(one.kind, kind)
+    return found
