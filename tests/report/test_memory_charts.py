@@ -33,6 +33,17 @@ def comparison(points: list[tuple[str, dict, dict]]) -> pl.DataFrame:
     return pl.from_dicts(rows, infer_schema_length=None)
 
 
+def live(parameters: int, rest: int) -> dict:
+    """A peak with twice as many bytes of states, 300 of buffers and 350 of activations."""
+    return {
+        "bytes_at_peak": {
+            "parameters": parameters, "optimizer_states": 2 * parameters,
+            "communication_buffers": 300, "activations.layer.mlp.up": 200,
+            "activations.layer.attention": 100, "activations.loss": 50, "temporary": rest,
+        }
+    }  # fmt: skip
+
+
 def step(parameters: int, backward: int, optimizer: int) -> dict:
     """A step whose backward pass begins with parameters, thrice as many bytes of states, 500 of
     activations and 100 of the loss.
@@ -207,7 +218,7 @@ def test_memory_by_number_of_devices_is_of_the_first_rank_and_adds_up():
         (
             f"{zero} {devices} {rank}",
             {"zero": zero, "data_parallel": devices, "data_rank": rank},
-            step(160 if zero == 0 else 160 // devices, 9_000 - 100 * zero * devices, 7),
+            live(800 if zero == 0 else 800 // devices, 1000),
         )
         for zero, devices, rank in itertools.product(*axes.values())
     ]
@@ -223,9 +234,13 @@ def test_memory_by_number_of_devices_is_of_the_first_rank_and_adds_up():
     sums = {}
     for row in bars:
         sums[row["devices"]] = sums.get(row["devices"], 0) + row["value"]
-        assert row["peak"] == {"whole model": 9_000, "2": 8_400, "8": 6_600}[row["devices"]]
-    assert sums == {"whole model": 9_000, "2": 8_400, "8": 6_600}
-    finding = "2 devices hold 8.4 kB each, 8 devices 6.6 kB, of which"
+        assert row["peak"] == {"whole model": 4_050, "2": 2_850, "8": 1_950}[row["devices"]]
+    assert sums == {"whole model": 4_050, "2": 2_850, "8": 1_950}
+    assert {row["group"]: row["value"] for row in bars if row["devices"] == "8"} == {
+        "parameters": 100, "optimizer states": 200, "communication buffers": 300,
+        "activations": 300, "logits and loss": 50, "temporary": 1_000,
+    }  # fmt: skip
+    finding = "2 devices hold 2.85 kB each, 8 devices 1.95 kB, of which 51.3 % temporary"
     assert finding in " ".join(spec["title"]["subtitle"])
     assert "accelerator" not in drawn["devices"].description
     assert "small" in vl_convert.vegalite_to_svg(json.dumps(spec))
@@ -239,7 +254,7 @@ def test_layouts_of_each_base_have_their_own_chart():
         (
             f"{base} {n}",
             {"base": base, "tensor_parallel": n},
-            step(160 * size // n, 9_000 * size, 7),
+            live(800 * size // n, 1_000 * size),
         )
         for base, size in (("a", 1), ("b", 100))
         for n in (1, 2)
@@ -251,8 +266,8 @@ def test_layouts_of_each_base_have_their_own_chart():
         for spec in of_base
     ]
     assert devices == [["small · 3 kB"], ["small · 3 kB", "large · 20 kB"]]
-    for spec, base, most in zip(of_base, "ab", ("9 kB", "900 kB"), strict=True):
-        assert f"and {base} 2 most, {most}" in spec["description"]
+    for spec, base, most in zip(of_base, "ab", ("4.05 kB", "341 kB"), strict=True):
+        assert f"and {base} 1 most, {most}" in spec["description"]
         vl_convert.vegalite_to_svg(json.dumps(spec))
     alone = charts_of_sweep({}, comparison(points[1:]), DEVICES)
     assert "by-layout" in alone

@@ -1,13 +1,15 @@
 """Bytes on each device against the number of devices."""
 
+from collections import Counter
+
 import altair as alt
 import polars as pl
 
 from modelbudget.catalogue.accelerators import Accelerator
-from modelbudget.components.groups import MEMORY
+from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import count, percent, si_bytes
-from modelbudget.report.charts.peak import ROW, capacities, device_lines, peak_parts
+from modelbudget.report.charts.peak import ROW, capacities, device_lines, of_points
 
 SHARED = (
     "data_parallel",
@@ -20,6 +22,40 @@ AXES = {"data_parallel", "zero", "data_rank"}
 MARGIN = 70
 ALONE = "whole model"
 """Where nothing is sharded, the number of devices changes nothing."""
+
+TITLE = "Memory of one device at its peak"
+TEMPORARY = (
+    "Temporary are results of operations that are not saved, and gradients until they are added up "
+    "or sent."
+)
+
+
+def at_peak(comparison: pl.DataFrame) -> pl.DataFrame:
+    """Return one row for each point × part of what is live at its peak, as measured.
+
+    Columns: point, label, group, rank (position in the stack), value (bytes), peak (their sum).
+    """
+    return of_points(comparison, {"bytes_at_peak"}, _parts_of)
+
+
+def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
+    values = Counter[str]()
+    for kind, n_bytes in table.select("component", "measured").iter_rows():
+        values[_group(kind)] += n_bytes
+    shared = {"point": point, "label": label, "peak": values.total()}
+    return [
+        shared | {"group": group, "rank": rank, "value": values[group]}
+        for rank, group in enumerate(MEMORY)
+        if values[group]
+    ]
+
+
+def _group(kind: str) -> str:
+    """Return the group of a kind of bytes, after whose name may follow the component."""
+    name, _, component = kind.partition(".")
+    if component and group_of(component) == "head":
+        return "logits and loss"
+    return name.replace("_", " ")
 
 
 def near(devices: list[Accelerator], most: int) -> list[Accelerator]:
@@ -36,14 +72,14 @@ def near(devices: list[Accelerator], most: int) -> list[Accelerator]:
 def by_number(
     comparison: pl.DataFrame, axes: dict[str, list], accelerators: list[Accelerator]
 ) -> theme.Layers | None:
-    """Draw a device's bytes at the peak of the backward pass, stacked, by number of devices.
+    """Draw a device's bytes at the peak of training, stacked, by number of devices.
 
     With the memory of the accelerators `near` these peaks. Of the first data rank, if there are
     both. None if other fields vary, or if something is not measured.
     """
     if not {"data_parallel"} <= axes.keys() <= AXES:
         return None
-    parts = peak_parts(comparison)
+    parts = at_peak(comparison)
     if parts.is_empty():
         return None
     table = _table(parts, comparison, axes)
@@ -62,7 +98,7 @@ def by_number(
                 title="bytes on one device",
                 axis=alt.Axis(labelExpr=theme.BYTES, minExtent=42, maxExtent=42),
             ),
-            color=theme.colour(groups),
+            color=theme.colour(groups, columns=5),
             order="rank:Q",
             tooltip=[
                 alt.Tooltip("devices:N", title="devices"),
@@ -73,9 +109,8 @@ def by_number(
         )
     )
     chart = alt.layer(bars, *capacities(lines)).properties(width=theme.WIDTH - MARGIN, height=300)
-    title = "Memory of one device at the peak of the backward pass"
     finding = _finding(table, accelerators)
-    return theme.framed(chart, title, finding, MARGIN, groups=groups)
+    return theme.framed(chart, TITLE, finding, MARGIN, groups=groups)
 
 
 def by_layout(comparison: pl.DataFrame, devices: list[Accelerator]) -> dict[str, theme.Layers]:
@@ -87,7 +122,7 @@ def by_layout(comparison: pl.DataFrame, devices: list[Accelerator]) -> dict[str,
     shared = [name for name in SHARED if name in comparison.columns]
     if not shared or (comparison.select(pl.max_horizontal(shared).fill_null(1).max()).item() < 2):
         return {}
-    parts = peak_parts(comparison)
+    parts = at_peak(comparison)
     if parts.is_empty():
         return {}
     has_bases = "base" in comparison.columns
@@ -101,15 +136,13 @@ def by_layout(comparison: pl.DataFrame, devices: list[Accelerator]) -> dict[str,
     }
 
 
-def _layouts(parts: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
+def _layouts(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
     """Draw the parts of the peak of each point as a bar.
 
     With the memory of the accelerators `near` these peaks.
     """
-    table = parts.filter(pl.col("peak") == pl.col("worst"))
-    table = table.filter(pl.col("phase") == pl.col("phase").first().over("point"))
     models = table.unique("point", keep="first", maintain_order=True)
-    accelerators = near(devices, _most(models, "worst"))
+    accelerators = near(devices, _most(models, "peak"))
     lines = alt.Chart(device_lines(accelerators)).encode(x="bytes:Q")
     capacity = [
         lines.mark_rule(color=theme.DIFFERS, strokeDash=[4, 3]),
@@ -120,24 +153,21 @@ def _layouts(parts: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
     order = [f"{point} {part}" for point in models["point"] for part in ("label", "bar")]
     y = alt.Y("line:N", sort=order, axis=None, scale=alt.Scale(domain=order, paddingInner=0.12))
     groups = [group for group in MEMORY if group in table["group"]]
-    bars = alt.Chart(
-        table.select("label", "group", "rank", "value", "phase", line=pl.col("point") + " bar")
-    )
+    bars = alt.Chart(table.select("label", "group", "rank", "value", line=pl.col("point") + " bar"))
     names = models.select(
         line=pl.col("point") + " label",
-        text=pl.col("label") + " · " + pl.col("worst").map_elements(si_bytes, pl.String),
+        text=pl.col("label") + " · " + pl.col("peak").map_elements(si_bytes, pl.String),
     )
     chart = alt.layer(
         bars.mark_bar(stroke=theme.PAPER, strokeWidth=0.5).encode(
             x=alt.X("value:Q", title="bytes on one device", axis=alt.Axis(labelExpr=theme.BYTES)),
             y=y,
-            color=theme.colour(groups),
+            color=theme.colour(groups, columns=5),
             order="rank:Q",
             tooltip=[
                 alt.Tooltip("label:N", title="layout"),
                 alt.Tooltip("group:N", title="part"),
                 alt.Tooltip("value:Q", format=",", title="bytes"),
-                alt.Tooltip("phase:N", title="phase of the peak"),
             ],
         ),
         alt.Chart(names)
@@ -145,20 +175,18 @@ def _layouts(parts: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
         .encode(x=alt.value(0), y=y, text="text:N"),
         *(capacity if accelerators else ()),
     ).properties(width=theme.WIDTH, height=ROW * len(order))
-    ends = models.sort("worst")
+    ends = models.sort("peak")
     least, last = ends.row(0, named=True), ends.row(-1, named=True)
     first = least["label"]
     finding = (
-        f"{first[:1].upper()}{first[1:]} needs least, {si_bytes(least['worst'])}, "
-        f"and {last['label']} most, {si_bytes(last['worst'])}. "
-        "Temporary is what is gathered, buffers of collectives and between stages, gradients "
-        "so far, and activations of one layer."
+        f"{first[:1].upper()}{first[1:]} needs least, {si_bytes(least['peak'])}, "
+        f"and {last['label']} most, {si_bytes(last['peak'])}. {TEMPORARY}"
     )
-    return theme.framed(chart, "Memory of one device at its peak", finding, 0, groups=groups)
+    return theme.framed(chart, TITLE, finding, 0, groups=groups)
 
 
 def _table(parts: pl.DataFrame, comparison: pl.DataFrame, axes: dict[str, list]) -> pl.DataFrame:
-    """Return the parts of the backward peak with the columns zero and devices (as text)."""
+    """Return the parts of the peak with the columns zero and devices (as text)."""
     fields = comparison.unique("point").select(
         "point",
         pl.col("data_parallel"),
@@ -167,8 +195,7 @@ def _table(parts: pl.DataFrame, comparison: pl.DataFrame, axes: dict[str, list])
     )
     first = axes.get("data_rank", ["first"])[0]
     table = (
-        parts.filter(pl.col("phase") == "forward_backward")
-        .join(fields, on="point")
+        parts.join(fields, on="point")
         .filter(pl.col("data_rank") == first)
         .sort("zero", "data_parallel", "rank")
     )
@@ -197,6 +224,5 @@ def _finding(table: pl.DataFrame, accelerators: list[Accelerator]) -> str:
     return (
         f"{count(few['data_parallel'])} devices hold {si_bytes(few['peak'])} each, "
         f"{count(many['data_parallel'])} devices {si_bytes(many['peak'])}, of which "
-        f"{percent(many['value'] / many['peak'])} {many['group']}. Temporary is what is "
-        "gathered, buffers of collectives and gradients, and activations of one layer." + far
+        f"{percent(many['value'] / many['peak'])} {many['group']}. {TEMPORARY}" + far
     )

@@ -80,8 +80,9 @@ def _of_several(
     """
     found = {}
     few = axes.keys() <= {"base"} and comparison["point"].n_unique() <= MOST_BARS
-    if few and not (parts := peak.peak_parts(comparison)).is_empty():
+    if few:
         found |= devices_chart.by_layout(comparison, devices)
+    if few and not (parts := peak.peak_parts(comparison)).is_empty():
         found["peak-parts"] = peak.training_memory(parts)
         found["peak-accelerators"] = peak.against_accelerators(parts, devices)
     if few and not (parts := inference.inference_parts(comparison)).is_empty():
