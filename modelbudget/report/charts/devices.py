@@ -25,7 +25,7 @@ ALONE = "whole model"
 
 TITLE = "Memory of one device at its peak"
 TEMPORARY = (
-    "Temporary are results of operations that are not saved, and gradients until they are added up "
+    "Temporary: results of operations that are not saved, and gradients until they are added up "
     "or sent."
 )
 
