@@ -74,6 +74,22 @@ class Chunk(NamedTuple):
         place = {n: v if isinstance(v, int) else v.filter(passes) for n, v in self.place.items()}
         return Chunk(place, int(passes.sum()))
 
+    def slice(self, start: int, rows: int) -> "Chunk":
+        """Return at most `rows` rows from one on."""
+        if start == 0 and rows >= self.rows:
+            return self
+        place = {
+            n: v if isinstance(v, int) else v[start : start + rows] for n, v in self.place.items()
+        }
+        return Chunk(place, min(rows, self.rows - start))
+
+    def times(self, axis: str, size: int) -> "Chunk":
+        """Return each row with each of the `size` indices of another axis, which varies fastest."""
+        number = pl.int_range(self.rows * size, eager=True)
+        row = number // size
+        place = {n: v if isinstance(v, int) else v.gather(row) for n, v in self.place.items()}
+        return Chunk(place | {axis: number % size}, len(number))
+
 
 class _RejectedError(Exception):
     """A field without a value was read; an earlier check has reported why."""
@@ -238,7 +254,7 @@ class Grid:
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield all rows in chunks; categorical fields are constant within a chunk."""
-        constant = {axis for name in self.categories for axis in self.fields[name].axes}
+        constant = self._constant()
         order = sorted(self.axes, key=lambda axis: axis not in constant)
         n_whole = len(order)  # number of leading axes with one value in a chunk
         rows = 1
@@ -264,6 +280,10 @@ class Grid:
                 at = whole_chunk | {cut: number // rows + start}
                 yield Chunk({n: v if isinstance(v, int) else v[:here] for n, v in at.items()}, here)
 
+    def _constant(self) -> set[str]:
+        """Return the axes that have one value in a chunk: those of categorical fields."""
+        return {axis for name in self.categories for axis in self.fields[name].axes}
+
     def values(self, chunk: Chunk) -> dict[str, int | str | pl.Series]:
         """Return every field in the rows of a chunk; numbers that vary are columns."""
         return {name: self._value(name, cells, chunk) for name, cells in self.fields.items()}
@@ -276,12 +296,9 @@ class Grid:
 
     def first(self) -> dict[str, int | str] | None:
         """Return every field in the first row that no constraint drops, if there is one."""
-        for chunk in self.chunks():
-            kept = self.kept(chunk)
-            if kept is None or kept.any():
-                row = 0 if kept is None else kept.arg_true()[0]
-                values = self.values(chunk)
-                return {n: v[row] if isinstance(v, pl.Series) else v for n, v in values.items()}
+        for chunk in self.allowed():
+            values = self.values(chunk)
+            return {n: v[0] if isinstance(v, pl.Series) else v for n, v in values.items()}
         return None
 
     def chosen(self, values: dict) -> tuple[int | str, ...]:
@@ -313,14 +330,47 @@ class Grid:
                 kept = passes if kept is None else kept & passes
         return kept
 
+    def allowed(self) -> Iterator[Chunk]:
+        """Yield the rows that no constraint drops, in the order of `chunks`, with as few chunks.
+
+        Axis after axis is joined, and a check reads the rows as soon as all its axes are there.
+        """
+        checks = [check for stage in self._stages for check in stage]
+        order = sorted(self.axes, key=lambda axis: axis not in self._constant())
+        n_constant = len(self._constant())
+        known = [{*order[:n]} for n in range(n_constant, len(order) + 1)]
+        steps = [[one for one in checks if {*one.axes} <= known[0]]]
+        for before, after in itertools.pairwise(known):
+            new = [one for one in checks if {*one.axes} <= after and not {*one.axes} <= before]
+            steps.append(new)
+        for place in itertools.product(*(range(len(self.axes[n])) for n in order[:n_constant])):
+            one = self._passing(Chunk(dict(zip(order, place, strict=False)), 1), steps[0])
+            yield from _filled(self._joined(one, order[n_constant:], steps[1:]))
+
+    def _joined(self, chunk: Chunk, axes: list[str], steps: list[list[_Check]]) -> Iterator[Chunk]:
+        """Yield the rows of a chunk with all values of more axes; `steps`: checks after each."""
+        if not chunk.rows or not axes:
+            yield from [chunk] * bool(chunk.rows)
+            return
+        size = len(self.axes[axes[0]])
+        block = max(1, ROWS // size)
+        for start in range(0, chunk.rows, block):
+            part = chunk.slice(start, block).times(axes[0], size)
+            yield from self._joined(self._passing(part, steps[0]), axes[1:], steps[1:])
+
     def without_dropped(self, chunk: Chunk) -> Chunk:
-        """Return the rows of a chunk that no constraint drops; each check reads those still left.
+        """Return the rows of a chunk that no constraint drops.
 
         Checks that are the same for all rows come first.
         """
         checks = [check for stage in self._stages for check in stage]
         varies = {axis for axis, index in chunk.place.items() if not isinstance(index, int)}
-        for check in sorted(checks, key=lambda check: bool(varies & {*check.axes})):
+        checks.sort(key=lambda check: bool(varies & {*check.axes}))
+        return self._passing(chunk, checks)
+
+    def _passing(self, chunk: Chunk, checks: list[_Check]) -> Chunk:
+        """Return the rows of a chunk that pass; each check reads those still left."""
+        for check in checks:
             index = self._index(chunk.place, check.axes)
             passes = check.numbers.gather(index) == 0
             if isinstance(index, int):
@@ -452,6 +502,27 @@ class Grid:
         except ValueError as error:
             return str(error).splitlines()
         return []
+
+
+def _filled(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Yield the rows of chunks with the same constant axes in as few as have about ROWS rows."""
+    held: list[Chunk] = []
+    for chunk in chunks:
+        if held and sum(one.rows for one in held) + chunk.rows > ROWS:
+            yield _together(held)
+            held = []
+        held.append(chunk)
+    if held:
+        yield _together(held)
+
+
+def _together(chunks: list[Chunk]) -> Chunk:
+    first, *_ = chunks
+    place: dict[str, int | pl.Series] = {}
+    for name, index in first.place.items():
+        parts = [part for one in chunks if isinstance(part := one.place[name], pl.Series)]
+        place[name] = index if isinstance(index, int) else pl.concat(parts)
+    return Chunk(place, sum(one.rows for one in chunks))
 
 
 def _check(axes: tuple[str, ...], lines: Sequence[tuple[str, ...]]) -> _Check:

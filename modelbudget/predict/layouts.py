@@ -12,13 +12,12 @@ from typing import Any, NamedTuple, get_args
 
 import polars as pl
 
-from modelbudget.architecture.readings import columns
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.models import Base
 from modelbudget.common.errors import InputError
+from modelbudget.predict.factored import totals
 from modelbudget.predict.fit import Model, Solution, at, needed, solve
-from modelbudget.predict.grid import Grid
+from modelbudget.predict.grid import Chunk, Grid
 from modelbudget.sweeps.derive import resolved
 from modelbudget.sweeps.read import CheckedSweep
 from modelbudget.sweeps.sweep_file import Measure, Sweep, Value
@@ -62,20 +61,18 @@ class Group(NamedTuple):
     """Layouts with the same options. `fields` are those of model and run; many are columns."""
 
     grid: Grid
+    chunk: Chunk
     fields: dict[str, Any]
-    rows: int
 
     def column(self, name: str) -> pl.Series:
         """Return a field of each layout."""
         value = self.fields[name]
-        return value if isinstance(value, pl.Series) else pl.Series([value] * self.rows)
+        return value if isinstance(value, pl.Series) else pl.Series([value] * self.chunk.rows)
 
     def peak(self) -> pl.Series:
         """Predict the bytes on a device at the peak of training; null without a formula."""
-        ((terms, holds),) = self.grid.formulas(columns.namespace, self.fields, [PEAK])
-        found = columns.series(of_model(PEAK, terms) if terms else 0, self.rows)
-        none = pl.repeat(None, self.rows, dtype=pl.Int64, eager=True)
-        return found.zip_with(columns.series(holds, self.rows) == 1, none)
+        (found,) = totals(self.grid, self.chunk, self.fields, [PEAK])
+        return found
 
 
 def layouts(
@@ -155,9 +152,8 @@ def of_sweep(checked: CheckedSweep) -> pl.DataFrame:
 
 def groups(grid: Grid) -> Iterator[Group]:
     """Yield the rows of a grid that model and run allow, by their options."""
-    for chunk in map(grid.without_dropped, grid.chunks()):
-        if chunk.rows:
-            yield Group(grid, grid.values(chunk), chunk.rows)
+    for chunk in grid.allowed():
+        yield Group(grid, chunk, grid.values(chunk))
 
 
 def _sweep(

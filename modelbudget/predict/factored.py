@@ -1,0 +1,179 @@
+"""Formulas over the rows of a grid, with as little arithmetic as their axes allow.
+
+A formula is read once as a graph, in which equal expressions are one node. A node depends on few
+axes: it is evaluated once for each combination of those, as fields are (`predict/grid.py`), and
+looked up where an operation combines it with a node of other axes.
+"""
+
+import operator
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from modelbudget.architecture.readings import graph
+from modelbudget.architecture.readings.graph import Graph, Node
+from modelbudget.architecture.terms import of_model
+from modelbudget.predict.grid import Chunk, Grid
+
+SPARSE = 8
+"""Combinations of axes are not numbered where there could be more than this many for each row."""
+
+_OPERATIONS = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    graph.CEIL_DIV: lambda x, y: -(-x // y),
+    graph.LARGEST: np.maximum,
+    graph.POSITIVE: lambda x: (x > 0) * 1,
+}
+
+
+class Combinations(NamedTuple):
+    """The combinations of some axes: a row that has each, and the number of that of each row."""
+
+    row: np.ndarray
+    number: np.ndarray
+
+
+def totals(grid: Grid, chunk: Chunk, values: dict, quantities: Sequence[str]) -> list[pl.Series]:
+    """Return each quantity of the model in the rows of a chunk; null without a formula.
+
+    `values`: every field in these rows.
+    """
+    formulas = grid.formulas(namespace, values, quantities)
+    found = Rows(grid, chunk, values).evaluated(
+        [
+            *(of_model(name, terms) for name, (terms, _) in zip(quantities, formulas, strict=True)),
+            *(holds for _, holds in formulas),
+        ]
+    )
+    known = (pl.Series(holds == 1) for holds in found[len(quantities) :])
+    none = pl.repeat(None, chunk.rows, dtype=pl.Int64, eager=True)
+    return [
+        pl.Series(total).zip_with(is_known, none)
+        for total, is_known in zip(found, known, strict=False)
+    ]
+
+
+def namespace(kind, values: dict) -> SimpleNamespace:
+    """Return a record's fields: expressions of columns; numbers and text unchanged."""
+    given = {name: values[name] for name in kind.model_fields}
+    return SimpleNamespace(
+        **{n: graph.field(n) if isinstance(v, pl.Series) else v for n, v in given.items()}
+    )
+
+
+class Rows:
+    """The rows of a chunk. A set of axes that vary is a number with a bit for each."""
+
+    def __init__(self, grid: Grid, chunk: Chunk, values: dict):
+        self.grid, self.chunk, self.values = grid, chunk, values
+        self.axes = {
+            axis: index.to_numpy()
+            for axis, index in chunk.place.items()
+            if isinstance(index, pl.Series)
+        }
+        self.bits = {axis: 1 << i for i, axis in enumerate(self.axes)}
+        every = np.arange(chunk.rows)
+        self.every = Combinations(every, every)
+        self._combinations: dict[int, Combinations] = {}
+        self._lookups: dict[tuple[int, int], np.ndarray | None] = {}
+
+    def combinations(self, axes: int) -> Combinations:
+        """Return the combinations of some axes, which are numbered once."""
+        if axes not in self._combinations:
+            self._combinations[axes] = self._numbered(axes)
+        return self._combinations[axes]
+
+    def _numbered(self, axes: int) -> Combinations:
+        """Return the combinations of some axes; each row is one where they are hardly fewer."""
+        code, size = np.zeros(self.chunk.rows, np.int64), 1
+        for axis, bit in self.bits.items():
+            if axes & bit:
+                n = len(self.grid.axes[axis])
+                code, size = code * n + self.axes[axis], size * n
+        if size > SPARSE * self.chunk.rows:
+            return self.every
+        is_there = np.zeros(size, bool)
+        is_there[code] = True
+        number = (np.cumsum(is_there) - 1)[code]
+        row = np.empty(np.count_nonzero(is_there), np.int64)
+        if 2 * len(row) > self.chunk.rows:
+            return self.every
+        row[number] = self.every.row
+        return Combinations(row, number)
+
+    def lookup(self, axes: int, wanted: int) -> np.ndarray | None:
+        """Return the combination of `axes` in each of `wanted`, which has them; None: the same."""
+        if (axes, wanted) not in self._lookups:
+            one, other = self.combinations(axes), self.combinations(wanted)
+            self._lookups[axes, wanted] = None if one is other else one.number[other.row]
+        return self._lookups[axes, wanted]
+
+    def evaluated(self, values: Iterable) -> list[np.ndarray]:
+        """Return the values of expressions and numbers in each row."""
+        read = Graph()
+        roots = [read.node(value) for value in values]
+        nodes = list(read.nodes)
+        last = _last_uses(nodes, roots)
+        found: dict[int, _Value] = {}
+        with np.errstate(divide="ignore"):  # in rows that a constraint drops
+            for number, node in enumerate(nodes):
+                if number not in last:
+                    continue
+                if node.operation == graph.FIELD:
+                    found[number] = self._field(read.fields[node.left])
+                elif node.operation == graph.CONSTANT:
+                    found[number] = _Value(0, node.left)
+                else:
+                    found[number] = self._result(node, found)
+                for one in _operands(node):
+                    if last[one] == number:
+                        found.pop(one, None)
+        every = sum(self.bits.values())
+        rows = np.zeros(self.chunk.rows, np.int64)
+        return [rows + self._at(found[root], every) for root in roots]
+
+    def _field(self, name: str) -> "_Value":
+        axes = sum(self.bits.get(axis, 0) for axis in self.grid.fields[name].axes)
+        return _Value(axes, self.values[name].to_numpy()[self.combinations(axes).row])
+
+    def _result(self, node: Node, found: dict[int, "_Value"]) -> "_Value":
+        operands = [found[one] for one in _operands(node)]
+        axes = reduce(operator.or_, (one.axes for one in operands))
+        operation = _OPERATIONS[node.operation]
+        return _Value(axes, operation(*(self._at(one, axes) for one in operands)))
+
+    def _at(self, value: "_Value", wanted: int) -> np.ndarray | int:
+        """Return a value for each combination of `wanted`, which has its axes."""
+        if isinstance(value.of, int) or value.axes in (0, wanted):
+            return value.of
+        index = self.lookup(value.axes, wanted)
+        return value.of if index is None else value.of[index]
+
+
+class _Value(NamedTuple):
+    """A number, or one for each combination of some axes."""
+
+    axes: int
+    of: np.ndarray | int
+
+
+def _operands(node: Node) -> tuple[int, ...]:
+    if node.operation in (graph.FIELD, graph.CONSTANT):
+        return ()
+    return (node.left,) if node.operation == graph.POSITIVE else (node.left, node.right)
+
+
+def _last_uses(nodes: list[Node], roots: list[int]) -> dict[int, int]:
+    """Return the last node that reads each node that roots need; of a root the end."""
+    last = dict.fromkeys(roots, len(nodes))
+    for number in range(len(nodes) - 1, -1, -1):
+        if number in last:
+            for one in _operands(nodes[number]):
+                last.setdefault(one, number)
+    return last
