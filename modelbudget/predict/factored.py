@@ -121,19 +121,18 @@ class Rows:
         nodes = list(read.nodes)
         last = _last_uses(nodes, roots)
         found: dict[int, _Value] = {}
-        with np.errstate(divide="ignore"):  # in rows that a constraint drops
-            for number, node in enumerate(nodes):
-                if number not in last:
-                    continue
-                if node.operation == graph.FIELD:
-                    found[number] = self._field(read.fields[node.left])
-                elif node.operation == graph.CONSTANT:
-                    found[number] = _Value(0, node.left)
-                else:
-                    found[number] = self._result(node, found)
-                for one in _operands(node):
-                    if last[one] == number:
-                        found.pop(one, None)
+        for number, node in enumerate(nodes):
+            if number not in last:
+                continue
+            if node.operation == graph.FIELD:
+                found[number] = self._field(read.fields[node.left])
+            elif node.operation == graph.CONSTANT:
+                found[number] = _Value(0, node.left)
+            else:
+                found[number] = self._result(node, found)
+            for one in _operands(node):
+                if last[one] == number:
+                    found.pop(one, None)
         every = sum(self.bits.values())
         rows = np.zeros(self.chunk.rows, np.int64)
         return [rows + self._at(found[root], every) for root in roots]

@@ -64,15 +64,19 @@ class Group(NamedTuple):
     chunk: Chunk
     fields: dict[str, Any]
 
-    def column(self, name: str) -> pl.Series:
-        """Return a field of each layout."""
-        value = self.fields[name]
-        return value if isinstance(value, pl.Series) else pl.Series([value] * self.chunk.rows)
+    def table(self, names: Sequence[str]) -> pl.DataFrame:
+        """Return some fields of each layout.
 
-    def peak(self) -> pl.Series:
-        """Predict the bytes on a device at the peak of training; null without a formula."""
-        (found,) = totals(self.grid, self.chunk, self.fields, [PEAK])
-        return found
+        And bytes: on a device at the peak of training; null without a formula.
+        """
+        (peak,) = totals(self.grid, self.chunk, self.fields, [PEAK])
+        return pl.DataFrame({"bytes": peak}).select(
+            *(_column(name, self.fields[name]) for name in names), "bytes"
+        )
+
+
+def _column(name: str, value: int | str | pl.Series) -> pl.Expr:
+    return pl.lit(value, None if isinstance(value, pl.Series | str) else pl.Int64).alias(name)
 
 
 def layouts(
@@ -93,29 +97,29 @@ def layouts(
     """
     sweep = _sweep(base, chosen, devices, derive or {}, axes or {})
     names = [*(axes or {}), *LAYOUT]
-    parts = [
-        pl.DataFrame({name: group.column(name) for name in (*names, RANK)}).with_columns(
-            pl.col("sequence_parallel").cast(pl.Boolean), bytes=group.peak()
-        )
-        for group in groups(Grid(base.name, base, sweep))
-    ]
-    last = pl.col("bytes").arg_max()
-    known = pl.col("bytes").is_not_null().all()
+    parts = [group.table((*names, RANK)) for group in groups(Grid(base.name, base, sweep))]
     if not parts:
         raise ValueError(f"devices = {list(devices)}: model and run allow no layout of these")
-    found = (
-        pl.concat(parts)
-        .group_by(names)
-        .agg(
-            pl.col(RANK).get(last, null_on_oob=True),
-            bytes=pl.when(known).then(pl.col("bytes").max()),
-        )
+    # Of the devices of a layout, first one without a formula, else the one that needs most.
+    ranked = pl.concat(parts).sort("bytes", descending=True, maintain_order=True)
+    found = ranked.unique(names, keep="first").with_columns(
+        pl.col("sequence_parallel").cast(pl.Boolean),
+        pl.when(pl.col("bytes").is_not_null()).then(RANK).alias(RANK),
     )
+    found = found.join(_in_order(found.select(LAYOUT).unique()), on=LAYOUT)
+    return found.sort("place", *(axes or {})).select("devices", *names, RANK, "bytes")
+
+
+def _in_order(distinct: pl.DataFrame) -> pl.DataFrame:
+    """Return layouts, without other fields, with their number of devices and their place.
+
+    To sort all rows by so many columns takes longer than to predict them.
+    """
     efforts = {name: i for i, name in enumerate(_options("recompute"))}
     effort = pl.col("recompute").replace_strict(efforts, return_dtype=pl.Int64)
-    found = found.with_columns(devices=pl.reduce(operator.mul, [pl.col(name) for name in MESH]))
-    found = found.sort("devices", effort, *SIMPLEST, "pipeline_schedule", *(axes or {}))
-    return found.select("devices", *names, RANK, "bytes")
+    found = distinct.with_columns(devices=pl.reduce(operator.mul, [pl.col(name) for name in MESH]))
+    found = found.sort("devices", effort, *SIMPLEST, "pipeline_schedule")
+    return found.with_row_index("place")
 
 
 def check(checked: CheckedSweep) -> None:
