@@ -53,13 +53,19 @@ def make_project(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def reported(tmp_path_factory, worker_id) -> Project:
+def shared(tmp_path_factory, worker_id) -> Path:
+    """A folder that all processes of the test run share."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder if worker_id == "master" else folder.parent
+
+
+@pytest.fixture(scope="session")
+def reported(shared) -> Project:
     """A project with several sweeps and their report, from one run that all tests share.
 
     `run` holds what the run printed. A test that changes anything works on a copy.
     """
-    folder = tmp_path_factory.getbasetemp()
-    folder = (folder if worker_id == "master" else folder.parent) / "reported"
+    folder = shared / "reported"
     printed = folder.with_suffix(".json")
     with FileLock(folder.with_suffix(".lock")):
         if not printed.exists():

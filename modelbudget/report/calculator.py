@@ -7,7 +7,8 @@ eval.
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -402,13 +403,19 @@ def calculator_section(catalogue: Catalogue) -> dict:
             "models": {name: _numbers(base, a) for name, (base, a) in named.items()},
             "rules": rules(),
             "order": [(group, variable_of_group(group)) for group in ORDER],
-            **_formulas(categories, own),
+            **_formulas(
+                tuple((values, tuple(sorted(classes))) for values, classes in categories.items()),
+                tuple(own),
+            ),
             "config": translation_data(),
         },
     }
 
 
-def _formulas(categories: dict[Categories, set[str]], own: Collection[Categories]) -> dict:
+@cache  # takes seconds, and depends on no model's sizes and names
+def _formulas(
+    categories: tuple[tuple[Categories, tuple[str, ...]], ...], own: tuple[Categories, ...]
+) -> dict:
     """Return the nodes for the script, and how components and budgets are made of them.
 
     `categories` has the classes with known run settings. Only models with categories in `own` have
@@ -416,8 +423,7 @@ def _formulas(categories: dict[Categories, set[str]], own: Collection[Categories
     """
     found = _Formulas()
     forms = [
-        found.form(dict(values), sorted(classes), values in own)
-        for values, classes in categories.items()
+        found.form(dict(values), list(classes), values in own) for values, classes in categories
     ]
     names = [name for form in forms for name in form["components"]]
     names += [name for _, *parts in found.budgets for name, _ in parts]

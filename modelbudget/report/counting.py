@@ -1,5 +1,6 @@
 """The section of counting conventions: what they are, what they decide, and printed numbers."""
 
+from functools import cache
 from typing import Any
 
 import polars as pl
@@ -83,18 +84,25 @@ def counting_section(
     if not {*LADDER, *SHOWN, SHAPES} <= catalogue.bases.keys():
         return None
     found = published_scaling.rows(PUBLISHED, [(one.points, one.comparison) for one in sweeps])
-    spec = departures(_ladder(catalogue)).to_dict()
-    return {
+    spec, parts = _of_models(catalogue)
+    return parts | {
         "answer": _answer(found),
         "chart": charts.add("counting-departures", spec),
+        "studies": _studies(found),
+        "no_counts": _no_counts(found),
+    }
+
+
+@cache  # takes seconds, and is the same for all pages of a process
+def _of_models(catalogue: Catalogue) -> tuple[dict, dict]:
+    """Return the chart, and the parts of the context that do not depend on sweeps."""
+    return departures(_ladder(catalogue)).to_dict(), {
         "conventions": [_conventions(catalogue, unit) for unit in (PARAMETERS, FLOPS)],
         "ratios": _ratios(catalogue),
         "of_executed": _of_executed(catalogue),
         "axes": _axes(catalogue),
         "exponents": _exponents(catalogue),
         "same_runs": _same_runs(),
-        "studies": _studies(found),
-        "no_counts": _no_counts(found),
     }
 
 

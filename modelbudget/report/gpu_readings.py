@@ -1,5 +1,7 @@
 """The section of readings of GPUs that others published, next to our predictions."""
 
+from functools import cache
+
 from markupsafe import Markup
 
 from modelbudget.catalogue.gpu_readings import gpu_readings
@@ -14,6 +16,7 @@ RATIO, SIMULATOR_RATIO = "÷ reported", "simulator ÷ reported"
 """Heads of columns: our prediction as a multiple of the reading, and the source's simulator's."""
 
 
+@cache  # takes seconds, and is the same for all pages of a process
 def gpu_readings_section(catalogue: Catalogue) -> dict:
     """Return the context of the template: for each source a table of all of its readings."""
     found = rows(gpu_readings(READINGS), catalogue)

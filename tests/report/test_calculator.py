@@ -16,7 +16,7 @@ from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.run_step import HALF
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.implementations import implementations
-from modelbudget.catalogue.models import Base, Catalogue
+from modelbudget.catalogue.models import Base
 from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_file import read
@@ -34,7 +34,6 @@ from modelbudget.report.calculator import (
     STATES,
     ZERO_OF_OTHERS,
     ZERO_OF_STAGES,
-    calculator_section,
 )
 from modelbudget.report.config_file import default_decoders
 from modelbudget.report.page import render
@@ -491,8 +490,8 @@ def test_without_scripts_it_says_so(opened):
     assert not tab.is_visible("#calculator")
 
 
-def test_controls_come_from_the_record(catalogue: Catalogue):
-    section = calculator_section(catalogue)
+def test_controls_come_from_the_record(catalogue, static_parts):
+    section = static_parts(catalogue).calculator
     names = [field["name"] for field in section["main"] + section["others"]]
     assert sorted(names) == sorted(Decoder.numeric())
     assert [field["name"] for field in section["run"]] == [
