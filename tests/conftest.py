@@ -2,15 +2,17 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 # Before torch is imported, and for every process that a test starts: the tests' products are tiny,
 # and more threads than one mostly wait for each other.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Where an image sets it, each of the many processes would compile all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
-import torch._dynamo  # noqa: F401  each process that trains imports it, unless its parent has
 from filelock import FileLock
 from helpers.project import ROOT, Project, with_sweeps
 from hypothesis import settings
@@ -28,6 +30,16 @@ settings.register_profile(
     "random", deadline=None, database=None, derandomize=False, print_blob=True
 )
 settings.load_profile("fixed")
+
+
+def pytest_configure(config):
+    """Import what each process that trains imports, unless its parent has.
+
+    The process that distributes the tests runs none.
+    """
+    sys.dont_write_bytecode = False
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        import torch._dynamo  # noqa: F401
 
 
 @pytest.fixture(scope="session")

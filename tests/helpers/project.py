@@ -12,6 +12,8 @@ TIMEOUT_S = 600
 PARTS_OF_THE_PROJECT = (
     "Snakefile", "configs", "environment.yml", "modelbudget", "profiles", "scripts", "workflow",
 )  # fmt: skip
+UNFINISHED = shutil.ignore_patterns("*.pyc.*")
+"""Compiled code that another process is writing. What is finished saves jobs compiling it."""
 
 
 class Project:
@@ -23,8 +25,10 @@ class Project:
     @classmethod
     def without_sweeps(cls, folder: Path) -> "Project":
         for part in PARTS_OF_THE_PROJECT:
-            copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-            copy(ROOT / part, folder / part)
+            if (ROOT / part).is_dir():
+                shutil.copytree(ROOT / part, folder / part, ignore=UNFINISHED)
+            else:
+                shutil.copy(ROOT / part, folder / part)
         for sweep in (folder / "configs" / "sweeps").iterdir():
             sweep.unlink()
         return cls(folder)
