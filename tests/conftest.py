@@ -119,7 +119,11 @@ def chromium():
 
 @pytest.fixture
 def open_page(chromium):
-    """Opens an address with no network; every word of the console and every request is kept."""
+    """Opens an address with no network; every word of the console and every request is kept.
+
+    What a test has opened is closed after it, so that it draws nothing during the next ones.
+    """
+    contexts = []
 
     def opened(address: str, width: int = 1280, scheme: str = "light", script: bool = True):
         context = chromium.new_context(
@@ -128,6 +132,7 @@ def open_page(chromium):
             offline=True,
             java_script_enabled=script,
         )
+        contexts.append(context)
         tab = context.new_page()
         tab.messages, tab.requests = [], []
         tab.on("console", lambda message: tab.messages.append(message.text))
@@ -136,4 +141,6 @@ def open_page(chromium):
         tab.goto(address)
         return tab
 
-    return opened
+    yield opened
+    for context in contexts:
+        context.close()
