@@ -14,7 +14,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 from filelock import FileLock
-from helpers.project import ROOT, Project, with_sweeps
+from helpers.project import Project, with_sweeps
 from hypothesis import settings
 
 from modelbudget.catalogue.models import Catalogue
@@ -44,7 +44,9 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session")
 def catalogue() -> Catalogue:
-    return Catalogue(ROOT / "configs" / "models")
+    from helpers.catalogue import CATALOGUE  # not in the process that distributes the tests
+
+    return CATALOGUE
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
 """Every model in configs/models, found by its presence, against what others have counted."""
 
-from pathlib import Path
-
 import pytest
 import torch
+from helpers.catalogue import CATALOGUE
 
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Base, Catalogue
@@ -13,7 +12,7 @@ from modelbudget.modules.initialise import uninitialised
 from modelbudget.sweeps.check_models import check_models
 from modelbudget.sweeps.derive import named_architecture
 
-BASES = [base for base in Catalogue(Path("configs/models")).bases.values() if base.model]
+BASES = [base for base in CATALOGUE.bases.values() if base.model]
 
 
 @pytest.fixture(params=BASES, ids=lambda base: base.name)

@@ -1,19 +1,17 @@
 """Named decoders against the classes of Hugging Face transformers, built on the meta device."""
 
-from pathlib import Path
-
 import pytest
 import torch
 import transformers
+from helpers.catalogue import CATALOGUE
 from helpers.transformers_decoders import config
 
 from modelbudget.architecture.terms import total
-from modelbudget.catalogue.models import Catalogue
 from modelbudget.sweeps.derive import named_architecture
 
 BASES = [
     base
-    for base in Catalogue(Path("configs/models")).bases.values()
+    for base in CATALOGUE.bases.values()
     if base.family.name() == "decoder" and base.model
     if base.model.transformers or base.model.stand_in
 ]

@@ -4,19 +4,17 @@ predicted against measured, the readings, forward passes, and rejected values.""
 import hypothesis.strategies as st
 import pytest
 import torch
+from helpers.catalogue import CATALOGUE
 from helpers.other_families import LENGTH, SHAPES, architectures, input_for
-from helpers.project import ROOT
 from helpers.readings import as_columns, as_integers, as_nodes, as_symbols
 from hypothesis import given, settings
 
-from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.sweeps.derive import named_architecture
 
-CATALOGUE = Catalogue(ROOT / "configs" / "models")
 NAMED = [name for name, base in CATALOGUE.bases.items() if base.model and base.family in SHAPES]
 any_shape = st.sampled_from(SHAPES).flatmap(architectures)
 

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 import torch
+from helpers.catalogue import CATALOGUE
 from helpers.other_families import SHAPES, TINY_MODELS, TOKENS
-from helpers.project import ROOT
 from helpers.transformers_models import (
     albert,
     bart,
@@ -25,7 +25,6 @@ from torch import nn
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from modelbudget.architecture.terms import total
-from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.families.recurrent_lm import RecurrentLM
 from modelbudget.families.transformer_xl import TransformerXL
@@ -37,7 +36,6 @@ from modelbudget.modules.recurrent_layer import RecurrentLayer
 from modelbudget.modules.relative_buckets import bucket
 from modelbudget.sweeps.derive import named_architecture
 
-CATALOGUE = Catalogue(ROOT / "configs" / "models")
 TARGETS = torch.tensor([[2, 7, 1, 8, 2], [8, 1, 8, 2, 8]])
 
 

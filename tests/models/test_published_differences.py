@@ -1,14 +1,11 @@
 """The known differences between models and what was printed of them, by the numbers."""
 
 import pytest
-from helpers.project import ROOT
+from helpers.catalogue import CATALOGUE
 
 from modelbudget.architecture.terms import total
-from modelbudget.catalogue.models import Catalogue
 from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.sweeps.derive import named_architecture
-
-CATALOGUE = Catalogue(ROOT / "configs" / "models")
 
 
 def parameters(name: str, **changes) -> int:

@@ -2,18 +2,15 @@
 
 import pytest
 import torch
+from helpers.catalogue import CATALOGUE
 from helpers.inference import measured_inference, predicted_inference
 from helpers.other_families import TINY_MODELS
-from helpers.project import ROOT
 from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
-from modelbudget.catalogue.models import Catalogue
 from modelbudget.measurement.build import build
 from modelbudget.sweeps.derive import named_architecture
-
-CATALOGUE = Catalogue(ROOT / "configs" / "models")
 
 
 def count(name: str) -> int:

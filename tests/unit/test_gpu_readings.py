@@ -5,39 +5,46 @@ import re
 import pytest
 
 from modelbudget.catalogue.gpu_readings import gpu_readings
-from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.errors import InputError
-from modelbudget.common.paths import CONFIGS
-from modelbudget.compare.gpu_readings import CLOSE, GIB, rows
+from modelbudget.compare.gpu_readings import CLOSE, GIB, Row, rows
 from modelbudget.report.gpu_readings import READINGS, gpu_readings_section
 from modelbudget.report.tables import environment
 
-CATALOGUE = Catalogue(CONFIGS / "models")
-FOUND = rows(gpu_readings(READINGS), CATALOGUE)
+READ = gpu_readings(READINGS)
 
 
-def test_no_row_is_dropped():
+@pytest.fixture(scope="module")
+def found(catalogue) -> list[Row]:
+    return rows(READ, catalogue)
+
+
+def test_no_row_is_dropped(catalogue, found):
     written = re.findall(r"^  - base: (\S+)$", READINGS.read_text(encoding="utf-8"), re.MULTILINE)
-    assert [row.reading.base for row in FOUND] == written
+    assert [row.reading.base for row in found] == written
     page = environment().get_template("gpu_readings.html.j2")
-    html = page.render(gpu_readings=gpu_readings_section(CATALOGUE))
+    html = page.render(gpu_readings=gpu_readings_section(catalogue))
     assert html.count("<tr>") - html.count("<thead>") == len(written)
-    for row in FOUND:
+    for row in found:
         assert f">{row.reading.gib:.2f}<" in html
 
 
-@pytest.mark.parametrize("row", FOUND, ids=lambda row: f"{row.model} {row.reading.gib}")
-def test_each_is_close_or_has_a_reason(row):
+@pytest.mark.parametrize(
+    "number",
+    range(len(READ.readings)),
+    ids=[f"{reading.base} {reading.gib}" for reading in READ.readings],
+)
+def test_each_is_close_or_has_a_reason(found, number):
+    row = found[number]
     assert row.is_close or row.reason
     assert (row.low is None) == bool(row.refused)
     if row.low is not None and row.low != row.high:
         assert row.low < row.reading.gib < row.high
 
 
-def test_a_stage_of_megatron_by_hand():
+def test_a_stage_of_megatron_by_hand(found):
     """The first of two stages of 12 layers: weights, main_grad, a quarter of the states."""
     (row,) = [
-        one for one in FOUND
+        one for one in found
         if one.reading.base == "llama-3-70b" and one.reading.settings.get("pipeline_parallel") == 2
     ]  # fmt: skip
     layer = 8192 * (8192 * 2 + 1024 * 2 + 3 * 28672) + 2 * 8192
