@@ -178,7 +178,7 @@ def test_an_interrupted_run_leaves_no_process_behind(tmp_path):
 
     outcomes = spread(work, ["short", "long"], 2, 600)
     assert next(outcomes) == (0, None)
-    wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+    wait_until(lambda: sum(bool(path.read_text()) for path in tmp_path.iterdir()) == 2)
     outcomes.close()
     for path in (tmp_path / "long", tmp_path / "long child"):
         process = int(path.read_text())
