@@ -149,6 +149,18 @@ def test_titles_are_findings_of_the_data(results, catalogue):
     assert f"instead of {whole / 1e3:.3g} kB" in text
 
 
+def test_every_colour_of_a_step_is_in_the_legend_above_it(results, catalogue):
+    page = render(results, catalogue)
+    act = page[page.index('<section id="step"') : page.index('<p class="whose">Traced')]
+    of_whole, of_device = act.split('<ul class="legend"')[1:]
+    for part in (of_whole, of_device):
+        named, drawn = part.split("</ul>", 1)
+        drawn = re.findall(r'<path class="(group-\d+)"', drawn)
+        assert set(drawn) == set(re.findall(r"swatch (group-\d+)", named))
+    assert "gathered parameters" in of_device
+    assert "gathered parameters" not in of_whole
+
+
 def test_squares_and_columns_are_in_proportion(results, catalogue):
     page = render(results, catalogue)
     act = page[page.index('<section id="sizes"') : page.index('<section id="bytes"')]

@@ -43,7 +43,6 @@ def step_act(step: StepTrace | None, shared: StepTrace | None = None) -> dict | 
         "plot": drawn.plot(),
         "shared": one,
         "peaks": [_described(peak, n) for peak in drawn.peaks],
-        "legend": [(MEMORY[k], variable_of_group(MEMORY[k])) for k in _live(drawn.levels)],
         "last": drawn.last - drawn.first,
         "data": _data(drawn.table, drawn.phases, drawn.first),
     }
@@ -67,6 +66,7 @@ class _Drawn:
     def plot(self) -> dict:
         """Return what the template draws."""
         return {
+            "legend": [(MEMORY[k], variable_of_group(MEMORY[k])) for k in _live(self.levels)],
             "phases": _axis(self.phases),
             "areas": _areas(self.levels, self.phases, self.first),
             "ticks": _ticks(self.most),
