@@ -18,7 +18,6 @@ from modelbudget.architecture.run_values import (
     divides,
     divides_context,
     exchanges_context,
-    has_buckets,
     has_part_of_experts,
     has_part_of_states,
     is_divided,
@@ -29,7 +28,6 @@ from modelbudget.architecture.run_values import (
     of_states,
     one_token,
     own_tokens,
-    reduced_number,
     stays_gathered,
     stored,
     tokens,
@@ -44,10 +42,10 @@ from modelbudget.components import (
     megatron_linear,
     multi_token_prediction,
     norm,
-    pipeline_stage,
     tensor_parallel,
 )
 from modelbudget.components.contract import Part, Values
+from modelbudget.components.decoder import training_peaks
 from modelbudget.components.decoder.conditions import OF_ONE_DEVICE, is_of_stages, knows_shards
 from modelbudget.components.decoder.constraints import constraints_of_parts, empty_layer
 from modelbudget.components.decoder.terms import (
@@ -62,12 +60,7 @@ from modelbudget.components.decoder.terms import (
 )
 from modelbudget.components.decoder.timelines import (
     buffers,
-    ends_of_shards,
-    forward_end,
-    gathered_together,
     inference_steps,
-    neighbours,
-    sharded_stage_of,
 )
 from modelbudget.components.embedding import HeadFields, InputFields, PositionFields
 from modelbudget.components.feed_forward import feed_forward
@@ -77,15 +70,12 @@ from modelbudget.components.multi_token_prediction import MultiTokenFields
 from modelbudget.components.share import share
 from modelbudget.components.weight_formats import by_format
 from modelbudget.memory import (
-    fsdp,
     inference,
     interleaved,
     optimizer,
     pipeline,
-    sharded_stage,
     training,
 )
-from modelbudget.memory.adamw_temporaries import Neighbours
 from modelbudget.memory.timeline import is_nothing
 
 PartFields: Any = layer.fields_of_parts()
@@ -189,7 +179,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
             holds = holds * positive(tokens(r) - r.loss_chunks)
             holds = holds * (1 - keeps_gradients_in_buckets(r))
             if computed_again(r) and not is_nothing(holds):
-                holds = holds * training.forward_of_layers_is_lower(cls.timelines(a, r), r)
+                holds = holds * training.forward_of_layers_is_lower(
+                    training_peaks.timelines(a, r), r
+                )
         if quantity == "peak_training_bytes":
             holds = holds * multi_token_prediction.has_none(a)
         if is_pipelined(r) and not is_of_stages(quantity, a, r):
@@ -197,22 +189,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         if is_sharded(r):
             holds = holds * knows_shards(quantity, a, r)
             if stays_gathered(r) and computed_again(r) and quantity == "peak_training_bytes":
-                lower = cls._forward_of_shards_is_lower
-                holds = holds if is_nothing(holds) else holds * lower(whole, r)
+                lower = training_peaks.forward_of_shards_is_lower
+                holds = holds if is_nothing(holds) else holds * lower(cls, whole, r)
         return holds
-
-    @classmethod
-    def _forward_of_shards_is_lower(cls, a: Fields, r: Run):
-        if is_pipelined(r):
-            layers, stage, trained = cls._stage(a, r)
-            gradients = reduced_number(r) * trained
-            one, model = cls._sharded_stage(layers, r, stage)
-            (last,) = model.layers
-            return sharded_stage.forward_of_layers_is_lower(one, r, last.forward, gradients)
-        a = share(a, r)
-        saved = total(cls.activation_bytes(a, r)) + embedding.held(a, r) + layer.held(a, r)
-        parts = *gathered_together(a, r), ends_of_shards(a, r)
-        return fsdp.forward_of_layers_is_lower(cls.timelines(a, r), *parts, r, saved)
 
     @staticmethod
     def parameters(a: Fields) -> Terms:
@@ -344,128 +323,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @classmethod
     def peak_training_bytes(cls, a: Fields, r: Run) -> Terms:
         """Return the largest number of bytes live at once, for each phase of two steps."""
-        r = own_tokens(r)
-        if is_pipelined(r):
-            return cls._peaks_of_stage(a, r)
-        a = share(a, r)
-        sharded, states = is_sharded(r), total(cls.optimizer_bytes(a, r))
-        trained = total(in_shards(a, r) if sharded else cls.trained_parameters(a))
-        own = total(in_own_rows(a, r)) if sharded else trained
-        if is_divided(r) and not sharded and not accumulates(r):
-            trained = total(tensor_parallel.with_whole_embedding(a, r, cls.trained_parameters(a)))
-        of_parameters = total(cls.parameter_bytes(a, r)) + buffers(a, r)
-        of_parameters = of_parameters + has_buckets(r) * bytes_of(r.dtype) * trained
-        of_parameters = of_parameters + megatron_linear.held(a, r)
-        saved = of_parameters + total(cls.activation_bytes(a, r)) - embedding.scale(r)
-        saved = saved + embedding.held(a, r) + layer.held(a, r) + embedding.tokens_apart(r)
-        model, tensors, part = cls.timelines(a, r), neighbours(a, r), None
-        if has_part_of_states(r):
-            own = part = optimizer.of_part(r, trained)
-            tensors = [Neighbours(part, 0)]
-        start = of_parameters + 2 * INDEX * tokens(r)
-
-        def forward_backward(held):
-            if not sharded:
-                return training.forward_backward(model, r, saved + held)
-            groups = gathered_together(a, r)
-            return fsdp.forward_backward(
-                model, *groups, ends_of_shards(a, r), r, start + held, saved + held
-            )
-
-        return optimizer.phases(
-            stored(r),
-            trained,
-            start,
-            states,
-            optimizer.temporaries(stored(r), own, tensors),
-            forward_backward,
-            part,
-        )
-
-    @classmethod
-    def _stage(cls, a: Fields, r: Run):
-        """Return a device's layers, their stage, and the bytes of whole gradients of its model."""
-        layers, alone = pipeline.stage(a, r)
-        layers = share(layers, r)
-        stage = pipeline_stage.stage(layers, alone, cls.timelines, cls.activation_bytes)
-        trained = cls.trained_parameters(layers)
-        if is_divided(r) and not accumulates(r):
-            trained = tensor_parallel.with_whole_embedding(layers, r, trained)
-        return layers, stage, total(pipeline.without_ends(r, trained))
-
-    @classmethod
-    def _stages(cls, a: Fields, r: Run) -> interleaved.Device:
-        """Return the stages of a device that has several."""
-        one, found = pipeline.of_one_stage(r), []
-        for run in (one, pipeline.between_ends(one)):
-            _, stage, trained = cls._stage(a, run)
-            found += [stage, (1 - accumulates(r)) * bytes_of(r.dtype) * trained]
-        return interleaved.Device(*found)
-
-    @classmethod
-    def _sharded_stage(cls, layers: Fields, r: Run, stage: pipeline.Stage):
-        """Return a device's stage with its shards, and the timelines of one microbatch.
-
-        `layers`, `stage`: as of `_stage`.
-        """
-        model = cls.timelines(layers, pipeline_stage.microbatch(r))
-        return sharded_stage_of(layers, r, stage, model), model
-
-    @classmethod
-    def _peaks_of_stage(cls, a: Fields, r: Run) -> Terms:
-        """Return the largest number of bytes live at once in one stage, for the same phases."""
-        layers, stage, trained = cls._stage(a, r)
-        gradients = (1 - accumulates(r)) * reduced_number(r) * trained
-        held = total(cls.parameter_bytes(a, r)) + pipeline.texts(r)
-        held = held + pipeline.received(r, stage.states)
-        held = held + buffers(layers, r)
-        held = held + megatron_linear.held(
-            layers, pipeline_stage.microbatch(r), pipeline.is_last(r)
-        )
-        part, own, tensors = None, trained, neighbours(layers, r)
-        if has_part_of_states(r):
-            part = own = optimizer.of_part(r, trained)
-            tensors = [Neighbours(part, 0)]
-        several = cls._stages(a, r) if is_interleaved(r) else None
-        of_shards = None
-        if is_sharded(r):
-            of_shards, _ = cls._sharded_stage(layers, r, stage)
-            trained, own = (
-                total(pipeline.without_ends(r, of(layers, r))) for of in (in_shards, in_own_rows)
-            )
-
-        def forward_backward(states):
-            if several is not None:
-                return interleaved.forward_backward(several, r, held + states)
-            if of_shards is None:
-                return pipeline.forward_backward(stage, r, held + states, gradients)
-            return sharded_stage.peak(of_shards, r, held + states, gradients)
-
-        return optimizer.phases(
-            stored(r),
-            trained,
-            held + pipeline.outputs(r, stage.logits),
-            total(cls.optimizer_bytes(a, r)),
-            optimizer.temporaries(stored(r), own, tensors),
-            forward_backward,
-            part,
-        )
-
-    @staticmethod
-    def timelines(a: Fields, r: Run) -> training.Model:
-        """Return the timelines from which the peak of training is computed."""
-        r = own_tokens(r)
-        model = training.Model(
-            embedding.head_backward(a, r),
-            layer.training(a, r),
-            embedding.backward(a, r),
-            a.n_layer,
-            embedding.saved_after_layers(a, r),
-            bytes_of(r.dtype) * tokens(of_states(r)) * a.d_model,
-            forward_end(a, r),
-        )
-        has_buffer = accumulates(r) or keeps_gradients_in_buckets(r)
-        return training.with_gradient_buffer(model) if has_buffer else model
+        return training_peaks.peaks(cls, a, r)
 
     @staticmethod
     def cache_bytes(a: Fields, r: Run) -> Terms:

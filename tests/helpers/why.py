@@ -1,6 +1,7 @@
 """Where the timeline of a backward pass and its trace differ."""
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.components.decoder.training_peaks import timelines
 from modelbudget.measurement.build import build
 from modelbudget.measurement.loss import forward
 from modelbudget.measurement.optimizer import Optimizer
@@ -14,7 +15,7 @@ from modelbudget.modules.initialise import uninitialised
 def why(a, run: RunConfig) -> str | None:
     """The first operation of backward whose live bytes the trace does not have, if there is one."""
     live, levels = backward_levels(a, run)
-    return first_difference(live, backward_timeline(a.timelines(a, run), run), levels)
+    return first_difference(live, backward_timeline(timelines(a, run), run), levels)
 
 
 def backward_levels(a, run: RunConfig) -> tuple[int, list[int]]:
