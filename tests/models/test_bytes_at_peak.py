@@ -67,6 +67,21 @@ def test_buckets_are_as_large_as_all_gradients():
     assert "communication_buffers" not in found
 
 
+def test_the_buffer_into_which_a_head_gathers_stays():
+    """Megatron-Core gathers 4 sequences of 32 tokens of 36 bfloat16 each for the head, and keeps
+    the buffer.
+    """
+    a = Decoder(**SMALL | LLAMA)
+    run = RUNS["tensor parallel"] | {
+        "dtype": "bfloat16", "gathered_states": "again", "projections": "packed",
+        "gate_and_up": "packed",
+    }  # fmt: skip
+    found, _ = held(a, **run)
+    assert found["communication_buffers"] >= 2 * 4 * 32 * 36
+    usual, _ = held(a, **run | {"gathered_states": "saved"})
+    assert usual.get("communication_buffers", 0) < 2 * 4 * 32 * 36
+
+
 def test_what_is_gathered_at_the_peak_by_hand():
     """The peak of a model with one large, tied matrix is where its two gradients are added up. It
     is gathered then, with positions and the final norm; the input of the last layer's reduction is

@@ -104,6 +104,8 @@ class ShardedTrace(Trace):
         elif name == "fsdp::chunk_cat":
             self.mark(GRADIENTS, args[0])
             self.mark(BUFFERS, [kwargs["out"]])
+        elif name == "c10d::_allgather_base_":
+            self.mark(BUFFERS, args[:1])
         elif name == "c10d::recv_":
             self.mark(RECEIVED, args[0])
         elif name.startswith("_c10d_functional::"):
