@@ -32,15 +32,12 @@ class QueryAttention(nn.Module):
 
     def forward(self, x, keys_values):
         """Return the output, and the keys and values with the position of their first token."""
-        k, v, start = keys_values or self.keys_values(x)
+        k, v, start = keys_values
         q = rotate(self.split(self.query(x), self.query_norm), self.d_head, start)
         hides = 0 < self.window < x.shape[1]
         bias = causal(x.shape[1], x, self.window) if hides else None
         result = self.core(q, k, v, bias).transpose(1, 2).flatten(2)
-        return self.output(result), (k, v, start)
-
-    def keys_values(self, x):
-        raise NotImplementedError
+        return self.output(result), keys_values
 
     def split(self, x, norm: nn.Module | None = None):
         """(batch, length, heads · d_head) to (batch, heads, length, d_head)."""
@@ -60,6 +57,10 @@ class OwnAttention(QueryAttention):
         self.key_norm = head_norm(a, d_head)
         self.normalises = a.qk_norm != "none"
         self.cache: Cache | None = None
+
+    def forward(self, x, _):
+        """Return the output, and the keys and values of the same states."""
+        return super().forward(x, self.keys_values(x))
 
     def keys_values(self, x):
         start = self.cache.length if self.cache else 0
