@@ -2,6 +2,7 @@
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.build import build
+from modelbudget.measurement.count import count
 from modelbudget.measurement.train import train
 from modelbudget.modules.initialise import initialise, uninitialised
 
@@ -23,6 +24,18 @@ def predicted(a, run: RunConfig) -> dict[str, dict[str, int]]:
         quantity: {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
         for quantity in PREDICTED
     }
+
+
+def measured_as_predicted(a, run: RunConfig, quantities=PREDICTED) -> dict[str, dict[str, int]]:
+    """Measure a step, after asserting that parameters and these quantities equal their formulas."""
+    counted = {name: one.parameters for name, one in count(build(a, "meta", "float32")).items()}
+    assert without_zeros(counted) == {n: t.total for n, t in a.parameters(a).items() if t.total}
+    found = measured(a, run)
+    for quantity in quantities:
+        assert a.has_formula_for(quantity, a, run)
+        expected = {name: term.total for name, term in getattr(a, quantity)(a, run).items()}
+        assert without_zeros(expected) == without_zeros(found[quantity]), quantity
+    return found
 
 
 def without_zeros(values: dict) -> dict:
