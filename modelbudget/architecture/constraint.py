@@ -1,6 +1,7 @@
 """Constraints as data: which values of fields go together, and the message where they do not."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from string import Formatter
 from typing import Any, NamedTuple
 
@@ -24,12 +25,24 @@ class Constraint:
     """
 
     def __init__(self, holds: str, message: str, when: str = ""):
-        self.holds = Expression(f"not ({when}) or ({holds})" if when else holds)
-        self.message: list[str | Inserted] = []
-        for text, inserted, spec, _ in Formatter().parse(message):
-            self.message.append(text)
+        self.text = f"not ({when}) or ({holds})" if when else holds
+        self.template = message
+
+    # Hundreds are defined when the library is imported, and few are read: each is parsed when used.
+    @cached_property
+    def holds(self) -> Expression:
+        """The condition."""
+        return Expression(self.text)
+
+    @cached_property
+    def message(self) -> list[str | Inserted]:
+        """The parts of the message."""
+        parts: list[str | Inserted] = []
+        for text, inserted, spec, _ in Formatter().parse(self.template):
+            parts.append(text)
             if inserted is not None:
-                self.message.append(Inserted(Expression(inserted), spec == ","))
+                parts.append(Inserted(Expression(inserted), spec == ","))
+        return parts
 
     def __call__(self, values: Mapping[str, Any]) -> str | None:
         """Return the message if the constraint does not hold."""
@@ -41,7 +54,7 @@ class Constraint:
         )
 
     def __str__(self):
-        return self.holds.text
+        return self.text
 
     @property
     def names(self) -> set[str]:

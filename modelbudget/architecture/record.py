@@ -34,7 +34,7 @@ class Record(BaseModel):
     first that does not hold rejects the record.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
     derived: ClassVar[dict[str, str]] = {}
     constraints: ClassVar[tuple[Check, ...]] = ()
 

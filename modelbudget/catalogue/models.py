@@ -153,13 +153,13 @@ def find(folder: Path, name: str) -> Base:
     Reads and checks all files if none of them has it. Raises ValueError with similar names, or
     InputError.
     """
-    if name in families():
-        return Base(name, name, families()[name], {}, {})
     for path in yaml_files(folder):
         if name == path.stem or f"{name}:" in read_text(path):
             for base in _bases(path):
                 if base.name == name:
                     return base
+    if name in families():
+        return Base(name, name, families()[name], {}, {})
     return Catalogue(folder)[name]
 
 

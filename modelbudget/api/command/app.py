@@ -1,6 +1,7 @@
 """The command's entry: `modelbudget MODEL` and the subcommands."""
 
 import gc
+import os
 import sys
 
 import typer
@@ -48,7 +49,8 @@ def _main(
 
 def main() -> None:
     """Run the command. Exit codes: 0; 1 if formula and measurement differ; 2 for wrong input."""
-    gc.disable()  # a command of half a second has nothing worth collecting
+    gc.disable()  # a command of a third of a second has nothing worth collecting
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # a search of all packages
     from modelbudget.api.command import (
         check,
         compare,
