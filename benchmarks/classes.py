@@ -19,9 +19,10 @@ from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.paths import MODELS
 from modelbudget.measurement.device import Room
 from modelbudget.measurement.one_model import measure_one
-from modelbudget.measurement.reference.config import class_config, class_run
+from modelbudget.measurement.reference.class_run import class_run
 from modelbudget.measurement.reference.many import LIMIT
 from modelbudget.measurement.reference.traced import trace_class
+from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.sweep_file import Measure
 

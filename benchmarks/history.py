@@ -18,7 +18,7 @@ from pathlib import Path
 
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.huggingface.classes import translations
-from modelbudget.measurement.reference.config import class_config
+from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import named_architecture
 
 ROOT = Path(__file__).parent.parent

@@ -10,8 +10,8 @@ from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.paths import CONFIGS
-from modelbudget.measurement.reference.config import class_config
 from modelbudget.measurement.reference.traced import trace_class
+from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import named_architecture
 
 MODELS = {

@@ -6,6 +6,7 @@ from modelbudget.common.files import read_json, replacing
 from modelbudget.common.paths import REFERENCE_TRACES
 from modelbudget.measurement.reference.cached import needed, trace_new
 from modelbudget.plan.job_setup import start_log
+from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.sweep_file import Measure
 
 start_log(snakemake)
@@ -14,7 +15,7 @@ settings = [
 ]
 runs = {}
 for points, of_sweep in zip(snakemake.input.points, settings, strict=True):
-    runs |= needed(pl.read_parquet(points), of_sweep).runs
+    runs |= needed(classes_of(pl.read_parquet(points)), of_sweep).runs
 failed = trace_new(runs, settings, snakemake.threads, REFERENCE_TRACES)
 with replacing(snakemake.output.failures) as path:
     path.write_text(json.dumps(failed, indent=2), encoding="utf-8")

@@ -14,6 +14,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.compare.comparison import compare, is_failed, verdict
 from modelbudget.measurement.table import failures, measured_table
 from modelbudget.predict.predict import predict
+from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.expand import Point
 from modelbudget.sweeps.points_table import table_of
 from modelbudget.sweeps.sweep_file import Measure
@@ -117,11 +118,11 @@ def compare_model(
         raise InputError([f"{model.name}: {mistake}"])
     results = measure_models([pair], quantities, device=device)
     kind = model.base.transformers
-    point = Point("000001", model.label, model.name, {}, architecture, kind, run)
+    point = Point("000001", model.label, model.name, {}, architecture, kind, run, model.base.config)
     points = table_of([point])
     measured = measured_table(results, quantities)
     table = compare(points, predict(points, quantities), measured, [], failures(results))
-    of_class = _count_class(model, architecture) if "parameters" in quantities else None
+    of_class = _count_class(points) if "parameters" in quantities else None
     return Comparison(model.label, table, of_class)
 
 
@@ -139,13 +140,15 @@ def measure_models(
     return measure_all(list(pairs), measure, n_workers)
 
 
-def _count_class(model: Model, architecture) -> Witness | None:
-    kind = model.base.transformers
-    if kind is None:
-        return None
-    from modelbudget.measurement.reference.witness import witnesses
+def _count_class(points: pl.DataFrame) -> Witness | None:
+    """Count the class of the only point, if it has one."""
+    for one in classes_of(points):
+        from modelbudget.measurement.reference.witness import Witness, witnesses
 
-    return witnesses([(architecture, kind)], 1)[0]
+        if one.config is None:
+            return Witness(one.kind, None, None, one.refusal)
+        return witnesses([(one.kind, one.config)], 1)[0]
+    return None
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,8 @@ class Series(Provenance):
 class Base(NamedTuple):
     """The start of a sweep: a family, fields already set, and expressions for derived fields.
 
-    `path` is the file of a named model. `notes` are those of its config.json.
+    `path` is the file of a named model. `notes` are those of its config.json, and `config` has its
+    keys, as JSON, if its class can be built from them.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Base(NamedTuple):
     series: str | None = None
     path: Path | None = None
     notes: tuple[Note, ...] = ()
+    config: str | None = None
 
 
 class Catalogue:
@@ -196,7 +198,7 @@ def _shared(path: Path, series: Series) -> list[Base]:
 def _named(path: Path, series: Series, name: str, model: Model) -> Base:
     """Build a base from an entry: its fields override its config.json, and that the series."""
     family = families().get(series.family or "")
-    configured, notes = {}, ()
+    configured, notes, keys = {}, (), None
     kind = model.transformers
     if model.config:
         base = configured_base(path.parent, model.config)
@@ -208,7 +210,9 @@ def _named(path: Path, series: Series, name: str, model: Model) -> Base:
                 ]
             )
         family = base.family
-        configured, kind, notes = base.fields, kind or base.transformers, base.notes
+        configured, notes = base.fields, base.notes
+        keys = base.config if kind in (None, base.transformers) else None
+        kind = kind or base.transformers
     # Without a config there is a family: `inherits_sources` has checked that.
     return Base(
         name,
@@ -221,6 +225,7 @@ def _named(path: Path, series: Series, name: str, model: Model) -> Base:
         series.title,
         path,
         notes,
+        keys,
     )
 
 
@@ -229,7 +234,7 @@ def configured_base(folder: Path, name: str) -> Base:
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise InputError([f"{path}: lies outside of {folder}; put a copy into that folder"])
-    family, fields, kind, run, notes = config_file.read(path)
+    family, fields, kind, run, notes, keys = config_file.read(path)
     label = path.parent.name if path.stem == "config" else path.stem
     return Base(
         str(path),
@@ -239,6 +244,7 @@ def configured_base(folder: Path, name: str) -> Base:
         {},
         transformers=kind,
         notes=tuple(notes),
+        config=keys,
     )
 
 

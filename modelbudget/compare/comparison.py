@@ -21,7 +21,12 @@ for information, since a simulated allocator has no workspaces of kernels.
 """
 NOT_JUDGED = "resident_peak_bytes"
 """Quantity shown for information: its formula covers the tensors of a process only."""
-REFERENCE = {"reference": pl.Int64, "class": pl.String, "attention": pl.String}
+REFERENCE = {
+    "reference": pl.Int64,
+    "class": pl.String,
+    "built_from": pl.String,
+    "attention": pl.String,
+}
 """Columns about the `transformers` class."""
 OF_FAILURE: dict[str, type[pl.DataType]] = dict.fromkeys(
     ("architecture", "run", "quantity", "failure"), pl.String
@@ -44,9 +49,9 @@ def compare(
 
     Columns: point, label, the swept fields, component, quantity, each, instances, predicted,
     measured, difference (measured − predicted; a missing side counts as 0), percent (of
-    predicted), agrees, method, shared_with, prediction, failure; reference, class, attention (the
-    value of the class, where one of its parts corresponds to the component, or in the same phase,
-    and the attention implementation that it used).
+    predicted), agrees, method, shared_with, prediction, failure; reference, class, built_from,
+    attention (the value of the class, where one of its parts corresponds to the component, or in
+    the same phase; whose keys it is built from, and the attention implementation that it used).
 
     `prediction` is `formula`, `simulated`, or null if there is none: then prediction, difference
     and agreement are null. With a `failure`, measurement, difference and agreement are. A component
@@ -88,12 +93,12 @@ def compare(
         )
         .with_columns(percent=_percent())
         .join(method, on=of[:2], how="left")
-        .join(_of_class(traces), on=KEYS, how="left")
     )
     return (
         points.select("point", "label", "architecture", "run", *axes)
         .join(both, on=["architecture", "run"], how="left")
         .drop("architecture", "run")
+        .join(_of_class(traces), on=["point", "component", "quantity"], how="left")
         .select(
             "point", "label", *axes, "component", "quantity", "each", "instances",
             "predicted", "measured", "difference", "percent", "agrees", "method", "shared_with",
@@ -106,8 +111,9 @@ def compare(
 def _of_class(traces: pl.DataFrame | None) -> pl.DataFrame:
     """Return the values of classes by our components and phases; none without `traces`."""
     if traces is None:
-        return pl.DataFrame(schema=dict.fromkeys(KEYS, pl.String) | REFERENCE)
-    return by_component(traces).select(*KEYS, *REFERENCE)
+        keys = dict.fromkeys(("point", "component", "quantity"), pl.String)
+        return pl.DataFrame(schema=keys | REFERENCE)
+    return by_component(traces)
 
 
 def _allowed() -> pl.Expr:

@@ -7,13 +7,14 @@ import polars as pl
 from modelbudget.architecture.terms import is_peak
 from modelbudget.huggingface.components import component_of_class
 
-OF_MODEL = ["architecture", "run"]
+ABOUT_CLASS = ("class", "built_from", "attention", "replaced", "method", "refusal")
+"""Columns of the traces that are the same for all parts of a class."""
 
 
 def by_component(traces: pl.DataFrame) -> pl.DataFrame:
     """Return the traced values by phase and by our component, where one corresponds to a part.
 
-    Columns: architecture, run, component, quantity, reference, class, attention.
+    Columns: point, component, quantity, reference, class, attention, built_from.
     """
     traces = traces.drop_nulls("reference")
     ours = {path: component_of_class(path) for path in traces["component"].unique()}
@@ -21,8 +22,8 @@ def by_component(traces: pl.DataFrame) -> pl.DataFrame:
     return (
         traces.with_columns(component=pl.when(_is_peak(traces)).then("component").otherwise(named))
         .drop_nulls("component")
-        .group_by(*OF_MODEL, "component", "quantity", maintain_order=True)
-        .agg(pl.col("reference").sum(), pl.first("class", "attention"))
+        .group_by("point", "component", "quantity", maintain_order=True)
+        .agg(pl.col("reference").sum(), pl.first("class", "attention", "built_from"))
     )
 
 
@@ -33,7 +34,8 @@ def implementations(
 
     Columns: point, label, quantity, phase (null for sums of all components), formula, module,
     reference, ratio (reference / module, or / formula where no module was measured), class,
-    attention, replaced, method (the device of the class), refusal (the reason without a value).
+    built_from, attention, replaced, method (the device of the class), refusal (the reason without a
+    value).
     Formula and module are null where they have no value for each component.
     """
     phase = pl.when(_is_peak(comparison)).then("component").alias("phase")
@@ -41,21 +43,18 @@ def implementations(
         formula=_sum("predicted"), module=_sum("measured")
     )
     phase = pl.when(_is_peak(traces)).then("component").alias("phase")
-    of_class = traces.group_by(*OF_MODEL, "quantity", phase, maintain_order=True).agg(
-        _sum("reference").alias("reference"),
-        pl.first("class", "attention", "replaced", "method", "refusal"),
+    of_class = traces.group_by("point", "quantity", phase, maintain_order=True).agg(
+        _sum("reference").alias("reference"), pl.first(*ABOUT_CLASS)
     )
     found = (
-        points.select("point", "label", *OF_MODEL)
-        .join(of_class, on=OF_MODEL, maintain_order="left")
-        .drop(OF_MODEL)
+        points.select("point", "label")
+        .join(of_class, on="point", maintain_order="left")
         .join(ours, on=["point", "quantity", "phase"], how="left", nulls_equal=True,
               maintain_order="left")
     )  # fmt: skip
     return found.select(
         "point", "label", "quantity", "phase", "formula", "module", "reference",
-        _ratio().alias("ratio"),
-        "class", "attention", "replaced", "method", "refusal",
+        _ratio().alias("ratio"), *ABOUT_CLASS,
     )  # fmt: skip
 
 
@@ -66,9 +65,8 @@ def peaks(table: pl.DataFrame) -> pl.DataFrame:
     """
     highest = pl.col("reference").arg_max()
     values = [pl.col(name).max() for name in ("formula", "module", "reference")]
-    others = ("class", "attention", "replaced", "method", "refusal")
     found = table.group_by("point", "label", "quantity", maintain_order=True).agg(
-        pl.col("phase").get(highest.fill_null(0)), *values, pl.first(*others)
+        pl.col("phase").get(highest.fill_null(0)), *values, pl.first(*ABOUT_CLASS)
     )
     return found.with_columns(ratio=_ratio()).select(table.columns)
 

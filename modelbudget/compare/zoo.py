@@ -26,11 +26,11 @@ def zoo(
     """Return one row for each named model among the points with unchanged fields.
 
     Columns: point, model, label, series, family, predicted, measured, reference (unique parameters
-    of the class in transformers), class, buffers (elements that the class has in addition to its
-    parameters), exact and exact_source, published (as printed), published_value,
-    published_tolerance, published_source and published_checked; for each of `COUNTS` its
-    difference from predicted and, where it does not agree, the reason, which begins with
-    `unexplained` if none is known; active, active_without_input_embedding and published_active
+    of the class in transformers), class, built_from (whose keys), buffers (elements that the class
+    has in addition to its parameters), exact and exact_source, published (as printed),
+    published_value, published_tolerance, published_source and published_checked; for each of
+    `COUNTS` its difference from predicted and, where it does not agree, the reason, which begins
+    with `unexplained` if none is known; active, active_without_input_embedding and published_active
     (parameters that one token uses);
     status, and all reasons together where something differs. Units: counts.
     """
@@ -50,8 +50,8 @@ def zoo(
         .join(facts, on=["model", "architecture"], maintain_order="left")
         .join(sums, on="point", maintain_order="left")
         .join(
-            counts.rename({"parameters": "reference"}),
-            on=["architecture", "class"],
+            counts.drop("class").rename({"parameters": "reference"}),
+            on="point",
             how="left",
             maintain_order="left",
         )
@@ -90,8 +90,8 @@ FACTS = {
 JUDGED = (*(f"{name}_reason" for name in COUNTS), "status", "reason")
 COLUMNS = (
     "point", "model", "label", "series", "family", "predicted", *COUNTS,
-    *(f"{name}_difference" for name in COUNTS), "class", "buffers", "exact_source", "published",
-    "published_tolerance", "published_source", "published_checked", "active",
+    *(f"{name}_difference" for name in COUNTS), "class", "built_from", "buffers", "exact_source",
+    "published", "published_tolerance", "published_source", "published_checked", "active",
     "active_without_input_embedding", "published_active", *JUDGED, "remark",
 )  # fmt: skip
 

@@ -20,6 +20,8 @@ class Configured(NamedTuple):
     """Family and fields of a file; `kind` is its `transformers` class if there is a formula.
 
     `run` has the fields of the run that the file gives, and `notes` what a reader must know.
+    `config` is what the class is built from: the keys of the file, or of the language model in it,
+    as JSON. None without a formula, since then they are in the fields.
     """
 
     family: str
@@ -27,6 +29,7 @@ class Configured(NamedTuple):
     kind: str | None
     run: dict[str, Any]
     notes: list[Note]
+    config: str | None = None
 
 
 def read(path: Path) -> Configured:
@@ -51,6 +54,7 @@ def _with_formula(kind: str, config: dict[str, Any]) -> Configured:
     run, notes = run_settings(config)
     notes += misdescribes(kind, config)
     unread = _unread_keys(kind, config) if translation.in_transformers else {}
+    of_class = json.dumps(config) if translation.in_transformers else None
     config = {key: value for key, value in config.items() if key not in unread}
     notes += unread.values()
     try:
@@ -63,7 +67,8 @@ def _with_formula(kind: str, config: dict[str, Any]) -> Configured:
     notes += not_used(config)
     weights, of_weights = weight_format(config, fields)
     known = kind if translation.in_transformers else None
-    return Configured(translation.family, fields, known, run | weights, [*notes, *of_weights])
+    notes += of_weights
+    return Configured(translation.family, fields, known, run | weights, notes, of_class)
 
 
 def _without_formula(config: dict[str, Any], reasons: list[Note] | None = None) -> Configured:

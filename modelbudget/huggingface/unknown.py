@@ -16,6 +16,7 @@ from typing import Any, cast
 from modelbudget.common.mistakes import show
 from modelbudget.common.suggestions import offered
 from modelbudget.huggingface.classes import shared_keys
+from modelbudget.huggingface.file_keys import stretch, without_code
 from modelbudget.huggingface.offline import transformers
 
 SPELLINGS = {
@@ -41,14 +42,12 @@ _LIMITS = {
     re.compile(r"\w*experts?"): MOST_EXPERTS,
 }
 """Numbers of modules and of experts: what makes a class slow to build. Widths may be larger."""
-_CODE = re.compile(r"auto_map|trust_remote_code|use_kernels?|kernel_config|\w*_implementation\w*")
-"""Keys that name external code: modules of a model page, kernels of a hub."""
 
 
 def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     """Translate a config.json to fields of the family `hugging-face`. Raises ValueError."""
     kind = _class_of(config)
-    config = _without_code(config)
+    config = without_code(config)
     mistakes = list(_absurd(config))
     if mistakes:
         raise ValueError("\n".join(mistakes))
@@ -73,7 +72,7 @@ def configuration(record):
         if part is config or "tie_word_embeddings" in part:
             part["tie_word_embeddings"] = record.tied
     if record.n_layer and record.n_layer != before:
-        _stretch(place, before, record.n_layer)
+        stretch(place, before, record.n_layer)
     try:
         return _config_class(config)(**{k: v for k, v in config.items() if k != "model_type"})
     except MemoryError:
@@ -104,14 +103,6 @@ def build(record):
     from modelbudget.huggingface.construct import construct  # imports torch, which takes a second
 
     return construct(record.kind, configuration(record))
-
-
-def _without_code(config: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_code(value) if isinstance(value, dict) else value
-        for key, value in config.items()
-        if not _CODE.fullmatch(key)
-    }
 
 
 def _config_class(config: dict[str, Any]) -> Any:
@@ -157,13 +148,6 @@ def _text_part(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         config = config["text_config"]
     spelled = getattr(config_class, "attribute_map", {})
     return config, {field: spelled.get(name, name) for field, name in SPELLINGS.items()}
-
-
-def _stretch(config: dict[str, Any], before: int | None, n_layer: int) -> None:
-    """Repeat or cut lists with an entry for each layer to the new number of layers."""
-    for key, value in config.items():
-        if isinstance(value, list) and value and len(value) == before:
-            config[key] = (value * -(-n_layer // len(value)))[:n_layer]
 
 
 def _absurd(config: dict[str, Any]):

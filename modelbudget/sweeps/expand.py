@@ -27,7 +27,10 @@ PROGRESS_AFTER_S = 1.5
 
 
 class Point(NamedTuple):
-    """One point of a sweep: its values on the axes, its architecture, and its run settings."""
+    """One point of a sweep: its values on the axes, its architecture, and its run settings.
+
+    `config` has the keys of the config.json of its base, as JSON, if its class is built from them.
+    """
 
     point: str
     label: str
@@ -36,6 +39,7 @@ class Point(NamedTuple):
     architecture: Architecture
     transformers: str | None
     run: RunConfig
+    config: str | None = None
 
 
 class Expanded(NamedTuple):
@@ -152,7 +156,16 @@ def point_at(number: int, settings: dict, sweep: Sweep, bases: dict[str, Base]) 
     label = settings.get("label") or _label(base, axes)
     architecture, run = records(base, values, sweep.derive)
     check_quantities(architecture, run, sweep)
-    return Point(f"{number:06}", str(label), base.name, axes, architecture, base.transformers, run)
+    return Point(
+        f"{number:06}",
+        str(label),
+        base.name,
+        axes,
+        architecture,
+        base.transformers,
+        run,
+        base.config,
+    )
 
 
 def _label(base: Base, axes: dict[str, Value]) -> str:

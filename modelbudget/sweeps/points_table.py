@@ -25,8 +25,9 @@ def table_of(points: Iterable[Point]) -> pl.DataFrame:
     """Return points as a table.
 
     Columns: point, label, base, family, architecture and run (content digests), transformers (the
-    class that is the same model, if there is one), then the fields of both. Fields that a point's
-    family does not have are null.
+    class that is the same model, if there is one), config_json (the keys of the config.json that
+    its base was read from, as JSON), then the fields of both. Fields that a point's family does not
+    have are null.
     """
     rows = [
         {
@@ -36,6 +37,7 @@ def table_of(points: Iterable[Point]) -> pl.DataFrame:
             "family": point.architecture.name(),
             "architecture": point.architecture.digest(),
             "transformers": point.transformers,
+            "config_json": point.config,
             "run": point.run.digest(),
             **point.architecture.model_dump(),
             **point.run.model_dump(),
@@ -57,6 +59,8 @@ class Row(NamedTuple):
     run: RunConfig
     transformers: str | None
     """The class that is the same model, if there is one."""
+    config: str | None
+    """The keys of the config.json that its base was read from, as JSON."""
 
     @property
     def model(self) -> tuple[Architecture, RunConfig]:
@@ -73,6 +77,7 @@ def rows(points: pl.DataFrame) -> list[Row]:
             _record(kinds[row["family"]], row),
             _record(RunConfig, row),
             row["transformers"],
+            row["config_json"],
         )
         for row in points.to_dicts()
     ]

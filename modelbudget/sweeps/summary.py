@@ -52,7 +52,7 @@ def content(expanded: Expanded) -> str:
     """Return a digest of a sweep's points and file: of everything that its jobs read."""
     digest = hashlib.sha256(json.dumps(summary(expanded)).encode())
     for point in expanded.points:
-        of_point = (point.point, point.label, point.base, point.transformers)
+        of_point = (point.point, point.label, point.base, point.transformers, point.config)
         digests = (point.architecture.digest(), point.run.digest())
         digest.update(json.dumps([*of_point, *digests]).encode())
     return digest.hexdigest()[:16]

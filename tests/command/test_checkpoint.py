@@ -10,7 +10,8 @@ from test_command import LLAMA, PARAMETERS, command
 import modelbudget as mb
 from modelbudget.api.checkpoint import compare_checkpoint
 from modelbudget.api.model import Model
-from modelbudget.measurement.reference.witness import build, class_config
+from modelbudget.measurement.reference.witness import build
+from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import named_architecture
 
 SIZES = {"vocab_size": 1000, "hidden_size": 64, "intermediate_size": 172, "num_hidden_layers": 2,

@@ -11,7 +11,7 @@ from helpers.gloo import steps_of_all_ranks
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
-from modelbudget.measurement.reference.config import class_run
+from modelbudget.measurement.reference.class_run import class_run
 from modelbudget.sweeps.derive import named_architecture
 
 DIVISIONS = tuple(product((2, 4), (False, True)))

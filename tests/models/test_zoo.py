@@ -9,10 +9,10 @@ from modelbudget.common.errors import InputError
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED, zoo
 from modelbudget.measurement.pool import measure_all
-from modelbudget.measurement.reference.table import witness_table
-from modelbudget.measurement.reference.witness import witnesses
+from modelbudget.measurement.reference.cached import count_all
 from modelbudget.measurement.table import measured_table
 from modelbudget.predict.predict import predict
+from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.expand import expand
 from modelbudget.sweeps.points_table import points_table
@@ -30,10 +30,8 @@ WITH_A_REASON = {
 
 
 @pytest.fixture(scope="module")
-def parts(catalogue):
+def parts(catalogue, tmp_path_factory):
     expanded = expand(ROOT / "configs" / "sweeps" / "zoo.yaml", catalogue)
-    found = witnesses([(p.architecture, p.transformers) for p in expanded.points
-                       if p.transformers], 1)  # fmt: skip
     settings = Measure(device="meta", quantities=["parameters"])
     measured = measure_all([(p.architecture, p.run) for p in expanded.points], settings, 1)
     points = points_table(expanded)
@@ -43,7 +41,9 @@ def parts(catalogue):
         measured_table(measured, settings.quantities).unique(),
         [],
     )
-    return points, comparison, witness_table(found)
+    counts, has_failed = count_all(classes_of(points), 1, tmp_path_factory.mktemp("counts"))
+    assert not has_failed
+    return points, comparison, counts
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from modelbudget.measurement.pool import measure_all
 from modelbudget.measurement.reference import witness
 from modelbudget.measurement.reference.table import witness_table
 from modelbudget.measurement.table import failures, measured_table
+from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.sweep_file import Measure
 
@@ -67,7 +68,8 @@ def test_a_class_that_ends_its_process_costs_itself(catalogue, monkeypatch):
         return build(kind, config)
 
     monkeypatch.setattr(witness, "build", deadly)
-    dead, alive = witness.witnesses([(a, "GPT2LMHeadModel") for a in architectures], 2)
+    kind = "GPT2LMHeadModel"
+    dead, alive = witness.witnesses([(kind, class_config(kind, a)) for a in architectures], 2)
     assert dead.failed
     assert dead.refusal == "not counted: its process ended with exit status 3"
     assert alive.parameters == 354_823_168

@@ -13,6 +13,7 @@ from modelbudget.predict.predict import predict
 from modelbudget.report.charts.select import charts_of_classes
 from modelbudget.report.implementations import implementations_section, of_all_sweeps
 from modelbudget.report.results import SweepResult
+from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import points_table
 
 SWEEP = """
@@ -29,7 +30,7 @@ measure: {device: meta, quantities: [activation_bytes, peak_training_bytes, flop
 def result(sweep, tmp_path):
     expanded = sweep(SWEEP)
     points, measure = points_table(expanded), expanded.sweep.measure
-    needed = cached.needed(points, measure)
+    needed = cached.needed(classes_of(points), measure)
     cached.trace_new(needed.runs, [measure], 1, tmp_path)
     traces = cached.reference_table(needed, {}, tmp_path)
     found = measure_all([(p.architecture, p.run) for p in expanded.points], measure, 1)

@@ -9,6 +9,7 @@ from modelbudget.measurement.pool import measure_all
 from modelbudget.measurement.reference import cached, many
 from modelbudget.measurement.table import failures, measured_table
 from modelbudget.predict.predict import predict
+from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import points_table
 
 SWEEP = """
@@ -28,7 +29,7 @@ measure:
 def traced(sweep, tmp_path):
     expanded = sweep(SWEEP)
     points, measure = points_table(expanded), expanded.sweep.measure
-    needed = cached.needed(points, measure)
+    needed = cached.needed(classes_of(points), measure)
     failed = cached.trace_new(needed.runs, [measure], 1, tmp_path)
     assert not failed
     return points, measure, needed, cached.reference_table(needed, failed, tmp_path)
@@ -70,7 +71,7 @@ def test_a_process_that_dies_is_a_failure_that_is_tried_again(traced, tmp_path, 
 
     points, measure, _, table = traced
     monkeypatch.setattr(many, "_trace", lambda *_: os._exit(3))
-    needed = cached.needed(points, measure)
+    needed = cached.needed(classes_of(points), measure)
     folder = tmp_path / "empty"
     failed = cached.trace_new(needed.runs, [measure], 1, folder)
     assert failed.keys() == needed.runs.keys()
@@ -102,7 +103,7 @@ def test_totals_are_those_of_all_parts_of_the_class(traced, joined):
     points, _, _, traces = traced
     table = joined[1]
     row = table.filter(label="llama", quantity="activation_bytes").row(0, named=True)
-    of_llama = traces.join(points.filter(label="llama"), on=["architecture", "run"], how="semi")
+    of_llama = traces.join(points.filter(label="llama"), on="point", how="semi")
     assert row["reference"] == of_llama.filter(quantity="activation_bytes")["reference"].sum()
     assert row["formula"] == row["module"] < row["reference"]
     assert row["ratio"] == row["reference"] / row["module"]

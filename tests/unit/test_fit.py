@@ -21,13 +21,13 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.fitted import measure_solutions
 from modelbudget.measurement.infer import infer
-from modelbudget.measurement.reference.config import class_config
 from modelbudget.measurement.reference.traced import trace_class
 from modelbudget.measurement.train import train
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.predict.conventions import BY_NAME, relative_error
 from modelbudget.predict.fit import ENDLESS, SCHEMA, Solution, at, cells, fit_table, needed, solve
 from modelbudget.report.fits import fits_section
+from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.derive import named_architecture
 
 GB = 10**9

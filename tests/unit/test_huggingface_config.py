@@ -28,6 +28,7 @@ from modelbudget.measurement.pool import measure_all
 from modelbudget.measurement.reference.witness import build, witness
 from modelbudget.measurement.table import measured_table
 from modelbudget.predict.predict import predict
+from modelbudget.sweeps.class_config import FILE, class_config, classes_of
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.sweep_file import Measure
 
@@ -87,13 +88,17 @@ def test_a_file_as_its_own_class_writes_it(from_config, kind):
     """Formula, own module and transformers' class agree on the class's own config.json."""
     config_class = getattr(transformers, kind).config_class
     own = config_class(**REAL.get(kind, {}), architectures=[kind])
-    (point,) = from_config(own.to_json_string(use_diff=False)).points
+    expanded = from_config(own.to_json_string(use_diff=False))
+    (point,) = expanded.points
     assert point.transformers == kind
     (result,) = measure_all([(point.architecture, point.run)], ON_META, 1)
     predicted = total(point.architecture.parameters(point.architecture))
     assert predicted == sum(result.values["parameters"].values())
-    there = witness(point.architecture, kind).parameters
+    there = witness(kind, class_config(kind, point.architecture)).parameters
     assert predicted - there == left_out(kind, point.architecture)
+    (of_point,) = classes_of(points_table(expanded))
+    assert of_point.built_from == FILE
+    assert witness(kind, of_point.config).parameters == there
 
 
 def left_out(kind: str, a) -> int:
@@ -294,7 +299,7 @@ def test_there_and_back(kind, data):
     assert total(a.parameters(a)) - there == left_out(kind, a)
     again = fields_of(kind, {"model_type": config["model_type"]} | config_of(kind, a))
     assert resolved(family, again) == a
-    found = witness(a, kind)
+    found = witness(kind, class_config(kind, a))
     assert (found.parameters, found.refusal, found.failed) == (there, None, False)
 
 
@@ -389,15 +394,16 @@ def test_a_sweep_varies_a_config(from_config):
     )
     table = compared(expanded)
     assert verdict(table)["agreed"] == table.height
-    for point in expanded.points:
+    for point, one in zip(expanded.points, classes_of(points_table(expanded)), strict=True):
         a = point.architecture
-        assert witness(a, point.transformers).parameters == total(a.parameters(a))
+        assert witness(one.kind, one.config).parameters == total(a.parameters(a))
+        assert one.config["rms_norm_eps"] == LLAMA["rms_norm_eps"]
 
 
 def test_a_class_that_cannot_be_the_architecture_says_so(from_config):
-    (point,) = from_config(LLAMA, "points: [{base: config.json, gated: false}]").points
-    refused = witness(point.architecture, point.transformers)
-    assert refused.parameters is None
+    expanded = from_config(LLAMA, "points: [{base: config.json, gated: false}]")
+    (refused,) = classes_of(points_table(expanded))
+    assert refused.config is None
     assert "gated = false (there: true)" in refused.refusal
 
 

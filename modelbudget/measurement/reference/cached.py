@@ -1,13 +1,15 @@
-"""Traces of the classes that points have, from the cache where they are in it.
+"""Counts and traces of the classes that points have, from the cache where they are in it.
 
-Imports torch and transformers, which takes seconds, only if something is to be traced.
+Imports torch and transformers, which takes seconds, only if something is to be counted or traced.
 """
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -15,14 +17,24 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common import store
 from modelbudget.common.fingerprint import code_of, versions
 from modelbudget.common.workers import Failure
-from modelbudget.measurement.reference.config import class_config, class_run
-from modelbudget.measurement.reference.table import refused_table, traced_table
-from modelbudget.sweeps.points_table import rows
+from modelbudget.measurement.reference.class_run import class_run
+from modelbudget.measurement.reference.table import (
+    COUNTED,
+    TRACED,
+    refused_count,
+    refused_table,
+    traced_table,
+    witness_table,
+)
 from modelbudget.sweeps.sweep_file import Measure
 
+if TYPE_CHECKING:
+    from modelbudget.sweeps.class_config import ClassOfPoint
+
 log = logging.getLogger(__name__)
-OF_MODEL = ("architecture", "run")
 MADE_WITH = ("torch", "transformers")
+OF_POINT = ("point", "built_from")
+"""Columns about a point: its number, and whose keys its class is built from."""
 
 
 class ClassRun(NamedTuple):
@@ -37,34 +49,31 @@ class ClassRun(NamedTuple):
 class Needed(NamedTuple):
     """What the points of a sweep need of classes.
 
-    `runs` are by key of the cache, `keys` by digests of architecture and run, and `refused` is a
-    table of the points whose architecture the class cannot be.
+    `runs` are by key of the cache, and `keys` by point. `refused` is a table of the points whose
+    architecture or run the class cannot have.
     """
 
     runs: dict[str, ClassRun]
-    keys: dict[tuple[str, str], str]
+    keys: pl.DataFrame
     refused: pl.DataFrame
 
 
-def needed(points: pl.DataFrame, settings: Measure) -> Needed:
-    """Return what the points that have a class need for the quantities of their sweep."""
+def needed(classes: Iterable[ClassOfPoint], settings: Measure) -> Needed:
+    """Return what the classes of points need for the quantities of their sweep."""
     quantities = settings.of_reference()
-    with_class = points.drop_nulls("transformers").unique(OF_MODEL, maintain_order=True)
     made_of = code_of("modelbudget.measurement.reference.many"), versions(*MADE_WITH)
-    runs, keys, refused = {}, {}, [refused_table("", {}).with_columns(_of_model("", ""))]
-    for row, kind in zip(rows(with_class), with_class["transformers"], strict=True):
-        digests = row.architecture.digest(), row.run.digest()
+    runs, keys, refused = {}, [], [refused_table("", {}).with_columns(_of_point("", ""))]
+    for one in classes:
         try:
-            config = class_config(kind, row.architecture)
-            run = class_run(kind, row.run)
+            run, config = class_run(one.kind, one.run), one.keys_of_config()
         except ValueError as error:
-            reasons = dict.fromkeys(sorted(quantities), str(error))
-            refused.append(refused_table(kind, reasons).with_columns(_of_model(*digests)))
-            continue
-        one = ClassRun(kind, config, run, quantities)
-        key = store.key(kind, config, run.digest(), sorted(quantities), *made_of)
-        runs[key], keys[digests] = one, key
-    return Needed(runs, keys, pl.concat(refused))
+            table = refused_table(one.kind, dict.fromkeys(sorted(quantities), str(error)))
+            refused.append(table.with_columns(_of_point(one.point, one.built_from)))
+        else:
+            key = store.key(one.kind, config, run.digest(), sorted(quantities), *made_of)
+            runs[key] = ClassRun(one.kind, config, run, quantities)
+            keys.append((one.point, one.built_from, key))
+    return Needed(runs, _keys(keys), pl.concat(refused))
 
 
 def trace_new(
@@ -112,27 +121,61 @@ def trace_new(
 
 
 def reference_table(needed: Needed, failed: Mapping[str, str], folder: Path) -> pl.DataFrame:
-    """Return the traces of a sweep: a row for each component or phase of each quantity.
+    """Return the traces of a sweep: a row for each component or phase of each quantity of a point.
 
-    Columns: architecture, run (digests), component (of the class), quantity, reference, class,
-    attention, replaced, method (the device), refusal (the reason of a missing value).
+    Columns: point, built_from (whose keys the class is built from), component (of the class),
+    quantity, reference, class, attention, replaced, method (the device), refusal (the reason of a
+    missing value).
     """
     tables = [needed.refused]
-    for digests, key in needed.keys.items():
-        one = needed.runs[key]
-        if key in failed:
-            table = traced_table(one.kind, sorted(one.quantities), Failure(failed[key]))
-            tables.append(table.with_columns(_of_model(*digests)))
-    keys = pl.DataFrame(
-        [(*digests, key) for digests, key in needed.keys.items()],
-        dict.fromkeys((*OF_MODEL, "key"), pl.String),
-        orient="row",
-    )
+    for key, reason in failed.items():
+        if key in needed.runs:
+            one = needed.runs[key]
+            table = traced_table(one.kind, sorted(one.quantities), Failure(reason))
+            tables.append(needed.keys.join(table.with_columns(key=pl.lit(key)), on="key"))
     traced = store.load(folder, list(needed.runs))
     if traced is not None:
-        tables.append(keys.join(traced, on="key").drop("key"))
-    order = [*OF_MODEL, "quantity", "component"]
-    return pl.concat(tables, how="diagonal").select(*OF_MODEL, pl.exclude(OF_MODEL)).sort(order)
+        tables.append(needed.keys.join(traced, on="key"))
+    table = pl.concat(tables, how="diagonal").select(*OF_POINT, *TRACED)
+    return table.sort("point", "quantity", "component")
+
+
+def count_all(
+    classes: Sequence[ClassOfPoint], n_workers: int, folder: Path
+) -> tuple[pl.DataFrame, bool]:
+    """Count what is not in the cache, and return a row for each point; whether a count failed.
+
+    Columns: point, built_from, class, parameters, buffers, refusal (the reason without a value).
+    Failures are not cached, so that the next run tries them again.
+    """
+    made_of = code_of("modelbudget.measurement.reference.witness"), versions(*MADE_WITH)
+    able = [one for one in classes if one.refusal is None]
+    keys = [store.key(one.kind, one.config, *made_of) for one in able]
+    wanted = {key: (one.kind, one.keys_of_config()) for key, one in zip(keys, able, strict=True)}
+    known = store.known(folder, keys)
+    missing = {key: pair for key, pair in wanted.items() if key not in known}
+    log.info("%d classes from the cache, %d to count", len(known), len(missing))
+    found = []
+    if missing:
+        from modelbudget.measurement.reference.witness import witnesses
+
+        found = witnesses(list(missing.values()), n_workers)
+    counted = witness_table(found).with_columns(key=pl.Series([*missing], dtype=pl.String))
+    kept = counted.filter(pl.Series([not one.failed for one in found], dtype=pl.Boolean))
+    if not kept.is_empty():
+        store.save(folder, kept)
+    cached = store.load(folder, list(known))
+    counted = counted if cached is None else pl.concat([counted, cached.select(counted.columns)])
+    of_points = _keys(
+        (one.point, one.built_from, key) for one, key in zip(able, keys, strict=True)
+    ).join(counted, on="key")
+    refused = [
+        refused_count(one.kind, one.refusal).with_columns(_of_point(one.point, one.built_from))
+        for one in classes
+        if one.refusal is not None
+    ]
+    table = pl.concat([of_points.drop("key"), *refused], how="diagonal").select(*OF_POINT, *COUNTED)
+    return table.sort("point"), kept.height < len(found)
 
 
 def _by_class(runs: Mapping[str, ClassRun]) -> list[list[str]]:
@@ -145,5 +188,11 @@ def _by_class(runs: Mapping[str, ClassRun]) -> list[list[str]]:
     return [list(keys) for _, keys in groupby(ordered, place)]
 
 
-def _of_model(*digests: str) -> Iterator[pl.Expr]:
-    yield from (pl.lit(digest).alias(name) for name, digest in zip(OF_MODEL, digests, strict=True))
+def _keys(rows: Iterable[tuple[str, str, str]]) -> pl.DataFrame:
+    """Return the key of the cache of each point."""
+    schema = pl.Schema(dict.fromkeys((*OF_POINT, "key"), pl.String))
+    return pl.DataFrame(list(rows), schema, orient="row")
+
+
+def _of_point(*values: str) -> Iterator[pl.Expr]:
+    yield from (pl.lit(value).alias(name) for name, value in zip(OF_POINT, values, strict=True))

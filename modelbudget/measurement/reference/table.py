@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from modelbudget.measurement.reference.traced import Traced
     from modelbudget.measurement.reference.witness import Witness
 
-SCHEMA = {
-    "architecture": pl.String,
+COUNTED = {
     "class": pl.String,
     "parameters": pl.Int64,
     "buffers": pl.Int64,
@@ -35,9 +34,14 @@ TRACED = {
 
 
 def witness_table(found: list[Witness]) -> pl.DataFrame:
-    """Return a row for each architecture and class, in the order given; columns as `Witness`."""
-    rows = [(w.architecture, w.kind, w.parameters, w.buffers, w.refusal) for w in found]
-    return pl.DataFrame(rows, SCHEMA, orient="row")
+    """Return a row for each class, in the order given; columns as `Witness`."""
+    rows = [(w.kind, w.parameters, w.buffers, w.refusal) for w in found]
+    return pl.DataFrame(rows, COUNTED, orient="row")
+
+
+def refused_count(kind: str, reason: str) -> pl.DataFrame:
+    """Return the row of a class that cannot be counted, with the reason."""
+    return pl.DataFrame([(kind, None, None, reason)], COUNTED, orient="row")
 
 
 def traced_table(kind: str, quantities: Iterable[str], outcome: Traced | Failure) -> pl.DataFrame:

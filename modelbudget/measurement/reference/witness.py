@@ -6,19 +6,17 @@ of a model page is run.
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from modelbudget.architecture.base import Architecture
 from modelbudget.common.progress import progress
 from modelbudget.common.workers import Bound, Failure, spread
 from modelbudget.huggingface.construct import config_object, construct
 from modelbudget.measurement.count import count
 from modelbudget.measurement.processor import use_one_core
-from modelbudget.measurement.reference.config import class_config
 
 log = logging.getLogger(__name__)
 TIMEOUT_S = 600
@@ -29,13 +27,12 @@ BOUND = Bound(2**32, "counting a class of transformers")
 
 
 class Witness(NamedTuple):
-    """Unique parameters and elements of buffers of a class for one architecture.
+    """Unique parameters and elements of buffers of a class.
 
-    Both are None if the class cannot be that architecture or if counting it `failed`; `refusal`
-    is the reason.
+    Both are None if the class rejects its config or if counting it `failed`; `refusal` is the
+    reason.
     """
 
-    architecture: str
     kind: str
     parameters: int | None
     buffers: int | None
@@ -43,32 +40,30 @@ class Witness(NamedTuple):
     failed: bool = False
 
 
-def witnesses(wanted: Iterable[tuple[Architecture, str]], n_workers: int) -> list[Witness]:
-    """Count the class of each distinct architecture, in several processes.
+def witnesses(wanted: Sequence[tuple[str, dict[str, Any]]], n_workers: int) -> list[Witness]:
+    """Count each class with its config, in several processes; results are in the order given.
 
     If a process crashes or hangs, only its class is lost.
     """
-    distinct = list({(a.digest(), kind): (a, kind) for a, kind in wanted}.values())
-    n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(distinct) // 8))
-    log.info("%d classes, %d processes", len(distinct), n_workers)
-    outcomes = spread(_witness_of_pair, distinct, n_workers, TIMEOUT_S, BOUND)
-    found = dict(progress(outcomes, len(distinct)))
+    n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(wanted) // 8))
+    log.info("%d classes, %d processes", len(wanted), n_workers)
+    outcomes = spread(_witness_of_pair, wanted, n_workers, TIMEOUT_S, BOUND)
+    found = dict(progress(outcomes, len(wanted)))
     return [
-        Witness(a.digest(), kind, None, None, f"not counted: {outcome.reason}", failed=True)
+        Witness(kind, None, None, f"not counted: {outcome.reason}", failed=True)
         if isinstance(outcome := found[i], Failure)
         else outcome
-        for i, (a, kind) in enumerate(distinct)
+        for i, (kind, _) in enumerate(wanted)
     ]
 
 
-def witness(a: Architecture, kind: str) -> Witness:
-    """Count the class `kind` with the config of the architecture `a`."""
+def witness(kind: str, config: dict[str, Any]) -> Witness:
+    """Count the class `kind` with the keys of a config."""
     try:
-        model = build(kind, class_config(kind, a))
+        model = build(kind, config)
     except ValueError as error:
-        return Witness(a.digest(), kind, None, None, str(error))
+        return Witness(kind, None, None, str(error))
     return Witness(
-        a.digest(),
         kind,
         parameters=sum(c.parameters for c in count(model).values()),
         buffers=sum(buffer.numel() for buffer in model.buffers()),
@@ -81,6 +76,6 @@ def build(kind: str, config: dict[str, Any]) -> nn.Module:
         return construct(kind, config_object(kind, config))
 
 
-def _witness_of_pair(pair: tuple[Architecture, str]) -> Witness:
+def _witness_of_pair(pair: tuple[str, dict[str, Any]]) -> Witness:
     use_one_core()
     return witness(*pair)

@@ -27,7 +27,7 @@ MARGIN = 150
 
 
 def by_implementation(
-    points: pl.DataFrame, comparison: pl.DataFrame, traces: pl.DataFrame, table: pl.DataFrame
+    comparison: pl.DataFrame, traces: pl.DataFrame, table: pl.DataFrame
 ) -> alt.ConcatChart | None:
     """Draw peak memory by phase and activations by group of components, for one point.
 
@@ -48,8 +48,8 @@ def by_implementation(
     phases = of_peak.filter(point=chosen["point"]).select(
         "module", "reference", part=pl.col("phase").replace(PHASES)
     )
-    (point,) = points.filter(point=chosen["point"]).select("architecture", "run").rows(named=True)
-    groups = _groups(comparison.filter(point=chosen["point"]), traces.filter(**point))
+    of_point = [one.filter(point=chosen["point"]) for one in (comparison, traces)]
+    groups = _groups(*of_point)
     return theme.framed(
         theme.panels([_panel(phases, PEAK), _panel(groups, SAVED)], 1),
         f"Formula, our module and {kind} of transformers",

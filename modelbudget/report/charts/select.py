@@ -63,7 +63,7 @@ def charts_of_classes(
 ) -> dict[str, alt.TopLevelMixin]:
     """Return the charts of a sweep whose classes are traced, by name."""
     table = implementations(points, comparison, traces)
-    chart = by_implementation(points, comparison, traces, table)
+    chart = by_implementation(comparison, traces, table)
     return {"one-step": chart} if chart else {}
 
 

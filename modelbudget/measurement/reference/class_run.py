@@ -1,0 +1,27 @@
+"""Run settings that affect a class of `transformers`. Imports no torch."""
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import division
+
+OWN = (
+    "activation_kernel", "dropout_in", "embedding_gradient", "embedding_scale", "embeddings",
+    "expert_kernel", "gate_and_up", "gathered_states", "gradient_accumulation_fusion",
+    "implementation",
+    "logit_cap", "loss_chunks", "loss_dtype", "loss_kernel", "mask_argument", "norm_kernel",
+    "outputs", "projections", "rope_layout", "rope_tables", "score_cap", "softmax_dtype",
+    "targets", "weight_group",
+)  # fmt: skip
+"""Settings of our own modules; a class computes as its code says."""
+
+
+def class_run(kind: str, run: RunConfig) -> RunConfig:
+    """Return the run with the settings that affect a class.
+
+    Raises ValueError if the weights are quantised, or devices share the model: a class is traced as
+    constructed.
+    """
+    if division(run):
+        raise ValueError(f"{division(run)}: {kind} is traced on one device")
+    if run.weights != "dtype":
+        raise ValueError(f"weights = '{run.weights}': {kind} is traced with weights of the dtype")
+    return run.model_copy(update={name: RunConfig.model_fields[name].default for name in OWN})

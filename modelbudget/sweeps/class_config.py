@@ -1,0 +1,114 @@
+"""Configs from which the `transformers` classes of points are built. Imports no torch.
+
+The class of a config.json is built from the keys of that file as they are written, and has its own
+defaults for all others: a key that our translation loses is not lost for the class. What a sweep
+changes, and all of a model without a file, are keys made from our fields.
+"""
+
+import json
+from functools import cache
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.catalogue.models import Base
+from modelbudget.common.mistakes import show
+from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.file_keys import changed, stretch, without_code
+from modelbudget.huggingface.translate import config_of, fields_of, unknown_keys
+from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.points_table import rows
+
+FILE, FIELDS = "config.json", "our fields"
+"""Whose keys a class is built from."""
+
+
+class ClassOfPoint(NamedTuple):
+    """The class of a point, and the keys of its config, or why it cannot be that architecture.
+
+    `built_from` is `FILE` or `FIELDS`.
+    """
+
+    point: str
+    kind: str
+    run: RunConfig
+    built_from: str
+    config: dict[str, Any] | None
+    refusal: str | None = None
+
+    def keys_of_config(self) -> dict[str, Any]:
+        """Return the keys of its config. Raises ValueError with the refusal."""
+        if self.config is None:
+            raise ValueError(self.refusal)
+        return self.config
+
+
+def classes_of(points: pl.DataFrame) -> list[ClassOfPoint]:
+    """Return the class of each point that has one."""
+    return [
+        _of_point(row.point, row.transformers, row.run, row.architecture, row.config)
+        for row in rows(points.drop_nulls("transformers"))
+        if row.transformers
+    ]
+
+
+def _of_point(
+    point: str, kind: str, run: RunConfig, a: Architecture, file: str | None
+) -> ClassOfPoint:
+    built_from = FILE if file else FIELDS
+    try:
+        return ClassOfPoint(point, kind, run, built_from, class_config(kind, a, file))
+    except ValueError as error:
+        return ClassOfPoint(point, kind, run, built_from, None, str(error))
+
+
+def class_config(kind: str, a: Architecture, file: str | None = None) -> dict[str, Any]:
+    """Return the config with which the class is the architecture `a`.
+
+    `file` is the config.json from which `a` was read, as JSON: its keys are kept as they are, but
+    for those of the fields that were changed since. Raises ValueError if the class cannot have the
+    parameters of `a`. Fields that do not affect parameters may differ (the context length, the
+    width of an MLP that no layer has), and so may equivalent spellings.
+    """
+    config = config_of(kind, a) if file is None else _of_file(kind, a, file)
+    there = _architecture(kind, type(a), config)
+    if _owned(there) == _owned(a):
+        return config
+    mine = a.model_dump()
+    differ = {n: value for n, value in there.model_dump().items() if value != mine[n]}
+    listed = ", ".join(f"{n} = {show(mine[n])} (there: {show(v)})" for n, v in differ.items())
+    raise ValueError(f"{kind} cannot be this architecture: {listed}")
+
+
+def _of_file(kind: str, a: Architecture, text: str) -> dict[str, Any]:
+    file, of_file = _read(kind, type(a), text)
+    if of_file == a:
+        return dict(file)
+    config = changed(
+        file, config_of(kind, of_file), config_of(kind, a), translations()[kind].aliases
+    )
+    # Padding tokens may lie outside of a smaller vocabulary, and are then rejected.
+    config["pad_token_id"] = 0
+    stretch(config, getattr(of_file, "n_layer", None), getattr(a, "n_layer", 0))
+    return config
+
+
+@cache
+def _read(kind: str, family: type[Architecture], text: str) -> tuple[dict[str, Any], Architecture]:
+    """Return the keys of a file that name no code, and the architecture that they are to us."""
+    file = {k: v for k, v in without_code(json.loads(text)).items() if k != "model_type"}
+    return file, _architecture(kind, family, file)
+
+
+def _architecture(kind: str, family: type[Architecture], config: dict[str, Any]) -> Architecture:
+    """Return the architecture of a config; keys that its class does not read are ignored."""
+    unread = unknown_keys(kind, config)
+    known = {key: value for key, value in config.items() if key not in unread}
+    fields = fields_of(kind, {"model_type": translations()[kind].model_type} | known)
+    return named_architecture(Base(kind, kind, family, fields, {}))
+
+
+def _owned(a: Architecture) -> dict[str, int]:
+    return {name: term.total for name, term in a.parameters(a).items() if term.total}
