@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.architecture.terms import Terms, is_peak
-from modelbudget.common.errors import InputError
+from modelbudget.common.extras import needed
 from modelbudget.report.charts.format import UNITS, count, percent
 
 if TYPE_CHECKING:
@@ -74,12 +74,9 @@ class Breakdown(Frames):
 
     def chart(self) -> alt.Chart:
         """Return a bar chart of the components, which a notebook shows. Needs altair."""
-        try:
-            import altair as alt
-        except ModuleNotFoundError:
-            raise InputError(
-                ["altair: not installed, and charts need it: pip install 'modelbudget[report]'"]
-            ) from None
+        needed("charts", "report", "altair")
+        import altair as alt
+
         unit = UNITS.get(self.quantity, self.quantity)
         return (
             alt.Chart(self.to_polars(), title=f"{self} ({self.source})")

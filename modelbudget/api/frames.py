@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from modelbudget.common.extras import needed
+
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
@@ -29,7 +31,8 @@ class Frames(ABC):
         return pl.DataFrame(self.rows(), infer_schema_length=None)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return `rows` as a pandas frame."""
+        """Return `rows` as a pandas frame. Raises InputError if pandas is not installed."""
+        needed("frames of pandas", "report", "pandas")
         import pandas as pd
 
         return pd.DataFrame(self.rows())

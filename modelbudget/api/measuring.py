@@ -11,6 +11,7 @@ import polars as pl
 from modelbudget.api.breakdown import Breakdown, of_values
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.common.errors import InputError
+from modelbudget.common.extras import needed
 from modelbudget.compare.comparison import compare, is_failed, verdict
 from modelbudget.measurement.table import failures, measured_table
 from modelbudget.predict.predict import predict
@@ -133,7 +134,7 @@ def measure_models(
     device: str = "meta",
 ) -> list[OfModule]:
     """Measure the modules of several models; failures are in the results. Needs torch."""
-    _needs_torch()
+    needed("measuring", "measure", "torch")
     from modelbudget.measurement.pool import measure_all
 
     measure = Measure(quantities=list(quantities), device=device)  # pyright: ignore[reportArgumentType]
@@ -183,7 +184,7 @@ def measure(module: nn.Module, example_inputs: Any = None) -> Measured:
     module's device (`meta` needs no memory); without it the module is only counted. Activations are
     the bytes that autograd saves.
     """
-    _needs_torch()
+    needed("measuring", "measure", "torch")
     from modelbudget.measurement.count import count
     from modelbudget.measurement.trace import Trace
 
@@ -218,12 +219,3 @@ def _call(module: nn.Module, inputs: Any) -> Any:
     if isinstance(inputs, dict):
         return module(**inputs)
     return module(*inputs) if isinstance(inputs, tuple | list) else module(inputs)
-
-
-def _needs_torch() -> None:
-    try:
-        import torch  # noqa: F401
-    except ModuleNotFoundError:
-        raise InputError(
-            ["torch: not installed, and measuring needs it: pip install 'modelbudget[measure]'"]
-        ) from None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.common.errors import InputError
+from modelbudget.common.extras import needed
 from modelbudget.common.paths import RESULTS
 
 if TYPE_CHECKING:
@@ -61,7 +62,11 @@ class Results(Frames):
         return self.comparison()
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return `comparison` of all sweeps as a pandas frame."""
+        """Return `comparison` of all sweeps as a pandas frame.
+
+        Raises InputError if pandas or what Polars converts with is not installed.
+        """
+        needed("frames of pandas", "report", "pandas", "pyarrow")
         return self.comparison().to_pandas()
 
     def _repr_html_(self) -> str:

@@ -6,13 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 from modelbudget.api.find import CATALOGUE
 from modelbudget.api.results import Results
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.errors import InputError
+from modelbudget.common.extras import needed
 from modelbudget.common.paths import HOME, SWEEPS
 from modelbudget.sweeps.read import read
 
@@ -24,10 +24,7 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
     and `results/` with the report. A second run recomputes what has changed. Raises InputError for
     mistakes in the file, if Snakemake is not installed or if the run fails.
     """
-    if find_spec("snakemake") is None:
-        raise InputError(
-            ["snakemake: not installed, and sweeps need it: pip install 'modelbudget[workflow]'"]
-        )
+    needed("sweeps", "workflow", "snakemake")
     path = Path(file)
     checked = read(path, Catalogue(CATALOGUE))
     place = Path(folder) if folder else path.with_suffix("")

@@ -6,7 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from helpers.printed_lines import failures
 from helpers.project import ROOT
+from helpers.snakemake_process import environment
 
 TIMEOUT_S = 900
 TEST_TOOLS = {"pytest", "hypothesis", "playwright", "ruff", "basedpyright", "snakefmt", "xdist"}
@@ -46,6 +49,12 @@ def installed(wheel: Path, folder: Path, extra: str = "") -> Path:
     return folder / "bin"
 
 
+@pytest.fixture(scope="module")
+def plain(wheel, tmp_path_factory):
+    """The programs of an environment with only the declared dependencies."""
+    return installed(wheel, tmp_path_factory.mktemp("plain") / "venv")
+
+
 @pytest.fixture
 def empty(tmp_path):
     """A folder outside of the checkout with a config.json and a sweep."""
@@ -56,9 +65,8 @@ def empty(tmp_path):
     return folder
 
 
-def test_a_wheel_predicts_without_torch_and_without_a_checkout(wheel, empty, tmp_path):
-    programs = installed(wheel, tmp_path / "venv")
-    command = programs / "modelbudget"
+def test_a_wheel_predicts_without_torch_and_without_a_checkout(plain, empty):
+    command = plain / "modelbudget"
     found = run(command, "palm-540b", "--json", cwd=empty, check=True)
     assert json.loads(found.stdout)["quantities"]["parameters"]["total"] == 540_356_474_880
     listed = json.loads(run(command, "models", "--json", cwd=empty, check=True).stdout)
@@ -71,8 +79,8 @@ def test_a_wheel_predicts_without_torch_and_without_a_checkout(wheel, empty, tmp
         assert f"pip install 'modelbudget[{extra}]'" in lacking.stderr
         assert len(lacking.stderr.splitlines()) == 1
     code = "import modelbudget, pathlib; print(pathlib.Path(modelbudget.__file__).parent)"
-    library = Path(run(programs / "python", "-c", code, cwd=empty, check=True).stdout.strip())
-    assert library.is_relative_to(tmp_path / "venv")
+    library = Path(run(plain / "python", "-c", code, cwd=empty, check=True).stdout.strip())
+    assert library.is_relative_to(plain.parent)
     for copied in ("configs", "scripts", "workflow"):
         there = library / "pipeline" / copied
         tracked = run("git", "ls-files", copied, cwd=ROOT, check=True).stdout.splitlines()
@@ -80,6 +88,15 @@ def test_a_wheel_predicts_without_torch_and_without_a_checkout(wheel, empty, tmp
         same = (there.parent / tracked[0]).read_bytes() == (ROOT / tracked[0]).read_bytes()
         assert same, tracked[0]
     assert (library / "py.typed").is_file()
+
+
+def test_the_workflow_of_a_public_ci_names_this_wheel(wheel):
+    workflow = yaml.safe_load((ROOT / "docs/github-actions/budget.yml").read_text())
+    assert Path(workflow["env"]["MODELBUDGET"]).name == wheel.name
+
+
+def test_every_printed_line_runs_or_says_what_to_install(plain, tmp_path):
+    assert failures([str(plain / "python")], tmp_path, environment()) == []
 
 
 def test_a_wheel_measures_and_sweeps_without_test_tools(wheel, empty, tmp_path):

@@ -1,0 +1,48 @@
+"""What README and docs print runs with the declared dependencies alone, or says what to install."""
+
+import os
+import sys
+import tomllib
+from importlib.metadata import distribution
+from pathlib import Path
+
+from helpers.printed_lines import commands, failures, programs
+from helpers.project import ROOT
+from packaging.requirements import Requirement
+
+
+def declared() -> set[str]:
+    """The distributions that a plain installation brings, with all that they need."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found: set[str] = set()
+    missing = list(map(Requirement, project["dependencies"]))
+    while missing:
+        one = missing.pop()
+        if one.name in found or (one.marker and not one.marker.evaluate({"extra": ""})):
+            continue
+        found.add(one.name)
+        missing += map(Requirement, distribution(one.name).requires or ())
+    return found
+
+
+def link_packages(names: set[str], folder: Path) -> None:
+    """Link the packages of distributions into a folder, which is then what is installed."""
+    for name in names:
+        of = distribution(name)
+        for top in {path.parts[0] for path in of.files or ()} - {"..", "__pycache__"}:
+            (folder / top).symlink_to(of.locate_file(top))
+
+
+def test_every_printed_line_runs_or_says_what_to_install(tmp_path):
+    packages, folder = tmp_path / "packages", tmp_path / "folder"
+    packages.mkdir()
+    folder.mkdir()
+    link_packages(declared(), packages)
+    path = os.pathsep.join(map(str, (packages, ROOT)))
+    without_others = [sys.executable, "-S"]
+    assert failures(without_others, folder, {**os.environ, "PYTHONPATH": path}) == []
+
+
+def test_the_lines_are_found():
+    assert ["config.json", "--fit", "h100-80gb", "--devices", "8"] in commands()
+    assert any("mb.results('results/').to_pandas()" in program for program in programs())

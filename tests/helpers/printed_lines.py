@@ -1,0 +1,92 @@
+"""The commands and the Python that README and docs print, for `helpers/run_lines.py` to run."""
+
+import ast
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from safetensors.numpy import save_file
+
+from helpers.config_files import LLAMA
+from helpers.project import ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RUNNER = Path(__file__).with_name("run_lines.py")
+TIMEOUT_S = 120
+"""Seconds for all lines together."""
+
+
+def blocks(language: str) -> list[str]:
+    """The blocks of code of all pages in a language."""
+    texts = (page.read_text(encoding="utf-8") for page in PAGES)
+    return [
+        block for text in texts for block in re.findall(rf"```{language}\n(.*?)```", text, re.S)
+    ]
+
+
+def commands() -> list[list[str]]:
+    """The words after `modelbudget` in each line of a shell block, once."""
+    text = "\n".join(blocks("sh")).replace("\\\n", " ").replace("&&", "\n")
+    lines = [shlex.split(line, comments=True) for line in text.splitlines()]
+    found = [line[1:] for line in lines if line[:1] == ["modelbudget"]]
+    return [list(line) for line in dict.fromkeys(map(tuple, found))]
+
+
+def programs() -> list[list[str]]:
+    """The statements of each block of Python that begins with imports."""
+    found = [ast.parse(text).body for text in blocks("python") if text.startswith("import ")]
+    return [[ast.unparse(statement) for statement in program] for program in found]
+
+
+def write_files(folder: Path) -> None:
+    """Write what the lines read: a config.json, a checkpoint, a sweep and results."""
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    checkpoint = folder / "llama-folder"
+    checkpoint.mkdir()
+    shutil.copy(folder / "config.json", checkpoint)
+    save_file(tensors(), checkpoint / "model.safetensors")
+    (folder / "my-sweep.yaml").write_text(
+        "title: Two\nquestion: Why?\nbase: gpt-2-124m\ngrid: {n_layer: [1, 2]}\n"
+    )
+    results = folder / "results" / "scaling-ladder"
+    results.mkdir(parents=True)
+    row = {"d_model": 8, "n_vocab": 16, "quantity": "parameters", "measured": 128, "agrees": True}
+    pl.DataFrame([row]).write_parquet(results / "comparison.parquet")
+
+
+def tensors() -> dict[str, np.ndarray]:
+    """The tensors of that model, as its checkpoint names them."""
+    square, up, vector = (32, 32), (48, 32), (32,)
+    of_layer = {
+        **dict.fromkeys((f"self_attn.{name}_proj" for name in "qkvo"), square),
+        **dict.fromkeys(("mlp.up_proj", "mlp.gate_proj"), up),
+        "mlp.down_proj": (32, 48),
+        **dict.fromkeys(("input_layernorm", "post_attention_layernorm"), vector),
+    }
+    shapes = {"model.embed_tokens": (100, 32), "lm_head": (100, 32), "model.norm": vector} | {
+        f"model.layers.{i}.{name}": shape for i in range(2) for name, shape in of_layer.items()
+    }
+    return {f"{name}.weight": np.zeros(shape, np.float16) for name, shape in shapes.items()}
+
+
+def failures(python: list[str], folder: Path, environment: dict[str, str]) -> list[list]:
+    """Run every line in a folder with a Python; return those that neither work nor say, in one
+    line, what to install: each with what it printed."""
+    write_files(folder)
+    lines = json.dumps({"commands": commands(), "programs": programs()})
+    run = subprocess.run(
+        [*python, str(RUNNER)], input=lines, cwd=folder, env=environment, check=True,
+        capture_output=True, text=True, timeout=TIMEOUT_S,
+    )  # fmt: skip
+    done = json.loads(run.stdout)
+    assert len(done) == len(commands()) + sum(map(len, programs()))
+    return [[line, code, said] for line, code, said in done if not _is_right(code, said)]
+
+
+def _is_right(code: int, said: str) -> bool:
+    return code == 0 or (code == 2 and "pip install" in said and len(said.splitlines()) == 1)
