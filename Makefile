@@ -7,7 +7,7 @@ CORES ?= 8
 
 .PHONY: report test test-all test-random test-slurm lint advisories bench history schema reference picture lock clean
 
-report: $(VENV)/.installed
+report: $(BIN)/modelbudget
 	@$(BIN)/snakemake --cores $(CORES)
 
 test: lint
@@ -43,6 +43,14 @@ $(VENV)/.installed: requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
 	@touch $@
+
+# The command, and `import modelbudget` in every folder, from this checkout; nothing is built.
+$(BIN)/modelbudget: $(VENV)/.installed
+	@$(BIN)/python -c "import pathlib, site, sys; pathlib.Path(site.getsitepackages()[0], \
+		'modelbudget.pth').write_text(sys.argv[1] + '\n')" "$(CURDIR)"
+	@echo '#!/bin/sh' > $@
+	@echo 'exec "$$(dirname "$$(readlink -f "$$0")")/python" -m modelbudget "$$@"' >> $@
+	@chmod +x $@
 
 $(VENV)/.installed-tests: $(VENV)/.installed tests/requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check -r tests/requirements.lock

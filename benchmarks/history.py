@@ -88,7 +88,7 @@ def changed_models(markdown: str) -> dict[str, list[list[str]]]:
 
 def main() -> None:
     old, new = str(Path(sys.argv[1]).absolute()), sys.executable  # run in another folder
-    command = ("-m", "modelbudget.api.command")
+    command = ("-m", "modelbudget")
     with tempfile.TemporaryDirectory() as folder:
         found = models()
         Path(folder, "models.json").write_text(json.dumps(found))

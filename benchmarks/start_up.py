@@ -60,7 +60,7 @@ def main() -> None:
         Path(folder, "config.json").write_text(json.dumps(LLAMA))
         settings = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPYCACHEPREFIX": f"{folder}/code"}
         settings.pop("PYTHONDONTWRITEBYTECODE", None)
-        ours = [sys.executable, "-m", "modelbudget.api.command"]
+        ours = [sys.executable, "-m", "modelbudget"]
         commands = {
             "`modelbudget config.json`": [*ours, f"{folder}/config.json"],
             "`modelbudget llama-3-8b`": [*ours, "llama-3-8b"],

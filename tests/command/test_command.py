@@ -4,12 +4,18 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
+import sysconfig
+from functools import partial
+from pathlib import Path
 
 import pytest
 import yaml
 from helpers.project import ROOT
+
+from modelbudget import __version__
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
@@ -23,7 +29,7 @@ PARAMETERS = 2 * 1000 * 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 172 + 2 *
 
 def command(*arguments: str, **settings) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "modelbudget.api.command", *arguments],
+        [sys.executable, "-m", "modelbudget", *arguments],
         cwd=settings.pop("cwd", ROOT),
         env={**os.environ, "PYTHONPATH": str(ROOT), **settings.pop("env", {})},
         capture_output=True,
@@ -42,6 +48,21 @@ def llama(tmp_path):
         return tmp_path
 
     return write
+
+
+def test_the_checkout_has_the_command_after_its_first_make(tmp_path):
+    """Of a virtual environment whose packages are those of this one."""
+    for name in ("Makefile", "modelbudget", "configs", "requirements.lock"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    run = partial(subprocess.run, check=True, capture_output=True, text=True)
+    run([sys.executable, "-m", "venv", "--without-pip", ".venv"], cwd=tmp_path)
+    (tmp_path / ".venv" / ".installed").touch()
+    run(["make", ".venv/bin/modelbudget"], cwd=tmp_path)
+    (tmp_path / "command").symlink_to(".venv/bin/modelbudget")
+    shared = os.environ | {"PYTHONPATH": sysconfig.get_path("purelib")}
+    for program in ([".venv/bin/python", "-m", "modelbudget"], ["command"]):
+        path = [str(tmp_path / program[0]), *program[1:], "--version"]
+        assert run(path, cwd="/", env=shared).stdout == f"modelbudget {__version__}\n"
 
 
 def test_a_model_by_name_as_text_and_json():
@@ -83,7 +104,7 @@ def test_other_formats(llama):
 def test_colours_and_bars_on_a_terminal_alone():
     leader, follower = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "modelbudget.api.command", "gpt-2-124m"],
+        [sys.executable, "-m", "modelbudget", "gpt-2-124m"],
         cwd=ROOT, stdout=follower, env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
     )  # fmt: skip
     os.close(follower)
@@ -315,13 +336,24 @@ def test_several_models_are_locked_and_whole_models_are_compared(llama):
     assert "own:build" not in whole
 
 
+def test_the_workflow_of_a_public_ci_installs_no_bare_name():
+    """The name is free for anybody on an index, where README does not say that the project is."""
+    workflow = yaml.safe_load((ROOT / "docs/github-actions/budget.yml").read_text())
+    lines = [step.get("run", "") for step in workflow["jobs"]["check"]["steps"]]
+    (installs,) = [line for line in lines if "pip install" in line]
+    (installed,) = shlex.split(installs.removeprefix("pip install"))
+    path = workflow["env"][installed.removeprefix("$")]
+    assert "/" in path
+    assert Path(path).name == f"modelbudget-{__version__}-py3-none-any.whl"
+
+
 def test_the_workflow_of_a_public_ci_posts_the_difference(llama, tmp_path):
     """Its two shell steps, with `gh` and `modelbudget` as small scripts."""
     folder, tools = llama(), tmp_path / "tools"
     tools.mkdir()
     scripts = {
         "gh": 'echo "$@" > said; cat comment.md >> said',
-        "modelbudget": f'{sys.executable} -m modelbudget.api.command "$@"',
+        "modelbudget": f'{sys.executable} -m modelbudget "$@"',
     }
     for name, line in scripts.items():
         (tools / name).write_text(f"#!/bin/sh\n{line}\n")

@@ -1,4 +1,4 @@
-"""`python -m modelbudget.api.command` is the command."""
+"""`python -m modelbudget` is the command."""
 
 from modelbudget.api.command.app import main
 
