@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+import termios
 from functools import partial
 from pathlib import Path
 
@@ -103,9 +104,10 @@ def test_other_formats(llama):
 
 def test_colours_and_bars_on_a_terminal_alone():
     leader, follower = pty.openpty()
+    termios.tcsetwinsize(follower, (50, 74))
     process = subprocess.Popen(
-        [sys.executable, "-m", "modelbudget", "gpt-2-124m"],
-        cwd=ROOT, stdout=follower, env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm"},
+        [sys.executable, "-m", "modelbudget", "palm-540b"], cwd=ROOT, stdout=follower,
+        env={k: v for k, v in os.environ.items() if k != "COLUMNS"} | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     os.close(follower)
     shown = b""
@@ -117,6 +119,8 @@ def test_colours_and_bars_on_a_terminal_alone():
     assert process.wait() == 0
     assert "█".encode() in shown
     assert b"\x1b[" in shown
+    assert shown.count(b"160,356,630,528") == 3  # digits are never cut
+    assert b"118 \xc3\x97 1,358,954,496" not in shown
 
 
 @pytest.mark.parametrize("before", ["", "show ", "compare gpt-2-124m "])

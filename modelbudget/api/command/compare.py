@@ -1,7 +1,7 @@
 """`modelbudget compare A B`: components and totals of several models, side by side."""
 
 from modelbudget.api.command import options, output
-from modelbudget.api.command.output import Table
+from modelbudget.api.command.columns import Table
 from modelbudget.api.command.show import as_dict, of_totals, quantities
 from modelbudget.api.model import Predictions, model
 from modelbudget.common.errors import InputError

@@ -3,7 +3,7 @@
 import typer
 
 from modelbudget.api.command import options, output
-from modelbudget.api.command.output import Table
+from modelbudget.api.command.columns import Table
 from modelbudget.api.conventions import Counts
 from modelbudget.api.model import model
 from modelbudget.predict.conventions import CONVENTIONS, FLOPS, PARAMETERS
@@ -38,11 +38,11 @@ def _table(found: Counts, unit: str) -> Table:
     ]
     if unit == PARAMETERS:
         title = f"{found.model}: parameters by convention; predicted by formula"
-        return Table(title, ("convention", "parameters", "of all", "rule"), rows)
+        return Table(title, ("convention", "parameters", "of all", "rule"), rows, texts=("rule",))
     if found.executed is not None:
         rows.append(("executed", count(round(found.executed)), "100 %", "every matrix product"))
     title = f"FLOPs of training per token, length {count(found.length)}"
-    return Table(title, ("convention", "FLOPs", "of executed", "rule"), rows)
+    return Table(title, ("convention", "FLOPs", "of executed", "rule"), rows, texts=("rule",))
 
 
 def _percent(share: float | None) -> str:

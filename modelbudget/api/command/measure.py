@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modelbudget.api.command import options, output
-from modelbudget.api.command.output import DIFFERS, Table
+from modelbudget.api.command.columns import Table
+from modelbudget.api.command.output import DIFFERS
 from modelbudget.api.command.show import quantities
 from modelbudget.api.model import QUANTITIES, model
 from modelbudget.report.charts.format import count

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from modelbudget.api.command import options, output
-from modelbudget.api.command.output import Table
+from modelbudget.api.command.columns import Table
 from modelbudget.api.find import CATALOGUE
 from modelbudget.api.model import Model
 from modelbudget.catalogue.models import Base, Catalogue
@@ -34,7 +34,8 @@ def run(
     else:
         columns = ("name", "parameters", "label", "family")
         cells = [(r["name"], count(r["parameters"]), r["label"], r["family"]) for r in rows]
-        output.print_tables([Table(f"{len(found)} models", columns, cells)], as_markdown)
+        table = Table(f"{len(found)} models", columns, cells, (), ("family",), ("label", "family"))
+        output.print_tables([table], as_markdown)
 
 
 def _text(base: Base) -> str:

@@ -1,53 +1,41 @@
 """Tables as text: for a terminal, a pipe, Markdown, CSV or JSON."""
 
 import json
+import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from modelbudget.api.command.columns import Table, lines
 
 DIFFERS = 1
 """Exit code where two witnesses differ, or a budget is not kept."""
-WIDTH_OF_BAR = 24
-WIDTH_IN_PIPE = 160
-
-
-class Table(NamedTuple):
-    """Text in columns: the first column is a name, the others are right-aligned numbers.
-
-    `shares`, one for each row or none, are bars on a terminal.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    shares: tuple[float, ...] = ()
+BOLD, DIM, BLUE, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[34m", "\x1b[0m"
 
 
 def print_tables(tables: Sequence[Table], markdown: bool = False) -> None:
-    """Print tables; with colours and bars on a terminal."""
+    """Print tables: in the width of a terminal, with colours and bars; else a line for each row."""
     if markdown:
         print("\n\n".join(map(_markdown, tables)))
         return
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print("\n\n".join(_text(table, width) for table in tables))
 
-    terminal = sys.stdout.isatty()
-    console = Console(width=None if terminal else WIDTH_IN_PIPE, highlight=False)
-    for i, table in enumerate(tables):
-        console.print(Text(("\n" if i else "") + table.title, "bold"))
-        drawn = RichTable(box=None, header_style="dim", pad_edge=False)
-        for n, name in enumerate(table.columns):
-            drawn.add_column(name, justify="right" if n else "left", no_wrap=not n)
-        bars = terminal and bool(table.shares)
-        if bars:
-            drawn.add_column("")
-        for n, row in enumerate(table.rows):
-            cells: list[Text] = [Text(cell) for cell in row]
-            if bars and n < len(table.shares):
-                cells.append(Text("█" * round(WIDTH_OF_BAR * table.shares[n]), "blue"))
-            drawn.add_row(*cells)
-        console.print(drawn)
+
+def _text(table: Table, width: int | None) -> str:
+    title = table.title if width is None else textwrap.fill(table.title, width)
+    in_colour = width is not None and "NO_COLOR" not in os.environ
+
+    def styled(text: str, style: str) -> str:
+        return f"{style}{text}{PLAIN}" if in_colour and style and text else text
+
+    shown = [
+        styled(line.text, DIM if line.is_head else "") + styled(line.bar, BLUE)
+        for line in lines(table, width)
+    ]
+    return "\n".join([styled(title, BOLD), *shown])
 
 
 def _markdown(table: Table) -> str:

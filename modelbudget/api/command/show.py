@@ -6,7 +6,8 @@ import typer
 
 from modelbudget.api.command import options, output
 from modelbudget.api.command.checkpoint_table import of_differences, summary
-from modelbudget.api.command.output import DIFFERS, Table
+from modelbudget.api.command.columns import Table
+from modelbudget.api.command.output import DIFFERS
 from modelbudget.api.fitting import Fit
 from modelbudget.api.layouts import Layouts
 from modelbudget.api.model import (
@@ -139,9 +140,8 @@ def of_components(predicted: Predictions) -> Table:
     total = ["total", "", count(parameters.total), "100 %"]
     rows.append(tuple(total + ([si_flops(flops.total), "100 %"] if flops else [])))
     columns = ("component", "instances × each", "parameters", "share")
-    return Table(
-        title, columns + (("forward FLOPs", "share") if flops else ()), rows, tuple(shares)
-    )
+    columns += ("forward FLOPs", "share") if flops else ()
+    return Table(title, columns, rows, tuple(shares), first_to_go=("share", "instances × each"))
 
 
 def _instances(part) -> str:
@@ -224,11 +224,12 @@ def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
         for row in layouts.pareto.iter_rows(named=True)
     ]  # fmt: skip
     return [
-        Table(title, columns, rows),
+        Table(title, columns, rows, texts=("recompute",)),
         Table(
             f"Least bytes per device, by number of devices: {least}",
             ("devices", "layout", "recompute", "bytes per device", "fits"),
             front,
+            texts=("layout", "recompute"),
         ),
     ]
 

@@ -1,0 +1,168 @@
+"""Columns of text in the width of a terminal, on which no number is ever cut.
+
+A table that is too wide loses its bars, then the columns that it says it can do without. Then texts
+break between words, and names after a point too. Last, the columns are printed in groups.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+GAP, INDENT = "  ", "  "
+"""Between two columns; before the further lines of a name."""
+LONGEST_BAR, SHORTEST_BAR = 24, 8
+SHORTEST_TEXT = 8
+_WORDS = re.compile(r"(?<=\S )")
+_PARTS_OF_NAMES = re.compile(r"(?<=\S )|(?<=\.)(?=[a-z_])")
+
+
+class Table(NamedTuple):
+    """Text in columns: the first column is a name, the others are numbers, but for `texts`.
+
+    `shares`, one for each row or none, are bars on a terminal. `first_to_go`: columns that a narrow
+    terminal does without, in this order.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    shares: tuple[float, ...] = ()
+    first_to_go: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+class Line(NamedTuple):
+    """One line of a table, of its head or of a row, and the bar that follows."""
+
+    text: str
+    bar: str = ""
+    is_head: bool = False
+
+
+def lines(table: Table, width: int | None) -> list[Line]:
+    """Return the lines of a table in a width; None: each row is one line, and there are no bars."""
+    columns = [_Column.of(table, i) for i in range(len(table.columns))]
+    if width is None:
+        return _lines(table, columns, 0)
+    for name in table.first_to_go:
+        if _width(columns) > width:
+            columns = [column for column in columns if column.name != name]
+    found: list[Line] = []
+    for group in _groups(columns, width):
+        found += _lines(table, _narrowed(group, width), width)
+    return found
+
+
+class _Column(NamedTuple):
+    """The name and the cells of a column, and its width. A number is never broken."""
+
+    name: str
+    cells: tuple[str, ...]
+    is_first: bool
+    is_text: bool
+    width: int
+
+    @classmethod
+    def of(cls, table: Table, i: int) -> "_Column":
+        name = table.columns[i]
+        cells = tuple(row[i] if i < len(row) else "" for row in table.rows)
+        width = max(map(_length, (name, *cells)))
+        return cls(name, cells, not i, not i or name in table.texts, width)
+
+    @property
+    def least(self) -> int:
+        """The width of the longest part that does not break."""
+        indent = len(INDENT) if self.is_text else 0
+        every = (self._parts(self.name), *map(self._parts_of_cell, self.cells))
+        return max(
+            _length(part.rstrip()) + (indent if i else 0)
+            for parts in every
+            for i, part in enumerate(parts)
+        )
+
+    def lines(self, number: int) -> list[str]:
+        """Return the lines of its name (0) or of a cell (from 1 on), each as wide as the column."""
+        parts = self._parts_of_cell(self.cells[number - 1]) if number else self._parts(self.name)
+        broken = [""]
+        for part in self._cut(parts):
+            if broken[-1] and _length((broken[-1] + part).rstrip()) > self.width:
+                broken.append(INDENT if self.is_text else "")
+            broken[-1] += part
+        return [self._filled(line.rstrip()) for line in broken]
+
+    def _cut(self, parts: list[str]) -> Iterator[str]:
+        """Cut what is longer than a line of a text."""
+        most = self.width - len(INDENT)
+        for part in parts:
+            piece = ""
+            for character in part:
+                if self.is_text and _length((piece + character).rstrip()) > most:
+                    yield piece
+                    piece = ""
+                piece += character
+            yield piece
+
+    def _parts_of_cell(self, cell: str) -> list[str]:
+        return self._parts(cell) if self.is_text else [cell]
+
+    def _parts(self, text: str) -> list[str]:
+        return (_PARTS_OF_NAMES if self.is_first else _WORDS).split(text)
+
+    def _filled(self, line: str) -> str:
+        space = " " * (self.width - _length(line))
+        return line + space if self.is_text else space + line
+
+
+def _lines(table: Table, columns: Sequence[_Column], width: int) -> list[Line]:
+    """Return the lines of some columns, with bars if there is room for them in `width`."""
+    longest_bar = min(LONGEST_BAR, width - _width(columns) - len(GAP))
+    found = []
+    for number in range(len(table.rows) + 1):
+        cells = [column.lines(number) for column in columns]
+        share = table.shares[number - 1] if 0 < number <= len(table.shares) else 0
+        for i in range(max(map(len, cells))):
+            parts = (
+                of[i] if i < len(of) else " " * column.width
+                for of, column in zip(cells, columns, strict=True)
+            )
+            bar = "█" * round(longest_bar * share) if longest_bar >= SHORTEST_BAR and not i else ""
+            text = GAP.join(parts)
+            found.append(Line(text + GAP if bar else text.rstrip(), bar, not number))
+    return found
+
+
+def _width(columns: Sequence[_Column]) -> int:
+    return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
+
+
+def _groups(columns: Sequence[_Column], width: int) -> list[list[_Column]]:
+    """Divide columns into groups that can be as narrow as `width`, each with that of the names."""
+    names, *others = columns
+    groups = [[names]]
+    for column in others:
+        narrowest = [one._replace(width=one.least) for one in (*groups[-1], column)]
+        if len(groups[-1]) > 1 and _width(narrowest) > width:
+            groups.append([names])
+        groups[-1].append(column)
+    return groups
+
+
+def _narrowed(columns: Sequence[_Column], width: int) -> list[_Column]:
+    """Make columns narrower by what is too much, first that which breaks most easily.
+
+    Where that is not enough, texts are cut between letters.
+    """
+    found = list(columns)
+    easily = sorted(range(len(found)), key=lambda i: found[i].least - found[i].width)
+    cut = [i for i in easily if found[i].is_text]
+    for i, least in [*((i, found[i].least) for i in easily), *((i, SHORTEST_TEXT) for i in cut)]:
+        excess = max(0, _width(found) - width)
+        narrower = max(least, found[i].width - excess)
+        found[i] = found[i]._replace(width=min(found[i].width, narrower))
+    return found
+
+
+def _length(text: str) -> int:
+    """Return the columns of a terminal that a text takes: two for each wide character."""
+    return len(text) + sum(unicodedata.east_asian_width(c) in "WF" for c in text)

@@ -1,0 +1,64 @@
+"""Tables on narrow terminals: what goes first, and that no number is ever cut."""
+
+import re
+
+import pytest
+
+import modelbudget as mb
+from modelbudget.api.command import columns, compare, conventions, show
+from modelbudget.api.command.columns import Table
+from modelbudget.api.model import QUANTITIES
+
+BARS, SHARES, INSTANCES = "█", "29.7 %", "118 × 1,358,954,496"
+
+
+@pytest.fixture(scope="module")
+def palm():
+    return mb.model("palm-540b").predictions(QUANTITIES)
+
+
+def text(table: Table, width: int | None) -> str:
+    return "\n".join(line.text + line.bar for line in columns.lines(table, width))
+
+
+def numbers(table: Table) -> list[str]:
+    """The cells that hold one number, and the exact numbers in brackets, with repetitions."""
+    cells = " ".join(cell for row in table.rows for cell in row[1:])
+    return sorted(re.findall(r"\d[\d,]{4,}", cells))
+
+
+def test_a_narrow_terminal_goes_without_bars_then_shares_then_instances(palm):
+    table = show.of_components(palm)
+    parts = (BARS, SHARES, INSTANCES, "160,356,630,528", "328 TFLOP")
+    shown = {width: [part in text(table, width) for part in parts] for width in range(60, 131)}
+    assert shown[130] == [True, True, True, True, True]
+    assert shown[80] == [False, False, True, True, True]
+    assert shown[60] == [False, False, False, True, True]
+    orders = [found for i, found in enumerate(shown.values()) if found not in [*shown.values()][:i]]
+    without_bars = [found[1:] for found in orders]
+    assert without_bars == sorted(without_bars)
+
+
+@pytest.mark.parametrize("width", [48, 60, 80, 100])
+def test_no_number_is_cut_and_no_line_is_too_long(palm, width):
+    several = [mb.model(name).predictions(QUANTITIES) for name in ("gpt-2-124m", "llama-3-8b")]
+    counts = mb.model("palm-540b").conventions()
+    for table in (
+        show.of_totals([palm]),
+        show.of_totals([palm, *several]),
+        compare._of_components([palm, *several]),
+        conventions._table(counts, "FLOPs"),
+        Table("", ("name", "text"), [("x" * 70, "y" * 70), ("日本" * 40, "1")], texts=("text",)),
+    ):
+        shown = text(table, width)
+        assert sorted(re.findall(r"(?<![\w·])\d[\d,]{4,}(?!\w)", shown)) == numbers(table)
+        for line in shown.splitlines():
+            assert columns._length(line) <= width, line
+
+
+def test_a_pipe_has_one_line_for_each_row(palm):
+    table = show.of_components(palm)
+    shown = columns.lines(table, None)
+    assert len(shown) == len(table.rows) + 1
+    assert not any(line.bar for line in shown)
+    assert shown[1].text.split() == [word for cell in table.rows[0] for word in cell.split()]
