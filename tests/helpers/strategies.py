@@ -13,6 +13,8 @@ from modelbudget.families.smallest import SmallestLM
 ATTENTION_BIASES = ["query_bias", "key_bias", "value_bias", "output_bias"]
 SWITCHES = ["gated", "head_bias", "tied", "up_bias", "down_bias", *ATTENTION_BIASES]
 small = st.integers(1, 9)
+hidden = small | st.sampled_from([40, 96])
+"""Widths inside of a part: of those of the states or above, where other tensors are the peak."""
 
 
 @st.composite
@@ -28,7 +30,7 @@ def sizes_and_switches(draw) -> dict:
         "n_kv_head": n_kv_head,
         "n_head": n_kv_head * draw(st.integers(1, 3)),
         "d_head": 2 * draw(st.integers(1, 4)),
-        "d_ff": draw(small),
+        "d_ff": draw(hidden),
         "norm": norm,
         "norm_scale": norm_scale,
         "norm_bias": norm == "layernorm" and norm_scale and draw(st.booleans()),
@@ -118,7 +120,7 @@ def experts(draw, n_layer: int) -> dict:
     return {
         "n_expert": n_expert,
         "n_expert_per_token": draw(st.integers(1, n_expert)),
-        "d_expert": draw(small),
+        "d_expert": draw(hidden),
         "d_shared": d_shared,
         "shared_gate": d_shared > 0 and draw(st.booleans()),
         "router_bias": draw(st.sampled_from(["none", "logit", "selection"])),

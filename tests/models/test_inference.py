@@ -195,6 +195,25 @@ def test_predicted_peaks_are_the_real_ones(fields, words):
         )
 
 
+WIDE = {
+    "an MLP": {"d_ff": 400},
+    "experts": {"mlps": "moe", "n_expert": 3, "n_expert_per_token": 2, "d_expert": 200},
+    "shared experts": KINDS["experts"] | {"d_shared": 200},
+}
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("fields", WIDE.values(), ids=WIDE)
+def test_predicted_peaks_of_gelu_written_out_are_the_real_ones(fields, gated):
+    """Its factors and its argument are live at once, which is the most where a part is wide."""
+    a = Decoder(**SIZES | fields, gated=gated)
+    run = RunConfig(batch=2, length=16, dtype="bfloat16", activation_kernel="written_out")
+    assert (
+        predicted_inference(a, run, "peak_inference_bytes")
+        == measured_inference(a, run)["peak_inference_bytes"]
+    )
+
+
 def test_peaks_on_a_real_cpu_are_those_without_storage():
     a, run = Decoder(**SIZES | KINDS["grouped"]), RunConfig(batch=2, length=16, backend="cpu")
     with uninitialised():

@@ -75,7 +75,12 @@ def test_the_smallest_language_models_at_difference_0(model):
 WIDE = {"n_vocab": 1, "d_model": 40, "n_layer": 2, "n_head": 1, "n_kv_head": 1, "d_head": 4}
 WIDE |= {"d_ff": 1, "n_ctx": 16, "parallel": True, "final_norm": False}
 ONE_EXPERT = {"mlps": "moe", "n_expert": 3, "n_expert_per_token": 1, "d_expert": 1}
+OF_OUTPUT = {"parallel": False, "norm_placement": "output"}
+HELD = {"attention_kernel": "written_out", "length": 64}
 AT_THE_END = {
+    "norm of an output": (OF_OUTPUT, HELD),
+    "norm of an output, dropout": (OF_OUTPUT, HELD | {"dropout": True}),
+    "norms at both ends": (OF_OUTPUT | {"norm_placement": "both"}, HELD),
     "dropout of a CPU": ({}, {"backend": "cpu", "dropout": True}),
     "experts computed again": (ONE_EXPERT | {"shared_norm": False}, {"recompute": "full"}),
 }
@@ -84,7 +89,7 @@ AT_THE_END = {
 @pytest.mark.parametrize(("fields", "settings"), AT_THE_END.values(), ids=AT_THE_END)
 def test_a_wide_layer_with_little_inside_takes_most_at_its_end(fields, settings):
     """There forward takes more than backward does."""
-    a, run = Decoder(**WIDE | fields), RunConfig(batch=3, length=16, **settings)
+    a, run = Decoder(**WIDE | fields), RunConfig(**{"batch": 3, "length": 16} | settings)
     peaks = {name: term.total for name, term in a.peak_training_bytes(a, run).items()}
     assert peaks == measured(a, run)["peak_training_bytes"]
 

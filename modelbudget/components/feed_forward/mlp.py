@@ -417,7 +417,7 @@ def inference(a: Fields, r: Run, new, d_ff=None) -> Timeline:
     """Gate projection and activation; up projection (and activation if not gated); down."""
     size, packed = bytes_of(r.dtype) * r.batch * new, is_packed(r) if d_ff is None else 0
     inside = size * (a.d_ff if d_ff is None else d_ff)
-    factors = (2 * is_written_out(a, r) + is_squared(a)) * inside
+    factors = (3 * is_written_out(a, r) + is_squared(a)) * inside
     if packed and fuses_gate(r):
         return [
             Allocation("gate and up", 2 * inside),

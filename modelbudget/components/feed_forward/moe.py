@@ -501,7 +501,7 @@ def inference(a: Fields, r: Run, new) -> Timeline:
     routed, hidden = size * pairs * a.d_model, size * pairs * a.d_expert
     scores, weights, indices = size * n * a.n_expert, size * pairs, INDEX * pairs
     selects = int(a.router_bias == "selection")
-    factors = 2 * mlp.is_written_out(a, r) * hidden
+    factors = 3 * mlp.is_written_out(a, r) * hidden
     return [
         Allocation("router", (2 + selects) * scores + weights + indices, weights),
         Allocation("weights", weights, (2 + selects) * scores),

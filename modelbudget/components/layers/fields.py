@@ -11,6 +11,9 @@ from modelbudget.components.feed_forward.mlp import MLPFields
 BEFORE, AFTER = ("pre", "both"), ("post", "output", "both")
 """Norm placements with a norm before each part, and with one after it."""
 
+NORM_OF_OUTPUT = ("output", "both")
+"""Those whose norm after a part reads its output, before it is added."""
+
 
 class LayerFields(MLPFields, AttentionFields):
     parallel: bool = Field(

@@ -14,7 +14,7 @@ from modelbudget.architecture.run_values import (
 from modelbudget.components import dropout, norm
 from modelbudget.components.contract import Part
 from modelbudget.components.layers.by_component import shared_norm, sublayer
-from modelbudget.components.layers.fields import AFTER, BEFORE
+from modelbudget.components.layers.fields import AFTER, BEFORE, NORM_OF_OUTPUT
 from modelbudget.components.layers.parts import all_parts
 from modelbudget.components.layers.saved import (
     first_input_held,
@@ -74,7 +74,9 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     gathered = gathers * whole_states_bytes(a, r)
     second_gathers = is_summed(r, group.feed_forward) * gathers
     second_normed = (casts(r) + second_gathers) * before * (1 - a.parallel) * states
-    in_sum = 0 if _norm_of_output(a, r) else masks
+    of_output = int(a.norm_placement in NORM_OF_OUTPUT)
+    # The norm of an output is live with what it saves, which includes as much as itself.
+    in_sum = 0 if _norm_of_output(a, r) else masks + of_output * norm.saved(a, s)
     # Computed before the layer is: the cast at the end of a norm saves nothing.
     output_gradient = (2 * norm.copies_input(a, products(r)) - casts(r)) * mixed_output
     output_gradient = again * after * norm.scales_exactly(a, r) * output_gradient
@@ -103,9 +105,8 @@ def forward(a: Fields, r: Run, group: LayerGroup) -> Timeline:
     between = kept - at_end - change(then) + outputs + residual
     of_norm = (1 - a.parallel) * before * norm.is_written_out(a, r) * (states + temporary)
     dropped = drops_outputs(r) * (1 - again * int(r.backend == "cpu") * (1 - after))
+    dropped = (1 - of_output) * dropped
     normed_output = _norm_of_output(a, r, again)
-    if normed_output:
-        dropped = 0
     ended = (1 - again) * states + again * dropped * output + in_sum
     return [
         *mixed,
@@ -129,7 +130,7 @@ def _norm_of_output(a: Fields, r: Run, stops=0) -> Timeline:
 
     `stops` 1: the last operation of a repeated forward pass, whose result is not computed.
     """
-    if a.norm_placement not in ("output", "both") or not norm.is_written_out(a, r):
+    if a.norm_placement not in NORM_OF_OUTPUT or not norm.is_written_out(a, r):
         return []
     r = products(r)
     states = states_bytes(a, r)
