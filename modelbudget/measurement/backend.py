@@ -20,6 +20,8 @@ aten = torch.ops.aten
 RMS_NORM = F.rms_norm
 SCORE_CAP = 50.0
 """Gemma 2's largest score (Gemma Team 2024b, §2)."""
+ALIGNED = 8
+"""Elements of which rows of a mask are a multiple, for a GPU's memory-efficient attention."""
 GROUPED_MM = _meta_registrations._meta_grouped_mm_common
 
 
@@ -50,7 +52,8 @@ def backend(name: str, attention_kernel: str):
 
     name: `gpu` or `cpu`; attention_kernel: `math` (materialised scores), `flash` (Dao et al. 2022)
     or `efficient` (Rabe & Staats 2021), which a CPU does not have; `written_out` needs none here.
-    Raises ValueError if a kernel that takes no mask is called with one.
+    Where FlashAttention cannot compute a call, a GPU runs the memory-efficient kernel, as torch's
+    dispatch does. Raises ValueError where a CPU's fused kernel is called with a mask.
 
     Functions are replaced by name, not by a TorchFunctionMode, which is inactive when the backward
     pass recomputes activations.
@@ -141,11 +144,13 @@ def repeated_whole(q, x):
 def attention_flash(
     q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
-    reject_mask(attn_mask)
-    if q.shape[-1] != v.shape[-1]:
-        raise ValueError(
-            "flash attention takes values as wide as queries; allowed: attention_kernel: math"
-        )
+    """Compute FlashAttention; what it does not take, memory-efficient attention.
+
+    That is a mask, or values that are not as wide as queries (`can_use_flash_attention` in torch's
+    native/transformers/cuda/sdp_utils.cpp).
+    """
+    if attn_mask is not None or q.shape[-1] != v.shape[-1]:
+        return attention_efficient(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     kernel = aten._scaled_dot_product_flash_attention
     return kernel(q, k, v, dropout_p, is_causal, scale=scale)[0]
 
@@ -153,7 +158,9 @@ def attention_flash(
 def attention_flash_cpu(
     q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
-    reject_mask(attn_mask)
+    if attn_mask is not None:
+        raise ValueError("a CPU's flash attention takes no mask here; allowed: "
+                         "attention_kernel: math")  # fmt: skip
     kernel = aten._scaled_dot_product_flash_attention_for_cpu
     return kernel(q, k, v, dropout_p, is_causal, scale=scale)[0]
 
@@ -165,23 +172,34 @@ def attention_efficient(
 
     The kernel has no grouped heads, and returns log-sum-exp only if a backward pass needs it.
     """
-    reject_mask(attn_mask)
     if enable_gqa:
         k, v = repeated(q, k, v)
     keeps_sums = torch.is_grad_enabled()
     kernel = aten._scaled_dot_product_efficient_attention
-    return kernel(q, k, v, None, keeps_sums, dropout_p, is_causal, scale=scale)[0]
+    bias = None if attn_mask is None else added(attn_mask, q, k)
+    return kernel(q, k, v, bias, keeps_sums, dropout_p, is_causal, scale=scale)[0]
+
+
+def added(mask, q, k):
+    """Return a mask as what the memory-efficient kernel adds to the scores.
+
+    Booleans become numbers, rows are padded to a multiple of 8 and sliced again, and the result is
+    a view of all heads (`convert_boolean_attn_mask` and `preprocess_mask` in torch's
+    native/transformers/attention.cpp).
+    """
+    if mask.dtype == torch.bool:
+        hidden = torch.full((), -torch.inf, dtype=q.dtype, device=q.device)
+        mask = torch.where(mask, 0.0, hidden)
+    if mask.stride(-1) != 1 or any(stride % ALIGNED for stride in mask.stride()[:-1]):
+        n = mask.shape[-1]
+        mask = F.pad(mask, (0, ALIGNED - n % ALIGNED))[..., :n]
+    return mask.expand(*q.shape[:-1], k.shape[-2])
 
 
 def repeated(q, k, v) -> tuple:
     """Repeat keys and values for each query head."""
     n_repeat = q.shape[-3] // k.shape[-3]
     return k.repeat_interleave(n_repeat, -3), v.repeat_interleave(n_repeat, -3)
-
-
-def reject_mask(mask) -> None:
-    if mask is not None:
-        raise ValueError("a fused attention kernel takes no mask; allowed: attention_kernel: math")
 
 
 def rms_norm(x, normalized_shape, weight=None, eps=None):

@@ -34,11 +34,10 @@ def infer(
     """
     arrange(model, run)
     trace = trace or Trace(model)
-    device = next(model.parameters()).device
     model.eval()
     if is_transformers_class(model) or is_user_module(model):
-        tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
-        return infer_class(model, run, tokens, trace, quantities)
+        return infer_class(model, run, trace, quantities)
+    device = next(model.parameters()).device
     with ExitStack() as stack:
         stack.enter_context(kernels(run))
         stack.enter_context(autocast(run))

@@ -77,24 +77,31 @@ def checkpoint(model: nn.Module, run: RunConfig) -> None:
 
 
 def infer_class(
-    model: nn.Module, run: RunConfig, tokens: torch.Tensor, trace: Trace, quantities: Set[str]
+    model: nn.Module, run: RunConfig, trace: Trace, quantities: Set[str]
 ) -> dict[str, dict[str, int]]:
     """Measure `cache_bytes`, `flops_decode` and `peak_inference_bytes`, by component or phase.
 
     Runs the whole prompt, and then its last token with the cache of the others, unless only the
     cache is asked for. The cache of all layers is one component. Raises ValueError if the class
     returns no cache.
+
+    The loop of `transformers` (`GenerationMixin._sample`) holds the logits of one token, from which
+    it chose the next, while that is computed; the loop around other modules is not known.
     """
+    device = next(model.parameters()).device
     with torch.no_grad(), backend(run.backend, run.attention_kernel), autocast(run):
         with trace.watching("setup"):
+            tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
             peaks = {"setup": trace.peak}
         with trace.watching("prefill"):
-            _, cache = _next(model, tokens, {})
+            logits, cache = _next(model, tokens, {})
         peaks["prefill"] = trace.peak
         storages = [tensor.untyped_storage() for tensor in _tensors(list(cache.values()))]
         n_bytes = sum({storage._cdata: storage.nbytes() for storage in storages}.values())
         if quantities <= {"cache_bytes"}:
             return {"cache_bytes": {"cache": n_bytes}}
+        if not is_transformers_class(model):
+            del logits
         del cache, storages
         with trace.watching("all but the last token"):
             before = tokens[:, :-1]
