@@ -221,10 +221,11 @@ class Devices(Record):
             **_PLAIN,
         ),
         Constraint(
-            "sequence_parallel and pipeline_schedule == 'none'",
-            "tensor_parallel = {tensor_parallel} with foreach: true: known with sequence_parallel: "
-            "true, without which torch cannot step norms, and without stages",
-            when="foreach and tensor_parallel > 1",
+            "sequence_parallel or gradient_casts == 'accumulated'",
+            "tensor_parallel = {tensor_parallel} with foreach: {foreach}, fused: {fused}: torch "
+            "cannot step divided matrices and whole norms at once; allowed: sequence_parallel: "
+            "true, or gradient_casts: accumulated",
+            when="(foreach or fused) and tensor_parallel > 1",
         ),
         *known_only_with("zero = 1", "zero == 1", gradient_casts=("accumulated",)),
         Constraint(

@@ -55,6 +55,11 @@ class Step(Record):
     foreach: bool = Field(
         False, description="the optimizer treats all tensors at once: faster, with larger peaks"
     )
+    fused: bool = Field(
+        False,
+        description="AdamW is one operation over all tensors, without temporary ones (torch's "
+        "fused=True; as Apex's and Transformer Engine's)",
+    )
     backend: Literal["gpu", "cpu"] = Field(
         "gpu",
         description="whose operations run: a GPU's fused norms and dropout (traced without "
@@ -103,6 +108,18 @@ class Step(Record):
             "gradient_casts = 'accumulated': needs master_weights: true, which are updated with "
             "float32 gradients",
             when="gradient_casts == 'accumulated'",
+        ),
+        Constraint(
+            "not foreach",
+            "fused = true: foreach = true is another kernel of the optimizer; allowed: at most one "
+            "of the two",
+            when="fused",
+        ),
+        Constraint(
+            "optimizer == 'adamw'",
+            "fused = true: optimizer = {optimizer}: torch fuses it on devices alone; its step has "
+            "no temporary tensors in any case; allowed: optimizer: adamw, or fused: false",
+            when="fused",
         ),
         Constraint(
             f"dtype in {FULL}",

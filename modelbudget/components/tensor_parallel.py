@@ -10,7 +10,15 @@ from typing import Any
 
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.architecture.run_values import MASKS, bytes_of, divides, is_divided, masks_tokens
+from modelbudget.architecture.run_values import (
+    MASKS,
+    accumulates,
+    bytes_of,
+    divides,
+    is_divided,
+    is_sharded,
+    masks_tokens,
+)
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layers.fields import BEFORE
@@ -70,14 +78,16 @@ def summed_in_rest(a: Fields, r: Run, token) -> Timeline:
 def known_peak(a: Fields, r: Run):
     """1 where the peak of training of one of several devices has a formula, else 0.
 
-    Optimizers without temporary tensors of their own divide copies of gradients that are whole.
-    Without a norm before it, a part gathers the length of the residual stream itself. The gradient
+    Optimizers without temporary tensors of their own divide copies of gradients that are whole; a
+    buffer and shards have parts of them. Without a norm before it, a part gathers the length of the residual stream itself. The gradient
     of the only head of keys is transposed where neither RoPE nor a fused kernel copies it; its own
     copy is then of a sum over devices, which is divided before it meets others.
     """
     gathers = r.sequence_parallel * int(a.norm_placement not in BEFORE)
     transposed = int(a.position != "rotary" and r.attention_kernel == "math") * a.has_whole_keys
-    return int(r.optimizer == "adamw") * (1 - gathers) * (1 - transposed)
+    in_parts = accumulates(r) + is_sharded(r) - accumulates(r) * is_sharded(r)
+    has_temporaries = int(r.optimizer == "adamw") * (1 - r.fused * (1 - in_parts))
+    return has_temporaries * (1 - gathers) * (1 - transposed)
 
 
 def constraints() -> Iterator[Constraint]:
@@ -93,7 +103,9 @@ def constraints() -> Iterator[Constraint]:
         when="tensor_parallel > 1",
     )
     yield _known("zero == 0 or 'moe' not in mlps", "moe in mlps and zero = {zero}")
-    yield _known("not foreach or 'moe' not in mlps", "moe in mlps and foreach = true")
+    one_by_one = "not foreach and not fused or gradient_casts == 'accumulated'"
+    of_all = "foreach = {foreach}, fused = {fused}"
+    yield _known(f"{one_by_one} or 'moe' not in mlps", f"moe in mlps and {of_all}")
     scattered = "expert_kernel == 'scattered' or 'moe' not in mlps"
     yield _known(scattered, "moe in mlps and expert_kernel = {expert_kernel}")
     yield _known("d_emb == 0", "d_emb = {d_emb}")
@@ -103,8 +115,8 @@ def constraints() -> Iterator[Constraint]:
     yield _known("not sinks", "sinks = true")
     packed = "projections = {projections} and n_kv_head = 1"
     yield _known("n_kv_head > 1 or projections == 'separate'", packed)
-    of_one_kind = "not foreach or position != 'learned' or zero in (2, 3)"
-    yield _known(of_one_kind, "foreach: true and position = 'learned', whose matrix is whole")
+    of_one_kind = f"{one_by_one} or position != 'learned' or zero in (2, 3)"
+    yield _known(of_one_kind, f"position = 'learned', whose matrix is whole, and {of_all}")
     yield _known("not gate_per_head", "gate_per_head = true")
     yield _known("not inner_norm", "inner_norm = true")
     yield _known("activation != 'xielu'", "activation = xielu")

@@ -1,9 +1,11 @@
 """The optimizer of a run, with or without master weights, of all parameters or of a part."""
 
 from collections.abc import Sequence
+from unittest.mock import patch
 
 import torch
 from torch import nn
+from torch.optim.optimizer import _device_dtype_check_for_fused
 
 from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_config import RunConfig
@@ -21,10 +23,25 @@ def make_optimizer(model: nn.Module, run: RunConfig) -> "Optimizer | PartOptimiz
 
 def torch_optimizer(worked_on: Sequence[torch.Tensor], run: RunConfig) -> torch.optim.Optimizer:
     """Return torch's SGD or AdamW."""
+    if run.fused:
+        return FusedAdamW(worked_on, fused=True)
     if run.optimizer == "adamw":
         return torch.optim.AdamW(worked_on, foreach=run.foreach)
     momentum = 0.9 if run.optimizer == "momentum" else 0.0
     return torch.optim.SGD(worked_on, 1e-3, momentum, foreach=run.foreach)
+
+
+def _accepts_meta(parameter: torch.Tensor) -> None:
+    if not parameter.is_meta:
+        _device_dtype_check_for_fused(parameter)
+
+
+class FusedAdamW(torch.optim.AdamW):
+    """Torch's fused AdamW, on meta too, where its kernel runs but torch refuses the device."""
+
+    def step(self, closure=None):
+        with patch("torch.optim.adam._device_dtype_check_for_fused", _accepts_meta):
+            return super().step(closure)
 
 
 class Optimizer:

@@ -86,12 +86,15 @@ def temporaries(r, trained, neighbours: list[Neighbours]):
     """Count the bytes of AdamW's temporary √v.
 
     One buffer for all parameters with foreach, before which the step counts are increased by a
-    number in a tensor (torch 2.13, `optim/adam.py`: `_multi_tensor_adam`); otherwise two buffers of
-    the current tensor plus one of the previous tensor, which is not yet freed.
+    number in a tensor (torch 2.13, `optim/adam.py`: `_multi_tensor_adam`); none if it is fused
+    (`_fused_adam`, whose kernel keeps √v in registers: `native/cuda/fused_adam_utils.cuh`);
+    otherwise two buffers of the current tensor plus one of the previous tensor, which is not yet
+    freed.
     """
     if r.optimizer != "adamw":
         return 0
     plain = bytes_of(r.dtype)
     exact = plain + r.master_weights * (SINGLE - plain)
     at_once = r.foreach * largest(SINGLE, exact * trained)
-    return at_once + (1 - r.foreach) * exact * largest_pair(neighbours)
+    one_by_one = (1 - r.foreach) * (1 - r.fused)
+    return at_once + one_by_one * exact * largest_pair(neighbours)

@@ -148,6 +148,8 @@ def runs(draw) -> RunConfig:
     batch, length = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     copies = dtype in HALF and draw(st.booleans())
     optimizer = draw(st.sampled_from(["sgd", "momentum", "adamw"]))
+    kernels = ["single", "foreach", *(["fused"] if optimizer == "adamw" else [])]
+    kernel = draw(st.sampled_from(kernels))
     casts = ["together", "one_by_one" if optimizer == "adamw" else "accumulated", "accumulated"]
     return RunConfig(
         batch=batch,
@@ -156,7 +158,8 @@ def runs(draw) -> RunConfig:
         master_weights=copies,
         gradient_casts=casts[copies * (batch - 1)],
         optimizer=optimizer,
-        foreach=draw(st.booleans()),
+        foreach=kernel == "foreach",
+        fused=kernel == "fused",
         backend=backend,
         attention_kernel=attention,
         dropout=drops and draw(st.booleans()),

@@ -112,7 +112,7 @@ REFUSED = {
     "tensor_parallel: 2, sequence_parallel: true, data_parallel: 2, zero: 3": "tensor_parallel = 2:"
     " not known yet with moe in mlps and zero = 3",
     "tensor_parallel: 2, sequence_parallel: true, foreach: true": "not known yet with moe in mlps "
-    "and foreach = true",
+    "and foreach = true, fused = false",
 }
 
 

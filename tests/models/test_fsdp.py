@@ -48,7 +48,7 @@ RUNS = [
     {"batch": 1, "length": 16, "targets": "shifted"},
     MIXED | {"batch": 2, "length": 16, "reduce_dtype": "float32"},
     MIXED | {"batch": 2, "length": 8, "recompute": "full", "reduce_dtype": "float32"},
-    MIXED | {"batch": 1, "length": 4},
+    MIXED | {"batch": 1, "length": 4, "fused": True},
     {"batch": 2, "length": 8, "dtype": "bfloat16", "reduce_dtype": "float32"},
 ]
 RANKS = ((2, "first"), (2, "last"), (7, "last"), (64, "first"), (64, "last"))

@@ -53,10 +53,12 @@ def random_device(seed: int) -> tuple[Decoder, RunConfig]:
             kernels = ["fused", "fused_gate"] if run["gate_and_up"] == "packed" else ["fused"]
             run["activation_kernel"] = draw.choice(kernels)
         if "pipeline" not in product:
-            run["foreach"] = sequence and draw.random() < 0.5
             run["rope_tables"] = draw.choice(["layer", "model", "complex"])
         if "pipeline" not in product and run["outputs"] == "freed":
             run["loss_kernel"] = draw.choice(["torch", "in_place"])
+        in_parts = 1 in product or (sequence and 2 in product)
+        kernels = ["foreach"] * (sequence or in_parts) + ["fused"] * in_parts
+        run |= dict.fromkeys(draw.choices(kernels) if kernels else [], True)
     if product[-1] in (1, 2):
         run |= {"zero": product[-1], "data_parallel": draw.choice([2, 3, 5])}
         run["data_rank"] = draw.choice(["first", "last"])

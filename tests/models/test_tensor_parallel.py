@@ -52,6 +52,8 @@ def test_peaks_with_a_formula(sequence):
         assert a.has_formula_for("peak_training_bytes", a, run)
         momentum = run.model_copy(update={"optimizer": "momentum"})
         assert not a.has_formula_for("peak_training_bytes", a, momentum)
+    fused = run.model_copy(update={"fused": True})
+    assert not a.has_formula_for("peak_training_bytes", a, fused)
 
 
 def test_all_devices_together_have_each_matrix_once():

@@ -124,6 +124,29 @@ def test_published_models_at_difference_0(catalogue, name, run):
     assert peaks == found["peak_training_bytes"]
 
 
+def test_a_fused_optimizer_has_no_temporary_tensors(catalogue):
+    """Its step holds parameters, gradients, two moments, and a count of each tensor's steps."""
+    a, run = named_architecture(catalogue["gpt-2-124m"]), RunConfig(batch=2, length=64, fused=True)
+    peaks = {phase: term.total for phase, term in a.peak_training_bytes(a, run).items()}
+    assert peaks == measured(a, run)["peak_training_bytes"]
+    texts = 2 * 8 * run.batch * run.length
+    resident = 4 * 4 * total(a.parameters(a)) + 4 * total(a.trained_tensors(a)) + texts
+    assert peaks["second.optimizer"] == resident
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"foreach": True}, "at most one of the two"),
+        ({"optimizer": "sgd"}, "allowed: optimizer: adamw, or fused: false"),
+        ({"tensor_parallel": 2}, "allowed: sequence_parallel: true, or gradient_casts"),
+    ],
+)
+def test_a_fused_optimizer_is_torchs_adamw(settings, words):
+    with pytest.raises(ValueError, match=words):
+        RunConfig(fused=True, **settings)
+
+
 @pytest.mark.parametrize("foreach", [True, False])
 @pytest.mark.parametrize("name", ["gpt-2-124m", "llama-3-8b"])
 def test_gradients_that_are_cast_one_by_one_leave_nothing_in_half_precision(
@@ -207,6 +230,7 @@ ON_BOTH = {
     "norms of queries": (LLAMA | {"qk_norm": "shared"}, {"attention_kernel": "flash"}),
     "norms of each head": (LLAMA | {"qk_norm": "separate"}, {}),
     "foreach": (LLAMA, {"foreach": True}),
+    "fused": (LLAMA, {"fused": True}),
     "double precision": ({}, {"dtype": "float64"}),
     "dropout": (LLAMA, {"dropout": True}),
     "core computed again": (LLAMA, {"recompute": "selective"}),

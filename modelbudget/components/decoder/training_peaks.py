@@ -101,7 +101,8 @@ def _peaks_of_stage(family: Any, a: Fields, r: Run) -> Terms:
     held = held + pipeline.received(r, stage.states)
     held = held + buffers(layers, r)
     held = held + megatron_linear.held(layers, pipeline_stage.microbatch(r), pipeline.is_last(r))
-    part, own, tensors = None, trained, neighbours(layers, r)
+    of_stage = pipeline.without_ends(r, family.trained_parameters(layers))
+    part, own, tensors = None, total(of_stage), neighbours(layers, r)
     if has_part_of_states(r):
         part = own = optimizer.of_part(r, trained)
         tensors = [Neighbours(part, 0)]
