@@ -1,4 +1,4 @@
-"""Readings of GPUs by others next to what the formulas predict of the same runs."""
+"""Readings of GPUs by others next to what the command predicts of the same runs."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,6 @@ GIB = 2**30
 CLOSE = 0.03
 """Largest relative difference of a prediction that needs no reason."""
 PEAK = "peak_training_bytes"
-STEP = "second.forward_backward"
 
 
 class Row(NamedTuple):
@@ -74,12 +73,16 @@ def _row(source: Source, reading: Reading, catalogue: Catalogue) -> Row:
 
 
 def _predicted(base: Base, settings: dict[str, Any]) -> float:
-    """Return the bytes of the device that holds most. Raises ValueError."""
+    """Return the peak of the device that holds most, in the largest phase. Raises ValueError.
+
+    That is the number of the command and of `--fit`.
+    """
     unknown = settings.keys() - base.family.model_fields.keys() - FIELDS_OF_RUN
     if unknown:
         named = ", ".join(f"{name}: {settings[name]}" for name in sorted(unknown))
         raise ValueError(f"no setting yet for {named}")
-    return max(_of_rank(base, settings | rank) for rank in _ranks(settings))
+    runs = (resolved(base, settings | rank) for rank in _ranks(settings))
+    return max(of_model(PEAK, of_point.predicted(PEAK, *run)) for run in runs)
 
 
 def _ranks(settings: dict[str, Any]) -> list[dict[str, str]]:
@@ -87,14 +90,3 @@ def _ranks(settings: dict[str, Any]) -> list[dict[str, str]]:
     n_stage = settings.get("pipeline_parallel", 1)
     names = ("first", "middle", "last") if n_stage > 2 else ("first", "last")
     return [{"pipeline_rank": name} for name in names] if n_stage > 1 else [{}]
-
-
-def _of_rank(base: Base, settings: dict[str, Any]) -> float:
-    """Return the peak; with float32 gradients in a buffer, that of forward and backward.
-
-    Megatron's fused AdamW, which reads the buffer, has no temporary tensors.
-    """
-    peaks = of_point.predicted(PEAK, *resolved(base, settings))
-    if settings.get("gradient_casts") == "accumulated":
-        return peaks[STEP].total
-    return of_model(PEAK, peaks)

@@ -4,7 +4,7 @@ from functools import cache
 
 from markupsafe import Markup
 
-from modelbudget.catalogue.gpu_readings import gpu_readings
+from modelbudget.catalogue.gpu_readings import Settings, gpu_readings
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.paths import CONFIGS
 from modelbudget.compare.gpu_readings import CLOSE, Row, rows
@@ -44,6 +44,7 @@ def _source(found: list[Row]) -> dict:
         "title": source.title,
         "rule": source.rule,
         "source": source.source,
+        "settings": _named(source.settings),
         "simulator": source.simulator,
         "table": tables.table(
             [_cells(row) for row in found],
@@ -71,8 +72,11 @@ def _cells(row: Row) -> dict:
 
 def settings_text(row: Row) -> str:
     """Return the settings of a reading in words, with options that have no setting."""
-    named = [f"{name} {_shown(value)}" for name, value in row.reading.settings.items()]
-    return ", ".join([*named, *filter(None, [row.reading.variant])])
+    return ", ".join([_named(row.reading.settings), *filter(None, [row.reading.variant])])
+
+
+def _named(settings: Settings) -> str:
+    return ", ".join(f"{name} {_shown(value)}" for name, value in settings.items())
 
 
 def predicted_text(row: Row) -> str | None:

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+import modelbudget as mb
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.gpu_readings import gpu_readings
 from modelbudget.common.errors import InputError
 from modelbudget.compare.gpu_readings import CLOSE, GIB, Row, rows
@@ -56,6 +58,20 @@ def test_a_stage_of_megatron_by_hand(found):
     assert row.low == pytest.approx(resident + 2 * 6 * 4096 * per_token / GIB, rel=0.07)
     assert row.ratio == pytest.approx(1, abs=CLOSE)
     assert row.simulator_ratio == pytest.approx(66.44 / 66.55)
+
+
+def test_a_row_is_the_answer_of_the_command(found):
+    """Of all phases, the largest: without a fused optimizer that would be its step."""
+    (row,) = [one for one in found if one.reading.gib == 52.89]
+    settings = row.source.settings | row.reading.settings
+    of_run = {name: settings.pop(name) for name in RunConfig.model_fields if name in settings}
+    model = mb.model(row.reading.base, **settings)
+    assert row.low == model.memory(of_run).totals()["peak_training_bytes"] / GIB
+    not_fused = model.memory(of_run | {"fused": False}).totals()["peak_training_bytes"] / GIB
+    assert not_fused > 1.25 * row.reading.gib
+    assert {one.source.title: one.source.settings.get("fused", False) for one in found} == {
+        "Megatron-LM on 8 B200, by SimuMax": True, "torchtitan on 8 to 512 H100 with 96 GB": False
+    }  # fmt: skip
 
 
 def test_a_mistake_in_the_file_is_one_message(tmp_path):
