@@ -7,6 +7,7 @@ import polars as pl
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
+from modelbudget.compare.classes import values_of_classes
 from modelbudget.plan.job_setup import start_log
 from modelbudget.report.assets import Assets
 from modelbudget.report.charts.files import load
@@ -17,6 +18,9 @@ from modelbudget.report.verdict import failure_lines, line, verdicts
 start_log(snakemake)
 zoos = {Path(zoo).parent: pl.read_parquet(zoo) for zoo in snakemake.input.zoos}
 traces = {Path(path).parent: pl.read_parquet(path) for path in snakemake.input.traces}
+counts = {Path(path).parent: pl.read_parquet(path) for path in snakemake.input.counts}
+# The table of all published models has the counts of their classes.
+counts = {folder: table for folder, table in counts.items() if folder not in zoos}
 fits = {Path(fit).parent: pl.read_parquet(fit) for fit in snakemake.input.fits}
 frontiers = {Path(path).parent: pl.read_parquet(path) for path in snakemake.input.frontiers}
 near = {Path(path).parent: pl.read_parquet(path) for path in snakemake.input.published}
@@ -29,7 +33,9 @@ sweeps = [
         charts=load(Path(charts)),
         zoo=zoos.get(Path(summary).parent),
         fit=fits.get(Path(summary).parent),
-        traces=traces.get(Path(summary).parent),
+        classes=values_of_classes(
+            traces.get(Path(summary).parent), counts.get(Path(summary).parent)
+        ),
         layouts=layouts.get(Path(summary).parent),
         frontier=frontiers.get(Path(summary).parent),
         published=near.get(Path(summary).parent),

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from modelbudget.api.breakdown import Breakdown, of_values
+from modelbudget.api.class_values import class_values
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.common.errors import InputError
 from modelbudget.common.extras import needed
+from modelbudget.compare.classes import judged
 from modelbudget.compare.comparison import compare, is_failed, verdict
 from modelbudget.measurement.table import failures, measured_table
 from modelbudget.predict.predict import predict
-from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.expand import Point
 from modelbudget.sweeps.points_table import table_of
 from modelbudget.sweeps.sweep_file import Measure
@@ -63,10 +64,14 @@ class Comparison(Frames):
         return self.table["failure"].drop_nulls().unique(maintain_order=True).to_list()
 
     @property
+    def class_values(self) -> pl.DataFrame:
+        """The values that the class in `transformers` must have; see `compare.classes.judged`."""
+        return judged(self.table)
+
+    @property
     def class_differs(self) -> bool:
-        """Whether the class in `transformers` has another number of parameters than the formula."""
-        counted = self.of_class and self.of_class.parameters
-        return counted is not None and self.has_formula and counted != self.predicted
+        """Whether a value that the class in `transformers` must have is another there."""
+        return not self.class_values["agrees"].all()
 
     @property
     def has_formula(self) -> bool:
@@ -106,13 +111,14 @@ def compare_model(
 ) -> Comparison:
     """Instantiate, count and trace a model's module and hold it against the formula.
 
-    Only counted: its class in `transformers`. Raises InputError if torch is not installed or the
-    run is not allowed.
+    Its class in `transformers` is counted, and traced if `implementation` is transformers. Raises
+    InputError if torch is not installed or the run is not allowed.
     """
     from modelbudget.architecture.constraint import first_mistake
     from modelbudget.sweeps.check_quantities import quantity_constraints
 
-    quantities = Measure(quantities=list(quantities)).quantities  # pyright: ignore[reportArgumentType]
+    measure = Measure(quantities=list(quantities))  # pyright: ignore[reportArgumentType]
+    quantities = measure.quantities
     pair = architecture, run = model.with_run(settings)
     checks = quantity_constraints(type(architecture), tuple(quantities))
     if mistake := first_mistake(checks, vars(architecture) | vars(run)):
@@ -122,8 +128,9 @@ def compare_model(
     point = Point("000001", model.label, model.name, {}, architecture, kind, run, model.base.config)
     points = table_of([point])
     measured = measured_table(results, quantities)
-    table = compare(points, predict(points, quantities), measured, [], failures(results))
-    of_class = _count_class(points) if "parameters" in quantities else None
+    of_class, values = class_values(points, measure)
+    predicted = predict(points, quantities)
+    table = compare(points, predicted, measured, [], failures(results), values)
     return Comparison(model.label, table, of_class)
 
 
@@ -139,17 +146,6 @@ def measure_models(
 
     measure = Measure(quantities=list(quantities), device=device)  # pyright: ignore[reportArgumentType]
     return measure_all(list(pairs), measure, n_workers)
-
-
-def _count_class(points: pl.DataFrame) -> Witness | None:
-    """Count the class of the only point, if it has one."""
-    for one in classes_of(points):
-        from modelbudget.measurement.reference.witness import Witness, witnesses
-
-        if one.config is None:
-            return Witness(one.kind, None, None, one.refusal)
-        return witnesses([(one.kind, one.config)], 1)[0]
-    return None
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from modelbudget.compare.classes import judged, with_classes
 from modelbudget.compare.conventions import with_conventions
-from modelbudget.compare.implementations import by_component
 from modelbudget.measurement.table import NO_ROOM, SIMULATED
 from modelbudget.sweeps.quantised import REFUSED
 from modelbudget.sweeps.quantities import OF_CONVENTION
@@ -21,13 +21,6 @@ for information, since a simulated allocator has no workspaces of kernels.
 """
 NOT_JUDGED = "resident_peak_bytes"
 """Quantity shown for information: its formula covers the tensors of a process only."""
-REFERENCE = {
-    "reference": pl.Int64,
-    "class": pl.String,
-    "built_from": pl.String,
-    "attention": pl.String,
-}
-"""Columns about the `transformers` class."""
 OF_FAILURE: dict[str, type[pl.DataType]] = dict.fromkeys(
     ("architecture", "run", "quantity", "failure"), pl.String
 )
@@ -39,19 +32,17 @@ def compare(
     measured: pl.DataFrame,
     axes: list[str],
     failures: Sequence[dict[str, str]] = (),
-    traces: pl.DataFrame | None = None,
+    classes: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Return one row for each point × component × quantity that is predicted or measured.
 
     `predicted` has predictions by formula. `measured` has measurements, and predictions from a
     trace with the method `simulated`. `failures` lists what could not be measured: architecture,
-    run, quantity and, as `failure`, the reason. `traces` has the values of `transformers` classes.
+    run, quantity and, as `failure`, the reason. `classes` has the values of `transformers` classes.
 
     Columns: point, label, the swept fields, component, quantity, each, instances, predicted,
     measured, difference (measured − predicted; a missing side counts as 0), percent (of
-    predicted), agrees, method, shared_with, prediction, failure; reference, class, built_from,
-    attention (the value of the class, where one of its parts corresponds to the component, or in
-    the same phase; whose keys it is built from, and the attention implementation that it used).
+    predicted), agrees, method, shared_with, prediction, failure; and those of `with_classes`.
 
     `prediction` is `formula`, `simulated`, or null if there is none: then prediction, difference
     and agreement are null. With a `failure`, measurement, difference and agreement are. A component
@@ -94,26 +85,17 @@ def compare(
         .with_columns(percent=_percent())
         .join(method, on=of[:2], how="left")
     )
-    return (
+    table = (
         points.select("point", "label", "architecture", "run", *axes)
         .join(both, on=["architecture", "run"], how="left")
         .drop("architecture", "run")
-        .join(_of_class(traces), on=["point", "component", "quantity"], how="left")
         .select(
             "point", "label", *axes, "component", "quantity", "each", "instances",
             "predicted", "measured", "difference", "percent", "agrees", "method", "shared_with",
-            "prediction", "failure", *REFERENCE,
+            "prediction", "failure",
         )
-        .sort("point", "component", "quantity")
     )  # fmt: skip
-
-
-def _of_class(traces: pl.DataFrame | None) -> pl.DataFrame:
-    """Return the values of classes by our components and phases; none without `traces`."""
-    if traces is None:
-        keys = dict.fromkeys(("point", "component", "quantity"), pl.String)
-        return pl.DataFrame(schema=keys | REFERENCE)
-    return by_component(traces)
+    return with_classes(table, points, classes).sort("point", "component", "quantity")
 
 
 def _allowed() -> pl.Expr:
@@ -181,12 +163,18 @@ def _has_both_sides() -> pl.Expr:
 
 
 def verdict(comparison: pl.DataFrame) -> dict[str, int]:
-    """Count the points, the comparisons, and those that agree, are near or failed."""
-    compared = comparison.filter(is_compared())
+    """Count the points, the comparisons, and those that agree, are near or failed.
+
+    `compared` and `agreed` are of formulas and our modules; `of_class` counts the values of
+    `transformers` classes that must agree, and `of_class_agreed` those that do.
+    """
+    compared, of_class = comparison.filter(is_compared()), judged(comparison)
     return {
         "points": comparison["point"].n_unique(),
         "compared": compared.height,
         "agreed": int(compared["agrees"].sum()),
+        "of_class": of_class.height,
+        "of_class_agreed": int(of_class["agrees"].sum()),
         "near": compared.filter(is_near()).height,
         "points_without_formula": comparison.filter(~has_prediction())["point"].n_unique(),
         "points_failed": comparison.filter(is_failed())["point"].n_unique(),

@@ -4,27 +4,11 @@ from typing import NamedTuple
 
 import polars as pl
 
-from modelbudget.architecture.terms import is_peak
-from modelbudget.huggingface.components import component_of_class
+from modelbudget.compare.classes import of_phases
 
+VERDICTS = ("module_agrees", "reference_agrees", "known_difference")
 ABOUT_CLASS = ("class", "built_from", "attention", "replaced", "method", "refusal")
 """Columns of the traces that are the same for all parts of a class."""
-
-
-def by_component(traces: pl.DataFrame) -> pl.DataFrame:
-    """Return the traced values by phase and by our component, where one corresponds to a part.
-
-    Columns: point, component, quantity, reference, class, attention, built_from.
-    """
-    traces = traces.drop_nulls("reference")
-    ours = {path: component_of_class(path) for path in traces["component"].unique()}
-    named = pl.col("component").replace_strict(ours, default=None, return_dtype=pl.String)
-    return (
-        traces.with_columns(component=pl.when(_is_peak(traces)).then("component").otherwise(named))
-        .drop_nulls("component")
-        .group_by("point", "component", "quantity", maintain_order=True)
-        .agg(pl.col("reference").sum(), pl.first("class", "attention", "built_from"))
-    )
 
 
 def implementations(
@@ -33,16 +17,20 @@ def implementations(
     """Return one row for each point × quantity, and for peaks × phase, that a class has.
 
     Columns: point, label, quantity, phase (null for sums of all components), formula, module,
-    reference, ratio (reference / module, or / formula where no module was measured), class,
-    built_from, attention, replaced, method (the device of the class), refusal (the reason without a
-    value).
+    reference, ratio (reference / module, or / formula where no module was measured), module_agrees
+    and reference_agrees (null without a verdict), known_difference, class, built_from, attention,
+    replaced, method (the device of the class), refusal (the reason without a value).
     Formula and module are null where they have no value for each component.
     """
-    phase = pl.when(_is_peak(comparison)).then("component").alias("phase")
+    phase = pl.when(of_phases(comparison)).then("component").alias("phase")
     ours = comparison.group_by("point", "quantity", phase, maintain_order=True).agg(
-        formula=_sum("predicted"), module=_sum("measured")
+        formula=_sum("predicted"),
+        module=_sum("measured"),
+        module_agrees=_all("agrees"),
+        reference_agrees=pl.first("reference_agrees"),
+        known_difference=pl.first("known_difference"),
     )
-    phase = pl.when(_is_peak(traces)).then("component").alias("phase")
+    phase = pl.when(of_phases(traces)).then("component").alias("phase")
     of_class = traces.group_by("point", "quantity", phase, maintain_order=True).agg(
         _sum("reference").alias("reference"), pl.first(*ABOUT_CLASS)
     )
@@ -54,7 +42,7 @@ def implementations(
     )  # fmt: skip
     return found.select(
         "point", "label", "quantity", "phase", "formula", "module", "reference",
-        _ratio().alias("ratio"), *ABOUT_CLASS,
+        _ratio().alias("ratio"), *VERDICTS, *ABOUT_CLASS,
     )  # fmt: skip
 
 
@@ -66,7 +54,10 @@ def peaks(table: pl.DataFrame) -> pl.DataFrame:
     highest = pl.col("reference").arg_max()
     values = [pl.col(name).max() for name in ("formula", "module", "reference")]
     found = table.group_by("point", "label", "quantity", maintain_order=True).agg(
-        pl.col("phase").get(highest.fill_null(0)), *values, pl.first(*ABOUT_CLASS)
+        pl.col("phase").get(highest.fill_null(0)),
+        *values,
+        *(_all(name).alias(name) for name in ("module_agrees", "reference_agrees")),
+        pl.first("known_difference", *ABOUT_CLASS),
     )
     return found.with_columns(ratio=_ratio()).select(table.columns)
 
@@ -93,11 +84,11 @@ def _ratio() -> pl.Expr:
     return pl.col("reference") / pl.coalesce("module", "formula")
 
 
-def _is_peak(table: pl.DataFrame) -> pl.Expr:
-    names = [name for name in table["quantity"].unique() if is_peak(name)]
-    return pl.col("quantity").is_in(names)
-
-
 def _sum(name: str) -> pl.Expr:
     """Return the sum over components; null where all are null."""
     return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum())
+
+
+def _all(name: str) -> pl.Expr:
+    """Return whether all verdicts that there are agree; null without any."""
+    return pl.when(pl.col(name).count() > 0).then(pl.col(name).all())

@@ -7,9 +7,8 @@ import polars as pl
 
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.models import Base, Catalogue, Model
-from modelbudget.common.expressions import Expression
 from modelbudget.compare.comparison import has_prediction
-from modelbudget.huggingface.classes import translations
+from modelbudget.compare.known_differences import known_difference
 from modelbudget.sweeps.derive import named_architecture
 
 AGREES, EXPLAINED, UNEXPLAINED = "agrees", "differs, explained", "differs, unexplained"
@@ -72,8 +71,8 @@ FACTS = {
     "series": pl.String,
     "architecture": pl.String,
     "class": pl.String,
-    "left_out": pl.Int64,
-    "left_out_reason": pl.String,
+    "known": pl.Int64,
+    "known_reason": pl.String,
     "active": pl.Int64,
     "active_without_input_embedding": pl.Int64,
     "published_active": pl.Int64,
@@ -99,7 +98,7 @@ COLUMNS = (
 def _facts(base: Base, model: Model) -> dict:
     """Return the numbers in a model's file, and a known difference of its `transformers` class."""
     a = named_architecture(base)
-    left_out = base.transformers and translations()[base.transformers].left_out
+    known = known_difference(base.transformers, a)
     copied = ("exact", "exact_source", "published", "published_value", "published_tolerance",
               "published_source", "published_checked", "published_active", "remark")  # fmt: skip
     return {
@@ -108,8 +107,8 @@ def _facts(base: Base, model: Model) -> dict:
         "series": base.series,
         "architecture": a.digest(),
         "class": base.transformers,
-        "left_out": int(Expression(left_out.parameters)(a.model_dump())) if left_out else 0,
-        "left_out_reason": left_out.reason if left_out else None,
+        "known": known.parameters if known else 0,
+        "known_reason": known.reason if known else None,
         "printed_reason": model.reason,
         **_active(a),
         **{name: getattr(model, name) for name in copied},
@@ -145,8 +144,8 @@ def _reasons(row: dict) -> dict[str, str | None]:
     if row["measured_difference"]:
         reasons["measured"] = f"{NO_REASON}: our own module differs from the formula"
     if row["reference_difference"]:
-        explained = row["reference_difference"] == -row["left_out"]
-        reasons["reference"] = row["left_out_reason"] if explained else NO_REASON
+        explained = row["reference_difference"] == row["known"]
+        reasons["reference"] = row["known_reason"] if explained else NO_REASON
     elif row["refusal"]:
         reasons["reference"] = f"{NO_REASON}: {row['refusal']}"
     if row["exact_difference"]:

@@ -44,10 +44,9 @@ def results(sweeps: dict[str, Expanded], predicted: Iterable[str]) -> list[str]:
     of_sweeps = [f"{name}/{file}" for name in sweeps for file in OF_SWEEP]
     of_predicted = [f"{name}/{file}" for name in predicted for file in OF_PREDICTED]
     tables = [*zoo_tables(sweeps), *fit_tables(sweeps), *layout_tables(sweeps), *frontiers(sweeps)]
-    counted = [name for name in sweeps if has_reference(sweeps[name])]
-    counts = [f"{name}/reference_counts.parquet" for name in counted]
     return [
-        *(f"results/{file}" for file in (*OF_REPORT, *of_sweeps, *of_predicted, *counts)),
+        *(f"results/{file}" for file in (*OF_REPORT, *of_sweeps, *of_predicted)),
+        *reference_counts(sweeps),
         *reference_traces(sweeps),
         *solve_tables(sweeps),
         *(f"{path.removesuffix('.parquet')}.{kind}" for path in tables for kind in TABLES),
@@ -116,6 +115,12 @@ def referenced(sweeps: dict[str, Expanded]) -> list[str]:
 def reference_traces(sweeps: dict[str, Expanded]) -> list[str]:
     """Return the tables of traced classes that these sweeps write."""
     return [f"results/{name}/reference_traces.parquet" for name in referenced(sweeps)]
+
+
+def reference_counts(sweeps: dict[str, Expanded]) -> list[str]:
+    """Return the tables of counted classes that these sweeps write."""
+    counted = [name for name, sweep in sweeps.items() if has_reference(sweep)]
+    return [f"results/{name}/reference_counts.parquet" for name in counted]
 
 
 def counted_by_hand(expanded: Expanded) -> bool:

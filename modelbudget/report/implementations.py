@@ -3,6 +3,7 @@
 import polars as pl
 from markupsafe import Markup
 
+from modelbudget.compare.classes import OF_CLASS, judged
 from modelbudget.compare.implementations import implementations, peaks, witnesses
 from modelbudget.report import tables
 from modelbudget.report.charts.format import count
@@ -21,7 +22,7 @@ def implementations_section(sweep: SweepResult) -> dict | None:
     traced = table.drop_nulls("reference")
     return {
         "classes": sorted(traced["class"].unique()),
-        "replaced": sorted(traced["replaced"].unique()),
+        "replaced": sorted(traced["replaced"].drop_nulls().unique()),
         "quantities": _quantities(table),
         "models": _models(traced),
         "rows": count(traced.height),
@@ -43,32 +44,31 @@ def of_all_sweeps(sweeps: list[SweepResult]) -> Markup | None:
 def class_values(sweeps: list[SweepResult]) -> dict | None:
     """Count what is predicted with the settings of `transformers` and traced in its classes.
 
-    Values are by component, or by phase of a peak. None if no sweep has any.
+    Values are sums over components, or phases of a peak. None if no sweep has any.
     """
     rows = [
-        sweep.comparison.join(
-            sweep.points.filter(implementation="transformers").select("point"), on="point"
-        ).select("predicted", "reference", "class")
+        judged(sweep.comparison).join(
+            sweep.points.filter(implementation=OF_CLASS).select("point"), on="point"
+        )
         for sweep in sweeps
-        if sweep.traces is not None
     ]
-    found = pl.concat(rows).drop_nulls() if rows else pl.DataFrame()
+    found = pl.concat(rows) if rows else pl.DataFrame()
     if found.is_empty():
         return None
-    equal = found.filter(pl.col("predicted") == pl.col("reference")).height
+    agreed = int(found["agrees"].sum())
     return {
         "models": found.height,
-        "agrees": equal,
+        "agrees": agreed,
         "differs": 0,
-        "unexplained": found.height - equal,
+        "unexplained": found.height - agreed,
         "classes": sorted(found["class"].unique()),
     }
 
 
 def _table(sweep: SweepResult) -> pl.DataFrame | None:
-    if sweep.traces is None:
+    if sweep.classes is None:
         return None
-    return peaks(implementations(sweep.points, sweep.comparison, sweep.traces))
+    return peaks(implementations(sweep.points, sweep.comparison, sweep.classes))
 
 
 def _quantities(table: pl.DataFrame) -> Markup:
@@ -102,15 +102,30 @@ def _models(traced: pl.DataFrame) -> Markup:
                 "our module": row["module"],
                 "transformers’ class": row["reference"],
                 "class ÷ module": _ratio(row["ratio"]),
-                "class": row["class"],
+                "module": _verdict(row["module_agrees"]),
+                "class": _verdict(row["reference_agrees"], row["known_difference"]),
+                "of": row["class"],
+                "built from": row["built_from"],
                 "attention": row["attention"],
                 "traced on": row["method"],
             }
             for row in traced.head(MOST_ROWS).iter_rows(named=True)
         ],
-        "Each model and quantity by implementation; of a peak, the largest phase of each",
+        "Each model and quantity by witness, and the verdicts of module and class on the formula; "
+        "of a peak, the largest phase of each",
         numbers=("formula", "our module", "transformers’ class", "class ÷ module"),
+        red=[
+            False in (row["module_agrees"], row["reference_agrees"])
+            for row in traced.head(MOST_ROWS).iter_rows(named=True)
+        ],
     )
+
+
+def _verdict(agrees: bool | None, known: str | None = None) -> str | None:
+    """Return a verdict as text: a known difference has its number and its reason."""
+    if agrees is None:
+        return None
+    return ("agrees" + (f", known difference {known}" if known else "")) if agrees else "differs"
 
 
 def _missing(table: pl.DataFrame) -> Markup | None:

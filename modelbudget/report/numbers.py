@@ -3,10 +3,14 @@
 import polars as pl
 
 from modelbudget.architecture.terms import is_peak
+from modelbudget.compare.classes import judged
 from modelbudget.compare.comparison import SIMULATED, value
 from modelbudget.report import tables
 from modelbudget.report.charts.format import count
 from modelbudget.report.results import SweepResult
+
+OF_CLASS = ("with classes", "agree with them")
+EXTREMES = ("smallest point", "largest point")
 
 
 def numbers_section(sweep: SweepResult, table: dict) -> dict:
@@ -18,13 +22,21 @@ def numbers_section(sweep: SweepResult, table: dict) -> dict:
         "table": tables.table(
             _over_all_points(sweep.comparison),
             f"Each quantity over all points of {sweep.summary['title']}",
-            numbers=("compared", "agree", "smallest point", "largest point"),
+            numbers=("compared", "agree", *OF_CLASS, *EXTREMES),
         ),
     }
 
 
 def _over_all_points(comparison: pl.DataFrame) -> list[dict]:
-    """Return comparisons, agreements, and the smallest and largest total of a point by quantity."""
+    """Return comparisons, agreements, and the smallest and largest total of a point by quantity.
+
+    Where classes of `transformers` must have the values, also how many do.
+    """
+    of_class = (
+        judged(comparison)
+        .group_by("quantity")
+        .agg(pl.len().alias(OF_CLASS[0]), pl.col("agrees").sum().alias(OF_CLASS[1]))
+    )
     comparison = comparison.drop_nulls("quantity").with_columns(value=value())
     largest = pl.col("quantity").is_in([q for q in comparison["quantity"].unique() if is_peak(q)])
     of_points = comparison.group_by("quantity", "point").agg(
@@ -38,9 +50,13 @@ def _over_all_points(comparison: pl.DataFrame) -> list[dict]:
     )  # fmt: skip
     of_quantities = of_points.group_by("quantity").agg(
         pl.col("compared", "agree").sum(),
-        pl.col("value").min().alias("smallest point"),
-        pl.col("value").max().alias("largest point"),
+        pl.col("value").min().alias(EXTREMES[0]),
+        pl.col("value").max().alias(EXTREMES[1]),
         pl.col("simulated").any(),
     )
+    if not of_class.is_empty():
+        of_quantities = of_quantities.join(of_class, on="quantity", how="left").select(
+            "quantity", "compared", "agree", *OF_CLASS, *EXTREMES, "simulated"
+        )
     name = pl.when("simulated").then(pl.col("quantity") + f" ({SIMULATED})").otherwise("quantity")
     return of_quantities.sort("quantity").with_columns(name).drop("simulated").to_dicts()

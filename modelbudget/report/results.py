@@ -16,8 +16,8 @@ class SweepResult(NamedTuple):
     """Results of a sweep: sweep.json, its tables, and its chart specs by name.
 
     `zoo` is set if the sweep has all published models, `fit` and `layouts` if it has a field of
-    that name, `frontier` and `published` if it has `solve`, `traces` if classes of `transformers`
-    are traced.
+    that name, `frontier` and `published` if it has `solve`, `classes` if classes of `transformers`
+    are traced or counted.
     """
 
     summary: dict
@@ -26,7 +26,7 @@ class SweepResult(NamedTuple):
     charts: dict[str, dict]
     zoo: pl.DataFrame | None = None
     fit: pl.DataFrame | None = None
-    traces: pl.DataFrame | None = None
+    classes: pl.DataFrame | None = None
     layouts: pl.DataFrame | None = None
     frontier: pl.DataFrame | None = None
     published: pl.DataFrame | None = None

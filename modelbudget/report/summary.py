@@ -20,6 +20,7 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
     `table` is None if nothing was compared; the page then shows how to begin.
     """
     wrong, failures = verdict.disagreements(results), verdict.failure_lines(results)
+    of_class = verdict.class_disagreements(results)
     return {
         **_agreement(found),
         "whole": all(v.whole for v in found),
@@ -39,6 +40,9 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
         "disagreements": _disagreements(wrong[:MOST_DISAGREEMENTS]) if wrong else None,
         "on_request": _not_shown(results),
         "more": _beyond(wrong, MOST_DISAGREEMENTS),
+        "of_class": _of_class(found),
+        "class_disagreements": _unlike_class(of_class[:MOST_DISAGREEMENTS]) if of_class else None,
+        "more_of_class": _beyond(of_class, MOST_DISAGREEMENTS),
     }
 
 
@@ -54,6 +58,13 @@ def _agreement(found: list[verdict.Verdict]) -> dict[str, str | None]:
         "title": verdict.sentence(agreed, compared, near),
         "near": text if near else None,
     }
+
+
+def _of_class(found: list[verdict.Verdict]) -> str | None:
+    """Return the sentence on the values that classes must have; None without any."""
+    must = sum(one.of_class for one in found)
+    agreed = sum(one.of_class_agreed for one in found)
+    return f"{count(agreed)} of {count(must)} of these values equal the class’s" if must else None
 
 
 def _beyond(lines: list, shown: int) -> str | None:
@@ -73,7 +84,7 @@ def _by_section(found: list[verdict.Verdict]) -> Markup:
     return tables.table(
         [_line(one) for one in found],
         "Comparisons and models by section",
-        numbers=("compared", "agree", "within tolerance"),
+        numbers=("compared", "agree", "within tolerance", "with classes", "agree with them"),
         html=("section",),
         red=[not one.whole for one in found],
     )
@@ -103,6 +114,8 @@ def _line(one: verdict.Verdict) -> dict:
         "compared": one.compared,
         "agree": one.agreed,
         "within tolerance": one.near or None,
+        "with classes": one.of_class or None,
+        "agree with them": one.of_class_agreed if one.of_class else None,
         "models": ", ".join(f"{count(n)} {device}" for device, n in one.models.items()) or None,
     }
 
@@ -112,6 +125,16 @@ def _disagreements(rows: list[tuple[str, dict]]) -> Markup:
         [row | {"model": _link(where, row["model"])} for where, row in rows],
         "Predictions that differ from the measurement",
         numbers=("predicted", "measured", "difference"),
+        html=("model",),
+        red=[True] * len(rows),
+    )
+
+
+def _unlike_class(rows: list[tuple[str, dict]]) -> Markup:
+    return tables.table(
+        [row | {"model": _link(where, row["model"])} for where, row in rows],
+        "Values that differ from the class of transformers, and are about it",
+        numbers=("predicted", "measured", "class", "difference"),
         html=("model",),
         red=[True] * len(rows),
     )

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import polars as pl
 
 from modelbudget.compare import failures
+from modelbudget.compare.classes import judged
 from modelbudget.compare.comparison import is_compared, is_failed, is_near, is_roomless
 from modelbudget.report.results import Results, ordered
 
@@ -24,9 +25,10 @@ _DEVICES = {
 class Verdict(NamedTuple):
     """The verdict on one table of results.
 
-    `compared` and `agreed` count comparisons, and `near` those that agree within a tolerance but
-    not exactly. `models` counts models by device. `failed` counts models with a failed measurement,
-    and `roomless` those with a measurement left out for lack of memory.
+    `compared` and `agreed` count comparisons of formulas and modules, and `near` those that agree
+    within a tolerance but not exactly. `of_class` and `of_class_agreed` count the values that a
+    class of `transformers` must have. `models` counts models by device. `failed` counts models with
+    a failed measurement, and `roomless` those with a measurement left out for lack of memory.
     """
 
     source: str
@@ -37,11 +39,18 @@ class Verdict(NamedTuple):
     near: int = 0
     failed: int = 0
     roomless: int = 0
+    of_class: int = 0
+    of_class_agreed: int = 0
 
     @property
     def right(self) -> bool:
-        """Return whether all comparisons agree."""
-        return self.agreed == self.compared
+        """Return whether all comparisons agree, those with classes included."""
+        return self.agreed == self.compared and self.is_of_class
+
+    @property
+    def is_of_class(self) -> bool:
+        """Return whether all values that a class must have are those of the class."""
+        return self.of_class_agreed == self.of_class
 
     @property
     def whole(self) -> bool:
@@ -55,7 +64,7 @@ def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
     A row without a value on either side does not agree. A row without a formula, or whose
     measurement failed, is not compared.
     """
-    compared = comparison.filter(is_compared())
+    compared, of_class = comparison.filter(is_compared()), judged(comparison)
     models = comparison.unique("point").group_by("method").len().sort("method", nulls_last=True)
     return Verdict(
         name,
@@ -66,6 +75,8 @@ def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
         compared.filter(is_near()).height,
         comparison.filter(is_failed())["point"].n_unique(),
         comparison.filter(is_roomless())["point"].n_unique(),
+        of_class.height,
+        int(of_class["agrees"].sum()),
     )
 
 
@@ -156,20 +167,45 @@ def failure_lines(results: Results) -> list[str]:
 
 def line(verdicts: list[Verdict]) -> str:
     """Return the verdict in one line, for a terminal."""
-    compared = sum(verdict.compared for verdict in verdicts)
-    agreed = sum(verdict.agreed for verdict in verdicts)
+    compared = sum(verdict.compared + verdict.of_class for verdict in verdicts)
+    agreed = sum(verdict.agreed + verdict.of_class_agreed for verdict in verdicts)
     near = sum(verdict.near for verdict in verdicts)
     text = f"{agreed:,} of {compared:,} comparisons agree"
     if near:
         text += f", {near:,} of them within {BOUND}"
-    wrong = [verdict.source for verdict in verdicts if not verdict.right]
+    wrong = [verdict.source for verdict in verdicts if verdict.agreed != verdict.compared]
     if wrong:
         text += f"; DISAGREEMENT in {', '.join(wrong)}"
+    others = [verdict.source for verdict in verdicts if not verdict.is_of_class]
+    if others:
+        text += f"; NOT WHAT THE CLASS OF transformers HAS in {', '.join(others)}"
     missing = {verdict.source: verdict.failed for verdict in verdicts if verdict.failed}
     if missing:
         where = ", ".join(f"{n:,} in {source}" for source, n in missing.items())
         text += f"; COULD NOT BE MEASURED: {where}"
     return text
+
+
+def class_disagreements(results: Results) -> list[tuple[str, dict]]:
+    """Return every value that is not that of the class, with its section, in the page's order."""
+    return [
+        (
+            sweep.name,
+            {
+                "model": row["label"],
+                "quantity": row["quantity"],
+                "phase": row["component"],
+                "predicted": row["predicted"],
+                "measured": row["measured"],
+                "class": row["reference"],
+                "difference": row["reference"] - ours,
+                "of": f"{row['class']}, built from {row['built_from']}",
+            },
+        )
+        for sweep in ordered(results.sweeps)
+        for row in judged(sweep.comparison).filter(~pl.col("agrees")).iter_rows(named=True)
+        for ours in (row["measured"] if row["predicted"] is None else row["predicted"],)
+    ]
 
 
 def sentence(agreed: int, compared: int, near: int) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
+from modelbudget.compare.classes import values_of_classes
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.zoo import zoo
 from modelbudget.plan.targets import is_zoo
@@ -11,6 +12,7 @@ from modelbudget.predict.predict import predict
 from modelbudget.report.charts.select import charts
 from modelbudget.report.charts.zoo import zoo_charts
 from modelbudget.report.results import SweepResult
+from modelbudget.sweeps.class_config import FIELDS
 from modelbudget.sweeps.expand import Expanded, expand
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantities import OF_CONVENTION
@@ -28,7 +30,8 @@ def compared(path: Path, catalogue) -> tuple[Expanded, pl.DataFrame, pl.DataFram
         "architecture", "run", "component", "quantity", value="predicted",
         method=pl.lit("cpu"), shared_with=pl.lit(None, pl.String),
     )  # fmt: skip
-    comparison = compare(points, predicted, measured, swept_fields(expanded))
+    values = values_of_classes(None, classes(points)) if is_zoo(expanded) else None
+    comparison = compare(points, predicted, measured, swept_fields(expanded), classes=values)
     return expanded, points, comparison
 
 
@@ -57,7 +60,7 @@ def classes(points: pl.DataFrame) -> pl.DataFrame:
         [{"base": model, "class": name, "parameters": n} for model, (name, n) in CLASSES.items()]
     )
     return points.join(known, on="base").select(
-        "architecture", "class", "parameters", buffers=pl.lit(0, pl.Int64),
+        "point", "class", "parameters", built_from=pl.lit(FIELDS), buffers=pl.lit(0, pl.Int64),
         refusal=pl.lit(None, pl.String),
     )  # fmt: skip
 

@@ -2,8 +2,10 @@
 
 import json
 
+import polars as pl
 import pytest
 
+from modelbudget.compare.classes import REFERENCE, with_classes
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.implementations import implementations
 from modelbudget.measurement.pool import measure_all
@@ -12,7 +14,9 @@ from modelbudget.measurement.table import failures, measured_table
 from modelbudget.predict.predict import predict
 from modelbudget.report.charts.select import charts_of_classes
 from modelbudget.report.implementations import implementations_section, of_all_sweeps
-from modelbudget.report.results import SweepResult
+from modelbudget.report.results import Results, SweepResult
+from modelbudget.report.summary import verdict_section
+from modelbudget.report.verdict import verdicts
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import points_table
 
@@ -37,14 +41,14 @@ def result(sweep, tmp_path):
     predicted = predict(points, measure.quantities)
     table = measured_table(found, measure.quantities)
     comparison = compare(points, predicted, table, [], failures(found), traces)
-    return SweepResult({"name": "s"}, points, comparison, {}, traces=traces)
+    return SweepResult({"name": "s"}, points, comparison, {}, classes=traces)
 
 
 def test_the_table_has_models_by_implementation_and_their_ratio(result):
     section = implementations_section(result)
     assert section["classes"] == ["GPT2LMHeadModel"]
     assert "dropout (gpu)" in section["replaced"][0]
-    table = implementations(result.points, result.comparison, result.traces)
+    table = implementations(result.points, result.comparison, result.classes)
     (ratio,) = table.filter(label="small", quantity="activation_bytes")["ratio"]
     assert f">{ratio:.3f}</td>" in section["quantities"]
     rows = section["quantities"].split("<tr>")
@@ -56,19 +60,19 @@ def test_the_table_has_models_by_implementation_and_their_ratio(result):
 
 def test_the_models_of_all_sweeps_are_counted_together(result):
     other = result._replace(summary={"name": "other"})
-    table = of_all_sweeps([result, other, result._replace(traces=None)])
+    table = of_all_sweeps([result, other, result._replace(classes=None)])
     (saved,) = [row for row in table.split("<tr>") if "activation_bytes" in row]
     assert [cell.split(">")[-1] for cell in saved.split("</td>")[1:4]] == ["4", "4", "2"]
-    assert of_all_sweeps([result._replace(traces=None)]) is None
+    assert of_all_sweeps([result._replace(classes=None)]) is None
 
 
 def test_a_sweep_without_classes_has_no_table(result):
-    assert implementations_section(result._replace(traces=None)) is None
+    assert implementations_section(result._replace(classes=None)) is None
 
 
 def test_the_chart_states_how_the_class_differs(result):
-    (chart,) = charts_of_classes(result.points, result.comparison, result.traces).values()
-    table = implementations(result.points, result.comparison, result.traces)
+    (chart,) = charts_of_classes(result.points, result.comparison, result.classes).values()
+    table = implementations(result.points, result.comparison, result.classes)
     spec = json.dumps(chart.to_dict())
     (ratio,) = table.filter(label="small", quantity="activation_bytes")["ratio"]
     assert f"small: the class saves {ratio:.2f} \\u00d7 the activations" in spec
@@ -76,3 +80,26 @@ def test_the_chart_states_how_the_class_differs(result):
         assert str(phase["reference"]) in spec
     for group in ("MLP", "attention", "head"):
         assert f'"part": "{group}"' in spec
+
+
+def test_a_value_that_is_not_the_class_s_is_red_at_the_top_and_in_its_table(result):
+    """Our own module, if it is given as that of transformers."""
+    section = implementations_section(result)["models"]
+    assert "differs" not in section
+    assert "red" not in section
+    points = result.points.with_columns(implementation=pl.lit("transformers"))
+    comparison = with_classes(result.comparison.drop(REFERENCE), points, result.classes)
+    about = {"name": "s", "title": "S", "order": 1}
+    false = result._replace(summary=about, points=points, comparison=comparison)
+    assert comparison["agrees"].drop_nulls().all()
+    rows = implementations_section(false)["models"].split("<tr>")
+    (saved,) = [row for row in rows if "activation_bytes" in row]
+    cells = [cell.split(">")[-1] for cell in saved.split("</td>")]
+    assert cells[6:8] == ["agrees", "differs"]
+    assert 'class="number red"' in saved
+    results = Results([false])
+    top = verdict_section(results, verdicts(results))
+    assert not top["whole"]
+    assert top["of_class"] == "1 of 6 of these values equal the class’s"
+    assert top["class_disagreements"].count('<a href="#s">small</a>') == 5
+    assert top["disagreements"] is None

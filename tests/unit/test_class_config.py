@@ -4,9 +4,12 @@ import json
 import shutil
 
 import pytest
+import typer
 from helpers.config_files import LLAMA
 from helpers.project import ROOT
 
+import modelbudget as mb
+from modelbudget.api.command import measure
 from modelbudget.architecture.terms import total
 from modelbudget.huggingface import classes
 from modelbudget.measurement.reference.witness import witness
@@ -98,3 +101,16 @@ def test_a_key_that_our_translation_loses_is_not_lost_for_the_class(
     truth = 2 * 100 * d + 2 * (2 * d * d + 2 * d * d_key + 3 * d * d_ff + 2 * d) + d
     assert witness(of_point.kind, of_point.config).parameters == truth
     assert total(point.architecture.parameters(point.architecture)) == truth + 2 * 2 * d * d_key
+
+
+def test_the_class_of_a_misread_file_disagrees(broken_keys, sweep, tmp_path, capsys):
+    """Formula and module agree, since both have the misread field; the class does not."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(FEW_KEYS))
+    found = mb.model(str(path)).measure()
+    assert found.table["agrees"].all()
+    assert not found.agrees
+    with pytest.raises(typer.Exit) as end:
+        measure.run(str(path))
+    assert end.value.exit_code == 1
+    assert "parameters, -2,048: DIFFERS" in capsys.readouterr().err

@@ -35,6 +35,8 @@ def test_right_formulas_agree(compared):
         "points": 2,
         "compared": table.height,
         "agreed": table.height,
+        "of_class": 0,
+        "of_class_agreed": 0,
         "near": 0,
         "points_without_formula": 0,
         "points_failed": 0,

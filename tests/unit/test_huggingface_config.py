@@ -418,6 +418,8 @@ def test_a_class_without_a_formula_is_measured_and_not_compared(from_config):
         "points": 2,
         "compared": 0,
         "agreed": 0,
+        "of_class": 0,
+        "of_class_agreed": 0,
         "near": 0,
         "points_without_formula": 2,
         "points_failed": 0,

@@ -1,5 +1,5 @@
-# Reads predictions, measurements and traces of classes in transformers. Writes the comparison as
-# Parquet and CSV.
+# Reads predictions, measurements, and traces and counts of classes in transformers. Writes the
+# comparison as Parquet and CSV.
 
 
 rule compare:
@@ -10,6 +10,9 @@ rule compare:
         measured="results/{sweep}/measured.parquet",
         failures="results/{sweep}/failures.json",
         traces=lambda wildcards: targets.reference_traces(
+            {wildcards.sweep: SWEEPS[wildcards.sweep]}
+        ),
+        counts=lambda wildcards: targets.reference_counts(
             {wildcards.sweep: SWEEPS[wildcards.sweep]}
         ),
     output:

@@ -28,6 +28,7 @@ rule report:
         frontiers=targets.frontiers(SWEEPS),
         published=[path.replace("frontier", "published") for path in targets.frontiers(SWEEPS)],
         traces=targets.reference_traces(SWEEPS),
+        counts=targets.reference_counts(SWEEPS),
         models=ancient(targets.model_files()),
     output:
         html=report(

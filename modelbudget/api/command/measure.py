@@ -33,7 +33,7 @@ def run(
     as_csv: options.AsCsv = False,
     as_markdown: options.AsMarkdown = False,
 ) -> None:
-    """Instantiate a model, count and trace it. Exit code 1 if formula and measurement differ."""
+    """Instantiate a model, count and trace it. Exit code 1 if two of the witnesses differ."""
     from modelbudget.api.measuring import compare_model  # imports Polars, as a prediction does not
 
     settings = options.settings(given, batch, length, dtype, implementation)
@@ -62,13 +62,21 @@ def _totals(found: Comparison) -> Table:
         for phase in phases:
             part = of.filter(component=phase) if phase else of
             name = f"{quantity}, {phase}" if phase else quantity
-            rows.append((name, *(_sum(part[side]) for side in ("predicted", "measured")),
-                         _sum(part["difference"])))  # fmt: skip
+            sums = (_sum(part[side]) for side in ("predicted", "measured", "difference"))
+            rows.append((name, *sums, *_class_value(part)))
     methods = ", ".join(found.table["method"].drop_nulls().unique(maintain_order=True))
     title = f"{found.model}: formula, and modelbudget's module measured on {methods or 'nothing'}"
     if not found.has_formula:
         title = f"{found.model}: measured on {methods or 'nothing'}; it has no formula"
-    return Table(title, ("quantity", "predicted", "measured", "difference"), rows)
+    of_class = ("transformers' class",) if any(row[-1] for row in rows) else ()
+    columns = ("quantity", "predicted", "measured", "difference", *of_class)
+    return Table(title, columns, [row[: len(columns)] for row in rows])
+
+
+def _class_value(rows: pl.DataFrame) -> tuple[str, ...]:
+    """Return the value of the class for one quantity or phase; an empty text without one."""
+    totals = [*rows["class_total"].drop_nulls(), *rows["reference"].drop_nulls()]
+    return (count(totals[0]) if totals else "",)
 
 
 def _sum(values: pl.Series) -> str:
@@ -88,16 +96,32 @@ def _differences(found: Comparison) -> list[Table]:
 
 
 def _summary(found: Comparison) -> list[str]:
-    """Return what agrees, what failed, and the count of the class in transformers."""
+    """Return what agrees, what failed, and how the class in transformers differs."""
     verdict = found.verdict()
     lines = [f"{verdict['agreed']} of {verdict['compared']} comparisons agree"]
     if not found.has_formula:
         lines = ["no formula to compare with"]
     lines += [f"not measured: {reason}" for reason in found.unmeasured]
-    if (one := found.of_class) and one.parameters is not None:
-        differs = f", {one.parameters - found.predicted:+,}" if found.class_differs else ", equal"
-        about = differs if found.has_formula else ""
-        lines.append(f"transformers' {one.kind} has {count(one.parameters)} parameters{about}")
-    elif one:
+    values = found.class_values.sort("quantity", maintain_order=True).rows(named=True)
+    if len(values) > 1:
+        equal = sum(row["agrees"] for row in values)
+        lines.append(f"{equal} of {len(values)} values are those of transformers' class")
+    lines += [
+        _of_class(row)
+        for row in values
+        if row["quantity"] == "parameters" or row["known_difference"] or not row["agrees"]
+    ]
+    if (one := found.of_class) and one.parameters is None:
         lines.append(f"transformers' {one.kind} was not counted: {one.refusal}")
     return lines
+
+
+def _of_class(row: dict) -> str:
+    """Return a value of the class, and how it differs from that of the formula or of our module."""
+    ours = row["measured"] if row["predicted"] is None else row["predicted"]
+    difference = row["reference"] - ours
+    verdict = f"known difference {row['known_difference']}" if row["known_difference"] else "equal"
+    if not row["agrees"]:
+        verdict = f"{difference:+,}: DIFFERS"
+    of = " ".join(filter(None, (row["quantity"], row["component"])))
+    return f"transformers' {row['class']} has {count(row['reference'])} {of}, {verdict}"

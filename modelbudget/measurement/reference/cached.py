@@ -17,7 +17,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common import store
 from modelbudget.common.fingerprint import code_of, versions
 from modelbudget.common.workers import Failure
-from modelbudget.measurement.reference.class_run import class_run
+from modelbudget.measurement.reference.class_run import class_run, whole_class
 from modelbudget.measurement.reference.table import (
     COUNTED,
     TRACED,
@@ -149,33 +149,44 @@ def count_all(
     Failures are not cached, so that the next run tries them again.
     """
     made_of = code_of("modelbudget.measurement.reference.witness"), versions(*MADE_WITH)
-    able = [one for one in classes if one.refusal is None]
-    keys = [store.key(one.kind, one.config, *made_of) for one in able]
-    wanted = {key: (one.kind, one.keys_of_config()) for key, one in zip(keys, able, strict=True)}
-    known = store.known(folder, keys)
+    points, refused, wanted = [], [], {}
+    for one in classes:
+        try:
+            whole_class(one.kind, one.run)
+            config = one.keys_of_config()
+        except ValueError as error:
+            table = refused_count(one.kind, str(error))
+            refused.append(table.with_columns(_of_point(one.point, one.built_from)))
+        else:
+            key = store.key(one.kind, config, *made_of)
+            points.append((one.point, one.built_from, key))
+            wanted[key] = one.kind, config
+    known = store.known(folder, list(wanted))
     missing = {key: pair for key, pair in wanted.items() if key not in known}
     log.info("%d classes from the cache, %d to count", len(known), len(missing))
-    found = []
-    if missing:
-        from modelbudget.measurement.reference.witness import witnesses
+    counted, has_failed = _count_new(missing, n_workers, folder)
+    cached = store.load(folder, list(known))
+    if cached is not None:
+        counted = pl.concat([counted, cached], how="diagonal")
+    of_points = _keys(points).join(counted, on="key")
+    table = pl.concat([of_points, *refused], how="diagonal").select(*OF_POINT, *COUNTED)
+    return table.sort("point"), has_failed
 
-        found = witnesses(list(missing.values()), n_workers)
-    counted = witness_table(found).with_columns(key=pl.Series([*missing], dtype=pl.String))
-    kept = counted.filter(pl.Series([not one.failed for one in found], dtype=pl.Boolean))
+
+def _count_new(
+    missing: Mapping[str, tuple[str, dict[str, Any]]], n_workers: int, folder: Path
+) -> tuple[pl.DataFrame, bool]:
+    """Count classes by key of the cache, and add what did not fail; whether one failed."""
+    if not missing:
+        return witness_table([]).with_columns(key=pl.lit("")), False
+    from modelbudget.measurement.reference.witness import witnesses
+
+    found = witnesses(list(missing.values()), n_workers)
+    counted = witness_table(found).with_columns(key=pl.Series(list(missing)))
+    kept = counted.filter(pl.Series([not one.failed for one in found]))
     if not kept.is_empty():
         store.save(folder, kept)
-    cached = store.load(folder, list(known))
-    counted = counted if cached is None else pl.concat([counted, cached.select(counted.columns)])
-    of_points = _keys(
-        (one.point, one.built_from, key) for one, key in zip(able, keys, strict=True)
-    ).join(counted, on="key")
-    refused = [
-        refused_count(one.kind, one.refusal).with_columns(_of_point(one.point, one.built_from))
-        for one in classes
-        if one.refusal is not None
-    ]
-    table = pl.concat([of_points.drop("key"), *refused], how="diagonal").select(*OF_POINT, *COUNTED)
-    return table.sort("point"), kept.height < len(found)
+    return counted, kept.height < counted.height
 
 
 def _by_class(runs: Mapping[str, ClassRun]) -> list[list[str]]:

@@ -20,8 +20,13 @@ def class_run(kind: str, run: RunConfig) -> RunConfig:
     Raises ValueError if the weights are quantised, or devices share the model: a class is traced as
     constructed.
     """
-    if division(run):
-        raise ValueError(f"{division(run)}: {kind} is traced on one device")
+    whole_class(kind, run)
     if run.weights != "dtype":
         raise ValueError(f"weights = '{run.weights}': {kind} is traced with weights of the dtype")
     return run.model_copy(update={name: RunConfig.model_fields[name].default for name in OWN})
+
+
+def whole_class(kind: str, run: RunConfig) -> None:
+    """Raise ValueError if devices share the model of a run: a class is built on one device."""
+    if division(run):
+        raise ValueError(f"{division(run)}: {kind} is traced on one device")

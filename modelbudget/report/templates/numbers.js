@@ -47,6 +47,7 @@
 
   const big = (text) => (text === null ? null : BigInt(text));
   const SIDES = ["predicted", "measured", "difference"];
+  const NUMBERS = [...SIDES, "reference"];
 
   function totals(rows, isPeak) {
     return [...Map.groupBy(rows, (row) => row.point).values()].map((parts) => {
@@ -54,6 +55,8 @@
       for (const side of SIDES) one[side] = total(parts.map((row) => big(row[side])), isPeak);
       if (isPeak && one.difference !== null) one.difference = (one.measured ?? 0n) - (one.predicted ?? 0n);
       one.agrees = parts.every((row) => row.agrees !== null) ? parts.every((row) => row.agrees) : null;
+      one.reference = isPeak ? total(parts.map((row) => big(row.reference)), isPeak) : big(one.class_total);
+      one.reference_agrees = parts.every((row) => row.reference_agrees !== null) ? parts.every((row) => row.reference_agrees) : null;
       return one;
     });
   }
@@ -70,9 +73,12 @@
   }
 
   const asNumbers = (rows) =>
-    rows.map((row) => ({ ...row, ...Object.fromEntries(SIDES.map((side) => [side, big(row[side])])) }));
+    rows.map((row) => ({ ...row, ...Object.fromEntries(NUMBERS.map((side) => [side, big(row[side])])) }));
 
-  const verdict = (row) => (row.agrees === null ? "–" : row.agrees ? "yes" : "no");
+  const VERDICTS = ["agrees", "reference_agrees"];
+  const text = (agrees) => (agrees === null ? "–" : agrees ? "yes" : "no");
+  const differs = (row) => VERDICTS.some((name) => row[name] === false);
+  const verdict = (row) => (differs(row) ? "no" : text(row.agrees));
 
   function selected({ rows, components, peaks }, { quantity, component, shown, wanted }) {
     const of = rows.filter((row) => row.quantity === quantity && (["", "*"].includes(component) || row.component === component));
@@ -98,7 +104,7 @@
 
   const grouped = (value) => (value === null ? "–" : value.toLocaleString("en-US").replace("-", "−"));
   const plain = (value) => (value === null ? "–" : String(value));
-  const isNumber = (name, row) => SIDES.includes(name) || typeof row[name] === "number";
+  const isNumber = (name, row) => NUMBERS.includes(name) || typeof row[name] === "number";
   const named = (row, axes) => axes.length === 0 || axes.some((name) => row[name] === null);
 
   function show(details, table) {
@@ -129,10 +135,10 @@
           const text = named(row, table.axes) ? row.label : Number(row.point);
           made.append(table.trees.has(row.point) ? linked(text, row.point) : text);
         } else if (name === "formula") made.innerHTML = table.formulas.get(row.point)?.[row.quantity]?.[row.component] ?? "–";
-        else if (name === "agrees") made.textContent = verdict(row);
+        else if (VERDICTS.includes(name)) made.textContent = text(row[name]);
         else made.textContent = isNumber(name, row) ? grouped(row[name]) : plain(row[name]);
         if (isNumber(name, row)) made.className = "number";
-        if (row.agrees === false) made.classList.add("red");
+        if (differs(row)) made.classList.add("red");
         return made;
       });
     }
@@ -151,7 +157,7 @@
         made.classList.toggle("number", rows.length > 0 && isNumber(name, rows[0]));
         made.ariaSort = name === state.column ? state.order : "none";
         button.type = "button";
-        button.textContent = name === "predicted" ? prediction : name;
+        button.textContent = { predicted: prediction, reference: "class", reference_agrees: "class agrees" }[name] ?? name;
         button.addEventListener("click", () => {
           const next = { none: "ascending", ascending: "descending", descending: "none" };
           state.order = next[made.ariaSort];
@@ -167,8 +173,9 @@
     function draw() {
       const selection = Object.fromEntries(new FormData(form));
       const parts = selection.component === "" ? [] : ["component", "formula"];
-      columns = ["point", ...table.axes, ...parts, ...SIDES, "agrees", "method"];
       rows = sorted(selected(table, selection), state);
+      const ofClass = rows.some((row) => row.reference !== null) ? ["reference", "reference_agrees"] : [];
+      columns = ["point", ...table.axes, ...parts, ...SIDES, "agrees", ...ofClass, "method"];
       prediction = rows.some((row) => row.prediction === "simulated") ? "simulated" : "predicted";
       const seen = rows.slice(0, state.drawn);
       part("caption").textContent = `${selection.quantity}, ${prediction} and measured`;

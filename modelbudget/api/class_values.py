@@ -1,0 +1,69 @@
+"""The class of `transformers` that is the same model: counted, and traced if the run is its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.compare.classes import OF_CLASS, values_of_classes
+from modelbudget.sweeps.class_config import ClassOfPoint, classes_of
+from modelbudget.sweeps.sweep_file import Measure
+
+if TYPE_CHECKING:
+    from modelbudget.measurement.reference.witness import Witness
+
+
+class ClassValues(NamedTuple):
+    """The count of a class (None without), and its values as a table of traces."""
+
+    counted: Witness | None
+    values: pl.DataFrame | None
+
+
+def class_values(points: pl.DataFrame, settings: Measure) -> ClassValues:
+    """Count the class of the only point, and trace it if the run's implementation is its own."""
+    for one in classes_of(points):
+        counted = _count(one) if "parameters" in settings.quantities else None
+        traces = _trace(one, one.run, settings) if one.run.implementation == OF_CLASS else None
+        return ClassValues(counted, values_of_classes(traces, _table(one, counted)))
+    return ClassValues(None, None)
+
+
+def _count(one: ClassOfPoint) -> Witness:
+    from modelbudget.measurement.reference.class_run import whole_class
+    from modelbudget.measurement.reference.witness import Witness, witnesses
+
+    try:
+        whole_class(one.kind, one.run)
+        return witnesses([(one.kind, one.keys_of_config())], 1)[0]
+    except ValueError as error:
+        return Witness(one.kind, None, None, str(error))
+
+
+def _table(one: ClassOfPoint, counted: Witness | None) -> pl.DataFrame | None:
+    from modelbudget.measurement.reference.table import witness_table
+
+    return None if counted is None else witness_table([counted]).with_columns(_about(one))
+
+
+def _trace(one: ClassOfPoint, run: RunConfig, settings: Measure) -> pl.DataFrame | None:
+    quantities = settings.of_reference()
+    if not quantities:
+        return None
+    from modelbudget.measurement.reference.class_run import class_run
+    from modelbudget.measurement.reference.many import Wanted, trace_all
+    from modelbudget.measurement.reference.table import refused_table, traced_table
+
+    try:
+        wanted = Wanted(one.kind, one.keys_of_config(), [(class_run(one.kind, run), quantities)])
+    except ValueError as error:
+        refused = refused_table(one.kind, dict.fromkeys(sorted(quantities), str(error)))
+        return refused.with_columns(_about(one))
+    ((outcome,),) = trace_all([wanted], 1, settings.timeout_s, 0)
+    return traced_table(one.kind, quantities, outcome).with_columns(_about(one))
+
+
+def _about(one: ClassOfPoint) -> list[pl.Expr]:
+    return [pl.lit(one.point).alias("point"), pl.lit(one.built_from).alias("built_from")]
