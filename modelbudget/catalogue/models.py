@@ -47,6 +47,9 @@ class Provenance(Strict):
         None, description="a class of the same shape, where the model's own code is not public"
     )
     remark: str | None = Field(None, description="what a reader should know about the numbers")
+    same_shape_source: str | None = Field(
+        None, description="where it was read that the models in same_shape have this shape"
+    )
 
 
 class Model(Provenance):
@@ -71,6 +74,16 @@ class Model(Provenance):
     reason: str | None = Field(
         None, description="why the printed size differs from the count by more than its tolerance"
     )
+    same_shape: list[str] = Field(
+        [],
+        description="names of models that have all sizes of this one, on huggingface.co with their "
+        "owner before a slash; the command answers for them with this shape",
+    )
+
+    def has_shape_of(self, name: str) -> bool:
+        """Whether `same_shape` has a name, which may lack its owner."""
+        named = {one.casefold() for one in self.same_shape}
+        return name.casefold() in named | {one.rpartition("/")[2] for one in named}
 
 
 class Series(Provenance):
@@ -94,6 +107,8 @@ class Series(Provenance):
             self.models[name] = model.model_copy(update=provenance | own)
             if self.models[name].source is None:
                 raise ValueError(f"models.{name}.source: missing; give it here or to the series")
+            if model.same_shape and self.models[name].same_shape_source is None:
+                raise ValueError(f"models.{name}.same_shape_source: missing; same_shape needs it")
             if self.family is None and model.config is None:
                 raise ValueError(f"family: missing; models.{name} has no config to give it")
         return self
@@ -162,7 +177,28 @@ def find(folder: Path, name: str) -> Base:
                     return base
     if name in families():
         return Base(name, name, families()[name], {}, {})
-    return Catalogue(folder)[name]
+    return of_same_shape(folder, name) or Catalogue(folder)[name]
+
+
+def of_same_shape(folder: Path, name: str) -> Base | None:
+    """Return the model whose shape a model of another name has, under that name."""
+    for path in yaml_files(folder):
+        if name.casefold() in read_text(path).casefold():
+            for base in _bases(path):
+                if base.model and base.model.has_shape_of(name):
+                    line = f"has the shape of {base.name} ({base.model.same_shape_source})"
+                    return base._replace(
+                        name=name,
+                        label=f"{name} (shape of {base.label})",
+                        notes=(*base.notes, Note(line)),
+                    )
+    return None
+
+
+def of_series(folder: Path, name: str) -> list[str]:
+    """Return the names of the models of a series; none if there is no such series."""
+    paths = [path for path in yaml_files(folder) if path.stem == name]
+    return [base.name for path in paths for base in _bases(path) if base.model]
 
 
 def _read(path: Path) -> list[Base]:
