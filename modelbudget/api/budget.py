@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from modelbudget import __version__
-from modelbudget.api.model import QUANTITIES, Model, model
+from modelbudget.api.model import QUANTITIES, Model, model_with
 from modelbudget.architecture.terms import Term, of_model
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text, replacing
@@ -46,7 +46,7 @@ def values_of(names: Sequence[str], settings: dict[str, Any]) -> dict[str, Value
     found: dict[str, Values] = {}
     to_count: dict[str, Model] = {}
     for name in names:
-        one = model(name)
+        one = model_with(name, settings, {})
         predicted = one.predictions(QUANTITIES, settings)
         found[name] = {
             quantity: {part.name: part.value for part in of.components}
@@ -76,13 +76,19 @@ def _counted(models: dict[str, Model], settings: dict[str, Any]) -> dict[str, Va
 
 def lock(names: Sequence[str], settings: dict[str, Any], path: Path = LOCK) -> None:
     """Write the budgets of models in one run. Raises InputError."""
+    if path.is_dir():
+        raise InputError([f"{path}: a folder; allowed: a file to write"])
     content = {
         "made_by": f"modelbudget {__version__}",
         "settings": settings,
         "models": values_of(names, settings),
     }
-    with replacing(path) as new:
-        new.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    try:
+        with replacing(path) as new:
+            new.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    except OSError as error:
+        reason = f"{error.strerror}; allowed: a file to write"
+        raise InputError([f"{path}: {reason}"]) from None
 
 
 def check(path: Path = LOCK, module: str | None = None, totals: bool = False) -> list[Change]:

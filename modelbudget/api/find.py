@@ -1,12 +1,15 @@
 """What a name on the command line stands for: a published model, a config.json, or a function."""
 
+import re
 from pathlib import Path
 
 from modelbudget.catalogue import models
 from modelbudget.catalogue.models import Base
 from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
+from modelbudget.common.mistakes import show
 from modelbudget.common.paths import CONFIGS
+from modelbudget.common.suggestions import MAX_LISTED, offered
 from modelbudget.families import families
 from modelbudget.huggingface.checkpoint_files import HEADER, INDEX
 from modelbudget.sweeps.read import file_base
@@ -24,17 +27,49 @@ def find(name: str) -> Base:
     if config := _config(name):
         return file_base(config.parent, config.name)
     if ":" in name:
+        _must_be_module(name)
         user_code.allow([name])
         if why := user_code.refusal(name):
             raise InputError([why])
         return Base(name, name, families()["module"], {"module": name}, {})
     try:
         return models.find(CATALOGUE, name)
-    except ValueError as error:
-        allowed = (
-            "a model of `modelbudget models`, a config.json, a folder with one, or file:function"
+    except ValueError:
+        raise InputError([f"MODEL = {show(name)}: {_allowed(name)}"]) from None
+
+
+def _allowed(name: str) -> str:
+    """Return what to write in place of an unknown name."""
+    if series := models_of_series(name):
+        return f"a series; allowed: {series}"
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        config = f"https://huggingface.co/{name}/resolve/main/config.json"
+        return (
+            "no such folder and no published model here; if huggingface.co has it: "
+            f"curl -fLO {config} && modelbudget config.json"
         )
-        raise InputError([f"MODEL: {error}; or {allowed}"]) from None
+    known = [base.name for base in models.Catalogue(CATALOGUE).bases.values() if base.model]
+    paths = "or a config.json, a folder with one, or package.file:function"
+    return f"no published model{offered(name, known, '`modelbudget models`')}; {paths}"
+
+
+def models_of_series(name: str) -> str:
+    """Return the models of a series as text, with the rest counted; empty for another name."""
+    names = models.of_series(CATALOGUE, name)
+    most = next((n for n in range(len(names), 1, -1) if len(", ".join(names[:n])) <= MAX_LISTED), 1)
+    rest = f" and {len(names) - most} more in `modelbudget models`" if most < len(names) else ""
+    return ", ".join(names[:most]) + rest
+
+
+def _must_be_module(name: str) -> None:
+    """Raise InputError with what to write if a function's file is named by its path."""
+    path, _, function = name.rpartition(":")
+    if path.endswith(".py") or "/" in path:
+        folder, _, module = path.removesuffix(".py").removeprefix("./").rpartition("/")
+        relative = not path.startswith(("/", "../"))
+        written = f"{folder}/{module}".replace("/", ".").strip(".") if relative else module
+        there = "" if relative else f", with PYTHONPATH={folder}"
+        raise InputError([f"MODEL = {show(name)}: a path; write {written}:{function}{there}"])
 
 
 def _config(name: str) -> Path | None:

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from pydantic import ValidationError
 
 from modelbudget.api.breakdown import Breakdown, of_values
 from modelbudget.api.class_values import class_values
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.common.errors import InputError
 from modelbudget.common.extras import needed
+from modelbudget.common.mistakes import describe
 from modelbudget.compare.classes import judged
 from modelbudget.compare.comparison import compare, is_failed, verdict
 from modelbudget.measurement.table import failures, measured_table
@@ -114,14 +116,12 @@ def compare_model(
     Its class in `transformers` is counted, and traced if `implementation` is transformers. Raises
     InputError if torch is not installed or the run is not allowed.
     """
-    from modelbudget.architecture.constraint import first_mistake
-    from modelbudget.sweeps.check_quantities import quantity_constraints
+    from modelbudget.sweeps.check_quantities import undefined
 
-    measure = Measure(quantities=list(quantities))  # pyright: ignore[reportArgumentType]
+    measure = _checked(quantities, device)
     quantities = measure.quantities
     pair = architecture, run = model.with_run(settings)
-    checks = quantity_constraints(type(architecture), tuple(quantities))
-    if mistake := first_mistake(checks, vars(architecture) | vars(run)):
+    if mistake := undefined(quantities, architecture, run):
         raise InputError([f"{model.name}: {mistake}"])
     results = measure_models([pair], quantities, device=device)
     kind = model.base.transformers
@@ -140,12 +140,27 @@ def measure_models(
     n_workers: int = 1,
     device: str = "meta",
 ) -> list[OfModule]:
-    """Measure the modules of several models; failures are in the results. Needs torch."""
+    """Measure the modules of several models; failures are in the results.
+
+    Raises InputError if torch is not installed, or finds no such device.
+    """
+    measure = _checked(quantities, device)
     needed("measuring", "measure", "torch")
+    import torch
+
     from modelbudget.measurement.pool import measure_all
 
-    measure = Measure(quantities=list(quantities), device=device)  # pyright: ignore[reportArgumentType]
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError(["device = 'cuda': torch finds no CUDA device; allowed: auto, meta, cpu"])
     return measure_all(list(pairs), measure, n_workers)
+
+
+def _checked(quantities: Sequence[str], device: str) -> Measure:
+    """Return what to measure. Raises InputError if a name is unknown."""
+    try:
+        return Measure.model_validate({"quantities": list(quantities), "device": device})
+    except ValidationError as error:
+        raise InputError(describe(error)) from None
 
 
 @dataclass(frozen=True)

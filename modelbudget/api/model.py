@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelbudget.api.breakdown import Breakdown, of_terms
-from modelbudget.api.find import find
+from modelbudget.api.find import find, models_of_series
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.catalogue.models import Base
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
@@ -19,7 +21,7 @@ from modelbudget.common.suggestions import offered
 from modelbudget.huggingface import checkpoint_files
 from modelbudget.predict import of_point
 from modelbudget.predict.conventions import BY_NAME
-from modelbudget.sweeps.derive import resolved
+from modelbudget.sweeps.derive import missing_fields, resolved
 
 if TYPE_CHECKING:
     import sympy
@@ -38,15 +40,20 @@ OF_TRAINING = (
 QUANTITIES = tuple(dict.fromkeys(OF_WEIGHTS + OF_INFERENCE + OF_TRAINING))
 """Quantities with formulas, in the order in which they are shown."""
 
+SHORT_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+
 Settings = RunConfig | Mapping[str, Any] | None
 """How a model runs: a RunConfig, of which the fields that are set count, or a mapping of fields."""
 
 
 def fields_of(settings: Settings) -> dict[str, Any]:
-    """Return the fields that settings set."""
+    """Return the fields that settings set, with short names of dtypes in full."""
     if isinstance(settings, RunConfig):
         return {name: getattr(settings, name) for name in settings.model_fields_set}
-    return dict(settings or {})
+    return {
+        name: SHORT_DTYPES.get(value, value) if isinstance(value, str) else value
+        for name, value in (settings or {}).items()
+    }
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,13 @@ class Model:
             return resolved(self.base, given)
         except ValueError as error:
             raise InputError([f"{self.name}: {line}" for line in str(error).splitlines()]) from None
+
+    def wrong_run(self, settings: Settings, given: Collection[str]) -> str | None:
+        """Return why a run is not allowed, if it is because of a field among `given`."""
+        architecture, run = self.with_run(settings)
+        of_run = run_constraints(type(architecture)) if architecture.is_language_model() else ()
+        about_given = (constraint for constraint in of_run if constraint.names & set(given))
+        return first_mistake(about_given, vars(architecture) | vars(run))
 
     def why_not(self, quantity: str, settings: Settings = None) -> str | None:
         """Return why a quantity has no prediction for a run, None if it has one."""
@@ -214,11 +228,28 @@ class Predictions(Frames):
         return "".join(one._repr_html_() for one in self.breakdowns.values())
 
 
-def model(name: str, **fields: Any) -> Model:
+def model(name: str, /, **fields: Any) -> Model:
     """Return a model by name, config.json or folder; `fields` override single sizes.
 
-    Raises InputError with what is allowed.
+    Raises InputError with what is allowed; of a series without some of its sizes, its models.
     """
-    found = Model(find(str(name)), fields, checkpoint_files.find(str(name)))
+    name = str(name)
+    found = Model(find(name), fields_of(fields), checkpoint_files.find(name))
+    missing = missing_fields(found.base, found.chosen)
+    if missing and (models := models_of_series(name)):
+        sizes = ", ".join(missing)
+        raise InputError([f"{name}: a series; allowed: {models}, or values of {sizes}"])
     found.with_run()  # complete and valid, or an error now
+    return found
+
+
+def model_with(name: str, given: Mapping[str, Any], usual: Mapping[str, Any]) -> Model:
+    """Return a model with the sizes among `given` fields; the others must allow it to run.
+
+    `usual`: fields of the run where they are not given. Raises InputError.
+    """
+    sizes = {field: value for field, value in given.items() if field not in RunConfig.model_fields}
+    found = model(name, **sizes)
+    if mistake := found.wrong_run({**usual, **given}, given):
+        raise InputError([f"{name}: {mistake}"])
     return found

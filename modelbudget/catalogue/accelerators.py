@@ -64,4 +64,4 @@ def named(name: str, known: Sequence[Accelerator]) -> Accelerator:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.casefold())
+    return re.sub(r"[^a-z0-9]", "", str(name).casefold())

@@ -32,7 +32,7 @@ def run_settings(config: dict[str, Any]) -> tuple[dict[str, Any], list[Note]]:
             if case.value == value:
                 fields |= case.fields
                 (field,) = case.fields
-                text = f"{key} = {show(value)}: used as {field}, since the sweep does not set it"
+                text = f"{key} = {show(value)}: used as {field}, since nothing else sets it"
                 notes.append(Note(text, "bytes", field))
     return fields, notes
 

@@ -56,6 +56,6 @@ def choose(device: str, n_bytes: int, room: Room) -> str:
         of = {"cuda": "the device's memory", "cpu": room.limit}[device]
         raise MemoryError(
             f"{NO_ROOM}{n_bytes:,} bytes on {device}, where {fits[device]:,} may be used of {of}; "
-            "free more, or raise measure.memory_share"
+            "free more, raise memory_share, or measure on meta"
         )
     return device

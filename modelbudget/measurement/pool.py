@@ -75,7 +75,7 @@ def _run_tasks(tasks: list[_Task], n_workers: int, room: Room) -> Outcomes:
     if not tasks:
         return iter(())
     measure = tasks[0].measure
-    share = f"measure.memory_share of {room.limit}"
+    share = f"memory_share of {room.limit}"
     bound = Bound(room.cpu + OBJECTS_BYTES, f"one model ({share}, and {OBJECTS_BYTES:,} bytes)")
     if room.cuda and measure.device in ("auto", "cuda"):
         bound = None  # the driver of a GPU maps much more memory than it uses

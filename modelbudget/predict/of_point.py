@@ -1,11 +1,10 @@
 """What is predicted of one architecture and run, or the reason why nothing is."""
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Terms
 from modelbudget.predict.formula import formula
-from modelbudget.sweeps.check_quantities import quantity_constraints
+from modelbudget.sweeps.check_quantities import undefined
 from modelbudget.sweeps.quantised import refused
 
 NO_FORMULA = "no formula covers it; `modelbudget measure` measures it"
@@ -13,8 +12,7 @@ NO_FORMULA = "no formula covers it; `modelbudget measure` measures it"
 
 def why_not(quantity: str, architecture: Architecture, run: RunConfig) -> str | None:
     """Return why a quantity has no prediction, None if it has one."""
-    checks = quantity_constraints(type(architecture), (quantity,))
-    if mistake := first_mistake(checks, vars(architecture) | vars(run)):
+    if mistake := undefined((quantity,), architecture, run):
         return mistake
     if reason := refused(run, {quantity}, architecture.can_quantise(run.weights)).get(quantity):
         return reason

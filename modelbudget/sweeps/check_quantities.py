@@ -1,9 +1,10 @@
 """Whether a sweep's training and inference can be run with a model."""
 
+from collections.abc import Iterable
 from functools import cache
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.constraint import Constraint, check_all
+from modelbudget.architecture.constraint import Constraint, check_all, first_mistake
 from modelbudget.architecture.conventions import BY_NAME
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
@@ -27,6 +28,9 @@ _DIVISIONS = {
 }
 """Settings by which several devices share one model, and which its parameters depend on."""
 
+_KEY = "measure.quantities: "
+"""Begins the messages about quantities that no value of another key would give a model."""
+
 WHOLE = OF_INFERENCE | OF_ALLOCATOR | OF_PROCESS | OF_CONVENTION
 """Quantities of a model that one device holds alone."""
 
@@ -43,7 +47,7 @@ def quantity_constraints(
         return always
     if not family.is_language_model():
         never = (
-            f"measure.quantities: {wanted[0]} needs a language model: {family.name()} "
+            f"{_KEY}{wanted[0]} needs a language model: {family.name()} "
             "does not turn tokens into logits"
         )
         return [Constraint("False", never)]
@@ -65,7 +69,7 @@ def quantity_constraints(
 def _of_conventions(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
     """Return a constraint that never holds for each convention that says nothing of a family."""
     return [
-        Constraint("False", f"measure.quantities: {name} is not known here: {why}")
+        Constraint("False", f"{_KEY}{name} is not known here: {why}")
         for name in quantities
         if name in BY_NAME and (why := BY_NAME[name].why_not(family))
     ]
@@ -101,11 +105,18 @@ def constraints_of_cache(family: type[Architecture]) -> list[Constraint]:
     """Return the constraints under which a model can decode with a cache."""
     none = "no cache is known for that"
     if not family.has_cache:
-        return [Constraint("False", f"measure.quantities: {family.name()} keeps no cache; {none}")]
+        return [Constraint("False", f"{_KEY}{family.name()} keeps no cache; {none}")]
     if "position" not in family.model_fields:
         return []
-    adds = f"measure.quantities: position: {{position}} adds to scores; {none}"
+    adds = f"{_KEY}position: {{position}} adds to scores; {none}"
     return [Constraint(f"position not in {MASKS}", adds)]
+
+
+def undefined(quantities: Iterable[str], architecture: Architecture, run: RunConfig) -> str | None:
+    """Return why a model and its run do not have some quantities, as no sweep names it."""
+    checks = quantity_constraints(type(architecture), tuple(quantities))
+    mistake = first_mistake(checks, vars(architecture) | vars(run))
+    return mistake and mistake.removeprefix(_KEY)
 
 
 def check_quantities(architecture: Architecture, run: RunConfig, sweep: Sweep) -> None:

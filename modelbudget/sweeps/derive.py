@@ -99,8 +99,7 @@ def whole(name: str, value):
         return value
     if value.denominator != 1:
         raise ValueError(
-            f"{name} = {float(value):g} is not a whole number; "
-            "choose sizes that divide, or drop such points with a constraint"
+            f"{name} = {float(value):g} is not a whole number; choose sizes that divide"
         )
     return int(value)
 
@@ -110,6 +109,13 @@ def record(kind: type[Kind], values: dict, follow: Collection[str]) -> Kind:
         return kind.model_validate({name: whole(name, value) for name, value in values.items()})
     except ValidationError as error:
         raise ValueError("\n".join(wrong_fields(error, kind, follow))) from None
+
+
+def missing_fields(base: Base, chosen: Collection[str]) -> list[str]:
+    """Return the fields of the architecture that have neither a value nor an expression."""
+    required = [name for name, field in base.family.model_fields.items() if field.is_required()]
+    known = {*base.fields, *chosen, *with_expression(base, {})}
+    return [name for name in required if name not in known]
 
 
 def resolved(

@@ -592,7 +592,7 @@ def test_a_model_that_fills_the_memory_of_a_worker_is_lost_alone(from_config, mo
     models = [(greedy, points[0].run), (points[0].architecture, points[0].run)]
     lost, there = measure_all(models, scarce, 1)
     assert lost.missing["parameters"].startswith("MemoryError: needs more than 268,435,4")
-    assert "measure.memory_share" in lost.missing["parameters"]
+    assert "one model (memory_share of " in lost.missing["parameters"]
     assert there.values["parameters"]
 
 

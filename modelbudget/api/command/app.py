@@ -62,8 +62,9 @@ def main() -> None:
         sweep,
     )
 
-    for one in (show, compare, conventions, measure, sweep, models, lock, check):
-        app.command(one.__name__.rpartition(".")[2])(one.run)
+    if not app.registered_commands:
+        for one in (show, compare, conventions, measure, sweep, models, lock, check):
+            app.command(one.__name__.rpartition(".")[2])(one.run)
     try:
         sys.exit(app(prog_name="modelbudget", standalone_mode=False))
     except InputError as error:

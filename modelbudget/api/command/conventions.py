@@ -5,7 +5,7 @@ import typer
 from modelbudget.api.command import options, output
 from modelbudget.api.command.columns import Table
 from modelbudget.api.conventions import Counts
-from modelbudget.api.model import model
+from modelbudget.api.model import model_with
 from modelbudget.predict.conventions import CONVENTIONS, FLOPS, PARAMETERS
 from modelbudget.report.charts.format import count, percent
 
@@ -19,7 +19,8 @@ def run(
     as_markdown: options.AsMarkdown = False,
 ) -> None:
     """Count a model's parameters and FLOPs per training token as papers and training code do."""
-    found = model(name).conventions(options.settings(given, length=length))
+    settings = options.settings(given, length=length)
+    found = model_with(name, settings, {}).conventions(settings)
     if as_json:
         output.print_json(found.rows())
     elif as_csv:

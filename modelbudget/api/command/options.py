@@ -43,8 +43,8 @@ def settings(
 
 
 def _value(text: str) -> bool | int | str:
-    if text in ("true", "false"):
-        return text == "true"
+    if text.casefold() in ("true", "false"):
+        return text.casefold() == "true"
     return int(text) if text.replace("_", "").isdecimal() else text
 
 

@@ -16,7 +16,7 @@ from modelbudget.api.model import (
     OF_WEIGHTS,
     QUANTITIES,
     Predictions,
-    model,
+    model_with,
 )
 from modelbudget.architecture.run_values import division
 from modelbudget.common.mistakes import show
@@ -58,9 +58,9 @@ def run(
     Of a folder or a file with safetensors, only the header is read and held against the formula:
     exit code 1 if it differs.
     """
-    found = model(name)
     settings = options.settings(given, batch, length, dtype, implementation)
     shared = {"zero": 3, "data_parallel": devices} if devices > 1 else {}
+    found = model_with(name, settings, shared)
     predicted = found.predictions(quantities(train, inference), shared | settings)
     fits = [
         found.fit(fit, settings, devices, training)
@@ -236,7 +236,8 @@ def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
 
 def notes(predicted: Predictions) -> None:
     """Print on stderr what a reader must know: reasons for gaps, and keys that are not used."""
-    for quantity, why in predicted.missing.items():
-        typer.echo(f"{quantity}: {why}", err=True)
+    for why in dict.fromkeys(predicted.missing.values()):
+        names = [quantity for quantity, reason in predicted.missing.items() if reason == why]
+        typer.echo(f"{', '.join(names)}: {why}", err=True)
     for note in predicted.model.base.notes:
         typer.echo(f"{predicted.model.name}: {note.text}", err=True)
