@@ -1,11 +1,26 @@
 """`modelbudget compare A B`: components and totals of several models, side by side."""
 
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
 from modelbudget.api.command import options, output
 from modelbudget.api.command.columns import Table
-from modelbudget.api.command.show import as_dict, of_totals, quantities
-from modelbudget.api.model import Predictions, model
+from modelbudget.api.command.show import as_dict, notes, of_totals, quantities
+from modelbudget.api.model import Predictions, model_with
 from modelbudget.common.errors import InputError
+from modelbudget.common.mistakes import show
 from modelbudget.report.charts.format import count
+
+OfA = Annotated[
+    list[str] | None,
+    typer.Option("--set-a", metavar="FIELD=VALUE", help="A field of the first model alone."),
+]
+OfB = Annotated[
+    list[str] | None,
+    typer.Option("--set-b", metavar="FIELD=VALUE", help="A field of the second model alone."),
+]
 
 
 def run(
@@ -15,6 +30,8 @@ def run(
     dtype: options.Dtype = None,
     implementation: options.Implementation = None,
     given: options.Given = None,
+    of_a: OfA = None,
+    of_b: OfB = None,
     as_json: options.AsJson = False,
     as_csv: options.AsCsv = False,
     as_markdown: options.AsMarkdown = False,
@@ -23,13 +40,25 @@ def run(
     if len(names) < 2:
         raise InputError([f"compare {' '.join(names)}: one model; allowed: two or more"])
     settings = options.settings(given, batch, length, dtype, implementation)
-    found = [model(name).predictions(quantities(True, True), settings) for name in names]
+    own = [options.settings(of_a), options.settings(of_b), *({} for _ in names[2:])]
+    found = [_predicted(name, settings, of) for name, of in zip(names, own, strict=True)]
     if as_json:
         output.print_json([as_dict(one) for one in found])
     elif as_csv:
         output.print_csv([row for one in found for row in one.rows()])
     else:
         output.print_tables([_of_components(found), of_totals(found)], as_markdown)
+        for one in found:
+            notes(one)
+
+
+def _predicted(name: str, settings: dict[str, Any], own: dict[str, Any]) -> Predictions:
+    """Predict a model, whose label gets the fields that it alone is given."""
+    model = model_with(name, settings | own, {})
+    shown = (f"{field} {show(value).strip(chr(39))}" for field, value in own.items())
+    label = ", ".join([model.label, *shown])
+    labelled = replace(model, base=model.base._replace(label=label))
+    return labelled.predictions(quantities(True, True), settings | own)
 
 
 def _of_components(found: list[Predictions]) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -10,13 +10,17 @@ from modelbudget.api.command import options, output
 from modelbudget.api.command.columns import Table
 from modelbudget.api.command.output import DIFFERS
 from modelbudget.api.command.show import quantities
-from modelbudget.api.model import QUANTITIES, model
-from modelbudget.report.charts.format import count
+from modelbudget.api.model import QUANTITIES, model_with
+from modelbudget.report.charts.format import count, percent
 
 if TYPE_CHECKING:
     import polars as pl
 
     from modelbudget.api.measuring import Comparison
+
+BY_COMPONENT = ("parameters", "flops_forward", "activation_bytes")
+"""Quantities of a module's components that a table shows; --csv and --json have all."""
+Device = Literal["meta", "auto", "cpu", "cuda"]
 
 
 def run(
@@ -26,7 +30,7 @@ def run(
     dtype: options.Dtype = None,
     train: Annotated[bool, typer.Option("--train", help="Trace a training step.")] = False,
     inference: Annotated[bool, typer.Option("--inference", help="Trace inference.")] = False,
-    device: Annotated[str, typer.Option(help="meta (no storage), auto, cpu or cuda.")] = "meta",
+    device: Annotated[Device, typer.Option(help="meta has no storage.")] = "meta",
     implementation: options.Implementation = None,
     given: options.Given = None,
     as_json: options.AsJson = False,
@@ -40,21 +44,44 @@ def run(
     wanted = ["parameters", "parameter_bytes"]
     if train or inference:
         wanted = quantities(train, inference)
-    found = compare_model(model(name), settings, wanted, device)
+    found = compare_model(model_with(name, settings, {}), settings, wanted, device)
     if as_json:
         output.print_json(found.table.to_dicts())
     elif as_csv:
         output.print_csv(found.table.to_dicts())
     else:
-        output.print_tables([_totals(found), *_differences(found)], as_markdown)
+        parts = [] if found.has_formula else [_components(found)]
+        output.print_tables([*parts, _totals(found), *_differences(found)], as_markdown)
     for line in _summary(found):
         typer.echo(line, err=True)
     if not found.agrees:
         raise typer.Exit(DIFFERS)
 
 
+def _components(found: Comparison) -> Table:
+    """Return what was measured of each component of a module, the one with most first."""
+    rows = found.table.drop_nulls("measured")
+    quantities = [q for q in BY_COMPONENT if q in set(rows["quantity"])]
+    measured: list[dict[str, int]] = [
+        dict(rows.filter(quantity=quantity).select("component", "measured").iter_rows())
+        for quantity in quantities
+    ]
+    names = dict.fromkeys(name for of in measured for name in of)
+    parameters = measured[0] if measured else {}
+    whole = sum(parameters.values()) or 1
+    most_first = sorted(names, key=lambda name: -parameters.get(name, 0))
+    shares = tuple(parameters.get(name, 0) / whole for name in most_first)
+    cells = [
+        (name, *(count(of[name]) if name in of else "" for of in measured), percent(share))
+        for name, share in zip(most_first, shares, strict=True)
+    ]
+    columns = ("component", *quantities, "share")
+    return Table(f"{found.model}: {_method(found)}", columns, cells, shares, ("share",))
+
+
 def _totals(found: Comparison) -> Table:
     """Return one row for each quantity, and for each phase of a peak."""
+    sides = ("predicted", "measured", "difference") if found.has_formula else ("measured",)
     rows = []
     for quantity in (q for q in QUANTITIES if q in set(found.table["quantity"])):
         of = found.table.filter(quantity=quantity)
@@ -62,21 +89,24 @@ def _totals(found: Comparison) -> Table:
         for phase in phases:
             part = of.filter(component=phase) if phase else of
             name = f"{quantity}, {phase}" if phase else quantity
-            sums = (_sum(part[side]) for side in ("predicted", "measured", "difference"))
-            rows.append((name, *sums, *_class_value(part)))
-    methods = ", ".join(found.table["method"].drop_nulls().unique(maintain_order=True))
-    title = f"{found.model}: formula, and modelbudget's module measured on {methods or 'nothing'}"
+            rows.append((name, *(_sum(part[side]) for side in sides), _class_value(part)))
+    title = f"{found.model}: formula, and modelbudget's module {_method(found)}"
     if not found.has_formula:
-        title = f"{found.model}: measured on {methods or 'nothing'}; it has no formula"
+        title = f"{found.model}: {_method(found)}; it has no formula"
     of_class = ("transformers' class",) if any(row[-1] for row in rows) else ()
-    columns = ("quantity", "predicted", "measured", "difference", *of_class)
+    columns = ("quantity", *sides, *of_class)
     return Table(title, columns, [row[: len(columns)] for row in rows])
 
 
-def _class_value(rows: pl.DataFrame) -> tuple[str, ...]:
+def _class_value(rows: pl.DataFrame) -> str:
     """Return the value of the class for one quantity or phase; an empty text without one."""
     totals = [*rows["class_total"].drop_nulls(), *rows["reference"].drop_nulls()]
-    return (count(totals[0]) if totals else "",)
+    return count(totals[0]) if totals else ""
+
+
+def _method(found: Comparison) -> str:
+    methods = found.table["method"].drop_nulls().unique(maintain_order=True)
+    return f"measured on {', '.join(methods) or 'nothing'}"
 
 
 def _sum(values: pl.Series) -> str:

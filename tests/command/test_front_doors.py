@@ -1,0 +1,177 @@
+"""What a new user types first: names, values and devices, in this process."""
+
+import gc
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from helpers.project import ROOT
+
+import modelbudget as mb
+from modelbudget.api.command import app
+from modelbudget.catalogue.models import Catalogue
+
+MODULE = "from torch import nn\n\ndef build():\n    return nn.ModuleDict({'a': nn.Linear(3, 5), 'b': nn.Linear(5, 7)})\n"  # noqa: E501
+SWEEPS = ("sweep", "grid", "fixed:", "measure.", "points", "base ")
+"""What only the author of a sweep knows."""
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Run the command in an empty folder; return its exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("MODELBUDGET_MODULES", "")
+
+    def run(*words: str) -> SimpleNamespace:
+        monkeypatch.setattr(sys, "argv", ["modelbudget", *words])
+        with pytest.raises(SystemExit) as end:
+            app.main()
+        gc.enable()
+        out, err = capsys.readouterr()
+        return SimpleNamespace(code=end.value.code or 0, out=out, err=err)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "about"),
+    [
+        ("palm", "palm: a series; allowed: palm-8b, palm-62b, palm-540b, "),
+        ("gpt-2 --set n_layer=2", "or values of d_model, n_head"),
+        ("chinchilla-a9", "and 40 more in `modelbudget models`"),
+        ("gpt-2-124m --length 2048", "gpt-2-124m: length = 2,048: position: learned has n_ctx"),
+        ("compare gpt-2-124m palm-8b --length 2048", "gpt-2-124m: length = 2,048"),
+        ("lock gpt-2-124m --length 2048", "gpt-2-124m: length = 2,048"),
+        ("lock gpt-2-124m -o .", ".: a folder; allowed: a file to write"),
+        ("measure gpt-2-124m --device tpu", "'meta', 'auto', 'cpu', 'cuda'"),
+        ("llama-5-8b", "did you mean llama-3-8b?"),
+        (
+            "Qwen/Qwen9-8B",
+            "curl -fLO https://huggingface.co/Qwen/Qwen9-8B/resolve/main/config.json "
+            "&& modelbudget config.json",
+        ),
+        ("mygpt.py:build", "write mygpt:build"),
+        ("./models/mygpt.py:build", "write models.mygpt:build"),
+        ("measure /a/mygpt.py:build", "write mygpt:build, with PYTHONPATH=/a"),
+        ("gpt-2-124m --set n_head=7", "d_head"),
+        ("gpt-2-124m --set attention_kernel=flash --dtype float32", "flash attention takes"),
+        ("gpt-2-124m --set name=3", "name = 3: unknown field"),
+        ("gpt-2-124m --set activation=elu", "activation = 'elu': must be 'gelu', "),
+    ],
+)
+def test_a_mistake_is_one_line_of_what_to_write(command, words, about):
+    found = command(*words.split())
+    assert (found.code, found.out) == (2, ""), found.err
+    assert about in found.err
+    assert len(found.err.splitlines()) == 1
+    assert not [word for word in SWEEPS if word in found.err]
+
+
+def test_what_is_not_known_of_a_model_is_said_once_and_not_in_words_of_sweeps(command):
+    bert, mamba = command("bert-base"), command("bert-base", "--set", "n_ctx=64")
+    assert bert.code == mamba.code == 0
+    reason = "cache_bytes, peak_inference_bytes, flops_decode: encoder keeps no cache"
+    assert bert.err.count("encoder keeps no cache") == 1
+    assert reason in bert.err
+    assert not [word for word in SWEEPS if word in bert.err]
+
+
+def test_a_series_is_answered_with_the_sizes_that_it_lacks(command):
+    words = [f"--set={name}={value}" for name, value in SIZES.items()]
+    found = command("gpt-2", *words, "--csv")
+    (total,) = {mb.model("gpt-2", **SIZES).parameters().total}
+    rows = [row.split(",") for row in found.out.splitlines() if '"parameters"' in row]
+    assert sum(int(row[-2]) for row in rows) == total
+    # embeddings, positions, two layers of GPT-2's matrices, biases and norms, final norm
+    assert total == (50257 + 1024) * 64 + 2 * (12 * 64**2 + 13 * 64) + 2 * 64
+
+
+SIZES = {"n_layer": 2, "d_model": 64, "n_head": 4}
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ("--dtype=bf16", "--dtype=bfloat16"),
+        ("--dtype=fp16", "--set=dtype=float16"),
+        ("--set=autocast=bf16", "--set=autocast=bfloat16"),
+        ("--set=tied=False", "--set=tied=false"),
+        ("--set=tied=TRUE", "--set=tied=true"),
+    ],
+)
+def test_other_spellings_of_values_are_understood(command, short, long):
+    found, expected = command("gpt-2-124m", "--csv", short), command("gpt-2-124m", "--csv", long)
+    assert found.code == 0, found.err
+    assert found.out == expected.out
+
+
+def test_short_dtypes_are_understood_in_python():
+    model = mb.model("gpt-2-124m", dtype="bf16")
+    assert model.run().dtype == "bfloat16"
+    assert model.run({"dtype": "fp16"}).dtype == "float16"
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("llama-3.1-8b", "llama-3-8b"),
+        ("llama-3.1-70b", "llama-3-70b"),
+        ("llama-3.3-70b", "llama-3-70b"),
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3-8b"),
+        ("deepseek-r1", "deepseek-v3"),
+        ("Qwen/Qwen3-8B", "qwen-3-8b"),
+    ],
+)
+def test_a_name_of_equal_shape_is_answered_and_says_whose_it_is(command, name, base):
+    found, other = command(name), command(base)
+    assert found.code == 0, found.err
+    assert f"{name}: has the shape of {base} (" in found.err
+    assert f"{name} (shape of {mb.model(base).label})" in found.out
+    assert found.out.splitlines()[1:] == other.out.splitlines()[1:]
+
+
+def test_a_name_of_equal_shape_stands_for_one_model():
+    """No name means two models; one that is also a name here means that model."""
+    bases = Catalogue(ROOT / "configs" / "models").bases
+    models = [base for base in bases.values() if base.model]
+    shapes = {name.casefold(): base.name for base in models for name in base.model.same_shape}
+    assert len(shapes) == sum(len(base.model.same_shape) for base in models) > 100
+    without_owner = {name.rpartition("/")[2]: base for name, base in shapes.items() if "/" in name}
+    assert len(without_owner) == sum("/" in name for name in shapes)
+    for base in models:
+        assert without_owner.get(base.name, base.name) == base.name
+
+
+def test_a_gpu_that_is_not_there(command, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    found = command("measure", "gpt-2-124m", "--device", "cuda")
+    assert (found.code, found.out) == (2, "")
+    assert found.err == "device = 'cuda': torch finds no CUDA device; allowed: auto, meta, cpu\n"
+
+
+def test_an_accelerator_that_is_no_name():
+    with pytest.raises(mb.InputError, match="80: unknown accelerator 80"):
+        mb.model("gpt-2-124m").fit(80)
+
+
+def test_a_users_module_is_shown_by_component(command, tmp_path):
+    (tmp_path / "mygpt.py").write_text(MODULE)
+    found = command("measure", "mygpt:build", "--markdown")
+    assert found.code == 0, found.err
+    assert "| b | 42 | 67.7 % |" in found.out
+    assert "| a | 20 | 32.3 % |" in found.out
+    assert "| parameters | 62 |" in found.out
+    assert "none" not in found.out
+    assert "| |" not in found.out.replace("|  |", "| |")
+
+
+def test_one_side_of_a_comparison_is_varied(command):
+    found = command("compare", "gpt-2-124m", "gpt-2-124m", "--set-b", "tied=false", "--markdown")
+    assert found.code == 0, found.err
+    assert "| component | GPT-2 124M | GPT-2 124M, tied false |" in found.out
+    assert "| head |  | 38,597,376 |" in found.out
+    first = command("compare", "gpt-2-124m", "gpt-2-124m", "--set-a", "batch=2", "--json").out
+    assert [one["run"]["batch"] for one in json.loads(first)] == [2, 1]
