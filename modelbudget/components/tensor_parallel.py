@@ -79,9 +79,10 @@ def known_peak(a: Fields, r: Run):
     """1 where the peak of training of one of several devices has a formula, else 0.
 
     Optimizers without temporary tensors of their own divide copies of gradients that are whole; a
-    buffer and shards have parts of them. Without a norm before it, a part gathers the length of the residual stream itself. The gradient
-    of the only head of keys is transposed where neither RoPE nor a fused kernel copies it; its own
-    copy is then of a sum over devices, which is divided before it meets others.
+    buffer and shards have parts of them. Without a norm before it, a part gathers the length of the
+    residual stream itself. The gradient of the only head of keys is transposed where neither RoPE
+    nor a fused kernel copies it; its own copy is then of a sum over devices, which is divided
+    before it meets others.
     """
     gathers = r.sequence_parallel * int(a.norm_placement not in BEFORE)
     transposed = int(a.position != "rotary" and r.attention_kernel == "math") * a.has_whole_keys
