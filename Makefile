@@ -7,8 +7,10 @@ CORES ?= 8
 
 .PHONY: report test test-all test-random test-slurm lint advisories bench history schema reference picture lock clean
 
+# Exit code 1 if a comparison disagrees; DISAGREEMENTS=allowed leaves it at 0.
 report: $(BIN)/modelbudget
 	@$(BIN)/snakemake --cores $(CORES)
+	@test "$(DISAGREEMENTS)" = allowed || $(BIN)/python -m modelbudget.plan.agreement
 
 test: lint
 	$(BIN)/pytest

@@ -13,7 +13,7 @@ from modelbudget.report.assets import Assets
 from modelbudget.report.charts.files import load
 from modelbudget.report.page import render
 from modelbudget.report.results import PredictedResult, Results, StepTrace, SweepResult
-from modelbudget.report.verdict import failure_lines, line, verdicts
+from modelbudget.report.verdict import verdict_file
 
 start_log(snakemake)
 zoos = {Path(zoo).parent: pl.read_parquet(zoo) for zoo in snakemake.input.zoos}
@@ -73,8 +73,7 @@ static = Assets(
 )
 with replacing(snakemake.output.html) as path:
     path.write_text(render(results, Catalogue(MODELS), static), encoding="utf-8")
-found = verdicts(results)
-logging.info("verdict: %s", line(found))
+found = verdict_file(results)
+logging.info("verdict: %s", found["line"])
 with replacing(snakemake.output.verdict) as path:
-    found_lines = {"line": line(found), "failures": failure_lines(results)}
-    path.write_text(json.dumps(found_lines | {"sections": [v._asdict() for v in found]}))
+    path.write_text(json.dumps(found))

@@ -11,7 +11,7 @@ import polars as pl
 from modelbudget.architecture.terms import is_peak
 from modelbudget.compare.known_differences import known_differences
 from modelbudget.huggingface.components import component_of_class
-from modelbudget.measurement.reference.table import TRACED
+from modelbudget.measurement.reference.table import OF_POINT, TRACED
 
 COUNT, WHOLE = "parameters", "whole class"
 OF_CLASS = "transformers"
@@ -45,7 +45,7 @@ def values_of_classes(
         counted = counted.join(traces.filter(is_traced_count), on="point", how="anti")
         # A reason why parameters were not traced is none if they were counted.
         traces = traces.join(counted, on=["point", "quantity"], how="anti")
-    empty = pl.DataFrame(schema=dict.fromkeys(("point", "built_from"), pl.String) | TRACED)
+    empty = pl.DataFrame(schema=dict.fromkeys(OF_POINT, pl.String) | TRACED)
     return pl.concat([empty if traces is None else traces, counted], how="diagonal")
 
 

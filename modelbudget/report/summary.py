@@ -64,7 +64,11 @@ def _of_class(found: list[verdict.Verdict]) -> str | None:
     """Return the sentence on the values that classes must have; None without any."""
     must = sum(one.of_class for one in found)
     agreed = sum(one.of_class_agreed for one in found)
-    return f"{count(agreed)} of {count(must)} of these values equal the class’s" if must else None
+    known = sum(one.known for one in found)
+    but = f", {count(known)} of them but for a known difference" if known else ""
+    return (
+        f"{count(agreed)} of {count(must)} of these values equal the class’s{but}" if must else None
+    )
 
 
 def _beyond(lines: list, shown: int) -> str | None:

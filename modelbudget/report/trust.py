@@ -15,7 +15,7 @@ OUTSIDERS = {
 }
 
 TRACED = (
-    "Memory of training steps of {}, by component and phase, predicted with the settings of "
+    "Memory of training steps of {}, by quantity and phase, predicted with the settings of "
     "<code>transformers</code> and traced on the class"
 )
 

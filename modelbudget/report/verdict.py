@@ -27,8 +27,9 @@ class Verdict(NamedTuple):
 
     `compared` and `agreed` count comparisons of formulas and modules, and `near` those that agree
     within a tolerance but not exactly. `of_class` and `of_class_agreed` count the values that a
-    class of `transformers` must have. `models` counts models by device. `failed` counts models with
-    a failed measurement, and `roomless` those with a measurement left out for lack of memory.
+    class of `transformers` must have, and `known` those that it has but for a known difference.
+    `models` counts models by device. `failed` counts models with a failed measurement, and
+    `roomless` those with a measurement left out for lack of memory.
     """
 
     source: str
@@ -41,6 +42,7 @@ class Verdict(NamedTuple):
     roomless: int = 0
     of_class: int = 0
     of_class_agreed: int = 0
+    known: int = 0
 
     @property
     def right(self) -> bool:
@@ -77,6 +79,7 @@ def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
         comparison.filter(is_roomless())["point"].n_unique(),
         of_class.height,
         int(of_class["agrees"].sum()),
+        of_class["known_difference"].count(),
     )
 
 
@@ -206,6 +209,17 @@ def class_disagreements(results: Results) -> list[tuple[str, dict]]:
         for row in judged(sweep.comparison).filter(~pl.col("agrees")).iter_rows(named=True)
         for ours in (row["measured"] if row["predicted"] is None else row["predicted"],)
     ]
+
+
+def verdict_file(results: Results) -> dict:
+    """Return the content of results/verdict.json."""
+    found = verdicts(results)
+    return {
+        "agrees": all(verdict.right for verdict in found),
+        "line": line(found),
+        "failures": failure_lines(results),
+        "sections": [verdict._asdict() for verdict in found],
+    }
 
 
 def sentence(agreed: int, compared: int, near: int) -> str:

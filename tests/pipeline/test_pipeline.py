@@ -153,6 +153,7 @@ def test_make_names_both_commands():
         ["make", "-n", "report", "test"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "snakemake --cores 8" in plan.stdout
+    assert "python -m modelbudget.plan.agreement" in plan.stdout
     assert "pytest" in plan.stdout
 
 

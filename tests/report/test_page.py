@@ -14,6 +14,7 @@ from helpers.results import LEDGER, PROVENANCE, SURGERY, result
 
 from modelbudget.common.paths import SWEEPS
 from modelbudget.compare.comparison import compare
+from modelbudget.plan.agreement import DISAGREES, UNKNOWN, exit_code
 from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.predict import predict
 from modelbudget.predict.streamed import frames, groups_of, predicted
@@ -24,7 +25,7 @@ from modelbudget.report.charts.select import charts
 from modelbudget.report.gpu_readings import gpu_readings_section
 from modelbudget.report.page import render
 from modelbudget.report.results import PredictedResult, Results, SweepResult
-from modelbudget.report.verdict import failure_lines, line, verdicts
+from modelbudget.report.verdict import failure_lines, line, verdict_file, verdicts
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.read import read
 
@@ -184,7 +185,7 @@ def test_a_title_is_text(one, catalogue):
     assert "<em>this</em>" in page
 
 
-def test_a_disagreement_is_red_at_the_top(one, catalogue):
+def test_a_disagreement_is_red_at_the_top_and_in_the_exit_code(one, catalogue, tmp_path):
     wrong = one.comparison.with_columns(
         measured=pl.col("measured") + 7, difference=pl.lit(7), agrees=pl.lit(False)
     )
@@ -197,6 +198,11 @@ def test_a_disagreement_is_red_at_the_top(one, catalogue):
     assert re.search(r'class="number red"[^>]*>1,287<', row)
     assert re.search(r'class="number red"[^>]*>7<', row)
     assert line(verdicts(results)) == "0 of 2 comparisons agree; DISAGREEMENT in sweep"
+    path = tmp_path / "verdict.json"
+    for found, code in ((results, DISAGREES), (Results([one]), 0)):
+        path.write_text(json.dumps(verdict_file(found)))
+        assert exit_code(path) == code
+    assert exit_code(tmp_path / "none.json") == UNKNOWN
 
 
 def test_agreement_within_a_tolerance_is_counted_separately(one, catalogue):

@@ -110,7 +110,7 @@ def test_result_columns_are_explained(sweep):
     assert columns("Columns of `fit`") == sorted(fit.SCHEMA)
     points = points_table(sweep("points: [{base: gpt-2-124m}]"))
     predicted = predict(points, ["parameters"])
-    traced = {"architecture", "run", *reference.TRACED}
+    traced = {*reference.OF_POINT, *reference.TRACED}
     explained = columns("Columns of predictions and measurements")
     assert set(explained) == {*predicted.columns, *measured.SCHEMA, *traced}
     table = compare(points, predicted, pl.DataFrame(schema=measured.SCHEMA), [])

@@ -11,7 +11,14 @@ def run(
     folder: Annotated[Path | None, typer.Option(help="Where the report is written.")] = None,
     cores: Annotated[int, typer.Option(help="Jobs at a time.", min=1)] = 2,
 ) -> None:
-    """Run one sweep: predict, measure, compare, and write a report."""
-    from modelbudget.api.sweeping import sweep
+    """Run one sweep: predict, measure, compare, and write a report.
 
-    typer.echo(str(sweep(file, folder, cores).report))
+    Exit code 1 if a comparison disagrees.
+    """
+    from modelbudget.api.sweeping import sweep
+    from modelbudget.plan.agreement import VERDICT, exit_code
+
+    found = sweep(file, folder, cores)
+    typer.echo(str(found.report))
+    if code := exit_code(found.folder / VERDICT):
+        raise typer.Exit(code)

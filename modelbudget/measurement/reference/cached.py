@@ -20,6 +20,7 @@ from modelbudget.common.workers import Failure
 from modelbudget.measurement.reference.class_run import class_run, whole_class
 from modelbudget.measurement.reference.table import (
     COUNTED,
+    OF_POINT,
     TRACED,
     refused_count,
     refused_table,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 MADE_WITH = ("torch", "transformers")
-OF_POINT = ("point", "built_from")
-"""Columns about a point: its number, and whose keys its class is built from."""
 
 
 class ClassRun(NamedTuple):

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from modelbudget.measurement.reference.traced import Traced
     from modelbudget.measurement.reference.witness import Witness
 
+OF_POINT = ("point", "built_from")
+"""Columns about a point: its number, and whose keys its class is built from."""
 COUNTED = {
     "class": pl.String,
     "parameters": pl.Int64,

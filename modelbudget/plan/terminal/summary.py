@@ -5,10 +5,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from modelbudget.plan.agreement import VERDICT
 from modelbudget.plan.job_setup import reason_in
 
 PAGE = Path("results/report.html")
-VERDICT = Path("results/verdict.json")
 FAILURES_SHOWN = 10
 FILES_SHOWN = 5
 
