@@ -19,6 +19,7 @@ from modelbudget.api.model import (
     model_with,
 )
 from modelbudget.architecture.run_values import division
+from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
 from modelbudget.report.charts.format import (
     UNITS,
@@ -74,6 +75,8 @@ def run(
         output.print_json(as_dict(predicted) | of_fit | of_checkpoint)
     elif as_csv:
         output.print_csv(predicted.rows())
+    elif not predicted.breakdowns:
+        raise InputError([f"{name}: {why}" for why in dict.fromkeys(predicted.missing.values())])
     else:
         tables = [of_components(predicted), of_totals([predicted])]
         tables += [of_fits(fits)] if fits else []
