@@ -8,8 +8,8 @@ import polars as pl
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
-from modelbudget.measurement.reference.ledger import ledger
-from modelbudget.measurement.reference.surgery import surgery
+from modelbudget.compare.ledger import ledger
+from modelbudget.compare.surgery import surgery
 from modelbudget.sweeps.derive import named_architecture
 
 catalogue = Catalogue(MODELS)

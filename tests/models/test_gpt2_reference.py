@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
-from modelbudget.measurement.reference.ledger import ledger
-from modelbudget.measurement.reference.surgery import surgery
+from modelbudget.compare.ledger import ledger
+from modelbudget.compare.surgery import surgery
 from modelbudget.sweeps.derive import named_architecture
 
 

@@ -8,6 +8,7 @@ from modelbudget.components.feed_forward import mlp
 from modelbudget.measurement.pool import measure_all
 from modelbudget.measurement.table import measured_table
 from modelbudget.predict.predict import predict
+from modelbudget.report.verdict import of_sweep
 from modelbudget.sweeps.points_table import points_table
 
 
@@ -53,7 +54,9 @@ def test_a_wrong_formula_is_caught_where_it_is_wrong(compared, monkeypatch):
     monkeypatch.setattr(
         mlp, "parameters", lambda a, *sizes: right(a, *sizes) | {"down": a.d_ff * a.d_model}
     )
-    wrong = compared(GPT2).filter(~pl.col("agrees"))
+    table = compared(GPT2)
+    wrong = table.filter(~pl.col("agrees"))
+    assert not of_sweep("sweep", "A sweep", table).right  # with which `make report` exits with 1
     assert set(wrong["component"]) == {"layer.mlp.down"}
     differences = wrong.filter(pl.col("quantity") == "parameters").sort("n_layer")["difference"]
     assert differences.to_list() == [768, 12 * 768]

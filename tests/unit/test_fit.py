@@ -17,9 +17,9 @@ from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.accelerators import Accelerator, accelerators
 from modelbudget.common.errors import InputError
+from modelbudget.compare.fitted import measure_solutions
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
-from modelbudget.measurement.fitted import measure_solutions
 from modelbudget.measurement.infer import infer
 from modelbudget.measurement.reference.traced import trace_class
 from modelbudget.measurement.train import train

@@ -27,14 +27,26 @@ def test_prediction_never_imports_torch_or_a_module():
 
 
 def test_modules_and_measurement_never_import_a_formula():
-    files = (path.relative_to(ROOT) for path in (ROOT / "modelbudget/modules").rglob("[a-z]*.py"))
-    imports = "\n".join(f"import {'.'.join(path.with_suffix('').parts)}" for path in files)
-    loaded = imported_by(
-        f"{imports}\nimport modelbudget.measurement.pool, modelbudget.measurement.table"
-    )
-    assert "modelbudget.predict.predict" not in loaded
+    """Every file of both: the only rules of memory that they know are the allocator's."""
+    loaded = imported_by(f"{of_folder('modules')}\n{of_folder('measurement')}")
+    formulas = ("modelbudget.components", "modelbudget.families.", "modelbudget.predict",
+                "modelbudget.compare", "modelbudget.memory.")  # fmt: skip
+    found = {name for name in loaded if name.startswith(formulas)}
+    assert found <= {"modelbudget.memory.caching_allocator"}
+    # Nor inside of a function.
+    for name in ("modules", "measurement"):
+        for path in (ROOT / "modelbudget" / name).rglob("*.py"):
+            assert not re.search(r"modelbudget\.(components|predict|compare)\b", path.read_text())
+
+
+def of_folder(name: str) -> str:
+    files = (path.relative_to(ROOT) for path in (ROOT / "modelbudget" / name).rglob("[a-z]*.py"))
+    return "\n".join(f"import {'.'.join(path.with_suffix('').parts)}" for path in files)
+
+
+def test_measuring_a_model_alone_imports_no_parallel_code():
+    loaded = imported_by("import modelbudget.measurement.pool, modelbudget.measurement.table")
     assert "torch.distributed.tensor" not in loaded  # half a second
-    assert not {name for name in loaded if name.startswith("modelbudget.components")}
 
 
 def test_reading_a_sweep_needs_no_heavy_library():

@@ -1,1 +1,1 @@
-"""Reference counts: classes of `transformers`, and GPT-2 module by module."""
+"""Classes of `transformers`: built, counted and traced."""

@@ -1,11 +1,15 @@
 """Hugging Face's GPT-2, built from our architecture record."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from modelbudget.families.decoder import Decoder
+if TYPE_CHECKING:
+    from modelbudget.families.decoder import Decoder
 
 
 def build_gpt2(a: Decoder, device: str) -> GPT2LMHeadModel:
