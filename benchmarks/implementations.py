@@ -34,7 +34,7 @@ def main() -> None:
     for name, kernel in MODELS.items():
         base = catalogue[name]
         a, kind = named_architecture(base), base.transformers
-        settings = transformers.settings | transformers.classes.get(kind, {})
+        settings = transformers.of_class(kind)
         run = {"batch": 4, "length": 1024, "dtype": "bfloat16", "foreach": True}
         own = RunConfig(**run, attention_kernel=kernel)
         theirs = own.model_copy(update=settings)

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import altair as alt
 
 
+FORMULA = "formula"
+"""The source of a prediction."""
+
+
 class Component(NamedTuple):
     """One component: the value of one instance, and the number of instances in the model.
 
@@ -35,7 +39,8 @@ class Component(NamedTuple):
 class Breakdown(Frames):
     """A quantity of a model by component, largest first.
 
-    `source` says whose number it is: `formula`, or the device on which a module was measured.
+    `source` says where it comes from: `formula`, the device on which a module was measured, or
+    `traced` with the class.
     Units: a count, bytes or FLOPs (`quantity`).
     """
 
@@ -101,7 +106,7 @@ class Breakdown(Frames):
 def of_terms(model: str, quantity: str, terms: Terms) -> Breakdown:
     """Return a prediction by formula; components that are 0 are left out."""
     parts = [Component(name, term.each, term.instances) for name, term in terms.items()]
-    return _sorted(model, quantity, "formula", parts)
+    return _sorted(model, quantity, FORMULA, parts)
 
 
 def of_values(model: str, quantity: str, method: str, values: Mapping[str, int]) -> Breakdown:

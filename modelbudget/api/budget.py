@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from modelbudget import __version__
 from modelbudget.api.model import QUANTITIES, Model, model_with
 from modelbudget.architecture.terms import Term, of_model
+from modelbudget.catalogue.implementations import OURS
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text, replacing
 
@@ -47,7 +48,7 @@ def values_of(names: Sequence[str], settings: dict[str, Any]) -> dict[str, Value
     to_count: dict[str, Model] = {}
     for name in names:
         one = model_with(name, settings, {})
-        predicted = one.predictions(QUANTITIES, settings)
+        predicted = one.predictions(QUANTITIES, {"implementation": OURS} | settings)
         found[name] = {
             quantity: {part.name: part.value for part in of.components}
             for quantity, of in predicted.breakdowns.items()

@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.catalogue.accelerators import Accelerator, accelerators, named
+from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
+from modelbudget.sweeps.class_config import class_config
+from modelbudget.sweeps.compared import not_compared
 
 if TYPE_CHECKING:
     from modelbudget.api.layouts import Layouts
     from modelbudget.api.model import Model, Settings
+    from modelbudget.architecture.base import Architecture
+    from modelbudget.architecture.run_config import RunConfig
     from modelbudget.predict.fit import Solution
 
 
@@ -85,6 +90,22 @@ def accelerator(name: str) -> Accelerator:
         raise InputError([f"--fit {name}: {error}"]) from None
 
 
+def refuse_uncompared(model: Model, quantity: str, pair: tuple[Architecture, RunConfig]) -> None:
+    """Raise InputError if the run is that of a class with which its formula was not compared."""
+    architecture, run = pair
+    kind = model.base.transformers
+    if run.implementation != TRANSFORMERS or kind is None:
+        return
+    try:
+        config = class_config(kind, architecture, model.base.config)
+        why = not_compared(quantity, kind, config, architecture, run)
+    except ValueError as error:
+        why = str(error)
+    if why:
+        raise InputError([f"{model.name}: {quantity}: {why}, and what fits is solved by formula; "
+                          f"allowed: implementation: {OURS}"])  # fmt: skip
+
+
 def fit(model: Model, name: str, settings: Settings, devices: int, training: bool) -> Fit:
     """Solve for the largest batch and length; several devices share the model by zero: 3.
 
@@ -104,7 +125,8 @@ def fit(model: Model, name: str, settings: Settings, devices: int, training: boo
     if why := model.why_not(quantity, chosen):
         raise InputError([f"{model.name}: {quantity}: {why}"])
     pair = model.with_run(chosen)
-    there = as_class(pair, model.base.transformers)
+    refuse_uncompared(model, quantity, pair)
+    there = as_class(pair, model.base.transformers, purpose, model.base.config)
 
     def largest(of) -> dict[str, Solution]:
         found = {one: solve(of, one, purpose, device.bytes) for one in ("batch", "length")}

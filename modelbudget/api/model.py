@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelbudget.api.breakdown import Breakdown, of_terms
+from modelbudget.api.breakdown import FORMULA, Breakdown, of_terms
 from modelbudget.api.find import find, models_of_series
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
+from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.catalogue.models import Base
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
@@ -109,6 +110,11 @@ class Model:
 
     def wrong_run(self, settings: Settings, given: Collection[str]) -> str | None:
         """Return why a run is not allowed, if it is because of a field among `given`."""
+        from modelbudget.api import of_class
+
+        chosen = {**self.chosen, **fields_of(settings)}
+        if of_class.leads(self, chosen):
+            return of_class.wrong_run(self, chosen, given)
         architecture, run = self.with_run(settings)
         of_run = run_constraints(type(architecture)) if architecture.is_language_model() else ()
         about_given = (constraint for constraint in of_run if constraint.names & set(given))
@@ -119,7 +125,7 @@ class Model:
         return of_point.why_not(quantity, *self.with_run(settings))
 
     def predict(self, quantity: str, settings: Settings = None) -> Breakdown:
-        """Predict a quantity, or a count by a convention, by its formula.
+        """Return a quantity, or a count by a convention; see `predictions`.
 
         Raises InputError with the reason if it has none.
         """
@@ -128,17 +134,28 @@ class Model:
             raise InputError(
                 [f"quantity = {show(quantity)}: unknown{offered(quantity, known, '')}"]
             )
-        try:
-            terms = of_point.predicted(quantity, *self.with_run(settings))
-        except ValueError as error:
-            raise InputError([f"{self.name}: {error}"]) from None
-        return of_terms(self.label, quantity, terms)
+        return self.predictions([quantity], settings)[quantity]
 
     def predictions(self, quantities: Sequence[str], settings: Settings = None) -> Predictions:
-        """Predict several quantities; those without a prediction are `missing`, with the reason."""
-        missing = {one: why for one in quantities if (why := self.why_not(one, settings))}
-        found = {one: self.predict(one, settings) for one in quantities if one not in missing}
-        return Predictions(self, self.run(settings), found, missing)
+        """Return several quantities; those without a value are `missing`, with the reason.
+
+        They are predicted by formula. Of the class that a config.json names, or of `implementation:
+        transformers`, what was compared with that class is predicted, and for all else it is
+        traced.
+        """
+        from modelbudget.api import of_class
+
+        chosen = {**self.chosen, **fields_of(settings)}
+        if found := of_class.answer(self, quantities, chosen):
+            return Predictions(self, *found)
+        a, run = self.with_run(settings)
+        missing = {one: why for one in quantities if (why := of_point.why_not(one, a, run))}
+        breakdowns = {
+            one: of_terms(self.label, one, of_point.predicted(one, a, run))
+            for one in quantities
+            if one not in missing
+        }
+        return Predictions(self, run, breakdowns, missing, of_class.line_of_ours(self, chosen))
 
     def parameters(self) -> Breakdown:
         """Predict the parameters by component."""
@@ -204,12 +221,41 @@ class Model:
 
 @dataclass(frozen=True)
 class Predictions(Frames):
-    """Several quantities of one model in one run; `missing` has the reasons of the others."""
+    """Several quantities of one model in one run; `missing` has the reasons of the others.
+
+    `notes` say what was traced of a class, and by how much our own modules differ from it.
+    """
 
     model: Model
     run: RunConfig
     breakdowns: dict[str, Breakdown]
     missing: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def whose(self) -> str:
+        """The implementation that the memory and the FLOPs are about, and its class."""
+        from modelbudget.api.of_class import class_of
+
+        name = self.run.implementation
+        return f"{name} ({class_of(self.model)})" if name == TRANSFORMERS else name
+
+    @property
+    def notes_of_file(self) -> list[str]:
+        """Lines about the config.json: of a class, not those on keys that our modules ignore."""
+        is_class = self.run.implementation == TRANSFORMERS
+        notes = self.model.base.notes
+        return [one.text for one in notes if not (is_class and one.is_of_our_modules)]
+
+    @property
+    def how(self) -> str:
+        """How the quantities were found: by formula, by a trace, or some by each."""
+        traced = [name for name, one in self.breakdowns.items() if one.source != FORMULA]
+        if not traced:
+            return "predicted by formula"
+        if len(traced) == len(self.breakdowns):
+            return "traced"
+        return "predicted by formula, or traced where that is said"
 
     def __getitem__(self, quantity: str) -> Breakdown:
         if quantity in self.missing:

@@ -1,5 +1,6 @@
 """How implementations compute: reads `configs/implementations/*.yaml`, one file for each."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -12,36 +13,78 @@ from modelbudget.architecture.run_implementation import IMPLEMENTATIONS
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import describe
 from modelbudget.common.strict import Strict, read_strict
+from modelbudget.huggingface.classes import Formula
 
+OURS, TRANSFORMERS = "modelbudget", "transformers"
+"""Implementations at the ends of the range: fused modules, and the class in `transformers`."""
 Settings = dict[str, str | int | bool]
+Compared = dict[str, list[bool | int | float | str | None]]
+"""Key of a config.json → the values with which formulas were compared; empty: all."""
 DEFAULTS = {name: field.default for name, field in RunConfig.model_fields.items()}
+
+
+class OfClass(Strict):
+    """Run settings that a class of transformers adds, and what was compared with its trace."""
+
+    settings: Settings = Field({})
+    keys: Compared = Field({}, description="as in `compared`, for this class")
+    only: dict[str, Formula] = Field(
+        {}, description="quantity → the condition on fields under which it was compared"
+    )
+    divided: Formula = Field(
+        "False",
+        description="the condition under which a model that several devices share was compared",
+    )
+
+
+class ComparedWithClasses(Strict):
+    """With which keys of a config.json formulas were compared with traces, at difference 0.
+
+    Sizes were varied freely.
+    """
+
+    quantities: list[str]
+    run: Formula = Field(description="a condition on the fields of the run")
+    without_effect: list[re.Pattern] = Field(
+        description="keys that change neither memory nor compute; dots lead into nested keys"
+    )
+    keys: Compared = Field(description="key → the values that were compared")
 
 
 class Implementation(Strict):
     """Run settings of an implementation.
 
     `settings` are those of all its models, `classes` those of single classes of transformers. With
-    `classes`, models of other classes are refused.
+    `classes`, models of other classes are refused; with `compared`, models of none, too.
     """
 
     title: str
     source: str = Field(description="where it was read how the implementation computes")
     checked: str = Field(description="how its settings were checked")
     settings: Settings
-    classes: dict[str, Settings] = Field({})
+    classes: dict[str, OfClass] = Field({})
+    compared: ComparedWithClasses | None = Field(
+        None, description="of an implementation of classes"
+    )
 
     def all_settings(self) -> list[Settings]:
         """Return the settings of all models, and those that classes add."""
-        return [self.settings, *self.classes.values()]
+        return [self.settings, *(one.settings for one in self.classes.values())]
 
     def of_class(self, kind: str | None) -> Settings:
         """Return the settings for a class, or for a model without one. Raises ValueError."""
+        if self.compared and kind is None:
+            raise ValueError(
+                f"implementation: {self.title} has no class that is this model; allowed: "
+                f"{', '.join(name for name in IMPLEMENTATIONS if name != self.title)}"
+            )
         if self.classes and kind is not None and kind not in self.classes:
             known = ", ".join(self.classes)
             raise ValueError(
                 f"implementation: {self.title} has not been compared with {kind}; known: {known}"
             )
-        return self.settings | self.classes.get(kind or "", {})
+        of_class = self.classes.get(kind or "")
+        return self.settings | (of_class.settings if of_class else {})
 
 
 @cache
@@ -61,7 +104,8 @@ def implementations() -> dict[str, Implementation]:
 def _read(path: Path) -> Implementation:
     one = read_strict(path, Implementation)
     mistakes = []
-    for where, settings in {"settings": one.settings, **one.classes}.items():
+    of_classes = {name: of_class.settings for name, of_class in one.classes.items()}
+    for where, settings in {"settings": one.settings, **of_classes}.items():
         try:
             RunConfig.model_validate(settings)
         except ValidationError as error:

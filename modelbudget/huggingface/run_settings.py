@@ -23,6 +23,11 @@ class Note(NamedTuple):
     about: Topic = "all"
     settles: str | None = None
 
+    @property
+    def is_of_our_modules(self) -> bool:
+        """Whether it is about a key that the class of the file uses, and our modules do not."""
+        return self.about in ("training", "inference") and self.settles is None
+
 
 def run_settings(config: dict[str, Any]) -> tuple[dict[str, Any], list[Note]]:
     """Return the fields of the run that a config gives, each with a note."""

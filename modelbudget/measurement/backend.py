@@ -22,6 +22,8 @@ SCORE_CAP = 50.0
 """Gemma 2's largest score (Gemma Team 2024b, §2)."""
 ALIGNED = 8
 """Elements of which rows of a mask are a multiple, for a GPU's memory-efficient attention."""
+WIDEST = 256
+"""Channels of the widest head that FlashAttention takes."""
 GROUPED_MM = _meta_registrations._meta_grouped_mm_common
 
 
@@ -146,10 +148,10 @@ def attention_flash(
 ):
     """Compute FlashAttention; what it does not take, memory-efficient attention.
 
-    That is a mask, or values that are not as wide as queries (`can_use_flash_attention` in torch's
-    native/transformers/cuda/sdp_utils.cpp).
+    That is a mask, values that are not as wide as queries, or heads that are too wide
+    (`can_use_flash_attention` in torch's native/transformers/cuda/sdp_utils.cpp).
     """
-    if attn_mask is not None or q.shape[-1] != v.shape[-1]:
+    if attn_mask is not None or q.shape[-1] != v.shape[-1] or q.shape[-1] > WIDEST:
         return attention_efficient(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     kernel = aten._scaled_dot_product_flash_attention
     return kernel(q, k, v, dropout_p, is_causal, scale=scale)[0]

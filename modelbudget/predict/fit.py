@@ -5,15 +5,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import polars as pl
-from pydantic import ValidationError
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.run_values import parts_of_length, tokens
 from modelbudget.catalogue.accelerators import Accelerator
-from modelbudget.catalogue.implementations import implementations
+from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementations
 from modelbudget.predict.formula import formula
+from modelbudget.sweeps.class_config import class_config
+from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.points_table import Row
 from modelbudget.sweeps.quantities import FITS
 
@@ -21,8 +22,6 @@ ENDLESS = 2**40
 """Upper bound of the search; beyond it, the value is unlimited."""
 
 NO_FORMULA = "no formula"
-OURS, TRANSFORMERS = "modelbudget", "transformers"
-"""Implementations at the ends of the range: fused modules, and the class in `transformers`."""
 
 Model = tuple[Architecture, RunConfig]
 
@@ -88,22 +87,27 @@ def at(model: Model, field: str, value: int) -> Model:
     return architecture, run.model_copy(update=of_one | {field: value})
 
 
-def as_class(model: Model, kind: str | None) -> Model | None:
+def as_class(model: Model, kind: str | None, purpose: str, file: str | None = None) -> Model | None:
     """Return the model with the run settings of its class in `transformers`.
 
-    None if they are not known, do not apply to the architecture, contradict the run's other
-    settings, or if the run has settings of another implementation already.
+    None if the formulas of the purpose were not compared with the class, if its settings do not
+    apply to the architecture, contradict the run's other settings, or if the run has settings of
+    another implementation already. `file` is the config.json of the architecture, as JSON.
     """
     architecture, run = model
     known = implementations()[TRANSFORMERS]
-    if kind not in known.classes or run.implementation != OURS:
+    if kind is None or kind not in known.classes or run.implementation != OURS:
         return None
     settings = run.model_dump() | known.of_class(kind) | {"implementation": TRANSFORMERS}
     try:
         there = RunConfig.model_validate(settings)
-    except ValidationError:
+        config = class_config(kind, architecture, file)
+    except ValueError:
         return None
-    return None if run_mistake(architecture, there) else (architecture, there)
+    refused = run_mistake(architecture, there) or any(
+        not_compared(quantity, kind, config, architecture, there) for quantity in FITS[purpose]
+    )
+    return None if refused else (architecture, there)
 
 
 def depth(model: Model) -> int:
@@ -193,7 +197,7 @@ def cells(
                 for device in devices:
                     model = point.architecture, point.run
                     solution = solve(model, field, purpose, device.bytes)
-                    there = as_class(model, point.transformers)
+                    there = as_class(model, point.transformers, purpose, point.config)
                     of_class = there and solve(there, field, purpose, device.bytes)
                     yield Cell(point, purpose, device, field, solution, of_class)
 

@@ -25,17 +25,17 @@ from modelbudget.architecture.run_step import HALF
 from modelbudget.architecture.run_values import BYTES
 from modelbudget.architecture.terms import Term, Terms, total
 from modelbudget.catalogue.accelerators import accelerators
-from modelbudget.catalogue.implementations import implementations
+from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.components.groups import ORDER, group_of
 from modelbudget.families.decoder import Decoder
-from modelbudget.predict.fit import TRANSFORMERS
 from modelbudget.report.charts.format import field_title
 from modelbudget.report.component_order import sort_key
 from modelbudget.report.config_file import default_decoders, follower, translation_data
 from modelbudget.report.specs import variable_of_group
+from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.derive import named_architecture, settled
 
 START = "palm-540b"
@@ -109,6 +109,8 @@ PEAKS = {
     "peak_inference_bytes": "bytes at the peak of inference",
 }
 """Quantities without components: the largest of all phases."""
+OF_CLASSES = "peak_training_bytes"
+"""The quantity that the page has of classes of `transformers` as well."""
 OF_INFERENCE = ("cache_bytes", "peak_inference_bytes")
 """Quantities of one device, whatever the number of those that train."""
 Settings = dict[str, Any]
@@ -202,7 +204,7 @@ class _Formulas:
             "runs": self._runs(a, _runs(published=peaks), [*PARTS, *(PEAKS if peaks else ())]),
             "classes": {
                 name: self._runs(
-                    a, _runs(), [*PEAKS], implementations()[TRANSFORMERS].of_class(name)
+                    a, _runs(), [OF_CLASSES], implementations()[TRANSFORMERS].of_class(name)
                 )
                 for name in classes
             },
@@ -349,6 +351,12 @@ def _runs(published: bool = False) -> list[Settings]:
     ]
 
 
+def _is_compared(kind: str) -> bool:
+    """Whether the training peak of a class, with its defaults, is that of our formulas."""
+    run = RunConfig.model_validate(implementations()[TRANSFORMERS].of_class(kind))
+    return not not_compared(OF_CLASSES, kind, {}, default_decoders()[kind], run)
+
+
 def calculator_section(catalogue: Catalogue) -> dict:
     """Return the controls for the template, and `data` for the script."""
     named = {
@@ -357,7 +365,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
         if base.model is not None and base.family is Decoder
     }
     of_classes = default_decoders()
-    known = implementations()[TRANSFORMERS].classes
+    known = [name for name in implementations()[TRANSFORMERS].classes if _is_compared(name)]
     own = _categories([*(a for _, a in named.values()), *(of_classes[name] for name in known)])
     exchanged = _exchanged(_categories(a for _, a in named.values()))
     all_of = (*own, *exchanged, *_categories(of_classes.values()))

@@ -119,6 +119,23 @@ def undefined(quantities: Iterable[str], architecture: Architecture, run: RunCon
     return mistake and mistake.removeprefix(_KEY)
 
 
+def undefined_of_class(quantity: str, a: Architecture, run: RunConfig) -> str | None:
+    """Return why a class of `transformers` does not have a quantity.
+
+    What our modules and their kernels cannot compute is left out, since the class may.
+    """
+    of_ours = run_constraints(type(a))
+    checks = [one for one in quantity_constraints(type(a), (quantity,)) if one not in of_ours]
+    mistake = first_mistake([*checks, *of_any_code(type(a))], vars(a) | vars(run))
+    return mistake and mistake.removeprefix(_KEY)
+
+
+def of_any_code(family: type[Architecture]) -> list[Constraint]:
+    """Return the constraints of a run, whoever computes: the length of learned positions."""
+    of_run = run_constraints(family) if family.is_language_model() else []
+    return [one for one in of_run if "n_ctx" in one.names]
+
+
 def check_quantities(architecture: Architecture, run: RunConfig, sweep: Sweep) -> None:
     """Raise ValueError if training or inference of a sweep cannot be run with a model."""
     device = sweep.measure.device

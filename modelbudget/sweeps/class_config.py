@@ -5,11 +5,11 @@ defaults for all others: a key that our translation loses is not lost for the cl
 changes, and all of a model without a file, are keys made from our fields.
 """
 
+from __future__ import annotations
+
 import json
 from functools import cache
-from typing import Any, NamedTuple
-
-import polars as pl
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
@@ -19,7 +19,9 @@ from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.file_keys import changed, stretch, without_code
 from modelbudget.huggingface.translate import config_of, fields_of, unknown_keys
 from modelbudget.sweeps.derive import named_architecture
-from modelbudget.sweeps.points_table import rows
+
+if TYPE_CHECKING:
+    import polars as pl
 
 FILE, FIELDS = "config.json", "our fields"
 """Whose keys a class is built from."""
@@ -47,6 +49,8 @@ class ClassOfPoint(NamedTuple):
 
 def classes_of(points: pl.DataFrame) -> list[ClassOfPoint]:
     """Return the class of each point that has one."""
+    from modelbudget.sweeps.points_table import rows  # imports Polars, which a prediction does not
+
     return [
         _of_point(row.point, row.transformers, row.run, row.architecture, row.config)
         for row in rows(points.drop_nulls("transformers"))

@@ -2,23 +2,27 @@
 modules with the same settings against the formulas. All at difference 0.
 """
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from helpers.training import measured
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.terms import total
+from modelbudget.architecture.terms import Term, of_model, total
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.models import Base
 from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.classes import translations
-from modelbudget.huggingface.translate import fields_of
+from modelbudget.huggingface.translate import fields_of, unknown_keys
 from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.build import build
 from modelbudget.measurement.one_model import look
 from modelbudget.measurement.reference.traced import trace_class
 from modelbudget.measurement.train import Values
 from modelbudget.modules.initialise import initialise
+from modelbudget.predict.formula import formula
+from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.derive import named_architecture
 
 COMMON = {
@@ -30,7 +34,12 @@ SMALL = {
     "Qwen3ForCausalLM": COMMON | {"head_dim": 16},
     "GemmaForCausalLM": COMMON | {"head_dim": 16},
     "Gemma2ForCausalLM": COMMON | {"head_dim": 16, "sliding_window": 20},
-    "MixtralForCausalLM": COMMON | {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "MixtralForCausalLM": COMMON
+    | {
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "head_dim": 16,
+    },
 }
 CLASSES = list(implementations()["transformers"].classes)
 ONLY_EAGER = {"Gemma2ForCausalLM"}
@@ -69,6 +78,71 @@ def compare(kind: str, run: RunConfig, **config) -> tuple[Decoder, Values]:
     peaks = {name: term.total for name, term in a.peak_training_bytes(a, run).items()}
     assert peaks == traced.values["peak_training_bytes"]
     return a, traced.values
+
+
+ANY = {
+    "sliding_window": [4096, 30], "max_window_layers": [1], "router_aux_loss_coef": [0.1],
+    "hidden_activation": ["gelu_new"], "hidden_act": ["gelu_new"], "query_pre_attn_scalar": [100],
+}  # fmt: skip
+"""Values of keys that were compared with any."""
+
+
+ROPE = {
+    "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_theta": 1e4,
+    "original_max_position_embeddings": 64, "long_factor": [1.0] * 8, "short_factor": [1.0] * 8,
+}  # fmt: skip
+
+
+def declared(kind: str) -> Iterator[dict]:
+    """Yield configs in which each value that is declared as compared occurs once or more."""
+    implementation = implementations()["transformers"]
+    assert implementation.compared
+    keys = implementation.compared.keys | implementation.classes[kind].keys
+    values = {key: of or ANY[key] for key, of in keys.items()}
+    for i in range(max(map(len, values.values()))):
+        config = {key: of[i % len(of)] for key, of in values.items()}
+        if config["layer_types"] is not None:
+            config["layer_types"] = [config["layer_types"]] * 2
+        rope = config["rope_parameters.rope_type"]
+        config = {k: value for k, value in config.items() if not k.startswith("rope_")}
+        if kind != "GPT2LMHeadModel":
+            config["rope_parameters"] = ROPE | {"rope_type": rope}
+        yield config
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_what_is_declared_as_compared_has_no_difference(kind):
+    """Each value of each key, both `foreach`, each optimizer: every quantity that is listed."""
+    compared = implementations()["transformers"].compared
+    assert compared
+    for i, config in enumerate(declared(kind)):
+        depth = "n_layer" if kind == "GPT2LMHeadModel" else "num_hidden_layers"
+        config = SMALL.get(kind, COMMON) | {depth: 2} | config
+        unread = unknown_keys(kind, config)
+        a = architecture_of(kind, {k: v for k, v in config.items() if k not in unread})
+        # Its frequencies depend on the tokens' places, which have no values on meta.
+        dynamic = "dynamic" in str(config)
+        precision = ({"backend": "cpu"}, {"dtype": "float16"}, {"dtype": "bfloat16"})[
+            0 if dynamic else i % 3
+        ]
+        run = run_of(
+            kind, batch=2, length=24, attention_kernel="math", foreach=i % 2 == 0,
+            optimizer=("adamw", "adamw", "momentum", "sgd")[i % 4], **precision,
+            master_weights="dtype" in precision and i % 4 == 1,
+        )  # fmt: skip
+        quantities = {
+            q
+            for q in compared.quantities
+            if not not_compared(q, kind, config, a, run) and formula(Decoder, q, a, run)[1]
+        }
+        assert {"activation_bytes", "flops_forward", "gradient_bytes"} <= quantities
+        traced = trace_class(kind, config, run, quantities, "cpu" if dynamic else "meta")
+        assert not traced.missing
+        for quantity in quantities:
+            terms, _ = formula(Decoder, quantity, a, run)
+            assert of_model(quantity, terms) == of_model(
+                quantity, {name: Term(value) for name, value in traced.values[quantity].items()}
+            ), (quantity, config)
 
 
 @pytest.mark.parametrize("batch", [1, 3])

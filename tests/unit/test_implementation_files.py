@@ -75,7 +75,10 @@ def test_every_file_names_its_source_and_check():
     ("text", "words"),
     [
         ("settings: {norm_kernel: slow}", "settings: norm_kernel = 'slow'"),
-        ("settings: {}\nclasses: {LlamaForCausalLM: {norms: a}}", "LlamaForCausalLM: norms"),
+        (
+            "settings: {}\nclasses: {LlamaForCausalLM: {settings: {norms: a}}}",
+            "LlamaForCausalLM: norms",
+        ),
         ("setting: {}", "setting"),
     ],
 )

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from modelbudget.api.breakdown import FORMULA
 from modelbudget.api.command import options, output
 from modelbudget.api.command.checkpoint_table import of_differences, summary
 from modelbudget.api.command.columns import Table
@@ -19,8 +20,10 @@ from modelbudget.api.model import (
     model_with,
 )
 from modelbudget.architecture.run_values import division
+from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
+from modelbudget.measurement.reference.class_run import OWN
 from modelbudget.report.charts.format import (
     UNITS,
     capitalized,
@@ -80,7 +83,7 @@ def run(
     else:
         tables = [of_components(predicted), of_totals([predicted])]
         tables += [of_fits(fits)] if fits else []
-        whose = predicted.run.implementation
+        whose = settings.get("implementation", OURS)
         tables += [table for fit in fits if fit.layouts for table in of_layouts(fit.layouts, whose)]
         tables += of_differences(stored) if stored else []
         output.print_tables(tables, as_markdown)
@@ -106,24 +109,26 @@ def as_dict(predicted: Predictions) -> dict:
         "model": predicted.model.name,
         "label": predicted.model.label,
         "family": architecture.name(),
-        "source": "formula",
+        "implementation": predicted.whose,
+        "source": "; ".join(dict.fromkeys(one.source for one in predicted.breakdowns.values())),
         "architecture": architecture.model_dump(),
         "run": run.model_dump(),
         "quantities": {
             quantity: {
                 "total": one.total,
+                "source": one.source,
                 "components": {part.name: part.value for part in one.components},
             }
             for quantity, one in predicted.breakdowns.items()
         },
         "missing": predicted.missing,
-        "notes": [note.text for note in predicted.model.base.notes],
+        "notes": [*predicted.notes, *predicted.notes_of_file],
     }
 
 
 def of_components(predicted: Predictions) -> Table:
     """Return the table of parameters, and of FLOPs where they are known, by component."""
-    title = f"{predicted.model.label}: {settings_line(predicted)}; predicted by formula"
+    title = f"{predicted.model.label}: {settings_line(predicted)}; {predicted.how}"
     if "parameters" not in predicted.breakdowns:
         return Table(title, ("component",), [(f"parameters: {predicted.missing['parameters']}",)])
     parameters = predicted["parameters"]
@@ -152,13 +157,18 @@ def _instances(part) -> str:
 
 
 def settings_line(predicted: Predictions) -> str:
-    """Return the run settings as text: `batch 1, length 2,048, float32, …`."""
+    """Return the run settings as text: `batch 1, length 2,048, float32, …`.
+
+    Those that a class computes by its code are not among them.
+    """
     run = predicted.run
     fields = type(run).model_fields
+    of_code = set(OWN) - {"implementation"} if run.implementation == TRANSFORMERS else ()
     shown = [
         name
         for name in fields
-        if name in SETTINGS[:3] or getattr(run, name) != fields[name].default
+        if name in SETTINGS[:3] or (getattr(run, name) != fields[name].default)
+        if name not in of_code
     ]
     values = {name: getattr(run, name) for name in shown}
     return ", ".join(
@@ -174,8 +184,8 @@ def of_totals(several: list[Predictions]) -> Table:
         (capitalized(UNITS[quantity]), *(_total(one, quantity) for one in several))
         for quantity in (q for q in QUANTITIES if q in wanted)
     ]
-    names = [one.model.label for one in several] if len(several) > 1 else ["predicted"]
-    whose = ", ".join(dict.fromkeys(one.run.implementation for one in several))
+    names = [one.model.label for one in several] if len(several) > 1 else ["value"]
+    whose = ", ".join(dict.fromkeys(one.whose for one in several))
     of_one = "; bytes and FLOPs of one device" if any(division(one.run) for one in several) else ""
     return Table(f"Totals, for the implementation {whose}{of_one}", ("quantity", *names), rows)
 
@@ -183,9 +193,10 @@ def of_totals(several: list[Predictions]) -> Table:
 def _total(predicted: Predictions, quantity: str) -> str:
     if quantity in predicted.missing:
         return "none"
-    value = predicted[quantity].total
+    value, source = predicted[quantity].total, predicted[quantity].source
     text = {"bytes": si_bytes, "FLOPs": si_flops}.get(UNITS[quantity].split()[0], short)
-    return f"{text(value)} ({count(value)})"
+    how = "" if source == FORMULA else ", traced"
+    return f"{text(value)} ({count(value)}){how}"
 
 
 def of_fits(fits: list[Fit]) -> Table:
@@ -242,5 +253,5 @@ def notes(predicted: Predictions) -> None:
     for why in dict.fromkeys(predicted.missing.values()):
         names = [quantity for quantity, reason in predicted.missing.items() if reason == why]
         typer.echo(f"{', '.join(names)}: {why}", err=True)
-    for note in predicted.model.base.notes:
-        typer.echo(f"{predicted.model.name}: {note.text}", err=True)
+    for note in (*predicted.notes, *predicted.notes_of_file):
+        typer.echo(f"{predicted.model.name}: {note}", err=True)

@@ -1,0 +1,243 @@
+"""Answers about a model's class in `transformers`: by formula where compared, else by its trace."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from modelbudget.api.breakdown import Breakdown, of_terms, of_values
+from modelbudget.architecture.constraint import first_mistake
+from modelbudget.architecture.terms import is_peak
+from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementations
+from modelbudget.common.errors import InputError
+from modelbudget.huggingface.components import component_of_class
+from modelbudget.measurement.reference.class_run import class_run
+from modelbudget.predict import of_point
+from modelbudget.sweeps.check_quantities import of_any_code, undefined_of_class
+from modelbudget.sweeps.class_config import class_config
+from modelbudget.sweeps.compared import not_compared
+
+if TYPE_CHECKING:
+    from modelbudget.api.model import Model
+    from modelbudget.architecture.base import Architecture
+    from modelbudget.architecture.run_config import RunConfig
+
+TIMEOUT_S = 300
+"""Seconds after which a trace is given up."""
+INSTALL = "to trace it, install torch and transformers: pip install 'modelbudget[measure]'"
+WITHOUT_FORMULA = "hugging-face"
+"""The family of classes that have no formula, not even of their parameters."""
+
+
+class OfClass(NamedTuple):
+    """A model as its class: the keys from which it is built (None without a formula), and its run.
+
+    `chosen` are the fields that were set.
+    """
+
+    model: Model
+    kind: str
+    config: dict[str, Any] | None
+    architecture: Architecture
+    run: RunConfig
+    chosen: Mapping[str, Any]
+
+
+class Answer(NamedTuple):
+    """Quantities of a class, reasons of those without a value, and lines for the reader."""
+
+    run: RunConfig
+    breakdowns: dict[str, Breakdown]
+    missing: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def class_of(model: Model) -> str | None:
+    """Return the class of a model; None if it has none."""
+    if model.base.family.name() == WITHOUT_FORMULA:
+        return str(model.base.fields["kind"])
+    return model.base.transformers
+
+
+def names_class(model: Model) -> bool:
+    """Whether the model is a config.json of a class of `transformers`."""
+    return model.base.model is None and (
+        model.base.config is not None or model.base.family.name() == WITHOUT_FORMULA
+    )
+
+
+def leads(model: Model, chosen: Mapping[str, Any]) -> bool:
+    """Whether an answer is about the class: a setting or a file names it."""
+    return chosen.get("implementation", TRANSFORMERS * names_class(model)) == TRANSFORMERS
+
+
+def wrong_run(model: Model, chosen: Mapping[str, Any], given: Collection[str]) -> str | None:
+    """Return why the class cannot run so, if it is because of a field among `given`."""
+    try:
+        one = as_class(model, chosen)
+    except ValueError:
+        return None  # the answer says why
+    values = vars(one.architecture) | vars(one.run)
+    checks = of_any_code(type(one.architecture))
+    return first_mistake((check for check in checks if check.names & set(given)), values)
+
+
+def as_class(model: Model, chosen: Mapping[str, Any]) -> OfClass:
+    """Return the model as its class. Raises InputError, or ValueError if it is no class."""
+    kind = class_of(model)
+    settings = {name: value for name, value in chosen.items() if name != "implementation"}
+    if kind is None or kind in implementations()[TRANSFORMERS].classes:
+        implementations()[TRANSFORMERS].of_class(kind)  # refused without a class
+        a, run = model.with_run(settings | {"implementation": TRANSFORMERS})
+    else:
+        a, run = model.with_run(settings | {"implementation": OURS})
+        run = run.model_copy(update={"implementation": TRANSFORMERS})
+    assert kind is not None
+    config = None
+    if model.base.family.name() != WITHOUT_FORMULA:
+        config = class_config(kind, a, model.base.config)
+    return OfClass(model, kind, config, a, run, settings)
+
+
+def line_of_ours(model: Model, chosen: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say that an answer is not about the class of a model, where nobody has said so."""
+    kind = class_of(model)
+    if kind is None or "implementation" in chosen:
+        return ()
+    return (
+        f"about modelbudget's own modules; {kind} may need more: --implementation transformers",
+    )
+
+
+def answer(model: Model, quantities: Sequence[str], chosen: Mapping[str, Any]) -> Answer | None:
+    """Return what the class of a model has; None if the answer is about our own modules.
+
+    That is where neither a setting nor a file names the class. Raises InputError if a setting names
+    it and there is none.
+    """
+    named = chosen.get("implementation")
+    if not leads(model, chosen):
+        return None
+    try:
+        one = as_class(model, chosen)
+    except ValueError as error:
+        if named == TRANSFORMERS:
+            raise InputError([f"{model.name}: {error}"]) from None
+        return _ours(model, quantities, chosen, str(error))
+    missing = {
+        q: why for q in quantities if (why := undefined_of_class(q, one.architecture, one.run))
+    }
+    by_formula = [q for q in quantities if q not in missing and not _not_by_formula(one, q)]
+    to_trace = [q for q in quantities if q not in missing and q not in by_formula]
+    values: dict[str, Breakdown] = {}
+    if to_trace and (why := _not_traceable(one)):
+        if named != TRANSFORMERS:
+            return _ours(model, quantities, chosen, why)
+        missing |= {q: f"{_not_by_formula(one, q)}; {why}" for q in to_trace}
+    elif to_trace:
+        values, lost = _traced(one, to_trace)
+        missing |= lost
+    found = _predicted(one, by_formula) | values
+    ordered = {quantity: found[quantity] for quantity in quantities if quantity in found}
+    return Answer(one.run, ordered, missing, _notes(one, values, missing))
+
+
+def _not_traceable(one: OfClass) -> str | None:
+    """Return why the class cannot be traced in its run, or here; None if it can."""
+    try:
+        class_run(one.kind, one.run)
+    except ValueError as error:
+        return str(error)
+    is_installed = all(find_spec(name) for name in ("torch", "transformers"))
+    return None if is_installed else INSTALL
+
+
+def _not_by_formula(one: OfClass, quantity: str) -> str | None:
+    """Return why a quantity of the class is not predicted by formula; None if it is."""
+    if one.config is None:
+        return f"no formula covers {one.kind}"
+    if quantity in ("parameters", "parameter_bytes"):
+        return of_point.why_not(quantity, one.architecture, one.run)
+    return not_compared(
+        quantity, one.kind, one.config, one.architecture, one.run
+    ) or of_point.why_not(quantity, one.architecture, one.run)
+
+
+def _predicted(one: OfClass, quantities) -> dict[str, Breakdown]:
+    return {
+        q: of_terms(one.model.label, q, of_point.predicted(q, one.architecture, one.run))
+        for q in quantities
+    }
+
+
+def _traced(one: OfClass, quantities: Sequence[str]) -> tuple[dict[str, Breakdown], dict[str, str]]:
+    """Trace the class on meta, in a process of bounded time and memory."""
+    from modelbudget.common.workers import Failure
+
+    run = class_run(one.kind, one.run)
+    if one.config is None:
+        from modelbudget.api.measuring import measure_models
+
+        found = measure_models([(one.architecture, run)], quantities)[0]
+    else:
+        from modelbudget.measurement.reference.many import Wanted, trace_all
+
+        wanted = Wanted(one.kind, one.config, [(run, frozenset(quantities))])
+        found = trace_all([wanted], 1, TIMEOUT_S, 0)[0][0]
+        if isinstance(found, Failure):
+            return {}, dict.fromkeys(quantities, f"{one.kind} was not traced: {found.reason}")
+    source = f"traced: {one.kind}"
+    values = {
+        quantity: of_values(one.model.label, quantity, source, _by_component(quantity, values))
+        for quantity in quantities
+        if (values := found.values.get(quantity)) is not None
+    }
+    missing = {q: f"{one.kind} was not traced: {why}" for q, why in found.missing.items()}
+    return values, missing
+
+
+def _by_component(quantity: str, values: Mapping[str, int]) -> dict[str, int]:
+    """Return values by our components, where one corresponds to a part of a class."""
+    if is_peak(quantity):
+        return {phase: value for phase, value in values.items() if phase != "setup"}
+    found: dict[str, int] = {}
+    for part, value in values.items():
+        component = component_of_class(part) or part
+        found[component] = found.get(component, 0) + value
+    return found
+
+
+def _notes(
+    one: OfClass, traced: Mapping[str, Breakdown], missing: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Say what was traced, and by how much our own modules differ from it."""
+    lines = []
+    if traced:
+        package = f"transformers {version('transformers')}"
+        lines.append(f"{one.kind} of {package}, traced without storage")
+    if one.config is not None and (ratios := _ratios(one, traced)):
+        lines.append(f"modelbudget's own modules have {ratios} of the class's")
+    if missing and one.config is not None:
+        lines.append("--implementation modelbudget answers for modelbudget's own modules")
+    return tuple(lines)
+
+
+def _ratios(one: OfClass, traced: Mapping[str, Breakdown]) -> str:
+    a, run = one.model.with_run({**one.chosen, "implementation": OURS})
+    found = {}
+    for quantity, of_class in traced.items():
+        if of_class.total and not of_point.why_not(quantity, a, run):
+            terms = of_point.predicted(quantity, a, run)
+            found[quantity] = of_terms("", quantity, terms).total / of_class.total
+    return ", ".join(
+        f"{quantity} {ratio:.2f} ×" for quantity, ratio in found.items() if f"{ratio:.2f}" != "1.00"
+    )
+
+
+def _ours(model: Model, quantities: Sequence[str], chosen: Mapping[str, Any], why: str) -> Answer:
+    """Answer for our own modules, with a line that says why it is not for the class."""
+    ours = model.predictions(quantities, {**chosen, "implementation": OURS})
+    line = f"about modelbudget's own modules, not {class_of(model)}: {why}"
+    return Answer(ours.run, ours.breakdowns, ours.missing, (line,))

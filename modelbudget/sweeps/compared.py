@@ -1,0 +1,71 @@
+"""What formulas were compared with of a `transformers` class, with difference 0."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import division
+from modelbudget.catalogue.implementations import (
+    TRANSFORMERS,
+    Compared,
+    ComparedWithClasses,
+    implementations,
+)
+from modelbudget.common.expressions import Expression
+from modelbudget.common.mistakes import show
+from modelbudget.huggingface.classes import Translation, translations
+
+
+def not_compared(
+    quantity: str, kind: str, config: Mapping[str, Any], a: Architecture, run: RunConfig
+) -> str | None:
+    """Return why the formula of a quantity does not answer for a class; None if it does.
+
+    `config` has the keys from which the class is built; keys that are left out have the defaults
+    of the class, which were compared.
+    """
+    known = implementations()[TRANSFORMERS]
+    of_class, compared = known.classes.get(kind), known.compared
+    if of_class is None or compared is None:
+        return f"no formula was compared with {kind}"
+    if quantity not in compared.quantities:
+        return f"no formula of {quantity} was compared with {kind}"
+    values = vars(a) | vars(run)
+    if division(run) and not Expression(of_class.divided)(values):
+        return f"{division(run)}: not compared with {kind}"
+    for condition in (compared.run, of_class.only.get(quantity)):
+        if condition and not Expression(condition)(values):
+            return f"compared with {kind} only where {condition}"
+    for name, value in known.of_class(kind).items():
+        if values[name] != value:
+            return f"{name} = {show(values[name])}: {kind} was compared with {show(value)}"
+    for key, value in _flat(config):
+        if not _is_compared(key, value, compared, of_class.keys, translations()[kind]):
+            return f"{key} = {show(value)}: not compared with {kind}"
+    return None
+
+
+def _flat(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield each key with its value; of a list each entry, of nested keys the path with dots."""
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{path}{key}.")
+        else:
+            entries = value if isinstance(value, list) else [value]
+            yield from ((f"{path}{key}", entry) for entry in entries)
+
+
+def _is_compared(
+    key: str, value: Any, compared: ComparedWithClasses, of_class: Compared, classes: Translation
+) -> bool:
+    key = classes.aliases.get(key, key)
+    values = of_class.get(key, compared.keys.get(key))
+    if values is not None:
+        return not values or any(_same(value, one) for one in values)
+    is_size = isinstance(classes.meaning(key), str)
+    return is_size or any(one.fullmatch(key) for one in compared.without_effect)
+
+
+def _same(value: Any, other: Any) -> bool:
+    return value == other and isinstance(value, bool) == isinstance(other, bool)

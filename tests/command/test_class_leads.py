@@ -1,0 +1,175 @@
+"""Whose memory an answer is about: of a class of `transformers` by formula only where compared."""
+
+import json
+from importlib import util
+from pathlib import Path
+
+import pytest
+from helpers.small_classes import COMMON, OTHERS, SMALL
+
+import modelbudget as mb
+from modelbudget.api import of_class
+from modelbudget.api.command.show import as_dict, of_components, of_totals
+from modelbudget.api.model import QUANTITIES
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import Term, is_peak, of_model
+from modelbudget.common.errors import InputError
+from modelbudget.huggingface.offline import transformers
+from modelbudget.measurement.reference.traced import trace_class
+from modelbudget.predict import of_point
+
+MEMORY = ("cache_bytes", "peak_inference_bytes", "activation_bytes", "peak_training_bytes")
+RUN = {"batch": 2, "length": 12, "dtype": "bfloat16"}
+
+
+def file_of(folder: Path, kind: str, config: dict) -> str:
+    path = folder / "config.json"
+    model_type = getattr(transformers, kind).config_class.model_type
+    path.write_text(json.dumps({"architectures": [kind], "model_type": model_type} | config))
+    return str(path)
+
+
+def whole(quantity: str, values: dict[str, int]) -> int:
+    return of_model(quantity, {name: Term(value) for name, value in values.items()})
+
+
+REFUSED = {
+    "T5ForConditionalGeneration": {"cache_bytes", "peak_inference_bytes"},
+    "BertForMaskedLM": {"cache_bytes", "peak_inference_bytes"},
+}
+"""Inference without a cache, and with an encoder that has another length than the decoder."""
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_the_class_of_a_file_leads_and_the_difference_of_our_modules_is_said(kind, tmp_path):
+    model = mb.model(file_of(tmp_path, kind, OTHERS[kind]))
+    found = model.memory(RUN)
+    quantities = set(MEMORY) - REFUSED.get(kind, set())
+    traced = trace_class(kind, OTHERS[kind], RunConfig(**RUN), quantities)
+    for quantity in quantities:
+        assert found[quantity].source == f"traced: {kind}"
+        assert found[quantity].total == whole(quantity, traced.values[quantity])
+    assert found.missing.keys() == REFUSED.get(kind, set())
+    assert found.whose == f"transformers ({kind})"
+    assert f"{kind} of transformers" in found.notes[0]
+    assert "modelbudget's own modules have " in found.notes[1]
+    assert found["parameter_bytes"].source == "formula"
+
+
+def test_what_was_compared_is_predicted_and_all_else_traced(tmp_path):
+    """An answer says which is which, as text and as JSON."""
+    model = mb.model(file_of(tmp_path, "LlamaForCausalLM", COMMON))
+    found = model.predictions(QUANTITIES, RUN)
+    sources = {quantity: one.source for quantity, one in found.breakdowns.items()}
+    assert {q for q, source in sources.items() if source != "formula"} == {"peak_inference_bytes"}
+    traced = trace_class("LlamaForCausalLM", COMMON, RunConfig(**RUN), set(MEMORY))
+    for quantity in MEMORY:
+        assert found[quantity].total == whole(quantity, traced.values[quantity])
+    title, totals = of_components(found).title, of_totals([found])
+    assert title.endswith("implementation transformers; predicted by formula, or traced where that "
+                          "is said")  # fmt: skip
+    assert totals.title == "Totals, for the implementation transformers (LlamaForCausalLM)"
+    marked = [row[0] for row in totals.rows if row[1].endswith(", traced")]
+    assert marked == ["Bytes of peak inference memory"]
+    shown = as_dict(found)
+    assert shown["implementation"] == "transformers (LlamaForCausalLM)"
+    assert shown["quantities"]["peak_inference_bytes"]["source"] == "traced: LlamaForCausalLM"
+    ours = model.predictions(QUANTITIES, RUN | {"implementation": "modelbudget"})
+    assert {one.source for one in ours.breakdowns.values()} == {"formula"}
+    assert ours["activation_bytes"].total < found["activation_bytes"].total
+
+
+WITHOUT_FORMULA = [
+    ("MixtralForCausalLM", {}, {}, "peak_training_bytes"),
+    ("GPT2LMHeadModel", {"activation_function": "gelu"}, {}, "activation_bytes"),
+    ("LlamaForCausalLM", {"hidden_act": "gelu_new"}, {}, "activation_bytes"),
+    ("MistralForCausalLM", {"hidden_act": "gelu_fast"}, {}, "peak_training_bytes"),
+    ("Gemma2ForCausalLM", {"attn_logit_softcapping": None}, {}, "activation_bytes"),
+    ("Gemma2ForCausalLM", {"final_logit_softcapping": None}, {}, "activation_bytes"),
+    ("Gemma2ForCausalLM", {"sliding_window": 6}, {}, "cache_bytes"),
+    ("MistralForCausalLM", {"sliding_window": 6}, {}, "cache_bytes"),
+    ("LlamaForCausalLM", {"sliding_window": 6}, {}, "flops_decode"),
+    ("Phi3ForCausalLM", {"sliding_window": 6}, {}, "cache_bytes"),
+    ("MixtralForCausalLM", {"router_jitter_noise": 0.1}, {}, "activation_bytes"),
+    ("LlamaForCausalLM", {}, {"dtype": "float64"}, "activation_bytes"),
+    *(
+        (kind, {}, {}, "peak_inference_bytes")
+        for kind in SMALL.keys() - {"MixtralForCausalLM", "Gemma2ForCausalLM"}
+    ),
+]
+"""Cases in which no formula is that of the class. Programs of operations must make them exact: each
+is then a case of tests/models/test_implementations.py, without a difference.
+"""
+
+
+@pytest.mark.parametrize(("kind", "keys", "settings", "quantity"), WITHOUT_FORMULA)
+def test_a_formula_that_is_not_that_of_the_class_does_not_answer_for_it(
+    kind, keys, settings, quantity, tmp_path
+):
+    keys = SMALL[kind] | keys
+    run = RUN | settings | {"implementation": "transformers"}
+    if kind != "Gemma2ForCausalLM":
+        run["attention_kernel"] = "math"
+    one = of_class.as_class(mb.model(file_of(tmp_path, kind, keys)), run)
+    traced = trace_class(kind, keys, of_class.class_run(kind, one.run), {quantity})
+    assert of_class._not_by_formula(one, quantity)
+    if not of_point.why_not(quantity, one.architecture, one.run):
+        terms = of_point.predicted(quantity, one.architecture, one.run)
+        by_formula = {name: term.total for name, term in terms.items()}
+        values = traced.values[quantity]
+        if is_peak(quantity):
+            assert any(values[phase] != value for phase, value in by_formula.items())
+        else:
+            assert sum(values.values()) != sum(by_formula.values())
+
+
+@pytest.mark.parametrize("name", ["palm-540b", "chinchilla-70b", "jurassic-1-jumbo"])
+def test_a_model_without_a_class_is_refused_as_one(name):
+    with pytest.raises(InputError) as refusal:
+        mb.model(name).memory({"implementation": "transformers"})
+    (line,) = refusal.value.mistakes
+    assert line.startswith(f"{name}: implementation: transformers has no class that is this model")
+
+
+def test_without_torch_an_answer_is_of_our_modules_and_says_so(tmp_path, monkeypatch):
+    path = file_of(tmp_path, "Olmo2ForCausalLM", COMMON)
+    monkeypatch.setattr(
+        of_class, "find_spec", lambda name: name != "torch" and util.find_spec(name)
+    )
+    found = mb.model(path).memory(RUN)
+    ours = mb.model(path).memory(RUN | {"implementation": "modelbudget"})
+    assert (found.whose, found.totals()) == ("modelbudget", ours.totals())
+    (line,) = found.notes
+    assert line.startswith("about modelbudget's own modules, not Olmo2ForCausalLM: ")
+    assert line.endswith("pip install 'modelbudget[measure]'")
+    named = mb.model(path).memory(RUN | {"implementation": "transformers"})
+    assert "pip install 'modelbudget[measure]'" in named.missing["activation_bytes"]
+
+
+def test_what_the_class_cannot_be_traced_in_is_answered_for_our_modules(tmp_path):
+    path = file_of(tmp_path, "Olmo2ForCausalLM", COMMON)
+    shared = {"zero": 3, "data_parallel": 2}
+    found = mb.model(path).predictions(["peak_training_bytes"], RUN | shared)
+    assert found.whose == "modelbudget"
+    assert "Olmo2ForCausalLM is traced on one device" in found.notes[0]
+    named = {"implementation": "transformers"}
+    refused = mb.model(path).predictions(["peak_training_bytes"], RUN | shared | named)
+    assert "traced on one device" in refused.missing["peak_training_bytes"]
+
+
+def test_notes_about_our_modules_are_not_given_for_the_class(tmp_path):
+    caps = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+    model = mb.model(file_of(tmp_path, "Gemma2ForCausalLM", SMALL["Gemma2ForCausalLM"] | caps))
+    of_file = model.predictions(["activation_bytes"], RUN)
+    ours = model.predictions(["activation_bytes"], RUN | {"implementation": "modelbudget"})
+    assert of_file["activation_bytes"].source == "formula"
+    assert not [line for line in of_file.notes_of_file if "not capped" in line]
+    assert [line for line in ours.notes_of_file if "not capped" in line]
+
+
+def test_a_name_says_that_its_class_may_need_more():
+    found = mb.model("gpt-neox-20b").predictions(["parameters"])
+    assert found.notes == (
+        "about modelbudget's own modules; GPTNeoXForCausalLM may need more: --implementation "
+        "transformers",
+    )
