@@ -14,6 +14,8 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.families.decoder import Decoder
+from modelbudget.measurement.backend import backend
+from modelbudget.measurement.trace import Trace
 from modelbudget.measurement.train import train
 
 QUANTITIES = {"gradient_bytes", "optimizer_bytes", "activation_bytes", "peak_training_bytes"}
@@ -72,6 +74,49 @@ class WithLoss(nn.Module):
             x = layer(x)
         logits = self.head(self.norm(x))
         return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+class MLP(nn.Module):
+    """The products of an MLP as a module, which holds its argument while it runs."""
+
+    def __init__(self, up, down):
+        super().__init__()
+        self.up, self.down = up, down
+
+    def forward(self, x):
+        return self.down(F.gelu(self.up(x)))
+
+
+class LayerOfModules(Layer):
+    """The same with the MLP as a module, as nanoGPT's own is, and that of `transformers`."""
+
+    def __init__(self, a: Decoder):
+        super().__init__(a, 0.0)
+        self.mlp = MLP(self.up, self.down)
+
+    def forward(self, x):
+        x = x + self.attend(self.before_attention(x))
+        return x + self.mlp(self.before_mlp(x))
+
+
+@pytest.mark.parametrize("is_module", [True, False])
+def test_in_inference_a_module_holds_its_argument(is_module):
+    """One state of all tokens, the MLP's, that a layer with products of its own has freed."""
+    a = Decoder.model_validate(SMALL | {"n_vocab": 99} | dict.fromkeys(BIASES, True))
+    run = RunConfig(batch=2, length=48, dtype="bfloat16", attention_kernel="flash")
+    with torch.device("meta"):
+        model = WithLoss(a, 0.0).eval().to(torch.bfloat16)
+        if is_module:
+            model.layers = nn.ModuleList(LayerOfModules(a).bfloat16() for _ in model.layers)
+    trace = Trace(model)
+    with torch.no_grad(), backend(run.backend, run.attention_kernel), trace.watching("prefill"):
+        tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device="meta")
+        x = model.token(tokens)
+        for layer in model.layers:
+            x = layer(x)
+    predicted = a.peak_inference_bytes(a, run)["prefill"].total - total(a.cache_bytes(a, run))
+    states = 2 * run.batch * run.length * a.d_model
+    assert trace.peak == predicted - (not is_module) * states
 
 
 def differences(bias: bool = True, n_vocab: int = 500, holds_embeddings: bool = True, **settings):

@@ -7,6 +7,7 @@ from helpers.inference import measured_inference, predicted_inference
 from helpers.other_families import TINY_MODELS
 from torch.nn import functional as F
 
+import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
 from modelbudget.measurement.build import build
@@ -54,6 +55,14 @@ def test_rwkv_5_has_as_many_parameters_as_its_code(name):
     channel = 2 * d + 2 * d * (int(d * 3.5) // 32 * 32) + d * d
     ends = 2 * 65536 * d + 4 * d
     assert count(name) == a.n_layer * (time + channel + 4 * d) + ends
+
+
+def test_rwkv_5_rounds_its_hidden_width_down():
+    """`int((args.n_embd * 3.5) // 32 * 32)` of BlinkDL/RWKV-LM, where 3.5 times a width is not
+    a multiple of 32.
+    """
+    a = mb.model("rwkv5", n_vocab=11, d_model=800, n_head=25, d_head=32, n_layer=1).architecture
+    assert a.d_ff == 2784
 
 
 @pytest.mark.parametrize("name", ["rwkv-6-1.6b", "rwkv-6-3b"])
