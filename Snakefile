@@ -1,6 +1,6 @@
 # From sweep files to one report:
 #
-#   configs/sweeps/*.yaml → points → predicted, measured → comparison → charts → report.html
+#   configs/sweeps/*.yaml → points → measurements, traces → comparison, charts → report.html
 #                         → predictions (device: none) → charts ↗
 #                         → solve → points ↗
 #                                              all charts → pictures
@@ -19,7 +19,7 @@ sys.path.insert(0, workflow.current_basedir.get_path_or_uri(secret_free=True))
 from modelbudget.common.errors import InputError
 from modelbudget.common.fingerprint import code, digest
 from modelbudget.common.paths import ACCELERATORS
-from modelbudget.plan import checksums, preflight, targets
+from modelbudget.plan import checksums, preflight, records, targets
 from modelbudget.plan.chosen_sweeps import chosen_sweeps, on_request
 from modelbudget.plan.interrupt import end_jobs_when_interrupted
 from modelbudget.plan.terminal.handler import attach
@@ -31,6 +31,11 @@ if workflow.is_main_process and workflow.modifier.is_main_snakefile():
 
 try:
     preflight.check_results()
+    if workflow.is_main_process and workflow.modifier.is_main_snakefile():
+        records.keep_beside_results()
+        records.restore_times()
+        if line := records.remove_lock_of_ended_run():
+            logger.warning(line)
     preflight.check_config(config)
     preflight.allow_modules(config.get("modules"))
     # Do not check devices here if jobs run on other machines (--jobs).
@@ -64,21 +69,18 @@ wildcard_constraints:
 include: "workflow/rules/common.smk"
 include: "workflow/rules/points.smk"
 include: "workflow/rules/solve.smk"
-include: "workflow/rules/predict.smk"
 include: "workflow/rules/predictions.smk"
 include: "workflow/rules/measure.smk"
-include: "workflow/rules/reference_traces.smk"
+include: "workflow/rules/trace_classes.smk"
 include: "workflow/rules/compare.smk"
 include: "workflow/rules/fit.smk"
 include: "workflow/rules/layouts.smk"
 include: "workflow/rules/reference_counts.smk"
-include: "workflow/rules/zoo.smk"
 include: "workflow/rules/gpt2.smk"
 include: "workflow/rules/module_trees.smk"
 include: "workflow/rules/training_step.smk"
 include: "workflow/rules/assets.smk"
 include: "workflow/rules/provenance.smk"
-include: "workflow/rules/charts.smk"
 include: "workflow/rules/pictures.smk"
 include: "workflow/rules/report.smk"
 
@@ -87,8 +89,9 @@ RESULTS = targets.results(SWEEPS, PREDICTED)
 
 
 # Parameters of every rule: its results are recomputed if its code or the results have changed.
-for each in workflow.modifier.rules:  # without those of a workflow that uses this one
-    each.set_params(code=code(Path(each.script).stem), state=partial(state, each))
+RULES = list(workflow.modifier.rules)  # without those of a workflow that uses this one
+for each in RULES:
+    each.set_params(code=code(Path(each.script).stem), inputs=inputs, state=partial(state, each))
 
 
 rule all:

@@ -1,30 +1,73 @@
+import json
 import logging
+from pathlib import Path
 
 import polars as pl
 
+from modelbudget.catalogue.accelerators import accelerators
+from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.files import read_json, replacing
+from modelbudget.common.paths import MEASUREMENTS, MODELS, REFERENCE_TRACES
 from modelbudget.common.spreadsheet import csv
 from modelbudget.compare.classes import judged, values_of_classes
 from modelbudget.compare.comparison import compare, is_compared, verdict
-from modelbudget.plan.job_setup import start_log
+from modelbudget.compare.zoo import zoo
+from modelbudget.measurement.cached import measure_new
+from modelbudget.measurement.reference.cached import traces_of
+from modelbudget.plan.job_setup import note_failure, start_log
+from modelbudget.predict.predict import predict
+from modelbudget.report.charts.files import save
+from modelbudget.report.charts.sweep_charts import sweep_charts
+from modelbudget.sweeps.class_config import classes_of
+from modelbudget.sweeps.points_table import rows
+from modelbudget.sweeps.sweep_file import Measure
 
 start_log(snakemake)
+given, made = snakemake.input, snakemake.output
+points, summary = pl.read_parquet(given.points), read_json(given.summary)
+measure = Measure.model_validate(summary["measure"])
+
+predicted = predict(points, measure.quantities)
+tried = {key: model for path in given.incomplete for key, model in read_json(path).items()}
+models = [row.model for row in rows(points)]
+found = measure_new(models, measure, snakemake.threads, MEASUREMENTS, tried)
+failed = {key: reason for path in given.traced for key, reason in read_json(path).items()}
+classes = classes_of(points) if snakemake.params.is_traced else []
+traces = traces_of(classes, measure, failed, snakemake.threads, REFERENCE_TRACES)
+if found.models["failed"] or traces.failed:
+    note_failure(snakemake.wildcards.sweep)
+
+counts = next(map(pl.read_parquet, given.counts), None)
+of_classes = values_of_classes(traces.table if snakemake.params.is_traced else None, counts)
 comparison = compare(
-    pl.read_parquet(snakemake.input.points),
-    pl.read_parquet(snakemake.input.predicted),
-    pl.read_parquet(snakemake.input.measured),
-    read_json(snakemake.input.summary)["swept_fields"],
-    read_json(snakemake.input.failures),
-    values_of_classes(
-        next(map(pl.read_parquet, snakemake.input.traces), None),
-        next(map(pl.read_parquet, snakemake.input.counts), None),
-    ),
+    points, predicted, found.table, summary["swept_fields"], found.failures, of_classes
 )
-with replacing(snakemake.output.parquet) as path:
-    comparison.write_parquet(path)
-with replacing(snakemake.output.csv) as path:
-    path.write_text(csv(comparison), encoding="utf-8")
 logging.info("verdict: %s", verdict(comparison))
-for rows in (comparison.filter(is_compared()), judged(comparison)):
-    for row in rows.filter(~pl.col("agrees")).iter_rows(named=True):
+for compared in (comparison.filter(is_compared()), judged(comparison)):
+    for row in compared.filter(~pl.col("agrees")).iter_rows(named=True):
         logging.error("disagrees: %s", row)
+is_zoo = "zoo" in made.keys()  # noqa: SIM118 - Snakemake's list of files has names
+counted = zoo(Catalogue(MODELS), points, comparison, counts) if is_zoo else None
+charts = sweep_charts(
+    summary,
+    points,
+    comparison,
+    accelerators(Path(given.accelerators)),
+    traces=traces.table,
+    zoo=counted,
+    layouts=map(pl.read_parquet, given.layouts),
+    solved=[pl.read_parquet(path) for path in given.solved],
+)
+
+tables = {made.predicted: predicted, made.measured: found.table, made.traces: traces.table,
+          made.parquet: comparison} | ({made.zoo: counted} if is_zoo else {})  # fmt: skip
+for output, table in tables.items():
+    with replacing(output) as path:
+        table.write_parquet(path)
+for output, table in ({made.csv: comparison} | ({made.zoo_csv: counted} if is_zoo else {})).items():
+    with replacing(output) as path:
+        path.write_text(csv(table), encoding="utf-8")
+with replacing(made.failures) as path:
+    path.write_text(json.dumps(found.failures, indent=2), encoding="utf-8")
+with replacing(made.charts) as path:
+    save(charts, path)

@@ -4,21 +4,21 @@ from pathlib import Path
 import polars as pl
 
 from modelbudget.common.files import read_json, replacing
-from modelbudget.common.paths import MEASUREMENTS, failed_at
+from modelbudget.common.paths import MEASUREMENTS
 from modelbudget.measurement.cached import measure_new
 from modelbudget.plan.job_setup import start_log
 from modelbudget.sweeps.points_table import rows
 from modelbudget.sweeps.sweep_file import Measure
 
 start_log(snakemake)
-points = pl.read_parquet(snakemake.input.points)
-measure = Measure.model_validate(read_json(snakemake.input.summary)["measure"])
-shard = points[snakemake.params.shard - 1 :: snakemake.params.shards]
-found = measure_new([row.model for row in rows(shard)], measure, snakemake.threads, MEASUREMENTS)
-with replacing(snakemake.output.measured) as path:
-    found.table.write_parquet(path)
-with replacing(snakemake.output.failures) as path:
-    path.write_text(json.dumps(found.failures, indent=2), encoding="utf-8")
-Path(snakemake.log.work).write_text(json.dumps(found.models), encoding="utf-8")
-if found.models["failed"]:
-    failed_at(snakemake.wildcards.sweep).touch()
+first, every = int(snakemake.wildcards.shard) - 1, int(snakemake.wildcards.shards)
+incomplete, work = {}, {}
+for table, summary in zip(snakemake.input.points, snakemake.input.summaries, strict=True):
+    models = [row.model for row in rows(pl.read_parquet(table)[first::every])]
+    measure = Measure.model_validate(read_json(summary)["measure"])
+    found = measure_new(models, measure, snakemake.threads, MEASUREMENTS, incomplete)
+    incomplete |= found.incomplete
+    work[Path(table).parent.name] = found.models
+with replacing(snakemake.output.incomplete) as path:
+    path.write_text(json.dumps(incomplete, indent=2), encoding="utf-8")
+Path(snakemake.log.work).write_text(json.dumps(work), encoding="utf-8")

@@ -28,12 +28,12 @@ MEASUREMENTS = RESULTS / "measurements"
 REFERENCE_COUNTS = RESULTS / "reference_counts"
 REFERENCE_TRACES = RESULTS / "reference_traces"
 CHECKSUMS = RESULTS / ".checksums"
-SHARDS = RESULTS / ".shards"
-"""Measurements of parts of a sweep; removed once they are joined."""
+RECORDS = RESULTS / ".records"
+"""Snakemake's records of how results were made."""
 
 
 def failed_at(sweep: str) -> Path:
-    """Return the file that is touched if a model of the sweep could not be measured or counted."""
+    """Return the file that has the time of the last failure to measure or count a model."""
     return RESULTS / sweep / ".failed"
 
 

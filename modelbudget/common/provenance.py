@@ -31,19 +31,17 @@ def provenance() -> dict:
     }
 
 
-def measuring(results: Path, shards: dict[str, int]) -> dict[str, dict[str, int]]:
+def measuring(logs: Path, shards: int) -> dict[str, dict[str, int]]:
     """Count the models of each sweep that were measured, reused or not measurable.
 
-    Read from the logs of its last jobs; `shards` has the number of jobs of each sweep.
+    Read from the logs of the last measuring jobs, of which there are `shards`.
     """
-    found = {}
-    for sweep, n in shards.items():
-        logs = [results / sweep / "logs" / f"measure-{i}-of-{n}.json" for i in range(1, n + 1)]
-        found[sweep] = Counter()
-        for log in logs:
-            with suppress(OSError, ValueError):  # logs may be deleted or damaged
-                found[sweep].update(read_json(log))
-    return found
+    counts: dict[str, Counter] = {}
+    for number in range(1, shards + 1):
+        with suppress(OSError, ValueError):  # logs may be deleted or damaged
+            for sweep, models in read_json(logs / f"measure-{number}-of-{shards}.json").items():
+                counts.setdefault(sweep, Counter()).update(models)
+    return {sweep: dict(models) for sweep, models in counts.items()}
 
 
 def _commit() -> str:

@@ -1,9 +1,9 @@
 """Measure only what is not in the cache of measurements."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -11,16 +11,18 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common import store
 from modelbudget.common.fingerprint import code_of, code_of_model, versions
-from modelbudget.measurement.table import ORDER, failures, is_failure, measured_table
+from modelbudget.measurement.table import ORDER, SCHEMA, failures, is_failure, measured_table
 from modelbudget.sweeps.sweep_file import Measure
 
 log = logging.getLogger(__name__)
 MADE_WITH = ("torch", "transformers")
 """Packages whose code is measured."""
+Incomplete = Mapping[str, dict[str, Any]]
+"""By key of the cache, a model that was not measured whole: its `rows` and its `failures`."""
 
 
 class Found(NamedTuple):
-    """Measurements, failures with reasons, and counts of models.
+    """Measurements, failures with reasons, counts of models, and those not measured whole.
 
     `models` counts those measured, reused and failed, if only in one quantity.
     """
@@ -28,6 +30,7 @@ class Found(NamedTuple):
     table: pl.DataFrame
     failures: list[dict[str, str]]
     models: dict[str, int]
+    incomplete: Incomplete
 
 
 def measure_new(
@@ -35,11 +38,13 @@ def measure_new(
     settings: Measure,
     n_workers: int,
     folder: Path,
+    tried: Mapping[str, dict[str, Any]] = {},
 ) -> Found:
     """Measure each distinct model, or take its measurements from the cache in `folder`.
 
     They are reused as long as everything that they depend on is unchanged. A model with a missing
-    quantity is in the table but not in the cache, so that it is tried again.
+    quantity is in the table but not in the cache, so that it is tried again: not where another job
+    of the same run has `tried` it.
     """
     depends_on = settings.decisive(), code_of("modelbudget.measurement.pool"), versions(*MADE_WITH)
     # A dictionary, so that a model of two points is measured once.
@@ -50,7 +55,10 @@ def measure_new(
         for architecture, run in models
     }
     known = store.known(folder, list(wanted))
-    missing = {key: model for key, model in wanted.items() if key not in known}
+    incomplete = {key: tried[key] for key in wanted if key in tried and key not in known}
+    missing = {
+        key: model for key, model in wanted.items() if key not in known and key not in incomplete
+    }
     log.info("%d models measured before, %d to measure", len(known), len(missing))
     results = []
     if missing:
@@ -71,13 +79,27 @@ def measure_new(
     )
     if not keys.is_empty():
         store.save(folder, table.join(keys, on=["architecture", "run"]))
+    for key, result in zip(missing, results, strict=True):
+        if result.missing:
+            rows = measured_table([result], settings.quantities).to_dicts()
+            incomplete[key] = {"rows": rows, "failures": failures([result])}
+    failed = [failure for model in incomplete.values() for failure in model["failures"]]
+    of_others = [
+        pl.DataFrame(model["rows"], SCHEMA) for key, model in incomplete.items() if key in tried
+    ]
     reused = store.load(folder, list(known))
     if reused is not None:
-        table = pl.concat([table, reused.drop("key")])
-    failed = failures(results)
+        of_others.append(reused.drop("key"))
     for failure in failed:
         log.error("not measured: %s", failure)
-    lost = sum(any(map(is_failure, result.missing.values())) for result in results)
-    counts = {"measured": len(missing) - lost, "reused": len(known), "failed": lost}
+    lost = sum(
+        any(is_failure(failure["failure"]) for failure in model["failures"])
+        for model in incomplete.values()
+    )
+    counts = {
+        "measured": len(wanted) - len(known) - lost,
+        "reused": len(known),
+        "failed": lost,
+    }
     log.info("models: %s", counts)
-    return Found(table.sort(ORDER), failed, counts)
+    return Found(pl.concat([table, *of_others]).sort(ORDER), failed, counts, incomplete)

@@ -1,58 +1,126 @@
-"""Checksums of results, so that a result that was changed afterwards is made again.
+"""What each result was made of, so that it is made again if that or the result has changed.
 
-Each result has a file in results/.checksums with the digest of its content and the state that its
-job was started with. The state is a parameter of the rule: Snakemake reruns it when it changes.
+Each result has a file in results/.checksums with the digest of its content and what its job was
+started with and read. The state of results is a parameter of each rule: Snakemake runs a job again
+when it changes.
 """
 
 import hashlib
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from modelbudget.common.files import replacing
-from modelbudget.common.paths import CHECKSUMS, RESULTS, SHARDS, files_in
+from modelbudget.common.paths import CHECKSUMS, RESULTS, files_in
 
+NOT_OF_SOURCES = ("state", "inputs")
+"""Parameters about a job's results and its input, which every rule has."""
 MADE = "made"
 """State of results that have never been changed afterwards."""
+
+
+class Made(NamedTuple):
+    """Digests of a result's content and of its job's parameters, and the state of its job.
+
+    `data`, of a job's first result, has the digest of each data file that the job opened and that
+    is none of its inputs.
+    """
+
+    content: str
+    state: str
+    params: str
+    data: dict[str, str]
 
 
 def state(results: Iterable[str | Path]) -> str:
     """Return the state of the results of one job.
 
-    The saved state while all are unchanged; otherwise a digest of the changed content.
+    The saved state while results and opened data files are unchanged; otherwise a digest of what
+    has changed.
     """
-    changed = changed_results(results)
+    made = {path: _saved(path) for path in map(Path, results) if path.exists()}
+    changed = [_content(path) for path in changed_results(made)]
+    data = {name: digest for each in made.values() if each for name, digest in each.data.items()}
+    changed += [_of_data(name) for name, digest in data.items() if _of_data(name) != digest]
     if changed:
-        return _digest("".join(map(_content, changed)).encode())
-    return next((state for _, state in map(_saved, map(Path, results)) if state), MADE)
+        return _digest("".join(changed).encode())
+    return next((each.state for each in made.values() if each), MADE)
 
 
 def changed_results(results: Iterable[str | Path]) -> list[Path]:
     """Return the existing results that differ from their checksum or have none."""
     there = [path for path in map(Path, results) if path.exists()]
-    return [path for path in there if _saved(path)[0] != _content(path)]
+    return [path for path in there if not _is_unchanged(path)]
 
 
-def save(results: Iterable[str | Path], state: str) -> None:
-    """Write the checksum of each result (a file or a folder) and the state of its job.
+def are_current(rule, wildcards) -> bool:
+    """Whether all results of a job are there, unchanged, and made with its present parameters."""
+    params = {
+        name: value(wildcards) if callable(value) else value
+        for name, value in rule.params.items()
+        if name not in NOT_OF_SOURCES
+    }
+    results, made_with = rule.expand_output(wildcards)[0], _of_params(params)
+    return all(
+        path.exists()
+        and _is_unchanged(path)
+        and (made := _saved(path))
+        and made.params == made_with
+        for path in map(Path, results)
+    )
 
-    Temporary results get none.
+
+def save(results: Iterable[str | Path], params: Mapping[str, Any], opened: Iterable[Path]) -> None:
+    """Write what each result (a file or a folder) was made of.
+
+    `opened`: the data files that the job opened and that are none of its inputs.
     """
+    data = {str(path): _of_data(str(path)) for path in sorted(opened)}
     for path in map(Path, results):
-        if path.exists() and not path.is_relative_to(SHARDS):
-            with replacing(_place(path)) as checksum:
-                checksum.write_text(f"{_content(path)} {state}", encoding="utf-8")
+        if path.exists():
+            made = Made(_content(path), params["state"], _of_params(params), data)
+            with replacing(_place(path)) as file:
+                file.write_text(json.dumps(made._asdict()), encoding="utf-8")
+            data = {}
 
 
-def _saved(path: Path) -> tuple[str, str]:
+def of_names(names: Iterable[str]) -> str:
+    """Return a digest of names."""
+    return _digest("\n".join(names).encode())
+
+
+def _of_params(params: Mapping[str, Any]) -> str:
+    """Return a digest of a job's parameters, without those about its results and its input."""
+    others = {name: value for name, value in params.items() if name not in NOT_OF_SOURCES}
+    return _digest(json.dumps(others, sort_keys=True, default=str).encode())
+
+
+def _is_unchanged(path: Path) -> bool:
+    made = _saved(path)
+    return made is not None and made.content == _content(path)
+
+
+def _saved(path: Path) -> Made | None:
     try:
-        content, state = _place(path).read_text(encoding="utf-8").split()
-    except (OSError, ValueError):
-        return "", ""
-    return content, state
+        made = Made(**json.loads(_place(path).read_text(encoding="utf-8")))
+        return made if isinstance(made.data, dict) else None
+    except (OSError, ValueError, TypeError):
+        return None
 
 
 def _place(path: Path) -> Path:
-    return CHECKSUMS / f"{path.relative_to(RESULTS)}.sha256"
+    return CHECKSUMS / f"{path.relative_to(RESULTS)}.json"
+
+
+@cache
+def _of_data(name: str) -> str:
+    """Return the digest of a data file; empty if it cannot be read."""
+    try:
+        return _digest(Path(name).read_bytes())
+    except OSError:
+        return ""
 
 
 def _content(path: Path) -> str:

@@ -5,10 +5,12 @@ import gc
 import logging
 import os
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
 from modelbudget.common.errors import InputError
+from modelbudget.common.paths import CONFIGS, SWEEPS, failed_at
 from modelbudget.common.progress import progress_file, write_progress_to
 from modelbudget.plan import checksums
 from modelbudget.plan.interrupt import end_in_order_when_interrupted
@@ -30,7 +32,8 @@ def start_log(snakemake) -> None:
     gc.freeze()
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)
-    atexit.register(checksums.save, snakemake.output, snakemake.params.state)
+    opened = data_files_opened()
+    atexit.register(_save_checksums, snakemake, opened)
     terminal = os.dup(2)
     log = Path(snakemake.log[0])
     output = log.open("w", encoding="utf-8")
@@ -48,6 +51,36 @@ def start_log(snakemake) -> None:
     write_progress_to(progress_file(log))
     end_in_order_when_interrupted()
     logging.info("rule %s, wildcards %s", snakemake.rule, dict(snakemake.wildcards))
+
+
+def data_files_opened() -> set[Path]:
+    """Return the files of `configs` that this process opens from now on, with those to come."""
+    opened: set[Path] = set()
+    folders = tuple(f"{folder.resolve()}{os.sep}" for folder in (CONFIGS, SWEEPS.parent))
+
+    def note(event: str, arguments: tuple) -> None:
+        if event == "open" and isinstance(arguments[0], str) and "configs" in arguments[0]:
+            path = os.path.abspath(arguments[0])
+            if path.startswith(folders):
+                opened.add(Path(path))
+
+    sys.addaudithook(note)
+    return opened
+
+
+def _save_checksums(snakemake, opened: set[Path]) -> None:
+    """Write what the results of this job were made of.
+
+    Paths are relative to the working directory, so that a copy of the folder has the same.
+    """
+    inputs = {os.path.abspath(path) for path in snakemake.input}
+    others = {Path(os.path.relpath(path)) for path in opened if str(path) not in inputs}
+    checksums.save(snakemake.output, dict(snakemake.params.items()), others)
+
+
+def note_failure(sweep: str) -> None:
+    """Note that a model of a sweep could not be measured or counted: the next run tries again."""
+    failed_at(sweep).write_text(str(time.time_ns()), encoding="utf-8")
 
 
 def give_way() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from modelbudget.architecture.terms import total
 from modelbudget.common.files import yaml_files
-from modelbudget.common.paths import ACCELERATORS, MODELS, SHARDS, failed_at, files_in
+from modelbudget.common.paths import ACCELERATORS, MODELS, failed_at, files_in
 from modelbudget.sweeps.expand import Expanded
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ OF_REPORT = (
 )  # fmt: skip
 OF_SWEEP = (
     "sweep.json", "points.parquet", "predicted.parquet", "measured.parquet", "failures.json",
-    "comparison.parquet", "comparison.csv", "charts.json", "charts",
+    "reference_traces.parquet", "comparison.parquet", "comparison.csv", "charts.json", "charts",
 )  # fmt: skip
 OF_PREDICTED = (
     "sweep.json", "predictions", "totals.parquet", "shares.parquet", "charts.json", "charts",
@@ -47,7 +47,6 @@ def results(sweeps: dict[str, Expanded], predicted: Iterable[str]) -> list[str]:
     return [
         *(f"results/{file}" for file in (*OF_REPORT, *of_sweeps, *of_predicted)),
         *reference_counts(sweeps),
-        *reference_traces(sweeps),
         *solve_tables(sweeps),
         *(f"{path.removesuffix('.parquet')}.{kind}" for path in tables for kind in TABLES),
     ]
@@ -135,14 +134,14 @@ def counted_by_hand(expanded: Expanded) -> bool:
     )
 
 
-def last_failure(sweep: str) -> int | None:
-    """Return the time of the last failed measurement of a sweep, in ns; None if there is none.
+def last_failure(sweep: str) -> str | None:
+    """Return when a measurement of a sweep last failed; None if none did.
 
     As a parameter of the rule it changes after each failure, so that the rule runs again until
     nothing fails.
     """
     path = failed_at(sweep)
-    return path.stat().st_mtime_ns if path.exists() else None
+    return path.read_text(encoding="utf-8") if path.exists() else None
 
 
 def source_files(predicted: Predicted) -> list[Path]:
@@ -155,20 +154,23 @@ def model_files() -> list[Path]:
     return [*yaml_files(MODELS), *(path for path in files_in(MODELS) if path.suffix == ".json")]
 
 
-def shards(sweeps: dict[str, Expanded], n_points: int | None) -> dict[str, int]:
-    """Return the number of measuring jobs of each sweep with at most `n_points` points a job.
+def shards(sweeps: dict[str, Expanded], n_points: int | None) -> int:
+    """Return the number of measuring jobs with at most `n_points` points each; one for None.
 
-    None leaves each sweep whole, as a sweep whose points are not known before the run is.
+    Points that are not known before the run is are not counted.
     """
-    if n_points is None:
-        return dict.fromkeys(sweeps, 1)
-    return {name: math.ceil(len(sweep.points) / n_points) or 1 for name, sweep in sweeps.items()}
+    points = sum(len(sweep.points) for sweep in sweeps.values())
+    return math.ceil(points / n_points) or 1 if n_points else 1
 
 
-def shards_of(sweep: str, shards: dict[str, int], kind: str) -> list[str]:
-    """Return the files of one kind that the measuring jobs of a sweep write."""
-    n = shards[sweep]
-    return [f"{SHARDS}/{sweep}/{i}-of-{n}.{kind}" for i in range(1, n + 1)]
+def incomplete(shards: int) -> list[str]:
+    """Return the files of the measuring jobs: what could not be measured."""
+    return [f"results/measured/{i}-of-{shards}.json" for i in range(1, shards + 1)]
+
+
+def failed_traces(is_referenced: bool) -> list[str]:
+    """Return the file of classes that could not be traced, for a sweep whose classes are."""
+    return ["results/reference_traces/failures.json"] if is_referenced else []
 
 
 def tracing_threads(sweeps: Iterable[Expanded], n_cores: int) -> int:
@@ -183,9 +185,9 @@ def tracing_threads(sweeps: Iterable[Expanded], n_cores: int) -> int:
     return n_cores if is_long else (n_cores + 1) // 2
 
 
-def gpus(expanded: Expanded) -> int | None:
-    """Return the number of GPUs to request: one if the sweep names the device, else None."""
-    return 1 if expanded.sweep.measure.device == "cuda" else None
+def gpus(sweeps: Iterable[Expanded]) -> int | None:
+    """Return the number of GPUs to request: one if a sweep names the device, else None."""
+    return 1 if any(one.sweep.measure.device == "cuda" for one in sweeps) else None
 
 
 def one_of(names: Iterable[str]) -> str:

@@ -181,7 +181,7 @@ def line(verdicts: list[Verdict]) -> str:
         text += f"; DISAGREEMENT in {', '.join(wrong)}"
     others = [verdict.source for verdict in verdicts if not verdict.is_of_class]
     if others:
-        text += f"; DISAGREEMENT with a class of transformers in {', '.join(others)}"
+        text += f"; NOT WHAT THE CLASS OF transformers HAS in {', '.join(others)}"
     missing = {verdict.source: verdict.failed for verdict in verdicts if verdict.failed}
     if missing:
         where = ", ".join(f"{n:,} in {source}" for source, n in missing.items())

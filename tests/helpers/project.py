@@ -46,8 +46,9 @@ class Project:
         path.write_text("title: A test\nquestion: Why?\n" + text)
         return path
 
-    def log(self, sweep: str, rule: str) -> str:
-        return (self.folder / "results" / sweep / "logs" / f"{rule}.log").read_text()
+    def log_of_measuring(self) -> str:
+        """The log of the job that measures all sweeps."""
+        return (self.folder / "results" / "logs" / "measure-1-of-1.log").read_text()
 
     def snakemake(self, *arguments: str, **of_process) -> subprocess.CompletedProcess:
         """Run Snakemake; in a process that starts like a user's where settings are given."""

@@ -39,10 +39,10 @@ def test_another_workflow_uses_it_as_a_module(make_project, tmp_path):
     run = outer.snakemake()
     assert run.returncode == 0, run.stdout + run.stderr
     assert (tmp_path / "mine.txt").read_text() == "4"
-    assert "3 of 3 steps (100%) done" in run.stderr
+    assert "4 of 4 steps (100%) done" in run.stderr
     # Its own configuration is not the module's, and what is there is not made again.
     whole = outer.snakemake("-n", "modelbudget_all", "--config", "unused=1")
-    assert "small: instantiate and count every model" in whole.stdout
+    assert "small: predict, compare and draw charts" in whole.stdout
     assert "small: write out the points" not in whole.stdout
 
 

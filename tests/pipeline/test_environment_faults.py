@@ -114,7 +114,7 @@ def test_killed_and_taken_up_again(project):
 @pytest.mark.slow
 def test_interrupted_it_ends_within_seconds(project):
     run = start(project, TARGET, start_new_session=True)
-    while not (project.folder / "results/small/logs/measure.log").exists():
+    while not (project.folder / "results/logs/measure-1-of-1.log").exists():
         time.sleep(0.05)
         assert run.poll() is None
     os.killpg(run.pid, signal.SIGINT)

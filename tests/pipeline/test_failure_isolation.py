@@ -263,7 +263,7 @@ def test_an_interrupted_run_ends_within_seconds_and_leaves_nothing(make_project,
         text=True,
         start_new_session=True,
     )
-    log = project.folder / "results/small/logs/measure.log"
+    log = project.folder / "results/logs/measure-1-of-1.log"
     wait_until(lambda: log.exists() and "models, " in log.read_text(), 60)
     time.sleep(1)
     started = processes_in(project.folder)
@@ -328,7 +328,7 @@ def test_a_run_goes_on_without_what_failed_and_the_next_tries_it_again(make_proj
     (project.folder / "deadly").touch()
     run = project.snakemake("results/small/comparison.parquet")
     assert run.returncode == 0, run.stderr
-    assert "killed by signal 9" in project.log("small", "measure")
+    assert "killed by signal 9" in project.log_of_measuring()
     table = pl.read_parquet(project.folder / "results" / "small" / "comparison.parquet")
     failed = table.filter(pl.col("failure").is_not_null())
     assert failed["d_model"].unique().to_list() == [16]
@@ -344,7 +344,7 @@ def test_a_run_goes_on_without_what_failed_and_the_next_tries_it_again(make_proj
     (project.folder / "deadly").unlink()
     again = project.snakemake("results/small/comparison.parquet")
     assert again.returncode == 0, again.stderr
-    assert "2 models measured before, 2 to measure" in project.log("small", "measure")
+    assert "2 models measured before, 2 to measure" in project.log_of_measuring()
     table = pl.read_parquet(project.folder / "results" / "small" / "comparison.parquet")
     assert table["agrees"].all()
     assert table["point"].n_unique() == 4

@@ -64,7 +64,7 @@ def test_running_again_does_nothing(project):
 def test_a_dry_run_reads_like_a_plan(project):
     project.write_sweep("another.yaml", SMALL)
     run = project.snakemake("-n", "results/another/comparison.parquet")
-    assert "another: instantiate and count every model" in run.stdout
+    assert "another: predict, compare and draw charts" in run.stdout
     (project.folder / "configs" / "sweeps" / "another.yaml").unlink()
 
 
@@ -85,13 +85,13 @@ def test_only_what_changed_is_made_again(project):
     path = project.write_sweep("small.yaml", SMALL)
     path.write_text(path.read_text().replace("A test", "Another title"))
     assert project.snakemake("results/small/comparison.parquet").returncode == 0
-    assert "4 models measured before, 0 to measure" in project.log("small", "measure")
+    assert "4 models measured before, 0 to measure" in project.log_of_measuring()
     project.write_sweep("small.yaml", SMALL.replace("[8, 16]", "[8, 16, 24]"))
-    assert "small: instantiate and count" in planned()
+    assert "small: predict, compare" in planned()
     project.write_sweep("small.yaml", SMALL)
     project.snakemake("results/small/comparison.parquet")
     project.write_sweep("other.yaml", SMALL)
-    assert "other: instantiate and count" in planned()
+    assert "other: predict, compare" in planned()
     assert "small: " not in planned()
     (project.folder / "configs" / "sweeps" / "other.yaml").unlink()
 
@@ -101,11 +101,9 @@ def test_an_overlapping_sweep_measures_the_difference(project):
     run = project.snakemake("results/overlapping/comparison.parquet")
     (project.folder / "configs" / "sweeps" / "overlapping.yaml").unlink()
     assert run.returncode == 0, run.stderr
-    log = (project.folder / "results" / "overlapping" / "logs" / "measure.log").read_text()
-    assert "2 models measured before, 2 to measure" in log
-    shards = {"overlapping": 1}
-    expected = {"overlapping": {"measured": 2, "reused": 2, "failed": 0}}
-    assert measuring(project.folder / "results", shards) == expected
+    assert "2 models measured before, 2 to measure" in project.log_of_measuring()
+    work = measuring(project.folder / "results" / "logs", 1)
+    assert work["overlapping"] == {"measured": 2, "reused": 2, "failed": 0}
     table = comparison(project, "overlapping")
     assert table["agrees"].all()
     assert table["point"].n_unique() == 4
@@ -129,7 +127,7 @@ def test_chosen_sweeps_only(project):
     project.write_sweep("other.yaml", SMALL)
     run = project.snakemake("-n", "--config", "sweeps=other")
     (project.folder / "configs" / "sweeps" / "other.yaml").unlink()
-    assert "other: instantiate and count every model" in run.stdout
+    assert "other: predict, compare and draw charts" in run.stdout
     assert "small: " not in run.stdout
 
 

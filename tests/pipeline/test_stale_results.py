@@ -3,14 +3,19 @@
 import json
 import os
 import shutil
+import socket
+import subprocess
 import time
 from pathlib import Path
 
 import polars as pl
 import pytest
-from helpers.project import SMALL, start
+from helpers.project import SMALL, Project, start
 
 TARGETS = ("results/small/comparison.parquet", "results/small/comparison.csv")
+
+
+OF_RUN = {"logs", "measurements", ".checksums", ".records"}
 
 
 def contents(project, folder: str = "results") -> dict[str, bytes]:
@@ -18,7 +23,7 @@ def contents(project, folder: str = "results") -> dict[str, bytes]:
     return {
         str(path.relative_to(project.folder)): path.read_bytes()
         for path in (project.folder / folder).rglob("[!.]*")
-        if path.is_file() and not {"logs", "measurements", ".checksums"} & {*path.parts}
+        if path.is_file() and not OF_RUN & {*path.parts}
         and path.name != "provenance.json"
     }  # fmt: skip
 
@@ -88,6 +93,71 @@ def test_one_damaged_result_is_noticed_though_all_that_follows_is_there(whole, n
     assert "small: write out the points" in planned or name != "points.parquet"
     assert "Write the report" in planned
     assert "Nothing to be done" in run(project, "-n")
+
+
+@pytest.fixture(scope="module")
+def carried(whole, tmp_path_factory):
+    """The same folder without .snakemake and with other times, as `git clone` and `cp` leave it."""
+    folder = tmp_path_factory.mktemp("carried")
+    without = shutil.ignore_patterns(".snakemake")
+    shutil.copytree(
+        whole[0].folder, folder, dirs_exist_ok=True, ignore=without, copy_function=shutil.copyfile
+    )
+    return Project(folder)
+
+
+def test_results_carry_what_they_were_made_of(carried):
+    """Only content decides: not times, and not the folder in which Snakemake ran."""
+    assert "Nothing to be done" in run(carried, "-n")
+    for script in (carried.folder / "scripts").iterdir():
+        script.touch()
+    assert "Nothing to be done" in run(carried, "-n")
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "planned"),
+    [
+        ("configs/sweeps/small.yaml", "[8, 16]", "[8, 24]", "small: write out the points"),
+        ("modelbudget/architecture/operations.py", "-(-x // y)", "-(-x // y) + 1",
+         "small: predict, compare and draw charts"),
+        ("configs/accelerators.yaml", "80_000_000_000", "81_000_000_000",
+         "Write the formulas of the report's calculator"),
+    ],
+)  # fmt: skip
+def test_what_changed_is_noticed_without_the_folder_of_snakemake(carried, file, old, new, planned):
+    """The last file is opened by a library function, and is no input of that rule."""
+    shutil.rmtree(carried.folder / ".snakemake", ignore_errors=True)
+    path = carried.folder / file
+    before = path.read_text()
+    assert old in before
+    path.write_text(before.replace(old, new))
+    plan = run(carried, "-n")
+    path.write_text(before)
+    assert planned in plan
+
+
+def test_a_missing_result_is_made_although_a_job_before_it_runs(carried):
+    """As after a kill while classes were being traced: Snakemake looks for no reason of a job of
+    which it knows that one before it runs.
+    """
+    results = carried.folder / "results"
+    (results / "small" / "comparison.csv").unlink()
+    (results / "measured" / "1-of-1.json").unlink()
+    run(carried, *TARGETS)
+    assert (results / "small" / "comparison.csv").exists()
+
+
+def test_a_lock_of_a_killed_run_is_removed(carried):
+    locks = carried.folder / ".snakemake" / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    (locks / "0.output.lock").write_text(TARGETS[0])
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    owner = {"process": ended.pid, "started": 0.0, "host": socket.gethostname()}
+    (carried.folder / ".snakemake" / "owner.json").write_text(json.dumps(owner))
+    (carried.folder / TARGETS[1]).unlink()
+    output = run(carried, *TARGETS)
+    assert f"locks: of process {ended.pid}, which was killed; removed" in output
 
 
 def test_a_sweep_replaced_by_an_older_file(copy_of_reported):
@@ -179,9 +249,9 @@ def test_a_broken_formula_is_noticed_by_the_next_run(copy_of_reported):
 @pytest.mark.parametrize(
     ("file", "starts", "spares"),
     [
-        ("report/charts/theme.py", "draw the charts", "predict every point"),
-        ("report/templates/style.css", "Write the report", "draw the charts"),
-        ("measurement/trace.py", "instantiate and count", "predict every point"),
+        ("report/charts/theme.py", "predict, compare and draw", "Instantiate and count"),
+        ("report/templates/style.css", "Write the report", "predict, compare and draw"),
+        ("measurement/trace.py", "Instantiate and count", "write out the points"),
     ],
 )
 def test_a_change_of_code_makes_again_what_reaches_it(whole, file, starts, spares):

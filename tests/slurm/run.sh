@@ -69,9 +69,9 @@ chosen=(sweeps=counting-ladder,hybrid,zoo shard=40)
 # Threads and memory given here replace all of the profile's.
 on_slurm() {
     (cd "$work/cluster" && snakemake --profile workflow/profiles/slurm \
-        --set-threads measure="$cores" measure_shard="$cores" reference_counts="$cores" \
+        --set-threads measure="$cores" reference_counts="$cores" \
         module_trees=1 \
-        --set-resources measure:mem_mb=12000 measure_shard:mem_mb=12000 reference_counts:mem_mb=12000 \
+        --set-resources measure:mem_mb=12000 reference_counts:mem_mb=12000 \
         --slurm-no-account --slurm-status-command squeue \
         --slurm-init-seconds-before-status-checks 2 --seconds-between-status-checks 2 "$@")
 }
@@ -98,7 +98,7 @@ for job in \
 done
 
 # Models may take a share of what the job asked for, and not of the node.
-grep "what the Slurm job asked for" "$work/cluster/results/counting-ladder/logs/measure.log"
+grep "what the Slurm job asked for" "$work/cluster/results/logs/measure-1-of-1.log"
 
 # Times live in provenance.json and in logs; measurements are filed by the job that made them.
 diff -r -x 'provenance.json*' -x logs -x measurements "$work"/{here,cluster}/results

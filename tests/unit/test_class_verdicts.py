@@ -79,7 +79,7 @@ def test_another_value_of_a_class_is_a_disagreement(two):
     found = of_sweep("sweep", "A sweep", table)
     assert not found.right
     assert f"{found.compared + 2 + PHASES} of {found.compared + 3 + PHASES} compar" in line([found])
-    assert line([found]).endswith("DISAGREEMENT with a class of transformers in sweep")
+    assert line([found]).endswith("NOT WHAT THE CLASS OF transformers HAS in sweep")
 
 
 @pytest.mark.parametrize("other", [0, 1, -1, BIASES])

@@ -126,18 +126,18 @@ def test_a_changed_file_concerns_the_scripts_that_reach_it(monkeypatch):
         assert concerned == {script for script in SCRIPTS if changed in reached[script]}, changed
     fingerprint._made_of.cache_clear()
     assert "modelbudget/architecture/operations.py" in {
-        str(path.relative_to(ROOT)) for path in reached["predict"]
+        str(path.relative_to(ROOT)) for path in reached["compare"]
     }
     components = LIBRARY / "components"
     of_components = set(components.rglob("[a-z]*.py")) - {components / "groups.py"}
-    assert of_components <= reached["predict"]
+    assert of_components <= reached["compare"]
     assert LIBRARY / "report" / "templates" / "style.css" in reached["report"]
     assert CLASSES / "model_types" / "llama.yaml" in reached["points"]
     assert FIELD_NAMES in reached["points"]
     assert CLASSES / "keys.yaml" not in reached["pictures"]
 
 
-@pytest.mark.parametrize("script", ["predict", "measure", "compare", "charts", "report"])
+@pytest.mark.parametrize("script", ["points", "measure", "compare", "assets", "report"])
 def test_nothing_is_loaded_that_is_no_dependency(script):
     path = ROOT / "scripts" / f"{script}.py"
     statements = "\n".join(re.findall(r"^(?:from|import) .*", path.read_text(), re.MULTILINE))

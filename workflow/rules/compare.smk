@@ -1,21 +1,28 @@
-# Reads predictions, measurements, and traces and counts of classes in transformers. Writes the
-# comparison as Parquet and CSV.
+# Reads the points of a sweep. Predicts them, collects their measurements and the traces of their
+# classes in transformers from the caches, and writes the comparison and the sweep's charts. Measures
+# and traces what is missing in the caches. One job, since each of these takes less time than to
+# start a job.
 
 
 rule compare:
     input:
         points="results/{sweep}/points.parquet",
         summary="results/{sweep}/sweep.json",
-        predicted="results/{sweep}/predicted.parquet",
-        measured="results/{sweep}/measured.parquet",
-        failures="results/{sweep}/failures.json",
-        traces=lambda wildcards: targets.reference_traces(
-            {wildcards.sweep: SWEEPS[wildcards.sweep]}
+        incomplete=lambda wildcards: if_needed(targets.incomplete(SHARDS), wildcards),
+        traced=lambda wildcards: if_needed(
+            targets.failed_traces(wildcards.sweep in REFERENCED), wildcards
         ),
         counts=lambda wildcards: targets.reference_counts(
             {wildcards.sweep: SWEEPS[wildcards.sweep]}
         ),
+        layouts=lambda wildcards: targets.layout_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
+        solved=lambda wildcards: targets.solve_tables({wildcards.sweep: SWEEPS[wildcards.sweep]}),
+        accelerators=ancient(ACCELERATORS),
     output:
+        predicted="results/{sweep}/predicted.parquet",
+        measured="results/{sweep}/measured.parquet",
+        failures="results/{sweep}/failures.json",
+        traces="results/{sweep}/reference_traces.parquet",
         parquet="results/{sweep}/comparison.parquet",
         csv=report(
             "results/{sweep}/comparison.csv",
@@ -23,11 +30,49 @@ rule compare:
             labels={"sweep": "{sweep}", "table": "comparison"},
             caption="../report/comparison.rst",
         ),
+        charts="results/{sweep}/charts.json",
     log:
         "results/{sweep}/logs/compare.log",
+    wildcard_constraints:
+        sweep=targets.one_of(name for name in SWEEPS if not targets.is_zoo(SWEEPS[name])),
     conda:
         "../../environment.yml"
+    params:
+        last_failure=lambda wildcards: targets.last_failure(wildcards.sweep),
+        is_traced=lambda wildcards: wildcards.sweep in REFERENCED,
+        accelerators=digest([ACCELERATORS]),
     message:
-        "{wildcards.sweep}: compare predictions and measurements"
+        "{wildcards.sweep}: predict, compare and draw charts"
     script:
         "../../scripts/compare.py"
+
+
+# A sweep of all published models, which has one more table: all counts of every model.
+use rule compare as compare_zoo with:
+    output:
+        predicted="results/{sweep}/predicted.parquet",
+        measured="results/{sweep}/measured.parquet",
+        failures="results/{sweep}/failures.json",
+        traces="results/{sweep}/reference_traces.parquet",
+        parquet="results/{sweep}/comparison.parquet",
+        csv=report(
+            "results/{sweep}/comparison.csv",
+            category="Tables",
+            labels={"sweep": "{sweep}", "table": "comparison"},
+            caption="../report/comparison.rst",
+        ),
+        charts="results/{sweep}/charts.json",
+        zoo="results/{sweep}/zoo.parquet",
+        zoo_csv=report(
+            "results/{sweep}/zoo.csv",
+            category="Tables",
+            labels={"sweep": "{sweep}", "table": "five counts"},
+            caption="../report/zoo.rst",
+        ),
+    wildcard_constraints:
+        sweep=targets.one_of(name for name in SWEEPS if targets.is_zoo(SWEEPS[name])),
+    params:
+        last_failure=lambda wildcards: targets.last_failure(wildcards.sweep),
+        is_traced=lambda wildcards: wildcards.sweep in REFERENCED,
+        accelerators=digest([ACCELERATORS]),
+        models=digest(targets.model_files()),

@@ -1,71 +1,35 @@
-# Reads the points of a sweep. Writes the measurements of each model, and what could not be measured,
-# which the next run tries again.
+# Reads the points of all sweeps. Measures their models, and writes what could not be measured, which
+# the next run tries again.
 #
-# One job measures a whole sweep with a pool of processes, since starting a job takes longer than
-# measuring a model. If the configuration sets the size of a shard, a larger sweep is measured in
-# several jobs, which a cluster can run in parallel. Measurements are cached in results/measurements.
-# A job uses half of the cores, so that another one can start while it imports torch, or all of them
-# to trace many models; on a cluster the profile sets the number.
+# One job measures all sweeps with a pool of processes, since starting a job and importing torch takes
+# longer than measuring a model. Measurements are cached in results/measurements, where the job that
+# compares a sweep finds them: a change of one sweep does not repeat the measurements of others. If
+# the configuration sets the size of a shard, several jobs measure a part of each sweep, which a
+# cluster can run in parallel. A job uses half of the cores, so that another one can start while it
+# imports torch, or all of them to trace many models; on a cluster the profile sets the number.
 
 
 rule measure:
     input:
-        points="results/{sweep}/points.parquet",
-        summary="results/{sweep}/sweep.json",
+        points=expand("results/{sweep}/points.parquet", sweep=SWEEPS),
+        summaries=expand("results/{sweep}/sweep.json", sweep=SWEEPS),
     output:
-        measured="results/{sweep}/measured.parquet",
-        failures="results/{sweep}/failures.json",
+        incomplete="results/measured/{shard}-of-{shards}.json",
     log:
-        "results/{sweep}/logs/measure.log",
-        work="results/{sweep}/logs/measure-1-of-1.json",
+        "results/logs/measure-{shard}-of-{shards}.log",
+        work="results/logs/measure-{shard}-of-{shards}.json",
     wildcard_constraints:
-        sweep=targets.one_of(name for name in SWEEPS if SHARDS[name] == 1),
+        shard=r"\d+",
+        shards=r"\d+",
     priority: 1
     conda:
         "../../environment.yml"
-    threads: lambda wildcards: targets.tracing_threads([SWEEPS[wildcards.sweep]], workflow.cores)
+    threads: lambda wildcards: targets.tracing_threads(SWEEPS.values(), workflow.cores)
     resources:
-        gpu=lambda wildcards: targets.gpus(SWEEPS[wildcards.sweep]),
+        gpu=targets.gpus(SWEEPS.values()),
     params:
-        shard=1,
-        shards=1,
-        last_failure=lambda wildcards: targets.last_failure(wildcards.sweep),
+        last_failures=[targets.last_failure(sweep) for sweep in SWEEPS],
     message:
-        "{wildcards.sweep}: instantiate and count every model"
+        "Instantiate and count the models of all sweeps"
     script:
         "../../scripts/measure.py"
-
-
-use rule measure as measure_shard with:
-    output:
-        measured=temp("results/.shards/{sweep}/{shard}-of-{shards}.parquet"),
-        failures=temp("results/.shards/{sweep}/{shard}-of-{shards}.json"),
-    log:
-        "results/{sweep}/logs/measure-{shard}-of-{shards}.log",
-        work="results/{sweep}/logs/measure-{shard}-of-{shards}.json",
-    wildcard_constraints:
-        sweep=targets.one_of(name for name in SWEEPS if SHARDS[name] > 1),
-    params:
-        shard=lambda wildcards: int(wildcards.shard),
-        shards=lambda wildcards: int(wildcards.shards),
-    message:
-        "{wildcards.sweep}: measure shard {wildcards.shard} of {wildcards.shards}"
-
-
-rule gather:
-    input:
-        measured=lambda wildcards: targets.shards_of(wildcards.sweep, SHARDS, "parquet"),
-        failures=lambda wildcards: targets.shards_of(wildcards.sweep, SHARDS, "json"),
-    output:
-        measured="results/{sweep}/measured.parquet",
-        failures="results/{sweep}/failures.json",
-    log:
-        "results/{sweep}/logs/gather.log",
-    wildcard_constraints:
-        sweep=targets.one_of(name for name in SWEEPS if SHARDS[name] > 1),
-    conda:
-        "../../environment.yml"
-    message:
-        "{wildcards.sweep}: merge the shards"
-    script:
-        "../../scripts/gather.py"

@@ -12,7 +12,7 @@ rule provenance:
     conda:
         "../../environment.yml"
     params:
-        sweeps=SHARDS,
+        shards=SHARDS,
     message:
         "Record versions, commit, machine and time"
     script:

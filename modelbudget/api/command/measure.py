@@ -154,5 +154,4 @@ def _of_class(row: dict) -> str:
     if not row["agrees"]:
         verdict = f"{difference:+,}: DIFFERS"
     of = " ".join(filter(None, (row["quantity"], row["component"])))
-    built = f"built from {row['built_from']}"
-    return f"transformers' {row['class']} has {count(row['reference'])} {of}, {verdict} ({built})"
+    return f"transformers' {row['class']} has {count(row['reference'])} {of}, {verdict}"

@@ -119,6 +119,31 @@ def trace_new(
     return failed
 
 
+class Traces(NamedTuple):
+    """The traces of a sweep (`reference_table`), and whether any could not be made."""
+
+    table: pl.DataFrame
+    failed: bool
+
+
+def traces_of(
+    classes: Iterable[ClassOfPoint],
+    settings: Measure,
+    failed: Mapping[str, str],
+    n_workers: int,
+    folder: Path,
+) -> Traces:
+    """Return the traces of a sweep's classes, from the cache where they are in it.
+
+    `failed`: reasons by key of what another job of the same run has tried to trace.
+    """
+    wanted = needed(classes, settings)
+    others = {key: run for key, run in wanted.runs.items() if key not in failed}
+    reasons = {**failed, **trace_new(others, [settings], n_workers, folder)}
+    is_failed = bool(reasons.keys() & wanted.runs.keys())
+    return Traces(reference_table(wanted, reasons, folder), is_failed)
+
+
 def reference_table(needed: Needed, failed: Mapping[str, str], folder: Path) -> pl.DataFrame:
     """Return the traces of a sweep: a row for each component or phase of each quantity of a point.
 

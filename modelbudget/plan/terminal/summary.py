@@ -53,8 +53,9 @@ class WorkflowRun:
         """
         if any(job.rule.name == "report" for job in self.workflow.dag.jobs):
             return [*verdict(VERDICT), str(PAGE)]
-        files = {str(file) for job in self.workflow.dag.targetjobs for file in job.output}
-        return _first(sorted(files), FILES_SHOWN, "")
+        wanted = {str(file) for file in self.workflow.dag.targetfiles}
+        made = {str(file) for job in self.workflow.dag.targetjobs for file in job.output}
+        return _first(sorted(wanted or made), FILES_SHOWN, "")
 
     def work(self) -> str:
         """Return the number of jobs and the elapsed time."""

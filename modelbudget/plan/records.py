@@ -1,0 +1,98 @@
+"""Snakemake's records of how results were made, and its locks.
+
+Snakemake compares a job's input and parameters with a record of its last run. The records are kept
+in the folder of results, so that results keep them when they are copied or .snakemake is deleted.
+"""
+
+import json
+import os
+import shutil
+import socket
+from base64 import urlsafe_b64decode
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from modelbudget.common.files import replacing
+from modelbudget.common.paths import RECORDS
+from modelbudget.plan import checksums
+
+OF_SNAKEMAKE = Path(".snakemake")
+OWNER = OF_SNAKEMAKE / "owner.json"
+"""The process of the run that last found no lock of another one."""
+
+
+def keep_beside_results() -> None:
+    """Let Snakemake read and write its records in the folder of results. Call before it does."""
+    link = OF_SNAKEMAKE / "metadata"
+    (OF_SNAKEMAKE / "incomplete").mkdir(parents=True, exist_ok=True)  # of its present format
+    if link.is_symlink():
+        RECORDS.mkdir(parents=True, exist_ok=True)
+        return
+    if link.is_dir():  # of a run before records were kept
+        RECORDS.parent.mkdir(exist_ok=True)
+        shutil.rmtree(RECORDS, ignore_errors=True)
+        link.rename(RECORDS)
+    RECORDS.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(os.path.relpath(RECORDS, link.parent))
+
+
+def restore_times() -> None:
+    """Set the time of each unchanged result to that of its record: a copy has other times.
+
+    Snakemake makes a result again if it is older than its input.
+    """
+    for result, made in _times():
+        if result.stat().st_mtime != made and not checksums.changed_results([result]):
+            os.utime(result, (made, made))
+
+
+def _times() -> Iterator[tuple[Path, float]]:
+    """Yield each result that exists and has a record, with the time at which it was made."""
+    for record in RECORDS.rglob("*"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            # The name of a record is the path of its result, in parts if it is long.
+            name = "".join(part.removeprefix("@") for part in record.relative_to(RECORDS).parts)
+            result = Path(urlsafe_b64decode(name).decode())
+            if record.is_file() and result.exists():
+                yield result, float(json.loads(record.read_text(encoding="utf-8"))["endtime"])
+
+
+def remove_lock_of_ended_run() -> str | None:
+    """Remove the lock of a run on this machine that no longer exists, and say so.
+
+    Otherwise remember this process as the one whose lock comes next, if there is no lock.
+    """
+    locks = OF_SNAKEMAKE / "locks"
+    line = None
+    if locks.is_dir() and any(locks.iterdir()):
+        owner = _owner()
+        if owner is None or owner["host"] != socket.gethostname() or _is_running(owner):
+            return None
+        shutil.rmtree(locks)
+        line = f"{locks}: of process {owner['process']}, which was killed; removed"
+    ours = psutil.Process()
+    with replacing(OWNER) as path:
+        path.write_text(
+            json.dumps(
+                {"process": ours.pid, "started": ours.create_time(), "host": socket.gethostname()}
+            )
+        )
+    return line
+
+
+def _owner() -> dict | None:
+    try:
+        owner = json.loads(OWNER.read_text(encoding="utf-8"))
+        return {name: owner[name] for name in ("process", "started", "host")}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_running(owner: dict) -> bool:
+    try:
+        return abs(psutil.Process(owner["process"]).create_time() - owner["started"]) < 1
+    except psutil.NoSuchProcess:
+        return False

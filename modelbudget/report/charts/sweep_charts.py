@@ -1,0 +1,40 @@
+"""All charts of a sweep that is measured."""
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.report.charts.layouts import layouts_charts
+from modelbudget.report.charts.select import charts_of_classes, charts_of_sweep
+from modelbudget.report.charts.solve import solve_charts
+from modelbudget.report.charts.zoo import zoo_charts
+
+
+def sweep_charts(
+    summary: dict,
+    points: pl.DataFrame,
+    comparison: pl.DataFrame,
+    devices: list[Accelerator],
+    *,
+    traces: pl.DataFrame,
+    zoo: pl.DataFrame | None,
+    layouts: Iterable[pl.DataFrame],
+    solved: list[pl.DataFrame],
+) -> dict:
+    """Return charts by name: of the comparison, and of each other table that the sweep has.
+
+    `solved`: solutions, frontier and published models of a sweep with `solve`; otherwise empty.
+    """
+    if solved:
+        solutions, frontier, published = solved
+        charts = solve_charts(solutions, frontier, published, summary["solve"]["best"])
+    else:
+        charts = charts_of_sweep(summary["axes"], comparison, devices)
+    if zoo is not None:
+        charts |= zoo_charts(zoo, comparison)
+    if not traces.is_empty():
+        charts |= charts_of_classes(points, comparison, traces)
+    for table in layouts:
+        charts |= layouts_charts(table, devices)
+    return charts
