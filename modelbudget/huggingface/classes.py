@@ -89,6 +89,9 @@ class NotUsed(Strict):
     unless: list[bool | int | float | str | None] = Field(
         description="values of the keys that need no line"
     )
+    unless_of_class: bool = Field(
+        False, description="no line for a class whose own file reads or ignores the key"
+    )
     about: Topic
     settles: str | None = Field(
         None, description="the run's field that answers it: a sweep that sets it gets no line"

@@ -64,7 +64,7 @@ def _with_formula(kind: str, config: dict[str, Any]) -> Configured:
             raise
         reasons = [Note(f"{line}; measured without a formula") for line in str(error).splitlines()]
         return _without_formula(config, reasons)
-    notes += not_used(config)
+    notes += not_used(kind, config)
     weights, of_weights = weight_format(config, fields)
     known = kind if translation.in_transformers else None
     notes += of_weights

@@ -1,5 +1,6 @@
 """Run settings in a config.json, and notes on keys that are not used."""
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from modelbudget.common.mistakes import show
@@ -42,9 +43,16 @@ def run_settings(config: dict[str, Any]) -> tuple[dict[str, Any], list[Note]]:
     return fields, notes
 
 
-def not_used(config: dict[str, Any]) -> list[Note]:
+def not_used(kind: str, config: dict[str, Any]) -> list[Note]:
     """Return a note for each group of keys that change memory or compute and are not used."""
-    found = [(one, _given(one, config)) for one in shared_keys().not_used]
+    classes = translations()[kind]
+    of_class = classes.defaults.keys() | {
+        key for key, _ in _all_keys(config) if any(one.fullmatch(key) for one in classes.ignored)
+    }
+    found = [
+        (one, _given(one, config, of_class if one.unless_of_class else ()))
+        for one in shared_keys().not_used
+    ]
     return [
         Note(f"{given}: not used: {one.note}", one.about, one.settles)
         for one, given in found
@@ -58,11 +66,11 @@ def misdescribes(kind: str, config: dict[str, Any]) -> list[Note]:
     return [Note(one.line) for one in misdescribed() if one.matches(values)]
 
 
-def _given(one: NotUsed, config: dict[str, Any]) -> str:
+def _given(one: NotUsed, config: dict[str, Any], left_out: Collection[str]) -> str:
     return ", ".join(
         f"{key} = {show(value)}"
         for key, value in _all_keys(config)
-        if one.keys.fullmatch(key) and value not in one.unless
+        if one.keys.fullmatch(key) and value not in one.unless and key not in left_out
     )
 
 

@@ -124,7 +124,8 @@ def unknown_keys(name: str, config: dict) -> list[str]:
     translation = translations()[name]
     known = {*translation.defaults, *translation.aliases, "architectures", "model_type"}
     known |= {"per_layer_config"} if translation.full_layers else set()
-    ignored = (*shared_keys().ignored, *translation.ignored)
+    with_line = (one.keys for one in shared_keys().not_used)
+    ignored = (*shared_keys().ignored, *translation.ignored, *with_line)
     return [
         key
         for key in config

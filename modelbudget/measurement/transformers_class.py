@@ -88,6 +88,9 @@ def infer_class(
     The loop of `transformers` (`GenerationMixin._sample`) holds the logits of one token, from which
     it chose the next, while that is computed; the loop around other modules is not known.
     """
+    config = getattr(model, "config", None)
+    if is_transformers_class(model) and getattr(config, "is_encoder_decoder", False):
+        raise ValueError("an encoder and a decoder: inference is traced of a decoder alone")
     device = next(model.parameters()).device
     with torch.no_grad(), backend(run.backend, run.attention_kernel), autocast(run):
         with trace.watching("setup"):

@@ -62,7 +62,12 @@ def translation_data() -> dict:
         "attend": ATTEND,
         "of_attention": [*SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"],
         "not_used": [
-            {"keys": one.keys.pattern, "unless": one.unless, "note": one.note}
+            {
+                "keys": one.keys.pattern,
+                "unless": one.unless,
+                "unless_of_class": one.unless_of_class,
+                "note": one.note,
+            }
             for one in shared.not_used
         ],
         "misdescribed": [{"configs": one.configs, "note": one.line} for one in misdescribed()],

@@ -526,6 +526,7 @@ NO_DEFAULT = {
 WARNED = [
     {"model_type": "llama", "attention_dropout": 0.1, "gradient_checkpointing": True},
     {"model_type": "gpt2", "activation_function": "gelu_new", "resid_pdrop": 0.0},
+    {"model_type": "phi3", "sliding_window": 2047},
     {"model_type": "gpt_neox", "hidden_size": 5120, "num_hidden_layers": 40,
      "num_attention_heads": 40},
     {"model_type": "mobilellm", "vocab_size": 32000, "hidden_size": 576, "num_hidden_layers": 30,

@@ -8,6 +8,7 @@ from helpers.config_files import LLAMA, XLNET
 from modelbudget.architecture.terms import total
 from modelbudget.common.errors import InputError
 from modelbudget.huggingface import bounded
+from modelbudget.huggingface.config_file import read
 
 
 @pytest.fixture
@@ -196,3 +197,24 @@ def test_the_page_has_the_notes_of_a_sweep(notes, sweep):
     found, _ = notes(LLAMA)
     expanded = sweep("points: [{base: config.json}]\nmeasure: {quantities: [parameter_bytes]}")
     assert ("notes", found) in facts(summary(expanded))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "keys", "has_line"),
+    [
+        ("phi3", {"sliding_window": 2047}, True),
+        ("mixtral", {"sliding_window": 4096}, True),
+        ("mixtral", {"sliding_window": None}, False),
+        ("llama", {"sliding_window": 4096}, True),  # its cache has windows
+        ("mistral", {"sliding_window": 4096}, False),  # its layers here have them too
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 131072}, False),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 131072}, True),
+    ],
+)
+def test_a_window_has_a_line_unless_it_is_used_or_the_class_ignores_it(
+    tmp_path, model_type, keys, has_line
+):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": model_type} | keys))
+    lines = [note.text for note in read(path).notes]
+    assert ["all layers attend all tokens here" in line for line in lines] == [True] * has_line

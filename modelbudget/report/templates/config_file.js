@@ -152,8 +152,9 @@ function configReader({ config: shared, defaults }) {
     const given = [config, config.attn_config].flatMap((part) => Object.entries(part ?? {}));
     const values = { ...one.defaults, ...config };
     const wrong = shared.misdescribed.filter(({ configs }) => configs.some((file) => Object.entries(file).every(([key, value]) => same(values[key], value))));
-    const unused = shared.not_used.flatMap(({ keys, unless, note }) => {
-      const found = given.filter(([key, value]) => matches(key, [keys]) && !unless.some((other) => same(other, value)));
+    const unused = shared.not_used.flatMap(({ keys, unless, unless_of_class: unlessOfClass, note }) => {
+      const ofClass = (key) => unlessOfClass && (key in one.defaults || matches(key, one.ignored));
+      const found = given.filter(([key, value]) => matches(key, [keys]) && !ofClass(key) && !unless.some((other) => same(other, value)));
       return found.length > 0 ? [`${found.map(([key, value]) => `${key} = ${json(value)}`).join(", ")}: not used: ${note}`] : [];
     });
     const format = config.quantization_config;
@@ -171,7 +172,7 @@ function configReader({ config: shared, defaults }) {
     }
     const one = shared.classes[kind];
     const known = new Set([...Object.keys(one.defaults), ...Object.keys(one.aliases), "architectures", "model_type"]);
-    const unknown = Object.keys(config).filter((key) => !known.has(key) && !matches(key, [...shared.ignored, ...one.ignored]));
+    const unknown = Object.keys(config).filter((key) => !known.has(key) && !matches(key, [...shared.ignored, ...one.ignored, ...shared.not_used.map(({ keys }) => keys)]));
     if (unknown.length > 0) notes.push(`Keys that the page does not know and does not use: ${unknown.join(", ")}.`);
     notes.push(...warnings(one, config));
     const values = { ...one.defaults, ...given(one, config, mistakes) };
