@@ -5,15 +5,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report test test-all test-random test-slurm lint advisories bench history schema reference picture lock clean
+.PHONY: report check test record-test-times types test-all test-random test-slurm lint advisories bench history schema reference picture lock clean
 
 # Exit code 1 if a comparison disagrees; DISAGREEMENTS=allowed leaves it at 0.
 report: $(BIN)/modelbudget
 	@$(BIN)/snakemake --cores $(CORES)
 	@test "$(DISAGREEMENTS)" = allowed || $(BIN)/python -m modelbudget.plan.agreement
 
+# While developing: style, and one case of each test function that is cheap. At most a minute.
+check: $(VENV)/.installed-tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pytest --check
+
 test: lint
 	$(BIN)/pytest
+
+# Write the CPU seconds of all tests into tests/cpu_seconds.json, the budget of later runs in CI.
+record-test-times: $(VENV)/.installed-tests
+	$(BIN)/pytest --record-cpu-seconds
 
 # All tests, including those that take minutes.
 test-all: lint
@@ -23,12 +33,19 @@ test-all: lint
 test-random: $(VENV)/.installed-tests
 	$(BIN)/pytest --hypothesis-profile=random
 
-lint: $(VENV)/.installed-tests
+lint: $(VENV)/.installed-tests types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
-	$(BIN)/basedpyright
+
+# Types are checked unless the contents that they depend on have already passed.
+types: $(VENV)/.installed-tests
+	@find modelbudget requirements.lock tests/requirements.lock pyproject.toml \
+		-type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum > .types-to-check
+	@cmp -s .types-to-check .types-checked \
+		|| { $(BIN)/basedpyright && mv .types-to-check .types-checked; }
+	@rm -f .types-to-check
 
 # Run two sweeps on a Slurm cluster of one node and compare with a local run. Needs root on Debian;
 # takes 5 minutes.

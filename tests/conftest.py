@@ -13,7 +13,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
-from filelock import FileLock
+from helpers.made_once import made_once
 from helpers.project import Project, with_sweeps
 from hypothesis import settings
 
@@ -22,7 +22,10 @@ from modelbudget.common.workers import guard
 from modelbudget.huggingface import bounded
 from modelbudget.sweeps.expand import Expanded, expand
 
+pytest_plugins = ["helpers.cpu_seconds"]
+
 CHROMIUM = Path("/usr/bin/chromium")
+PRINTED = "printed.json"
 
 # The same examples in every run; `make test-random` draws others.
 settings.register_profile("fixed", deadline=None, database=None, derandomize=True)
@@ -79,16 +82,15 @@ def reported(shared) -> Project:
 
     `run` holds what the run printed. A test that changes anything works on a copy.
     """
-    folder = shared / "reported"
-    printed = folder.with_suffix(".json")
-    with FileLock(folder.with_suffix(".lock")):
-        if not printed.exists():
-            folder.mkdir()
-            run = with_sweeps(folder).snakemake()
-            assert run.returncode == 0, run.stdout + run.stderr
-            printed.write_text(json.dumps({"stdout": run.stdout, "stderr": run.stderr}))
-    project = Project(folder)
-    project.run = SimpleNamespace(**json.loads(printed.read_text()))
+
+    def make(folder: Path) -> None:
+        run = with_sweeps(folder).snakemake()
+        assert run.returncode == 0, run.stdout + run.stderr
+        printed = {"stdout": run.stdout, "stderr": run.stderr}
+        (folder / PRINTED).write_text(json.dumps(printed))
+
+    project = Project(made_once(shared / "reported", make))
+    project.run = SimpleNamespace(**json.loads((project.folder / PRINTED).read_text()))
     return project
 
 

@@ -1,0 +1,168 @@
+"""A pytest plugin: CPU seconds of each test with all processes that it starts, and their budget.
+
+The budget of a run of all tests is three times what `tests/cpu_seconds.json` records. Machines
+differ: the record is scaled by a loop of Python that both runs repeat among their tests.
+"""
+
+import json
+import os
+import time
+from collections import Counter
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+RECORD = Path(__file__).parents[1] / "cpu_seconds.json"
+FACTOR = 3
+SHOWN = 20
+CHEAP_S = 0.5
+TESTS_BETWEEN_CALIBRATIONS = 50
+TICKS = os.sysconf("SC_CLK_TCK")
+NOT_IN_CHECK = {"chromium", "reported", "make_project"}
+"""Fixtures that start a browser or Snakemake."""
+
+
+def of_process(pid: int) -> float:
+    """Return the CPU seconds of a process and of all that it has started, ended or not.
+
+    Servers that fork others collect them, so what resource.getrusage says of children lacks them.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = Path(f"/proc/{pid}/task").glob("*/children")
+        started = [int(child) for path in children for child in path.read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return sum(map(int, stat[11:15])) / TICKS + sum(map(of_process, started))
+
+
+def calibration() -> float:
+    """Return the CPU seconds of a loop that is the same on every machine."""
+    start = time.process_time()
+    text = json.dumps({str(n): [n, n / 7] for n in range(2_000)})
+    for _ in range(5):
+        json.dumps(json.loads(text), sort_keys=True, indent=1)
+    return time.process_time() - start
+
+
+def allowed(record: dict, calibration_s: float) -> float:
+    """Return the CPU seconds that a run may take whose calibration loop takes this long."""
+    return FACTOR * record["cpu_s"] * calibration_s / record["calibration_s"]
+
+
+def function_of(test: str) -> str:
+    return test.partition("[")[0]
+
+
+class Timer:
+    """Add CPU seconds to the report of each test, in the process that runs it."""
+
+    def __init__(self):
+        self.before, self.tests = 0.0, 0
+
+    def pytest_collection_finish(self):
+        self.before = of_process(os.getpid())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item, call):
+        report = yield
+        if call.when == "teardown":
+            after = of_process(os.getpid())
+            report.cpu_s = max(0.0, after - self.before)
+            if self.tests % TESTS_BETWEEN_CALIBRATIONS == 0:
+                report.calibration_s = calibration()
+                after = of_process(os.getpid())
+            self.before, self.tests = after, self.tests + 1
+        return report
+
+
+class Budget:
+    """Sum the CPU seconds of all processes of the run, show them and compare with the record."""
+
+    def __init__(self, config):
+        self.config = config
+        self.seconds: Counter[str] = Counter()
+        self.calibrations: list[float] = []
+        self.excess = ""
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "teardown":
+            self.seconds[report.nodeid] += report.cpu_s
+            if hasattr(report, "calibration_s"):
+                self.calibrations.append(report.calibration_s)
+
+    @property
+    def of_all_tests(self) -> bool:
+        option = self.config.option
+        from_testpaths = self.config.args_source == pytest.Config.ArgsSource.TESTPATHS
+        return (
+            from_testpaths
+            and not option.keyword
+            and not option.check
+            and not getattr(option, "lf", False)
+        )
+
+    def pytest_sessionfinish(self, session):
+        if not self.of_all_tests or not self.calibrations:
+            return
+        records = json.loads(RECORD.read_text())
+        tests, cpu_s = self.config.option.markexpr, self.seconds.total()
+        calibration_s = mean(self.calibrations)
+        if self.config.option.record_cpu_seconds:
+            records["runs"][tests] = {
+                "cpu_s": round(cpu_s), "calibration_s": round(calibration_s, 4)
+            }  # fmt: skip
+            first = {}
+            for test, seconds in self.seconds.items():
+                first.setdefault(function_of(test), seconds)
+            records["not in make check"] = sorted(f for f, s in first.items() if s > CHEAP_S)
+            RECORD.write_text(json.dumps(records, indent=1) + "\n")
+        elif tests in records["runs"] and "CI" in os.environ:
+            limit = allowed(records["runs"][tests], calibration_s)
+            if cpu_s > limit:
+                self.excess = f"{cpu_s:,.0f} CPU s; {RECORD.name} allows {limit:,.0f} here"
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter):
+        if len(self.seconds) < 2:
+            return
+        terminalreporter.section(f"CPU seconds with children: {self.seconds.total():,.1f}")
+        for test, seconds in self.seconds.most_common(SHOWN):
+            terminalreporter.line(f"{seconds:8.2f}  {test}")
+        if self.excess:
+            terminalreporter.line(f"Too expensive: {self.excess}", red=True)
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("CPU seconds")
+    group.addoption(
+        "--record-cpu-seconds", action="store_true", help=f"write {RECORD.name} after all tests"
+    )
+    group.addoption(
+        "--check", action="store_true", help="one case of each test function that is cheap"
+    )
+
+
+def pytest_configure(config):
+    is_worker = hasattr(config, "workerinput")
+    if is_worker or not config.getoption("numprocesses", None):
+        config.pluginmanager.register(Timer(), "cpu-seconds-timer")
+    if not is_worker:
+        config.pluginmanager.register(Budget(config), "cpu-seconds-budget")
+
+
+def pytest_collection_modifyitems(config, items):
+    """With --check, keep the first case of each cheap function."""
+    if not config.option.check:
+        return
+    expensive = set(json.loads(RECORD.read_text())["not in make check"])
+    seen, kept, left = set(), [], []
+    for item in items:
+        function = function_of(item.nodeid)
+        starts = NOT_IN_CHECK & set(getattr(item, "fixturenames", ()))
+        is_kept = function not in seen | expensive and not starts
+        seen.add(function)
+        (kept if is_kept else left).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left)

@@ -1,0 +1,80 @@
+"""The tests' own tools: what processes share, and the budget of CPU seconds."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+from helpers.cpu_seconds import RECORD, Budget, allowed, of_process
+from helpers.made_once import made_once
+
+
+def test_a_folder_that_could_not_be_made_is_deleted_and_its_error_kept(tmp_path):
+    made = []
+
+    def make(folder):
+        made.append(folder)
+        (folder / "half").touch()
+        raise TimeoutError("no answer in 600 s")
+
+    with pytest.raises(TimeoutError):
+        made_once(tmp_path / "shared", make)
+    assert not (tmp_path / "shared").exists()
+    with pytest.raises(pytest.fail.Exception, match="no answer in 600 s"):
+        made_once(tmp_path / "shared", make)
+    assert len(made) == 1
+
+
+def test_a_folder_is_made_once(tmp_path):
+    made = []
+    folders = {made_once(tmp_path / "shared", made.append) for _ in range(3)}
+    assert folders == set(made)
+    assert len(made) == 1
+
+
+BUSY = "import time\nwhile time.process_time() < {}: pass\n"
+
+
+def test_cpu_seconds_hold_those_of_processes_that_others_start():
+    """One that still runs, and one that ended in another process."""
+    before = of_process(os.getpid())
+    inner = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY.format(0.3)!r}])"
+    outer = inner + "; print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as running:
+        running.stdout.readline()
+        start = time.process_time()
+        assert of_process(os.getpid()) - before >= 0.25
+        assert time.process_time() - start < 0.2
+        running.communicate(b"\n")
+    assert of_process(os.getpid()) - before >= 0.25
+
+
+def test_a_slower_machine_may_take_longer():
+    record = {"cpu_s": 100, "calibration_s": 0.02}
+    assert allowed(record, 0.02) == 300
+    assert allowed(record, 0.03) == pytest.approx(450)
+
+
+@pytest.mark.parametrize(("in_ci", "times", "fails"), [(1, 3.1, 1), (1, 2.9, 0), (0, 3.1, 0)])
+def test_ci_fails_at_three_times_the_record(monkeypatch, in_ci, times, fails):
+    monkeypatch.setenv("CI", "1") if in_ci else monkeypatch.delenv("CI", raising=False)
+    record = json.loads(RECORD.read_text())["runs"]["not slow"]
+    option = SimpleNamespace(
+        keyword="", check=False, lf=False, markexpr="not slow", record_cpu_seconds=False
+    )
+    budget = Budget(SimpleNamespace(args_source=pytest.Config.ArgsSource.TESTPATHS, option=option))
+    report = SimpleNamespace(
+        when="teardown",
+        nodeid="a test",
+        cpu_s=times * record["cpu_s"],
+        calibration_s=record["calibration_s"],
+    )
+    budget.pytest_runtest_logreport(report)
+    session = SimpleNamespace(exitstatus=pytest.ExitCode.OK)
+    budget.pytest_sessionfinish(session)
+    assert session.exitstatus == (pytest.ExitCode.TESTS_FAILED if fails else pytest.ExitCode.OK)
