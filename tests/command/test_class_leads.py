@@ -94,7 +94,8 @@ WITHOUT_FORMULA = [
     ("LlamaForCausalLM", {}, {"dtype": "float64"}, "activation_bytes"),
     *(
         (kind, {}, {}, "peak_inference_bytes")
-        for kind in SMALL.keys() - {"MixtralForCausalLM", "Gemma2ForCausalLM"}
+        for kind in SMALL
+        if kind not in ("MixtralForCausalLM", "Gemma2ForCausalLM")
     ),
 ]
 """Cases in which no formula is that of the class. Programs of operations must make them exact: each

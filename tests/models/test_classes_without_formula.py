@@ -109,7 +109,8 @@ def test_mems_are_a_cache_too(measured):
 
 
 REFUSED = [
-    (T5, TRAINING | INFERENCE, "ValueError: You must specify exactly one of input_ids"),
+    (T5, TRAINING, "ValueError: You must specify exactly one of input_ids"),
+    (T5, INFERENCE, "ValueError: an encoder and a decoder: inference is traced of a decoder alone"),
     (BERT, TRAINING, "has no logits; a language model has (batch, length, n_vocab)"),
     (BERT, INFERENCE, "DistilBertModel returns no cache: none of past_key_values"),
     (CLASSIFIER, TRAINING, "DistilBertForSequenceClassification is trained by a loss ForSequence"),
