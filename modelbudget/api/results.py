@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Results(Frames):
-    """The results of all sweeps in a folder; `folder` contains `results/`."""
+    """The results of all sweeps in a folder `results/`."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -24,11 +24,11 @@ class Results(Frames):
     @property
     def report(self) -> Path:
         """The page with everything."""
-        return self.folder / RESULTS / "report.html"
+        return self.folder / "report.html"
 
     def sweeps(self) -> list[str]:
         """Return the names of the sweeps that were measured."""
-        found = (self.folder / RESULTS).glob("*/comparison.parquet")
+        found = self.folder.glob("*/comparison.parquet")
         return sorted(path.parent.name for path in found)
 
     def comparison(self, *sweeps: str) -> pl.DataFrame:
@@ -42,11 +42,9 @@ class Results(Frames):
         known = self.sweeps()
         if unknown := [name for name in sweeps if name not in known]:
             allowed = ", ".join(known) or "none has run"
-            raise InputError(
-                [f"{self.folder / RESULTS}: no sweep {unknown[0]!r} (allowed: {allowed})"]
-            )
+            raise InputError([f"{self.folder}: no sweep {unknown[0]!r} (allowed: {allowed})"])
         frames = [
-            pl.read_parquet(self.folder / RESULTS / name / "comparison.parquet").select(
+            pl.read_parquet(self.folder / name / "comparison.parquet").select(
                 pl.lit(name).alias("sweep"), pl.all()
             )
             for name in sweeps or known
@@ -76,10 +74,10 @@ class Results(Frames):
             for name in self.sweeps()
             for frame in (self.comparison(name),)
         ]  # fmt: skip
-        return html_table(f"Results of {self.folder / RESULTS}", counted)
+        return html_table(f"Results of {self.folder}", counted)
 
     def __repr__(self) -> str:
-        return f"<Results {self.folder / RESULTS}: {', '.join(self.sweeps())}>"
+        return f"<Results {self.folder}: {', '.join(self.sweeps())}>"
 
 
 def results(folder: str | Path = RESULTS) -> Results:
@@ -87,4 +85,7 @@ def results(folder: str | Path = RESULTS) -> Results:
     path = Path(folder)
     if not path.is_dir():
         raise InputError([f"{path}: no such folder; allowed: the results/ of a run"])
-    return Results(path.resolve().parent)
+    found = Results(path.resolve())
+    if not found.report.is_file() and not found.sweeps():
+        raise InputError([f"{path}: no results in it; allowed: the results/ of a run"])
+    return found

@@ -13,7 +13,7 @@ from modelbudget.api.results import Results
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.common.extras import needed
-from modelbudget.common.paths import HOME, SWEEPS
+from modelbudget.common.paths import HOME, RESULTS, SWEEPS
 from modelbudget.sweeps.read import read
 
 
@@ -34,7 +34,7 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
     run = subprocess.run(command, env=_environment(), check=False)
     if run.returncode:
         raise InputError([f"{path}: the run failed with exit code {run.returncode}; see above"])
-    return Results(place)
+    return Results(place / RESULTS)
 
 
 def _environment() -> dict[str, str]:

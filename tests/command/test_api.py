@@ -149,6 +149,21 @@ def test_a_model_of_which_only_flops_are_measured_agrees():
     assert not found.class_differs
 
 
+def test_results_are_read_from_the_folder_given_and_no_other(tmp_path, monkeypatch):
+    for folder in ("old-results", "results", "empty"):
+        (tmp_path / folder).mkdir()
+        if folder != "empty":
+            (tmp_path / folder / folder[:3]).mkdir()
+            frame = pl.DataFrame({"point": [folder], "agrees": [True]})
+            frame.write_parquet(tmp_path / folder / folder[:3] / "comparison.parquet")
+    monkeypatch.chdir(tmp_path)
+    found = mb.results("old-results/")
+    assert found.sweeps() == ["old"]
+    assert found.to_polars()["point"].to_list() == ["old-results"]
+    with pytest.raises(mb.InputError, match="empty: no results in it"):
+        mb.results("empty")
+
+
 def test_results_are_tidy_frames(reported):
     found = mb.results(Path(reported.folder) / "results")
     assert {"other", "small", "zoo"} <= set(found.sweeps())

@@ -20,5 +20,5 @@ def run(
 
     found = sweep(file, folder, cores)
     typer.echo(str(found.report))
-    if code := exit_code(found.folder / VERDICT):
+    if code := exit_code(found.folder / VERDICT.name):
         raise typer.Exit(code)
