@@ -20,17 +20,20 @@ ERRORS = {"6n": "error", "6n_without_embeddings": "error without embeddings"}
 
 
 def six_n_d_section(sweep: SweepResult) -> dict | None:
-    """Return a table with one row for each point.
+    """Return a table with one row for each point whose whole training step was measured.
 
-    None if a pass of the training step was not measured, or if there are too many points.
+    None if there is no such point, or if there are too many points.
     """
     counted = sweep.comparison.filter(
         pl.col("quantity").is_in(STEP), pl.col("measured").is_not_null()
     )
-    if counted["quantity"].n_unique() < len(STEP) or sweep.points.height > MOST_MODELS:
+    passes = counted.group_by("point").agg(pl.col("quantity").n_unique())
+    whole = passes.filter(pl.col("quantity") == len(STEP))["point"]
+    points = sweep.points.filter(pl.col("point").is_in(whole.implode()))
+    if points.is_empty() or sweep.points.height > MOST_MODELS:
         return None
     rows, errors = [], []
-    for point in sweep.points.iter_rows(named=True):
+    for point in points.iter_rows(named=True):
         # Summed in Python: the FLOPs of a step may exceed 64 bits.
         flops = sum(counted.filter(pl.col("point") == point["point"])["measured"].to_list())
         estimates = _estimates(point)
