@@ -38,6 +38,9 @@ def check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mista
         for value, n in Counter(map(repr, values)).items():
             if n > 1:
                 mistakes.add(f"grid.{name}: contains {value} {n} times; give it once")
+    for i, point in enumerate(sweep.points):
+        if not (label := str(point.get("label", ""))).isprintable():
+            mistakes.add(f"points[{i}].label = {show(label)}: contains a control character")
     for name, text in sweep.derive.items():
         if name not in fields:
             mistakes.add(unknown_field(f"derive.{name}", name, fields))

@@ -171,6 +171,10 @@ ONE_MISTAKE = {
         "points: [{base: palm-540b}]\nheadline: PaLM 541B\n",
         ["headline = 'PaLM 541B'", "did you mean PaLM 540B?"],
     ),
+    "control character in a label": (
+        'points: [{base: palm-540b, label: "L\\e]0;x\\a"}]\n',
+        ["points[0].label = ", "contains a control character"],
+    ),
     "count past int64": (
         "base: palm-540b\ngrid: {d_model: [4000000000]}",
         ["bytes of parameters in float32", "more than 9,223,372,036,854,775,807", "d_model"],
