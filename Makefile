@@ -25,9 +25,9 @@ test: lint
 record-test-times: $(VENV)/.installed-tests
 	$(BIN)/pytest --record-cpu-seconds
 
-# All tests, including those that take minutes.
+# All tests, including those that take minutes, full products and all examples.
 test-all: lint
-	$(BIN)/pytest -m "slow or not slow"
+	TESTS=all $(BIN)/pytest -m "slow or not slow"
 
 # Hypothesis draws new examples, and prints how to draw a failing one again.
 test-random: $(VENV)/.installed-tests

@@ -5,6 +5,7 @@ component; the trace on meta against a real one; and what the trace itself count
 import pytest
 import torch
 from helpers.other_families import TINY_MODELS, trained
+from helpers.tiers import examples
 from helpers.training import PREDICTED, measured, predicted, without_zeros
 from hypothesis import HealthCheck, given, settings
 from torch import nn
@@ -25,7 +26,7 @@ def assert_equal(a, run: RunConfig) -> None:
 
 
 @given(trained())
-@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(80), suppress_health_check=[HealthCheck.too_slow])
 def test_predicted_is_measured_component_by_component(model):
     assert_equal(*model)
 

@@ -8,6 +8,7 @@ own class. All tokens of a step are one sequence without a dimension of batch.
 
 import pytest
 import torch
+from helpers.tiers import product_by_tier
 from helpers.training import measured
 from torch import nn
 from torch.nn import functional as F
@@ -123,11 +124,15 @@ def differences(a: Decoder, run: RunConfig, traced) -> dict[str, int]:
     return {name: value for name, value in found.items() if value}
 
 
-@pytest.mark.parametrize("recompute", ["none", "full"])
-@pytest.mark.parametrize("fields", [{}, {"n_kv_head": 4}, {"n_vocab": 8}, {"tied": True}], ids=str)
-@pytest.mark.parametrize(("dtype", "kernel"), KERNELS)
-def test_saved_bytes_and_peaks_are_predicted(dtype, kernel, fields, recompute):
+FIELDS = [{}, {"n_kv_head": 4}, {"n_vocab": 8}, {"tied": True}]
+
+
+@pytest.mark.parametrize(
+    ("computed", "fields", "recompute"), product_by_tier(KERNELS, FIELDS, ["none", "full"])
+)
+def test_saved_bytes_and_peaks_are_predicted(computed, fields, recompute):
     """Checkpointed layers save the positions too, one tensor that is live anyway."""
+    dtype, kernel = computed
     a = Decoder.model_validate(SMALL | fields)
     run = run_of(dtype=dtype, attention_kernel=kernel, recompute=recompute, loss_chunks=1)
     with torch.device("meta"):
@@ -138,10 +143,12 @@ def test_saved_bytes_and_peaks_are_predicted(dtype, kernel, fields, recompute):
     assert differences(a, run, train(model, run, QUANTITIES)) == positions
 
 
-@pytest.mark.parametrize("recompute", ["none", "full", "selective"])
-@pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize(("dtype", "kernel"), KERNELS)
-def test_our_modules_with_its_settings_have_difference_0(dtype, kernel, batch, recompute):
+@pytest.mark.parametrize(
+    ("computed", "batch", "recompute"),
+    product_by_tier(KERNELS, [1, 2], ["none", "full", "selective"]),
+)
+def test_our_modules_with_its_settings_have_difference_0(computed, batch, recompute):
+    dtype, kernel = computed
     a = Decoder.model_validate(SMALL)
     run = run_of(dtype=dtype, attention_kernel=kernel, recompute=recompute, batch=batch)
     assert not differences(a, run, measured(a, run))

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 import torch
 from helpers.strategies import decoders_that_run, decoders_with_known_peaks, smallest_that_run
+from helpers.tiers import examples
 from helpers.training import PREDICTED, measured, predicted, without_zeros
 from helpers.why import why
 from hypothesis import HealthCheck, given, settings
@@ -26,7 +27,7 @@ from modelbudget.sweeps.derive import named_architecture
 
 
 @given(decoders_that_run())
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
 def test_predicted_is_measured_component_by_component(model):
     a, run = model
     assert a.has_formula_for("activation_bytes", a, run)
@@ -36,7 +37,7 @@ def test_predicted_is_measured_component_by_component(model):
 
 
 @given(decoders_with_known_peaks())
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
 def test_predicted_peaks_are_measured_phase_by_phase(model):
     a, run = model
     assert a.has_formula_for("peak_training_bytes", a, run)

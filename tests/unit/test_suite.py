@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 import time
+from itertools import combinations, product
 from types import SimpleNamespace
 
 import pytest
 from helpers.cpu_seconds import RECORD, Budget, allowed, of_process
 from helpers.made_once import made_once
+from helpers.tiers import pairwise
 
 
 def test_a_folder_that_could_not_be_made_is_deleted_and_its_error_kept(tmp_path):
@@ -33,6 +35,17 @@ def test_a_folder_is_made_once(tmp_path):
     folders = {made_once(tmp_path / "shared", made.append) for _ in range(3)}
     assert folders == set(made)
     assert len(made) == 1
+
+
+def test_few_combinations_have_every_pair():
+    axes = [["a", "b"], [1, 2, 3], [{}, {"x": 1}], [True, False], "uvw"]
+    allowed = [one for one in product(*axes) if one[:2] != ("a", 1)]
+    chosen = pairwise(allowed)
+    assert set(map(repr, chosen)) <= set(map(repr, allowed))
+    assert len(chosen) <= 12 < len(allowed) == 60
+    for i, j in combinations(range(len(axes)), 2):
+        pairs = [[(repr(one[i]), repr(one[j])) for one in some] for some in (allowed, chosen)]
+        assert set(pairs[0]) == set(pairs[1])
 
 
 BUSY = "import time\nwhile time.process_time() < {}: pass\n"
