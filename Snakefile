@@ -19,8 +19,8 @@ sys.path.insert(0, workflow.current_basedir.get_path_or_uri(secret_free=True))
 from modelbudget.common.errors import InputError
 from modelbudget.common.fingerprint import code, digest
 from modelbudget.common.paths import ACCELERATORS
-from modelbudget.plan import checksums, preflight, records, targets
-from modelbudget.plan.chosen_sweeps import chosen_sweeps, on_request
+from modelbudget.plan import checksums, orphans, preflight, records, targets
+from modelbudget.plan.chosen_sweeps import chosen_sweeps, on_request, sweep_files
 from modelbudget.plan.interrupt import end_jobs_when_interrupted
 from modelbudget.plan.terminal.handler import attach
 from modelbudget.sweeps.summary import content
@@ -34,8 +34,6 @@ try:
     if workflow.is_main_process and workflow.modifier.is_main_snakefile():
         records.keep_beside_results()
         records.restore_times()
-        if line := records.remove_lock_of_ended_run():
-            logger.warning(line)
     preflight.check_config(config)
     preflight.allow_modules(config.get("modules"))
     # Do not check devices here if jobs run on other machines (--jobs).
@@ -46,9 +44,15 @@ try:
     PREDICTED = {one.name: one for one in CHOSEN if one.sweep.predicts_alone}
     SHARDS = targets.shards(SWEEPS, config.get("shard"))
     REFERENCED = targets.referenced(SWEEPS)
+    PAGE = targets.page(SWEEPS.keys() | PREDICTED.keys(), sweep_files(), dict(on_request()))
 except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
 
+if workflow.is_main_process and workflow.modifier.is_main_snakefile():
+    if not workflow.output_settings.dryrun:
+        lines = [records.remove_lock_of_ended_run(), *orphans.set_aside(sweep_files())]
+        for line in filter(None, lines):
+            logger.warning(line)
 if workflow.is_main_process:
     for line in dict.fromkeys(line for one in CHOSEN for line in one.notes):
         logger.warning(line)
@@ -85,7 +89,7 @@ include: "workflow/rules/pictures.smk"
 include: "workflow/rules/report.smk"
 
 
-RESULTS = targets.results(SWEEPS, PREDICTED)
+RESULTS = targets.results(SWEEPS, PREDICTED, PAGE)
 
 
 # Parameters of every rule: its results are recomputed if its code or the results have changed.
@@ -98,6 +102,8 @@ rule all:
     default_target: True
     input:
         RESULTS,
+    message:
+        "All results"
 
 
 onstart:

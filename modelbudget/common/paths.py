@@ -28,6 +28,8 @@ MEASUREMENTS = RESULTS / "measurements"
 REFERENCE_COUNTS = RESULTS / "reference_counts"
 REFERENCE_TRACES = RESULTS / "reference_traces"
 CHECKSUMS = RESULTS / ".checksums"
+ORPHANS = ".orphans"
+"""Folder in that of results with those of sweeps whose file is gone."""
 RECORDS = RESULTS / ".records"
 """Snakemake's records of how results were made."""
 

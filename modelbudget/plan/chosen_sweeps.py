@@ -20,8 +20,8 @@ from modelbudget.sweeps.read import CheckedSweep, read
 
 TEMPLATES = Path(__file__).parents[1] / "report" / "templates"
 FOLDERS = {
-    "assets", "gpt-2-ledger", "headline", "logs", "measurements", "module_trees", "provenance",
-    "reference_counts", "reference_traces", "training_step", "tying-surgery",
+    "assets", "gpt-2-ledger", "headline", "logs", "measured", "measurements", "module_trees",
+    "provenance", "reference_counts", "reference_traces", "training_step", "tying-surgery",
 }  # fmt: skip
 """Folders of results/ that do not belong to a sweep."""
 PARTS_OF_SWEEP = (

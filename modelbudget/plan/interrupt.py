@@ -3,6 +3,7 @@
 A run ends within seconds, with all processes that it has started, and leaves no partial file.
 """
 
+import logging
 import signal
 import sys
 import threading
@@ -11,8 +12,14 @@ from contextlib import suppress
 import psutil
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOPPED = "stopped by a signal"
+"""What the log of a job says that was interrupted."""
 PATIENCE_S = 3
 """Seconds that jobs have to end by themselves; then they are killed."""
+
+
+interrupted = threading.Event()
+"""Whether Snakemake's process was interrupted."""
 
 
 def end_jobs_when_interrupted() -> None:
@@ -26,6 +33,7 @@ def end_jobs_when_interrupted() -> None:
 
 
 def _end_jobs(*_) -> None:
+    interrupted.set()
     jobs = psutil.Process().children(recursive=True)
     _each(jobs, psutil.Process.terminate)
     kill = threading.Timer(PATIENCE_S, _each, (jobs, psutil.Process.kill))
@@ -52,4 +60,5 @@ def end_in_order_when_interrupted() -> None:
 def _end(number: int, _) -> None:
     for one in SIGNALS:
         signal.signal(one, signal.SIG_IGN)
+    logging.critical(STOPPED)
     sys.exit(128 + number)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ ON_PAPER = 10_000
 MANY_TRACED = 100
 """Points of a sweep from which tracing takes much longer than importing torch."""
 OF_REPORT = (
-    "report.html", "verdict.json", "provenance.json", "headline.charts",
+    "provenance.json", "headline.charts",
     "module_trees/trees.json", "module_trees/swept.json", "module_trees/modules.json",
     "module_trees/walkthroughs.json",
     "assets/calculator.json", "assets/vega.js",
@@ -35,16 +36,34 @@ OF_SWEEP = (
 OF_PREDICTED = (
     "sweep.json", "predictions", "totals.parquet", "shares.parquet", "charts.json", "charts",
 )  # fmt: skip
+MOST_OF_NAMES = 60
+"""Characters of the names of sweeps in the name of their page."""
 TABLES = ("parquet", "csv")
 """Files of a run, of each sweep, and of each sweep without measurement; formats of some tables."""
 
 
-def results(sweeps: dict[str, Expanded], predicted: Iterable[str]) -> list[str]:
+def page(chosen: Collection[str], every: Collection[str], on_request: Collection[str]) -> str:
+    """Return what the names of the page and of its verdict have: nothing for that of all sweeps.
+
+    Of `every` sweep, those `on_request` run only if they are named. A page of some sweeps has their
+    names, or their number and a digest, so that it does not replace the page of all.
+    """
+    if {*chosen} in ({*every} - {*on_request}, {*every}):
+        return ""
+    names = "-".join(sorted(chosen))
+    if len(names) > MOST_OF_NAMES:
+        names = f"{len(chosen)}-sweeps-{hashlib.sha256(names.encode()).hexdigest()[:8]}"
+    return f"-{names}"
+
+
+def results(sweeps: dict[str, Expanded], predicted: Iterable[str], page: str) -> list[str]:
     """Return all files that the pipeline writes, so that deleted ones are made again."""
     of_sweeps = [f"{name}/{file}" for name in sweeps for file in OF_SWEEP]
     of_predicted = [f"{name}/{file}" for name in predicted for file in OF_PREDICTED]
     tables = [*zoo_tables(sweeps), *fit_tables(sweeps), *layout_tables(sweeps), *frontiers(sweeps)]
     return [
+        f"results/report{page}.html",
+        f"results/verdict{page}.json",
         *(f"results/{file}" for file in (*OF_REPORT, *of_sweeps, *of_predicted)),
         *reference_counts(sweeps),
         *solve_tables(sweeps),

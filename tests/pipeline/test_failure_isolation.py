@@ -275,6 +275,8 @@ def test_an_interrupted_run_ends_within_seconds_and_leaves_nothing(make_project,
     output = run.communicate(timeout=5)[0]
     assert run.returncode != 0
     assert "Traceback" not in output
+    assert "STOPPED" in output
+    assert "FAILED" not in output
     wait_until(lambda: not processes_in(project.folder))
     assert not list((project.folder / "results").rglob("*.part"))
 

@@ -65,6 +65,7 @@ def test_a_dry_run_reads_like_a_plan(project):
     project.write_sweep("another.yaml", SMALL)
     run = project.snakemake("-n", "results/another/comparison.parquet")
     assert "another: predict, compare and draw charts" in run.stdout
+    assert max(map(len, project.snakemake("-n").stdout.splitlines())) < 1000
     (project.folder / "configs" / "sweeps" / "another.yaml").unlink()
 
 

@@ -14,6 +14,7 @@ import pytest
 from helpers.project import SMALL, SWEEPS, Project
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from modelbudget.api.results import results
 from modelbudget.common.errors import InputError
 from modelbudget.common.progress import progress, read_progress, write_progress_to
 from modelbudget.plan.chosen_sweeps import chosen_sweeps
@@ -43,9 +44,9 @@ def insert(project: Project, path: str, after: str, line: str) -> None:
     file.write_text(text.replace(after, f"{after}\n{line}"))
 
 
-def compared(project: Project) -> tuple[str, set[str]]:
-    """The line of verdict.json, and the sweeps that it covers."""
-    found = json.loads((project.folder / "results" / "verdict.json").read_text())
+def compared(project: Project, page: str) -> tuple[str, set[str]]:
+    """The line of the verdict of a page, and the sweeps that it covers."""
+    found = json.loads((project.folder / "results" / f"verdict{page}.json").read_text())
     tables = {section["source"] for section in found["sections"]}
     return found["line"], tables - {"gpt-2-ledger", "tying-surgery"}
 
@@ -73,20 +74,24 @@ def test_a_run_prints_the_verdict_of_the_sweeps_that_it_was_asked_for(reported, 
     """Whether it has something to do or nothing, and in turn with runs of all sweeps."""
     project = copy_of_reported()
     verdicts = {}
+    page = (project.folder / "results" / "report.html").read_bytes()
     for sweeps in ("small", "small", "small,other"):
         run = project.snakemake("--config", f"sweeps={sweeps}")
         assert run.returncode == 0, run.stderr
-        line, tables = compared(project)
+        names = "-".join(sorted(sweeps.split(",")))
+        line, tables = compared(project, f"-{names}")
         assert tables == set(sweeps.split(","))
-        assert lines(run.stdout)[:2] == [line, "results/report.html"]
+        assert lines(run.stdout)[:2] == [line, f"results/report-{names}.html"]
         verdicts[sweeps] = line
     of_all = lines(reported.run.stdout)[0]
     assert len({verdicts["small"], verdicts["small,other"], of_all}) == 3
+    assert (project.folder / "results" / "report.html").read_bytes() == page
     for name in SWEEPS.keys() - {"small", "other"}:
         (project.folder / f"configs/sweeps/{name}.yaml").unlink()
     again = project.snakemake()
-    assert "Nothing to be done" in again.stderr
-    assert lines(again.stdout) == [verdicts["small,other"], "results/report.html"]
+    assert lines(again.stdout)[:2] == [verdicts["small,other"], "results/report.html"]
+    assert "results/zoo: its sweep file is gone; moved to results/.orphans/zoo" in again.stderr
+    assert results(project.folder / "results").sweeps() == ["other", "small"]
 
 
 def test_a_run_that_was_asked_for_files_names_these(copy_of_reported):

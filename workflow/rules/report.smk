@@ -32,12 +32,12 @@ rule report:
         models=ancient(targets.model_files()),
     output:
         html=report(
-            "results/report.html",
+            f"results/report{PAGE}.html",
             category="Report",
-            labels={"page": "report.html"},
+            labels={"page": f"report{PAGE}.html"},
             caption="../report/page.rst",
         ),
-        verdict="results/verdict.json",
+        verdict=f"results/verdict{PAGE}.json",
     log:
         "results/logs/report.log",
     conda:

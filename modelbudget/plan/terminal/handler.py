@@ -12,6 +12,7 @@ from snakemake.logging import get_event
 from snakemake.logging import logger as snakemake_logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from modelbudget.plan.interrupt import interrupted
 from modelbudget.plan.terminal.summary import Job, WorkflowRun, duration
 
 OF_FAILED_JOBS = (
@@ -24,6 +25,8 @@ STOPS = (
     "Will exit after finishing currently running jobs",
 )
 """Beginnings of notes that Snakemake prints when a user stops a run."""
+SECONDS_TO_STOP = 0.3
+"""Seconds in which Snakemake's process gets the interrupt that ended a job without a reason."""
 NO_REASON = "no reason is in its log: was it killed, or out of memory?"
 REASON = 200
 """Characters of the reason for a job that a dry run prints; some reasons have thousands."""
@@ -49,6 +52,10 @@ def attach(workflow) -> "Terminal | Summary":
         handler.setFormatter(own.formatter)
     snakemake_logger.addHandler(handler)
     return handler
+
+
+def _reasons(jobs: list[Job]) -> list[str]:
+    return [reason for job in jobs if (reason := job.reason())]
 
 
 def _shortened(record: Any) -> bool:
@@ -146,8 +153,11 @@ class Terminal(Summary):
     def _failed(
         self, jobids: list[int], logs: list[str], now: float, from_executor: str | None = None
     ) -> None:
-        jobs = [self.run.jobs.pop(jobid, None) for jobid in jobids]
-        for job in filter(None, [] if self.stopped else jobs):
+        jobs = [job for jobid in jobids if (job := self.run.jobs.pop(jobid, None))]
+        # A terminal interrupts jobs too, which may end before Snakemake's process is interrupted.
+        self.stopped = self.stopped or any(job.was_stopped() for job in jobs)
+        self.stopped = self.stopped or interrupted.wait(0 if _reasons(jobs) else SECONDS_TO_STOP)
+        for job in [] if self.stopped else jobs:
             self.run.failed += 1
             there = [log for log in dict.fromkeys([str(job.log), *logs]) if os.path.exists(log)]
             self._print(

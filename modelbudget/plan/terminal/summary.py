@@ -5,10 +5,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from modelbudget.plan.agreement import VERDICT
+from modelbudget.plan.interrupt import STOPPED
 from modelbudget.plan.job_setup import reason_in
 
-PAGE = Path("results/report.html")
 FAILURES_SHOWN = 10
 FILES_SHOWN = 5
 
@@ -23,14 +22,22 @@ class Job:
     started: float
 
     def reason(self) -> str | None:
-        """Return why the job failed. A log older than the job belongs to another run."""
-        if self.log is None:
-            return None
+        """Return why the job failed."""
+        log = self._log_of_this_run()
+        return reason_in(log) if log else None
+
+    def was_stopped(self) -> bool:
+        """Whether the job was interrupted."""
+        log = self._log_of_this_run()
+        return bool(log) and STOPPED in log.read_text(encoding="utf-8", errors="replace")[-200:]
+
+    def _log_of_this_run(self) -> Path | None:
+        """Return the job's log; None if there is none, or one of another run: an older one."""
         try:
-            of_this_run = self.log.stat().st_mtime >= self.started
+            is_of_this_run = self.log and self.log.stat().st_mtime >= self.started
         except OSError:
             return None
-        return reason_in(self.log) if of_this_run else None
+        return self.log if is_of_this_run else None
 
 
 class WorkflowRun:
@@ -51,8 +58,9 @@ class WorkflowRun:
 
         If the page is not a target of the run, the paths of the targets.
         """
-        if any(job.rule.name == "report" for job in self.workflow.dag.jobs):
-            return [*verdict(VERDICT), str(PAGE)]
+        for job in self.workflow.dag.jobs:
+            if job.rule.name == "report":
+                return [*verdict(Path(job.output.verdict)), str(job.output.html)]
         wanted = {str(file) for file in self.workflow.dag.targetfiles}
         made = {str(file) for job in self.workflow.dag.targetjobs for file in job.output}
         return _first(sorted(wanted or made), FILES_SHOWN, "")
