@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from modelbudget.api.frames import Frames, html_table
-from modelbudget.catalogue.accelerators import Accelerator, accelerators, named
+from modelbudget.catalogue.accelerators import Accelerator, all_accelerators, named_or_sized
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
@@ -80,12 +80,13 @@ class Fit(Frames):
 
 
 def accelerator(name: str) -> Accelerator:
-    """Return an accelerator by its name, with or without its memory: h100, h100-80gb, rtx-4090.
+    """Return an accelerator by its name, with or without its memory, or by a size.
 
-    Raises InputError with all names.
+    h100, h100-80gb and rtx-4090 have the bytes that their driver reports; 24GB has 24 · 10⁹, 24GiB
+    24 · 2³⁰. Raises InputError with all names.
     """
     try:
-        return named(name, accelerators(CONFIGS / "accelerators.yaml"))
+        return named_or_sized(name, all_accelerators(CONFIGS / "accelerators.yaml"))
     except ValueError as error:
         raise InputError([f"--fit {name}: {error}"]) from None
 

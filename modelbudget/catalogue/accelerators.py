@@ -8,10 +8,13 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from modelbudget.architecture.base import Count
+from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.common.mistakes import show
+from modelbudget.common.sizes import EXAMPLES, size
 from modelbudget.common.strict import Strict, read_strict
 
 GB = 10**9
+GIB = 2**30
 
 
 class Accelerator(Strict):
@@ -20,32 +23,68 @@ class Accelerator(Strict):
     name: str = Field(min_length=1)
     bytes: Count
     source: str = Field(min_length=1, description="where its memory was read")
+    driver_gib: float | None = Field(
+        None, gt=0, description="GiB that its driver reports to a process, which `--fit` takes"
+    )
+    driver_source: str = Field("", description="where the driver's report was read")
+    in_charts: bool = Field(
+        True, description="whether sweeps, charts and the page have it; its memory is then its own"
+    )
+
+    @model_validator(mode="after")
+    def cite(self) -> Self:
+        """Reject a driver's report without its source, and a source without a report."""
+        if (self.driver_gib is None) == bool(self.driver_source):
+            raise ValueError(
+                f"driver_gib = {self.driver_gib}, driver_source = {self.driver_source!r}: "
+                "allowed: both or none"
+            )
+        return self
+
+    def as_reported(self) -> Self:
+        """Return the device with the bytes that its driver reports, if these are known."""
+        if self.driver_gib is None:
+            return self
+        reported = {"bytes": int(self.driver_gib * GIB), "source": self.driver_source}
+        return self.model_copy(update=reported)
 
 
 class AcceleratorsFile(Strict):
-    """The file: each name and each memory once."""
+    """The file: each name once, and in charts each memory once."""
 
     accelerators: list[Accelerator] = Field(min_length=1)
 
     @model_validator(mode="after")
     def differ(self) -> Self:
-        """Reject two entries with the same name or the same memory: each is one line in a chart."""
-        for field in ("name", "bytes"):
-            values = [getattr(device, field) for device in self.accelerators]
-            for i, value in enumerate(values):
-                if value in values[:i]:
+        """Reject two entries with the same name, or with the same memory: one line in a chart."""
+        for field, differing in (
+            ("name", range(len(self.accelerators))),
+            ("bytes", [i for i, one in enumerate(self.accelerators) if one.in_charts]),
+        ):
+            first: dict[str | int, int] = {}
+            for i in differing:
+                value = getattr(self.accelerators[i], field)
+                before = first.setdefault(_plain(value) if field == "name" else value, i)
+                if before != i:
                     raise ValueError(
                         f"accelerators[{i}].{field} = {value!r}: is that of "
-                        f"accelerators[{values.index(value)}] too; allowed: once, so name both in "
-                        "one entry"
+                        f"accelerators[{before}] too; allowed: once"
+                        + (", so name both in one entry, or in_charts: false" * (field == "bytes"))
                     )
+        if not any(one.in_charts for one in self.accelerators):
+            raise ValueError("accelerators: none is in charts; allowed: one without in_charts")
         return self
 
 
-def accelerators(path: Path) -> list[Accelerator]:
+def all_accelerators(path: Path) -> list[Accelerator]:
     """Read all accelerators, the smallest memory first. Raises InputError."""
     devices = read_strict(path, AcceleratorsFile, Accelerator).accelerators
     return sorted(devices, key=lambda device: device.bytes)
+
+
+def accelerators(path: Path) -> list[Accelerator]:
+    """Read the accelerators of sweeps and charts, the smallest memory first. Raises InputError."""
+    return [device for device in all_accelerators(path) if device.in_charts]
 
 
 def named(name: str, known: Sequence[Accelerator]) -> Accelerator:
@@ -57,10 +96,29 @@ def named(name: str, known: Sequence[Accelerator]) -> Accelerator:
         plain = _plain(one.name)
         if _plain(name) in (plain, f"{plain}{one.bytes // GB}gb"):
             return one
-    allowed = ", ".join(
-        f"{one.name.lower().replace(' ', '-')}-{one.bytes // GB}gb" for one in known
-    )
-    raise ValueError(f"unknown accelerator {show(name)} (allowed: {allowed})")
+    raise ValueError(f"unknown accelerator {show(name)} (allowed: {', '.join(map(_label, known))})")
+
+
+def named_or_sized(text: str, known: Sequence[Accelerator]) -> Accelerator:
+    """Return an accelerator by its name, with the bytes of its driver, or of a size: 24GB, 24GiB.
+
+    Raises ValueError with what is allowed.
+    """
+    try:
+        return named(text, known).as_reported()
+    except ValueError as error:
+        n_bytes = size(text)
+        if not n_bytes or n_bytes > MAX_COUNT:
+            names = str(error).replace("(allowed: ", f"(allowed: {EXAMPLES}, ")
+            raise ValueError(names) from None
+    return Accelerator(name=f"a device of {text}", bytes=n_bytes, source="as given")
+
+
+def _label(device: Accelerator) -> str:
+    """Return a name as a command takes it, with the memory if it is a whole number of GB."""
+    name = device.name.lower().replace(" ", "-")
+    is_whole = not device.bytes % GB and not name.endswith("gb")
+    return f"{name}-{device.bytes // GB}gb" if is_whole else name
 
 
 def _plain(name: str) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from modelbudget.architecture.readings import intervals
-from modelbudget.catalogue.accelerators import accelerators, named
+from modelbudget.catalogue.accelerators import all_accelerators, named
 from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
@@ -120,7 +120,7 @@ def _wrong_device(name: str, bound: Bound) -> str | None:
     if not name.endswith("_bytes"):
         return "an accelerator bounds bytes; allowed: [least, most]"
     try:
-        named(bound, accelerators(ACCELERATORS))
+        named(bound, all_accelerators(ACCELERATORS))
     except ValueError as error:
         return str(error)
     return None
@@ -131,7 +131,7 @@ def bounds_of(solve: Solve) -> Bounds:
     return {
         name: (bound[0], bound[1])
         if isinstance(bound, list)
-        else (0, named(bound, accelerators(ACCELERATORS)).bytes)
+        else (0, named(bound, all_accelerators(ACCELERATORS)).bytes)
         for name, bound in solve.within.items()
     }
 

@@ -140,7 +140,7 @@ def test_what_fits_is_what_the_readme_says():
     fields = ("recompute=full", "attention_kernel=flash", "master_weights=true",
               "reduce_dtype=float32")  # fmt: skip
     found = command(
-        "llama-3-8b", "--fit", "h100-80gb", "--devices", "64", "--dtype", "bfloat16", "--length",
+        "llama-3-8b", "--fit", "80GB", "--devices", "64", "--dtype", "bfloat16", "--length",
         "8192", "--train", "--json", *(word for field in fields for word in ("--set", field)),
     )  # fmt: skip
     (fit,) = json.loads(found.stdout)["fit"]

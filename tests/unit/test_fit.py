@@ -15,7 +15,12 @@ from helpers.results import result
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import total
-from modelbudget.catalogue.accelerators import Accelerator, accelerators
+from modelbudget.catalogue.accelerators import (
+    Accelerator,
+    accelerators,
+    all_accelerators,
+    named_or_sized,
+)
 from modelbudget.common.errors import InputError
 from modelbudget.compare.fitted import measure_solutions
 from modelbudget.families.decoder import Decoder
@@ -186,6 +191,49 @@ def test_shipped_accelerators():
     assert [device.bytes // GB for device in devices] == [24, 40, 80, 141, 192]
 
 
+KNOWN = all_accelerators(ROOT / "configs" / "accelerators.yaml")
+
+
+def test_shipped_names_mean_the_bytes_of_their_driver():
+    """By a name with memory and without; a report is within a tenth of the data sheet."""
+    assert len(KNOWN) >= 20
+    for device in KNOWN:
+        found = named_or_sized(device.name.lower().replace(" ", "-"), KNOWN)
+        assert found == device.as_reported() == named_or_sized(f"{device.name}", KNOWN)
+        if device.driver_gib is not None and not device.name.startswith("Apple"):
+            assert found.bytes == int(device.driver_gib * 2**30)
+            assert found.source == device.driver_source
+            assert found.bytes == pytest.approx(device.bytes, rel=0.1)
+        elif device.driver_gib is None:
+            assert found == device
+    assert named_or_sized("h100-80gb", KNOWN).bytes == 84_943_715_696
+    assert named_or_sized("a100-40gb", KNOWN).name == named_or_sized("a100", KNOWN).name == "A100"
+    assert named_or_sized("a100-80gb", KNOWN).name == "A100 80GB"
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [
+        ("24GB", 24 * 10**9),
+        ("24GiB", 24 * 2**30),
+        ("23.65 gib", 25_393_994_137),
+        ("1.5TB", 15 * 10**11),
+        ("500MiB", 500 * 2**20),
+        ("80_000kB", 80_000_000),
+        ("17B", 17),
+    ],
+)
+def test_a_size_in_bytes(text, n_bytes):
+    device = named_or_sized(text, KNOWN)
+    assert (device.bytes, device.source) == (n_bytes, "as given")
+
+
+@pytest.mark.parametrize("text", ["0GB", "24", "24 GBs", "-1GB", "1e3GB", "9" * 30 + "GB", ""])
+def test_what_is_no_size_and_no_name(text):
+    with pytest.raises(ValueError, match=r"a size such as 24GB or 24GiB, .*h100-80gb, a100-80gb"):
+        named_or_sized(text, KNOWN)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -197,6 +245,15 @@ def test_shipped_accelerators():
             "accelerators: [{name: a, bytes: 1, source: b}, {name: c, bytes: 1, source: d}]",
             "accelerators[1].bytes = 1: is that of accelerators[0] too",
         ),
+        (
+            "accelerators: [{name: a b, bytes: 1, source: b}, {name: AB, bytes: 2, source: d}]",
+            "accelerators[1].name = 'AB': is that of accelerators[0] too",
+        ),
+        (
+            "accelerators: [{name: a, bytes: 1, source: b, driver_gib: 2.5}]",
+            "driver_gib = 2.5, driver_source = '': allowed: both or none",
+        ),
+        ("accelerators: [{name: a, bytes: 1, source: b, in_charts: false}]", "none is in charts"),
     ],
 )
 def test_a_wrong_file_of_accelerators(tmp_path: Path, text, message):

@@ -1,0 +1,20 @@
+"""Sizes in bytes as people write them: 24GB, 24GiB."""
+
+import re
+from decimal import Decimal
+
+UNITS = {"": 1} | {
+    f"{prefix}{i}": base**power
+    for i, base in (("", 1000), ("I", 1024))
+    for power, prefix in enumerate("KMGT", 1)
+}
+EXAMPLES = "a size such as 24GB or 24GiB"
+
+
+def size(text: str) -> int | None:
+    """Return a size in bytes; None if the text is none. 24GB is 24 · 10⁹, 24GiB is 24 · 2³⁰."""
+    written = re.fullmatch(r"\s*(\d[\d_]*(?:\.\d+)?)\s*([KMGT]I?)?B\s*", str(text).upper())
+    if written is None:
+        return None
+    number, unit = written.groups(default="")
+    return int(Decimal(number.replace("_", "")) * UNITS[unit])
