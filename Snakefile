@@ -31,9 +31,6 @@ if workflow.is_main_process and workflow.modifier.is_main_snakefile():
 
 try:
     preflight.check_results()
-    if workflow.is_main_process and workflow.modifier.is_main_snakefile():
-        records.keep_beside_results()
-        records.restore_times()
     preflight.check_config(config)
     preflight.allow_modules(config.get("modules"))
     # Do not check devices here if jobs run on other machines (--jobs).
@@ -49,7 +46,10 @@ except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
 
 if workflow.is_main_process and workflow.modifier.is_main_snakefile():
-    if not workflow.output_settings.dryrun:
+    is_plan = workflow.output_settings.dryrun
+    records.keep_beside_results(is_plan)
+    records.restore_times()
+    if not is_plan:
         lines = [records.remove_lock_of_ended_run(), *orphans.set_aside(sweep_files())]
         for line in filter(None, lines):
             logger.warning(line)

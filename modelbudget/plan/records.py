@@ -24,8 +24,13 @@ OWNER = OF_SNAKEMAKE / "owner.json"
 """The process of the run that last found no lock of another one."""
 
 
-def keep_beside_results() -> None:
-    """Let Snakemake read and write its records in the folder of results. Call before it does."""
+def keep_beside_results(is_plan: bool) -> None:
+    """Let Snakemake read and write its records in the folder of results. Call before it does.
+
+    A dry run (`is_plan`) reads those that are there, and makes no folder.
+    """
+    if is_plan and not RECORDS.exists():
+        return
     link = OF_SNAKEMAKE / "metadata"
     (OF_SNAKEMAKE / "incomplete").mkdir(parents=True, exist_ok=True)  # of its present format
     if link.is_symlink():

@@ -201,9 +201,8 @@ def test_what_needs_more_addresses_is_refused_and_told_why(make_project):
     project = make_project()
     run = run_with_few_addresses(project, "cpu", "small", "fits no longer")
     assert run.returncode == 0, run.stderr
-    assert "may be used of the address space of a process (ulimit -v)" in project.log(
-        "few", "measure"
-    )
+    limit = "may be used of the address space of a process (ulimit -v)"
+    assert limit in project.log_of_measuring()
     run = run_with_few_addresses(project, "cpu", "small", "could never fit")
     assert run.returncode == 1
     assert "2% of the address space of a process (ulimit -v) is 120,000,000" in run.stderr
