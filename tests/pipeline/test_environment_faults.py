@@ -68,10 +68,11 @@ def test_a_disk_that_takes_no_more_is_told_in_a_line_and_nothing_is_lost(project
     results = project.folder / "results"
     assert not list(results.rglob("*.part"))
     assert not (project.folder / TARGET).exists()
-    measured = results / "small" / "measured.parquet"
+    (measured,) = (results / "measurements").glob("*.parquet")
     before = measured.stat()
     assert finishes(project, TARGET)
     assert measured.stat().st_mtime_ns == before.st_mtime_ns
+    assert [*measured.parent.glob("*.parquet")] == [measured]
     assert pl.read_parquet(project.folder / TARGET)["agrees"].all()
 
 
