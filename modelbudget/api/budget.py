@@ -12,8 +12,10 @@ from modelbudget import __version__
 from modelbudget.api.model import QUANTITIES, Model, model_with
 from modelbudget.architecture.terms import Term, of_model
 from modelbudget.catalogue.implementations import OURS
+from modelbudget.common.bounded_json import parse_json
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text, replacing
+from modelbudget.common.printable import markdown
 
 LOCK = Path("budget.lock")
 COUNTED = ("parameters", "parameter_bytes")
@@ -113,11 +115,13 @@ def check(path: Path = LOCK, module: str | None = None, totals: bool = False) ->
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Values]]:
     try:
-        content = json.loads(read_text(path))
+        content = parse_json(read_text(path))
         locked = {
             str(name): {q: {c: int(v) for c, v in of.items()} for q, of in values.items()}
             for name, values in content["models"].items()
         }
+        if not locked:
+            raise ValueError("models: empty; allowed: at least one")
         return dict(content["settings"]), locked
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"not a budget ({type(error).__name__}: {error})"
@@ -152,9 +156,9 @@ def table(found: list[Change]) -> str:
     several = len({one.model for one in found}) > 1
     shown = [
         (
-            *([one.model] if several else []),
-            one.quantity,
-            one.component,
+            *([markdown(one.model)] if several else []),
+            markdown(one.quantity),
+            markdown(one.component),
             *("none" if value is None else f"{value:,}" for value in (one.locked, one.now)),
             f"{one.difference:+,}",
         )

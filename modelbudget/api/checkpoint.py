@@ -1,10 +1,12 @@
-"""The tensors of a checkpoint held against the formula: one more witness, without torch."""
+"""The tensors of a checkpoint held against the formula, and their names against the class."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from modelbudget.api.frames import Frames, html_table
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from modelbudget.api.breakdown import Breakdown
     from modelbudget.api.model import Model
+    from modelbudget.measurement.reference.loading import Loading
 
 Of = dict[str, list[Tensor]]
 """Part of a model → the tensors that belong to it."""
@@ -54,7 +57,8 @@ class Checkpoint(Frames):
     """Prediction and checkpoint by component; `refusal` is the reason if nothing is compared.
 
     `dtypes` counts the tensors of each dtype. `left_out` counts tensors that hold no parameters of
-    their own: buffers, and copies of the tied embedding.
+    their own: buffers, and copies of the tied embedding. `loading` has the names and shapes that
+    differ from those of the model's class in `transformers`; None if they were not compared.
     """
 
     model: str
@@ -63,6 +67,7 @@ class Checkpoint(Frames):
     dtypes: dict[str, int]
     left_out: int
     refusal: str | None = None
+    loading: Loading | None = None
 
     @property
     def differences(self) -> tuple[Part, ...]:
@@ -71,8 +76,8 @@ class Checkpoint(Frames):
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing differs."""
-        return not self.differences
+        """Whether nothing differs, in number, name or shape."""
+        return not self.differences and not (self.loading and self.loading.mismatches)
 
     def rows(self) -> list[dict]:
         """Return one row for each part."""
@@ -89,6 +94,10 @@ class Checkpoint(Frames):
             for part in self.parts
         ]
 
+    def names(self) -> list[dict]:
+        """Return one row for each tensor whose name or shape is not that of the class."""
+        return [one._asdict() for one in self.loading.mismatches] if self.loading else []
+
     def _repr_html_(self) -> str:
         return html_table(f"{self.path.name} and the formula of {self.model}", self.rows())
 
@@ -96,8 +105,9 @@ class Checkpoint(Frames):
 def compare_checkpoint(model: Model, path: Path) -> Checkpoint:
     """Hold the tensors of a checkpoint against the formula of its config.json.
 
-    Parameters by component; only the bytes of all tensors if the weights are quantised, or if the
-    shards that an index names are not there. Raises InputError if a file cannot be read.
+    Parameters by component, and names and shapes if `transformers` is installed; only the bytes of
+    all tensors if the weights are quantised, or if the shards that an index names are not there.
+    Raises InputError if a file cannot be read.
     """
     weights = checkpoint_files.read(path)
     dtypes = dict(Counter(tensor.dtype for tensor in weights.tensors or ()))
@@ -116,7 +126,20 @@ def compare_checkpoint(model: Model, path: Path) -> Checkpoint:
     vocabulary = Vocabulary(getattr(sizes, "n_vocab", 0), getattr(sizes, "tied", False))
     stored = _by_part(own, known, vocabulary)
     left_out = len(weights.tensors) - sum(map(len, stored.values()))
-    return Checkpoint(model.label, path, _parts(predicted, stored), dtypes, left_out)
+    loading = _loading(model, own)
+    return Checkpoint(
+        model.label, path, _parts(predicted, stored), dtypes, left_out, loading=loading
+    )
+
+
+def _loading(model: Model, tensors: list[Tensor]) -> Loading | None:
+    """Let the class of the config.json load names and shapes; None without one to build."""
+    kind, config = model.base.transformers, model.base.config
+    if not kind or not config or find_spec("transformers") is None or find_spec("torch") is None:
+        return None
+    from modelbudget.measurement.reference.loading import loading
+
+    return loading(kind, json.loads(config), {one.name: one.shape for one in tensors})
 
 
 def _by_part(tensors: Iterable[Tensor], known: set[str], vocabulary: Vocabulary) -> Of:

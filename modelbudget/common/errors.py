@@ -1,5 +1,7 @@
 """The error that users see."""
 
+from modelbudget.common.printable import printable
+
 MAX_LINE = 400
 
 
@@ -10,12 +12,11 @@ class InputError(Exception):
     """
 
     def __init__(self, mistakes: list[str]):
-        self.mistakes = [_printable(line) for line in mistakes]
+        self.mistakes = [_shortened(line) for line in mistakes]
         super().__init__("\n".join(self.mistakes))
 
 
-def _printable(line: str) -> str:
+def _shortened(line: str) -> str:
     """Escape control characters, then cut: an escape takes up to ten characters."""
-    line = line[: MAX_LINE + 1]
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    line = printable(line[: MAX_LINE + 1])
     return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…"

@@ -100,18 +100,18 @@ def read_json(path: str | Path):
     return json.loads(Path(path).read_text(encoding="utf-8"))
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, most: int = MAX_BYTES) -> str:
     """Return the text of a file.
 
-    Raises InputError if it is not a file, not UTF-8, not readable, or longer than `MAX_BYTES`.
+    Raises InputError if it is not a file, not UTF-8, not readable, or longer than `most` bytes.
     """
     try:
         if not path.is_file() and path.exists():
             raise InputError([f"{path}: not a file"])
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise InputError([f"{path}: longer than {MAX_BYTES:,} bytes"])
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise InputError([f"{path}: longer than {most:,} bytes"])
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError([f"{path}: not readable as UTF-8: {error}"]) from None

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from modelbudget.common.bounded_json import each_key_once, parse_json
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text
 from modelbudget.common.mistakes import show
@@ -93,8 +94,8 @@ def _unread_keys(kind: str, config: dict[str, Any]) -> dict[str, Note]:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(read_text(path), object_pairs_hook=_each_key_once)
-    except (ValueError, RecursionError) as error:
+        config = parse_json(read_text(path), _value, constants=True)
+    except ValueError as error:
         raise InputError([f"{path}: not readable as UTF-8 JSON: {error}"]) from None
     if not isinstance(config, dict):
         raise InputError([f"{path}: contains {type(config).__name__}, allowed: keys with values"])
@@ -107,14 +108,11 @@ def _load(path: Path) -> dict[str, Any]:
     return text_part.with_known_names(config)
 
 
-def _each_key_once(pairs: list[tuple[str, Any]]) -> Any:
+def _value(pairs: list[tuple[str, Any]]) -> Any:
     """Return an object, or the number that transformers 5 writes as {"__float__": "Infinity"}."""
     if len(pairs) == 1 and pairs[0][0] == FLOAT and pairs[0][1] in NOT_FINITE:
         return float(pairs[0][1])
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"duplicate key {next(k for k in keys if keys.count(k) > 1)!r}")
+    found = each_key_once(pairs)
     for key, value in pairs:
         values = value if isinstance(value, list) else [value]
         if any(isinstance(one, float) and math.isnan(one) for one in values):

@@ -1,6 +1,8 @@
 """The tensors of a checkpoint against the formula: real files, and headers with a mistake."""
 
 import json
+import math
+import os
 from pathlib import Path
 
 import pytest
@@ -53,13 +55,16 @@ def with_tensors(folder: Path, change) -> Path:
     return folder
 
 
-def write_header(path: Path, shapes: dict) -> None:
-    content = {
-        name: {"dtype": "BF16", "shape": shape, "data_offsets": [0, 0]}
-        for name, shape in shapes.items()
-    }
+def write_header(path: Path, shapes: dict, edit=lambda content: None) -> None:
+    """Write the header of a file that is as long as its tensors, and takes no room on a disk."""
+    content, end = {}, 0
+    for name, shape in shapes.items():
+        start, end = end, end + 2 * math.prod(shape)
+        content[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [start, end]}
+    edit(content)
     header = json.dumps(content).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header)
+    os.truncate(path, 8 + len(header) + end)
 
 
 def test_a_real_checkpoint_agrees_whole_in_shards_and_by_its_index_alone(llama, tmp_path):
@@ -113,6 +118,78 @@ def test_a_difference_names_its_tensors_and_is_exit_code_1(tmp_path):
     assert "1 buffers or copies left out" in found.stderr
     as_json = json.loads(command(".", "--json", cwd=tmp_path).stdout)
     assert sum(row["difference"] for row in as_json["checkpoint"]) == 64 + 448
+
+
+def renamed(tensors, before, after):
+    tensors[after] = tensors.pop(before)
+
+
+LAYER = "model.layers.1."
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "of_class", "stored"),
+    [
+        (
+            lambda t: t.update(
+                {f"{LAYER}mlp.up_proj.weight": [64, 64], f"{LAYER}mlp.gate_proj.weight": [280, 64]}
+            ),
+            f"{LAYER}mlp.up_proj.weight", (172, 64), (64, 64),
+        ),
+        (
+            lambda t: t.update({f"{LAYER}mlp.down_proj.weight": [172, 64]}),
+            f"{LAYER}mlp.down_proj.weight", (64, 172), (172, 64),
+        ),
+        (
+            lambda t: renamed(t, f"{LAYER}mlp.up_proj.weight", "model.layers.7.mlp.up_proj.weight"),
+            "model.layers.7.mlp.up_proj.weight", None, (172, 64),
+        ),
+    ],
+)  # fmt: skip
+def test_names_and_shapes_are_those_of_the_class(tmp_path, change, name, of_class, stored):
+    found = mb.model(with_tensors(tmp_path, change)).checkpoint()
+    assert not found.agrees
+    assert {"name": name, "of_class": of_class, "stored": stored} in found.names()
+
+
+def test_a_wrong_name_is_printed_escaped_and_is_exit_code_1(tmp_path):
+    hostile = "model.\x1b]0;owned\x07.weight"
+    folder = with_tensors(tmp_path, lambda t: renamed(t, "model.norm.weight", hostile))
+    found = command(".", cwd=folder)
+    assert found.returncode == 1, found.stderr
+    assert "\x1b" not in found.stdout + found.stderr
+    assert r"model.\x1b]0;owned\x07.weight" in found.stdout
+    assert "names and shapes: 2 differ from LlamaForCausalLM" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("edit", "about"),
+    [
+        (lambda c: c["model.norm.weight"].update(data_offsets=[0, 0]), "0 bytes in data_offsets"),
+        (lambda c: c["model.norm.weight"].update(data_offsets=[0, 128]), "starts at 0"),
+        (lambda c: c["model.norm.weight"].update(dtype="FOO"), "dtype = 'FOO'; allowed: BOOL"),
+        (lambda c: c["model.norm.weight"].update(shape=[10**99] * 90), "dimensions|whole numbers"),
+        (lambda c: c.pop("model.layers.1.input_layernorm.weight"), "starts at"),
+    ],
+)
+def test_offsets_and_dtypes_that_are_wrong_are_one_line(tmp_path, edit, about):
+    shapes: dict = {}
+    folder = with_tensors(tmp_path, shapes.update)
+    write_header(folder / "model.safetensors", shapes, edit)
+    with pytest.raises(mb.InputError, match=about) as raised:
+        mb.model(folder).checkpoint()
+    assert len(raised.value.mistakes) == 1
+
+
+def test_a_file_that_is_cut_and_a_key_given_twice_are_one_line(tmp_path):
+    path = with_tensors(tmp_path, lambda _: None) / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with pytest.raises(mb.InputError, match="bytes after the header"):
+        mb.model(tmp_path).checkpoint()
+    path.write_bytes((18).to_bytes(8, "little") + b'{"a": {}, "a": {}}')
+    with pytest.raises(mb.InputError, match="duplicate key 'a'"):
+        mb.model(tmp_path).checkpoint()
 
 
 def test_copies_of_a_tied_embedding_are_counted_once(tmp_path):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from modelbudget.api.command.columns import Table, lines
+from modelbudget.common.printable import printable
 
 DIFFERS = 1
 """Exit code where two witnesses differ, or a budget is not kept."""
@@ -17,11 +18,18 @@ BOLD, DIM, BLUE, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[34m", "\x1b[0m"
 
 def print_tables(tables: Sequence[Table], markdown: bool = False) -> None:
     """Print tables: in the width of a terminal, with colours and bars; else a line for each row."""
+    tables = [_printable(table) for table in tables]
     if markdown:
         print("\n\n".join(map(_markdown, tables)))
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     print("\n\n".join(_text(table, width) for table in tables))
+
+
+def _printable(table: Table) -> Table:
+    """Escape what a terminal would read as a command: names come from files."""
+    rows = [tuple(map(printable, row)) for row in table.rows]
+    return table._replace(title=printable(table.title), rows=rows)
 
 
 def _text(table: Table, width: int | None) -> str:

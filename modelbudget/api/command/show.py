@@ -74,7 +74,7 @@ def run(
     stored = found.checkpoint()
     if as_json:
         of_fit = {"fit": [f.as_dict() for f in fits]} if fit else {}
-        of_checkpoint = {"checkpoint": stored.rows()} if stored else {}
+        of_checkpoint = {"checkpoint": stored.rows(), "tensors": stored.names()} if stored else {}
         output.print_json(as_dict(predicted) | of_fit | of_checkpoint)
     elif as_csv:
         output.print_csv(predicted.rows())

@@ -1,0 +1,68 @@
+"""Bounded reading of JSON: depth, numbers and keys are checked as well as syntax."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+MAX_DEPTH = 100
+MAX_DIGITS = 100
+# Possessive: a text without an end is passed over once, not once for each of its quotes.
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+
+
+def parse_json(
+    text: str,
+    read_object: Callable[[list[tuple[str, Any]]], Any] | None = None,
+    constants: bool = False,
+) -> Any:
+    """Return the value in a text of JSON; `read_object` makes a value of the pairs of an object.
+
+    Raises ValueError for wrong syntax, a key that an object has twice, more than `MAX_DEPTH`
+    levels, integers of more than `MAX_DIGITS` digits, numbers too large for a float, and Infinity
+    and NaN unless `constants` are allowed.
+    """
+    _check_depth(text)
+    return json.loads(
+        text,
+        object_pairs_hook=read_object or each_key_once,
+        parse_int=_integer,
+        parse_float=_finite,
+        parse_constant=float if constants else _no_constant,
+    )
+
+
+def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object. Raises ValueError if it has a key twice."""
+    read = dict(pairs)
+    if len(read) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise ValueError(f"duplicate key {twice!r}")
+    return read
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for bracket in _BRACKETS.finditer(text):
+        first = bracket[0][0]
+        depth += 1 if first in "[{" else -1 if first in "]}" else 0
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested more than {MAX_DEPTH} deep")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"a number of {len(digits):,} digits; allowed: up to {MAX_DIGITS}")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    if not math.isfinite(number := float(digits)):
+        raise ValueError(f"{digits[:MAX_DIGITS]}: a number too large")
+    return number
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name}: not a number of JSON")
