@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from modelbudget.api.frames import Frames, html_table
+from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.catalogue.accelerators import Accelerator, all_accelerators, named_or_sized
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
+from modelbudget.catalogue.memory_margins import Grade, Margins, memory_margins
 from modelbudget.common.errors import InputError
+from modelbudget.common.mistakes import show
 from modelbudget.common.paths import CONFIGS
+from modelbudget.common.sizes import EXAMPLES, size
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.compared import not_compared
 
@@ -26,7 +30,8 @@ class Fit(Frames):
     """Predicted bytes on each device, and the largest batch and length that fit.
 
     `purpose` is `training` or `inference`. `largest` and `largest_of_class` are by field, the
-    second with the settings of the model's class in `transformers`, if they are known. `layouts`
+    second with the settings of the model's class in `transformers`, if they are known, and
+    `largest_with_margins` what fits with the reserve and the worst published reading too. `layouts`
     are all ways in which several devices can share the training of the model.
     """
 
@@ -37,12 +42,19 @@ class Fit(Frames):
     needed: int
     largest: dict[str, Solution]
     largest_of_class: dict[str, Solution]
+    largest_with_margins: dict[str, Solution]
+    margins: Margins
     layouts: Layouts | None = None
 
     @property
     def fits(self) -> bool:
-        """Whether the run fits as it is given."""
+        """Whether the run fits as it is given, at least tightly."""
         return self.needed <= self.accelerator.bytes
+
+    @property
+    def grade(self) -> Grade:
+        """Whether the run fits with the margins, without them (tight), or not at all."""
+        return self.margins.grade(self.needed, self.accelerator.bytes)
 
     def as_dict(self) -> dict:
         """Return plain values, for JSON."""
@@ -50,16 +62,24 @@ class Fit(Frames):
             "purpose": self.purpose,
             "accelerator": self.accelerator.name,
             "memory": self.accelerator.bytes,
+            "memory_source": self.accelerator.source,
             "devices": self.devices,
             "needed": self.needed,
             "fits": self.fits,
-            "largest": {name: one.value for name, one in self.largest.items()},
-            "largest_of_class": {name: one.value for name, one in self.largest_of_class.items()},
+            "grade": self.grade,
+            "reserve": self.margins.reserve.bytes,
+            "reserve_source": self.margins.reserve.source,
+            "worst_ratio": self.margins.worst_ratio.value,
+            "worst_ratio_source": self.margins.worst_ratio.source,
+            "largest": _values(self.largest),
+            "largest_with_margins": _values(self.largest_with_margins),
+            "largest_of_class": _values(self.largest_of_class),
         } | ({"layouts": self.layouts.rows()} if self.layouts else {})
 
     def rows(self) -> list[dict]:
         """Return one row for each solved field: the largest value that fits."""
-        of_class = {name: one.value for name, one in self.largest_of_class.items()}
+        of_class = _values(self.largest_of_class)
+        with_margins = _values(self.largest_with_margins)
         return [
             {
                 "model": self.model,
@@ -68,8 +88,12 @@ class Fit(Frames):
                 "devices": self.devices,
                 "needed": self.needed,
                 "fits": self.fits,
+                "grade": self.grade,
+                "reserve": self.margins.reserve.bytes,
+                "worst_ratio": self.margins.worst_ratio.value,
                 "field": name,
                 "largest": one.value,
+                "largest_with_margins": with_margins[name],
                 "largest_of_class": of_class.get(name),
             }
             for name, one in self.largest.items()
@@ -77,6 +101,20 @@ class Fit(Frames):
 
     def _repr_html_(self) -> str:
         return html_table(f"{self.model} on {self.accelerator.name}", self.rows())
+
+
+def _values(solutions: dict[str, Solution]) -> dict[str, int]:
+    return {name: one.value for name, one in solutions.items()}
+
+
+def reserve_of(given: str | int | None) -> int | None:
+    """Return a reserve in bytes; None for that of the data file. Raises InputError."""
+    if given is None or (type(given) is int and given >= 0):
+        return given
+    n_bytes = size(given) if isinstance(given, str) else None
+    if n_bytes is None or n_bytes > MAX_COUNT:
+        raise InputError([f"--reserve {show(given)}: no size in bytes; allowed: {EXAMPLES}"])
+    return n_bytes
 
 
 def accelerator(name: str) -> Accelerator:
@@ -107,7 +145,14 @@ def refuse_uncompared(model: Model, quantity: str, pair: tuple[Architecture, Run
                           f"allowed: implementation: {OURS}"])  # fmt: skip
 
 
-def fit(model: Model, name: str, settings: Settings, devices: int, training: bool) -> Fit:
+def fit(
+    model: Model,
+    name: str,
+    settings: Settings,
+    devices: int,
+    training: bool,
+    reserve: str | int | None = None,
+) -> Fit:
     """Solve for the largest batch and length; several devices share the model by zero: 3.
 
     Training on several devices is predicted in all other layouts too.
@@ -117,6 +162,7 @@ def fit(model: Model, name: str, settings: Settings, devices: int, training: boo
     from modelbudget.predict.fit import as_class, needed, solve
 
     device = accelerator(name)
+    margins = memory_margins().with_reserve(reserve_of(reserve))
     purpose, quantity = ("training", "peak_training_bytes") if training else (
         "inference", "peak_inference_bytes")  # fmt: skip
     chosen = fields_of(settings)
@@ -129,11 +175,12 @@ def fit(model: Model, name: str, settings: Settings, devices: int, training: boo
     refuse_uncompared(model, quantity, pair)
     there = as_class(pair, model.base.transformers, purpose, model.base.config)
 
-    def largest(of) -> dict[str, Solution]:
-        found = {one: solve(of, one, purpose, device.bytes) for one in ("batch", "length")}
+    def largest(of, room: int = device.bytes) -> dict[str, Solution]:
+        found = {one: solve(of, one, purpose, room) for one in ("batch", "length")}
         return {one: solution for one, solution in found.items() if solution is not None}
 
     n_bytes = needed(pair, purpose)
     assert n_bytes is not None  # `why_not` has checked that
     return Fit(model.label, purpose, device, devices, n_bytes, largest(pair),
-               largest(there) if there else {}, shared)  # fmt: skip
+               largest(there) if there else {}, largest(pair, margins.room(device.bytes)), margins,
+               shared)  # fmt: skip

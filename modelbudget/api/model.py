@@ -186,12 +186,22 @@ class Model:
         return of_component(self, component, quantity)
 
     def fit(
-        self, accelerator: str, settings: Settings = None, devices: int = 1, training: bool = True
+        self,
+        accelerator: str,
+        settings: Settings = None,
+        devices: int = 1,
+        training: bool = True,
+        reserve: str | int | None = None,
     ) -> Fit:
-        """Return whether a step fits an accelerator, and the largest batch and length that do."""
+        """Return whether a step fits an accelerator, and the largest batch and length that do.
+
+        `accelerator` is a name, or a size such as 24GB or 24GiB. `reserve` are bytes of it that
+        hold no tensors, 1343 MiB if they are not given: a run that fits with them and 1.24 times
+        the prediction `fits`, one that fits without is `tight` (configs/memory_margins.yaml).
+        """
         from modelbudget.api.fitting import fit
 
-        return fit(self, accelerator, settings, devices, training)
+        return fit(self, accelerator, settings, devices, training, reserve)
 
     def measure(
         self, settings: Settings = None, quantities: Sequence[str] = ("parameters",)

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from modelbudget.architecture.base import Count
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.common.mistakes import show
-from modelbudget.common.sizes import EXAMPLES, size
+from modelbudget.common.sizes import EXAMPLES, GIVEN, size
 from modelbudget.common.strict import Strict, read_strict
 
 GB = 10**9
@@ -24,11 +24,14 @@ class Accelerator(Strict):
     bytes: Count
     source: str = Field(min_length=1, description="where its memory was read")
     driver_gib: float | None = Field(
-        None, gt=0, description="GiB that its driver reports to a process, which `--fit` takes"
+        default=None,
+        gt=0,
+        description="GiB that its driver reports to a process, which `--fit` takes",
     )
-    driver_source: str = Field("", description="where the driver's report was read")
+    driver_source: str = Field(default="", description="where the driver's report was read")
     in_charts: bool = Field(
-        True, description="whether sweeps, charts and the page have it; its memory is then its own"
+        default=True,
+        description="whether sweeps, charts and the page have it; its memory is then its own",
     )
 
     @model_validator(mode="after")
@@ -111,7 +114,7 @@ def named_or_sized(text: str, known: Sequence[Accelerator]) -> Accelerator:
         if not n_bytes or n_bytes > MAX_COUNT:
             names = str(error).replace("(allowed: ", f"(allowed: {EXAMPLES}, ")
             raise ValueError(names) from None
-    return Accelerator(name=f"a device of {text}", bytes=n_bytes, source="as given")
+    return Accelerator(name=f"a device of {text}", bytes=n_bytes, source=GIVEN)
 
 
 def _label(device: Accelerator) -> str:

@@ -8,6 +8,8 @@ UNITS = {"": 1} | {
     for i, base in (("", 1000), ("I", 1024))
     for power, prefix in enumerate("KMGT", 1)
 }
+GIVEN = "as given"
+"""The source of a size that a user gives."""
 EXAMPLES = "a size such as 24GB or 24GiB"
 
 

@@ -26,6 +26,7 @@ from modelbudget.architecture.run_values import BYTES
 from modelbudget.architecture.terms import Term, Terms, total
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
+from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import ACCELERATORS
@@ -396,6 +397,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
             "conventions": [(one.name, one.unit, one.rule) for one in CONVENTIONS],
             "kinds": {name: base.transformers for name, (base, _) in named.items()},
             "devices": [(one.name, one.bytes) for one in accelerators(ACCELERATORS)],
+            "margins": [memory_margins().reserve.bytes, memory_margins().worst_ratio.value],
             "minimum": {name: field["minimum"] for name, field in (fields | of_run).items()},
             "constants": _constants(),
             "of_run": OF_RUN,

@@ -3,6 +3,7 @@
 import polars as pl
 from markupsafe import Markup
 
+from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.predict.fit import ENDLESS
 from modelbudget.report import tables
 from modelbudget.report.charts.format import count, si_bytes
@@ -41,7 +42,15 @@ def fits_section(sweep: SweepResult) -> dict | None:
         "checked": f"{count(checked - wrong)} of {count(checked)} traced values",
         "agrees": not wrong,
         "missing": _missing(fit),
+        "margins": margins(),
     }
+
+
+def margins() -> dict[str, str]:
+    """Return what a device holds beyond the prediction, as text."""
+    found = memory_margins()
+    reserve = si_bytes(found.reserve.bytes).replace(" ", NO_BREAK)
+    return {"reserve": reserve, "worst": f"{found.worst_ratio.value}{NO_BREAK}×"}
 
 
 def _missing(fit: pl.DataFrame) -> Markup | None:

@@ -182,3 +182,16 @@ def test_one_side_of_a_comparison_is_varied(command):
     assert "| head |  | 38,597,376 |" in found.out
     first = command("compare", "gpt-2-124m", "gpt-2-124m", "--set-a", "batch=2", "--json").out
     assert [one["run"]["batch"] for one in json.loads(first)] == [2, 1]
+
+
+def test_what_fits_names_its_grade_and_margins(command):
+    words = ("gpt-2-124m", "--length", "1", "--train", "--markdown", "--fit")
+    found = command(*words, "2.5GB", "--reserve", "2GB")
+    assert found.code == 0, found.err
+    assert "| training | tight | 2" in found.out
+    assert "| margins: reserve | 2 GB | as given |" in found.out
+    assert "| margins: worst published reading | 1.24 × | the prediction |" in found.out
+    assert "| training | fits |" in command(*words, "rtx-4090").out
+    without = command("gpt-2-124m", "--reserve", "2GB")
+    assert (without.code, without.out) == (2, "")
+    assert "--reserve 2GB: of no accelerator; allowed: with --fit" in without.err

@@ -644,7 +644,7 @@ def test_as_many_devices_as_are_needed(opened, bases):
     ]
     assert peaks[1] <= 80e9 < peaks[0]
     tab.fill("[aria-label='number of devices']", str(n))
-    assert tab.inner_text("#fit-answer").startswith("Fits: ")
+    assert tab.inner_text("#fit-answer").startswith("Tight: ")
     assert f"A.data_parallel={n}" in tab.url
     assert tab.input_value("[aria-label='data_parallel of A']") == str(n)
     tab.fill("[aria-label='number of devices']", "0")

@@ -19,9 +19,10 @@ SCRIPTS = sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
 CLASSES = ROOT / "configs" / "huggingface"
 IMPLEMENTATIONS = ROOT / "configs" / "implementations"
 FIELD_NAMES = ROOT / "configs" / "field_names.yaml"
-READ_BY_THE_REPORT = {
-    "gpu_readings.py": ROOT / "configs" / "gpu_readings.yaml",
-    "counting.py": ROOT / "configs" / "published_scaling.yaml",
+READ_BY_NAME = {
+    "report/gpu_readings.py": ROOT / "configs" / "gpu_readings.yaml",
+    "catalogue/memory_margins.py": ROOT / "configs" / "memory_margins.yaml",
+    "report/counting.py": ROOT / "configs" / "published_scaling.yaml",
 }
 FOUND_BY_FOLDER = [
     LIBRARY / folder / "__init__.py"
@@ -86,8 +87,9 @@ def loadable(path: Path) -> set[Path]:
             waiting |= {file for file in CLASSES.rglob("*") if file.is_file()} - found
         if here == LIBRARY / "common" / "suggestions.py":
             waiting |= {FIELD_NAMES} - found
-        if here.parent == LIBRARY / "report" and here.name in READ_BY_THE_REPORT:
-            waiting |= {READ_BY_THE_REPORT[here.name]} - found
+        name = here.relative_to(LIBRARY).as_posix() if here.is_relative_to(LIBRARY) else ""
+        if name in READ_BY_NAME:
+            waiting |= {READ_BY_NAME[name]} - found
         if here == LIBRARY / "architecture" / "run_implementation.py":
             waiting |= set(IMPLEMENTATIONS.glob("*.yaml")) - found
         for name in re.findall(r'"-m", "(modelbudget[.a-z]+)"', text):

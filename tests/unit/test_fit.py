@@ -12,6 +12,7 @@ import torch
 from helpers.project import ROOT
 from helpers.results import result
 
+import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import total
@@ -263,6 +264,31 @@ def test_a_wrong_file_of_accelerators(tmp_path: Path, text, message):
         accelerators(path)
     assert f"{path}: " in str(wrong.value)
     assert message in str(wrong.value)
+
+
+def test_three_grades_with_a_reserve_and_the_worst_reading():
+    """GPT-2 124M for a token: the smallest device that fits, by hand, and one byte less."""
+    model, settings = mb.model("gpt-2-124m"), {"length": 1}
+    n_bytes = model.fit("80GB", settings).needed
+    reserve = 1343 * 2**20
+    with_margins = -(-n_bytes * 124 // 100) + reserve
+    for memory, grade in (
+        (with_margins + 1, "fits"),
+        (with_margins - 2, "tight"),
+        (n_bytes, "tight"),
+        (n_bytes - 1, "does not fit"),
+    ):
+        found = model.fit(f"{memory}B", settings)
+        assert (found.grade, found.fits) == (grade, memory >= n_bytes)
+        assert (found.as_dict()["reserve"], found.as_dict()["worst_ratio"]) == (reserve, 1.24)
+    two = model.fit("80GB", settings, reserve="2GB")
+    assert two.as_dict()["reserve"] == two.margins.reserve.bytes == 2 * 10**9
+    batch = two.largest_with_margins["batch"].value
+    for n, grade in ((batch, "fits"), (batch + 1, "tight")):
+        assert model.fit("80GB", settings | {"batch": n}, reserve=2 * 10**9).grade == grade
+    for wrong in ("2", -1, True, 2.5, ""):
+        with pytest.raises(InputError, match=r"--reserve .*: no size in bytes"):
+            model.fit("80GB", settings, reserve=wrong)
 
 
 def test_palm_on_a_trillion_tokens_does_not_wrap(catalogue):

@@ -7,6 +7,7 @@ import pytest
 import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.gpu_readings import gpu_readings
+from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.common.errors import InputError
 from modelbudget.compare.gpu_readings import CLOSE, GIB, Row, rows
 from modelbudget.report.gpu_readings import READINGS, gpu_readings_section
@@ -79,3 +80,12 @@ def test_a_mistake_in_the_file_is_one_message(tmp_path):
     path.write_text("sources: {}\nreadings: [{base: a, source: b, gib: 1.0, settings: {}}]\n")
     with pytest.raises(InputError, match="readings"):
         gpu_readings(path)
+
+
+def test_the_worst_ratio_of_the_margins_is_that_of_the_readings(found):
+    worst = max(((1 / one.ratio, one) for one in found if one.ratio), key=lambda pair: pair[0])
+    margins = memory_margins()
+    assert margins.worst_ratio.value == round(worst[0], 2)
+    reading = worst[1].reading
+    for part in (worst[1].model, reading.source, f"{reading.gib} GiB"):
+        assert part in margins.worst_ratio.source

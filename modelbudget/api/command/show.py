@@ -23,6 +23,7 @@ from modelbudget.architecture.run_values import division
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
+from modelbudget.common.sizes import GIVEN
 from modelbudget.measurement.reference.class_run import OWN
 from modelbudget.report.charts.format import (
     UNITS,
@@ -39,7 +40,12 @@ SETTINGS = ("batch", "length", "dtype", "weights", "optimizer", "attention_kerne
             "implementation")  # fmt: skip
 """Run settings that are always shown; others if they differ from their default."""
 Devices = Annotated[int, typer.Option(help="Devices that share the model, by zero: 3.", min=1)]
-FitTo = Annotated[str | None, typer.Option("--fit", metavar="ACCELERATOR", help="h100-80gb, …")]
+FitTo = Annotated[
+    str | None, typer.Option("--fit", metavar="ACCELERATOR", help="h100-80gb, 24GB, 24GiB, …")
+]
+Reserved = Annotated[
+    str | None, typer.Option("--reserve", metavar="SIZE", help="Of --fit, for no tensors: 2GB, …")
+]
 
 
 def run(
@@ -50,6 +56,7 @@ def run(
     train: Annotated[bool, typer.Option("--train", help="Only training.")] = False,
     inference: Annotated[bool, typer.Option("--inference", help="Only inference.")] = False,
     fit: FitTo = None,
+    reserve: Reserved = None,
     devices: Devices = 1,
     implementation: options.Implementation = None,
     given: options.Given = None,
@@ -63,11 +70,13 @@ def run(
     exit code 1 if it differs.
     """
     settings = options.settings(given, batch, length, dtype, implementation)
+    if reserve is not None and fit is None:
+        raise InputError([f"--reserve {reserve}: of no accelerator; allowed: with --fit"])
     shared = {"zero": 3, "data_parallel": devices} if devices > 1 else {}
     found = model_with(name, settings, shared)
     predicted = found.predictions(quantities(train, inference), shared | settings)
     fits = [
-        found.fit(fit, settings, devices, training)
+        found.fit(fit, settings, devices, training, reserve)
         for training in (True, False)
         if fit and (not inference if training else not train and devices == 1)
     ]
@@ -204,12 +213,20 @@ def of_fits(fits: list[Fit]) -> Table:
     rows = []
     for fit in fits:
         room = f"{si_bytes(fit.needed)} of {si_bytes(fit.accelerator.bytes)}"
-        rows.append((f"{fit.purpose}: fits", "yes" if fit.fits else "no", room))
+        rows.append((fit.purpose, fit.grade, room))
         for name, solution in fit.largest.items():
             other = fit.largest_of_class.get(name)
-            of_class = f"{count(other.value)} as the class in transformers" if other else ""
-            rows.append((f"{fit.purpose}: largest {name}", count(solution.value), of_class))
+            notes = [f"{count(fit.largest_with_margins[name].value)} with margins"]
+            notes += [f"{count(other.value)} as the class in transformers"] if other else []
+            rows.append((f"{fit.purpose}: largest {name}", count(solution.value), "; ".join(notes)))
     first = fits[0]
+    device, reserve, worst = first.accelerator, first.margins.reserve, first.margins.worst_ratio
+    whose = GIVEN if reserve.source == GIVEN else "configs/memory_margins.yaml"
+    rows += [
+        ("memory", si_bytes(device.bytes), "its driver" if device.driver_gib else device.source),
+        ("margins: reserve", si_bytes(reserve.bytes), whose),
+        ("margins: worst published reading", f"{worst.value} ×", "the prediction"),
+    ]
     shared = f", each of {count(first.devices)} by zero: 3" if first.devices > 1 else ""
     return Table(f"{first.accelerator.name}{shared}", ("", "modelbudget's modules", ""), rows)
 

@@ -446,8 +446,11 @@
     const ends = [ours, theirs ?? ours];
     const most = Math.max(...ends);
     const range = theirs === undefined ? `${short(ours)} with our fused modules` : `${short(ours)} with our fused modules, ${short(theirs)} as ${kind} of transformers computes it`;
-    const verdict = most <= room ? "Fits" : Math.min(...ends) > room ? "Does not fit" : "Fits only with fused modules";
-    const margin = most <= room ? `${short(room - most)} to spare` : `${short(most - room)} too much`;
+    const [reserve, worst] = data.margins;
+    const isTight = most <= room && most > (room - reserve) / worst;
+    const verdict = isTight ? "Tight" : most <= room ? "Fits" : Math.min(...ends) > room ? "Does not fit" : "Fits only with fused modules";
+    const without = isTight ? `, not enough for ${short(reserve)} of reserve and the worst published reading, ${worst} × the prediction` : "";
+    const margin = most <= room ? `${short(room - most)} to spare${without}` : `${short(most - room)} too much`;
     const line = element("p", `${verdict}: ${range}, of ${short(room)} (${name})${among}: ${margin}.`, most <= room ? "fits" : "reason");
     line.title = `${ends.map(exact).join(" to ")} bytes`;
     place.append(line);

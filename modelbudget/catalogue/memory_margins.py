@@ -1,0 +1,58 @@
+"""What a run may need beyond its predicted peak: reads `configs/memory_margins.yaml`."""
+
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from modelbudget.architecture.base import Size
+from modelbudget.common.paths import CONFIGS
+from modelbudget.common.sizes import GIVEN
+from modelbudget.common.strict import Strict, read_strict
+
+Grade = Literal["fits", "tight", "does not fit"]
+
+
+class Reserve(Strict):
+    """Bytes of a device that hold no tensors."""
+
+    bytes: Size
+    source: str = Field(min_length=1, description="where they were read")
+
+
+class WorstRatio(Strict):
+    """The largest ratio of a published reading to its prediction."""
+
+    value: float = Field(ge=1)
+    source: str = Field(min_length=1, description="the reading")
+
+
+class Margins(Strict):
+    """What `fit` leaves free."""
+
+    reserve: Reserve
+    worst_ratio: WorstRatio
+
+    def with_reserve(self, n_bytes: int | None) -> "Margins":
+        """Return the margins with another reserve, if one is given; it may be 0."""
+        if n_bytes is None:
+            return self
+        given = Reserve(bytes=n_bytes, source=GIVEN)
+        return self.model_copy(update={"reserve": given})
+
+    def room(self, memory: int) -> int:
+        """Return the largest prediction that fits with the reserve and the worst ratio."""
+        return max(int((memory - self.reserve.bytes) / self.worst_ratio.value), 0)
+
+    def grade(self, n_bytes: int, memory: int) -> Grade:
+        """Return whether a prediction fits into memory with the margins, without, or not at all."""
+        if n_bytes > memory:
+            return "does not fit"
+        return "fits" if n_bytes <= self.room(memory) else "tight"
+
+
+@cache
+def memory_margins(path: Path = CONFIGS / "memory_margins.yaml") -> Margins:
+    """Read the margins. Raises InputError."""
+    return read_strict(path, Margins, Reserve, WorstRatio)
