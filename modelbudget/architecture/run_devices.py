@@ -137,7 +137,6 @@ class Devices(Record):
             "zero in (2, 3)",
             weights=("dtype",),
             autocast=("none",),
-            loss_chunks=(1,),
             gradient_casts=("together",),
             embedding_scale=("none",),
         ),

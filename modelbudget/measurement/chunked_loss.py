@@ -1,15 +1,21 @@
 """Head and loss in chunks of the tokens, with the gradients of each chunk at once.
 
-The method of torchtitan's `ChunkedLossWrapper` (components/loss.py).
+The method of torchtitan's `ChunkedLossWrapper` (components/loss.py). A head of which devices have
+shards stays gathered from the first chunk to the last, after which its gradients are reduced.
 """
 
-from typing import cast
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+from unittest.mock import patch
 
 import torch
 from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.modules.decoder import DecoderModel
+
+Chunk = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""States of some tokens, where their gradient goes, and targets."""
 
 
 def loss_of(
@@ -20,15 +26,16 @@ def loss_of(
     The gradients of the head are there afterwards. That of the states, gathered in at least
     float32, is what the backward pass of the loss begins with.
     """
-    states = model.states(tokens)
+    with patch.object(model, "forward", model.states):
+        states = model(tokens)  # with the hooks of FSDP2
     gathered = torch.zeros_like(states, dtype=torch.promote_types(states.dtype, torch.float32))
     loss, logits = gathered.new_zeros(()), None
     xs, gradients = (
         one.detach().flatten(0, 1).chunk(run.loss_chunks) for one in (states, gathered)
     )
-    for x, gradient, labels in zip(
-        xs, gradients, targets.flatten().chunk(run.loss_chunks), strict=True
-    ):
+    chunks = [*zip(xs, gradients, targets.flatten().chunk(run.loss_chunks), strict=True)]
+    del xs, gradients
+    for x, gradient, labels in _with_gathered(model.head, chunks):
         logits = model.head(x.requires_grad_())
         one, logits = _sum_of(logits, labels, run), logits if run.outputs == "kept" else None
         one = one / targets.numel()
@@ -37,6 +44,23 @@ def loss_of(
         x.grad = None
         loss = loss + one.detach()
     return _GivenGradient.apply(states, gathered.to(states.dtype), loss)
+
+
+def _with_gathered(head: Any, chunks: Sequence[Chunk]) -> Iterator[Chunk]:
+    """Yield the chunks, during which the head stays gathered; the last reduces its gradients."""
+    if not hasattr(head, "unshard"):  # an FSDPModule, whose import takes long
+        yield from chunks
+        return
+    head.set_reshard_after_forward(False)
+    head.set_reshard_after_backward(False)
+    head.set_requires_gradient_sync(False, recurse=False)
+    head.unshard()
+    yield from chunks[:-1]
+    head.set_requires_gradient_sync(True, recurse=False)
+    yield chunks[-1]
+    head.set_reshard_after_forward(True)
+    head.set_reshard_after_backward(True)
+    head.reshard()
 
 
 def _sum_of(logits: torch.Tensor, targets: torch.Tensor, run: RunConfig) -> torch.Tensor:

@@ -148,8 +148,6 @@ REFUSED = {
     "accumulated",
     "zero: 3": "zero = 3: data_parallel = 1 has no other device to share with; allowed: "
     "data_parallel, context_parallel or expert_parallel of at least 2, or zero: 0",
-    "zero: 3, data_parallel: 2, loss_chunks: 2": "zero = 3: not known yet with loss_chunks: 2; "
-    "allowed: 1",
     "zero: 0, reduce_dtype: float32": "reduce_dtype = 'float32': casts gradients of half precision",
 }
 

@@ -4,7 +4,7 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_groups import layer_groups
 from modelbudget.architecture.operations import ceil_div, positive
 from modelbudget.architecture.run_values import is_sharded, stays_gathered
-from modelbudget.components import embedding, layer
+from modelbudget.components import chunked_loss, embedding, layer
 from modelbudget.components.layers.fields import BEFORE
 from modelbudget.memory import shards
 
@@ -28,7 +28,7 @@ def knows_shards(quantity: str, a: Fields, r: Run):
     """1 where a quantity of a device's shards has a formula, else 0.
 
     The rows of each tensor are known; the peak, where all layers are of one group and there are at
-    least two, in each stage.
+    least two, in each stage, and where head and loss are computed for all tokens at once.
     """
     if quantity not in SHARDED:
         return 1
@@ -36,7 +36,8 @@ def knows_shards(quantity: str, a: Fields, r: Run):
     known = shards.are_known([*embedding.tensors(a), *tensors, *embedding.head_tensors(a)])
     if quantity == "peak_training_bytes":
         n_layer = ceil_div(a.n_layer, r.pipeline_parallel)
-        return int(known and len(layer_groups(a)) == 1) * positive(n_layer - 1)
+        of_layers = int(known and len(layer_groups(a)) == 1) * positive(n_layer - 1)
+        return of_layers * (1 - chunked_loss.is_chunked(r))
     return int(known) * layer.has_formula("parameter_bytes", a, r)
 
 

@@ -7,7 +7,7 @@ on all devices (`shard_placement_fn`, with a mesh for each parameter). Torch dec
 allocation; collectives move nothing.
 """
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -17,6 +17,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import has_part_of_experts, replicas
 from modelbudget.measurement.parallel.private import on_mesh
+from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.feed_forward.moe import ExpertLinear
 from modelbudget.modules.layer import Layer
 
@@ -25,7 +26,7 @@ def shard(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
     """Distribute the parameters of a model over all devices that have the same ones."""
     dtype = getattr(torch, run.dtype)
     reduced = torch.float32 if run.reduce_dtype == "float32" else dtype
-    shared = {
+    shared: dict[str, Any] = {
         "mesh": mesh["data", "context", "expert"]._flatten(),
         "mp_policy": MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=reduced),
         "reshard_after_forward": None if run.zero == 3 else False,
@@ -38,7 +39,28 @@ def shard(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> None:
             fully_shard(module, shard_placement_fn=place, **shared)
             if place:
                 _average(cast(FSDPModule, module), run)
+    if run.loss_chunks > 1:
+        _shard_head(cast(DecoderModel, model), shared)
     fully_shard(model, **shared)
+
+
+def _shard_head(model: DecoderModel, shared: dict[str, Any]) -> None:
+    """Make groups outside of the layers of a model whose head is called by itself.
+
+    One of the embedding, and one of final norm and head, which stays gathered from the forward pass
+    of the norm; of a tied head, one of all: torchtitan's `apply_fsdp_to_decoder`
+    (distributed/fsdp.py).
+    """
+    norms = dict(model.norm.items())
+    before: list[nn.Module] = [model.embedding]
+    before += [norm for name, norm in norms.items() if name == "embedding"]
+    after = [*(norm for name, norm in norms.items() if name == "final"), model.head]
+    if model.head.tied:
+        after = before + after
+    else:
+        fully_shard(before, **shared)
+    kept: dict[str, Any] = shared | {"reshard_after_forward": False}
+    fully_shard(after, **kept)
 
 
 def _of_experts(model: nn.Module) -> list[nn.Parameter]:
