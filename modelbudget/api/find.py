@@ -1,5 +1,6 @@
 """What a name on the command line stands for: a published model, a config.json, or a function."""
 
+import os
 import re
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def _must_be_module(name: str) -> None:
 def _config(name: str) -> Path | None:
     """Return the config.json that a path means, None if it is no path. Raises InputError."""
     path = Path(name)
-    if path.is_dir():
+    if os.path.isdir(path):  # False for a name that no file can have
         path = path / "config.json"
     elif name.endswith((HEADER, INDEX)):
         _must_be_file(path, "an existing file")
@@ -87,5 +88,5 @@ def _config(name: str) -> Path | None:
 
 
 def _must_be_file(path: Path, allowed: str) -> None:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise InputError([f"{path}: no such file; allowed: {allowed}"])

@@ -14,7 +14,7 @@ from modelbudget.api.class_values import class_values
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.common.errors import InputError
 from modelbudget.common.extras import needed
-from modelbudget.common.mistakes import describe
+from modelbudget.common.mistakes import describe, show
 from modelbudget.compare.classes import judged
 from modelbudget.compare.comparison import compare, is_failed, verdict
 from modelbudget.measurement.table import failures, measured_table
@@ -196,8 +196,13 @@ def measure(module: nn.Module, example_inputs: Any = None) -> Measured:
     the bytes that autograd saves.
     """
     needed("measuring", "measure", "torch")
+    from torch import nn
+
     from modelbudget.measurement.count import count
     from modelbudget.measurement.trace import Trace
+
+    if not isinstance(module, nn.Module):
+        raise InputError([f"measure(): module = {show(module)}: allowed: a torch.nn.Module"])
 
     name, counts = type(module).__name__, count(module)
     device = next((parameter.device.type for parameter in module.parameters()), "no device")

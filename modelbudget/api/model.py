@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modelbudget.api.arguments import (
+    BOOLEAN,
+    DEVICES,
+    NAME,
+    SETTINGS,
+    TEXT,
+    TEXTS,
+    checked,
+)
 from modelbudget.api.breakdown import FORMULA, Breakdown, of_terms
 from modelbudget.api.find import find, models_of_series
 from modelbudget.api.frames import Frames, html_table
@@ -57,6 +67,16 @@ def fields_of(settings: Settings) -> dict[str, Any]:
     }
 
 
+def _known(quantities: Collection[str]) -> None:
+    """Raise InputError for a quantity that is unknown."""
+    known = (*QUANTITIES, *BY_NAME)
+    unknown = [one for one in quantities if one not in known]
+    if unknown:
+        raise InputError(
+            [f"quantity = {show(one)}: unknown{offered(one, known, '')}" for one in unknown]
+        )
+
+
 @dataclass(frozen=True)
 class Model:
     """One architecture, and the run settings that its source gives.
@@ -84,10 +104,12 @@ class Model:
         """The complete record of its sizes. Raises InputError if a field is missing or wrong."""
         return self._resolved({})[0]
 
+    @checked(settings=SETTINGS)
     def run(self, settings: Settings = None) -> RunConfig:
         """Return the run with all fields: the given ones, those of the source, defaults."""
         return self.with_run(settings)[1]
 
+    @checked(settings=SETTINGS)
     def with_run(self, settings: Settings = None) -> tuple[Architecture, RunConfig]:
         """Return the architecture and the complete run. Raises InputError."""
         return self._resolved(fields_of(settings))
@@ -120,22 +142,21 @@ class Model:
         about_given = (constraint for constraint in of_run if constraint.names & set(given))
         return first_mistake(about_given, vars(architecture) | vars(run))
 
+    @checked(quantity=TEXT, settings=SETTINGS)
     def why_not(self, quantity: str, settings: Settings = None) -> str | None:
         """Return why a quantity has no prediction for a run, None if it has one."""
+        _known([quantity])
         return of_point.why_not(quantity, *self.with_run(settings))
 
+    @checked(quantity=TEXT, settings=SETTINGS)
     def predict(self, quantity: str, settings: Settings = None) -> Breakdown:
         """Return a quantity, or a count by a convention; see `predictions`.
 
         Raises InputError with the reason if it has none.
         """
-        known = (*QUANTITIES, *BY_NAME)
-        if quantity not in known:
-            raise InputError(
-                [f"quantity = {show(quantity)}: unknown{offered(quantity, known, '')}"]
-            )
         return self.predictions([quantity], settings)[quantity]
 
+    @checked(quantities=TEXTS, settings=SETTINGS)
     def predictions(self, quantities: Sequence[str], settings: Settings = None) -> Predictions:
         """Return several quantities; those without a value are `missing`, with the reason.
 
@@ -145,6 +166,7 @@ class Model:
         """
         from modelbudget.api import of_class
 
+        _known(quantities)
         chosen = {**self.chosen, **fields_of(settings)}
         if found := of_class.answer(self, quantities, chosen):
             return Predictions(self, *found)
@@ -161,21 +183,25 @@ class Model:
         """Predict the parameters by component."""
         return self.predict("parameters")
 
+    @checked(settings=SETTINGS)
     def memory(self, settings: Settings = None) -> Predictions:
         """Predict all memory of training and inference, in bytes."""
         wanted = [quantity for quantity in QUANTITIES if quantity.endswith("_bytes")]
         return self.predictions(wanted, settings)
 
+    @checked(settings=SETTINGS)
     def flops(self, settings: Settings = None) -> Predictions:
         """Predict the FLOPs of forward, backward and of one decoded token."""
         return self.predictions([q for q in QUANTITIES if q.startswith("flops")], settings)
 
+    @checked(settings=SETTINGS)
     def conventions(self, settings: Settings = None) -> Counts:
         """Count parameters and FLOPs per training token as papers and training code do."""
         from modelbudget.api.conventions import counts
 
         return counts(self.label, *self.with_run(settings))
 
+    @checked(component=TEXT, quantity=TEXT)
     def formula(self, component: str, quantity: str = "parameters") -> sympy.Expr:
         """Return the formula of all instances of a component, over the sizes of the model.
 
@@ -185,6 +211,7 @@ class Model:
 
         return of_component(self, component, quantity)
 
+    @checked(accelerator=TEXT, settings=SETTINGS, devices=DEVICES, training=BOOLEAN)
     def fit(
         self,
         accelerator: str,
@@ -203,6 +230,7 @@ class Model:
 
         return fit(self, accelerator, settings, devices, training, reserve)
 
+    @checked(settings=SETTINGS, quantities=TEXTS)
     def measure(
         self, settings: Settings = None, quantities: Sequence[str] = ("parameters",)
     ) -> Comparison:
@@ -284,7 +312,8 @@ class Predictions(Frames):
         return "".join(one._repr_html_() for one in self.breakdowns.values())
 
 
-def model(name: str, /, **fields: Any) -> Model:
+@checked(name=NAME)
+def model(name: str | os.PathLike[str], /, **fields: Any) -> Model:
     """Return a model by name, config.json or folder; `fields` override single sizes.
 
     Raises InputError with what is allowed; of a series without some of its sizes, its models.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from modelbudget.api.arguments import PATH, TEXTS, checked
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.common.errors import InputError
 from modelbudget.common.extras import needed
@@ -31,6 +32,7 @@ class Results(Frames):
         found = self.folder.glob("*/comparison.parquet")
         return sorted(path.parent.name for path in found)
 
+    @checked(sweeps=TEXTS)
     def comparison(self, *sweeps: str) -> pl.DataFrame:
         """Return point × component × quantity of the named sweeps, or of all.
 
@@ -80,6 +82,7 @@ class Results(Frames):
         return f"<Results {self.folder}: {', '.join(self.sweeps())}>"
 
 
+@checked(folder=PATH)
 def results(folder: str | Path = RESULTS) -> Results:
     """Read the results in a folder `results/`. Raises InputError if it is not there."""
     path = Path(folder)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from modelbudget.api.arguments import NO_PATH_OR_PATH, PATH, checked, whole_number
 from modelbudget.api.find import CATALOGUE
 from modelbudget.api.results import Results
 from modelbudget.catalogue.models import Catalogue
@@ -17,6 +18,7 @@ from modelbudget.common.paths import HOME, RESULTS, SWEEPS
 from modelbudget.sweeps.read import read
 
 
+@checked(file=PATH, folder=NO_PATH_OR_PATH, cores=whole_number(1, 2**16))
 def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) -> Results:
     """Run a sweep file and return its results.
 

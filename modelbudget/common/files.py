@@ -117,6 +117,8 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str:
         raise InputError([f"{path}: not readable as UTF-8: {error}"]) from None
     except OSError as error:
         raise InputError([f"{path}: {error.strerror}"]) from None
+    except ValueError as error:  # of a name that no file can have
+        raise InputError([f"{path}: {error}"]) from None
 
 
 def _check_events(text: str) -> None:

@@ -19,8 +19,8 @@ from modelbudget.common.mistakes import show
 HEADER, INDEX = ".safetensors", ".safetensors.index.json"
 NAMES = ("model", "pytorch_model")
 """Names of the files that a model's own weights have; others hold adapters or copies."""
-MAX_HEADER = 2**23
-"""Bytes of the longest header that is read: 60,000 tensors; the format allows 100 MB."""
+MAX_HEADER = 2**22
+"""Bytes of the longest header that is read: 40,000 tensors; the format allows 100 MB."""
 MAX_JSON = 2**25
 """Bytes of the longest index, and of all headers of a checkpoint: 250,000 tensors."""
 MAX_DIMENSIONS = 64
@@ -70,7 +70,7 @@ def find(name: str) -> Path | None:
     if name.endswith((HEADER, INDEX)):
         return path
     places = [path / f"{stem}{ending}" for stem in NAMES for ending in (INDEX, HEADER)]
-    return next((place for place in places if place.is_file()), None)
+    return next((place for place in places if os.path.isfile(place)), None)
 
 
 def read(path: Path) -> Weights:
@@ -116,23 +116,16 @@ def _of_index(path: Path) -> Weights:
     if not 0 <= n_bytes <= MAX_SIZE:
         raise InputError([f"{path}: metadata.total_size = {show(n_bytes)}: must be a size"])
     names = sorted(set(shards.values()))
-    if outside := [name for name in names if Path(name).name != name or "\0" in name]:
+    if outside := [name for name in names if not name or Path(name).name != name or "\0" in name]:
         raise InputError([f"{path}: weight_map: {show(outside[0])}: must be in the same folder"])
     files = [path.with_name(name) for name in names]
-    if not all(map(_is_file, files)):
+    if not all(map(os.path.isfile, files)):
         return Weights(path, None, n_bytes)
     tensors = _of_files(files)
     if lost := shards.keys() - {tensor.name for tensor in tensors}:
         name = min(lost)
         raise InputError([f"{path}: weight_map: {show(name)}: is not in {show(shards[name])}"])
     return Weights(path, tensors, n_bytes)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long
-        return False
 
 
 def _header_length(path: Path) -> int:

@@ -1,7 +1,7 @@
 """Parts of `transformers` classes and the components of ours that correspond to them."""
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 from modelbudget.common.files import load_yaml
 from modelbudget.huggingface.classes import FOLDER
@@ -22,6 +22,7 @@ def is_buffer(path: str) -> bool:
     return _first("buffers", path) is not None
 
 
+@lru_cache(2**12)  # layers have the same paths
 def _first(section: str, path: str) -> str | None:
     fits = (found for pattern, found in _patterns()[section] if pattern.fullmatch(path))
     return next(fits, None)

@@ -10,8 +10,8 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.printable import markdown
 
 HOSTILE = {
-    "[" * 100_000: "nested more than 100 deep",
-    '{"a":' * 100_000: "nested more than 100 deep",
+    "[" * 100_000: "nested too deep",
+    '{"a":' * 100_000: "nested too deep",
     "1e999": "a number too large",
     "9" * 5_000: "a number of 5,000 digits",
     "Infinity": "not a number of JSON",

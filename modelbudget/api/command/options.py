@@ -1,5 +1,6 @@
 """Options that several subcommands share, and the run settings that they make."""
 
+import re
 from typing import Annotated, Any
 
 import typer
@@ -42,10 +43,13 @@ def settings(
     return found
 
 
+_WHOLE = re.compile(r"[+-]?(?=.{1,100}$)[0-9]+(_[0-9]+)*")
+
+
 def _value(text: str) -> bool | int | str:
     if text.casefold() in ("true", "false"):
         return text.casefold() == "true"
-    return int(text) if text.replace("_", "").isdecimal() else text
+    return int(text) if _WHOLE.fullmatch(text) else text
 
 
 Model = Annotated[

@@ -1,0 +1,80 @@
+"""Arguments of the public functions: wrong ones are one line with the name and what is allowed."""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.common.errors import InputError
+from modelbudget.common.mistakes import show
+
+MOST_DEVICES = 2**20
+"""Five times the largest cluster for which a run was published."""
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Argument(NamedTuple):
+    """Values that an argument may have, and how a message describes them."""
+
+    allows: Callable[[Any], bool]
+    allowed: str
+
+
+def whole_number(least: int, most: int) -> Argument:
+    """Return the argument that is a whole number within bounds."""
+    return Argument(
+        lambda value: type(value) is int and least <= value <= most,
+        f"a whole number from {least:,} to {most:,}",
+    )
+
+
+def _is_settings(value: Any) -> bool:
+    is_mapping = isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+    return value is None or isinstance(value, RunConfig) or is_mapping
+
+
+def _is_texts(value: Any) -> bool:
+    is_list = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+    return is_list and all(isinstance(one, str) for one in value)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike) and "\0" not in os.fspath(value)
+
+
+TEXT = Argument(lambda value: isinstance(value, str), "text")
+TEXTS = Argument(_is_texts, "a list of texts")
+BOOLEAN = Argument(lambda value: isinstance(value, bool), "true or false")
+SETTINGS = Argument(_is_settings, "a RunConfig, keys with values, or None")
+PATH = Argument(_is_path, "a path")
+NAME = Argument(_is_path, "a name or a path")
+NO_PATH_OR_PATH = Argument(lambda value: value is None or _is_path(value), "a path or None")
+DEVICES = whole_number(1, MOST_DEVICES)
+
+
+def checked(**arguments: Argument) -> Callable[[Function], Function]:
+    """Check arguments by name before a function runs. Its errors are InputError."""
+
+    def wrap(function: Function) -> Function:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                bound = signature.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                raise InputError([f"{function.__name__}(): {error}"]) from None
+            mistakes = [
+                f"{function.__name__}(): {name} = {show(bound[name])}: allowed: {argument.allowed}"
+                for name, argument in arguments.items()
+                if name in bound and not argument.allows(bound[name])
+            ]
+            if mistakes:
+                raise InputError(mistakes)
+            return function(*args, **kwargs)
+
+        return call  # pyright: ignore[reportReturnType]
+
+    return wrap
