@@ -16,6 +16,14 @@ SKIPPED = ("modules_to_not_convert", "ignored_layers", "ignore", "llm_int8_skip_
 """Keys of the modules that are not converted."""
 PARTIAL = ("modules_in_block_to_quantize", "dynamic", "lm_head", "kv_cache_scheme")
 """Keys of settings that no formula covers, where they are set."""
+OF_AUTOGPTQ = ("model_name_or_path", "model_file_base_name")
+"""Keys that AutoGPTQ writes; its layers have a bias of zeros where the model has none."""
+CONV1D = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp"}
+"""Model types whose matrices are `Conv1D` of transformers, in place of `torch.nn.Linear`."""
+OF_CONV1D = ("bitsandbytes", "gptq")
+"""Methods that convert `Conv1D` too; the others leave it in the dtype."""
+OF_MXFP4 = {"gpt_oss"}
+"""Model types whose experts transformers converts to MXFP4; it leaves all others in the dtype."""
 
 
 def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict, list[Note]]:
@@ -28,7 +36,7 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
     if not isinstance(given, dict):
         return {}, []
     method = str(given.get("quant_method") or "bitsandbytes")
-    found = _format(method, given) if _is_whole(method, given, fields) else None
+    found = _format(method, given) if _is_whole(method, config, fields) else None
     if found is None:
         text = f"quantization_config: {method}: no formula covers it: bytes are refused"
         return {"weights": "unknown"}, [Note(text, "bytes")]
@@ -38,16 +46,21 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
     return of_run, [Note(f"quantization_config: {method}: used as {listed}", "bytes", "weights")]
 
 
-def _is_whole(method: str, given: dict[str, Any], fields: dict[str, Any]) -> bool:
+def _is_whole(method: str, config: dict[str, Any], fields: dict[str, Any]) -> bool:
     """Whether exactly the matrices of the layers are converted, or those of experts in MXFP4."""
+    given, model_type = config["quantization_config"], config.get("model_type")
     if any(given.get(key) for key in PARTIAL):
+        return False
+    if method == "gptq" and any(key in given for key in OF_AUTOGPTQ):
+        return False
+    if model_type in CONV1D and method not in OF_CONV1D:
         return False
     # Experts are stacked in transformers 5, which bitsandbytes leaves as they are.
     if method == "bitsandbytes" and "moe" in fields.get("mlps", ""):
         return False
     skipped = [name for key in SKIPPED for name in given.get(key) or ()]
     if method == "mxfp4":
-        return any("self_attn" in name for name in skipped)
+        return model_type in OF_MXFP4 and any("self_attn" in name for name in skipped)
     return all(NOT_CONVERTED.fullmatch(str(name)) for name in skipped)
 
 

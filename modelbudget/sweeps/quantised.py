@@ -24,4 +24,6 @@ def refused(run: RunConfig, wanted: Set[str], has_bytes: bool) -> dict[str, str]
     )
     if "parameter_bytes" in wanted and not has_bytes:
         found["parameter_bytes"] = f"{given}: the bytes are not known"
+    if "cache_bytes" in wanted and run.weights == "unknown":
+        found["cache_bytes"] = f"{given}: the format of the cache is not known"
     return found

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from helpers.config_files import LLAMA, XLNET
 
+import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.compare.comparison import compare
 from modelbudget.measurement.pool import measure_all
@@ -41,6 +42,27 @@ REFUSED = {
         "targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "strategy": "group",
                                            "group_size": 128, "actorder": "static"}}}},
 }  # fmt: skip
+
+GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 256, "n_head": 4}
+WRONG_BYTES = {
+    "zero biases of AutoGPTQ": (WIDE, KNOWN["gptq-4bit"] | {"model_name_or_path": None}),
+    "Conv1D stays in the dtype": (GPT2, KNOWN["fp8-block"]),
+    "MXFP4 of a dense model": (
+        WIDE, {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]},
+    ),
+    "a quantised cache": (WIDE, COMPRESSED | {"kv_cache_scheme": {"num_bits": 8, "type": "float"}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "given"), WRONG_BYTES.values(), ids=WRONG_BYTES)
+def test_bytes_that_would_be_wrong_are_refused_in_one_line(tmp_path, config, given):
+    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": given}))
+    model = mb.model(tmp_path)
+    for quantity in ("parameter_bytes", "cache_bytes"):
+        with pytest.raises(mb.InputError, match="quantised weights: weights = unknown") as raised:
+            model.predict(quantity, {"implementation": "modelbudget"})
+        assert len(raised.value.mistakes) == 1
+    assert model.parameters().total > 0
 
 
 @pytest.fixture
