@@ -79,7 +79,7 @@ def _counted(models: dict[str, Model], settings: dict[str, Any]) -> dict[str, Va
 
 def lock(names: Sequence[str], settings: dict[str, Any], path: Path = LOCK) -> None:
     """Write the budgets of models in one run. Raises InputError."""
-    if path.is_dir():
+    if os.path.isdir(path):
         raise InputError([f"{path}: a folder; allowed: a file to write"])
     content = {
         "made_by": f"modelbudget {__version__}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,7 +87,7 @@ class Results(Frames):
 def results(folder: str | Path = RESULTS) -> Results:
     """Read the results in a folder `results/`. Raises InputError if it is not there."""
     path = Path(folder)
-    if not path.is_dir():
+    if not os.path.isdir(path):  # False for a name that no file can have
         raise InputError([f"{path}: no such folder; allowed: the results/ of a run"])
     found = Results(path.resolve())
     if not found.report.is_file() and not found.sweeps():
