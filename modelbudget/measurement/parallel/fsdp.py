@@ -1,7 +1,8 @@
 """Shards of a model as FSDP2 makes them (torch's `fully_shard`), on meta.
 
 One group for each layer, whose parameters are freed after its forward pass (`zero: 3`) or after its
-backward pass (`zero: 2`), and one for all other parameters. Routed experts that devices divide are
+backward pass (`zero: 2`), and one for all other parameters, or two where the loss is computed in
+chunks. Routed experts that devices divide are
 a second group of each layer: their shards are on the devices that have the same experts, all others
 on all devices (`shard_placement_fn`, with a mesh for each parameter). Torch decides about every
 allocation; collectives move nothing.
