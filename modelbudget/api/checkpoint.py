@@ -126,10 +126,10 @@ def compare_checkpoint(model: Model, path: Path) -> Checkpoint:
     vocabulary = Vocabulary(getattr(sizes, "n_vocab", 0), getattr(sizes, "tied", False))
     stored = _by_part(own, known, vocabulary)
     left_out = len(weights.tensors) - sum(map(len, stored.values()))
-    loading = _loading(model, own)
-    return Checkpoint(
-        model.label, path, _parts(predicted, stored), dtypes, left_out, loading=loading
-    )
+    loading, parts = _loading(model, own), _parts(predicted, stored)
+    if loading and not loading.refusal and not loading.mismatches:
+        parts = _joined(parts)
+    return Checkpoint(model.label, path, parts, dtypes, left_out, loading=loading)
 
 
 def _loading(model: Model, tensors: list[Tensor]) -> Loading | None:
@@ -163,25 +163,30 @@ def _by_part(tensors: Iterable[Tensor], known: set[str], vocabulary: Vocabulary)
 
 
 def _parts(predicted: Breakdown, stored: Of) -> tuple[Part, ...]:
-    """Return the parts of both sides, those of the formula first.
-
-    Names of classes do not always say the part: parts whose differences cancel become one.
-    """
+    """Return the parts of both sides, those of the formula first."""
     expected: Counter[str] = Counter()
     for one in predicted.components:
         expected[one.name if one.name in stored else group_of(one.name)] += one.value
     counted = {name: sum(one.elements for one in of) for name, of in stored.items()}
-    parts = [
+    return tuple(
         Part(name, predicted.quantity, expected[name], counted.get(name, 0),
              describe(stored.get(name, ())))
         for name in [*expected, *(name for name in counted if name not in expected)]
-    ]  # fmt: skip
+    )  # fmt: skip
+
+
+def _joined(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Return the parts, those whose differences cancel as one.
+
+    Names of classes do not always say the part. Only where all names and shapes are those of the
+    class does that hide no difference.
+    """
     differing = [part for part in parts if part.difference]
     if not differing or sum(part.difference for part in differing):
-        return tuple(parts)
+        return parts
     together = Part(
         " + ".join(part.name for part in differing),
-        predicted.quantity,
+        differing[0].quantity,
         sum(part.predicted for part in differing),
         sum(part.stored for part in differing),
         tuple(line for part in differing for line in part.tensors),

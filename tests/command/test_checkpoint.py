@@ -246,3 +246,17 @@ def test_the_state_dict_of_every_class_agrees(catalogue, tmp_path):
         differs = sum(part.difference for part in found.parts)
         assert differs == TRULY_DIFFERENT.get(kind, 0), (base.name, found.differences)
     assert len(seen) > 30
+
+
+def test_differences_that_cancel_are_none_only_with_the_names_of_the_class(tmp_path, monkeypatch):
+    def change(tensors):
+        up, query = (
+            f"model.layers.0.{name}.weight" for name in ("mlp.up_proj", "self_attn.q_proj")
+        )
+        tensors[up], tensors[query] = tensors[query], tensors[up]
+
+    monkeypatch.setattr("modelbudget.api.checkpoint.find_spec", lambda _: None)  # not installed
+    checkpoint = mb.model(with_tensors(tmp_path, change)).checkpoint()
+    assert checkpoint.loading is None
+    assert sum(part.difference for part in checkpoint.differences) == 0
+    assert not checkpoint.agrees
