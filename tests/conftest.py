@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -121,16 +123,16 @@ def chromium():
         bounded.end()
 
 
-@pytest.fixture
-def open_page(chromium):
-    """Opens an address with no network; every word of the console and every request is kept.
+@contextmanager
+def opening(browser):
+    """Give a function that opens an address with no network, and close at the end what it opened.
 
-    What a test has opened is closed after it, so that it draws nothing during the next ones.
+    Every word of the console and every request is kept.
     """
     contexts = []
 
     def opened(address: str, width: int = 1280, scheme: str = "light", script: bool = True):
-        context = chromium.new_context(
+        context = browser.new_context(
             viewport={"width": width, "height": 900},
             color_scheme=scheme,
             offline=True,
@@ -148,3 +150,17 @@ def open_page(chromium):
     yield opened
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def open_page(chromium):
+    """Opens an address in a tab of its own, which draws nothing during the next tests."""
+    with opening(chromium) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def read_page(chromium):
+    """Opens an address for tests that only read it: all of a file that ask alike share a tab."""
+    with opening(chromium) as opened:
+        yield cache(opened)

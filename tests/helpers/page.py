@@ -2,6 +2,8 @@
 
 from html.parser import HTMLParser
 
+from axe_playwright_python.sync_playwright import Axe
+
 
 class Text(HTMLParser):
     """The words that a reader sees, and every address that the page names."""
@@ -47,3 +49,9 @@ def scroll_and_wait(tab) -> list:
                 break
             tab.wait_for_timeout(25)
     return places
+
+
+def violations(tab) -> list[tuple[str, list[str]]]:
+    """Return the rules of axe-core that the page breaks, each with the elements that break it."""
+    found = Axe().run(tab).response["violations"]
+    return [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found]

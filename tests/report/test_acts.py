@@ -5,8 +5,7 @@ from itertools import product
 
 import polars as pl
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from helpers.page import Text
+from helpers.page import Text, violations
 from helpers.results import PROVENANCE, result
 
 from modelbudget.architecture.run_config import RunConfig
@@ -245,6 +244,5 @@ def test_the_slider_and_the_cursor(results, catalogue, open_page, tmp_path):
     term.focus()
     shown = term.evaluate("one => getComputedStyle(one, '::after').content")
     assert shown.startswith(f'"{term.inner_text()}: ')
-    violations = Axe().run(tab).response["violations"]
-    assert [(v["id"], [node["html"] for node in v["nodes"]]) for v in violations] == []
+    assert violations(tab) == []
     assert tab.messages == []

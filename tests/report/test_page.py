@@ -7,9 +7,8 @@ import zlib
 
 import polars as pl
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from helpers.built import module_trees, printed_modules
-from helpers.page import DRAWN, Text, scroll_and_wait, unfold
+from helpers.page import DRAWN, Text, scroll_and_wait, unfold, violations
 from helpers.results import LEDGER, PROVENANCE, SURGERY, result
 
 from modelbudget.common.paths import SWEEPS
@@ -326,18 +325,39 @@ def test_the_page_is_small(page):
     assert len(page.encode()) < 3_000_000
 
 
-@pytest.fixture
-def opened(open_page, page, tmp_path):
-    """Opens the page from disk."""
-    path = tmp_path / "report.html"
+@pytest.fixture(scope="module")
+def address(page, tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(page, encoding="utf-8")
-    return lambda width, scheme="light": open_page(path.as_uri(), width, scheme)
+    return path.as_uri()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1500, "dark")])
-def test_a_browser_draws_every_chart(opened, shipped, width, scheme):
-    tab = opened(width, scheme)
-    check_charts(tab, scroll_and_wait(tab), shipped)
+@pytest.fixture
+def opened(open_page, address):
+    """Opens the page from disk."""
+    return lambda width, scheme="light": open_page(address, width, scheme)
+
+
+WIDE = {"light": 1280, "dark": 1500}
+"""Width of the tab of each scheme that tests only read."""
+
+
+@pytest.fixture
+def read_only(read_page, address):
+    """Return a tab with all charts drawn, which tests of a scheme share and do not change."""
+
+    def read(scheme: str = "light"):
+        tab = read_page(address, WIDE[scheme], scheme)
+        scroll_and_wait(tab)
+        return tab
+
+    return read
+
+
+@pytest.mark.parametrize("scheme", WIDE)
+def test_a_browser_draws_every_chart(read_only, shipped, scheme):
+    tab = read_only(scheme)
+    check_charts(tab, tab.query_selector_all("[data-chart]"), shipped)
 
 
 def check_charts(tab, places: list, shipped: Results) -> None:
@@ -366,13 +386,14 @@ def drawn(tab, chart: str):
     return tab.query_selector(f"[data-chart={chart}]")
 
 
-def test_colours_follow_the_readers_scheme(opened):
-    colours = {}
-    for scheme in ("light", "dark"):
-        tab = opened(1280, scheme)
-        colours[scheme] = drawn(tab, "hybrid-shares").evaluate(
-            "p => getComputedStyle(p.querySelector('.mark-rect path, .mark-area path')).fill"
+def test_colours_follow_the_readers_scheme(read_only):
+    colours = {
+        scheme: read_only(scheme).eval_on_selector(
+            "[data-chart=hybrid-shares] :is(.mark-rect path, .mark-area path)",
+            "path => getComputedStyle(path).fill",
         )
+        for scheme in WIDE
+    }
     assert colours["light"] != colours["dark"]
 
 
@@ -383,14 +404,13 @@ def test_a_pointer_gets_exact_numbers(opened):
     box = area.bounding_box()
     tab.mouse.move(box["x"] + 100, box["y"] + 120)
     tab.mouse.move(box["x"] + 110, box["y"] + 120)
-    tab.wait_for_timeout(300)
-    tooltip = tab.query_selector("#vg-tooltip-element.visible")
+    tooltip = tab.wait_for_selector("#vg-tooltip-element.visible")
     assert re.search(r"\d{1,3}(,\d{3})+", tooltip.inner_text())
     assert tab.messages == []
 
 
-def test_formulas_are_drawn_as_mathematics(opened):
-    tab = opened(1280)
+def test_formulas_are_drawn_as_mathematics(read_only):
+    tab = read_only()
     box = tab.query_selector("math msub").bounding_box()
     assert 8 < box["width"] < 120
     assert 8 < box["height"] < 40
@@ -486,10 +506,8 @@ def test_the_file_is_enough(page):
     assert all(address.startswith("#") for address in Text(page).addresses)
 
 
-def test_the_acts_need_no_script_and_print_at_once(open_page, page, tmp_path):
-    path = tmp_path / "report.html"
-    path.write_text(page, encoding="utf-8")
-    tab = open_page(path.as_uri(), script=False)
+def test_the_acts_need_no_script_and_print_at_once(open_page, address):
+    tab = open_page(address, script=False)
     for media in ("screen", "print"):
         tab.emulate_media(media=media)
         for drawing in tab.query_selector_all(".act svg"):
@@ -529,8 +547,7 @@ def test_axe_finds_nothing(opened, width, scheme):
     tab.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
     tab.fill("[aria-label='n_kv_head of B']", "7")
     assert "does not divide" in tab.inner_text("[data-answer=B]")
-    violations = Axe().run(tab).response["violations"]
-    assert [(v["id"], [node["html"] for node in v["nodes"]]) for v in violations] == []
+    assert violations(tab) == []
 
 
 def shown(tab) -> list[str]:
@@ -563,8 +580,8 @@ def test_models_are_found_and_sorted(opened):
     assert tab.messages == []
 
 
-def test_an_unexplained_difference_is_red(opened):
-    tab = opened(1280)
+def test_an_unexplained_difference_is_red(read_only):
+    tab = read_only()
     red, green, blue = tab.evaluate(
         "getComputedStyle(document.querySelector('.printed.unexplained')).color.match(/\\d+/g)"
     )
@@ -572,12 +589,8 @@ def test_an_unexplained_difference_is_red(opened):
     assert int(red) > 2 * int(blue)
 
 
-def test_without_a_script_all_models_are_there(chromium, page, shipped, tmp_path):
-    path = tmp_path / "report.html"
-    path.write_text(page, encoding="utf-8")
-    tab = chromium.new_context(java_script_enabled=False, offline=True).new_page()
-    tab.goto(path.as_uri())
-    unfold(tab)
+def test_without_a_script_all_models_are_there(open_page, address, shipped):
+    tab = unfold(open_page(address, script=False))
     models = next(sweep.zoo for sweep in shipped.sweeps if sweep.zoo is not None)
     assert shown(tab) == models["model"].to_list()
     assert not tab.is_visible(".finder")

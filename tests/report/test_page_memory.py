@@ -5,8 +5,7 @@ import re
 import polars as pl
 import pytest
 import sympy
-from axe_playwright_python.sync_playwright import Axe
-from helpers.page import DRAWN, Text, scroll_and_wait
+from helpers.page import DRAWN, Text, scroll_and_wait, violations
 from helpers.project import ROOT
 from helpers.results import result
 
@@ -177,5 +176,4 @@ def test_a_browser_shows_all_of_it(open_page, page, tmp_path, width, scheme):
     assert cut == []
     assert tab.messages == []
     if width == 1280:
-        violations = Axe().run(tab).response["violations"]
-        assert [(v["id"], [node["html"] for node in v["nodes"]]) for v in violations] == []
+        assert violations(tab) == []

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from helpers.page import Text, scroll_and_wait, unfold
+from helpers.page import Text, scroll_and_wait, unfold, violations
 from helpers.results import PROVENANCE, result
 
 from modelbudget import __version__
@@ -255,8 +254,7 @@ def test_the_table_fits_and_axe_finds_nothing(opened_grid, width, scheme):
     tab.select_option("[name=component]", "*")
     scroll_and_wait(tab)
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    violations = Axe().run(tab).response["violations"]
-    assert [(v["id"], [node["html"] for node in v["nodes"]]) for v in violations] == []
+    assert violations(tab) == []
 
 
 def test_it_says_how_to_cite(one, catalogue):
