@@ -14,6 +14,7 @@ from modelbudget.report import sample
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
 from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.expand import expand
 
 NAMES = ("gpt-2-124m", "palm-540b")
 
@@ -77,13 +78,19 @@ def test_trees_have_what_the_formulas_say(trees, catalogue):
         assert one["tree"]["parameters"] == total(architecture.parameters(architecture))
 
 
-@pytest.fixture
-def opened(open_page, trees, catalogue, sweep, tmp_path):
-    sweep("base: mlp\ngrid: {d_model: [5]}\n")
-    results = Results([result(tmp_path / "sweep.yaml", catalogue)], trees=trees)
-    path = tmp_path / "report.html"
+@pytest.fixture(scope="module")
+def address(trees, catalogue, tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("trees")
+    file, path = folder / "sweep.yaml", folder / "report.html"
+    file.write_text("title: A test\nquestion: Why?\nbase: mlp\ngrid: {d_model: [5]}\n")
+    results = Results([result(file, catalogue)], trees=trees)
     path.write_text(render(results, catalogue), encoding="utf-8")
-    return lambda **how: unfold(open_page(path.as_uri(), **how))
+    return path.as_uri()
+
+
+@pytest.fixture
+def opened(open_page, address):
+    return lambda **how: unfold(open_page(address, **how))
 
 
 PALM = "#architecture-palm-540b"
@@ -154,18 +161,25 @@ def test_it_reads_as_a_list_too(opened, script):
 GRID = "base: gpt-2-124m\ngrid: {n_layer: [2, 3], tied: [true, false], length: [64, 128]}\n"
 
 
-@pytest.fixture
-def swept(open_page, trees, catalogue, sweep, tmp_path):
+@pytest.fixture(scope="module")
+def address_of_swept(trees, catalogue, tmp_path_factory) -> str:
     """A page with the trees of three of its sweep's four models."""
-    architectures = [point.architecture for point in sweep(GRID).points]
+    folder = tmp_path_factory.mktemp("swept")
+    file, path = folder / "sweep.yaml", folder / "report.html"
+    file.write_text(f"title: A test\nquestion: Why?\n{GRID}")
+    architectures = [point.architecture for point in expand(file, catalogue).points]
     models = list(sample.sampled({"sweep": architectures}).items())
     assert len(models) == 4
     with torch.device("meta"):
         found = {digest: tree(architecture.build()) for digest, architecture in models[:3]}
-    one = result(tmp_path / "sweep.yaml", catalogue)
-    path = tmp_path / "report.html"
-    path.write_text(render(Results([one], trees=trees, swept=found), catalogue), encoding="utf-8")
-    return lambda fragment="", **how: unfold(open_page(path.as_uri() + fragment, **how))
+    results = Results([result(file, catalogue)], trees=trees, swept=found)
+    path.write_text(render(results, catalogue), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture
+def swept(open_page, address_of_swept):
+    return lambda fragment="": unfold(open_page(address_of_swept + fragment))
 
 
 SWEPT = "#architecture-swept"
