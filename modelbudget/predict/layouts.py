@@ -8,6 +8,7 @@ at once, over columns.
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from math import isqrt
 from typing import Any, NamedTuple, get_args
 
 import polars as pl
@@ -198,7 +199,8 @@ def _sweep(
 
 def divisors(*numbers: int) -> list[int]:
     """Return all divisors of some numbers in ascending order."""
-    return [one for one in range(1, max(numbers) + 1) if any(n % one == 0 for n in numbers)]
+    pairs = ({i, n // i} for n in numbers for i in range(1, isqrt(n) + 1) if n % i == 0)
+    return sorted(set().union(*pairs))
 
 
 def _options(name: str) -> list[Value]:

@@ -10,6 +10,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.common.errors import InputError
 from modelbudget.predict.layouts import (
     LAYOUT,
+    divisors,
     layouts,
     numbers_of_devices,
     of_sweep,
@@ -143,3 +144,9 @@ def test_layouts_of_a_sweep_and_their_table_and_chart(tmp_path, catalogue):
     path.write_text(SWEEP.replace("[1, 4]", "[0]"))
     with pytest.raises(InputError, match=r"layouts\[0\] = 0"):
         expanded(read(path, catalogue))
+
+
+def test_divisors_of_a_large_prime_are_found_at_once():
+    assert divisors(12, 18) == [1, 2, 3, 4, 6, 9, 12, 18]
+    assert divisors(1_000_000_007) == [1, 1_000_000_007]
+    assert divisors(10**9)[-2:] == [5 * 10**8, 10**9]
