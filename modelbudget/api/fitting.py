@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelbudget.api.frames import Frames, html_table
@@ -31,7 +32,8 @@ class Fit(Frames):
 
     `purpose` is `training` or `inference`. `largest` and `largest_of_class` are by field, the
     second with the settings of the model's class in `transformers`, if they are known, and
-    `largest_with_margins` what fits with the reserve and the worst published reading too. `layouts`
+    `largest_with_margins` what fits with the reserve and the worst published reading too. `sharing`
+    are the settings by which several devices share the model, with their chosen values. `layouts`
     are all ways in which several devices can share the training of the model.
     """
 
@@ -44,6 +46,7 @@ class Fit(Frames):
     largest_of_class: dict[str, Solution]
     largest_with_margins: dict[str, Solution]
     margins: Margins
+    sharing: dict[str, int]
     layouts: Layouts | None = None
 
     @property
@@ -64,6 +67,7 @@ class Fit(Frames):
             "memory": self.accelerator.bytes,
             "memory_source": self.accelerator.source,
             "devices": self.devices,
+            "sharing": self.sharing,
             "needed": self.needed,
             "fits": self.fits,
             "grade": self.grade,
@@ -117,16 +121,29 @@ def reserve_of(given: str | int | None) -> int | None:
     return n_bytes
 
 
-def accelerator(name: str) -> Accelerator:
+def accelerator(name: str, file: str | Path | None = None) -> Accelerator:
     """Return an accelerator by its name, with or without its memory, or by a size.
 
     h100, h100-80gb and rtx-4090 have the bytes that their driver reports; 24GB has 24 · 10⁹, 24GiB
-    24 · 2³⁰. Raises InputError with all names.
+    24 · 2³⁰. Names are those of `file`, or of the shipped configs/accelerators.yaml. Raises
+    InputError with all names.
     """
+    known = all_accelerators(Path(file) if file is not None else CONFIGS / "accelerators.yaml")
     try:
-        return named_or_sized(name, all_accelerators(CONFIGS / "accelerators.yaml"))
+        return named_or_sized(name, known)
     except ValueError as error:
-        raise InputError([f"--fit {name}: {error}"]) from None
+        whose = f"{file}: " if file is not None else ""
+        raise InputError([f"--fit {name}: {whose}{error}"]) from None
+
+
+def sharing(devices: int, training: bool) -> dict[str, int]:
+    """Return the settings by which several devices share a model, if none is chosen.
+
+    In training shards of `zero: 3`; in inference shares of `tensor_parallel`.
+    """
+    if devices == 1:
+        return {}
+    return {"zero": 3, "data_parallel": devices} if training else {"tensor_parallel": devices}
 
 
 def refuse_uncompared(model: Model, quantity: str, pair: tuple[Architecture, RunConfig]) -> None:
@@ -152,8 +169,9 @@ def fit(
     devices: int,
     training: bool,
     reserve: str | int | None = None,
+    accelerators: str | Path | None = None,
 ) -> Fit:
-    """Solve for the largest batch and length; several devices share the model by zero: 3.
+    """Solve for the largest batch and length; several devices share the model as `sharing` says.
 
     Training on several devices is predicted in all other layouts too.
     """
@@ -161,16 +179,17 @@ def fit(
     from modelbudget.api.model import fields_of
     from modelbudget.predict.fit import as_class, needed, solve
 
-    device = accelerator(name)
+    device = accelerator(name, accelerators)
     margins = memory_margins().with_reserve(reserve_of(reserve))
     purpose, quantity = ("training", "peak_training_bytes") if training else (
         "inference", "peak_inference_bytes")  # fmt: skip
     chosen = fields_of(settings)
     shared = layouts(model, device, chosen, devices) if training and devices > 1 else None
-    if devices > 1:
-        chosen = {"zero": 3, "data_parallel": devices} | chosen
+    by = sharing(devices, training)
+    chosen = by | chosen
     if why := model.why_not(quantity, chosen):
-        raise InputError([f"{model.name}: {quantity}: {why}"])
+        of = f"{quantity} on {devices} devices" if by else quantity
+        raise InputError([f"{model.name}: {of}: {why}"])
     pair = model.with_run(chosen)
     refuse_uncompared(model, quantity, pair)
     there = as_class(pair, model.base.transformers, purpose, model.base.config)
@@ -183,4 +202,5 @@ def fit(
     assert n_bytes is not None  # `why_not` has checked that
     return Fit(model.label, purpose, device, devices, n_bytes, largest(pair),
                largest(there) if there else {}, largest(pair, margins.room(device.bytes)), margins,
+               {one: chosen[one] for one in by},
                shared)  # fmt: skip

@@ -219,16 +219,18 @@ class Model:
         devices: int = 1,
         training: bool = True,
         reserve: str | int | None = None,
+        accelerators: str | Path | None = None,
     ) -> Fit:
         """Return whether a step fits an accelerator, and the largest batch and length that do.
 
-        `accelerator` is a name, or a size such as 24GB or 24GiB. `reserve` are bytes of it that
+        `accelerator` is a name (of the file `accelerators`, if there is one of your own), or a size
+        such as 24GB or 24GiB. `reserve` are bytes of it that
         hold no tensors, 1343 MiB if they are not given: a run that fits with them and 1.24 times
         the prediction `fits`, one that fits without is `tight` (configs/memory_margins.yaml).
         """
         from modelbudget.api.fitting import fit
 
-        return fit(self, accelerator, settings, devices, training, reserve)
+        return fit(self, accelerator, settings, devices, training, reserve, accelerators)
 
     @checked(settings=SETTINGS, quantities=TEXTS)
     def measure(

@@ -1,7 +1,7 @@
 """Memory of accelerators: reads `configs/accelerators.yaml`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from modelbudget.architecture.base import Count
 from modelbudget.architecture.record import MAX_COUNT
+from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
 from modelbudget.common.sizes import EXAMPLES, GIVEN, size
 from modelbudget.common.strict import Strict, read_strict
@@ -53,41 +54,61 @@ class Accelerator(Strict):
 
 
 class AcceleratorsFile(Strict):
-    """The file: each name once, and in charts each memory once."""
+    """The file: each name once."""
 
     accelerators: list[Accelerator] = Field(min_length=1)
 
     @model_validator(mode="after")
     def differ(self) -> Self:
-        """Reject two entries with the same name, or with the same memory: one line in a chart."""
-        for field, differing in (
-            ("name", range(len(self.accelerators))),
-            ("bytes", [i for i, one in enumerate(self.accelerators) if one.in_charts]),
-        ):
-            first: dict[str | int, int] = {}
-            for i in differing:
-                value = getattr(self.accelerators[i], field)
-                before = first.setdefault(_plain(value) if field == "name" else value, i)
-                if before != i:
-                    raise ValueError(
-                        f"accelerators[{i}].{field} = {value!r}: is that of "
-                        f"accelerators[{before}] too; allowed: once"
-                        + (", so name both in one entry, or in_charts: false" * (field == "bytes"))
-                    )
-        if not any(one.in_charts for one in self.accelerators):
-            raise ValueError("accelerators: none is in charts; allowed: one without in_charts")
+        """Reject two entries with the same name."""
+        places = range(len(self.accelerators))
+        if mistake := _repeated(self.accelerators, places, "name"):
+            raise ValueError(mistake)
         return self
 
 
 def all_accelerators(path: Path) -> list[Accelerator]:
     """Read all accelerators, the smallest memory first. Raises InputError."""
-    devices = read_strict(path, AcceleratorsFile, Accelerator).accelerators
-    return sorted(devices, key=lambda device: device.bytes)
+    return _by_memory(_read(path))
 
 
 def accelerators(path: Path) -> list[Accelerator]:
-    """Read the accelerators of sweeps and charts, the smallest memory first. Raises InputError."""
-    return [device for device in all_accelerators(path) if device.in_charts]
+    """Read the accelerators of sweeps and charts, the smallest memory first.
+
+    Each memory is one line in a chart. Raises InputError.
+    """
+    devices = _read(path)
+    places = [i for i, one in enumerate(devices) if one.in_charts]
+    mistake = _repeated(devices, places, "bytes")
+    if mistake:
+        mistake += ", so name both in one entry, or in_charts: false"
+    elif not places:
+        mistake = "accelerators: none is in charts; allowed: at least one without in_charts: false"
+    if mistake:
+        raise InputError([f"{path}: {mistake}"])
+    return _by_memory([devices[i] for i in places])
+
+
+def _read(path: Path) -> list[Accelerator]:
+    return read_strict(path, AcceleratorsFile, Accelerator).accelerators
+
+
+def _by_memory(devices: list[Accelerator]) -> list[Accelerator]:
+    return sorted(devices, key=lambda device: device.bytes)
+
+
+def _repeated(devices: list[Accelerator], places: Iterable[int], field: str) -> str | None:
+    """Return which of some entries has the value of one before."""
+    first: dict[str, int] = {}
+    for i in places:
+        value = getattr(devices[i], field)
+        before = first.setdefault(_plain(value), i)
+        if before != i:
+            return (
+                f"accelerators[{i}].{field} = {value!r}: is that of accelerators[{before}] too; "
+                "allowed: once"
+            )
+    return None
 
 
 def named(name: str, known: Sequence[Accelerator]) -> Accelerator:
@@ -124,5 +145,5 @@ def _label(device: Accelerator) -> str:
     return f"{name}-{device.bytes // GB}gb" if is_whole else name
 
 
-def _plain(name: str) -> str:
+def _plain(name: str | int) -> str:
     return re.sub(r"[^a-z0-9]", "", str(name).casefold())

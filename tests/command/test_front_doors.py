@@ -195,3 +195,43 @@ def test_what_fits_names_its_grade_and_margins(command):
     without = command("gpt-2-124m", "--reserve", "2GB")
     assert (without.code, without.out) == (2, "")
     assert "--reserve 2GB: of no accelerator; allowed: with --fit" in without.err
+
+
+def test_several_devices_say_how_they_share_and_never_by_shards_in_inference(command):
+    words = ("llama-3-8b", "--fit", "h100", "--devices", "2")
+    shared = "on 2 devices: tensor_parallel = 2: peak_inference_bytes is not known of shares"
+    both = command(*words)
+    assert both.code == 0, both.err
+    assert "H100, each of 2 by zero: 3, data_parallel: 2" in both.out
+    assert shared in both.err
+    alone = command(*words, "--inference")
+    assert (alone.code, alone.out) == (2, "")
+    assert shared in alone.err
+    assert "zero" not in alone.err
+    with pytest.raises(mb.InputError, match=shared):
+        mb.model("llama-3-8b").fit("h100", devices=2, training=False)
+    assert mb.model("llama-3-8b").fit("h100", devices=2).sharing == {"zero": 3, "data_parallel": 2}
+
+
+def test_a_users_own_file_of_accelerators(command, tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        "accelerators:\n"
+        "- {name: Mine, bytes: 30_000_000_000, source: me}\n"
+        "- {name: Other, bytes: 30_000_000_000, source: me, driver_gib: 20, driver_source: it}\n"
+    )
+    words = ("gpt-2-124m", "--train", "--json", "--accelerators", "own.yaml", "--fit")
+    for name, memory, source in (("mine", 30 * 10**9, "me"), ("other-30gb", 20 * 2**30, "it")):
+        (fit,) = json.loads(command(*words, name).out)["fit"]
+        assert (fit["memory"], fit["memory_source"]) == (memory, source)
+        assert mb.model("gpt-2-124m").fit(name, accelerators=file).accelerator.bytes == memory
+    unknown = command(*words, "h100")
+    assert unknown.code == 2
+    assert "--fit h100: own.yaml: unknown accelerator 'h100' (allowed: " in unknown.err
+    assert "mine-30gb, other-30gb)" in unknown.err
+    file.write_text("accelerators:\n- {name: Mine, byte: 3, source: me}\n")
+    wrong = command(*words, "mine").err
+    assert "own.yaml: " in wrong
+    assert "byte: unknown key; did you mean bytes?" in wrong
+    alone = command("gpt-2-124m", "--accelerators", "own.yaml").err
+    assert "--accelerators own.yaml: of no accelerator; allowed: with --fit" in alone

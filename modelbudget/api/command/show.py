@@ -9,7 +9,7 @@ from modelbudget.api.command import options, output
 from modelbudget.api.command.checkpoint_table import of_differences, summary
 from modelbudget.api.command.columns import Table
 from modelbudget.api.command.output import DIFFERS
-from modelbudget.api.fitting import Fit
+from modelbudget.api.fitting import Fit, sharing
 from modelbudget.api.layouts import Layouts
 from modelbudget.api.model import (
     OF_INFERENCE,
@@ -39,7 +39,17 @@ from modelbudget.report.charts.format import (
 SETTINGS = ("batch", "length", "dtype", "weights", "optimizer", "attention_kernel", "recompute",
             "implementation")  # fmt: skip
 """Run settings that are always shown; others if they differ from their default."""
-Devices = Annotated[int, typer.Option(help="Devices that share the model, by zero: 3.", min=1)]
+OwnFile = Annotated[
+    str | None,
+    typer.Option("--accelerators", metavar="FILE", help="Of --fit: names and memory of your own."),
+]
+Devices = Annotated[
+    int,
+    typer.Option(
+        help="Devices that share the model: training by zero: 3, inference by tensor_parallel.",
+        min=1,
+    ),
+]
 FitTo = Annotated[
     str | None, typer.Option("--fit", metavar="ACCELERATOR", help="h100-80gb, 24GB, 24GiB, …")
 ]
@@ -57,6 +67,7 @@ def run(
     inference: Annotated[bool, typer.Option("--inference", help="Only inference.")] = False,
     fit: FitTo = None,
     reserve: Reserved = None,
+    accelerators: OwnFile = None,
     devices: Devices = 1,
     implementation: options.Implementation = None,
     given: options.Given = None,
@@ -70,16 +81,23 @@ def run(
     exit code 1 if it differs.
     """
     settings = options.settings(given, batch, length, dtype, implementation)
-    if reserve is not None and fit is None:
-        raise InputError([f"--reserve {reserve}: of no accelerator; allowed: with --fit"])
-    shared = {"zero": 3, "data_parallel": devices} if devices > 1 else {}
+    for option, value in (("reserve", reserve), ("accelerators", accelerators)):
+        if value is not None and fit is None:
+            raise InputError([f"--{option} {value}: of no accelerator; allowed: with --fit"])
+    shared = sharing(devices, training=not inference)
     found = model_with(name, settings, shared)
     predicted = found.predictions(quantities(train, inference), shared | settings)
-    fits = [
-        found.fit(fit, settings, devices, training, reserve)
-        for training in (True, False)
-        if fit and (not inference if training else not train and devices == 1)
-    ]
+    fits = []
+    for training in (True, False):
+        if fit and not (inference if training else train):
+            try:
+                answer = found.fit(fit, settings, devices, training, reserve, accelerators)
+            except InputError as error:
+                if not fits:
+                    raise
+                typer.echo(f"{error}", err=True)
+            else:
+                fits.append(answer)
     stored = found.checkpoint()
     if as_json:
         of_fit = {"fit": [f.as_dict() for f in fits]} if fit else {}
@@ -227,7 +245,8 @@ def of_fits(fits: list[Fit]) -> Table:
         ("margins: reserve", si_bytes(reserve.bytes), whose),
         ("margins: worst published reading", f"{worst.value} ×", "the prediction"),
     ]
-    shared = f", each of {count(first.devices)} by zero: 3" if first.devices > 1 else ""
+    by = ", ".join(f"{name}: {value}" for name, value in first.sharing.items())
+    shared = f", each of {count(first.devices)} by {by}" if by else ""
     return Table(f"{first.accelerator.name}{shared}", ("", "modelbudget's modules", ""), rows)
 
 
