@@ -178,14 +178,17 @@ def fit(
     from modelbudget.api.layouts import layouts
     from modelbudget.api.model import fields_of
     from modelbudget.predict.fit import as_class, needed, solve
+    from modelbudget.sweeps.device_defaults import DECIDED
 
     device = accelerator(name, accelerators)
     margins = memory_margins().with_reserve(reserve_of(reserve))
     purpose, quantity = ("training", "peak_training_bytes") if training else (
         "inference", "peak_inference_bytes")  # fmt: skip
     chosen = fields_of(settings)
-    shared = layouts(model, device, chosen, devices) if training and devices > 1 else None
     by = sharing(devices, training)
+    run = model.run(by | chosen)
+    chosen = {name: getattr(run, name) for name in DECIDED} | chosen
+    shared = layouts(model, device, chosen, devices) if training and devices > 1 else None
     chosen = by | chosen
     if why := model.why_not(quantity, chosen):
         of = f"{quantity} on {devices} devices" if by else quantity

@@ -32,7 +32,8 @@ from modelbudget.common.suggestions import offered
 from modelbudget.huggingface import checkpoint_files
 from modelbudget.predict import of_point
 from modelbudget.predict.conventions import BY_NAME
-from modelbudget.sweeps.derive import missing_fields, resolved
+from modelbudget.sweeps.derive import missing_fields
+from modelbudget.sweeps.device_defaults import completed
 
 if TYPE_CHECKING:
     import sympy
@@ -126,7 +127,7 @@ class Model:
                 ]
             )
         try:
-            return resolved(self.base, given)
+            return completed(self.base, given)
         except ValueError as error:
             raise InputError([f"{self.name}: {line}" for line in str(error).splitlines()]) from None
 

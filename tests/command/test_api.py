@@ -17,6 +17,7 @@ from modelbudget.api.model import QUANTITIES, Model
 from modelbudget.catalogue.models import find
 from modelbudget.common import fingerprint
 from modelbudget.predict.predict import predict
+from modelbudget.sweeps.device_defaults import DECIDED
 from modelbudget.sweeps.expand import expand
 from modelbudget.sweeps.points_table import points_table
 
@@ -42,7 +43,7 @@ def test_importing_the_package_loads_nothing_and_concerns_no_rule():
     ],
 )
 def test_the_whole_catalogue_is_predicted_as_in_the_pipeline(catalogue, tmp_path, quantities):
-    """Every model with its defaults by component, as the command prints it."""
+    """Every model with a sweep's defaults by component, as the command prints it."""
     path = tmp_path / "all.yaml"
     path.write_text("title: All\nquestion: Why?\nmodels: all\n")
     points = points_table(expand(path, catalogue))
@@ -54,7 +55,9 @@ def test_the_whole_catalogue_is_predicted_as_in_the_pipeline(catalogue, tmp_path
         for one in by_model[row["architecture"], row["run"]].iter_rows(named=True):
             if one["predicted"]:  # components of 0 bytes are not shown
                 of_pipeline.setdefault(one["quantity"], {})[one["component"]] = one["predicted"]
-        shown = as_dict(Model(catalogue[row["base"]]).predictions(quantities))["quantities"]
+        settings = {name: row[name] for name in DECIDED}
+        predicted = Model(catalogue[row["base"]]).predictions(quantities, settings)
+        shown = as_dict(predicted)["quantities"]
         assert {name: one["components"] for name, one in shown.items()} == of_pipeline, row["base"]
 
 
@@ -82,6 +85,28 @@ def test_a_model_answers():
     assert "8,030,261,248 parameters" in html
     assert html.count("<tr>") == 1 + len(frame)
     assert model.parameters().chart().to_dict()["mark"]["type"] == "bar"
+
+
+def test_settings_that_nobody_set_are_those_of_a_gpu():
+    """The kernel by dtype and shape, as torch chooses it; what is set or known wins."""
+    model = mb.model("llama-3-8b")
+    # Weights, cache and the prefill's tensors: no scores of 8,192 × 8,192 are in memory.
+    assert 18.0e9 < model.predict("peak_inference_bytes", {"length": 8192}).total < 18.1e9
+
+    def settings(name: str, **chosen):
+        run = mb.model(name).run(chosen)
+        return run.dtype, run.attention_kernel, run.foreach
+
+    assert settings("llama-3-8b") == ("bfloat16", "flash", True)
+    assert settings("llama-3-8b", dtype="float32") == ("float32", "efficient", True)
+    assert settings("llama-3-8b", autocast="bfloat16") == ("float32", "flash", True)
+    assert settings("llama-3-8b", attention_kernel="math") == ("bfloat16", "math", True)
+    assert settings("llama-3-8b", backend="cpu") == ("float32", "math", False)
+    assert settings("llama-3-8b", d_head=320) == ("bfloat16", "efficient", True)  # flash: 256
+    assert settings("llama-3-8b", d_head=66) == ("bfloat16", "math", True)
+    assert settings("bloom-560m") == ("bfloat16", "math", True)  # ALiBi
+    assert settings("deepseek-v3") == ("bfloat16", "efficient", True)  # values narrower than keys
+    assert settings("gemma-2-2b", implementation="transformers")[1] == "written_out"
 
 
 def test_every_result_is_a_frame_and_shows_itself(tmp_path):

@@ -19,7 +19,8 @@ from modelbudget.measurement.reference.traced import trace_class
 from modelbudget.predict import of_point
 
 MEMORY = ("cache_bytes", "peak_inference_bytes", "activation_bytes", "peak_training_bytes")
-RUN = {"batch": 2, "length": 12, "dtype": "bfloat16"}
+RUN = {"batch": 2, "length": 12, "dtype": "bfloat16", "foreach": False}
+MATH = RUN | {"attention_kernel": "math"}
 
 
 def file_of(folder: Path, kind: str, config: dict) -> str:
@@ -43,9 +44,9 @@ REFUSED = {
 @pytest.mark.parametrize("kind", OTHERS)
 def test_the_class_of_a_file_leads_and_the_difference_of_our_modules_is_said(kind, tmp_path):
     model = mb.model(file_of(tmp_path, kind, OTHERS[kind]))
-    found = model.memory(RUN)
+    found = model.memory(MATH)
     quantities = set(MEMORY) - REFUSED.get(kind, set())
-    traced = trace_class(kind, OTHERS[kind], RunConfig(**RUN), quantities)
+    traced = trace_class(kind, OTHERS[kind], RunConfig(**MATH), quantities)
     for quantity in quantities:
         assert found[quantity].source == f"traced: {kind}"
         assert found[quantity].total == whole(quantity, traced.values[quantity])
@@ -59,10 +60,10 @@ def test_the_class_of_a_file_leads_and_the_difference_of_our_modules_is_said(kin
 def test_what_was_compared_is_predicted_and_all_else_traced(tmp_path):
     """An answer says which is which, as text and as JSON."""
     model = mb.model(file_of(tmp_path, "LlamaForCausalLM", COMMON))
-    found = model.predictions(QUANTITIES, RUN)
+    found = model.predictions(QUANTITIES, MATH)
     sources = {quantity: one.source for quantity, one in found.breakdowns.items()}
     assert {q for q, source in sources.items() if source != "formula"} == {"peak_inference_bytes"}
-    traced = trace_class("LlamaForCausalLM", COMMON, RunConfig(**RUN), set(MEMORY))
+    traced = trace_class("LlamaForCausalLM", COMMON, RunConfig(**MATH), set(MEMORY))
     for quantity in MEMORY:
         assert found[quantity].total == whole(quantity, traced.values[quantity])
     title, totals = of_components(found).title, of_totals([found])
@@ -74,7 +75,7 @@ def test_what_was_compared_is_predicted_and_all_else_traced(tmp_path):
     shown = as_dict(found)
     assert shown["implementation"] == "transformers (LlamaForCausalLM)"
     assert shown["quantities"]["peak_inference_bytes"]["source"] == "traced: LlamaForCausalLM"
-    ours = model.predictions(QUANTITIES, RUN | {"implementation": "modelbudget"})
+    ours = model.predictions(QUANTITIES, MATH | {"implementation": "modelbudget"})
     assert {one.source for one in ours.breakdowns.values()} == {"formula"}
     assert ours["activation_bytes"].total < found["activation_bytes"].total
 

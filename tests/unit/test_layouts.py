@@ -26,6 +26,7 @@ from modelbudget.sweeps.read import read
 SMALL = {
     "n_vocab": 512, "d_model": 64, "n_layer": 4, "n_head": 4, "n_kv_head": 2, "d_head": 16,
     "d_ff": 128, "batch": 4, "length": 24, "dtype": "bfloat16", "attention_kernel": "flash",
+    "foreach": False,
 }  # fmt: skip
 SIZES = (1, 2, 4, 8)
 

@@ -36,7 +36,7 @@ from modelbudget.report.charts.format import (
     si_flops,
 )
 
-SETTINGS = ("batch", "length", "dtype", "weights", "optimizer", "attention_kernel", "recompute",
+SETTINGS = ("batch", "length", "dtype", "optimizer", "foreach", "attention_kernel",
             "implementation")  # fmt: skip
 """Run settings that are always shown; others if they differ from their default."""
 OwnFile = Annotated[
@@ -194,7 +194,7 @@ def settings_line(predicted: Predictions) -> str:
     shown = [
         name
         for name in fields
-        if name in SETTINGS[:3] or (getattr(run, name) != fields[name].default)
+        if name in SETTINGS or getattr(run, name) != fields[name].default
         if name not in of_code
     ]
     values = {name: getattr(run, name) for name in shown}
