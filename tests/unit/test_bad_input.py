@@ -85,7 +85,7 @@ ONE_MISTAKE = {
     ),
     "solve: unknown device": (
         GOOD + "solve: {within: {parameter_bytes: h10}, best: {n_layer: most}}",
-        ["solve.within.parameter_bytes = 'h10': unknown accelerator", "allowed: rtx-4090-24gb"],
+        ["solve.within.parameter_bytes = 'h10': unknown accelerator", "allowed: t4-16gb, "],
     ),
     "solve: a device for a count": (
         GOOD + "solve: {within: {parameters: h100}, best: {n_layer: most}}",
