@@ -65,7 +65,7 @@ def cpu() -> float:
 def print_row(results: Path, wall: float, used: float) -> None:
     verdict = json.loads((results / "verdict.json").read_text())["line"]
     models = json.loads((results / "scale" / "sweep.json").read_text())["points"]
-    inside = measuring((results / "scale" / "logs" / "measure.log").read_text())
+    inside = measuring((results / "logs" / "measure-1-of-1.log").read_text())
     size = (results / "report.html").stat().st_size / 1e6
     print(
         f"{models:6,} {wall:5.1f} s {inside:8.1f} s {wall - inside:5.1f} s "
