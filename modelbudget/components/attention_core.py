@@ -16,6 +16,10 @@ from modelbudget.architecture.run_values import (
     tokens,
 )
 from modelbudget.memory.timeline import Allocation, Timeline, change, times
+from modelbudget.operations import attention as kernels
+from modelbudget.operations.checkpoint import checkpoint
+from modelbudget.operations.operation import operation
+from modelbudget.operations.part import NoProgramError
 
 SEEDS = 24
 """Bytes of the random state that a GPU's FlashAttention saves, with dropout or without."""
@@ -501,3 +505,37 @@ def inference(h, r, new, query_copied, value_copied) -> Timeline:
         Allocation("result in the run's dtype", cast * size * queries * h.d_value, cast * result),
         Allocation("freed copies", 0, cast * (of_cast + size * scores) + of_scale + exact * scores),
     ]
+
+
+def program(r):
+    """Scores, softmax and weighted values, by the kernel of the run.
+
+    Queries (batch, n_head, length, d_head), keys and values (batch, n_kv_head, length, d_head) to
+    (batch, n_head, length, d_head of values); causal unless a bias is added to the scores.
+    """
+
+    def attend(q, k, v, bias=None):
+        if r.attention_kernel == "written_out":
+            assert bias is not None  # the mask of each sequence
+            in_float32 = r.softmax_dtype == "float32" or r.autocast != "none"
+            caps_scores = r.score_cap == "tanh"
+            return kernels.written_out(q, k, v, bias, r.dropout, caps_scores, in_float32, r.backend)
+        return scaled_dot_product_attention(q, k, v, bias, bias is None and q.shape[2] > 1)
+
+    @operation(autocast="lower")
+    def scaled_dot_product_attention(q, k, v, bias, causal):
+        if r.attention_kernel == "math":
+            drops = r.dropout and r.backend == "gpu"
+            return (kernels.math_with_dropout if drops else kernels.math)(q, k, v, bias, causal)
+        if r.attention_kernel == "flash" and q.shape[3] != v.shape[3]:
+            raise NoProgramError("attention_kernel: flash of values of another width than keys")
+        if r.attention_kernel == "efficient" and q.shape[1] != k.shape[1]:
+            k, v = kernels.repeated(q, k), kernels.repeated(q, v)
+        return {"flash": kernels.flash, "efficient": kernels.efficient}[r.attention_kernel](q, k, v)
+
+    def forward(q, k, v, bias=None):
+        if r.recompute == "selective":
+            return checkpoint(attend, q, k, v, bias)
+        return attend(q, k, v, bias)
+
+    return forward

@@ -19,6 +19,13 @@ from modelbudget.architecture.run_values import (
 )
 from modelbudget.components import loss
 from modelbudget.memory.timeline import Allocation, Timeline, live_bytes, times
+from modelbudget.operations.autograd import backward, finish_node, make_leaf, start_node
+from modelbudget.operations.elementwise import add, div, to
+from modelbudget.operations.layout import at_least_float32
+from modelbudget.operations.losses import cross_entropy
+from modelbudget.operations.tape import Tensor as ProgramTensor
+from modelbudget.operations.tape import empty
+from modelbudget.operations.views import chunk, flatten
 
 
 def is_chunked(r: Run):
@@ -85,3 +92,35 @@ def _timeline(a: Fields, r: Run, n_rows, width) -> Timeline:
         *times(casts(r), in_single_precision),
         Allocation("head projection gradients", of_projection, of_projection),
     ]
+
+
+def program(model, r: Run, tokens: ProgramTensor, targets: ProgramTensor) -> ProgramTensor:
+    """Compute head and loss for one chunk of the tokens after another, each with its gradients."""
+    states = model.states(tokens)
+    gradient = empty(states.shape, at_least_float32(states.dtype))
+    loss, logits = empty((), gradient.dtype), None
+    flat_states, flat_gradient = flatten(states.detach(), 0, 1), flatten(gradient.detach(), 0, 1)
+    xs, gradients = chunk(flat_states, r.loss_chunks, 0), chunk(flat_gradient, r.loss_chunks, 0)
+    labels_of = chunk(flatten(targets, 0, 1), r.loss_chunks, 0)
+    for x, _gradient, labels in zip(xs, gradients, labels_of, strict=True):
+        logits = model.head(make_leaf(x))
+        loss_of, logits = _loss_of(logits, labels, r), logits if r.outputs == "kept" else None
+        loss_of = div(loss_of, 1.0)
+        backward((loss_of, empty((), loss_of.dtype)))
+        x.grad = x.node = None
+        loss = add(loss, loss_of.detach())
+    return _with_gradient(states, to(gradient, states.dtype), loss)
+
+
+def _loss_of(logits: ProgramTensor, labels: ProgramTensor, r: Run) -> ProgramTensor:
+    if r.loss_dtype == "float32":
+        logits = to(logits, at_least_float32(logits.dtype))
+    return cross_entropy(logits, labels)
+
+
+def _with_gradient(
+    states: ProgramTensor, gradient: ProgramTensor, loss: ProgramTensor
+) -> ProgramTensor:
+    """Return the loss, whose gradient of the states has been computed."""
+    node = start_node("chunked_loss", [states])
+    return finish_node(node, loss.detach(), lambda saved, g: saved[0], [gradient])

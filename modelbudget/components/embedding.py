@@ -23,7 +23,7 @@ from modelbudget.architecture.run_values import (
     products,
     tokens,
 )
-from modelbudget.components import chunked_loss, dropout, loss, norm
+from modelbudget.components import chunked_loss, dropout, loss, norm, rope
 from modelbudget.components.rope import ANGLE
 from modelbudget.memory.adamw_temporaries import Tensor, matrix, vector
 from modelbudget.memory.timeline import (
@@ -38,6 +38,14 @@ from modelbudget.memory.timeline import (
     times,
 )
 from modelbudget.memory.trained_model import TrainedModel
+from modelbudget.operations.elementwise import add, div, mul, tanh, to, without_gradient
+from modelbudget.operations.joining import cat
+from modelbudget.operations.joining import embedding as take_rows
+from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.products import linear, make_linear
+from modelbudget.operations.tape import Tensor as ProgramTensor
+from modelbudget.operations.tape import empty
+from modelbudget.operations.views import narrow
 
 
 class VocabularyFields(Architecture):
@@ -528,3 +536,71 @@ def head_inference(a: Fields, r: Run, new, shared=0) -> Timeline:
         Allocation("logits", one * (a.d_model + a.d_emb + rows(a))),
         *times(_is_capped(r), [Allocation("capped logits", one * rows(a), one * rows(a))]),
     ]
+
+
+def program(a: Fields, r: Run):
+    """Tokens (batch, length) to states (batch, length, d_model)."""
+    if a.position in ("alibi", "buckets"):
+        raise NoProgramError(f"position: {a.position}")
+    token_table = make_part("token", _table, rows(a) + a.n_input_token, a.d_emb or a.d_model)
+    projection = make_linear("projection", a.d_emb, a.d_model) if a.d_emb else None
+    if a.position == "learned":
+        position_table = make_part("position", _table, a.n_ctx + a.position_offset, a.d_model)
+    scale_buffer = empty(()) if r.embedding_scale == "buffer" else None
+
+    def forward(tokens, held: list | None = None):
+        """Compute the states; summands are added to `held` if the model holds them."""
+        x = token_table(tokens)
+        if scale_buffer is not None:
+            x = mul(x, scale_buffer)
+        if projection is not None:
+            x = projection(x)
+        summands, length = [x], tokens.shape[1]
+        if a.position == "learned":
+            places = empty((length,), "int64")
+            summands.append(position_table(without_gradient(places)))
+        elif a.position == "sinusoidal":
+            summands.append(_sinusoids(length, a.d_model, x.dtype))
+        if held is not None:
+            held += summands
+        return x if len(summands) == 1 else add(x, summands[1])
+
+    forward.token = token_table.weight
+    return forward
+
+
+def _sinusoids(length, d_model, dtype: str) -> ProgramTensor:
+    """Return sines and cosines (length, d_model)."""
+    angle = rope.angles(length, d_model)
+    return to(
+        cat((without_gradient(angle), narrow(without_gradient(angle), -1, d_model // 2))), dtype
+    )
+
+
+def _table(n, width):
+    weight = parameter("weight", n, width)
+
+    def forward(places):
+        return take_rows(weight, places)
+
+    forward.weight = weight
+    return forward
+
+
+def head_program(a: Fields, r: Run, token: ProgramTensor):
+    """States (batch, length, d_model) to logits (batch, length, n_vocab), `token` if it is tied."""
+    weight = token if a.tied else parameter("weight", rows(a), a.d_emb or a.d_model)
+    bias = parameter("bias", rows(a)) if a.head_bias else None
+    projection = make_linear("projection", a.d_model, a.d_emb) if a.d_emb else None
+
+    def forward(x):
+        if projection is not None:
+            x = projection(x)
+        logits = linear(x, weight, bias)
+        if r.logit_cap == "tanh":
+            logits = div(logits, 30.0)
+            logits = tanh(logits)
+            logits = mul(logits, 30.0)
+        return logits
+
+    return forward

@@ -15,6 +15,8 @@ from modelbudget.architecture.run_values import (
 )
 from modelbudget.memory.adamw_temporaries import Tensor, counts, vector
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate, times
+from modelbudget.operations.norms import RMS_NORMS, layer_norm
+from modelbudget.operations.part import Part, make_part, parameter
 
 
 class NormFields(Architecture):
@@ -276,3 +278,23 @@ def _exact_inference(a, r, states, statistic, scale) -> Timeline:
         Allocation("scaled", wide, wide + scale),
         Allocation("in half precision", copied * states, copied * wide),
     ]
+
+
+def make(name: str, a, r, shape=None, bias: bool | None = None) -> Part:
+    """Make the norm that the architecture names, over a shape of channels (d_model)."""
+    return make_part(name, program, a, r, shape, bias)
+
+
+def program(a, r, shape=None, bias: bool | None = None):
+    """Normalise states (…, *shape) over their last dimensions."""
+    shape = (a.d_model,) if shape is None else shape
+    has_bias = a.norm == "layernorm" and a.norm_scale and (a.norm_bias if bias is None else bias)
+    weight = parameter("weight", *shape) if a.norm_scale else None
+    shift = parameter("bias", *shape) if has_bias else None
+
+    def forward(x):
+        if a.norm == "rmsnorm":
+            return RMS_NORMS[r.norm_kernel](x, len(shape), weight)
+        return layer_norm(x, len(shape), weight, shift)
+
+    return forward

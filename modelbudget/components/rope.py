@@ -3,6 +3,10 @@
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, products, tokens
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate
+from modelbudget.operations.elementwise import add, mul, neg, sub, to, without_gradient
+from modelbudget.operations.joining import cat
+from modelbudget.operations.tape import Tensor, empty
+from modelbudget.operations.views import chunk, narrow, select
 
 ANGLE = 4
 """Bytes of an angle, one for each pair of channels, in single precision in every dtype."""
@@ -152,3 +156,61 @@ def inference(r, new, n_head, d_rotary, heads) -> Timeline:
         Allocation("RoPE second half", 3 * half, 2 * half),
         Allocation("RoPE concatenation", heads, 2 * half + exact + 2 * table),
     ]
+
+
+def rotate(x: Tensor, d_rotary) -> Tensor:
+    """Rotate the first d_rotary channels of x (batch, heads, length, channels), with own tables."""
+    rotated = narrow(x, -1, d_rotary)
+    other_channels = narrow(x, -1, x.shape[-1] - d_rotary, is_first=False)
+    angle = angles(x.shape[-2], d_rotary)  # (length, d_rotary / 2)
+    cos, sin = to(without_gradient(angle), x.dtype), to(without_gradient(angle), x.dtype)
+    first, second = chunk(rotated, 2)
+    return cat(
+        (
+            sub(mul(first, cos), mul(second, sin)),
+            add(mul(second, cos), mul(first, sin)),
+            other_channels,
+        )
+    )
+
+
+def tables_of_model(length, frequencies: Tensor, dtype: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Return positions, cosines and sines (length, d_rotary) that all layers share."""
+    places = empty((length,), "int64")
+    angle = _outer(without_gradient(places, "float32"), select(frequencies, 0))
+    angle = cat((angle, angle))
+    cos = to(without_gradient(angle), dtype)
+    return places, cos, to(without_gradient(angle), dtype)
+
+
+def rotate_with(heads, cos: Tensor, sin: Tensor, by_head: bool) -> list[Tensor]:
+    """Rotate queries and keys with the tables of the model: x · cos + (halves exchanged) · sin."""
+    d_rotary, d_head = cos.shape[-1], heads[0].shape[-1]
+    if not by_head and d_rotary == d_head:
+        return [_rotate_whole(x, cos, sin) for x in heads]
+    parts = [(narrow(x, -1, d_rotary), narrow(x, -1, d_head - d_rotary, False)) for x in heads]
+    return [cat((_rotate_whole(x, cos, sin), other_channels)) for x, other_channels in parts]
+
+
+def _rotate_whole(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return add(mul(x, cos), mul(_halves_exchanged(x), sin))
+
+
+def _halves_exchanged(x: Tensor) -> Tensor:
+    half = x.shape[-1] // 2
+    return cat((neg(narrow(x, -1, x.shape[-1] - half, is_first=False)), narrow(x, -1, half)))
+
+
+def angles(length, n_channel) -> Tensor:
+    """Return position × frequency (length, n_channel / 2), in float32."""
+    places = empty((length,), "int64")
+    return _outer(places, _frequencies(-(-n_channel // 2)))
+
+
+def _frequencies(n) -> Tensor:
+    """wavelength ** (-arange / n): each operation frees its argument."""
+    return without_gradient(without_gradient(without_gradient(empty((n,), "int64")), "float32"))
+
+
+def _outer(places: Tensor, frequencies: Tensor) -> Tensor:
+    return empty((places.shape[0], frequencies.shape[0]), "float32")

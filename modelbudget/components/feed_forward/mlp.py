@@ -37,6 +37,14 @@ from modelbudget.memory.timeline import (
     product_backward,
     times,
 )
+from modelbudget.operations import elementwise
+from modelbudget.operations.autograd import with_node
+from modelbudget.operations.elementwise import add, mul, power, tanh
+from modelbudget.operations.operation import operation
+from modelbudget.operations.part import NoProgramError
+from modelbudget.operations.products import make_linear
+from modelbudget.operations.tape import empty
+from modelbudget.operations.views import chunk
 
 GROUP = "MLP"
 SIZES = ()
@@ -441,3 +449,60 @@ def inference(a: Fields, r: Run, new, d_ff=None) -> Timeline:
         ),
         Allocation("down", size * a.d_model, inside),
     ]
+
+
+def program(a: Fields, r: Run, d_ff=None):
+    """States (…, d_model) to states (…, d_model) through d_ff hidden units."""
+    is_of_layer = d_ff is None  # those of shared experts are not packed
+    d_ff = a.d_ff if d_ff is None else d_ff
+    packed = is_of_layer and r.gate_and_up == "packed" and a.gated
+    if a.gated and not packed:
+        gate = make_linear("gate", a.d_model, d_ff, a.up_bias)
+    if not packed:
+        up = make_linear("up", a.d_model, d_ff, a.up_bias)
+    down = make_linear("down", d_ff, a.d_model, a.down_bias)
+    has_norm = getattr(a, "inner_norm", False)
+    normed = norm.make("norm", a, r, (d_ff,)) if has_norm else lambda x: x
+    if packed:  # made of the two afterwards, and so the last parameter
+        gate_up = make_linear("gate_up", a.d_model, 2 * d_ff, a.up_bias)
+
+    def forward(x):
+        if packed and r.activation_kernel == "fused_gate":
+            return down(normed(fused_gate(gate_up(x))))
+        if packed:
+            of_gate, of_up = chunk(gate_up(x), 2)  # live until down is done
+            return down(normed(mul(activation(a, r, of_gate), of_up)))
+        if not a.gated:
+            return down(normed(activation(a, r, up(x))))
+        return down(normed(mul(activation(a, r, gate(x)), up(x))))
+
+    return forward
+
+
+def activation(a: Fields, r: Run, x):
+    """Apply the activation function that the architecture names."""
+    if a.activation == "xielu":
+        raise NoProgramError("activation: xielu")
+    if a.activation == "relu2":
+        return power(elementwise.relu(x), 2)
+    if a.activation == "gelu" and r.activation_kernel == "written_out":
+        return _gelu_written_out(x)
+    return getattr(elementwise, a.activation)(x)
+
+
+def _gelu_written_out(x):
+    """GELU's tanh approximation, one operation at a time, as OpenAI's code for GPT-2."""
+    inner = mul(add(x, mul(power(x, 3), 0.044715)), 0.8)
+    return mul(mul(x, 0.5), add(tanh(inner), 1.0))
+
+
+@operation
+def fused_gate(gate_and_up):
+    """activation(gate) · up in one operation, which saves only its input (Megatron-Core)."""
+    *outer, width = gate_and_up.shape
+    y = empty((*outer, width // 2), gate_and_up.dtype)
+
+    def gradients(saved, g):
+        return empty(saved[0].shape, saved[0].dtype)
+
+    return with_node("fused_gate", y, [gate_and_up], gradients, [gate_and_up])

@@ -38,6 +38,15 @@ from modelbudget.memory.timeline import (
     times,
     within,
 )
+from modelbudget.operations.elementwise import add, div, mul, sigmoid, to, without_gradient
+from modelbudget.operations.joining import gather, index_add
+from modelbudget.operations.joining import rows as take_rows
+from modelbudget.operations.layout import at_least_float32
+from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.products import grouped_mm, linear, make_linear
+from modelbudget.operations.reductions import softmax, sort, sum_over, topk
+from modelbudget.operations.tape import empty
+from modelbudget.operations.views import chunk, flatten, unflatten, unsqueeze, view
 
 GROUP = "experts"
 DIVIDED = ()
@@ -533,3 +542,108 @@ def _shared_inference(a: Fields, r: Run, new) -> Timeline:
         *times(a.shared_gate, scaling),
         Allocation("sum with the routed experts", states, 2 * states),
     ]
+
+
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape; no token is dropped."""
+    gathers = r.expert_kernel == "gathered" and a.gated
+    choose = make_part("router", _router, a)
+    if a.gated and not gathers:
+        gate = _experts("gate", a.n_expert, a.d_model, a.d_expert, a.up_bias)
+    if not gathers:
+        up = _experts("up", a.n_expert, a.d_model, a.d_expert, a.up_bias)
+    down = _experts("down", a.n_expert, a.d_expert, a.d_model, a.down_bias)
+    shared = make_part("shared", mlp.program, a, r, a.d_shared) if a.d_shared else None
+    shared_gate = make_linear("shared_gate", a.d_model, 1) if a.shared_gate else None
+    if gathers:  # made of the two afterwards
+        gate_up = _experts("gate_up", a.n_expert, a.d_model, 2 * a.d_expert, a.up_bias)
+
+    def forward(x):
+        tokens = flatten(x, 0, 1)  # (tokens, d_model)
+        if gathers:
+            y = gathered(tokens)
+        else:
+            weights, chosen = choose(tokens)
+            order = _argsort(flatten(chosen))  # (token, choice) pairs, by expert
+            owner = without_gradient(order)
+            outputs = routed(take_rows(tokens, owner))
+            weighted = mul(outputs, unsqueeze(take_rows(flatten(weights), order), 1))
+            y = index_add(empty(tokens.shape, tokens.dtype), owner, weighted)
+        if shared is not None:
+            y = add(y, of_shared_experts(tokens))
+        return view(y, x.shape)
+
+    def routed(x):
+        if not a.gated:
+            return down(mlp.activation(a, r, up(x)))
+        gated = mlp.activation(a, r, gate(x))
+        return down(mul(gated, up(x)))
+
+    def gathered(tokens):
+        """Sum the weighted outputs of the experts, gathered in the order of the tokens."""
+        weights, chosen = choose(tokens, normalised=True)
+        _experts_in_order, order = sort(flatten(chosen))
+        x = take_rows(tokens, without_gradient(order))
+        weights = take_rows(flatten(weights), order)
+        numbers = empty((a.n_expert,), "int64")
+        ends = empty((a.n_expert,), "int32")
+        of_gate, of_up = chunk(gate_up(x, ends), 2)
+        outputs = down(mul(mlp.activation(a, r, of_gate), of_up), ends)
+        weighted = mul(outputs, unsqueeze(weights, 1))
+        places = empty(order.shape, "int64")
+        written = empty(order.shape, "int64")  # arange, which is written into places
+        del written
+        # No name for the rows: they are freed once they are summed.
+        return to(
+            sum_over(unflatten(take_rows(weighted, places), 0, chosen.shape), [1]), tokens.dtype
+        )
+
+    def of_shared_experts(tokens):
+        assert shared is not None
+        y = shared(tokens)
+        return y if shared_gate is None else mul(y, sigmoid(shared_gate(tokens)))
+
+    return forward
+
+
+def _router(a: Fields):
+    """Tokens (n, d_model) to weights and numbers of their experts, both (n, chosen)."""
+    weight = parameter("weight", a.n_expert, a.d_model)
+    selects = a.router_bias == "selection"
+    bias = None
+    if a.router_bias != "none":
+        bias = parameter("bias", a.n_expert, is_trained=not selects)
+
+    def forward(tokens, normalised=False):
+        logits = linear(tokens, weight, None if selects else bias)
+        if normalised:
+            return normalise(to(logits, at_least_float32(logits.dtype)))
+        weights = softmax(logits)
+        ranks = weights if bias is None or not selects else add(weights.detach(), bias)
+        _, chosen = topk(ranks, a.n_expert_per_token)
+        del _
+        return gather(weights, chosen), chosen
+
+    def normalise(logits):
+        if selects:
+            raise NoProgramError("expert_kernel: gathered with router_bias: selection")
+        weights, chosen = topk(softmax(logits), a.n_expert_per_token)
+        return div(weights, sum_over(weights, [-1], keepdim=True)), chosen
+
+    return forward
+
+
+def _experts(name: str, n_expert, d_in, d_out, bias: bool):
+    """Make a linear layer for each expert, stacked: one tensor for all experts."""
+
+    def make():
+        weight = parameter("weight", n_expert, d_out, d_in)
+        shift = parameter("bias", n_expert, d_out) if bias else None
+        return lambda x, ends=None: grouped_mm(x, weight, shift, ends)
+
+    return make_part(name, make)
+
+
+def _argsort(x):
+    _, places = sort(x)
+    return places

@@ -11,6 +11,7 @@ from modelbudget.components.attention.flops import (
 from modelbudget.components.attention.forward import forward
 from modelbudget.components.attention.inference import inference
 from modelbudget.components.attention.parameters import matrices, parameters, tensors
+from modelbudget.components.attention.program import program
 from modelbudget.components.attention.saved import cache, cached_casts, cast_weights, saved
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "inference",
     "matrices",
     "parameters",
+    "program",
     "saved",
     "tensors",
 ]

@@ -19,6 +19,37 @@ from modelbudget.components.contract import ALONE, Place, Values, doubled, no_au
 from modelbudget.components.passes import recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.memory.timeline import Allocation, Timeline, times, within
+from modelbudget.operations.elementwise import (
+    add,
+    contiguous,
+    exp,
+    masked_fill,
+    mul,
+    neg,
+    rsqrt,
+    sigmoid,
+    silu,
+    softplus,
+    sub,
+    to,
+)
+from modelbudget.operations.joining import pad, stack
+from modelbudget.operations.layout import at_least_float32
+from modelbudget.operations.norms import RMS_NORMS
+from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.products import make_linear, matmul, solve_triangular
+from modelbudget.operations.reductions import cumsum, sum_over
+from modelbudget.operations.tape import Active, empty
+from modelbudget.operations.views import (
+    expand,
+    flatten,
+    narrow,
+    select,
+    split,
+    transpose,
+    unflatten,
+    unsqueeze,
+)
 
 GROUP = "state space"
 SIZES = (
@@ -370,3 +401,126 @@ def _by_token(c: SimpleNamespace, value, scalar) -> Timeline:
         Allocation("result", value),
         Allocation("state and correction freed", 0, c.state + value),
     ]
+
+
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape, chunk by chunk of the tokens."""
+    if Active.tape.cache_length is not None:
+        raise NoProgramError("gated_deltanet in inference")
+    n_head, n_key_head = a.n_linear_head, a.n_linear_key_head
+    d_key, d_value = a.d_linear_key, a.d_linear_value
+    widths = [n_key_head * d_key, n_key_head * d_key, n_head * d_value]
+    rate, step = parameter("rate", n_head), parameter("step", n_head)
+    query_key_value = make_linear("query_key_value", a.d_model, sum(widths))
+    convolve = make_part("convolution", _convolution, sum(widths), a.d_linear_convolution)
+    beta_of = make_linear("beta", a.d_model, n_head)
+    decay_of = make_linear("decay", a.d_model, n_head)
+    gate = make_linear("gate", a.d_model, n_head * d_value)
+    norm_ = make_part("norm", _rms_norm, r, d_value)
+    output = make_linear("output", n_head * d_value, a.d_model)
+
+    def forward(x):
+        length, precise = x.shape[1], at_least_float32(x.dtype)
+        padding = -length % CHUNK
+        mixed = to(silu(convolve(query_key_value(x), padding)), precise)
+        query, key, value = split(mixed, widths, 1)
+        query = mul(_normalised(query, n_key_head), 0.1)
+        key = _normalised(key, n_key_head)
+        value = _by_head(value, n_head)
+        beta = to(sigmoid(beta_of(x)), precise)
+        steps = to(add(decay_of(x), step), precise)
+        decay = mul(softplus(steps), neg(exp(to(rate, precise))))
+        beta, decay = (padded_by_head(y, padding) for y in (beta, decay))
+        query, key = (for_each_head(y) for y in (query, key))
+        del mixed, steps
+        y = narrow(_delta_rule(query, key, value, beta, decay), 1, length)
+        del query, key, value, beta, decay
+        y = norm_(to(y, x.dtype))
+        return output(flatten(mul(y, silu(unflatten(gate(x), 2, (n_head, d_value)))), 2))
+
+    def padded_by_head(y, padding):
+        """(batch, length, n_head) to (batch, n_head, length + padding)."""
+        batch, length, _ = y.shape
+        return transpose(pad(y, (batch, length + padding, n_head)), 1, 2)
+
+    def for_each_head(y):
+        """(batch, n_key_head, length, width) to a contiguous copy for each head."""
+        group = n_head // n_key_head
+        y = unsqueeze(y, 2)
+        return contiguous(flatten(expand(y, (-1, -1, group, -1, -1)), 1, 2))
+
+    return forward
+
+
+def _delta_rule(query, key, value, beta, decay):
+    """Solve a triangular system within each chunk, and go on from chunk to chunk.
+
+    query, key (batch, n_head, length, d_key), value (…, d_value), beta and decay (…, length).
+    """
+    n_chunk = query.shape[2] // CHUNK
+    query, key, value = (unflatten(y, 2, (n_chunk, CHUNK)) for y in (query, key, value))
+    beta, decay = (unflatten(y, 2, (n_chunk, CHUNK)) for y in (beta, decay))
+    decay = cumsum(decay, -1)
+    future = _upper_triangle()
+    between = sub(unsqueeze(decay, 4), unsqueeze(decay, 3))
+    between = exp(masked_fill(between, future))
+    from_start = exp(decay)
+    scaled = mul(key, unsqueeze(beta, -1))
+    system = mul(matmul(scaled, transpose(key, -1, -2)), between)
+    within = mul(matmul(query, transpose(key, -1, -2)), between)
+    new_values = solve_triangular(system, mul(value, unsqueeze(beta, -1)))
+    old_values = solve_triangular(system, mul(scaled, unsqueeze(from_start, -1)))
+    del system, scaled, between
+    outputs, state = [], None
+    for number in range(n_chunk):
+        values = select(new_values, 2)
+        if state is None:
+            outputs.append(matmul(select(within, 2), values))
+        else:
+            values = sub(values, matmul(select(old_values, 2), state))
+            reading = mul(select(query, 2), unsqueeze(select(from_start, 2), -1))
+            outputs.append(add(matmul(reading, state), matmul(select(within, 2), values)))
+        if number + 1 < n_chunk:
+            last = narrow(select(decay, 2), -1, 1, is_first=False)
+            writing = mul(select(key, 2), unsqueeze(exp(sub(last, select(decay, 2))), -1))
+            written = matmul(transpose(writing, -1, -2), values)
+            state = written if state is None else add(mul(state, unsqueeze(exp(last), -1)), written)
+    return flatten(stack([transpose(y, 1, 2) for y in outputs], 1), 1, 2)
+
+
+def _upper_triangle():
+    ones = empty((CHUNK, CHUNK), "bool")
+    return empty((CHUNK, CHUNK), "bool")
+
+
+def _convolution(n_channel, span):
+    """Convolve each channel, written out: (batch, length, n) to (batch, n, length + padding)."""
+    weight = parameter("weight", n_channel, span)
+
+    def forward(x, padding):
+        x = transpose(x, 1, 2)
+        batch, _, length = x.shape
+        seen = pad(x, (batch, n_channel, length + span - 1 + padding))
+        length = length + padding
+        y = mul(narrow(seen, -1, length), narrow(weight, -1, 1))
+        for _ in range(1, span):
+            y = add(y, mul(narrow(seen, -1, length, False), narrow(weight, -1, 1, False)))
+        return y
+
+    return forward
+
+
+def _by_head(x, n_head):
+    """(batch, n_head · width, length) to (batch, n_head, length, width)."""
+    return transpose(unflatten(x, 1, (n_head, x.shape[1] // n_head)), 2, 3)
+
+
+def _normalised(x, n_head):
+    """Return the heads of x, each divided by its length."""
+    x = _by_head(x, n_head)
+    return mul(x, rsqrt(add(sum_over(mul(x, x), [-1], keepdim=True), 1e-6)))
+
+
+def _rms_norm(r: Run, width):
+    weight = parameter("weight", width)
+    return lambda x: RMS_NORMS[r.norm_kernel](x, 1, weight)

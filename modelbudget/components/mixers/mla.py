@@ -9,7 +9,7 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, computed_again, one_token, tokens
-from modelbudget.components import attention_core, norm, rope
+from modelbudget.components import attention_core, kv_cache, norm, rope
 from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.adamw_temporaries import Tensor, matrix
@@ -20,6 +20,18 @@ from modelbudget.memory.timeline import (
     gradients_done,
     linear_backward,
     times,
+)
+from modelbudget.operations.joining import cat
+from modelbudget.operations.part import NoProgramError, make_part
+from modelbudget.operations.products import make_linear
+from modelbudget.operations.views import (
+    expand,
+    flatten,
+    split,
+    squeeze,
+    transpose,
+    unflatten,
+    unsqueeze,
 )
 
 GROUP = "attention"
@@ -362,3 +374,46 @@ def inference(a: Fields, r: Run, new) -> Timeline:
         *attention_core.inference(h, r, new, 0, value_copied),
         Allocation("output", copied * result + states, freed),
     ]
+
+
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape, through latents."""
+    if a.n_index_head:
+        raise NoProgramError("n_index_head: MLA's indexer")
+    if r.rope_tables != "layer":
+        raise NoProgramError(f"rope_tables: {r.rope_tables} of MLA")
+    d_query = a.n_head * (a.d_nope + a.d_rope)
+    if a.q_lora_rank:
+        query_down = make_linear("query_down", a.d_model, a.q_lora_rank)
+        query_norm = norm.make("query_norm", a, r, (a.q_lora_rank,))
+        query_up = make_linear("query_up", a.q_lora_rank, d_query)
+    else:
+        query = make_linear("query", a.d_model, d_query)
+    kv_down = make_linear("kv_down", a.d_model, a.kv_lora_rank + a.d_rope)
+    kv_norm = norm.make("kv_norm", a, r, (a.kv_lora_rank,))
+    kv_up = make_linear("kv_up", a.kv_lora_rank, a.n_head * (a.d_nope + a.d_value))
+    core = make_part("core", attention_core.program, r)
+    output = make_linear("output", a.n_head * a.d_value, a.d_model)
+    cache = kv_cache.declare([(1, a.kv_lora_rank), (1, a.d_rope)])
+
+    def forward(x):
+        latent_query = query_norm(query_down(x)) if a.q_lora_rank else x
+        q = query_up(latent_query) if a.q_lora_rank else query(x)
+        del latent_query
+        q_nope, q_rope = by_head(q, (a.d_nope, a.d_rope))
+        latent, k_rope = split(kv_down(x), (a.kv_lora_rank, a.d_rope))
+        k_rope = rope.rotate(unsqueeze(k_rope, 1), a.d_rope)  # (batch, 1, length, d_rope)
+        if cache is not None:
+            latent, k_rope = cache.append(unsqueeze(latent, 1), k_rope)
+            latent = squeeze(latent, 1)
+        k_nope, v = by_head(kv_up(kv_norm(latent)), (a.d_nope, a.d_value))
+        q = cat((q_nope, rope.rotate(q_rope, a.d_rope)))
+        k = cat((k_nope, expand(k_rope, (-1, a.n_head, -1, -1))))
+        y = core(q, k, v)
+        return output(flatten(transpose(y, 1, 2), 2))
+
+    def by_head(x, widths):
+        """(batch, length, n_head · sum) to two of (batch, n_head, length, width)."""
+        return split(transpose(unflatten(x, 2, (a.n_head, sum(widths))), 1, 2), widths)
+
+    return forward

@@ -112,3 +112,8 @@ def backward(a: Fields, r: Run, place: Place) -> Timeline:
 def inference(a: Fields, r: Run, new) -> Timeline:
     """As attention."""
     return attention.inference(a, r, new)
+
+
+def program(a: Fields, r: Run):
+    """Attention of the last `window` tokens."""
+    return attention.program(a, r, a.window)

@@ -1,0 +1,88 @@
+"""The decoder as a program: embedding, layers, final norm, head."""
+
+from itertools import chain, cycle, islice, repeat
+
+from modelbudget.architecture.fields import Fields, Run
+from modelbudget.components import embedding, norm, rope
+from modelbudget.components.attention.program import distances
+from modelbudget.components.layers import program as layer
+from modelbudget.operations.elementwise import clone, compare, dropout
+from modelbudget.operations.part import NoProgramError, make_part
+from modelbudget.operations.tape import Active, Tensor, empty
+from modelbudget.operations.views import expand, narrow
+
+
+def program(a: Fields, r: Run):
+    """Tokens (batch, length) to logits (batch, length, n_vocab)."""
+    if a.n_mtp_layer:
+        raise NoProgramError("n_mtp_layer: layers that predict further tokens")
+    embed = make_part("embedding", embedding.program, a, r)
+    mlps = chain(repeat("mlp", a.n_dense_layer), cycle(a.mlps.split()))
+    patterns = list(islice(zip(cycle(a.mixers.split()), mlps, strict=False), a.n_layer))
+    layers = [make_part("layer", layer.program, a, r, *names) for names in patterns]
+    embedding_norm = norm.make("norm.embedding", a, r) if a.embedding_norm else None
+    final_norm = norm.make("norm.final", a, r) if a.final_norm else None
+    head = make_part("head", embedding.head_program, a, r, embed.token)
+    d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
+    shares_tables = d_rotary and r.rope_tables == "model" and "attention" in a.mixers
+    # As they are used, and as they were before any scaling.
+    frequencies = empty((2, -(-d_rotary // 2)), "float32") if shares_tables else None
+    has_dropout = r.dropout and r.dropout_in == "model"
+    drop = make_part("dropout", lambda: lambda x: dropout(x, has_dropout, r.backend))
+    windows = {"attention": 0, "sliding_attention": a.window}
+
+    def forward(tokens):
+        return head(states(tokens))
+
+    def states(tokens):
+        """Return the states (batch, length, d_model) that the head reads."""
+        x, *_others = stream(tokens)  # live until the states are there
+        return x if final_norm is None else final_norm(x)
+
+    def stream(tokens):
+        """Return what the last layer returns, and what else is live."""
+        tape = Active.tape
+        held = [] if r.embeddings == "held" and tape.cache_length is None else None
+        x = drop(embed(tokens, held))
+        if embedding_norm is not None:
+            x = embedding_norm(x)
+        rotation = None
+        if frequencies is not None:
+            rotation = rope.tables_of_model(tokens.shape[1], frequencies, x.dtype)
+        masks = {}
+        if r.attention_kernel == "written_out":
+            masks = masks_of_sequences({windows[name] for name in mixers if name in windows}, x)
+        for number, (mixer, _) in enumerate(patterns):
+            tape.layer = number
+            x = layers[number](x, masks.get(windows.get(mixer, -1)), rotation)
+        tape.layer = None
+        return x, masks, rotation, held
+
+    mixers = a.mixers.split()
+
+    def next_token(tokens):
+        """Return the logits of the last token, of which the head reads a copy."""
+        x = states(tokens)  # live with its copy
+        return head(clone(narrow(x, 1, 1, is_first=False)))
+
+    forward.states, forward.head, forward.next_token = states, head, next_token
+    return forward
+
+
+def masks_of_sequences(windows: set, x: Tensor) -> dict:
+    """Return masks (batch, 1, length, length) by window, each in a tuple."""
+    batch, length, _ = x.shape
+    distance = distances(length)
+    masks = {}
+    for window in sorted(windows):
+        is_seen = compare(compare(distance), compare(distance))
+        is_seen = expand(is_seen, (batch, 1, length, length))
+        zero = empty((), x.dtype)
+        masks[window] = (_zero_where(is_seen, x.dtype),)
+    return masks
+
+
+def _zero_where(is_seen: Tensor, dtype: str) -> Tensor:
+    """torch.where(is_seen, 0, −∞): the number becomes a tensor without dimensions."""
+    infinity = empty((), dtype)
+    return empty(is_seen.shape, dtype)

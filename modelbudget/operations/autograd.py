@@ -1,0 +1,205 @@
+"""The graph of autograd, and its backward pass in the order of torch's engine.
+
+Source: torch/csrc/autograd/engine.cpp and input_buffer.cpp; for the gradients of an operation,
+tools/autograd/derivatives.yaml. A rule that is not obvious says what it is about.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from modelbudget.operations.tape import Active, Tensor
+
+Outputs = TypeVar("Outputs")
+NEWEST = float("inf")
+"""The number of the node that keeps a parameter's gradient (AccumulateGrad): run before others."""
+
+
+class Node:
+    """An operation in the graph: what it saved, where its inputs came from, its gradients."""
+
+    __slots__ = (
+        "__weakref__", "component", "edges", "gradients", "is_function", "layer", "leaf",
+        "n_outputs", "name", "number", "saved",
+    )  # fmt: skip
+
+    def __init__(self, name: str, inputs: Sequence[Tensor | None], saved: Sequence = ()):
+        tape = Active.tape
+        self.name, self.n_outputs = name, 1
+        self.is_function = False
+        """Whether it is a torch.autograd.Function, written in Python."""
+        self.gradients: Callable | None = None
+        self.number: float = tape.n_nodes
+        tape.n_nodes += 1
+        self.component, self.layer = tape.components[-1], tape.layer
+        self.edges = [
+            None if x is None or x.node is None else (x.node, x.output, x.shape, x.dtype)
+            for x in inputs
+        ]
+        self.saved: list[Any] | None = [None if x is None else save(x) for x in saved]
+        self.leaf: Tensor | None = None
+
+    def unpacked(self) -> list:
+        return [x if x is None or isinstance(x, Tensor) else x.unpack() for x in self.saved or ()]
+
+
+def start_node(name: str, inputs: Sequence[Tensor | None], saves: Sequence = ()) -> Node | None:
+    """Leave a node before its operation runs, if an input needs a gradient.
+
+    Torch saves arguments before it computes a result, and results after (`finish_node`). So a
+    checkpointed part that runs again stops before its last product.
+    """
+    if not Active.tape.records_graph or all(x is None or x.node is None for x in inputs):
+        return None
+    return Node(name, inputs, saves)
+
+
+def finish_node(
+    node: Node | None, outputs: Outputs, gradients: Callable, saves: Sequence = ()
+) -> Outputs:
+    """Give a node its outputs (one, or a list of several) and its gradients; return the outputs.
+
+    `gradients(saved, *gradients of the outputs)` returns those of the inputs: one, or a sequence.
+    """
+    if node is not None:
+        several: Any = outputs if isinstance(outputs, list | tuple) else [outputs]
+        assert node.saved is not None
+        node.gradients, node.n_outputs = gradients, len(several)
+        node.saved += [None if x is None else save(x) for x in saves]
+        for place, x in enumerate(several):
+            x.node, x.output = node, place
+    return outputs
+
+
+def with_node(
+    name: str, outputs: Outputs, inputs: Sequence, gradients: Callable, saves: Sequence = ()
+) -> Outputs:
+    """Leave a node for a view, which allocates nothing, or for what saves only its result."""
+    return finish_node(start_node(name, inputs), outputs, gradients, saves)
+
+
+def save(x: Tensor):
+    """Return what a node holds of a saved tensor: under a checkpoint, only a promise of it."""
+    checkpoint = Active.tape.checkpoint
+    return x.detach() if checkpoint is None else checkpoint.pack(x)
+
+
+def make_leaf(x: Tensor) -> Tensor:
+    """Let x keep its gradient, as a parameter does."""
+    x.node = Node("accumulate", [])
+    x.node.number, x.node.leaf = NEWEST, x
+    return x
+
+
+def backward(*roots: tuple[Tensor, Tensor]) -> None:
+    """Run the graph from pairs of an output and its gradient: the newest ready node first."""
+    tape = Active.tape
+    outside = tape.phase, tape.records_graph, tape.node, tape.autocast
+    tape.phase, tape.records_graph, tape.autocast = "backward", False, None  # casts nothing
+    buffers: dict[Node, list] = {}
+    for output, gradient in roots:
+        assert output.node is not None
+        buffers.setdefault(output.node, [None] * output.node.n_outputs)[output.output] = gradient
+    del output, gradient  # the caller of loss.backward() holds them
+    missing = _count_readers(list(buffers))
+    ready = [(-node.number, id(node), node) for node in buffers if not missing[node]]
+    heapq.heapify(ready)
+    while ready:
+        _, _, node = heapq.heappop(ready)
+        tape.node, gradients = node, buffers.pop(node, [None])
+        if node.gradients is None:
+            _keep_gradient(node.leaf, gradients)
+            node = None
+            continue
+        outputs = node.gradients(node.unpacked(), *gradients)
+        outputs = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+        if node.is_function:
+            gradients = None  # a Function frees them before its outputs are cast
+        # `validate_outputs`: sums and casts, while the gradients and what was saved are live. By
+        # index, since zip and enumerate hold the last element.
+        for i, edge in enumerate(node.edges):
+            if outputs[i] is not None and edge is not None:
+                outputs[i] = _as_input(outputs[i], *edge[2:])
+        gradients = node.saved = None
+        for i, edge in enumerate(node.edges):
+            if edge is None:
+                continue
+            reader, place, *_ = edge
+            if outputs[i] is not None:
+                buffer = buffers.setdefault(reader, [None] * reader.n_outputs)
+                if buffer[place] is None:
+                    buffer[place], outputs[i] = outputs[i], None
+                else:  # the summand is live until all outputs have been delivered
+                    buffer[place] = _accumulated(buffer[place], outputs[i])
+                buffer = None
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, (-reader.number, id(reader), reader))
+            reader = edge = None
+        node = outputs = None
+    tape.phase, tape.records_graph, tape.node, tape.autocast = outside
+
+
+def nodes_from(roots: Sequence[Node]) -> set[Node]:
+    """Return all nodes of the graph that lead to some."""
+    nodes, stack = set(roots), list(roots)
+    while stack:
+        for edge in stack.pop().edges:
+            if edge is not None and edge[0] not in nodes:
+                nodes.add(edge[0])
+                stack.append(edge[0])
+    return nodes
+
+
+def _count_readers(roots: list[Node]) -> Counter[Node]:
+    """Count the edges to each node, which must have been delivered before it runs."""
+    return Counter(edge[0] for node in nodes_from(roots) for edge in node.edges if edge is not None)
+
+
+def _accumulated(x: Tensor, y: Tensor) -> Tensor:
+    """Add two gradients out of place, as torch does while a tracer watches (docs/limits.md)."""
+    from modelbudget.operations.elementwise import add
+
+    return add(x, y)
+
+
+def _as_input(gradient: Tensor, shape, dtype: str) -> Tensor:
+    """Sum a gradient over what was broadcast, and cast it to the dtype of the input."""
+    from modelbudget.operations.elementwise import to
+    from modelbudget.operations.reductions import sum_to
+
+    if len(gradient.shape) != len(shape) or any(
+        size is not wanted and size != wanted
+        for size, wanted in zip(gradient.shape, shape, strict=True)
+    ):
+        gradient = sum_to(gradient, shape)
+    return gradient if gradient.dtype == dtype else to(gradient, dtype)
+
+
+def _keep_gradient(leaf: Tensor | None, gradients: list) -> None:
+    """Keep the gradient of a leaf (AccumulateGrad). One that is laid out differently is copied."""
+    from modelbudget.operations.elementwise import contiguous
+
+    assert leaf is not None
+    (gradient,) = gradients
+    gradients.clear()
+    if gradient is None:
+        return
+    if leaf.grad is None:
+        if not _has_layout_of(gradient, leaf):
+            gradient = contiguous(gradient)
+        leaf.grad = gradient
+    # A second gradient is added in place, which allocates nothing.
+    gradient = None
+    if leaf.name and Active.tape.accumulates_gradients:
+        leaf.grad = None
+
+
+def _has_layout_of(x: Tensor, y: Tensor) -> bool:
+    return x.strides is y.strides or all(
+        size == 1 or mine == other
+        for size, mine, other in zip(x.shape, x.strides, y.strides, strict=True)
+    )

@@ -1,0 +1,85 @@
+"""Activation checkpointing as torch.utils.checkpoint does it with `use_reentrant=False`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+from modelbudget.operations.autocast import Autocast
+from modelbudget.operations.autograd import Node
+from modelbudget.operations.tape import Active, Tensor
+
+
+def checkpoint(compute: Callable, *args):
+    """Compute without saving anything but the arguments.
+
+    Tensors among the arguments are saved; those inside tuples are only held.
+    """
+    tape = Active.tape
+    if not tape.records_graph:
+        return compute(*args)
+    call = Checkpoint(compute, args)
+    before, tape.checkpoint = tape.checkpoint, call
+    try:
+        return compute(*args)
+    finally:
+        tape.checkpoint = before
+
+
+class Checkpoint:
+    """A checkpointed call. It runs again when a tensor is wanted that it would have saved."""
+
+    def __init__(self, compute: Callable, args: tuple):
+        self.compute, self.args = compute, args
+        self.promises: list[weakref.ref[Promise]] = []
+        self.n_saved_again: int | None = None
+        # torch's _NoopSaveInputs: a node that saves the arguments and belongs to no gradient.
+        self.inputs = Node("checkpoint", [], [x for x in args if isinstance(x, Tensor)])
+        autocast = Active.tape.autocast
+        self.autocast_dtype = None if autocast is None else autocast.dtype
+
+    def pack(self, x: Tensor) -> Promise | None:
+        """Promise a tensor in the first run; keep it for its promise in the second."""
+        if self.n_saved_again is None:
+            promise = Promise(self)
+            self.promises.append(weakref.ref(promise))
+            return promise
+        promise = self.promises[self.n_saved_again]()
+        if promise is not None:
+            promise.tensor = x.detach()
+        self.n_saved_again += 1
+        if self.n_saved_again == len(self.promises):
+            raise StopRecomputationError
+        return None
+
+    def run_again(self) -> None:
+        tape = Active.tape
+        before = tape.checkpoint, tape.records_graph, tape.autocast
+        tape.checkpoint, tape.records_graph, self.n_saved_again = self, True, 0
+        tape.autocast = None if self.autocast_dtype is None else Autocast(self.autocast_dtype)
+        try:
+            self.compute(*self.args)
+        except StopRecomputationError:
+            pass
+        finally:
+            tape.checkpoint, tape.records_graph, tape.autocast = before
+
+
+class Promise:
+    """A tensor that a checkpointed call did not save, and that running it again gives."""
+
+    def __init__(self, call: Checkpoint):
+        self.call = call
+        self.tensor: Tensor | None = None
+
+    def unpack(self) -> Tensor:
+        if self.tensor is None:
+            self.call.run_again()
+        # Freed when the formula of the gradient returns, not with what other nodes saved.
+        tensor, self.tensor = self.tensor, None
+        assert tensor is not None
+        return tensor
+
+
+class StopRecomputationError(Exception):
+    """The last tensor that was to be saved has been computed again."""

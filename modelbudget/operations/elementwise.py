@@ -1,0 +1,210 @@
+"""Elementwise operations: sums, products, activation functions, casts, dropout.
+
+Source of the gradients and of what each saves: tools/autograd/derivatives.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from modelbudget.operations.autograd import finish_node, start_node, with_node
+from modelbudget.operations.layout import (
+    empty_elementwise,
+    empty_like,
+    is_contiguous,
+    promoted,
+)
+from modelbudget.operations.operation import operation
+from modelbudget.operations.tape import Tensor, empty
+
+
+@operation
+def add(x: Tensor, y: Tensor | float) -> Tensor:
+    if not isinstance(y, Tensor):
+        return with_node("add", empty_elementwise(x.dtype, x), [x], lambda _, g: g)
+    z = empty_elementwise(promoted(x, y), x, y)
+    return with_node("add", z, [x, y], lambda _, g: (g, g))
+
+
+@operation
+def sub(x: Tensor, y: Tensor | float) -> Tensor:
+    if not isinstance(y, Tensor):
+        return with_node("sub", empty_elementwise(x.dtype, x), [x], lambda _, g: g)
+    z = empty_elementwise(promoted(x, y), x, y)
+    wants_y = y.needs_gradient
+    return with_node("sub", z, [x, y], lambda _, g: (g, neg(g) if wants_y else None))
+
+
+@operation
+def neg(x: Tensor) -> Tensor:
+    return with_node("neg", empty_elementwise(x.dtype, x), [x], lambda _, g: neg(g))
+
+
+@operation
+def mul(x: Tensor | float, y: Tensor | float) -> Tensor:
+    """Save each factor that the gradient of the other needs."""
+    if not isinstance(x, Tensor):
+        x, y = y, x
+    assert isinstance(x, Tensor)
+    if not isinstance(y, Tensor):  # a number is not saved
+        return with_node("mul", empty_elementwise(x.dtype, x), [x], lambda _, g: mul(g, 1.0))
+    wants_x, wants_y = x.needs_gradient, y.needs_gradient
+    node = start_node("mul", [x, y], [x if wants_y else None, y if wants_x else None])
+    z = empty_elementwise(promoted(x, y), x, y)
+
+    def gradients(saved, g):
+        x, y = saved
+        of_y = mul(g, x) if wants_y else None
+        return (mul(g, y) if wants_x else None), of_y
+
+    return finish_node(node, z, gradients)
+
+
+@operation
+def div(x: Tensor, y: Tensor | float) -> Tensor:
+    if not isinstance(y, Tensor):
+        return with_node("div", empty_elementwise(x.dtype, x), [x], lambda _, g: div(g, 1.0))
+    wants_x, wants_y = x.needs_gradient, y.needs_gradient
+    node = start_node("div", [x, y], [x if wants_y else None, y])
+    z = empty_elementwise(promoted(x, y), x, y)
+
+    def gradients(saved, g):
+        x, y = saved
+        of_y = _gradient_of_divisor(g, x, y) if wants_y else None
+        return (div(g, y) if wants_x else None), of_y
+
+    return finish_node(node, z, gradients)
+
+
+def _gradient_of_divisor(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """-g · ((x / y) / y): a C++ expression, whose intermediate results live to its end."""
+    negative = neg(g)
+    quotient = div(x, y)
+    quotient_of_quotient = div(quotient, y)
+    return mul(negative, quotient_of_quotient)
+
+
+def _unary(
+    name: str,
+    saves: Literal["input", "result"],
+    autocast: Literal["float32"] | None = None,
+    is_ordered_as_input: bool = False,
+) -> Callable[[Tensor], Tensor]:
+    """Make an operation whose backward is one operation on its saved input or result."""
+
+    def apply(x: Tensor) -> Tensor:
+        node = start_node(name, [x], [x] if saves == "input" else [])
+        y = empty_elementwise(x.dtype, x)
+
+        def gradients(saved, g):
+            (kept,) = saved
+            return _unary_backward(kept, g) if is_ordered_as_input else _unary_backward(g, kept)
+
+        return finish_node(node, y, gradients, [y] if saves == "result" else [])
+
+    apply.__name__ = name
+    return operation(apply, autocast=autocast)
+
+
+@operation
+def _unary_backward(g: Tensor, kept: Tensor) -> Tensor:
+    return empty_elementwise(g.dtype, g, kept)
+
+
+silu = _unary("silu", "input")
+gelu = _unary("gelu", "input")
+relu = _unary("relu", "result")
+sigmoid = _unary("sigmoid", "result")
+tanh = _unary("tanh", "result")
+softplus = _unary("softplus", "input", autocast="float32", is_ordered_as_input=True)
+
+
+@operation(autocast="float32")
+def exp(x: Tensor) -> Tensor:
+    y = empty_elementwise(x.dtype, x)
+    return with_node("exp", y, [x], lambda saved, g: mul(g, saved[0]), [y])
+
+
+@operation(autocast="float32")
+def power(x: Tensor, exponent: float) -> Tensor:
+    node = start_node("pow", [x], [x])
+    y = empty_elementwise(x.dtype, x)
+
+    def gradients(saved, g):
+        (x,) = saved
+        lower = power(x, exponent - 1)  # both live to the end of the expression
+        scaled = mul(lower, exponent)
+        return mul(g, scaled)
+
+    return finish_node(node, y, gradients)
+
+
+@operation(autocast="float32")
+def rsqrt(x: Tensor) -> Tensor:
+    y = empty_elementwise(x.dtype, x)
+
+    def gradients(saved, g):
+        (y,) = saved
+        half = mul(g, -0.5)
+        cube = power(y, 3)
+        return mul(half, cube)
+
+    return with_node("rsqrt", y, [x], gradients, [y])
+
+
+@operation
+def compare(x: Tensor, y: Tensor | None = None) -> Tensor:
+    """Compare or combine truth values; there is no gradient."""
+    return empty_elementwise("bool", *(operand for operand in (x, y) if operand is not None))
+
+
+@operation
+def masked_fill(x: Tensor, mask: Tensor) -> Tensor:
+    node = start_node("masked_fill", [x], [mask])
+    z = empty_elementwise(x.dtype, x, mask)
+    return finish_node(node, z, lambda saved, g: masked_fill(g, saved[0]))
+
+
+@operation
+def without_gradient(x: Tensor, dtype: str | None = None) -> Tensor:
+    """Apply any elementwise operation of which nothing needs a gradient."""
+    return empty_elementwise(dtype or x.dtype, x)
+
+
+@operation
+def to(x: Tensor, dtype: str) -> Tensor:
+    """Cast; return x itself if it has the dtype."""
+    if x.dtype == dtype:
+        return x
+    before = x.dtype
+    return with_node("to", empty_like(x, dtype), [x], lambda _, g: to(g, before))
+
+
+def contiguous(x: Tensor) -> Tensor:
+    """Return x itself if it is contiguous, else a copy."""
+    return x if is_contiguous(x) else clone_contiguous(x)
+
+
+@operation
+def clone_contiguous(x: Tensor) -> Tensor:
+    return with_node("clone", empty(x.shape, x.dtype), [x], lambda _, g: g)
+
+
+@operation
+def clone(x: Tensor) -> Tensor:
+    return with_node("clone", empty_like(x), [x], lambda _, g: g)
+
+
+@operation
+def dropout(x: Tensor, is_on: bool = True, backend: str = "gpu") -> Tensor:
+    """Save a byte a number, as a GPU's native_dropout does; a CPU saves the factor of each."""
+    if not is_on:
+        return x
+    if backend == "cpu":
+        noise = empty_like(x)
+        factor = div(noise, 0.9)
+        del noise
+        return mul(x, factor)
+    y, mask = empty_like(x), empty(x.shape, "bool", x.strides)
+    return with_node("dropout", y, [x], lambda saved, g: mul(g, saved[0]), [mask])

@@ -1,0 +1,105 @@
+"""Concatenation, padding, and rows that are taken or added by their number.
+
+`gather`, `topk` and `index_put` make their gradients out of place while a tracer watches
+(ATen/TensorSubclassLikeUtils.h): zeros, and a copy of them with the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from modelbudget.operations.autograd import finish_node, start_node, with_node
+from modelbudget.operations.layout import empty_like, promoted
+from modelbudget.operations.operation import operation
+from modelbudget.operations.tape import Tensor, empty, view_of
+
+
+@operation
+def cat(tensors: Sequence[Tensor], dim: int = -1) -> Tensor:
+    """Concatenate tensors; their gradients are views of the result's."""
+    first = tensors[0]
+    dim = dim % len(first.shape)
+    sizes = [x.shape[dim] for x in tensors]
+    shape = (*first.shape[:dim], sum(sizes[1:], start=sizes[0]), *first.shape[dim + 1 :])
+    y = empty(shape, promoted(*tensors))
+
+    def gradients(_, g):
+        return [view_of(g, (*g.shape[:dim], n, *g.shape[dim + 1 :]), g.strides) for n in sizes]
+
+    return with_node("cat", y, list(tensors), gradients)
+
+
+@operation
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Concatenate tensors along a new dimension; their gradients are views of the result's."""
+    first, n = tensors[0], len(tensors)
+    dim = dim % (len(first.shape) + 1)
+    y = empty((*first.shape[:dim], n, *first.shape[dim:]), first.dtype)
+
+    def gradients(_, g):
+        shape, strides = g.shape[:dim] + g.shape[dim + 1 :], g.strides[:dim] + g.strides[dim + 1 :]
+        return [view_of(g, shape, strides) for _ in range(n)]
+
+    return with_node("stack", y, list(tensors), gradients)
+
+
+@operation
+def pad(x: Tensor, shape) -> Tensor:
+    """Put zeros around x, to a shape; the gradient is a copy of the inner part."""
+    before = x.shape
+    return with_node("pad", empty(shape, x.dtype), [x], lambda _, g: _copy_of_inner(g, before))
+
+
+@operation
+def _copy_of_inner(x: Tensor, shape) -> Tensor:
+    return empty_like(view_of(x, shape, x.strides))  # its dimensions stay in their order
+
+
+@operation
+def rows(x: Tensor, places: Tensor) -> Tensor:
+    """Return x[places]. Saves the places; the gradient is one of all rows."""
+    before, dtype = x.shape, x.dtype
+    node = start_node("index", [x], [places])
+    y = empty((*places.shape, *x.shape[1:]), dtype)
+    return finish_node(node, y, lambda saved, g: zeros_and_copy(before, dtype))
+
+
+@operation
+def gather(x: Tensor, places: Tensor) -> Tensor:
+    """Return one number of the last dimension for each place."""
+    before, dtype = x.shape, x.dtype
+    node = start_node("gather", [x], [places])
+    y = empty(places.shape, dtype)
+    return finish_node(node, y, lambda saved, g: zeros_and_copy(before, dtype))
+
+
+@operation
+def zeros_and_copy(shape, dtype: str) -> Tensor:
+    """Write a gradient into zeros, out of place."""
+    zeros = empty(shape, dtype)
+    result = empty(shape, dtype)
+    del zeros
+    return result
+
+
+@operation
+def index_add(x: Tensor, places: Tensor, source: Tensor) -> Tensor:
+    """Add rows of a source to rows of x. Saves the source, though only its shape is read."""
+    node = start_node("index_add", [x, source], [places, source])
+    y = empty(x.shape, x.dtype)
+    shape, dtype = source.shape, source.dtype
+    return finish_node(node, y, lambda saved, g: (None, empty(shape, dtype)))
+
+
+@operation
+def embedding(weight: Tensor, places: Tensor) -> Tensor:
+    """Return rows of a table. The gradient is dense: one of the whole table."""
+    before, dtype = weight.shape, weight.dtype
+    node = start_node("embedding", [weight], [places])
+    y = empty((*places.shape, *weight.shape[1:]), dtype)
+    return finish_node(node, y, lambda saved, g: embedding_dense_backward(before, dtype))
+
+
+@operation
+def embedding_dense_backward(shape, dtype: str) -> Tensor:
+    return empty(shape, dtype)

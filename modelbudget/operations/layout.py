@@ -1,0 +1,135 @@
+"""The layout of results: contiguity, the order of dimensions, broadcasting, promotion of dtypes.
+
+Which results are copied and which gradients are contiguous follows from strides; so does whether a
+reshape copies. Source: c10/core/MemoryFormat.h, aten/src/ATen/TensorIterator.cpp
+(`reorder_dimensions`, `allocate_or_resize_outputs`), aten/src/ATen/native/TensorFactories.cpp
+(`empty_like`).
+"""
+
+from __future__ import annotations
+
+from modelbudget.operations.tape import Shape, Tensor, empty
+
+_WIDTH = {
+    "bool": 0, "int32": 1, "int64": 2, "bfloat16": 3, "float16": 3, "float32": 4, "float64": 5,
+    "complex64": 6, "complex128": 7,
+}  # fmt: skip
+
+
+def promoted(*tensors: Tensor) -> str:
+    """Return the dtype of a result: the widest of the tensors that have dimensions."""
+    dtypes = [x.dtype for x in tensors if x.shape] or [x.dtype for x in tensors]
+    return max(dtypes, key=_WIDTH.__getitem__)
+
+
+def at_least_float32(dtype: str) -> str:
+    """Return the dtype in which kernels accumulate."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+def is_contiguous(x: Tensor) -> bool:
+    step = 1
+    for size, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
+        if size == 1:
+            continue
+        if stride is not step and stride != step:
+            return False
+        step = step * size
+    return True
+
+
+def is_dense(x: Tensor) -> bool:
+    """Return whether no number is left out or read twice (`is_non_overlapping_and_dense`)."""
+    if is_contiguous(x):
+        return True
+    step = 1
+    dimensions = [pair for pair in zip(x.strides, x.shape, strict=True) if pair[1] != 1]
+    for stride, size in sorted(dimensions, key=lambda pair: pair[0]):
+        if stride != step:
+            return False
+        step = step * size
+    return True
+
+
+def strides_in_order(shape, order) -> Shape:
+    """Return dense strides; `order` names the dimensions as they lie in memory, innermost first."""
+    strides, step = [0] * len(shape), 1
+    for dim in order:
+        strides[dim] = step
+        step = step * shape[dim]
+    return tuple(strides)
+
+
+def empty_like(x: Tensor, dtype: str | None = None) -> Tensor:
+    """Allocate a tensor as x, its dimensions in the same order in memory."""
+    dtype = dtype or x.dtype
+    if is_dense(x):
+        return empty(x.shape, dtype, x.strides)
+    return empty(x.shape, dtype, strides_in_order(x.shape, memory_order(x.shape, [x.strides])))
+
+
+def memory_order(shape, strides_of_operands) -> list[int]:
+    """Order the dimensions, innermost first, as TensorIterator does: the first operand decides."""
+    order = list(range(len(shape)))[::-1]
+
+    def compare(dim: int, other: int) -> int:
+        for strides in strides_of_operands:
+            step, step_of_other = strides[dim], strides[other]
+            if step == 0 or step_of_other == 0:  # broadcast: the next operand decides
+                continue
+            if step is step_of_other or step == step_of_other:
+                if shape[dim] > shape[other]:
+                    return 1
+                continue
+            return 1 if step > step_of_other else -1
+        return 0
+
+    for i in range(1, len(order)):  # an insertion sort, for comparisons that may be undecided
+        at = i
+        for j in range(i - 1, -1, -1):
+            sign = compare(order[j], order[at])
+            if sign > 0:
+                order[j], order[at] = order[at], order[j]
+                at = j
+            elif sign < 0:
+                break
+    return order
+
+
+def broadcast(*shapes) -> Shape:
+    """Return the shape to which all shapes broadcast."""
+    first = shapes[0]
+    if all(shape is first or shape == first for shape in shapes[1:]):
+        return first
+    sizes = []
+    for i in range(-max(map(len, shapes)), 0):
+        candidates = [shape[i] for shape in shapes if len(shape) >= -i]
+        wide = [size for size in candidates if not (isinstance(size, int) and size == 1)]
+        sizes.append(next((size for size in wide if size != 1), 1))
+    return tuple(sizes)
+
+
+def expanded_strides(x: Tensor, shape) -> Shape:
+    """Return the strides of x broadcast to a shape: 0 where it is repeated."""
+    n_new = len(shape) - len(x.shape)
+    strides = (
+        stride if size is whole or size == whole else 0
+        for size, stride, whole in zip(x.shape, x.strides, shape[n_new:], strict=True)
+    )
+    return (0,) * n_new + tuple(strides)
+
+
+def empty_elementwise(dtype: str, *operands: Tensor) -> Tensor:
+    """Allocate the result of an elementwise operation (TensorIterator)."""
+    first = operands[0]
+    shape = first.shape
+    if all(x.shape is shape or x.shape == shape for x in operands[1:]):
+        if all(x.strides is first.strides or x.strides == first.strides for x in operands):
+            if is_dense(first):
+                return empty(shape, dtype, first.strides)
+        elif all(map(is_contiguous, operands)):
+            return empty(shape, dtype)
+    else:
+        shape = broadcast(*(x.shape for x in operands))
+    strides = [expanded_strides(x, shape) for x in operands]
+    return empty(shape, dtype, strides_in_order(shape, memory_order(shape, strides)))

@@ -1,0 +1,99 @@
+"""LayerNorm and RMSNorm: fused into one operation, or written out.
+
+Source: aten/src/ATen/native/layer_norm.cpp and cuda/layer_norm_kernel.cu; transformers'
+LlamaRMSNorm and GemmaRMSNorm for those written out.
+"""
+
+from __future__ import annotations
+
+from modelbudget.operations.autograd import finish_node, start_node, with_node
+from modelbudget.operations.elementwise import add, mul, power, rsqrt, to
+from modelbudget.operations.layout import at_least_float32, empty_elementwise, empty_like
+from modelbudget.operations.operation import operation
+from modelbudget.operations.reductions import mean
+from modelbudget.operations.tape import Tensor, empty
+
+
+@operation(autocast="float32")
+def layer_norm(x: Tensor, n_dim: int, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Normalise over the last n_dim dimensions.
+
+    Saves its input, and mean and 1/deviation of each vector in at least float32.
+    """
+    vectors, statistics = x.shape[:-n_dim] + (1,) * n_dim, at_least_float32(x.dtype)
+    inputs = (x, weight, bias)
+    node = start_node("layer_norm", inputs, [x, weight])
+    y = empty(x.shape, x.dtype)
+    averages, inverse = empty(vectors, statistics), empty(vectors, statistics)
+    is_wanted = [tensor is not None and tensor.needs_gradient for tensor in inputs]
+    layouts = [None if tensor is None else (tensor.shape, tensor.dtype) for tensor in inputs]
+
+    def gradients(saved, g):
+        return layer_norm_backward(saved[-1], g, is_wanted, layouts)
+
+    return finish_node(node, y, gradients, [averages, inverse])
+
+
+@operation
+def layer_norm_backward(inverse: Tensor, g: Tensor, is_wanted, layouts) -> list:
+    """Without storage the gradient of the input is a product with 1/deviation, laid out as that."""
+    of_x = empty_elementwise(g.dtype, inverse, g) if is_wanted[0] else None
+    return [
+        of_x,
+        *(
+            empty(*layout) if wanted else None
+            for wanted, layout in zip(is_wanted[1:], layouts[1:], strict=True)
+        ),
+    ]
+
+
+@operation(autocast="float32")
+def rms_norm(x: Tensor, n_dim: int, weight: Tensor | None) -> Tensor:
+    """Save the input and 1/rms of each vector in at least float32, as a GPU's fused kernel does."""
+    inverse = empty((*x.shape[:-n_dim], 1), at_least_float32(x.dtype))
+    y = empty_like(x)
+
+    def gradients(saved, g):
+        x, weight, _ = saved
+        return rms_norm_backward(x, weight)
+
+    return with_node("rms_norm", y, [x, weight], gradients, [x, weight, inverse])
+
+
+@operation
+def rms_norm_backward(x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    of_weight = None if weight is None else empty_like(weight)
+    return empty_like(x), of_weight
+
+
+def rms_norm_written_out(x: Tensor, n_dim: int, weight: Tensor | None) -> Tensor:
+    """Normalise in at least float32, one operation at a time; the scale multiplies in the dtype."""
+    dims = [-1 - i for i in range(n_dim)]
+    states = to(x, at_least_float32(x.dtype))
+    variance = mean(power(states, 2), dims, keepdim=True)
+    states = mul(states, rsqrt(add(variance, 1e-6)))
+    if weight is None:
+        return to(states, x.dtype)
+    return mul(weight, to(states, x.dtype))
+
+
+def rms_norm_written_out_exact(x: Tensor, n_dim: int, weight: Tensor | None) -> Tensor:
+    """Normalise and scale by 1 + weight in at least float32, one operation at a time."""
+    dtype = at_least_float32(x.dtype)
+    states = _divided_by_rms(to(x, dtype), n_dim)
+    if weight is not None:
+        states = mul(states, add(to(weight, dtype), 1.0))
+    return to(states, x.dtype)
+
+
+def _divided_by_rms(x: Tensor, n_dim: int) -> Tensor:
+    dims = [-1 - i for i in range(n_dim)]
+    return mul(x, rsqrt(add(mean(power(x, 2), dims, keepdim=True), 1e-6)))
+
+
+RMS_NORMS = {
+    "fused": rms_norm,
+    "written_out": rms_norm_written_out,
+    "written_out_exact": rms_norm_written_out_exact,
+}
+"""By `norm_kernel`."""

@@ -1,0 +1,64 @@
+"""Parts of a model: a name, parameters, and a function that computes the part.
+
+A part is made by a function that declares its parameters and returns its forward function, as
+`__init__` and `forward` of a torch module do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from modelbudget.operations.autograd import make_leaf
+from modelbudget.operations.tape import Active, Tensor, empty
+
+
+class Part:
+    """A part of a model that can be called. Attributes of its forward function are its own."""
+
+    def __init__(self, path: str, forward: Callable):
+        self.path, self.forward = path, forward
+        vars(self).update(vars(forward))
+
+    def __call__(self, *args, **kwargs):
+        # The arguments are live until the part is done, as in torch's Module.__call__.
+        components = Active.tape.components
+        components.append(self.path)
+        try:
+            return self.forward(*args, **kwargs)
+        finally:
+            components.pop()
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{self.path}: no {name}")
+
+
+def make_part(name: str, make: Callable, *args, **kwargs) -> Part:
+    """Make a part: call `make`, which declares parameters under `name` and returns a function."""
+    tape = Active.tape
+    before, tape.scope = tape.scope, path_of(tape.scope, name)
+    try:
+        return Part(tape.scope, make(*args, **kwargs))
+    finally:
+        tape.scope = before
+
+
+def parameter(name: str, *shape, is_trained: bool = True, dtype: str | None = None) -> Tensor:
+    """Declare a parameter of the part that is being made.
+
+    Weights and biases are counted under the name of their part, other parameters under their own.
+    """
+    weight, tape = empty(shape, dtype), Active.tape
+    weight.name = tape.scope if name in ("weight", "bias") else path_of(tape.scope, name)
+    if is_trained:
+        make_leaf(weight)
+    tape.parameters.append(weight)
+    return weight
+
+
+def path_of(*names: str) -> str:
+    return ".".join(name for name in names if name)
+
+
+class NoProgramError(ValueError):
+    """A part of a model, or a setting of a run, has no program."""

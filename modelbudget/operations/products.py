@@ -1,0 +1,166 @@
+"""Matrix products: what they save, their gradients, and two FLOPs for a product and a sum.
+
+Source: tools/autograd/derivatives.yaml, torch/csrc/autograd/FunctionsManual.cpp
+(`mm_mat1_grad`, `mm_mat2_grad`), aten/src/ATen/native/LinearAlgebra.cpp (`matmul`),
+aten/src/ATen/native/Linear.cpp.
+"""
+
+from __future__ import annotations
+
+from modelbudget.operations.autograd import finish_node, start_node
+from modelbudget.operations.elementwise import add, neg
+from modelbudget.operations.layout import broadcast, is_contiguous
+from modelbudget.operations.operation import operation
+from modelbudget.operations.part import Part, make_part, parameter
+from modelbudget.operations.tape import Active, Tensor, empty, product
+from modelbudget.operations.views import expand, reshape, t, transpose, unsafe_view, view
+
+
+def _is_column_major(x: Tensor) -> bool:
+    return x.strides[0] == 1 and x.strides[1] == x.shape[0]
+
+
+@operation(autocast="lower")
+def mm(x: Tensor, y: Tensor) -> Tensor:
+    """Multiply (n, k) by (k, m). Saves both, each for the gradient of the other."""
+    (n, k), m = x.shape, y.shape[1]
+    wants_x, wants_y = x.needs_gradient, y.needs_gradient
+    node = start_node("mm", [x, y], [x if wants_y else None, y if wants_x else None])
+    z = empty((n, m), x.dtype)
+    Active.tape.count_flops(2 * n * k * m)
+    # A gradient is laid out as its matrix.
+    turns_x, turns_y = wants_x and _is_column_major(x), wants_y and _is_column_major(y)
+
+    def gradients(saved, g):
+        x, y = saved
+        of_x = of_y = None
+        if wants_y:
+            of_y = t(mm(t(g), x)) if turns_y else mm(t(x), g)
+        if wants_x:
+            of_x = t(mm(y, t(g))) if turns_x else mm(g, t(y))
+        return of_x, of_y
+
+    return finish_node(node, z, gradients)
+
+
+@operation(autocast="lower")
+def addmm(bias: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Multiply and add a bias to each row; its gradient is summed over the rows."""
+    (n, k), m = x.shape, y.shape[1]
+    wants_bias, wants_x, wants_y = bias.needs_gradient, x.needs_gradient, y.needs_gradient
+    node = start_node("addmm", [bias, x, y], [x if wants_y else None, y if wants_x else None])
+    z = empty((n, m), x.dtype)
+    Active.tape.count_flops(2 * n * k * m)
+    turns_x, turns_y = wants_x and _is_column_major(x), wants_y and _is_column_major(y)
+
+    def gradients(saved, g):
+        x, y = saved
+        of_x = of_y = None
+        if wants_x:
+            of_x = t(mm(y, t(g))) if turns_x else mm(g, t(y))
+        if wants_y:
+            of_y = t(mm(t(g), x)) if turns_y else mm(t(x), g)
+        return (g if wants_bias else None), of_x, of_y
+
+    return finish_node(node, z, gradients)
+
+
+@operation(autocast="lower")
+def bmm(x: Tensor, y: Tensor) -> Tensor:
+    """Multiply (batch, n, k) by (batch, k, m)."""
+    (batch, n, k), m = x.shape, y.shape[2]
+    wants_x, wants_y = x.needs_gradient, y.needs_gradient
+    node = start_node("bmm", [x, y], [x if wants_y else None, y if wants_x else None])
+    z = empty((batch, n, m), x.dtype)
+    Active.tape.count_flops(2 * batch * n * k * m)
+
+    def gradients(saved, g):
+        x, y = saved
+        of_y = bmm(transpose(x, 1, 2), g) if wants_y else None
+        return (bmm(g, transpose(y, 1, 2)) if wants_x else None), of_y
+
+    return finish_node(node, z, gradients)
+
+
+@operation(autocast="lower")
+def matmul(x: Tensor, y: Tensor) -> Tensor:
+    """Multiply over the last two dimensions, as torch composes it of mm or bmm."""
+    if len(x.shape) == 2 and len(y.shape) == 2:
+        return mm(x, y)
+    if len(x.shape) >= 3 and len(y.shape) == 2:  # folded into one product
+        folded = mm(reshape(x, (product(x.shape[:-1]), x.shape[-1])), y)
+        return unsafe_view(folded, (*x.shape[:-1], y.shape[-1]))
+    outer = broadcast(x.shape[:-2], y.shape[:-2])
+    n, m = x.shape[len(x.shape) - 2], y.shape[-1]
+    x = reshape(expand(x, (*outer, *x.shape[-2:])), (product(outer), *x.shape[-2:]))
+    y = reshape(expand(y, (*outer, *y.shape[-2:])), (product(outer), *y.shape[-2:]))
+    return unsafe_view(bmm(x, y), (*outer, n, m))
+
+
+@operation(autocast="lower")
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x Wᵀ + b over the last dimension of x, as torch composes it.
+
+    Saves x, and the weight, which is there anyway. With a bias the view of x is made before the
+    transposed weight, without one after: that decides which gradient is added to another first.
+    """
+    shape = (*x.shape[:-1], weight.shape[0])
+    if bias is not None and len(x.shape) == 2:
+        return addmm(bias, x, t(weight))
+    if bias is not None and is_contiguous(x):
+        rows = reshape(x, (product(x.shape[:-1]), x.shape[-1]))
+        return view(addmm(bias, rows, t(weight)), shape)
+    y = matmul(x, t(weight))
+    return y if bias is None else add(y, bias)
+
+
+def make_linear(name: str, d_in, d_out, bias: bool = False) -> Part:
+    """Make a linear layer: a weight (d_out, d_in), and a bias (d_out)."""
+
+    def make():
+        weight = parameter("weight", d_out, d_in)
+        shift = parameter("bias", d_out) if bias else None
+        return lambda x: linear(x, weight, shift)
+
+    return make_part(name, make)
+
+
+@operation
+def grouped_mm(x: Tensor, weight: Tensor, bias: Tensor | None, ends: Tensor | None) -> Tensor:
+    """Multiply each row by the matrix of its group: (n, d_in) and (groups, d_out, d_in).
+
+    Saves the rows and the ends of the groups; the gradients are of the whole stack of matrices.
+    """
+    n, (_, d_out, d_in) = x.shape[0], weight.shape
+    z = empty((n, d_out), x.dtype)
+    Active.tape.count_flops(2 * n * d_in * d_out)
+    bias_shape = None if bias is None or not bias.needs_gradient else bias.shape
+
+    def gradients(saved, g):
+        x, weight, _ = saved
+        Active.tape.count_flops(4 * n * d_in * d_out)
+        of_x, of_weight = empty(x.shape, x.dtype), empty(weight.shape, weight.dtype)
+        return of_x, of_weight, None if bias_shape is None else empty(bias_shape, weight.dtype)
+
+    node = start_node("grouped_mm", [x, weight, bias])
+    return finish_node(node, z, gradients, [x, weight, ends])
+
+
+@operation
+def solve_triangular(system: Tensor, x: Tensor) -> Tensor:
+    """Solve for columns. Saves the system and the result, which is laid out column by column."""
+    node = start_node("solve_triangular", [system, x], [system])
+    shape = x.shape
+    y = transpose(empty((*shape[:-2], shape[-1], shape[-2]), x.dtype), -2, -1)
+    wants_system, wants_x = system.needs_gradient, x.needs_gradient
+
+    def gradients(saved, g):
+        system, y = saved
+        of_x = solve_triangular(transpose(system, -2, -1), g)
+        if not wants_system:
+            return None, of_x
+        of_system = neg(matmul(of_x, transpose(y, -2, -1)))
+        of_system = empty(of_system.shape, of_system.dtype)  # its lower triangle
+        return of_system, (of_x if wants_x else None)
+
+    return finish_node(node, y, gradients, [y])

@@ -1,0 +1,123 @@
+"""Sums over dimensions, softmax, and what sorts or selects.
+
+Source: tools/autograd/derivatives.yaml, aten/src/ATen/native/SoftMax.cpp.
+"""
+
+from __future__ import annotations
+
+from modelbudget.operations.autograd import with_node
+from modelbudget.operations.elementwise import div, to
+from modelbudget.operations.joining import zeros_and_copy
+from modelbudget.operations.layout import empty_elementwise, empty_like
+from modelbudget.operations.operation import operation
+from modelbudget.operations.tape import Shape, Tensor, empty
+from modelbudget.operations.views import expand, reshape, unsqueeze
+
+
+def _reduced(shape, dims, keepdim: bool) -> Shape:
+    dims = [dim % len(shape) for dim in dims]
+    if keepdim:
+        return tuple(1 if i in dims else size for i, size in enumerate(shape))
+    return tuple(size for i, size in enumerate(shape) if i not in dims)
+
+
+def _expanded(g: Tensor, shape, dims, keepdim: bool) -> Tensor:
+    if not keepdim:
+        for dim in sorted(dim % len(shape) for dim in dims):
+            g = unsqueeze(g, dim)
+    return expand(g, shape)
+
+
+@operation
+def sum_over(x: Tensor, dims, keepdim: bool = False, dtype: str | None = None) -> Tensor:
+    """Sum over dimensions. The gradient is a view that repeats that of the sums."""
+    shape = x.shape
+    y = empty(_reduced(shape, dims, keepdim), dtype or x.dtype)
+    return with_node("sum", y, [x], lambda _, g: _expanded(g, shape, dims, keepdim))
+
+
+@operation
+def mean(x: Tensor, dims, keepdim: bool = False) -> Tensor:
+    shape = x.shape
+    y = empty(_reduced(shape, dims, keepdim), x.dtype)
+    return with_node("mean", y, [x], lambda _, g: div(_expanded(g, shape, dims, keepdim), 2.0))
+
+
+@operation
+def sum_to(x: Tensor, shape) -> Tensor:
+    """Sum over what was broadcast from a shape; return x itself if nothing was."""
+    n_new = len(x.shape) - len(shape)
+    dims = list(range(n_new))
+    for i, (size, wanted) in enumerate(zip(x.shape[n_new:], shape, strict=True)):
+        if wanted is not size and wanted == 1 and size != 1:
+            dims.append(i + n_new)
+    if not dims:
+        return x
+    y = empty(_reduced(x.shape, dims, True), x.dtype)
+    return reshape(y, shape) if n_new else y
+
+
+@operation
+def cumsum(x: Tensor, dim: int) -> Tensor:
+    """Cumulative sum. Backward sums from the other end: it flips the gradient twice."""
+
+    def gradients(_, g):
+        if isinstance(g.shape[dim], int) and g.shape[dim] <= 1:
+            return g
+        flipped, summed = empty(g.shape, g.dtype), empty(g.shape, g.dtype)
+        return empty(g.shape, g.dtype)
+
+    return with_node("cumsum", empty_like(x), [x], gradients)
+
+
+def softmax(x: Tensor, dtype: str | None = None) -> Tensor:
+    return _softmax(x, dtype or x.dtype)
+
+
+@operation(autocast="float32")
+def _softmax(x: Tensor, dtype: str) -> Tensor:
+    """Softmax in another dtype begins with a cast, which is live to the end of the operation."""
+    cast = to(x, dtype) if x.dtype != dtype else x
+    return _softmax_of(cast, "softmax")
+
+
+@operation
+def safe_softmax(x: Tensor) -> Tensor:
+    """Softmax of math attention, which gives zeros for a row without a key."""
+    return _softmax_of(x, "safe_softmax")
+
+
+@operation
+def log_softmax(x: Tensor) -> Tensor:
+    return _softmax_of(x, "log_softmax")
+
+
+def _softmax_of(x: Tensor, name: str) -> Tensor:
+    y = empty_like(x)
+    return with_node(name, y, [x], lambda saved, g: softmax_backward(g, saved[0]), [y])
+
+
+@operation
+def softmax_backward(g: Tensor, result: Tensor) -> Tensor:
+    return empty_elementwise(g.dtype, g) if g.shape else empty((), g.dtype)
+
+
+@operation
+def topk(x: Tensor, k) -> tuple[Tensor, Tensor]:
+    """Return the k largest numbers of the last dimension and their places."""
+    shape = (*x.shape[:-1], k)
+    values, places = empty(shape, x.dtype), empty(shape, "int64")
+    before, dtype = x.shape, x.dtype
+
+    def gradients(saved, g, *_):
+        return zeros_and_copy(before, dtype)
+
+    values, places = with_node("topk", [values, places], [x], gradients, [places])
+    places.node = None
+    return values, places
+
+
+@operation
+def sort(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return sorted numbers and their places, of which nothing needs a gradient."""
+    return empty(x.shape, x.dtype), empty(x.shape, "int64")

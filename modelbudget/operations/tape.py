@@ -1,0 +1,196 @@
+"""The tape: what is live, computed and declared while a program of operations runs.
+
+Lifetimes are Python's: a storage is freed when the last name of a tensor in it goes, as in torch. A
+program that has the names of its torch module has the lifetimes of that module.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from modelbudget.operations.autocast import Autocast
+    from modelbudget.operations.autograd import Node
+    from modelbudget.operations.checkpoint import Checkpoint
+
+BYTES = {
+    "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "bool": 1,
+    "complex64": 8, "complex128": 16,
+}  # fmt: skip
+"""Bytes of one number, by dtype."""
+
+Shape = tuple[Any, ...]
+"""Sizes of the dimensions: integers, or symbols that stand for them."""
+
+
+class Allocation(NamedTuple):
+    """One allocation of a run, and the live bytes that include it."""
+
+    phase: str
+    """forward, backward, optimizer, prefill or decode."""
+    layer: int | None
+    """The number of the layer, counted from 0; None outside of the layers."""
+    component: str
+    operation: str
+    n_bytes: Any
+    live: Any
+
+
+class Tape:
+    """Live bytes while a program runs, and what the run leaves.
+
+    Attributes that a reader of a run uses: `parameters` in the order of their declaration,
+    `caches` by component, `flops` by phase and component, `peak` since it was last set, and
+    `allocations` if they are listed.
+    """
+
+    def __init__(self, dtype: str = "float32", lists_allocations: bool = False):
+        self.dtype = dtype
+        self.live: Any = 0
+        self.peak: Any = 0
+        self.allocations: list[Allocation] | None = [] if lists_allocations else None
+        self.parameters: list[Tensor] = []
+        self.caches: list[tuple[str, Any]] = []
+        self.flops: dict[str, Counter[str]] = {"forward": Counter(), "backward": Counter()}
+
+        self.phase, self.operation = "forward", ""
+        self.layer: int | None = None
+        self.scope = ""
+        """The component whose parameters are declared."""
+        self.components: list[str] = ["loss"]
+        """Components that run, the innermost last."""
+        self.node: Node | None = None
+        """The node whose gradients are computed, in the backward pass."""
+        self.n_nodes = 0
+        self.records_graph = True
+        self.cache_length: tuple[Any, Any] | None = None
+        """In inference: the sequences and tokens for which parts declare caches."""
+        self.checkpoint: Checkpoint | None = None
+        """The checkpointed call that runs."""
+        self.autocast: Autocast | None = None
+        self.accumulates_gradients = False
+        """Gradients of parameters are added to a buffer and dropped at once."""
+
+    def component(self) -> str:
+        """Return the innermost component that runs; in backward, that which made the node."""
+        if len(self.components) == 1 and self.node is not None:
+            return self.node.component
+        return self.components[-1]
+
+    def allocated(self, n_bytes) -> None:
+        self.live = self.live + n_bytes
+        if self.allocations is not None:
+            layer = self.layer if self.node is None else self.node.layer
+            self.allocations.append(
+                Allocation(self.phase, layer, self.component(), self.operation, n_bytes, self.live)
+            )
+        if self.live > self.peak:
+            self.peak = self.live
+
+    def count_flops(self, n) -> None:
+        """Count floating-point operations of what runs: two for a product and a sum."""
+        self.flops[self.phase][self.component()] += n
+
+    @contextmanager
+    def without_graph(self) -> Iterator[None]:
+        """Leave no nodes, as under torch.no_grad()."""
+        before, self.records_graph = self.records_graph, False
+        try:
+            yield
+        finally:
+            self.records_graph = before
+
+
+class Active:
+    """The tape on which operations run."""
+
+    tape: Tape = Tape()
+
+
+def active() -> Tape:
+    return Active.tape
+
+
+@contextmanager
+def running_on(tape: Tape) -> Iterator[Tape]:
+    """Run operations on a tape."""
+    before, Active.tape = Active.tape, tape
+    try:
+        yield tape
+    finally:
+        Active.tape = before
+
+
+class Storage:
+    """Bytes that are live until no tensor and no node holds them."""
+
+    __slots__ = ("__weakref__", "n_bytes", "tape")
+
+    def __init__(self, n_bytes):
+        self.n_bytes, self.tape = n_bytes, Active.tape
+        self.tape.allocated(n_bytes)
+
+    def __del__(self):
+        self.tape.live = self.tape.live - self.n_bytes
+
+
+class Tensor:
+    """A view of a storage: shape, strides (in numbers, not bytes) and dtype.
+
+    `node` is what made it, if a gradient is wanted; `output` is its place among the node's results.
+    A parameter has a `name` and, after a backward pass, a `grad`.
+    """
+
+    __slots__ = ("dtype", "grad", "name", "node", "output", "shape", "storage", "strides")
+
+    def __init__(self, shape: Shape, strides: Shape, dtype: str, storage: Storage):
+        self.shape, self.strides, self.dtype, self.storage = shape, strides, dtype, storage
+        self.node: Node | None = None
+        self.output = 0
+        self.name = ""
+        self.grad: Tensor | None = None
+
+    def detach(self) -> Tensor:
+        return Tensor(self.shape, self.strides, self.dtype, self.storage)
+
+    def numel(self):
+        return product(self.shape)
+
+    @property
+    def needs_gradient(self) -> bool:
+        return self.node is not None
+
+    def __repr__(self):
+        return f"{self.dtype}{self.shape}"
+
+
+def product(sizes):
+    """Multiply sizes; 1 if there are none."""
+    result = 1
+    for size in sizes:
+        result = result * size
+    return result
+
+
+def contiguous_strides(shape) -> Shape:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * size
+    return tuple(reversed(strides))
+
+
+def empty(shape, dtype: str | None = None, strides: Shape | None = None) -> Tensor:
+    """Allocate a tensor: contiguous, or with strides that leave out no number."""
+    shape, dtype = tuple(shape), dtype or Active.tape.dtype
+    if strides is None:
+        strides = contiguous_strides(shape)
+    return Tensor(shape, strides, dtype, Storage(BYTES[dtype] * product(shape)))
+
+
+def view_of(x: Tensor, shape, strides) -> Tensor:
+    """Return another shape and other strides of the same storage, without a node."""
+    return Tensor(tuple(shape), tuple(strides), x.dtype, x.storage)

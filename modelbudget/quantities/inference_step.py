@@ -1,0 +1,53 @@
+"""Inference with a program: caches, FLOPs of a token, peaks of prefill and decode."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.operations.autocast import Autocast
+from modelbudget.operations.tape import Allocation, Tape, empty, running_on
+from modelbudget.operations.views import narrow
+from modelbudget.quantities.training_step import _check
+
+
+@dataclass
+class Inference:
+    """Bytes of caches and FLOPs of one token by component, peaks by phase."""
+
+    caches: Counter[str] = field(default_factory=Counter)
+    flops_decode: Counter[str] = field(default_factory=Counter)
+    peaks: dict[str, Any] = field(default_factory=dict)
+    allocations: dict[str, list[Allocation]] = field(default_factory=dict)
+    """By phase, if they are listed."""
+
+
+def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> Inference:
+    """Prefill caches with a prompt of `length` tokens, then decode its last token again.
+
+    Raises NoProgramError for a part or a setting that has no program.
+    """
+    run = run.model_copy(update={"recompute": "none", "dropout": False})
+    _check(run)
+    result = Inference()
+    with running_on(Tape(run.dtype, lists_allocations)) as tape, tape.without_graph():
+        tape.cache_length = run.batch, run.length
+        model = program(a, run)
+        tokens = empty((run.batch, run.length), "int64")
+        for name, cache in tape.caches:
+            result.caches[name] += sum(tensor.storage.n_bytes for tensor in cache.tensors)
+        for phase, n_token in (("prefill", run.length), ("decode", 1)):
+            tape.flops["forward"].clear()
+            tape.peak, tape.phase = tape.live, "forward"
+            if tape.allocations is not None:
+                tape.allocations = []
+            tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
+            model.next_token(narrow(tokens, 1, n_token))
+            tape.autocast = None
+            result.peaks[phase] = tape.peak
+            if tape.allocations is not None:
+                result.allocations[phase] = tape.allocations
+            for _, cache in tape.caches:
+                cache.length -= 1
+        result.flops_decode = Counter(tape.flops["forward"])
+    return result

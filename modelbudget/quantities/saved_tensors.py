@@ -1,0 +1,29 @@
+"""Bytes that autograd saves for the backward pass, by component."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from modelbudget.operations.autograd import Node, nodes_from
+from modelbudget.operations.checkpoint import Promise
+from modelbudget.operations.tape import Tensor
+
+
+def saved_by_component(root: Node | None, parameters: Sequence[Tensor]) -> Counter[str]:
+    """Return the bytes of storages that the graph of a result holds, without the parameters'.
+
+    A storage belongs to the component that saved it first.
+    """
+    if root is None:
+        return Counter()
+    nodes = nodes_from([root])
+    checkpoints = {
+        x.call.inputs for node in nodes for x in node.saved or () if isinstance(x, Promise)
+    }
+    n_bytes: Counter[str] = Counter()
+    seen = {parameter.storage for parameter in parameters}
+    for node in sorted(nodes | checkpoints, key=lambda node: node.number):
+        for x in node.saved or ():
+            if isinstance(x, Tensor) and x.storage not in seen:
+                seen.add(x.storage)
+                n_bytes[node.component] += x.storage.n_bytes
+    return n_bytes

@@ -1,0 +1,141 @@
+"""Two training steps of a program: parameters, saved bytes, FLOPs, and peaks by phase."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.components import chunked_loss
+from modelbudget.operations.autocast import Autocast
+from modelbudget.operations.autograd import backward
+from modelbudget.operations.elementwise import div, to
+from modelbudget.operations.layout import at_least_float32
+from modelbudget.operations.losses import cross_entropy, cross_entropy_in_place
+from modelbudget.operations.part import NoProgramError
+from modelbudget.operations.tape import Allocation, Tape, Tensor, empty, running_on
+from modelbudget.operations.views import flatten
+from modelbudget.quantities.optimizer_step import OptimizerStep
+from modelbudget.quantities.saved_tensors import saved_by_component
+
+PHASES = (
+    "first.forward_backward",
+    "first.optimizer",
+    "second.forward_backward",
+    "second.optimizer",
+)
+
+
+@dataclass
+class TrainingStep:
+    """What a training step needs. Counts, bytes and FLOPs are by component, peaks by phase."""
+
+    parameters: Counter[str] = field(default_factory=Counter)
+    tensors: list[tuple[str, Any]] = field(default_factory=list)
+    """Each parameter tensor's component and numbers, in the order of the torch module."""
+    saved: Counter[str] = field(default_factory=Counter)
+    flops_forward: Counter[str] = field(default_factory=Counter)
+    flops_backward: Counter[str] = field(default_factory=Counter)
+    peaks: dict[str, Any] = field(default_factory=dict)
+    allocations: dict[str, list[Allocation]] = field(default_factory=dict)
+    """By phase, if they are listed."""
+
+
+def training_step(
+    program, a, run: RunConfig, lists_allocations: bool = False, n_steps: int = 2
+) -> TrainingStep:
+    """Run training steps of a program; without any, one forward and backward pass.
+
+    In the second step the states of the optimizer are resident. Raises NoProgramError for a part or
+    a setting that has no program.
+    """
+    _check(run)
+    with running_on(Tape(run.dtype, lists_allocations)) as tape:
+        model = program(a, run)
+        step = TrainingStep(tensors=[(p.name, p.numel()) for p in tape.parameters])
+        for name, n in step.tensors:
+            step.parameters[name] += n
+        trained = [p for p in tape.parameters if p.needs_gradient]
+        accumulates = run.gradient_casts == "accumulated"
+        numbers = sum(p.numel() for p in trained)
+        # Declared in the order in which training allocates them.
+        tokens, targets = (empty((run.batch, run.length), "int64") for _ in range(2))
+        buffer = empty((numbers,), "float32") if accumulates else None
+        tape.accumulates_gradients = accumulates
+        optimizer = OptimizerStep(run, trained, buffer)
+        for number, name in enumerate(("first", "second")[: max(n_steps, 1)]):
+            _restart(tape)
+            _forward_backward(tape, step, model, run, tokens, targets)
+            _finish(tape, step, f"{name}.forward_backward")
+            if number >= n_steps:
+                break
+            _restart(tape)
+            tape.phase = "optimizer"
+            optimizer.run()
+            tape.phase = "forward"
+            _finish(tape, step, f"{name}.optimizer")
+    return step
+
+
+def _check(run: RunConfig) -> None:
+    several = ("tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel")
+    for name in several:
+        if getattr(run, name) > 1:
+            raise NoProgramError(f"{name}: {getattr(run, name)}")
+    if run.data_parallel > 1 or run.zero:
+        raise NoProgramError(f"data_parallel: {run.data_parallel}, zero: {run.zero}")
+    if run.backend == "cpu":
+        raise NoProgramError("backend: cpu")
+    if run.gradient_accumulation_fusion:
+        raise NoProgramError("gradient_accumulation_fusion: true")
+    if run.weights != "dtype":
+        raise NoProgramError(f"weights: {run.weights}")
+
+
+def _restart(tape: Tape) -> None:
+    tape.peak = tape.live
+    if tape.allocations is not None:
+        tape.allocations = []
+
+
+def _finish(tape: Tape, step: TrainingStep, phase: str) -> None:
+    step.peaks[phase] = tape.peak
+    if tape.allocations is not None:
+        step.allocations[phase] = tape.allocations
+
+
+def _forward_backward(tape: Tape, step: TrainingStep, model, run, tokens, targets) -> None:
+    for counter in tape.flops.values():
+        counter.clear()
+    tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
+    loss, _outputs = _loss(model, run, tokens, targets)
+    tape.autocast = None
+    step.saved = saved_by_component(loss.node, tape.parameters)
+    step.flops_forward = Counter(tape.flops["forward"])
+    backward((loss, empty((), loss.dtype)))
+    step.flops_backward = Counter(tape.flops["backward"])
+
+
+def _loss(model, run, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return the loss, and the logits if the caller keeps them."""
+    if run.loss_chunks > 1:
+        return chunked_loss.program(model, run, tokens, targets), None
+    if run.targets == "shifted" and run.autocast != "none":
+        states = model.states(tokens)  # a class holds them as its last hidden states
+        logits = model.head(states)
+    else:
+        logits = model(tokens)
+    return _loss_of(logits, run, targets), logits if run.outputs == "kept" else None
+
+
+def _loss_of(logits: Tensor, run, labels: Tensor) -> Tensor:
+    if run.loss_kernel == "in_place":
+        return cross_entropy_in_place(logits, labels, run.loss_dtype == "float32")
+    if run.loss_dtype == "float32":
+        logits = to(logits, at_least_float32(logits.dtype))
+    if run.targets == "given":
+        return cross_entropy(flatten(logits, 0, 1), flatten(labels, 0, 1))
+    batch, length = labels.shape
+    padded = empty((batch, length + 1), "int64")
+    shifted = padded if batch == 1 else empty((batch, length), "int64")
+    total = cross_entropy(flatten(logits, 0, 1), shifted)
+    return div(total, 1.0)

@@ -1,0 +1,57 @@
+"""Every allocation of a step in order: of a program, and of a trace of its torch module on meta."""
+
+from unittest.mock import patch
+
+from modelbudget.components.decoder import program as decoder
+from modelbudget.measurement.build import build
+from modelbudget.measurement.step_trace import StepTrace
+from modelbudget.measurement.train import train
+from modelbudget.modules.initialise import uninitialised
+from modelbudget.quantities.training_step import training_step
+
+
+class ListingTrace(StepTrace):
+    """A trace that also lists every allocation: what runs, bytes, live bytes."""
+
+    def __init__(self, model):
+        self.listed: list[tuple] = []
+        super().__init__(model)
+
+    def _begin(self, key, n_bytes):
+        super()._begin(key, n_bytes)
+        self.listed.append((self._now, n_bytes, self.live))
+
+
+def traced(a, run, model=None) -> list[tuple[int, int]]:
+    """Return bytes and live bytes of each allocation of a forward and backward pass."""
+    if model is None:
+        with uninitialised():
+            model = build(a, "meta", run.dtype)
+    traces = []
+
+    def make(model):
+        traces.append(ListingTrace(model))
+        return traces[-1]
+
+    with patch("modelbudget.measurement.train.Trace", make):  # after the modules are arranged
+        train(model, run, {"activation_bytes"})
+    listed = [event for event in traces[0].listed if event[1]]
+    first = next(i for i, (now, *_) in enumerate(listed) if "embedding" in now[0])
+    return [(n_bytes, live) for _, n_bytes, live in listed[first:]]
+
+
+def programmed(a, run, program=decoder.program) -> list[tuple[int, int]]:
+    """Return the same of a program; what is declared before it runs has no operation."""
+    step = training_step(program, a, run, lists_allocations=True, n_steps=0)
+    listed = [x for x in step.allocations["first.forward_backward"] if x.n_bytes]
+    return [(x.n_bytes, x.live) for x in listed]
+
+
+def first_difference(programmed: list, traced: list) -> str:
+    """Describe where two lists differ first; empty if they are equal."""
+    for i, (mine, other) in enumerate(zip(programmed, traced, strict=False)):
+        if mine != other:
+            return f"allocation {i}: {mine} against {other}"
+    if len(programmed) != len(traced):
+        return f"{len(programmed)} allocations against {len(traced)}"
+    return ""
