@@ -23,7 +23,7 @@ from modelbudget.architecture.run_values import (
     products,
     tokens,
 )
-from modelbudget.components import chunked_loss, dropout, loss, norm, rope
+from modelbudget.components import chunked_loss, dropout, loss, norm, rope, vocabulary_parallel
 from modelbudget.components.rope import ANGLE
 from modelbudget.memory.adamw_temporaries import Tensor, matrix, vector
 from modelbudget.memory.timeline import (
@@ -487,7 +487,7 @@ def inference(a: Fields, r: Run, new) -> Timeline:
         Allocation("states before the norm", 0, states),
     ]
     return [
-        Allocation("rows of the token embedding", size * width(a)),
+        *vocabulary_parallel.rows(r, new, size * width(a)),
         Allocation("scaled rows", scaled, scaled),
         Allocation("projected rows", positive(a.d_emb) * states, narrow),
         *_positions(a, r, new, states),
@@ -522,7 +522,8 @@ def head_inference(a: Fields, r: Run, new, shared=0) -> Timeline:
     """Return the timeline from the last layer's states to the logits of the last token.
 
     The norm of all states, where the `shared` bytes of all layers are still live; of each sequence
-    the last state, projected down to d_emb if factorised, and its logits.
+    the last state, projected down to d_emb if factorised, and its logits, of which each of several
+    devices gathers those of all.
     """
     one = bytes_of(r.dtype) * r.batch
     normed = [
@@ -534,6 +535,7 @@ def head_inference(a: Fields, r: Run, new, shared=0) -> Timeline:
         *times(a.final_norm, normed),
         Allocation("shared by the layers, freed", 0, shared),
         Allocation("logits", one * (a.d_model + a.d_emb + rows(a))),
+        *vocabulary_parallel.logits(r, one * rows(a)),
         *times(_is_capped(r), [Allocation("capped logits", one * rows(a), one * rows(a))]),
     ]
 

@@ -20,6 +20,7 @@ from modelbudget.architecture.run_values import (
     masks_tokens,
 )
 from modelbudget.architecture.terms import Term, Terms
+from modelbudget.components.decoder.conditions import OF_ONE_DEVICE
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layers.fields import BEFORE
 from modelbudget.components.mixers import mixers
@@ -75,6 +76,20 @@ def summed_in_rest(a: Fields, r: Run, token) -> Timeline:
     return times(divides(r), found)
 
 
+def known(quantity: str, a: Fields, r: Run):
+    """1 where a quantity of one of several devices has a formula, else 0.
+
+    Those of inference, where each device computes all tokens, and torch masks those of others.
+    Gradients of heads that several devices have would be summed over them, which no code does.
+    """
+    if quantity in ("parameter_bytes", "flops_forward"):
+        return 1
+    if quantity in OF_ONE_DEVICE:
+        is_known = known_peak(a, r) if quantity == "peak_training_bytes" else 1
+        return (1 - a.has_copied_keys) * is_known
+    return (1 - r.sequence_parallel) * (1 - masks_tokens(r))
+
+
 def known_peak(a: Fields, r: Run):
     """1 where the peak of training of one of several devices has a formula, else 0.
 
@@ -114,16 +129,17 @@ def constraints() -> Iterator[Constraint]:
     yield _known("qk_norm == 'none'", "qk_norm = {qk_norm}")
     yield _known(f"position not in {MASKS}", "position = {position}")
     yield _known("not sinks", "sinks = true")
-    packed = "projections = {projections} and n_kv_head = 1"
-    yield _known("n_kv_head > 1 or projections == 'separate'", packed)
+    packed = "projections = {projections} and n_kv_head = {n_kv_head}"
+    yield _known("n_kv_head % tensor_parallel == 0 or projections == 'separate'", packed)
     of_one_kind = f"{one_by_one} or position != 'learned' or zero in (2, 3)"
     yield _known(of_one_kind, f"position = 'learned', whose matrix is whole, and {of_all}")
     yield _known("not gate_per_head", "gate_per_head = true")
     yield _known("not inner_norm", "inner_norm = true")
     yield _known("activation != 'xielu'", "activation = xielu")
-    for name, whole in (("n_head", ""), ("n_kv_head", "n_kv_head == 1 or "), ("d_ff", "")):
+    copied = "tensor_parallel % n_kv_head == 0 or "
+    for name, of_several in (("n_head", ""), ("n_kv_head", copied), ("d_ff", "")):
         yield Constraint(
-            f"{whole}{name} % tensor_parallel == 0",
+            f"{of_several}{name} % tensor_parallel == 0",
             f"{name} = {{{name}:,}}: {_GIVEN} devices do not divide it",
             when="tensor_parallel > 1",
         )

@@ -163,9 +163,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         whole, a, r = a, share(a, r), own_tokens(r)
         holds = layer.has_formula(quantity, a, r)
         if is_divided(r):
-            of_peak = quantity == "peak_training_bytes"
-            known = tensor_parallel.known_peak(a, r) if of_peak else quantity in OF_ONE_DEVICE
-            holds = holds * (1 - divides(r) * (1 - known))
+            holds = holds * (1 - divides(r) * (1 - tensor_parallel.known(quantity, a, r)))
         if has_part_of_experts(r):
             known = int(quantity in OF_ONE_DEVICE)
             holds = holds * (1 - expert_parallel.exchanges(r) * (1 - known))
@@ -328,7 +326,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @staticmethod
     def cache_bytes(a: Fields, r: Run) -> Terms:
         """Bytes that the parts keep of `length` tokens."""
-        n_layer = layer.n_layers(a)
+        a, n_layer = share(a, r), layer.n_layers(a)
         held = {
             name: part(f"layer.{layer.component_name(name)}", one.cache(a, r), n_layer[name])
             for name, one in layer.parts(a).items()
@@ -341,6 +339,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
 
         `prefill` processes the prompt; `decode` computes the next token.
         """
+        a = share(a, r)
         held = total(cls.parameter_bytes(a, r)) + buffers(a, r)
         held = held + total(cls.cache_bytes(a, r)) + INDEX * tokens(r)
         peaks = {
@@ -352,6 +351,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @staticmethod
     def flops_decode(a: Fields, r: Run) -> Terms:
         """FLOPs of one more token for each sequence, after `length` tokens."""
+        a = share(a, r)
         held = {name: one.flops_decode(a, r) for name, one in layer.parts(a).items()}
         return layer.packed(r, of_model(a, embedding.flops(a, one_token(r)), held))
 

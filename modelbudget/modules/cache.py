@@ -102,7 +102,8 @@ def caching(model: nn.Module, batch: int, length: int) -> Iterator[dict[str, Cac
         for path, part in found.items()
         if hasattr(part, "make_cache") and not path.startswith(unused)
     }
-    like = next(model.parameters()).detach()
+    parameter = next(model.parameters())  # of which a device may have a part
+    like = torch.empty(0, dtype=parameter.dtype, device=parameter.device)
     for part in parts.values():
         part.cache = part.make_cache(batch, length, like)
     try:

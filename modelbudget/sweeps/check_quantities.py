@@ -15,6 +15,7 @@ from modelbudget.sweeps.quantities import (
     OF_INFERENCE,
     OF_PROCESS,
     OF_RUN,
+    OF_TRAINING,
 )
 from modelbudget.sweeps.sweep_file import Sweep
 
@@ -51,7 +52,7 @@ def quantity_constraints(
             "does not turn tokens into logits"
         )
         return [Constraint("False", never)]
-    found = [*run_constraints(family), *always]
+    found = [*always, *run_constraints(family)]
     if OF_INFERENCE & set(wanted):
         found += constraints_of_cache(family)
     of_training = [name for name in wanted if name not in OF_INFERENCE]
@@ -77,23 +78,48 @@ def _of_conventions(family: type[Architecture], quantities: tuple[str, ...]) -> 
 
 def _of_shards(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
     """Return the constraints under which devices may share a family and its quantities."""
-    never = [name for name in quantities if name in WHOLE]
-    known = [
+    found = [
         Constraint(
             f"{field} == {alone!r}",
             f"{field} = {{{field}}}: {name} is not known of {parts}; allowed: {field}: {alone}",
         )
-        for name in never[:1]
+        for name in [name for name in quantities if name in WHOLE][:1]
         for field, alone, parts in (
             ("zero", 0, "shards"),
             ("gradient_buckets", "none", "buckets"),
-            ("tensor_parallel", 1, "shares"),
             ("context_parallel", 1, "parts of the length"),
             ("expert_parallel", 1, "experts of several devices"),
             ("pipeline_schedule", "none", "stages"),
         )
     ]
-    return [*known, *(one for one in run_constraints(family) if one.names & _DIVISIONS)]
+    found += _of_shares(family, quantities)
+    return [*found, *(one for one in run_constraints(family) if one.names & _DIVISIONS)]
+
+
+def _of_shares(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
+    """Return the constraints under which devices that compute one model have the quantities."""
+    given = "tensor_parallel = {tensor_parallel}"
+    found = []
+    if whole := [name for name in quantities if name in WHOLE - OF_INFERENCE]:
+        no_shares = f"{given}: {whole[0]} is not known of shares; allowed: tensor_parallel: 1"
+        found.append(Constraint("tensor_parallel == 1", no_shares))
+    if of_inference := [name for name in quantities if name in OF_INFERENCE]:
+        of_parts = f"{of_inference[0]} is not known of parts of the length; allowed: false"
+        found.append(Constraint("not sequence_parallel", f"sequence_parallel = true: {of_parts}"))
+        if "mlps" in family.model_fields:
+            routed = f"{given}: {of_inference[0]} is not known with moe in mlps; allowed: 1"
+            found.append(Constraint("tensor_parallel == 1 or 'moe' not in mlps", routed))
+    trained = [name for name in quantities if name in OF_TRAINING - {"flops_forward"}]
+    if trained and "n_kv_head" in family.model_fields:
+        copied = f"{given}: {trained[0]} is not known where several devices have the same head"
+        found.append(
+            Constraint(
+                "n_kv_head == 1 or n_kv_head % tensor_parallel == 0",
+                f"n_kv_head = {{n_kv_head}}: {copied}; allowed: a divisor of n_kv_head",
+                when="tensor_parallel > 1",
+            )
+        )
+    return found
 
 
 def _backend(allowed: str, reason: str) -> Constraint:

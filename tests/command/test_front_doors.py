@@ -200,18 +200,27 @@ def test_what_fits_names_its_grade_and_margins(command):
 
 def test_several_devices_say_how_they_share_and_never_by_shards_in_inference(command):
     words = ("llama-3-8b", "--fit", "h100", "--devices", "2")
-    shared = "on 2 devices: tensor_parallel = 2: peak_inference_bytes is not known of shares"
     both = command(*words)
     assert both.code == 0, both.err
-    assert "H100, each of 2 by zero: 3, data_parallel: 2" in both.out
-    assert shared in both.err
-    alone = command(*words, "--inference")
-    assert (alone.code, alone.out) == (2, "")
-    assert shared in alone.err
-    assert "zero" not in alone.err
-    with pytest.raises(mb.InputError, match=shared):
-        mb.model("llama-3-8b").fit("h100", devices=2, training=False)
-    assert mb.model("llama-3-8b").fit("h100", devices=2).sharing == {"zero": 3, "data_parallel": 2}
+    shared = "training by zero: 3, data_parallel: 2; inference by tensor_parallel: 2"
+    assert f"H100, each of 2: {shared}" in both.out
+    alone = command(*words, "--inference", "--json")
+    assert alone.code == 0, alone.err
+    (fit,) = json.loads(alone.out)["fit"]
+    model = mb.model("llama-3-8b")
+    answer = model.fit("h100", devices=2, training=False)
+    assert fit["sharing"] == answer.sharing == {"tensor_parallel": 2}
+    half = model.predict("parameter_bytes", {"tensor_parallel": 2}).total
+    assert 0.5 * model.predict("parameter_bytes").total < half < fit["needed"]
+    assert model.fit("h100", devices=2).sharing == {"zero": 3, "data_parallel": 2}
+    for name, devices, why in (
+        ("gpt-2-124m", "8", "n_head = 12: tensor_parallel = 8 devices do not divide it"),
+        ("mixtral-8x7b", "2", "peak_inference_bytes is not known with moe in mlps; allowed: 1"),
+    ):
+        refused = command(name, "--inference", "--fit", "h100", "--devices", devices)
+        assert (refused.code, refused.out) == (2, "")
+        assert why in refused.err
+        assert "zero" not in refused.err
 
 
 def test_a_users_own_file_of_accelerators(command, tmp_path):

@@ -116,7 +116,7 @@ def test_a_class_is_traced_on_one_device():
 def test_quantities_and_families_that_are_not_divided_are_refused(sweep):
     text = "base: BASE\nfixed: {tensor_parallel: 2, vocab_multiple: 2}\npoints: [{}]\n"
     for base, measure, reason in (
-        ("gpt-2-124m", "{quantities: [cache_bytes]}", "tensor_parallel = 2: cache_bytes is not"),
+        ("gpt-2-124m", "{quantities: [resident_bytes]}", "resident_bytes is not known of shares"),
         ("gpt-2-124m", "{device: cpu}", "tensor_parallel = 2 is measured without a device"),
         ("mixtral-8x7b", "{quantities: [parameters]}", "allowed: sequence_parallel: true"),
         ("bert-base", "{quantities: [parameters]}", "layers of encoder have no such switch"),

@@ -245,8 +245,12 @@ def of_fits(fits: list[Fit]) -> Table:
         ("margins: reserve", si_bytes(reserve.bytes), whose),
         ("margins: worst published reading", f"{worst.value} ×", "the prediction"),
     ]
-    by = ", ".join(f"{name}: {value}" for name, value in first.sharing.items())
-    shared = f", each of {count(first.devices)} by {by}" if by else ""
+    by = "; ".join(
+        f"{fit.purpose} by {', '.join(f'{name}: {value}' for name, value in fit.sharing.items())}"
+        for fit in fits
+        if fit.sharing
+    )
+    shared = f", each of {count(first.devices)}: {by}" if by else ""
     return Table(f"{first.accelerator.name}{shared}", ("", "modelbudget's modules", ""), rows)
 
 

@@ -15,7 +15,7 @@ from modelbudget.components.attention.layout import (
     rope_by_head,
 )
 from modelbudget.components.contract import valid_if
-from modelbudget.memory.timeline import Allocation, Timeline, times
+from modelbudget.memory.timeline import Allocation, Timeline, all_reduce, times
 
 
 @valid_if(*INFERENCE_IF)
@@ -51,7 +51,9 @@ def inference(a: Fields, r: Run, new) -> Timeline:
         *attention_core.inference(heads(a, r), r, new, query_copied, 0),
         Allocation("result contiguous per token", copied * query, copied * query),
         *times(a.attention_gate, gate),
-        Allocation("output", states, 2 * query + is_packed(r) * (1 - has_rope(a)) * 2 * key),
+        Allocation("output", states),
+        *all_reduce(r, states),
+        Allocation("result", 0, 2 * query + is_packed(r) * (1 - has_rope(a)) * 2 * key),
     ]
 
 

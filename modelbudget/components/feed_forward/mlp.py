@@ -430,14 +430,14 @@ def inference(a: Fields, r: Run, new, d_ff=None) -> Timeline:
         return [
             Allocation("gate and up", 2 * inside),
             Allocation("activation and product", inside, 2 * inside),
-            Allocation("down", size * a.d_model, inside),
+            *_down_inference(r, size * a.d_model, inside),
         ]
     if packed:
         return [
             Allocation("gate and up", 2 * inside),
             Allocation("gate activation", inside),
             Allocation("product", inside, inside),
-            Allocation("down", size * a.d_model, 3 * inside),
+            *_down_inference(r, size * a.d_model, 3 * inside),
         ]
     return [
         Allocation("gate", a.gated * inside),
@@ -447,7 +447,16 @@ def inference(a: Fields, r: Run, new, d_ff=None) -> Timeline:
         Allocation(
             "activation or product", inside, (1 + a.gated) * inside + (1 - a.gated) * factors
         ),
-        Allocation("down", size * a.d_model, inside),
+        *_down_inference(r, size * a.d_model, inside),
+    ]
+
+
+def _down_inference(r: Run, states, freed) -> Timeline:
+    """Down projection to `states` bytes, summed over devices, and what is `freed` after that."""
+    return [
+        Allocation("down", states),
+        *all_reduce(r, states),
+        Allocation("input of down", 0, freed),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Training steps of one of several devices that divide a model, on meta.
+"""Training steps and inference of one of several devices that divide a model, on meta.
 
 Devices are a mesh of up to five dimensions: stages of a pipeline (`pipeline.py`), devices that
 compute sequences of their own and those that divide the tokens of a sequence (`context.py`), both
@@ -35,6 +35,7 @@ from modelbudget.architecture.run_values import (
 from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import Count, count
+from modelbudget.measurement.infer import infer
 from modelbudget.measurement.parallel import buckets, context, expert, fsdp, pipeline, tensor
 from modelbudget.measurement.parallel.private import (
     fake_process_group,
@@ -47,7 +48,7 @@ from modelbudget.measurement.train import Values, by_component, train
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.modules.pipeline_stage import stages
-from modelbudget.sweeps.quantities import OF_TRAINING
+from modelbudget.sweeps.quantities import OF_INFERENCE, OF_TRAINING
 
 
 def of_rank(
@@ -121,7 +122,7 @@ def distribute(model: nn.Module, run: RunConfig, mesh: DeviceMesh) -> nn.Module:
 def traced(
     model: nn.Module, a: Architecture, run: RunConfig, quantities: Set[str], mesh: DeviceMesh
 ) -> Values:
-    """Trace two training steps of a distributed model, and the bytes of its parameters.
+    """Trace two training steps of a distributed model, its inference, and its parameters' bytes.
 
     Master weights are the shards themselves, so that the optimizer has no copies of them.
     """
@@ -145,4 +146,7 @@ def traced(
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "FSDP2-wrapped module")
             values |= train(model, run, quantities, trace, make_pass)
+    if of_inference := quantities & OF_INFERENCE:
+        tensor.gather_logits(cast(DecoderModel, model))
+        values |= infer(model, run, of_inference, ShardedTrace(model))
     return values

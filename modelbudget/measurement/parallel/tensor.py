@@ -3,7 +3,8 @@
 Torch's own `parallelize_module` divides our modules: matrices of query, key, value, gate and up by
 their outputs, those of output and down by their inputs, embedding and head by the vocabulary, of
 which the loss reads a part too. What no device can divide is on each: norms, positions, biases of
-output and down, and keys and values of a single head. A mixture of experts is left as it is: each
+output and down, and keys and values of a single head; of fewer heads than devices, each has one. A
+mixture of experts is left as it is: each
 device has a part of the length, and routes its tokens. All devices hold the same number of bytes;
 collectives move nothing.
 """
@@ -111,9 +112,13 @@ def _divide_layer(layer: Layer, mesh: DeviceMesh, states: Placement, again: bool
     columns = ["attention.query", "attention.query_key_value", "attention.gate"]
     columns += ["mlp.gate", "mlp.up", "mlp.gate_up"]
     _divide_packed(layer, mesh.size())
-    if attention.n_kv_head > 1:
+    if attention.n_kv_head % mesh.size() == 0:
         columns += ["attention.key", "attention.value"]
         attention.n_kv_head //= mesh.size()
+    elif attention.n_kv_head > 1:
+        for projection in (attention.key, attention.value):
+            _keep_head(projection, mesh, mesh.size() // attention.n_kv_head)
+        attention.n_kv_head = 1
     else:
         for projection in (attention.key, attention.value):
             _compute_everywhere(projection, mesh)
@@ -162,6 +167,22 @@ def _compute_everywhere(projection: nn.Module, mesh: DeviceMesh) -> None:
     distribute_module(projection, mesh, output_fn=leave)
 
 
+def _keep_head(projection: nn.Linear, mesh: DeviceMesh, copies: int) -> None:
+    """Keep the rows of one head of keys or values, of which as many devices have `copies`.
+
+    The gradients of copies are not summed, so that this is for inference.
+    """
+    n_head = mesh.size() // copies
+    for name, parameter in projection.named_parameters(recurse=False):
+        rows = parameter.detach().chunk(n_head)[mesh.get_local_rank() // copies]
+        projection.register_parameter(name, nn.Parameter(rows.clone()))
+
+    def read(_, inputs):
+        return tuple(x.to_local() for x in inputs)
+
+    projection.register_forward_pre_hook(read)
+
+
 def _divide_rows(module: nn.Module, mesh: DeviceMesh) -> None:
     """Divide the rows of the parameters of a linear layer."""
     for name, parameter in module.named_parameters(recurse=False):
@@ -183,6 +204,15 @@ def _divide_head(model: DecoderModel, mesh: DeviceMesh, states: Placement, again
         return (x.redistribute(placements=[Replicate()]),)
 
     distribute_module(model.head, mesh, divide_rows, None if again else read)
+
+
+def gather_logits(model: DecoderModel) -> None:
+    """Let each device gather the logits of the whole vocabulary, to choose the next token."""
+
+    def gathered(_head, _inputs, logits: DTensor) -> DTensor:
+        return logits.redistribute(placements=[Replicate()])
+
+    model.head.register_forward_hook(gathered)
 
 
 class _Length:
