@@ -91,6 +91,10 @@ class Chunk(NamedTuple):
         return Chunk(place | {axis: number % size}, len(number))
 
 
+Keeps = Callable[[Chunk], pl.Series] | None
+"""Which rows of a chunk are kept, by the axes that it has so far; None: all."""
+
+
 class _RejectedError(Exception):
     """A field without a value was read; an earlier check has reported why."""
 
@@ -294,6 +298,11 @@ class Grid:
             return self._columns[name].gather(index)
         return _number(cells.values[index])
 
+    def known(self, names: Sequence[str], chunk: Chunk) -> list[int | str | pl.Series]:
+        """Return the fields among `names` that the axes of a chunk determine, in its rows."""
+        cells = ((name, self.fields[name]) for name in names)
+        return [self._value(n, one, chunk) for n, one in cells if {*one.axes} <= {*chunk.place}]
+
     def first(self) -> dict[str, int | str] | None:
         """Return every field in the first row that no constraint drops, if there is one."""
         for chunk in self.allowed():
@@ -330,10 +339,11 @@ class Grid:
                 kept = passes if kept is None else kept & passes
         return kept
 
-    def allowed(self) -> Iterator[Chunk]:
+    def allowed(self, keeps: Keeps = None) -> Iterator[Chunk]:
         """Yield the rows that no constraint drops, in the order of `chunks`, with as few chunks.
 
         Axis after axis is joined, and a check reads the rows as soon as all its axes are there.
+        `keeps` is called with the rows after each axis.
         """
         checks = [check for stage in self._stages for check in stage]
         order = sorted(self.axes, key=lambda axis: axis not in self._constant())
@@ -344,10 +354,17 @@ class Grid:
             new = [one for one in checks if {*one.axes} <= after and not {*one.axes} <= before]
             steps.append(new)
         for place in itertools.product(*(range(len(self.axes[n])) for n in order[:n_constant])):
-            one = self._passing(Chunk(dict(zip(order, place, strict=False)), 1), steps[0])
-            yield from _filled(self._joined(one, order[n_constant:], steps[1:]))
+            first = Chunk(dict(zip(order, place, strict=False)), 1)
+            one = self._passing(first, steps[0], keeps)
+            yield from _filled(self._joined(one, order[n_constant:], steps[1:], keeps))
 
-    def _joined(self, chunk: Chunk, axes: list[str], steps: list[list[_Check]]) -> Iterator[Chunk]:
+    def _joined(
+        self,
+        chunk: Chunk,
+        axes: list[str],
+        steps: list[list[_Check]],
+        keeps: Keeps,
+    ) -> Iterator[Chunk]:
         """Yield the rows of a chunk with all values of more axes; `steps`: checks after each."""
         if not chunk.rows or not axes:
             yield from [chunk] * bool(chunk.rows)
@@ -355,8 +372,8 @@ class Grid:
         size = len(self.axes[axes[0]])
         block = max(1, ROWS // size)
         for start in range(0, chunk.rows, block):
-            part = chunk.slice(start, block).times(axes[0], size)
-            yield from self._joined(self._passing(part, steps[0]), axes[1:], steps[1:])
+            part = self._passing(chunk.slice(start, block).times(axes[0], size), steps[0], keeps)
+            yield from self._joined(part, axes[1:], steps[1:], keeps)
 
     def without_dropped(self, chunk: Chunk) -> Chunk:
         """Return the rows of a chunk that no constraint drops.
@@ -368,7 +385,7 @@ class Grid:
         checks.sort(key=lambda check: bool(varies & {*check.axes}))
         return self._passing(chunk, checks)
 
-    def _passing(self, chunk: Chunk, checks: list[_Check]) -> Chunk:
+    def _passing(self, chunk: Chunk, checks: list[_Check], keeps: Keeps = None) -> Chunk:
         """Return the rows of a chunk that pass; each check reads those still left."""
         for check in checks:
             index = self._index(chunk.place, check.axes)
@@ -379,7 +396,7 @@ class Grid:
                 chunk = chunk.where(passes)
             if not chunk.rows:
                 break
-        return chunk
+        return chunk.where(keeps(chunk)) if keeps and chunk.rows else chunk
 
     def _numbers(self, check: _Check, chunk: Chunk) -> pl.Series:
         index = self._index(chunk.place, check.axes)

@@ -6,20 +6,27 @@ model and run decide which go together, as they do for points of a sweep. All la
 at once, over columns.
 """
 
+import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isqrt
+from types import SimpleNamespace
 from typing import Any, NamedTuple, get_args
 
+import numpy as np
 import polars as pl
 
+from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.models import Base
 from modelbudget.common.errors import InputError
+from modelbudget.common.mistakes import show
 from modelbudget.predict.factored import totals
 from modelbudget.predict.fit import Model, Solution, at, needed, solve
 from modelbudget.predict.grid import Chunk, Grid
-from modelbudget.sweeps.derive import resolved
+from modelbudget.sweeps.check_quantities import quantity_constraints
+from modelbudget.sweeps.derive import derived, resolved, settled
 from modelbudget.sweeps.read import CheckedSweep
 from modelbudget.sweeps.sweep_file import Measure, Sweep, Value
 
@@ -54,6 +61,14 @@ SIMPLEST = (
 """The order of layouts that compute equally much again: first those that divide least."""
 
 SOLVED = ("batch", "length")
+MOST_TRIED = 10**12
+"""Of larger numbers, sympy finds the divisors; importing it takes longer than trying them."""
+MOST_BYTES = 2**56
+"""Of all devices together. A layout may need more than another: 128 times fit in 64 bits."""
+_NO_LAYOUT = (
+    "model and run allow no layout of these; allowed: a product of "
+    f"{', '.join(MESH[:-1])} and {MESH[-1]} that the fields in fixed allow"
+)
 
 Axes = Mapping[str, Sequence[Value]]
 
@@ -96,9 +111,9 @@ def layouts(
     most) and bytes (on that device at the peak of training; null without a formula). Raises
     ValueError if there is none.
     """
-    sweep = _sweep(base, chosen, devices, derive or {}, axes or {})
+    grid = _grid(base, chosen, devices, derive or {}, axes or {})
     names = [*(axes or {}), *LAYOUT]
-    parts = [group.table((*names, RANK)) for group in groups(Grid(base.name, base, sweep))]
+    parts = [group.table((*names, RANK)) for group in groups(grid, devices)]
     if not parts:
         raise ValueError(f"devices = {list(devices)}: model and run allow no layout of these")
     # Of the devices of a layout, first one without a formula, else the one that needs most.
@@ -125,21 +140,18 @@ def _in_order(distinct: pl.DataFrame) -> pl.DataFrame:
 
 def check(checked: CheckedSweep) -> None:
     """Raise InputError for every base of a sweep that its numbers of devices cannot share."""
-    sweep = checked.sweep
-    grids = {
-        name: Grid(base.name, base, _sweep(base, sweep.fixed, sweep.layouts, sweep.derive, {}))
-        for name, base in checked.bases.items()
-    }
-    missing = [name for name, grid in grids.items() if grid.first() is None]
-    if missing:
-        raise InputError(
-            [
-                f"{checked.path}: layouts = {sweep.layouts}: base = {name!r}: model and run allow "
-                "no layout of these; allowed: a product of "
-                f"{', '.join(MESH[:-1])} and {MESH[-1]} that the fields in fixed allow"
-                for name in missing
-            ]
-        )
+    sweep, mistakes = checked.sweep, []
+    for name, base in checked.bases.items():
+        try:
+            grid = _grid(base, sweep.fixed, sweep.layouts, sweep.derive, {})
+            why = None if any(groups(grid, sweep.layouts)) else _NO_LAYOUT
+        except ValueError as error:
+            why = str(error)
+        if why:
+            devices = show(sweep.layouts)
+            mistakes.append(f"{checked.path}: layouts = {devices}: base = {name!r}: {why}")
+    if mistakes:
+        raise InputError(mistakes)
 
 
 def of_sweep(checked: CheckedSweep) -> pl.DataFrame:
@@ -155,10 +167,56 @@ def of_sweep(checked: CheckedSweep) -> pl.DataFrame:
     return pl.concat(found)
 
 
-def groups(grid: Grid) -> Iterator[Group]:
-    """Yield the rows of a grid that model and run allow, by their options."""
-    for chunk in grid.allowed():
-        yield Group(grid, chunk, grid.values(chunk))
+def groups(grid: Grid, devices: Sequence[int]) -> Iterator[Group]:
+    """Yield the rows of a grid that model, run and numbers of devices allow, by their options.
+
+    Raises ValueError if the bytes of a layout may exceed 64 bits.
+    """
+
+    def keeps(chunk: Chunk) -> pl.Series:
+        """Which meshes can become one of these numbers of devices; in the end, which are one."""
+        sizes = grid.known(MESH, chunk)
+        product = pl.repeat(1, chunk.rows, dtype=pl.Int64, eager=True)
+        for size in sizes:
+            product = product * size
+        if len(sizes) == len(MESH):
+            return product.is_in(devices)
+        return pl.Series(np.any([n % product.to_numpy() == 0 for n in devices], axis=0))
+
+    for i, chunk in enumerate(grid.allowed(keeps)):
+        fields = grid.values(chunk)
+        if i == 0:
+            _check_size(grid, fields)
+        yield Group(grid, chunk, fields)
+
+
+def _check_size(grid: Grid, fields: dict[str, Any]) -> None:
+    """Raise ValueError if the devices that share the first layout need more than MOST_BYTES."""
+    first = {n: v[0] if isinstance(v, pl.Series) else v for n, v in fields.items()}
+    ((terms, _),) = grid.formulas(lambda _, values: SimpleNamespace(**values), first, [PEAK])
+    replicas = 1 if first["zero"] else first["data_parallel"]
+    n_bytes = of_model(PEAK, terms) * math.prod(first[name] for name in MESH) // replicas
+    if n_bytes > MOST_BYTES:
+        raise ValueError(
+            f"{PEAK} = {n_bytes:,} on all devices: at most {MOST_BYTES:,} are allowed; "
+            "choose a smaller batch or length"
+        )
+
+
+def _grid(
+    base: Base,
+    chosen: Mapping[str, Value],
+    devices: Sequence[int],
+    derive: Mapping[str, str],
+    axes: Axes,
+) -> Grid:
+    """Return the grid of all combinations of the layout's fields. Raises ValueError."""
+    try:
+        return Grid(base.name, base, _sweep(base, chosen, devices, derive, axes))
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; choose numbers of devices with fewer divisors, or set sizes of the mesh"
+        ) from None
 
 
 def _sweep(
@@ -176,6 +234,13 @@ def _sweep(
         of_layout["expert_parallel"] = [1]
     of_layout |= {name: _options(name) for name in OPTIONS} | {RANK: RANKS}
     of_layout["n_microbatch"] = divisors(*map(int, batches))
+    swept = {*of_layout, *axes}.difference(chosen)
+    values, rules = settled(base, dict(chosen), dict(derive))
+    known = {name: value for name, value in values.items() if name not in swept}
+    for name, rule in rules.items():
+        if rule.names <= known.keys():
+            known[name] = derived(name, rule, known)
+    of_layout |= {name: _possible(base, known, name, sizes) or [1] for name in swept & {*MESH}}
     return Sweep.model_validate(
         {
             "title": "layouts",
@@ -188,19 +253,30 @@ def _sweep(
                 if name not in chosen
             },
             "derive": ({} if STAGES in chosen else {STAGES: INTERLEAVED}) | dict(derive),
-            "constraints": [
-                f"{' * '.join(MESH)} in {(*devices,)}",
-                f"pipeline_parallel > 1 or {RANK} == 'first'",
-            ],
+            "constraints": [f"pipeline_parallel > 1 or {RANK} == 'first'"],
             "measure": Measure(quantities=[PEAK], device="none"),
         }
     )
 
 
+def _possible(base: Base, known: Mapping[str, Value], name: str, sizes: Iterable[int]) -> list[int]:
+    """Return the sizes that the known fields allow. Without the others a grid is too large."""
+    of_run = quantity_constraints(base.family, (PEAK,))
+    checks = [one for one in of_run if one.names - known.keys() == {name}]
+    return [size for size in sizes if not first_mistake(checks, {**known, name: size})]
+
+
 def divisors(*numbers: int) -> list[int]:
     """Return all divisors of some numbers in ascending order."""
-    pairs = ({i, n // i} for n in numbers for i in range(1, isqrt(n) + 1) if n % i == 0)
-    return sorted(set().union(*pairs))
+    return sorted({divisor for n in numbers for divisor in _divisors(n)})
+
+
+def _divisors(n: int) -> Iterable[int]:
+    if n <= MOST_TRIED:
+        return (part for i in range(1, isqrt(n) + 1) if n % i == 0 for part in (i, n // i))
+    import sympy  # factorises without trying all
+
+    return sympy.divisors(n)
 
 
 def _options(name: str) -> list[Value]:

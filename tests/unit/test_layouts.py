@@ -1,6 +1,9 @@
 """Layouts of devices: those that model and run allow, the bytes of each, and which fit."""
 
+import contextlib
 import itertools
+import math
+import re
 
 import polars as pl
 import pytest
@@ -10,6 +13,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.common.errors import InputError
 from modelbudget.predict.layouts import (
     LAYOUT,
+    check,
     divisors,
     layouts,
     numbers_of_devices,
@@ -147,7 +151,67 @@ def test_layouts_of_a_sweep_and_their_table_and_chart(tmp_path, catalogue):
         expanded(read(path, catalogue))
 
 
+def test_a_thousand_devices_share_a_model_in_every_way_that_it_allows():
+    """Every product of four sizes that makes 1,000, through the records."""
+    model = mb.model("mixtral-8x7b", **SMALL | {"n_layer": 20, "n_head": 20, "n_kv_head": 10,
+                                                "n_expert": 50})  # fmt: skip
+    chosen = model.chosen | {"context_parallel": 1, "zero": 0, "n_microbatch": 1,
+                             "virtual_stages": 1, "recompute": "none"}  # fmt: skip
+    meshes = ("data_parallel", "tensor_parallel", "expert_parallel", "pipeline_parallel")
+    expected = set()
+    for sizes in itertools.product(divisors(1000), repeat=3):
+        data, left = divmod(1000, math.prod(sizes))
+        mesh = dict(zip(meshes, (data, *sizes), strict=True))
+        schedule = "1f1b" if mesh["pipeline_parallel"] > 1 else "none"
+        is_sequence = mesh["tensor_parallel"] > 1
+        run = mesh | {"pipeline_schedule": schedule, "sequence_parallel": is_sequence}
+        with contextlib.suppress(InputError):
+            if left == 0 and model.why_not("peak_training_bytes", chosen | run) in (
+                None,
+                NO_FORMULA,
+            ):
+                expected.add(tuple(run.values()))
+    found = layouts(model.base, chosen, numbers_of_devices(1000))
+    found = found.filter(
+        pl.col("sequence_parallel") == (pl.col("tensor_parallel") > 1),
+        pl.col("pipeline_schedule").is_in(["none", "1f1b"]),
+        devices=1000,
+    )
+    fields = (*meshes, "pipeline_schedule", "sequence_parallel")
+    assert {*found.select(fields).iter_rows()} == expected
+    assert len(expected) > 10
+    # A mesh that is set whole may have another number of devices.
+    with pytest.raises(ValueError, match=r"\[1000\]: model and run allow no layout"):
+        layouts(model.base, chosen | dict.fromkeys(meshes, 1), [1000])
+
+
+LAYOUTS = {
+    "a million devices": ("layouts: [1000000]\nfixed: {recompute: full, zero: 0}", None),
+    "a prime": ("layouts: [999983]\nfixed: {batch: 999983, recompute: full}", None),
+    "past 64 bits": (
+        "layouts: [1]\nfixed: {batch: 9223372036854775807}",
+        "layouts = [1]: base = 'gpt-2-124m': peak_training_bytes = ",
+    ),
+    "many divisors": ("layouts: [720720]", "combinations; at most 100,000 are allowed; choose"),
+    "none": ("layouts: [7]\nfixed: {data_parallel: 2}", "model and run allow no layout of these"),
+}
+
+
+@pytest.mark.parametrize(("keys", "why"), LAYOUTS.values(), ids=LAYOUTS)
+def test_large_numbers_of_devices_are_shared_or_refused(tmp_path, catalogue, keys, why):
+    path = tmp_path / "large.yaml"
+    path.write_text(f"title: t\nquestion: q\nbase: gpt-2-124m\ngrid: {{n_layer: [1]}}\n{keys}\n")
+    checked = read(path, catalogue)
+    if why is None:
+        check(checked)
+        assert of_sweep(checked).height >= 3
+    else:
+        with pytest.raises(InputError, match=f"large.yaml: .*{re.escape(why)}"):
+            check(checked)
+
+
 def test_divisors_of_a_large_prime_are_found_at_once():
     assert divisors(12, 18) == [1, 2, 3, 4, 6, 9, 12, 18]
     assert divisors(1_000_000_007) == [1, 1_000_000_007]
     assert divisors(10**9)[-2:] == [5 * 10**8, 10**9]
+    assert divisors(2**63 - 25) == [1, 2**63 - 25]
