@@ -10,9 +10,12 @@ from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.summary import check_planned, summary
 
 start_log(snakemake)
-expanded = expand(Path(snakemake.input.sweep), Catalogue(MODELS))
-check_planned(expanded, snakemake.params.content)
-with replacing(snakemake.output.points) as path:
-    points_table(expanded).write_parquet(path)
-with replacing(snakemake.output.summary) as path:
-    path.write_text(json.dumps(summary(expanded), indent=2, ensure_ascii=False), encoding="utf-8")
+catalogue, made = Catalogue(MODELS), snakemake.output
+for file, points, about in zip(snakemake.input.sweeps, made.points, made.summaries, strict=True):
+    expanded = expand(Path(file), catalogue)
+    check_planned(expanded, snakemake.params.content[expanded.name])
+    with replacing(points) as path:
+        points_table(expanded).write_parquet(path)
+    with replacing(about) as path:
+        text = json.dumps(summary(expanded), indent=2, ensure_ascii=False)
+        path.write_text(text, encoding="utf-8")

@@ -43,7 +43,7 @@ def test_another_workflow_uses_it_as_a_module(make_project, tmp_path):
     # Its own configuration is not the module's, and what is there is not made again.
     whole = outer.snakemake("-n", "modelbudget_all", "--config", "unused=1")
     assert "small: predict, compare and draw charts" in whole.stdout
-    assert "small: write out the points" not in whole.stdout
+    assert "Write out the points" not in whole.stdout
 
 
 def test_the_environment_of_conda_has_the_pins_of_the_lock():

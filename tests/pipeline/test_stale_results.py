@@ -90,7 +90,7 @@ def test_one_damaged_result_is_noticed_though_all_that_follows_is_there(whole, n
     damage(path, kind)
     planned = run(project, "-n")
     path.write_bytes(before[f"results/small/{name}"])
-    assert "small: write out the points" in planned or name != "points.parquet"
+    assert "Write out the points" in planned or name != "points.parquet"
     assert "Write the report" in planned
     assert "Nothing to be done" in run(project, "-n")
 
@@ -117,7 +117,7 @@ def test_results_carry_what_they_were_made_of(carried):
 @pytest.mark.parametrize(
     ("file", "old", "new", "planned"),
     [
-        ("configs/sweeps/small.yaml", "[8, 16]", "[8, 24]", "small: write out the points"),
+        ("configs/sweeps/small.yaml", "[8, 16]", "[8, 24]", "Write out the points"),
         ("modelbudget/architecture/operations.py", "-(-x // y)", "-(-x // y) + 1",
          "small: predict, compare and draw charts"),
         ("configs/accelerators.yaml", "80_000_000_000", "81_000_000_000",
@@ -251,7 +251,7 @@ def test_a_broken_formula_is_noticed_by_the_next_run(copy_of_reported):
     [
         ("report/charts/theme.py", "predict, compare and draw", "Instantiate and count"),
         ("report/templates/style.css", "Write the report", "predict, compare and draw"),
-        ("measurement/trace.py", "Instantiate and count", "write out the points"),
+        ("measurement/trace.py", "Instantiate and count", "Write out the points"),
     ],
 )
 def test_a_change_of_code_makes_again_what_reaches_it(whole, file, starts, spares):

@@ -142,9 +142,10 @@ def test_a_job_that_fails_is_named_with_its_reason_and_its_log(project, does, re
     run = project.snakemake("results/small/points.parquet")
     assert run.returncode != 0
     failed, why, log = lines(run.stderr)
-    assert re.fullmatch(r"FAILED after [\d.]+ s: rule points, small: write out the points", failed)
+    job = "rule points, Write out the points of all sweeps"
+    assert re.fullmatch(rf"FAILED after [\d.]+ s: {job}", failed)
     assert why == reason
-    assert log == "log: results/small/logs/points.log"
+    assert log == "log: results/logs/points.log"
     ended, details = lines(run.stdout)
     assert re.match(r"FAILED: 1 job\(s\); done: 0 of 1 jobs in ", ended)
     assert (project.folder / details.removeprefix("Snakemake's log: ")).is_file()
@@ -160,7 +161,7 @@ def test_what_a_job_prints_stands_in_its_log(project):
     run = project.snakemake("results/small/points.parquet")
     assert run.returncode == 0, run.stderr
     assert all(JOB.fullmatch(line) for line in lines(run.stderr))
-    log = (project.folder / "results/small/logs/points.log").read_text()
+    log = (project.folder / "results/logs/points.log").read_text()
     assert "printed" in log
     assert "below" in log
 

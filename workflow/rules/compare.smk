@@ -6,8 +6,8 @@
 
 rule compare:
     input:
-        points="results/{sweep}/points.parquet",
-        summary="results/{sweep}/sweep.json",
+        points=lambda wildcards: listed(wildcards, "points.parquet"),
+        summary=lambda wildcards: listed(wildcards, "sweep.json"),
         incomplete=lambda wildcards: if_needed(targets.incomplete(SHARDS), wildcards),
         traced=lambda wildcards: if_needed(
             targets.failed_traces(wildcards.sweep in REFERENCED), wildcards
@@ -38,6 +38,7 @@ rule compare:
     conda:
         "../../environment.yml"
     params:
+        content=lambda wildcards: CONTENT.get(wildcards.sweep),
         last_failure=lambda wildcards: targets.last_failure(wildcards.sweep),
         is_traced=lambda wildcards: wildcards.sweep in REFERENCED,
         accelerators=digest([ACCELERATORS]),
@@ -72,6 +73,7 @@ use rule compare as compare_zoo with:
     wildcard_constraints:
         sweep=targets.one_of(name for name in SWEEPS if targets.is_zoo(SWEEPS[name])),
     params:
+        content=lambda wildcards: CONTENT.get(wildcards.sweep),
         last_failure=lambda wildcards: targets.last_failure(wildcards.sweep),
         is_traced=lambda wildcards: wildcards.sweep in REFERENCED,
         accelerators=digest([ACCELERATORS]),

@@ -5,8 +5,8 @@
 
 rule fit:
     input:
-        points="results/{sweep}/points.parquet",
-        summary="results/{sweep}/sweep.json",
+        points=lambda wildcards: listed(wildcards, "points.parquet"),
+        summary=lambda wildcards: listed(wildcards, "sweep.json"),
         accelerators=ancient(ACCELERATORS),
     output:
         parquet="results/{sweep}/fit.parquet",
@@ -23,6 +23,7 @@ rule fit:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
+        content=lambda wildcards: CONTENT.get(wildcards.sweep),
         accelerators=digest([ACCELERATORS]),
     message:
         "{wildcards.sweep}: solve for the largest models that fit on each accelerator"

@@ -1,23 +1,22 @@
-# Reads a sweep file and the published models. Writes the table of its points, and a summary.
+# Reads sweep files and the published models. Writes the table of the points of each sweep, and a
+# summary. One job for all sweeps, since it takes less time than to start a job.
 
 
 rule points:
     input:
-        sweep=lambda wildcards: ancient(SWEEPS[wildcards.sweep].path),
+        sweeps=ancient([SWEEPS[sweep].path for sweep in LISTED]),
         models=ancient(targets.model_files()),
-        configs=lambda wildcards: ancient(SWEEPS[wildcards.sweep].files),
+        configs=ancient([path for sweep in LISTED for path in SWEEPS[sweep].files]),
     output:
-        points="results/{sweep}/points.parquet",
-        summary="results/{sweep}/sweep.json",
+        points=expand("results/{sweep}/points.parquet", sweep=LISTED),
+        summaries=expand("results/{sweep}/sweep.json", sweep=LISTED),
     log:
-        "results/{sweep}/logs/points.log",
-    wildcard_constraints:
-        sweep=targets.one_of(SWEEPS.keys() - targets.solved(SWEEPS)),
+        "results/logs/points.log",
     conda:
         "../../environment.yml"
     params:
-        content=lambda wildcards: content(SWEEPS[wildcards.sweep]),
+        content=CONTENT,
     message:
-        "{wildcards.sweep}: write out the points"
+        "Write out the points of all sweeps"
     script:
         "../../scripts/points.py"

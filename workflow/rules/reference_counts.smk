@@ -3,7 +3,7 @@
 
 rule reference_counts:
     input:
-        points="results/{sweep}/points.parquet",
+        points=lambda wildcards: listed(wildcards, "points.parquet"),
     output:
         counts="results/{sweep}/reference_counts.parquet",
     log:
@@ -12,6 +12,7 @@ rule reference_counts:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
+        content=lambda wildcards: CONTENT.get(wildcards.sweep),
         last_failure=lambda wildcards: targets.last_failure(wildcards.sweep),
     message:
         "{wildcards.sweep}: count the same models in transformers"
