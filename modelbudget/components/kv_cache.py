@@ -32,3 +32,7 @@ class Cache:
         if self.window and self.length > self.window:
             return self.tensors if n_new == 1 else list(new)
         return [narrow(tensor, 2, self.length) for tensor in self.tensors]
+
+    def forget_last(self) -> None:
+        """Let the last token come again."""
+        self.length -= 1

@@ -9,8 +9,24 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, state_bytes, tokens
+from modelbudget.components import causal_convolution, recurrent_state
 from modelbudget.components.contract import Values
 from modelbudget.memory.adamw_temporaries import Tensor, counts
+from modelbudget.operations.einsum import einsum
+from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
+from modelbudget.operations.joining import stack
+from modelbudget.operations.norms import RMS_NORMS
+from modelbudget.operations.part import make_part, parameter
+from modelbudget.operations.products import make_linear
+from modelbudget.operations.tape import empty
+from modelbudget.operations.views import (
+    flatten,
+    repeat_interleave,
+    split,
+    unbind,
+    unflatten,
+    unsqueeze,
+)
 
 
 class StateSpaceDualFields(Architecture):
@@ -124,3 +140,61 @@ def cached(a, r) -> dict:
         "": state_bytes(r) * r.batch * a.d_inner * a.d_state,
         "convolution": bytes_of(r.dtype) * r.batch * convolved * a.d_convolution,
     }
+
+
+def program(a, r: Run, has_norm: bool = True):
+    """States (batch, length, d_model) to states of the same shape, token by token."""
+    d_shared = a.n_group * a.d_state
+    d_convolved = a.d_inner + 2 * d_shared
+    step_bias, log_decay = parameter("step", a.n_head), parameter("decay", a.n_head)
+    skip = parameter("skip", a.n_head)
+    input_ = make_linear("input", a.d_model, a.d_inner + d_convolved + a.n_head)
+    convolve = make_part("convolution", causal_convolution.program, d_convolved, a.d_convolution)
+    norm = make_part("norm", _grouped_norm, a, r) if has_norm else lambda x: x
+    output = make_linear("output", a.d_inner, a.d_model)
+    shape_of_state = a.n_head, a.d_head, a.d_state
+    cache = recurrent_state.declare(shape_of_state, dtype=recurrent_state.dtype_of(r))
+
+    def forward(x):
+        gate, x, step = split(input_(x), (a.d_inner, d_convolved, a.n_head))
+        x, write, read = split(silu(convolve(x)), (a.d_inner, d_shared, d_shared))
+        x = unflatten(x, -1, (a.n_head, a.d_head))
+        write, read = (by_head(y) for y in (write, read))
+        batch = x.shape[0]
+        state = cache.tensors[0] if cache else empty((batch, *shape_of_state), x.dtype)
+        y, state = _scan(x, softplus(add(step, step_bias)), neg(exp(log_decay)), write, read, state)
+        y = flatten(add(y, mul(unsqueeze(skip, -1), x)), 2)
+        return output(norm(mul(y, silu(gate))))
+
+    def by_head(x):
+        """(batch, length, n_group · d_state) to (batch, length, n_head, d_state)."""
+        groups = unflatten(x, -1, (a.n_group, a.d_state))
+        return repeat_interleave(groups, a.n_head // a.n_group, 2)
+
+    return forward
+
+
+def _grouped_norm(a, r: Run):
+    """RMSNorm within each group of channels: (…, d_inner) to the same shape."""
+    weight = parameter("weight", a.d_inner)
+
+    def forward(x):
+        groups = unflatten(x, -1, (a.n_group, a.d_inner // a.n_group))
+        return mul(flatten(RMS_NORMS[r.norm_kernel](groups, 1, None), -2), weight)
+
+    return forward
+
+
+def _scan(x, step, decay, write, read, state):
+    """h ← exp(step · decay) h + step · x ⊗ write;  y = h · read.
+
+    x (batch, length, n_head, d_head), step (batch, length, n_head), decay (n_head), write and read
+    (batch, length, n_head, d_state), state (batch, n_head, d_head, d_state).
+    """
+    kept = unsqueeze(unsqueeze(exp(mul(step, decay)), -1), -1)
+    written = mul(unsqueeze(mul(unsqueeze(step, -1), x), -1), unsqueeze(write, 3))
+    outputs = []
+    for keep, new, out in zip(unbind(kept, 1), unbind(written, 1), unbind(read, 1), strict=True):
+        state = add(mul(keep, state), new)
+        outputs.append(einsum("bhds,bhs->bhd", to(state, out.dtype), out))
+    return stack(outputs, 1), state

@@ -12,7 +12,6 @@ from __future__ import annotations
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.elementwise import (
     add,
-    clone_contiguous,
     compare,
     contiguous,
     div,
@@ -26,7 +25,7 @@ from modelbudget.operations.operation import operation
 from modelbudget.operations.products import matmul
 from modelbudget.operations.reductions import safe_softmax, softmax
 from modelbudget.operations.tape import Active, Tensor, empty, view_of
-from modelbudget.operations.views import expand, flatten, transpose, unsqueeze
+from modelbudget.operations.views import expand, flatten, repeat_interleave, transpose, unsqueeze
 
 
 @operation
@@ -153,11 +152,8 @@ def causal_bias(n, m, dtype: str) -> Tensor:
 
 
 def repeated(q: Tensor, x: Tensor) -> Tensor:
-    """Repeat keys or values for each query head (`repeat_interleave`): a contiguous copy."""
-    group = q.shape[1] // x.shape[1]
-    y = unsqueeze(x, 2)
-    y = expand(y, (y.shape[0], y.shape[1], group, *y.shape[3:]))
-    return flatten(clone_contiguous(y), 1, 2)
+    """Repeat keys or values for each query head."""
+    return repeat_interleave(x, q.shape[1] // x.shape[1], 1)
 
 
 def written_out(

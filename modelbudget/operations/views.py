@@ -136,6 +136,14 @@ def expand(x: Tensor, shape) -> Tensor:
     return with_node("expand", y, [x], gradients)
 
 
+def repeat_interleave(x: Tensor, n, dim: int) -> Tensor:
+    """Repeat each number of a dimension n times: a contiguous copy."""
+    dim = dim % len(x.shape)
+    y = unsqueeze(x, dim + 1)
+    y = expand(y, (*x.shape[: dim + 1], n, *x.shape[dim + 1 :]))
+    return flatten(clone_contiguous(y), dim, dim + 1)
+
+
 def narrow(x: Tensor, dim: int, length, is_first: bool = True) -> Tensor:
     """Return `length` numbers of a dimension: x[…, :length], or others with is_first false.
 

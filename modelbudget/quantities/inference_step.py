@@ -48,6 +48,6 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
             if tape.allocations is not None:
                 result.allocations[phase] = tape.allocations
             for _, cache in tape.caches:
-                cache.length -= 1
+                cache.forget_last()
         result.flops_decode = Counter(tape.flops["forward"])
     return result

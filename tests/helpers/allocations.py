@@ -1,13 +1,19 @@
-"""Every allocation of a step in order: of a program, and of a trace of its torch module on meta."""
+"""Every allocation of a step in order: of a program, and of a trace of its torch module on meta.
+
+In inference, of prefill and of one token.
+"""
 
 from unittest.mock import patch
 
 from modelbudget.components.decoder import program as decoder
 from modelbudget.measurement.build import build
+from modelbudget.measurement.infer import infer
 from modelbudget.measurement.step_trace import StepTrace
 from modelbudget.measurement.train import train
 from modelbudget.modules.initialise import uninitialised
+from modelbudget.quantities.inference_step import Inference, inference
 from modelbudget.quantities.training_step import training_step
+from modelbudget.sweeps.quantities import OF_INFERENCE
 
 
 class ListingTrace(StepTrace):
@@ -35,9 +41,28 @@ def traced(a, run, model=None) -> list[tuple[int, int]]:
 
     with patch("modelbudget.measurement.train.Trace", make):  # after the modules are arranged
         train(model, run, {"activation_bytes"})
-    listed = [event for event in traces[0].listed if event[1]]
+    return _from_embedding(traces[0])
+
+
+def _from_embedding(trace: ListingTrace) -> list[tuple[int, int]]:
+    listed = [event for event in trace.listed if event[1]]
     first = next(i for i, (now, *_) in enumerate(listed) if "embedding" in now[0])
     return [(n_bytes, live) for _, n_bytes, live in listed[first:]]
+
+
+def traced_inference(a, run) -> tuple[dict, list[tuple[int, int]]]:
+    """Return the quantities of inference, and bytes and live bytes of each allocation."""
+    with uninitialised():
+        model = build(a, "meta", run.dtype)
+    trace = ListingTrace(model)
+    return infer(model, run, OF_INFERENCE, trace), _from_embedding(trace)
+
+
+def programmed_inference(a, run) -> tuple[Inference, list[tuple[int, int]]]:
+    """Return the same of a program."""
+    step = inference(decoder.program, a, run, lists_allocations=True)
+    listed = [x for phase in ("prefill", "decode") for x in step.allocations[phase] if x.n_bytes]
+    return step, [(x.n_bytes, x.live) for x in listed]
 
 
 def programmed(a, run, program=decoder.program) -> list[tuple[int, int]]:

@@ -95,3 +95,8 @@ flops_decode = decode_of(flops)
 def cache(a: Fields, r: Run) -> Values:
     """Return the bytes of the recurrent state and of the tokens that the convolution spans."""
     return mamba2.cached(as_mamba2(a), r)
+
+
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape."""
+    return mamba2.program(as_mamba2(a), r, a.mamba_norm)
