@@ -21,7 +21,10 @@ class MultiHeadFields(Architecture):
     n_head: Parts = Field(description="heads, each with its own queries, keys and values")
     d_head: Count = Field(description="width of one head's queries and keys")
     d_value: Count = Field(description="width of one head's values")
-    attention_bias: bool = Field(True, description="all four projections add a bias")
+    attention_bias: bool = Field(True, description="the projections add a bias")
+    key_bias: bool = Field(
+        True, description="with attention_bias, the projection of keys adds one too"
+    )
 
     derived: ClassVar[dict[str, str]] = {"d_head": "d_model / n_head", "d_value": "d_head"}
 
@@ -32,10 +35,10 @@ def parameters(a) -> dict:
     W^Q and W^K have d_k columns a head, W^V has d_v.
     """
     d_query, d_value = a.n_head * a.d_head, a.n_head * a.d_value
-    query = a.d_model * d_query + a.attention_bias * d_query
+    bias = a.attention_bias * d_query
     return {
-        "query": query,
-        "key": query,
+        "query": a.d_model * d_query + bias,
+        "key": a.d_model * d_query + a.key_bias * bias,
         "value": a.d_model * d_value + a.attention_bias * d_value,
         "output": d_value * a.d_model + a.attention_bias * a.d_model,
     }
@@ -46,7 +49,7 @@ def tensors(a: Fields) -> list[Tensor]:
     d_query, d_value = a.n_head * a.d_head, a.n_head * a.d_value
     return [
         *linear_tensors("query", a.d_model, d_query, a.attention_bias),
-        *linear_tensors("key", a.d_model, d_query, a.attention_bias),
+        *linear_tensors("key", a.d_model, d_query, a.attention_bias * a.key_bias),
         *linear_tensors("value", a.d_model, d_value, a.attention_bias),
         *linear_tensors("output", d_value, a.d_model, a.attention_bias),
     ]

@@ -69,6 +69,7 @@ def _attention(a: Fields) -> SimpleNamespace:
         d_head=a.d_head,
         d_value=a.d_head,
         attention_bias=0,
+        key_bias=0,
     )
 
 

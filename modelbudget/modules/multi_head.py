@@ -17,7 +17,7 @@ class MultiHead(nn.Module):
         super().__init__()
         bias = a.attention_bias
         self.query = nn.Linear(a.d_model, a.n_head * a.d_head, bias=bias)
-        self.key = nn.Linear(a.d_model, a.n_head * a.d_head, bias=bias)
+        self.key = nn.Linear(a.d_model, a.n_head * a.d_head, bias=bias and a.key_bias)
         self.value = nn.Linear(a.d_model, a.n_head * a.d_value, bias=bias)
         self.output = nn.Linear(a.n_head * a.d_value, a.d_model, bias=bias)
         self.n_head, self.d_head, self.rotary = a.n_head, a.d_head, rotary
