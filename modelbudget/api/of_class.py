@@ -88,7 +88,8 @@ def as_class(model: Model, chosen: Mapping[str, Any]) -> OfClass:
     """Return the model as its class. Raises InputError, or ValueError if it is no class."""
     kind = class_of(model)
     settings = {name: value for name, value in chosen.items() if name != "implementation"}
-    if kind is None or kind in implementations()[TRANSFORMERS].classes:
+    compared = implementations()[TRANSFORMERS].classes
+    if kind is None or model.base.transformers in compared:
         implementations()[TRANSFORMERS].of_class(kind)  # refused without a class
         a, run = model.with_run(settings | {"implementation": TRANSFORMERS})
     else:

@@ -4,6 +4,7 @@ A sweep's base is a family (code), a series (a file), a model (an entry of a fil
 config.json from a model page.
 """
 
+import json
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, cast
 
@@ -281,6 +282,23 @@ def configured_base(folder: Path, name: str) -> Base:
         transformers=kind,
         notes=tuple(notes),
         config=keys,
+    )
+
+
+def base_of_class(base: Base, mistakes: list[str]) -> Base:
+    """Return a config.json whose values its family does not allow as its class alone.
+
+    Raises ValueError with the mistakes if the class has no config or cannot be built.
+    """
+    if base.transformers is None or base.config is None:
+        raise ValueError("\n".join(mistakes))
+    read = config_file.as_class(base.transformers, json.loads(base.config), mistakes)
+    return base._replace(
+        family=families()[read.family],
+        fields=read.fields | read.run,
+        transformers=None,
+        notes=tuple(dict.fromkeys((*base.notes, *read.notes))),
+        config=None,
     )
 
 

@@ -21,6 +21,11 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     return _ask("fields_of", config)
 
 
+def fields_of_built(config: dict[str, Any]) -> dict[str, Any]:
+    """Translate a config as `fields_of`, of a class that can be built. Raises ValueError."""
+    return _ask("fields_of_built", config)
+
+
 def read_by_class(kind: str, keys: list[str]) -> list[str]:
     """Return those of some keys that the code of a class mentions. Raises ValueError."""
     return _ask("read_by_class", (kind, keys)) if keys else []

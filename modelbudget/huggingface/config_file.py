@@ -42,11 +42,19 @@ def read(path: Path) -> Configured:
         if found := text_part.of(config):
             read = _with_formula(found.kind, found.config)
             return read._replace(notes=[found.note, *read.notes])
-        return _without_formula(config)
+        return _without_formula(None, config)
     except ValueError as error:
         raise InputError([f"{path}: {line}" for line in str(error).splitlines()]) from None
     except RecursionError:
         raise InputError([f"{path}: nested too deep"]) from None
+
+
+def as_class(kind: str, config: dict[str, Any], mistakes: list[str]) -> Configured:
+    """Read a config that no formula covers as its class alone, which must be one that can be built.
+
+    `mistakes` say why there is no formula; raises ValueError with them if it cannot.
+    """
+    return _without_formula(kind, config, ValueError("\n".join(mistakes)))
 
 
 def _with_formula(kind: str, config: dict[str, Any]) -> Configured:
@@ -54,17 +62,22 @@ def _with_formula(kind: str, config: dict[str, Any]) -> Configured:
     translation = translations()[kind]
     run, notes = run_settings(config)
     notes += misdescribes(kind, config)
-    unread = _unread_keys(kind, config) if translation.in_transformers else {}
+    unread = _unread_keys(kind, config) if translation.in_transformers else []
+    unrelated = {*unread} & {*translate.unrelated_keys(kind, config)}
     of_class = json.dumps(config) if translation.in_transformers else None
-    config = {key: value for key, value in config.items() if key not in unread}
-    notes += unread.values()
+    notes += [
+        Note(f"{key} = {show(config[key])}: {kind} does not read it")
+        for key in unread
+        if key in unrelated and config[key] is not None
+    ]
+    config = {key: value for key, value in config.items() if key not in unrelated}
     try:
         fields = translate.fields_of(kind, config)
-    except translate.NoFormulaError as error:
-        if not translation.in_transformers:
+    except ValueError as error:
+        is_misspelled = len(unrelated) < len(unread)
+        if is_misspelled or not translation.in_transformers:
             raise
-        reasons = [Note(f"{line}; measured without a formula") for line in str(error).splitlines()]
-        return _without_formula(config, reasons)
+        return _without_formula(kind, config, error)
     notes += not_used(kind, config)
     weights, of_weights = weight_format(config, fields)
     known = kind if translation.in_transformers else None
@@ -72,24 +85,36 @@ def _with_formula(kind: str, config: dict[str, Any]) -> Configured:
     return Configured(translation.family, fields, known, run | weights, notes, of_class)
 
 
-def _without_formula(config: dict[str, Any], reasons: list[Note] | None = None) -> Configured:
-    """Let transformers build the class."""
+def _without_formula(
+    kind: str | None, config: dict[str, Any], why: ValueError | None = None
+) -> Configured:
+    """Let transformers read a config for its class, without a formula because of `why`.
+
+    Raises `why` if it is about values that a class may not have, and this one cannot be built.
+    """
     run, notes = run_settings(config)
     weights, of_weights = weight_format(config, {})
-    fields = bounded.fields_of(config)
-    of_file = [*notes, *(reasons or []), *of_weights]
-    return Configured("hugging-face", fields, None, run | weights, of_file)
+    config = config | ({"architectures": [kind]} if kind else {})
+    if why is None or isinstance(why, translate.NoFormulaError):
+        fields = bounded.fields_of(config)
+    else:
+        try:
+            fields = bounded.fields_of_built(config)
+        except ValueError:
+            raise why from None
+    lines = str(why).splitlines() if why else ()
+    notes += [Note(f"{line}; measured without a formula: {kind} is counted") for line in lines]
+    return Configured("hugging-face", fields, None, run | weights, [*notes, *of_weights])
 
 
-def _unread_keys(kind: str, config: dict[str, Any]) -> dict[str, Note]:
-    """Return the unknown keys that the class never reads, each with a note."""
-    unknown = translate.unrelated_keys(kind, config)
-    read = bounded.read_by_class(kind, unknown)
-    return {
-        key: Note(f"{key} = {show(config[key])}: {kind} does not read it")
-        for key in unknown
-        if key not in read
-    }
+def _unread_keys(kind: str, config: dict[str, Any]) -> list[str]:
+    """Return the unknown keys that the class never reads; none if it is not installed."""
+    unknown = translate.unknown_keys(kind, config)
+    try:
+        read = bounded.read_by_class(kind, unknown)
+    except ValueError:
+        return []
+    return [key for key in unknown if key not in read]
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -15,7 +15,14 @@ from modelbudget.common.suggestions import offered, other_spelling
 from modelbudget.components.attention.fields import ATTEND, SWITCHES
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
-from modelbudget.huggingface.classes import CLASSES, Case, Translation, shared_keys, translations
+from modelbudget.huggingface.classes import (
+    CLASSES,
+    Case,
+    Meaning,
+    Translation,
+    shared_keys,
+    translations,
+)
 
 ABSENT = object()
 PADDED = "vocab_multiple * ceil(n_vocab / vocab_multiple)"
@@ -134,9 +141,13 @@ def unknown_keys(name: str, config: dict) -> list[str]:
 
 
 def unrelated_keys(name: str, config: dict) -> list[str]:
-    """Return the unknown keys that are no other spelling of a known one."""
+    """Return the unknown keys that are no other spelling of a known one, or that set nothing."""
     known = translations()[name].defaults
-    return [key for key in unknown_keys(name, config) if not other_spelling(key, known)]
+    return [
+        key
+        for key in unknown_keys(name, config)
+        if config[key] is None or not other_spelling(key, known)
+    ]
 
 
 def _refused_keys(name: str, config: dict) -> list[str]:
@@ -158,6 +169,7 @@ def _given(translation: Translation, config: dict, mistakes: Mistakes) -> dict[s
         value = _look_up(config, spelling)
         if value is ABSENT:
             continue
+        value = _of_all_layers(translation.meaning(key), value)
         if key in given and given[key] != value:
             mistakes.wrong.append(
                 f"{spelled[key]} = {show(given[key])} and {spelling} = {show(value)} "
@@ -195,6 +207,15 @@ def _look_up(config: dict, path: str):
             return ABSENT
         value = value[part]
     return value
+
+
+def _of_all_layers(meaning: Meaning | None, value):
+    """Return the entry of a list that repeats it for each layer, of a key that has no lists."""
+    if not isinstance(value, list) or not value or any(one != value[0] for one in value):
+        return value
+    cases = meaning if isinstance(meaning, list) else []
+    has_lists = meaning is None or any(isinstance(case.value, list) for case in cases)
+    return value if has_lists else value[0]
 
 
 def _size(field: str, key: str, value, mistakes: Mistakes) -> dict[str, int]:

@@ -60,6 +60,19 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     return {"kind": kind, "config": json.dumps(config), "tied": bool(tied), **given}
 
 
+def fields_of_built(config: dict[str, Any]) -> dict[str, Any]:
+    """Translate a config as `fields_of`, and build its class on meta. Raises ValueError."""
+    import torch
+
+    from modelbudget.huggingface.construct import config_object, construct
+
+    fields = fields_of(config)
+    keys = {k: v for k, v in without_code(config).items() if k != "model_type"}
+    with torch.device("meta"):
+        construct(fields["kind"], config_object(fields["kind"], keys))
+    return fields
+
+
 def configuration(record):
     """Return the config object of a record. Raises ValueError if the class rejects it."""
     config = json.loads(record.config)

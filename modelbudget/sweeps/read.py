@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from modelbudget.catalogue.models import Base, Catalogue, configured_base
+from modelbudget.catalogue.models import Base, Catalogue, base_of_class, configured_base
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml
 from modelbudget.common.mistakes import describe, show
@@ -147,15 +147,22 @@ def _base(name: str, catalogue: Catalogue, folder: Path) -> Base:
 
 
 def file_base(folder: Path, name: str) -> Base:
-    """Read a config.json as a base. Raises InputError that names its keys."""
+    """Read a config.json as a base, of its class alone if its family does not allow the values.
+
+    Raises InputError that names its keys.
+    """
     base = configured_base(folder, name)
     try:
         named_architecture(base)
     except ValueError as error:
         keys = keys_by_field(base.transformers) if base.transformers else {}
-        raise InputError(
-            [f"{folder / name}: {_with_keys(line, keys)}" for line in str(error).splitlines()]
-        ) from None
+        lines = [_with_keys(line, keys) for line in str(error).splitlines()]
+        try:
+            return base_of_class(base, lines)
+        except ValueError as refusal:
+            raise InputError(
+                [f"{folder / name}: {line}" for line in str(refusal).splitlines()]
+            ) from None
     return base
 
 

@@ -95,7 +95,7 @@ def test_keys_that_the_class_does_not_read_stop_no_import(notes, tmp_path, sweep
     assert total(point.architecture.parameters(point.architecture)) == 3_836_021_760
 
 
-def test_a_key_that_the_class_reads_is_refused(notes, monkeypatch):
+def test_a_key_that_the_class_reads_is_refused_if_it_cannot_be_built(notes, monkeypatch):
     assert bounded.read_by_class("LlamaForCausalLM", ["mlp_bias", "nothing"]) == ["mlp_bias"]
     monkeypatch.setattr(bounded, "read_by_class", lambda kind, keys: keys)
     with pytest.raises(InputError, match="add_qkv_heads = 3: unknown key"):

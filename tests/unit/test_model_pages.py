@@ -1,4 +1,4 @@
-"""Files of model pages whose code is not in transformers: published counts."""
+"""Files of model pages with keys that are not those of a class in transformers: their counts."""
 
 import json
 
@@ -103,6 +103,24 @@ PAGES = {
         "num_experts_per_tok": 6, "num_key_value_heads": 4, "num_local_experts": 64,
         "logits_to_keep": None, "position_embedding_type": "nope", "tie_word_embeddings": True,
     }),
+    # huggingface.co/ibm-granite/granite-4.0-h-micro: without experts
+    "granite-4.0-h-micro": (3_191_396_096, {
+        "model_type": "granitemoehybrid", "architectures": ["GraniteMoeHybridForCausalLM"],
+        "hidden_size": 2048, "vocab_size": 100352, "intermediate_size": 8192,
+        "shared_intermediate_size": 8192, "num_hidden_layers": 40, "num_local_experts": 0,
+        "layer_types": [*["mamba"] * 5, *(["attention"] + ["mamba"] * 9) * 3, "attention",
+                        *["mamba"] * 4],
+        "mamba_d_head": 64, "mamba_d_state": 128, "mamba_n_heads": 64, "num_attention_heads": 32,
+        "num_experts_per_tok": 0, "num_key_value_heads": 8, "tie_word_embeddings": True,
+    }),
+    # huggingface.co/tencent/Hunyuan-A13B-Instruct: an entry for each of 32 layers
+    "Hunyuan-A13B": (80_393_183_232, {
+        "model_type": "hunyuan_v1_moe", "architectures": ["HunYuanMoEV1ForCausalLM"],
+        "attention_head_dim": 128, "dense_list": [4096, 0], "hidden_size": 4096,
+        "intermediate_size": 3072, "moe_intermediate_size": [3072] * 32, "moe_topk": [8] * 32,
+        "num_experts": 64, "num_key_value_heads": 8, "num_shared_expert": [1] * 32,
+        "tie_word_embeddings": True, "use_mla": False, "v_head_dim": None, "vocab_size": 128167,
+    }),
     # huggingface.co/NX-AI/xLSTM-7b
     "xlstm": (6_865_424_896, {
         "architectures": ["xLSTMForCausalLM"], "embedding_dim": 4096, "head_dim": 512,
@@ -116,10 +134,11 @@ PAGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("model_type", PAGES)
-def test_published_counts(tmp_path, model_type):
-    expected, config = PAGES[model_type]
-    (tmp_path / "config.json").write_text(json.dumps(PRIVATE | config | {"model_type": model_type}))
+@pytest.mark.parametrize("page", PAGES)
+def test_published_counts(tmp_path, page):
+    """By model_type, or by name for a second page of one."""
+    expected, config = PAGES[page]
+    (tmp_path / "config.json").write_text(json.dumps(PRIVATE | {"model_type": page} | config))
     found = model(str(tmp_path))
     assert found.predict("parameters").total == expected
     assert not any("cap" in note.text or "dropout" in note.text for note in found.base.notes)

@@ -1,0 +1,83 @@
+"""A config.json with values that no formula covers: its class is counted if it can be built."""
+
+import json
+
+import pytest
+from helpers.config_files import LLAMA
+
+import modelbudget as mb
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.common.errors import InputError
+from modelbudget.measurement.reference.traced import trace_class
+from modelbudget.measurement.reference.witness import witness
+
+GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": 1, "n_head": 4}
+NOT_COVERED = {
+    "an activation": (LLAMA | {"hidden_act": "tanh"}, "hidden_act = 'tanh': not supported"),
+    "no layers": (
+        LLAMA | {"num_hidden_layers": 0},
+        "n_layer = 0: must be at least 1 (n_layer is num_hidden_layers)",
+    ),
+    "heads that do not divide": (
+        LLAMA | {"num_key_value_heads": 3},
+        "n_kv_head = 3 does not divide n_head = 4",
+    ),
+    "two spellings that contradict each other": (
+        GPT2 | {"n_embd": 32, "hidden_size": 64},
+        "n_embd = 32 and hidden_size = 64 contradict each other",
+    ),
+    "a list for a number": (
+        {
+            "model_type": "hunyuan_v1_moe", "architectures": ["HunYuanMoEV1ForCausalLM"],
+            "hidden_size": 32, "intermediate_size": 48, "moe_intermediate_size": [48, 40],
+            "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 8, "num_experts": 4,
+            "vocab_size": 100,
+        },
+        "moe_intermediate_size = [48, 40]: not supported",
+    ),
+    "a key that the class reads": (
+        LLAMA | {"attention_mask": 3}, "attention_mask = 3: unknown key of model_type 'llama'"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "line"), NOT_COVERED.values(), ids=NOT_COVERED)
+def test_the_class_is_counted_and_the_reason_is_said(tmp_path, config, line):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (kind,) = config["architectures"]
+    found = mb.model(tmp_path).predictions(["parameters"])
+    keys = {key: value for key, value in config.items() if key != "model_type"}
+    assert found["parameters"].total == witness(kind, keys).parameters
+    assert found["parameters"].source == f"traced: {kind}"
+    (note,) = (note for note in found.notes_of_file if line in note)
+    assert note.endswith(f"; measured without a formula: {kind} is counted")
+
+
+def test_its_memory_is_that_of_the_traced_class(tmp_path):
+    config = LLAMA | {"hidden_act": "tanh"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    run = {"batch": 2, "length": 12, "dtype": "bfloat16", "foreach": False}
+    found = mb.model(tmp_path).memory(run | {"attention_kernel": "math"})
+    quantities = {"activation_bytes", "cache_bytes", "optimizer_bytes"}
+    keys = {key: value for key, value in config.items() if key != "model_type"}
+    run = RunConfig(**run, attention_kernel="math")
+    traced = trace_class("LlamaForCausalLM", keys, run, quantities)
+    for quantity in quantities:
+        assert found[quantity].total == sum(traced.values[quantity].values())
+    assert {one.source for one in found.breakdowns.values()} == {"traced: LlamaForCausalLM"}
+    assert found.whose == "transformers (LlamaForCausalLM)"
+
+
+def test_a_key_that_nobody_reads_stays_a_mistake(tmp_path):
+    config = LLAMA | {"hidden_act": "tanh", "num_hidden_layer": 3}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError) as refusal:
+        mb.model(tmp_path)
+    assert "did you mean num_hidden_layers?" in str(refusal.value)
+
+
+def test_a_key_without_a_value_sets_nothing(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {"v_head_dim": None}))
+    found = mb.model(tmp_path).predictions(["parameters"])
+    assert found["parameters"].source == "formula"
+    assert not any("v_head_dim" in note for note in found.notes_of_file)
