@@ -17,6 +17,7 @@ from modelbudget.architecture.operations import largest
 from modelbudget.architecture.record import MAX_COUNT, Count, Depth, Parts, Record, Size
 from modelbudget.architecture.run_values import OF_AUTOCAST, OF_QUANTISED, bytes_of, is_pipelined
 from modelbudget.architecture.terms import Terms, part, scaled, total
+from modelbudget.operations.part import NoProgramError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -117,6 +118,11 @@ class Architecture(Record):
     def _holds(cls, quantity: str, a: Fields, r: Run):
         """1 where the formula of a quantity that the family defines holds, else 0."""
         return 1
+
+    @classmethod
+    def program(cls) -> Callable:
+        """Return the program of the family's models (`operations/`). Raises NoProgramError."""
+        raise NoProgramError(f"family: {cls.__name__}")
 
     @abstractmethod
     def build(self) -> nn.Module:

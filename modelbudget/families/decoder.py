@@ -45,6 +45,7 @@ from modelbudget.components import (
     tensor_parallel,
 )
 from modelbudget.components.contract import Part, Values
+from modelbudget.components.decoder import program as decoder_program
 from modelbudget.components.decoder import training_peaks
 from modelbudget.components.decoder.conditions import OF_ONE_DEVICE, is_of_stages, knows_shards
 from modelbudget.components.decoder.constraints import constraints_of_parts, empty_layer
@@ -354,6 +355,10 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         a = share(a, r)
         held = {name: one.flops_decode(a, r) for name, one in layer.parts(a).items()}
         return layer.packed(r, of_model(a, embedding.flops(a, one_token(r)), held))
+
+    @classmethod
+    def program(cls):
+        return decoder_program.program
 
     def build(self):
         from modelbudget.modules.decoder import DecoderModel

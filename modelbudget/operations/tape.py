@@ -90,6 +90,12 @@ class Tape:
         if self.live > self.peak:
             self.peak = self.live
 
+    def restart(self, phase: str) -> None:
+        """Begin a phase, whose peak is at least what is live now."""
+        self.phase, self.peak = phase, self.live
+        if self.allocations is not None:
+            self.allocations = [Allocation(phase, None, "", "", 0, self.live)]
+
     def count_flops(self, n) -> None:
         """Count floating-point operations of what runs: two for a product and a sum."""
         self.flops[self.phase][self.component()] += n

@@ -1,4 +1,7 @@
-"""Closed formulas over a table of points, all rows at once. Imports neither modules nor torch."""
+"""Predictions over a table of points. Imports neither modules nor torch.
+
+Closed formulas give all rows at once; where none holds, programs give one row after another.
+"""
 
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -11,6 +14,8 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, Terms
 from modelbudget.families import families
 from modelbudget.predict.formula import formula
+from modelbudget.predict.of_program import terms_by_program
+from modelbudget.sweeps.points_table import models
 
 KEYS = ["architecture", "run"]
 
@@ -27,7 +32,7 @@ def predict(points: pl.DataFrame, quantities: Sequence[str]) -> pl.DataFrame:
         rows
         for family, a, r, group in _grouped(distinct)
         for quantity in quantities
-        for rows in _rows_of(group.select(KEYS), quantity, *formula(family, quantity, a, r))
+        for rows in _rows_of(group, quantity, *formula(family, quantity, a, r))
     ]
     table = pl.concat(parts)
     return table.filter(pl.col("predicted").is_null() | (pl.col("predicted") != 0)).sort(
@@ -54,11 +59,16 @@ def _size(rows: pl.Series) -> pl.Series | int:
     return int(rows[0]) if (rows == rows[0]).all() else rows.cast(pl.Int64)
 
 
-def _rows_of(rows: pl.DataFrame, quantity: str, terms: Terms, holds) -> Iterator[pl.DataFrame]:
-    covered = columns.series(holds, rows.height) == 1
+def _rows_of(points: pl.DataFrame, quantity: str, terms: Terms, holds) -> Iterator[pl.DataFrame]:
+    is_covered = columns.series(holds, points.height) == 1
+    keys = points.select(KEYS)
     for component, term in terms.items():
-        yield _rows(rows, component, quantity, term).filter(covered)
-    yield _rows(rows, None, quantity, Term(None, None)).filter(~covered)
+        yield _rows(keys, component, quantity, term).filter(is_covered)
+    others, keys = points.filter(~is_covered), keys.filter(~is_covered)
+    for number, (architecture, run) in enumerate(models(others)):
+        by_program = terms_by_program(quantity, architecture, run) or {None: Term(None, None)}
+        for component, term in by_program.items():
+            yield _rows(keys[number], component, quantity, term)
 
 
 def _rows(rows: pl.DataFrame, component: str | None, quantity: str, term: Term) -> pl.DataFrame:

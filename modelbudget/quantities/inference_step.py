@@ -38,9 +38,7 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
             result.caches[name] += sum(tensor.storage.n_bytes for tensor in cache.tensors)
         for phase, n_token in (("prefill", run.length), ("decode", 1)):
             tape.flops["forward"].clear()
-            tape.peak, tape.phase = tape.live, "forward"
-            if tape.allocations is not None:
-                tape.allocations = []
+            tape.restart("forward")
             tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
             model.next_token(narrow(tokens, 1, n_token))
             tape.autocast = None

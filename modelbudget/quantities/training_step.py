@@ -30,8 +30,6 @@ class TrainingStep:
     """What a training step needs. Counts, bytes and FLOPs are by component, peaks by phase."""
 
     parameters: Counter[str] = field(default_factory=Counter)
-    tensors: list[tuple[str, Any]] = field(default_factory=list)
-    """Each parameter tensor's component and numbers, in the order of the torch module."""
     saved: Counter[str] = field(default_factory=Counter)
     flops_forward: Counter[str] = field(default_factory=Counter)
     flops_backward: Counter[str] = field(default_factory=Counter)
@@ -51,9 +49,9 @@ def training_step(
     _check(run)
     with running_on(Tape(run.dtype, lists_allocations)) as tape:
         model = program(a, run)
-        step = TrainingStep(tensors=[(p.name, p.numel()) for p in tape.parameters])
-        for name, n in step.tensors:
-            step.parameters[name] += n
+        step = TrainingStep()
+        for p in tape.parameters:
+            step.parameters[p.name] += p.numel()
         trained = [p for p in tape.parameters if p.needs_gradient]
         accumulates = run.gradient_casts == "accumulated"
         numbers = sum(p.numel() for p in trained)
@@ -63,15 +61,13 @@ def training_step(
         tape.accumulates_gradients = accumulates
         optimizer = OptimizerStep(run, trained, buffer)
         for number, name in enumerate(("first", "second")[: max(n_steps, 1)]):
-            _restart(tape)
+            tape.restart("forward")
             _forward_backward(tape, step, model, run, tokens, targets)
             _finish(tape, step, f"{name}.forward_backward")
             if number >= n_steps:
                 break
-            _restart(tape)
-            tape.phase = "optimizer"
+            tape.restart("optimizer")
             optimizer.run()
-            tape.phase = "forward"
             _finish(tape, step, f"{name}.optimizer")
     return step
 
@@ -89,12 +85,6 @@ def _check(run: RunConfig) -> None:
         raise NoProgramError("gradient_accumulation_fusion: true")
     if run.weights != "dtype":
         raise NoProgramError(f"weights: {run.weights}")
-
-
-def _restart(tape: Tape) -> None:
-    tape.peak = tape.live
-    if tape.allocations is not None:
-        tape.allocations = []
 
 
 def _finish(tape: Tape, step: TrainingStep, phase: str) -> None:

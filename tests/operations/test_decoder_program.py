@@ -1,10 +1,17 @@
 """Programs of decoders against traces of the torch modules: every allocation, in order."""
 
+from dataclasses import replace
+
 from helpers.allocations import first_difference, programmed, traced
 from helpers.strategies import decoders_that_run
 from hypothesis import given, settings
+from hypothesis.strategies import integers
 
+from modelbudget.components.decoder.program import program
 from modelbudget.operations.part import NoProgramError
+from modelbudget.quantities.depth import of_any_depth
+from modelbudget.quantities.inference_step import inference
+from modelbudget.quantities.training_step import training_step
 
 
 @settings(max_examples=40, deadline=None)
@@ -19,3 +26,25 @@ def test_every_allocation_of_a_program_is_the_traces(decoder_and_run):
     except NoProgramError:
         return
     assert not first_difference(of_program, traced(a, run)), (a, run)
+
+
+@settings(max_examples=25, deadline=None)
+@given(decoders_that_run(), integers(6, 14))
+def test_two_shallow_runs_are_a_deep_one(decoder_and_run, n_layer):
+    """Catches a period that is cut at the wrong layer, and a peak in the middle of the model."""
+    a, run = decoder_and_run
+    a = a.model_copy(update={"n_layer": n_layer})
+    for reader in (training_step, inference):
+        try:
+            whole = reader(program, a, run)
+        except NoProgramError:
+            continue
+        n_layers = []
+
+        def shallow(a, run=run, reader=reader, n_layers=n_layers):
+            n_layers.append(a.n_layer)
+            return reader(program, a, run, lists_allocations=True)
+
+        from_two = of_any_depth(shallow, a)
+        assert replace(from_two, allocations={}) == replace(whole, allocations={})
+        assert len(n_layers) == 1 or max(n_layers) < n_layer

@@ -13,6 +13,7 @@ from helpers.project import ROOT
 from helpers.results import result
 
 import modelbudget as mb
+from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.terms import total
@@ -145,6 +146,7 @@ def test_the_formula_may_end_before_the_memory_does(catalogue, monkeypatch):
         return has_formula_for(quantity, a, r) * (r.batch <= 100)
 
     monkeypatch.setattr(Decoder, "has_formula_for", staticmethod(up_to_100))
+    monkeypatch.setattr(Decoder, "program", Architecture.program)
     model = named_architecture(catalogue["gpt-2-124m"]), RunConfig(master_weights=True, **FLASH)
     assert solve(model, "batch", "training", 80 * GB) == Solution(100, None, "formula")
     assert solve(model, "batch", "training", 40 * GB) == Solution(62, 63)

@@ -19,7 +19,11 @@ def program(a: Fields, r: Run):
     embed = make_part("embedding", embedding.program, a, r)
     mlps = chain(repeat("mlp", a.n_dense_layer), cycle(a.mlps.split()))
     patterns = list(islice(zip(cycle(a.mixers.split()), mlps, strict=False), a.n_layer))
-    layers = [make_part("layer", layer.program, a, r, *names) for names in patterns]
+    layers = []
+    for number, names in enumerate(patterns):
+        Active.tape.layer = number
+        layers.append(make_part("layer", layer.program, a, r, *names))
+    Active.tape.layer = None
     embedding_norm = norm.make("norm.embedding", a, r) if a.embedding_norm else None
     final_norm = norm.make("norm.final", a, r) if a.final_norm else None
     head = make_part("head", embedding.head_program, a, r, embed.token)

@@ -1,0 +1,55 @@
+"""Predictions of one model by a run of its program, where no closed formula holds."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from modelbudget.architecture.base import OF_PEAK, Architecture
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import Term, Terms
+from modelbudget.operations.part import NoProgramError
+from modelbudget.quantities.depth import of_any_depth
+from modelbudget.quantities.inference_step import Inference, inference
+from modelbudget.quantities.training_step import TrainingStep, training_step
+
+OF_TRAINING: dict[str, Callable[[TrainingStep], dict]] = {
+    "activation_bytes": lambda step: step.saved,
+    "flops_forward": lambda step: step.flops_forward,
+    "flops_backward": lambda step: step.flops_backward,
+    "peak_training_bytes": lambda step: step.peaks,
+}
+OF_INFERENCE: dict[str, Callable[[Inference], dict]] = {
+    "cache_bytes": lambda result: result.caches,
+    "flops_decode": lambda result: result.flops_decode,
+    "peak_inference_bytes": lambda result: result.peaks,
+}
+
+
+def terms_by_program(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
+    """Return the terms of a quantity of one model; None if a part or setting has no program."""
+    if quantity == "resident_peak_bytes":
+        peaks = terms_by_program("peak_training_bytes", a, run)
+        return peaks and {"model": Term(max(term.total for term in peaks.values()))}
+    if quantity in OF_PEAK:
+        quantity = "peak_training_bytes"
+    try:
+        if quantity in OF_TRAINING:
+            values = OF_TRAINING[quantity](_training_step(a, run))  # pyright: ignore[reportArgumentType]
+        elif quantity in OF_INFERENCE:
+            values = OF_INFERENCE[quantity](_inference(a, run))  # pyright: ignore[reportArgumentType]
+        else:
+            return None
+    except NoProgramError:
+        return None
+    return {name: Term(value) for name, value in values.items()}
+
+
+@lru_cache(maxsize=256)
+def _training_step(a: Architecture, run: RunConfig) -> TrainingStep:
+    program = type(a).program()
+    return of_any_depth(lambda a: training_step(program, a, run, lists_allocations=True), a)
+
+
+@lru_cache(maxsize=256)
+def _inference(a: Architecture, run: RunConfig) -> Inference:
+    program = type(a).program()
+    return of_any_depth(lambda a: inference(program, a, run, lists_allocations=True), a)

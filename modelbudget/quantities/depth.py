@@ -1,0 +1,86 @@
+"""A deep model from two shallow runs of its program.
+
+Layers repeat in periods (`mixers:` and `mlps:`). Totals are affine in the number of periods, and so
+are the live bytes at each allocation in the first two and the last two of them. Between these, live
+bytes are affine from one period to the next, so that a peak lies at one end. Two runs, one period
+apart, therefore give any depth. Their allocations must be the same but for those of the period that
+one of them has more; a model for which they are not runs as deep as it is.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from math import lcm
+from typing import Any, NamedTuple, TypeVar
+
+from modelbudget.operations.tape import Allocation
+from modelbudget.quantities.inference_step import Inference
+from modelbudget.quantities.training_step import TrainingStep
+
+Result = TypeVar("Result", TrainingStep, Inference)
+
+
+class Shallow(NamedTuple):
+    """Two runs that stand for a deeper model; the second has one period of layers more."""
+
+    n_layer: int
+    """Layers of the first."""
+    first: int
+    """The number of the layer with which the period begins that the second has more."""
+    period: int
+    n_left_out: int
+    """Periods that the model has more than the first."""
+
+    def extended(self, value, value_of_second):
+        """Return what is affine in the depth."""
+        return value + self.n_left_out * (value_of_second - value)
+
+
+def shallow(a) -> Shallow | None:
+    """Return the runs that stand for a model: none if it is not deeper than they are."""
+    period = lcm(len(a.mixers.split()), len(a.mlps.split()))
+    first = a.n_dense_layer + -a.n_dense_layer % period + 2 * period
+    n_left_out = (a.n_layer - first - 2 * period) // period
+    if n_left_out < 2:
+        return None
+    return Shallow(a.n_layer - n_left_out * period, first, period, n_left_out)
+
+
+def of_any_depth(run: Callable[[Any], Result], a) -> Result:
+    """Return the quantities of an architecture; `run` gives them with lists of allocations."""
+    runs = shallow(a)
+    if runs is None:
+        return run(a)
+    short, long = (
+        run(a.model_copy(update={"n_layer": n_layer}))
+        for n_layer in (runs.n_layer, runs.n_layer + runs.period)
+    )
+    peaks = {
+        phase: _peak(runs, allocations, long.allocations[phase])
+        for phase, allocations in short.allocations.items()
+    }
+    if None in peaks.values():
+        return run(a)
+    result = type(short)(peaks=peaks)
+    for name, value in vars(short).items():
+        if isinstance(value, Counter):
+            setattr(result, name, _counter(runs, value, getattr(long, name)))
+    return result
+
+
+def _counter(runs: Shallow, short: Counter, long: Counter) -> Counter:
+    return Counter({name: runs.extended(short[name], n) for name, n in long.items()})
+
+
+def _peak(runs: Shallow, short: list[Allocation], long: list[Allocation]) -> Any:
+    """Return the peak of a phase; None if the runs differ in more than one period."""
+    end = runs.first + runs.period
+    others = [x for x in long if x.layer is None or not runs.first <= x.layer < end]
+    if len(others) != len(short):
+        return None
+    peak = 0
+    for x, y in zip(short, others, strict=True):
+        layer = y.layer if y.layer is None or y.layer < runs.first else y.layer - runs.period
+        if x[:1] + x[2:5] != y[:1] + y[2:5] or x.layer != layer:
+            return None
+        peak = max(peak, runs.extended(x.live, y.live))
+    return peak
