@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -192,12 +193,13 @@ def measure(module: nn.Module, example_inputs: Any = None) -> Measured:
     """Count any torch module, and trace one forward pass with `example_inputs`.
 
     `example_inputs` is a tensor, a tuple of positional or a dict of named arguments, on the
-    module's device (`meta` needs no memory); without it the module is only counted. Activations are
-    the bytes that autograd saves.
+    module's device; without it the module is only counted. On `meta`, which needs no memory,
+    attention, norms and dropout are those of a GPU. Activations are the bytes that autograd saves.
     """
     needed("measuring", "measure", "torch")
     from torch import nn
 
+    from modelbudget.measurement.backend import of_module
     from modelbudget.measurement.count import count
     from modelbudget.measurement.trace import Trace
 
@@ -217,7 +219,8 @@ def measure(module: nn.Module, example_inputs: Any = None) -> Measured:
     if example_inputs is None:
         return Measured(parameters, n_bytes, None, None, None, {})
     trace = Trace(module)
-    with trace.watching("forward"):
+    on_gpu = of_module(module) if device == "meta" else nullcontext()
+    with on_gpu, trace.watching("forward"):
         out = _call(module, example_inputs)
         saved = trace.saved()
         del out

@@ -5,25 +5,29 @@ GPU, so that its figures hold there.
 """
 
 import math
+import sys
+from collections.abc import Iterable
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import _meta_registrations
+from torch import _meta_registrations, nn
 from torch.nn import functional as F
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.measurement.attention_dispatch import Call, takes_efficient, takes_flash
 
 aten = torch.ops.aten
 RMS_NORM = F.rms_norm
 SCORE_CAP = 50.0
 """Gemma 2's largest score (Gemma Team 2024b, §2)."""
 ALIGNED = 8
-"""Elements of which rows of a mask are a multiple, for a GPU's memory-efficient attention."""
-WIDEST = 256
-"""Channels of the widest head that FlashAttention takes."""
+"""Elements of which heads, for a GPU's FlashAttention, and rows of a mask, for its memory-efficient
+attention, are a multiple; torch pads others.
+"""
 GROUPED_MM = _meta_registrations._meta_grouped_mm_common
 
 
@@ -46,16 +50,32 @@ def kernels(run: RunConfig):
         yield
 
 
+def of_module(model: nn.Module, name: str = "gpu", attention_kernel: str = "flash"):
+    """Replace what a user's module computes by the operations of a GPU or a CPU.
+
+    A kernel is run where torch would run it for the call, also by a name that the module's file has
+    imported from `torch.nn.functional`.
+    """
+    code = {sys.modules[type(module).__module__] for module in model.modules()}
+    return backend(name, attention_kernel, repeats=False, code=code)
+
+
 @contextmanager
-def backend(name: str, attention_kernel: str):
+def backend(
+    name: str, attention_kernel: str, repeats: bool = True, code: Iterable[ModuleType] = ()
+):
     """Replace attention, norms and dropout by the operations of a backend, inside this context.
 
     Grouped products of experts run on meta in any dtype, as on devices.
 
     name: `gpu` or `cpu`; attention_kernel: `math` (materialised scores), `flash` (Dao et al. 2022)
     or `efficient` (Rabe & Staats 2021), which a CPU does not have; `written_out` needs none here.
-    Where FlashAttention cannot compute a call, a GPU runs the memory-efficient kernel, as torch's
-    dispatch does. Raises ValueError where a CPU's fused kernel is called with a mask.
+    With `flash`, a GPU runs of each call what torch's dispatch runs: FlashAttention where it takes
+    the call, else the memory-efficient kernel, else math. With `efficient`, grouped heads are
+    repeated for that kernel (`repeats`), or it runs only what torch's dispatch gives to it. Raises
+    ValueError where a CPU's fused kernel is called with a mask.
+
+    `code`: files in which the functions are replaced too, where these have imported them by name.
 
     Functions are replaced by name, not by a TorchFunctionMode, which is inactive when the backward
     pass recomputes activations.
@@ -63,9 +83,9 @@ def backend(name: str, attention_kernel: str):
     attend = {
         ("gpu", "math"): attention_math_gpu,
         ("cpu", "math"): attention_math,
-        ("gpu", "flash"): attention_flash,
+        ("gpu", "flash"): attention_dispatched,
         ("cpu", "flash"): attention_flash_cpu,
-        ("gpu", "efficient"): attention_efficient,
+        ("gpu", "efficient"): attention_efficient if repeats else attention_without_flash,
     }
     replaced: dict[str, Any] = {}
     if attention_kernel != "written_out":
@@ -76,7 +96,10 @@ def backend(name: str, attention_kernel: str):
     with ExitStack() as stack:
         stack.enter_context(grouped)
         for function, replacement in replaced.items():
-            stack.enter_context(patch.object(F, function, replacement))
+            original = getattr(F, function)
+            for namespace in (F, *code):
+                for imported in [key for key, one in vars(namespace).items() if one is original]:
+                    stack.enter_context(patch.object(namespace, imported, replacement))
         yield
 
 
@@ -143,18 +166,36 @@ def repeated_whole(q, x):
     return x[:, :, None].expand(-1, -1, n_repeat, -1, -1).flatten(1, 2)
 
 
-def attention_flash(
+def attention_dispatched(
     q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
 ):
-    """Compute FlashAttention; what it does not take, memory-efficient attention.
+    """Compute attention by the first kernel that torch tries and that takes the call."""
+    if takes_flash(Call(q, k, v, attn_mask, is_causal, enable_gqa)):
+        return attention_flash(q, k, v, dropout_p, is_causal, scale)
+    return attention_without_flash(
+        q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
 
-    That is a mask, values that are not as wide as queries, or heads that are too wide
-    (`can_use_flash_attention` in torch's native/transformers/cuda/sdp_utils.cpp).
-    """
-    if attn_mask is not None or q.shape[-1] != v.shape[-1] or q.shape[-1] > WIDEST:
-        return attention_efficient(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+def attention_without_flash(
+    q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+):
+    """Compute attention by the memory-efficient kernel if that takes the call, else by math."""
+    call = Call(q, k, v, attn_mask, is_causal, enable_gqa)
+    kernel = attention_efficient if takes_efficient(call) else attention_math_gpu
+    return kernel(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+
+
+def attention_flash(q, k, v, dropout_p, is_causal, scale):
+    """Compute FlashAttention, with heads padded to a multiple of 8 (torch's `pad_last_dim`)."""
+    width = q.shape[-1]
+    scale = width**-0.5 if scale is None else scale
+    more = -width % ALIGNED
+    if more:
+        q, k, v = (F.pad(x, (0, more)) for x in (q, k, v))
     kernel = aten._scaled_dot_product_flash_attention
-    return kernel(q, k, v, dropout_p, is_causal, scale=scale)[0]
+    result = kernel(q, k, v, dropout_p, is_causal, scale=scale)[0]
+    return result[..., :width] if more else result
 
 
 def attention_flash_cpu(
@@ -172,11 +213,12 @@ def attention_efficient(
 ):
     """Compute memory-efficient attention.
 
-    The kernel has no grouped heads, and returns log-sum-exp only if a backward pass needs it.
+    The kernel has no grouped heads, which are repeated, and returns log-sum-exp only if a backward
+    pass needs it (`should_compute_logsumexp`).
     """
     if enable_gqa:
         k, v = repeated(q, k, v)
-    keeps_sums = torch.is_grad_enabled()
+    keeps_sums = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
     kernel = aten._scaled_dot_product_efficient_attention
     bias = None if attn_mask is None else added(attn_mask, q, k)
     return kernel(q, k, v, bias, keeps_sums, dropout_p, is_causal, scale=scale)[0]

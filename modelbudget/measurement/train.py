@@ -13,11 +13,12 @@ from modelbudget.measurement import megatron_linear, transformers_class
 from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.at_peak import GRADIENTS, STATES, at_peak
 from modelbudget.measurement.autocast import autocast
-from modelbudget.measurement.backend import backend, kernels
+from modelbudget.measurement.backend import backend, kernels, of_module
 from modelbudget.measurement.gradients import gradients
 from modelbudget.measurement.loss import forward
 from modelbudget.measurement.optimizer import MODEL, Optimizer, PartOptimizer, make_optimizer
 from modelbudget.measurement.trace import Trace
+from modelbudget.measurement.user_module import is_user_module
 from modelbudget.modules.attention_core import ScaledDotProductAttention
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.layer import Layer
@@ -125,11 +126,15 @@ def texts(model: nn.Module, run: RunConfig) -> tuple[torch.Tensor, torch.Tensor]
 def operations(model: nn.Module, run: RunConfig, caches: bool = True) -> Iterator[None]:
     """Compute as the run asks inside this context; `caches`: casts of weights, in a forward pass.
 
-    A class of `transformers` computes its norms, activations and loss as it is written.
+    A class of `transformers` and a user's module compute their norms, activations and loss as they
+    are written.
     """
-    is_class = transformers_class.is_transformers_class(model)
-    own = backend(run.backend, run.attention_kernel) if is_class else kernels(run)
-    with own, autocast(run, caches):
+    if transformers_class.is_transformers_class(model):
+        replaced = backend(run.backend, run.attention_kernel)
+    else:
+        is_own = is_user_module(model)
+        replaced = of_module(model, run.backend, run.attention_kernel) if is_own else kernels(run)
+    with replaced, autocast(run, caches):
         yield
 
 

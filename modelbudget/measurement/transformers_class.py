@@ -14,7 +14,7 @@ from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.autocast import autocast
-from modelbudget.measurement.backend import backend
+from modelbudget.measurement.backend import backend, of_module
 from modelbudget.measurement.trace import Trace
 
 CACHES = ("past_key_values", "cache_params", "state", "mems")
@@ -89,10 +89,13 @@ def infer_class(
     it chose the next, while that is computed; the loop around other modules is not known.
     """
     config = getattr(model, "config", None)
-    if is_transformers_class(model) and getattr(config, "is_encoder_decoder", False):
+    is_class = is_transformers_class(model)
+    if is_class and getattr(config, "is_encoder_decoder", False):
         raise ValueError("an encoder and a decoder: inference is traced of a decoder alone")
     device = next(model.parameters()).device
-    with torch.no_grad(), backend(run.backend, run.attention_kernel), autocast(run):
+    kernels = run.backend, run.attention_kernel
+    replaced = backend(*kernels) if is_class else of_module(model, *kernels)
+    with torch.no_grad(), replaced, autocast(run):
         with trace.watching("setup"):
             tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
             peaks = {"setup": trace.peak}
@@ -103,7 +106,7 @@ def infer_class(
         n_bytes = sum({storage._cdata: storage.nbytes() for storage in storages}.values())
         if quantities <= {"cache_bytes"}:
             return {"cache_bytes": {"cache": n_bytes}}
-        if not is_transformers_class(model):
+        if not is_class:
             del logits
         del cache, storages
         with trace.watching("all but the last token"):

@@ -3,12 +3,18 @@
 import sys
 
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.functional import scaled_dot_product_attention
 
+import modelbudget as mb
 from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
 from modelbudget.measurement.pool import measure_all
 from modelbudget.plan import preflight
 
+aten = torch.ops.aten
 MODELS = '''
 """Small models in two styles of training code."""
 import math
@@ -106,7 +112,7 @@ QUANTITIES = (
 )
 SWEEP = """
 base: module
-fixed: {{batch: 2, length: 8}}
+fixed: {{batch: 2, length: 8, dtype: float32}}
 points: [{{module: {name}, {sizes}}}]
 measure: {{device: auto, quantities: [{quantities}, unsupported_ops]}}
 """
@@ -231,3 +237,80 @@ def test_a_file_that_is_not_there_is_refused_before_anything_runs(sweep, written
     )
     with pytest.raises(InputError, match="no such file in this folder or in those of PYTHONPATH"):
         preflight.check_modules([expanded])
+
+
+class Attention(nn.Module):
+    """One call of attention, of which autograd saves what the kernel needs."""
+
+    def __init__(self, call):
+        super().__init__()
+        self.scale = nn.Parameter(torch.empty((), dtype=torch.bfloat16, device="meta"))
+        self.call = call
+
+    def forward(self, q, k, v, mask=None):
+        return self.call(q, k, v, mask)
+
+
+def by_name(q, k, v, mask):
+    return scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None)
+
+
+def grouped(q, k, v, mask):
+    return F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, enable_gqa=True)
+
+
+def flash(q, k, v, mask):
+    return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]
+
+
+def flash_of_wider_heads(q, k, v, mask):
+    q, k, v = (F.pad(x, (0, 4)) for x in (q, k, v))
+    return flash(q, k, v, mask)[..., :20]
+
+
+def efficient(q, k, v, mask):
+    return aten._scaled_dot_product_efficient_attention(q, k, v, mask, True, 0.0, mask is None)[0]
+
+
+def efficient_with_padded_rows(q, k, v, mask):
+    return efficient(q, k, v, F.pad(mask, (0, 4))[..., :20].expand(2, 4, 20, 20))
+
+
+def by_math(q, k, v, mask):
+    grouped = q.shape[1] != k.shape[1]
+    of = aten._scaled_dot_product_attention_math
+    return of(q, k, v, mask, 0.0, mask is None, enable_gqa=grouped)[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "kernel", "sizes"),
+    [
+        (by_name, flash, {}),
+        (grouped, flash, {"n_kv_head": 2}),
+        (by_name, flash_of_wider_heads, {"width": 20}),
+        (by_name, efficient, {"dtype": torch.float32}),
+        (by_name, efficient, {"width": 264}),
+        (by_name, efficient, {"width_of_values": 32}),
+        (by_name, efficient_with_padded_rows, {"mask": (20, 20)}),
+        (by_name, by_math, {"width": 260}),
+        (by_name, by_math, {"dtype": torch.float64}),
+        (grouped, by_math, {"n_kv_head": 2, "dtype": torch.float32}),
+        (grouped, by_math, {"n_kv_head": 2, "mask": (20, 20)}),
+        (by_name, by_math, {"mask": (20, 1)}),
+    ],
+)
+def test_attention_of_any_module_runs_as_on_a_gpu(call, kernel, sizes):
+    """Torch's dispatch of 2.13, by what each call is, against the kernel called by its name."""
+
+    def measured(function):
+        dtype, width = sizes.get("dtype", torch.bfloat16), sizes.get("width", 16)
+        n_kv_head, of_values = sizes.get("n_kv_head", 4), sizes.get("width_of_values", width)
+        shapes = [(2, 4, 20, width), (2, n_kv_head, 20, width), (2, n_kv_head, 20, of_values)]
+        heads = [torch.empty(s, dtype=dtype, device="meta", requires_grad=True) for s in shapes]
+        mask = None
+        if shape := sizes.get("mask"):
+            mask = torch.empty(shape, dtype=dtype, device="meta").expand(20, 20)
+        found = mb.measure(Attention(function), (*heads, mask))
+        return found.activation_bytes.total, found.peak_bytes
+
+    assert measured(call) == measured(kernel)
