@@ -27,6 +27,7 @@ from modelbudget.components.layer import all_parts
 from modelbudget.families import families
 from modelbudget.predict.conventions import CONVENTIONS, FLOPS, PARAMETERS
 from modelbudget.predict.predict import predict
+from modelbudget.sweeps.device_defaults import DECIDED
 from modelbudget.sweeps.expand import expand
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantities import OF_INFERENCE, OF_TRAINING
@@ -101,7 +102,7 @@ def _fields_of(kinds: list[type[Record]]) -> str:
     rows: dict[tuple, list[str]] = {}
     for kind in kinds:
         for name, field in kind.model_fields.items():
-            default = kind.derivations().get(name) or _default(field)
+            default = kind.derivations().get(name) or DECIDED.get(name) or _default(field)
             row = name, _values(field.annotation), default, field.description or ""
             rows.setdefault(row, []).append(kind.name())
     table = [

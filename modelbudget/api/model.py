@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +32,8 @@ from modelbudget.common.suggestions import offered
 from modelbudget.huggingface import checkpoint_files
 from modelbudget.predict import of_point
 from modelbudget.predict.conventions import BY_NAME
-from modelbudget.sweeps.derive import missing_fields
-from modelbudget.sweeps.device_defaults import completed
+from modelbudget.sweeps.derive import missing_fields, resolved
+from modelbudget.sweeps.device_defaults import KERNEL, why_math
 
 if TYPE_CHECKING:
     import sympy
@@ -127,7 +127,7 @@ class Model:
                 ]
             )
         try:
-            return completed(self.base, given)
+            return resolved(self.base, given)
         except ValueError as error:
             raise InputError([f"{self.name}: {line}" for line in str(error).splitlines()]) from None
 
@@ -170,7 +170,7 @@ class Model:
         _known(quantities)
         chosen = {**self.chosen, **fields_of(settings)}
         if found := of_class.answer(self, quantities, chosen):
-            return Predictions(self, *found)
+            return Predictions(self, *found)._with_kernel(chosen)
         a, run = self.with_run(settings)
         missing = {one: why for one in quantities if (why := of_point.why_not(one, a, run))}
         breakdowns = {
@@ -178,7 +178,8 @@ class Model:
             for one in quantities
             if one not in missing
         }
-        return Predictions(self, run, breakdowns, missing, of_class.line_of_ours(self, chosen))
+        notes = of_class.line_of_ours(self, chosen)
+        return Predictions(self, run, breakdowns, missing, notes)._with_kernel(chosen)
 
     def parameters(self) -> Breakdown:
         """Predict the parameters by component."""
@@ -287,6 +288,15 @@ class Predictions(Frames):
         is_class = self.run.implementation == TRANSFORMERS
         notes = self.model.base.notes
         return [one.text for one in notes if not (is_class and one.is_of_our_modules)]
+
+    def _with_kernel(self, chosen: Mapping[str, Any]) -> Predictions:
+        """Add why attention has its scores in memory, if nobody has set that."""
+        is_set = KERNEL in {**self.model.base.fields, **self.model.base.derive, **chosen}
+        if is_set or self.run.attention_kernel != "math" or self.breakdowns.keys() <= {*OF_WEIGHTS}:
+            return self
+        architecture, run = self.model.with_run({**chosen, **self.run.model_dump()})
+        why = why_math(architecture, run)
+        return replace(self, notes=(*self.notes, f"{KERNEL}: math, {why}")) if why else self
 
     @property
     def how(self) -> str:

@@ -140,7 +140,8 @@ def run_constraints(family: type[Architecture]) -> list[Constraint]:
         if name not in family.switches_of_run
     ]
     fields = family.model_fields.keys() | RunConfig.model_fields.keys()
-    shared = (one for one in _CONSTRAINTS if one.names <= fields)
+    about_shape = _CONSTRAINTS if family.has_formula else ()  # else torch decides for each call
+    shared = (one for one in about_shape if one.names <= fields)
     return [*switches, *shared, *family.constraints_of_run]
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import Field, ValidationError
 
@@ -115,21 +115,33 @@ def _read(path: Path) -> Implementation:
     return one
 
 
-class Setting:
-    """The value of a run setting for a class, read from `implementation` like an expression."""
+class Otherwise(Protocol):
+    """The value of a setting that an implementation leaves open, from those of other fields."""
 
-    names = frozenset({"implementation"})
+    names: frozenset[str]
+
+    def __call__(self, values: Mapping[str, Any]) -> Any: ...
+
+
+class Setting:
+    """The value of a run setting for a class, read from `implementation` like an expression.
+
+    `otherwise` has it where the implementation does not; without that it is the field's default.
+    """
+
     text = "implementation"
 
-    def __init__(self, name: str, kind: str | None):
-        self.name, self.kind = name, kind
+    def __init__(self, name: str, kind: str | None, otherwise: Otherwise | None = None):
+        self.name, self.kind, self.otherwise = name, kind, otherwise
+        self.names = frozenset({"implementation"}) | (otherwise.names if otherwise else set())
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Return the value. Raises ValueError if the implementation refuses the class."""
-        name = values["implementation"]
-        if name not in implementations():
-            return DEFAULTS[self.name]  # the check of the field itself refuses the name
-        return implementations()[name].of_class(self.kind).get(self.name, DEFAULTS[self.name])
+        one = implementations().get(values["implementation"])
+        settings = one.of_class(self.kind) if one else {}  # the field itself refuses the name
+        if self.name in settings:
+            return settings[self.name]
+        return self.otherwise(values) if self.otherwise else DEFAULTS[self.name]
 
 
 @cache

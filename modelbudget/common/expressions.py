@@ -135,7 +135,8 @@ class Expression:
         for name in sorted(called - _FUNCTIONS.keys()):
             raise ValueError(f"{shown} calls {show(name)}; allowed: {_ALLOWED}")
         self.tree = tree.body
-        self.names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - called
+        names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+        self.names = frozenset(names - called)
         try:
             self._evaluate = _compiled(self.tree)
         except RecursionError:

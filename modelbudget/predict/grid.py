@@ -18,6 +18,7 @@ from modelbudget.architecture.readings import columns, intervals
 from modelbudget.architecture.record import MAX_COUNT, Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
+from modelbudget.catalogue.implementations import Setting
 from modelbudget.catalogue.models import Base
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.check_quantities import quantity_constraints
@@ -33,6 +34,7 @@ from modelbudget.sweeps.derive import (
     with_expression,
     wrong_fields,
 )
+from modelbudget.sweeps.device_defaults import DeviceDefault
 from modelbudget.sweeps.expand import point_at, where
 from modelbudget.sweeps.mistakes import Mistakes
 from modelbudget.sweeps.overflow import check_totals
@@ -147,10 +149,12 @@ class Grid:
             self.fields[name] = Cells((name,), self.axes[name]) if swept else Cells((), [value])
         for name, expression in rules.items():
             if expression.names <= self.fields.keys():
-                self.fields[name] = self._stage(
+                cells = self._stage(
                     f"{name}: {expression.text}",
                     lambda read, n=name, e=expression: derived(n, e, self._named(e, read)),
                 )
+                is_constant = len({*cells.values}) == 1
+                self.fields[name] = Cells((), cells.values[:1]) if is_constant else cells
             elif name in defaults:
                 self.fields[name] = Cells((), [defaults[name]])
         for text in self.sweep.constraints:
@@ -160,7 +164,12 @@ class Grid:
             self._stages.append([_check(kept.axes, mistakes)])
 
     def _named(self, expression: Rule, read: Callable) -> dict[str, Value]:
-        """Return the values of the names in an expression, as far as they are set."""
+        """Return the values of the names in an expression, as far as they are set.
+
+        Those of a default are read when it reads them: of many axes it needs few.
+        """
+        if isinstance(expression, DeviceDefault | Setting):
+            return _Lazy(read)
         return {name: read(name) for name in expression.names & self.fields.keys()}
 
     def _check_records(self) -> None:

@@ -15,11 +15,12 @@ from modelbudget.catalogue.implementations import Setting, settings
 from modelbudget.catalogue.models import Base
 from modelbudget.common.expressions import Expression
 from modelbudget.common.mistakes import describe
+from modelbudget.sweeps.device_defaults import DeviceDefault, device_defaults
 from modelbudget.sweeps.sweep_file import Value
 
 Kind = TypeVar("Kind", bound=Record)
 
-Rule = Expression | Setting
+Rule = Expression | Setting | DeviceDefault
 """The value of a field from those of others."""
 FIELDS_OF_RUN = RunConfig.model_fields.keys()
 
@@ -50,25 +51,36 @@ def settled(
 ) -> tuple[dict[str, Value], dict[str, Rule]]:
     """Return the fields that are set, and the expressions of the others in order of evaluation.
 
-    With an `implementation`, the run settings that it decides are among the expressions.
+    Among the expressions are the run settings that a CUDA device has by default, and with an
+    `implementation` those that it decides.
 
     Raises ValueError if expressions are circular.
     """
     family = base.family
     values = {k: v for k, v in base.fields.items() if k not in derive} | chosen
-    rules = {
-        name: text
-        for name, text in (family.derivations() | RunConfig.derived | base.derive | derive).items()
-        if name not in values
+    texts = family.derivations() | RunConfig.derived | base.derive | derive
+    has_implementation = "implementation" in values or "implementation" in texts
+    rules = _of_run(family, base.transformers, has_implementation)
+    rules = {**rules, **{name: expression_of(text) for name, text in texts.items()}}
+    rules = {name: rule for name, rule in rules.items() if name not in values}
+    order = _order(tuple((name, rule.names) for name, rule in rules.items()))
+    defaults = {name: value for name, value in defaults_of(family).items() if name not in rules}
+    return defaults | values, {name: rules[name] for name in order}
+
+
+@cache
+def _of_run(
+    family: type[Architecture], kind: str | None, has_implementation: bool
+) -> dict[str, Rule]:
+    """Return the run settings that follow from others if nothing sets them."""
+    of_device = device_defaults(family)
+    if not has_implementation:
+        return {**of_device}
+    of_both = {
+        name: Setting(name, kind, of_device[name]) if name in of_device else setting
+        for name, setting in settings(kind).items()
     }
-    found: dict[str, Rule] = {
-        name: expression_of(rules[name]) for name in _order(tuple(sorted(rules.items())))
-    }
-    if "implementation" in values or "implementation" in rules:
-        of_implementation = settings(base.transformers)
-        found |= {n: one for n, one in of_implementation.items() if n not in values | rules}
-    defaults = {name: value for name, value in defaults_of(family).items() if name not in found}
-    return defaults | values, found
+    return {**of_device, **of_both}
 
 
 @cache
@@ -79,9 +91,10 @@ def defaults_of(family: type[Architecture]) -> dict[str, Value]:
 
 
 @cache
-def _order(rules: tuple[tuple[str, str], ...]) -> list[str]:
-    names = dict(rules)
-    graph = {name: expression_of(text).names & names.keys() for name, text in rules}
+def _order(rules: tuple[tuple[str, frozenset[str]], ...]) -> list[str]:
+    """Return the names of rules so that each comes after those that it reads."""
+    own = {name for name, _ in rules}
+    graph = {name: names & own for name, names in rules}
     try:
         return list(TopologicalSorter(graph).static_order())
     except CycleError as error:

@@ -1,26 +1,38 @@
 """Run settings that nobody set, as a CUDA device has them: precision, kernel, optimizer.
 
-A sweep has the defaults of its fields instead: it writes its settings out.
+`derive.settled` reads them, and through it everything that resolves the fields of a point: sweeps,
+the command, Python, `fit`, `solve`, readings of GPUs, the page.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Literal
+from itertools import chain
+from typing import Any, Literal
 
 from pydantic import Field
 
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.constraint import Constraint, first_mistake
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_constraints import run_mistake
-from modelbudget.catalogue.implementations import implementations
-from modelbudget.catalogue.models import Base
+from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
-from modelbudget.sweeps.derive import expression_of, resolved
-from modelbudget.sweeps.sweep_file import Value
 
-DECIDED = ("dtype", "foreach", "attention_kernel")
-"""The fields that have such defaults."""
+KERNEL = "attention_kernel"
+DECIDED = {
+    "dtype": "bfloat16; float32 with autocast or backend: cpu",
+    "foreach": "true; false with fused, tensor_parallel alone, or backend: cpu",
+    KERNEL: "flash, else efficient, else math: the first that torch runs and that has a formula",
+}
+"""The fields that have such defaults, and what these are."""
+
+
+class Refused(Strict):
+    """A condition on fields under which torch does not run a kernel, and its reason."""
+
+    when: str
+    why: str
 
 
 class Kernel(Strict):
@@ -31,14 +43,8 @@ class Kernel(Strict):
     """
 
     kernel: Literal["flash", "efficient", "math"]
-    refused: list[str] = Field([])
+    refused: list[Refused] = Field([])
     source: str
-
-    def refuses(self, architecture: Architecture) -> bool:
-        """Whether a condition holds; those over fields that the family lacks do not."""
-        values = vars(architecture)
-        conditions = map(expression_of, self.refused)
-        return any(one.names <= values.keys() and one(values) for one in conditions)
 
 
 class Kernels(Strict):
@@ -56,41 +62,100 @@ def kernels() -> Kernels:
     return read_strict(CONFIGS / "attention_kernels.yaml", Kernels)
 
 
-def completed(base: Base, chosen: dict[str, Value]) -> tuple[Architecture, RunConfig]:
-    """Return the architecture and the run, with a CUDA device's settings where none are set.
+class DeviceDefault:
+    """The value of a run setting of which nothing is set, read from others like an expression.
 
-    Chosen fields, those of the base and those of an implementation win. Raises ValueError.
+    The first of `values` under which no constraint among `checks` finds a mistake.
     """
-    for kernel, defaults in _defaults(base, chosen):
-        try:
-            architecture, run = resolved(base, defaults | chosen)
-        except ValueError:  # other settings refuse these
-            continue
-        if run_mistake(architecture, run) is None and not kernel.refuses(architecture):
-            return architecture, run
-    return resolved(base, chosen)
+
+    text = "the default of a CUDA device (configs/attention_kernels.yaml), unless it is set"
+
+    def __init__(self, name: str, checks: Mapping[Any, Iterable[Constraint]], *names: str):
+        self.name, self.checks = name, checks
+        read = (one.holds.names for one in chain.from_iterable(checks.values()))
+        self.names = frozenset({*names, *chain.from_iterable(read)} - {name})
+
+    def __call__(self, values: Mapping[str, Any]) -> Any:
+        """Return the value; the field's own default where none is allowed."""
+        if values["backend"] == "gpu":
+            for value, checks in self.checks.items():
+                if not _is_refused(checks, _With(values, self.name, value)):
+                    return value
+        return RunConfig.model_fields[self.name].default
 
 
-def _defaults(base: Base, chosen: dict[str, Value]) -> Iterator[tuple[Kernel, dict[str, Value]]]:
-    """Yield kernels and settings to try, those that torch prefers first."""
-    given = base.fields | chosen
-    if given.get("backend", "gpu") != "gpu":
-        return
-    decided = {*given, *base.derive, *_of_implementation(base, given)}
-    dtype = "float32" if given.get("autocast", "none") != "none" else "bfloat16"
-    kinds = kernels().kernels
-    if "attention_kernel" in decided or "n_head" not in base.family.model_fields:
-        kinds = kinds[-1:]
-    for foreach in (True, False):
-        for kernel in kinds:
-            found = {"dtype": dtype, "foreach": foreach, "attention_kernel": kernel.kernel}
-            yield kernel, {name: value for name, value in found.items() if name not in decided}
+class _With(dict):
+    """Values of fields with one more; the others are read when they are needed."""
+
+    def __init__(self, values: Mapping[str, Any], name: str, value: Any):
+        super().__init__({name: value})
+        self._values = values
+
+    def __missing__(self, name: str) -> Any:
+        return self._values[name]
 
 
-def _of_implementation(base: Base, given: dict[str, Value]) -> dict:
-    name = given.get("implementation")
-    one = implementations().get(name) if isinstance(name, str) else None
+def _is_refused(checks: Iterable[Constraint], values: Mapping[str, Any]) -> bool:
     try:
-        return one.of_class(base.transformers) if one else {}
-    except ValueError:  # it refuses the class, as `resolved` reports
+        return not all(one.holds(values) for one in checks)
+    except ValueError:  # values of which no constraint can be evaluated, which the record reports
+        return True
+
+
+@cache
+def device_defaults(family: type[Architecture]) -> dict[str, DeviceDefault]:
+    """Return, by the name of the run setting, what it is on a CUDA device if nothing is set."""
+    half = Constraint("autocast == 'none'", "")
+    return {
+        "dtype": DeviceDefault("dtype", {"bfloat16": [half]}, "backend"),
+        "foreach": DeviceDefault("foreach", {True: _constraints(family, "foreach")}, "backend"),
+        KERNEL: DeviceDefault(KERNEL, _kernel_checks(family), "backend"),
+    }
+
+
+@cache
+def _kernel_checks(family: type[Architecture]) -> dict[str, list[Constraint]]:
+    """Return what must hold for each kernel with scores out of memory, in torch's order.
+
+    Of a model without formula torch decides for each call: it is traced with the first of these.
+    """
+    if "n_head" not in family.model_fields:
         return {}
+    always = _constraints(family, KERNEL)
+    fields = family.model_fields.keys() | RunConfig.model_fields.keys()
+    found = {}
+    for one in kernels().kernels[:-1]:
+        refused = [Constraint(f"not ({of.when})", of.why) for of in one.refused]
+        known = [of for of in refused if family.has_formula and of.names <= fields]
+        found[one.kernel] = [*always, *known]
+    return found
+
+
+def _constraints(family: type[Architecture], name: str) -> list[Constraint]:
+    """Return the constraints of a family's runs that read a field."""
+    found = (*RunConfig.all_constraints(), *run_constraints(family))
+    return [one for one in found if isinstance(one, Constraint) and name in one.holds.names]
+
+
+def why_math(architecture: Architecture, run: RunConfig) -> str | None:
+    """Return why the default has the scores of attention in memory; None if it does not."""
+    family = type(architecture)
+    checks = _kernel_checks(family)
+    if run.backend != "gpu" or not checks:
+        return None
+    of_formulas = run_constraints(family)
+    kernels_by_reason: dict[str, list[str]] = {}
+    for kernel, constraints in checks.items():
+        values = vars(architecture) | vars(run) | {KERNEL: kernel}
+        mistake = first_mistake(constraints, values)
+        if mistake is None:
+            return None
+        by_torch = first_mistake((one for one in constraints if one not in of_formulas), values)
+        reason = _reason(by_torch) if by_torch else f"{_reason(mistake)} (no formula)"
+        kernels_by_reason.setdefault(reason, []).append(kernel)
+    return "; ".join(f"not {' or '.join(of)}: {why}" for why, of in kernels_by_reason.items())
+
+
+def _reason(mistake: str) -> str:
+    """Return what a message says of a kernel, without the kernel and without what is allowed."""
+    return re.sub(f"^{KERNEL} = '\\w+': ", "", mistake).partition("; allowed")[0]

@@ -98,15 +98,45 @@ def test_settings_that_nobody_set_are_those_of_a_gpu():
         return run.dtype, run.attention_kernel, run.foreach
 
     assert settings("llama-3-8b") == ("bfloat16", "flash", True)
-    assert settings("llama-3-8b", dtype="float32") == ("float32", "efficient", True)
+    assert settings("gpt-2-124m", dtype="float32") == ("float32", "efficient", True)
+    # torch 2.13 has no grouped heads in its memory-efficient kernel (pytorch/pytorch#154363).
+    assert settings("llama-3-8b", dtype="float32") == ("float32", "math", True)
     assert settings("llama-3-8b", autocast="bfloat16") == ("float32", "flash", True)
     assert settings("llama-3-8b", attention_kernel="math") == ("bfloat16", "math", True)
     assert settings("llama-3-8b", backend="cpu") == ("float32", "math", False)
-    assert settings("llama-3-8b", d_head=320) == ("bfloat16", "efficient", True)  # flash: 256
-    assert settings("llama-3-8b", d_head=66) == ("bfloat16", "math", True)
+    assert settings("gpt-2-124m", d_head=320) == ("bfloat16", "efficient", True)  # flash: 256
+    assert settings("llama-3-8b", d_head=320) == ("bfloat16", "math", True)
+    assert settings("gpt-2-124m", d_head=66) == ("bfloat16", "math", True)
     assert settings("bloom-560m") == ("bfloat16", "math", True)  # ALiBi
     assert settings("deepseek-v3") == ("bfloat16", "efficient", True)  # values narrower than keys
     assert settings("gemma-2-2b", implementation="transformers")[1] == "written_out"
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen", "notes"),
+    [
+        ("bloom-560m", {}, ["not flash or efficient: position: alibi adds to scores (no formula)"]),
+        ("bloom-560m", {"attention_kernel": "math"}, []),
+        ("gpt-2-124m", {}, []),
+        (
+            "mistral-7b-v0.1",
+            {"length": 8192},
+            [
+                "not flash: window = 4,096, of length = 8,192, hides scores (no formula); "
+                "not efficient: n_kv_head = 8 of n_head = 32: torch 2.13 runs grouped heads by "
+                "flash or math"
+            ],
+        ),
+    ],
+)
+def test_an_answer_says_why_scores_are_in_memory(name, chosen, notes):
+    found = mb.model(name).predictions(["peak_inference_bytes", "activation_bytes"], chosen).notes
+    assert [one for one in found if "attention_kernel" in one] == [
+        f"attention_kernel: math, {note}" for note in notes
+    ]
+    assert not any(
+        "attention_kernel" in one for one in mb.model(name).predictions(["parameters"]).notes
+    )
 
 
 def test_every_result_is_a_frame_and_shows_itself(tmp_path):

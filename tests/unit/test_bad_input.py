@@ -176,13 +176,13 @@ ONE_MISTAKE = {
         ["points[0].label = ", "contains a control character"],
     ),
     "count past int64": (
-        "base: palm-540b\ngrid: {d_model: [4000000000]}",
+        "base: palm-540b\nfixed: {dtype: float32}\ngrid: {d_model: [4000000000]}",
         ["bytes of parameters in float32", "more than 9,223,372,036,854,775,807", "d_model"],
     ),
     "size past int64": ("base: palm\ngrid: {n_ctx: [99999999999999999999]}", ["at most 9,223"]),
     "cuda without CUDA": (GOOD + "measure: {device: cuda}", ["'cuda'", "no CUDA", "auto, meta"]),
     "no room on the CPU": (
-        "base: palm\npoints: [{base: palm-540b}]\nmeasure: {device: cpu}",
+        "base: palm\nfixed: {dtype: float32}\npoints: [{base: palm-540b}]\nmeasure: {device: cpu}",
         ["measure.device = 'cpu'", "2,161,425,899,520 bytes", "bytes, and 40% of", "auto, meta"],
     ),
     "no time at all": (
@@ -225,7 +225,7 @@ ONE_MISTAKE = {
         ["length = 1,025", "n_ctx = 1,024", "at most 1,024"],
     ),
     "flash attention in single precision": (
-        "base: gpt-2-124m\ngrid: {attention_kernel: [flash]}",
+        "base: gpt-2-124m\nfixed: {dtype: float32}\ngrid: {attention_kernel: [flash]}",
         ["dtype = float32", "bfloat16 or float16", "attention_kernel: math"],
     ),
     "flash attention with a mask": (
@@ -268,7 +268,7 @@ ONE_MISTAKE = {
         ["measure.device = 'cuda'"],
     ),
     "a copy of what is precise": (
-        "base: gpt-2-124m\ngrid: {master_weights: [true]}",
+        "base: gpt-2-124m\nfixed: {dtype: float32}\ngrid: {master_weights: [true]}",
         ["master_weights = true", "dtype = float32", "bfloat16, float16"],
     ),
     "half precision with a CPU's kernels": (

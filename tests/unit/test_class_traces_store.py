@@ -13,7 +13,8 @@ from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import points_table
 
 SWEEP = """
-fixed: {n_layer: 2, d_model: 64, n_head: 4, d_head: 16, d_ff: 96, n_vocab: 128, length: 32}
+fixed: {n_layer: 2, d_model: 64, n_head: 4, d_head: 16, d_ff: 96, n_vocab: 128, length: 32,
+  dtype: float32, foreach: false, attention_kernel: math}
 points:
   - {base: llama-3-8b, n_kv_head: 2, label: llama}
   - {base: gpt-2-124m, label: gpt, recompute: selective}

@@ -162,7 +162,8 @@ def test_a_model_of_two_shards_fails_once_or_not_at_all():
 
 def test_a_model_at_two_runs_is_two_points(compared):
     table = compared(
-        "base: gpt-2-124m\nfixed: {d_model: 12, n_head: 2, n_layer: 1, length: 8}\n"
+        "base: gpt-2-124m\n"
+        "fixed: {d_model: 12, n_head: 2, n_layer: 1, length: 8, dtype: float32}\n"
         "grid: {batch: [1, 4], optimizer: [sgd, adamw]}\n" + TRAINING
     ).filter(pl.col("component").is_in(["loss", "layer.mlp.up"]))
     assert table.drop_nulls("prediction")["agrees"].all()

@@ -190,7 +190,7 @@ MANY = """
 title: t
 question: q
 base: llama-3
-fixed: {n_vocab: 50257}
+fixed: {n_vocab: 50257, dtype: float32}
 grid:
   tied: [true, false]
   norm: [rmsnorm, layernorm]
@@ -285,7 +285,7 @@ def test_of_the_phases_of_a_peak_the_largest_counts(tmp_path, catalogue):
     sizes, peak = [137 * 10**12], 2_525_184_000_126_013_656
     sweep = {
         "base": "gpt-2-124m",
-        "fixed": {"n_layer": 1, "length": 8},
+        "fixed": {"n_layer": 1, "length": 8, "dtype": "float32", "foreach": False},
         "grid": {"n_vocab": sizes},
         "measure": {"quantities": ["peak_training_bytes"]},
     }

@@ -27,7 +27,7 @@ def runs(sweep):
 
 def test_each_sets_what_its_file_has(runs):
     ours, theirs, nano = runs("gpt-2-124m", "modelbudget, transformers, nanogpt")
-    assert ours == RunConfig(length=8, dtype="bfloat16")
+    assert ours == RunConfig(length=8, dtype="bfloat16", foreach=True, attention_kernel="flash")
     expected = implementations()["transformers"].of_class("GPT2LMHeadModel")
     assert expected.items() <= vars(theirs).items()
     assert (theirs.dropout_in, theirs.outputs, nano.outputs) == ("model", "freed", "kept")

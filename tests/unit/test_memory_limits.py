@@ -179,7 +179,8 @@ def run_with_few_addresses(project, device: str, *labels: str) -> subprocess.Com
     points = "\n".join(f"  - {{label: {label}, d_model: {WIDTHS[label]}}}" for label in labels)
     project.write_sweep(
         "few.yaml",
-        "base: gpt-2-124m\nfixed: {n_vocab: 4, n_ctx: 4, n_head: 1, n_layer: 1, d_ff: 1}\n"
+        "base: gpt-2-124m\n"
+        "fixed: {n_vocab: 4, n_ctx: 4, n_head: 1, n_layer: 1, d_ff: 1, dtype: float32}\n"
         f"points:\n{points}\nmeasure: {{device: {device}, memory_share: {SHARE}}}\n",
     )
     return project.snakemake(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import modelbudget as mb
 from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
 from modelbudget.sweeps import expand
@@ -58,6 +59,31 @@ def test_what_is_chosen_comes_before_what_follows(sweep):
     assert (narrow.n_head, narrow.n_kv_head, narrow.d_head, narrow.d_ff) == (24, 24, 64, 3072)
     assert only("grid: {d_ff: [100]}").d_ff == 100
     assert only("fixed: {n_kv_head: 4}\ngrid: {n_layer: [1]}").n_kv_head == 4
+
+
+def test_what_a_sweep_does_not_set_is_as_a_gpu_runs_it(sweep):
+    """The same run as in Python and in the command, by base, and by the value of an axis."""
+    names = ["gpt-2-124m", "llama-3-8b", "bloom-560m", "deepseek-v3", "mamba-2.8b"]
+    points = sweep(f"points: [{', '.join(f'{{base: {name}}}' for name in names)}]").points
+    assert [point.run for point in points] == [mb.model(name).run() for name in names]
+    assert (points[0].run.dtype, points[0].run.attention_kernel) == ("bfloat16", "flash")
+    assert points[0].run.foreach
+
+    def kernels(grid: str) -> list[str]:
+        return [point.run.attention_kernel for point in sweep(f"base: gpt-2-124m\n{grid}").points]
+
+    assert kernels("grid: {d_head: [64, 66, 320]}") == ["flash", "math", "efficient"]
+    assert kernels("grid: {dtype: [float32, float64]}") == ["efficient", "math"]
+    assert kernels("grid: {implementation: [nanogpt, megatron]}\nfixed: {d_head: 320}") == [
+        "efficient",
+        "efficient",
+    ]
+    # What an expression reads is there before it.
+    derived = sweep(
+        "base: gpt-2-124m\ngrid: {d_head: [64, 66]}\n"
+        "derive: {batch: 3 + (attention_kernel = 'math')}"
+    )
+    assert [point.run.batch for point in derived.points] == [3, 4]
 
 
 def test_constraints_drop_points_before_they_are_checked(sweep):
