@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.compare.classes import OF_CLASS, values_of_classes
+from modelbudget.catalogue.implementations import TRANSFORMERS
+from modelbudget.compare.classes import values_of_classes
 from modelbudget.sweeps.class_config import ClassOfPoint, classes_of
 from modelbudget.sweeps.sweep_file import Measure
 
@@ -26,7 +27,7 @@ def class_values(points: pl.DataFrame, settings: Measure) -> ClassValues:
     """Count the class of the only point, and trace it if the run's implementation is its own."""
     for one in classes_of(points):
         counted = _count(one) if "parameters" in settings.quantities else None
-        traces = _trace(one, one.run, settings) if one.run.implementation == OF_CLASS else None
+        traces = _trace(one, one.run, settings) if one.run.implementation == TRANSFORMERS else None
         return ClassValues(counted, values_of_classes(traces, _table(one, counted)))
     return ClassValues(None, None)
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.catalogue.accelerators import Accelerator, all_accelerators, named_or_sized
-from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
+from modelbudget.catalogue.implementations import OURS
 from modelbudget.catalogue.memory_margins import Grade, Margins, memory_margins
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.sizes import EXAMPLES, size
-from modelbudget.sweeps.class_config import class_config
-from modelbudget.sweeps.compared import not_compared
+from modelbudget.sweeps.compared import not_compared_at
 
 if TYPE_CHECKING:
     from modelbudget.api.layouts import Layouts
@@ -148,15 +147,7 @@ def sharing(devices: int, training: bool) -> dict[str, int]:
 
 def refuse_uncompared(model: Model, quantity: str, pair: tuple[Architecture, RunConfig]) -> None:
     """Raise InputError if the run is that of a class with which its formula was not compared."""
-    architecture, run = pair
-    kind = model.base.transformers
-    if run.implementation != TRANSFORMERS or kind is None:
-        return
-    try:
-        config = class_config(kind, architecture, model.base.config)
-        why = not_compared(quantity, kind, config, architecture, run)
-    except ValueError as error:
-        why = str(error)
+    why = not_compared_at(quantity, model.base.transformers, model.base.config, *pair)
     if why:
         raise InputError([f"{model.name}: {quantity}: {why}, and what fits is solved by formula; "
                           f"allowed: implementation: {OURS}"])  # fmt: skip

@@ -61,10 +61,14 @@ class Comparison(Frames):
         """Reasons of what could not be measured."""
         return self.table.filter(is_failed())["failure"].unique().to_list()
 
-    @property
-    def unmeasured(self) -> list[str]:
-        """Reasons of what was not measured: failures, too little memory, undefined quantities."""
-        return self.table["failure"].drop_nulls().unique(maintain_order=True).to_list()
+    def by_reason(self, column: str) -> dict[str, list[str]]:
+        """Return quantities by the reason in a column.
+
+        `failure`: why they were not measured (failures, too little memory, undefined quantities);
+        `not_compared`: why they are not shown under the name of the class.
+        """
+        reasons = self.table.drop_nulls(column).group_by(column, maintain_order=True)
+        return dict(reasons.agg(pl.col("quantity").unique(maintain_order=True)).iter_rows())
 
     @property
     def class_values(self) -> pl.DataFrame:

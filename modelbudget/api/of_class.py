@@ -159,8 +159,6 @@ def _not_by_formula(one: OfClass, quantity: str) -> str | None:
     """Return why a quantity of the class is not predicted by formula; None if it is."""
     if one.config is None:
         return f"no formula covers {one.kind}"
-    if quantity in ("parameters", "parameter_bytes"):
-        return of_point.why_not(quantity, one.architecture, one.run)
     return not_compared(
         quantity, one.kind, one.config, one.architecture, one.run
     ) or of_point.why_not(quantity, one.architecture, one.run)

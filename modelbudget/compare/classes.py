@@ -9,13 +9,13 @@ A module of our own is not wrong because a class holds more memory.
 import polars as pl
 
 from modelbudget.architecture.terms import is_peak
+from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.compare.known_differences import known_differences
+from modelbudget.compare.uncompared import REASON
 from modelbudget.huggingface.components import component_of_class
 from modelbudget.measurement.reference.table import OF_POINT, TRACED
 
 COUNT, WHOLE = "parameters", "whole class"
-OF_CLASS = "transformers"
-"""The implementation whose values must be those of the class."""
 REFERENCE = {
     "reference": pl.Int64,
     "class_total": pl.Int64,
@@ -89,7 +89,7 @@ def with_classes(
         .with_columns(pl.when(~of_phases(values)).then("class_total"))
     )
     known = known_differences(points).with_columns(quantity=pl.lit(COUNT))
-    of_class = points.select("point", of_class=pl.col("implementation") == OF_CLASS)
+    of_class = points.select("point", of_class=pl.col("implementation") == TRANSFORMERS)
     table = (
         comparison.join(by_component(values), on=["point", "component", "quantity"], how="left")
         .join(totals, on=["point", "quantity"], how="left")
@@ -99,7 +99,7 @@ def with_classes(
     )
     of_phase = pl.col("reference") == pl.coalesce("predicted", "measured")
     of_sum = pl.col("class_total") - pl.col("ours") == pl.col("known").fill_null(0)
-    is_judged = pl.col("of_class") | (pl.col("quantity") == COUNT)
+    is_judged = pl.col("of_class") & pl.col(REASON).is_null() | (pl.col("quantity") == COUNT)
     verdict = pl.when(of_phases(comparison)).then(of_phase).otherwise(of_sum)
     return (
         table.with_columns(reference_agrees=pl.when(is_judged).then(verdict))

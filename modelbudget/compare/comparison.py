@@ -6,6 +6,7 @@ import polars as pl
 
 from modelbudget.compare.classes import judged, with_classes
 from modelbudget.compare.conventions import with_conventions
+from modelbudget.compare.uncompared import hidden, without_empty
 from modelbudget.measurement.table import NO_ROOM, SIMULATED
 from modelbudget.sweeps.quantised import REFUSED
 from modelbudget.sweeps.quantities import OF_CONVENTION
@@ -42,7 +43,8 @@ def compare(
 
     Columns: point, label, the swept fields, component, quantity, each, instances, predicted,
     measured, difference (measured − predicted; a missing side counts as 0), percent (of
-    predicted), agrees, method, shared_with, prediction, failure; and those of `with_classes`.
+    predicted), agrees, method, shared_with, prediction, failure, not_compared (why nothing of a
+    quantity is shown under the name of its class); and those of `with_classes`.
 
     `prediction` is `formula`, `simulated`, or null if there is none: then prediction, difference
     and agreement are null. With a `failure`, measurement, difference and agreement are. A component
@@ -95,7 +97,8 @@ def compare(
             "prediction", "failure",
         )
     )  # fmt: skip
-    return with_classes(table, points, classes).sort("point", "component", "quantity")
+    table = without_empty(with_classes(hidden(table, points), points, classes))
+    return table.sort("point", "component", "quantity")
 
 
 def _allowed() -> pl.Expr:

@@ -14,7 +14,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementations
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.class_config import class_config
-from modelbudget.sweeps.compared import not_compared
+from modelbudget.sweeps.compared import not_compared, not_compared_at
 from modelbudget.sweeps.points_table import Row
 from modelbudget.sweeps.quantities import FITS
 
@@ -193,13 +193,23 @@ def cells(
     purposes = [purpose for purpose, needs in FITS.items() if needs <= set(quantities)]
     for point in sorted(distinct.values(), key=lambda point: point.point):
         for purpose in purposes:
+            is_shown = not _not_compared(point, purpose)
             for field in fields:
                 for device in devices:
                     model = point.architecture, point.run
-                    solution = solve(model, field, purpose, device.bytes)
+                    solution = solve(model, field, purpose, device.bytes) if is_shown else None
                     there = as_class(model, point.transformers, purpose, point.config)
                     of_class = there and solve(there, field, purpose, device.bytes)
                     yield Cell(point, purpose, device, field, solution, of_class)
+
+
+def _not_compared(point: Row, purpose: str) -> str | None:
+    """Return why no formula answers for the class that a point names; None if one does."""
+    reasons = (
+        not_compared_at(quantity, point.transformers, point.config, *point.model)
+        for quantity in FITS[purpose]
+    )
+    return next(filter(None, reasons), None)
 
 
 def totals(measured: pl.DataFrame, purpose: str) -> dict[tuple[str, str], int]:
@@ -271,5 +281,7 @@ def _row(cell: Cell, measured: dict, missing: dict) -> dict:
         "measured": found,
         "measured_beyond": found_beyond,
         "confirmed": all(fits) if fits else None,
-        "failure": next(filter(None, reasons), None) if cell.solution else NO_FORMULA,
+        "failure": next(filter(None, reasons), None)
+        if cell.solution
+        else _not_compared(cell.point, cell.purpose) or NO_FORMULA,
     }

@@ -12,6 +12,7 @@ from modelbudget.architecture.readings import columns, intervals, polynomials
 from modelbudget.architecture.readings.polynomials import Scheme
 from modelbudget.architecture.terms import Terms, of_model, total
 from modelbudget.components.groups import GROUPS, group_of
+from modelbudget.predict import grid_of_class
 from modelbudget.predict.grid import Chunk, Grid
 from modelbudget.sweeps.mistakes import Mistakes
 from modelbudget.sweeps.quantities import OF_CONVENTION, OF_PARAMETERS
@@ -62,6 +63,7 @@ def with_grids(checked: CheckedSweep) -> Predicted:
     grids = [grid for grid in grids if grid.check(mistakes) and grid.first() is not None]
     for grid in grids:
         grid.check_totals(mistakes)
+        grid_of_class.check(grid, checked.sweep.measure.quantities, mistakes)
     mistakes.raise_if_any()
     if not grids:
         mistakes.add(f"constraints: drop all {combinations:,} points; nothing is left to predict")

@@ -3,7 +3,8 @@
 import polars as pl
 from markupsafe import Markup
 
-from modelbudget.compare.classes import OF_CLASS, judged
+from modelbudget.catalogue.implementations import TRANSFORMERS
+from modelbudget.compare.classes import judged
 from modelbudget.compare.implementations import implementations, peaks, witnesses
 from modelbudget.report import tables
 from modelbudget.report.charts.format import count
@@ -48,7 +49,7 @@ def class_values(sweeps: list[SweepResult]) -> dict | None:
     """
     rows = [
         judged(sweep.comparison).join(
-            sweep.points.filter(implementation=OF_CLASS).select("point"), on="point"
+            sweep.points.filter(implementation=TRANSFORMERS).select("point"), on="point"
         )
         for sweep in sweeps
     ]

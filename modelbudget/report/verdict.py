@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from modelbudget.compare import failures
+from modelbudget.compare import failures, uncompared
 from modelbudget.compare.classes import judged
 from modelbudget.compare.comparison import is_compared, is_failed, is_near, is_roomless
 from modelbudget.report.results import Results, ordered
@@ -27,7 +27,8 @@ class Verdict(NamedTuple):
 
     `compared` and `agreed` count comparisons of formulas and modules, and `near` those that agree
     within a tolerance but not exactly. `of_class` and `of_class_agreed` count the values that a
-    class of `transformers` must have, and `known` those that it has but for a known difference.
+    class of `transformers` must have, and `known` those that it has but for a known difference;
+    `uncompared`, quantities of points that are not shown under the name of a class.
     `models` counts models by device. `failed` counts models with a failed measurement, and
     `roomless` those with a measurement left out for lack of memory.
     """
@@ -43,6 +44,7 @@ class Verdict(NamedTuple):
     of_class: int = 0
     of_class_agreed: int = 0
     known: int = 0
+    uncompared: int = 0
 
     @property
     def right(self) -> bool:
@@ -80,6 +82,7 @@ def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
         of_class.height,
         int(of_class["agrees"].sum()),
         of_class["known_difference"].count(),
+        uncompared.n_uncompared(comparison),
     )
 
 
@@ -160,11 +163,12 @@ def models_by_device(verdicts: list[Verdict]) -> dict[str, int]:
 
 
 def failure_lines(results: Results) -> list[str]:
-    """Return every reason why something could not be measured, for a terminal."""
+    """Return every reason why something was not measured or is not shown, for a terminal."""
     return [
         line
         for sweep in ordered(results.sweeps)
-        for line in failures.lines(sweep.name, sweep.comparison)
+        for module in (failures, uncompared)
+        for line in module.lines(sweep.name, sweep.comparison)
     ]
 
 
@@ -186,6 +190,10 @@ def line(verdicts: list[Verdict]) -> str:
     if missing:
         where = ", ".join(f"{n:,} in {source}" for source, n in missing.items())
         text += f"; COULD NOT BE MEASURED: {where}"
+    hidden = {verdict.source: verdict.uncompared for verdict in verdicts if verdict.uncompared}
+    if hidden:
+        where = ", ".join(f"{n:,} in {source}" for source, n in hidden.items())
+        text += f"; NOT COMPARED with the class of transformers: {where}"
     return text
 
 

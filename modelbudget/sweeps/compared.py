@@ -15,6 +15,11 @@ from modelbudget.catalogue.implementations import (
 from modelbudget.common.expressions import Expression
 from modelbudget.common.mistakes import show
 from modelbudget.huggingface.classes import Translation, translations
+from modelbudget.sweeps.class_config import class_config
+from modelbudget.sweeps.quantities import OF_CONVENTION, OF_PARAMETERS
+
+OF_ARCHITECTURE = OF_PARAMETERS | OF_CONVENTION
+"""Quantities that do not depend on who computes."""
 
 
 def not_compared(
@@ -22,9 +27,12 @@ def not_compared(
 ) -> str | None:
     """Return why the formula of a quantity does not answer for a class; None if it does.
 
-    `config` has the keys from which the class is built; keys that are left out have the defaults
-    of the class, which were compared.
+    Parameters and their bytes are those of the architecture, whoever computes. `config` has the
+    keys from which the class is built; keys that are left out have the defaults of the class, which
+    were compared.
     """
+    if quantity in OF_ARCHITECTURE:
+        return None
     known = implementations()[TRANSFORMERS]
     of_class, compared = known.classes.get(kind), known.compared
     if of_class is None or compared is None:
@@ -44,6 +52,26 @@ def not_compared(
         if not _is_compared(key, value, compared, of_class.keys, translations()[kind]):
             return f"{key} = {show(value)}: not compared with {kind}"
     return None
+
+
+def not_compared_at(
+    quantity: str, kind: str | None, file: str | None, a: Architecture, run: RunConfig
+) -> str | None:
+    """Return why a formula does not answer for the class that a run names; None if it does.
+
+    `kind` is the class, `file` the config.json of the architecture, as JSON. Families without
+    formulas are classes themselves.
+    """
+    is_ours = a.has_formula and quantity not in OF_ARCHITECTURE
+    if run.implementation != TRANSFORMERS or not is_ours:
+        return None
+    if kind is None:
+        return "no class of transformers is this model"
+    try:
+        config = class_config(kind, a, file)
+    except ValueError as error:
+        return str(error)
+    return not_compared(quantity, kind, config, a, run)
 
 
 def _flat(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

@@ -148,6 +148,16 @@ def test_a_name_of_equal_shape_stands_for_one_model():
         assert without_owner.get(base.name, base.name) == base.name
 
 
+def test_what_was_not_measured_is_named_where_nothing_was_compared(command):
+    """More bytes than this process may use: a device by its name is not replaced by meta."""
+    found = command("measure", "palm-540b", "--device", "cpu")
+    assert found.code == 1
+    assert found.err.splitlines()[0] == "nothing was compared"
+    assert "not measured: parameter_bytes, parameters: " in found.err
+    assert "needs 1,080,712,949,760 bytes on cpu" in found.err
+    assert "0 of 0" not in found.err
+
+
 def test_a_gpu_that_is_not_there(command, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     found = command("measure", "gpt-2-124m", "--device", "cuda")

@@ -3,13 +3,19 @@
 import polars as pl
 import pytest
 
+from modelbudget.catalogue.accelerators import accelerators
+from modelbudget.common.errors import InputError
+from modelbudget.common.paths import CONFIGS
 from modelbudget.compare.classes import judged, values_of_classes
 from modelbudget.compare.comparison import compare, verdict
 from modelbudget.measurement.reference.cached import count_all, needed, reference_table, trace_new
+from modelbudget.predict.fit import cells, fit_table
 from modelbudget.predict.predict import predict
+from modelbudget.predict.streamed import predicted
 from modelbudget.report.verdict import line, of_sweep
 from modelbudget.sweeps.class_config import classes_of
-from modelbudget.sweeps.points_table import points_table
+from modelbudget.sweeps.points_table import points_table, rows
+from modelbudget.sweeps.read import read
 
 SWEEP = """
 fixed: {n_layer: 1, d_model: 32, n_head: 2, d_head: 16, d_ff: 48, n_vocab: 64, length: 16,
@@ -114,3 +120,99 @@ def test_a_count_stands_in_for_parameters_that_were_not_traced(two):
     both = compared(expanded, values_of_classes(refused, counts))
     columns = ["point", "quantity", "component", "reference", "agrees"]
     assert judged(both).select(columns).equals(judged(compared(*two)).select(columns))
+
+
+UNCOMPARED = """
+fixed: {n_layer: 1, d_model: 32, n_head: 2, d_head: 16, d_ff: 48, n_vocab: 64, length: 16,
+        dtype: bfloat16, attention_kernel: flash, foreach: true}
+points:
+  - {base: gpt-2-124m, label: own, activation: relu2}
+  - {base: gpt-2-124m, label: same, implementation: transformers}
+  - {base: gpt-2-124m, label: other, activation: relu2, implementation: transformers}
+measure: {device: meta, quantities: [parameters, activation_bytes, peak_inference_bytes]}
+"""
+
+
+def test_a_sweep_shows_no_number_of_ours_under_the_name_of_a_class_that_was_not_compared(sweep):
+    table = compared(sweep(UNCOMPARED), None)
+    numbers = ["predicted", "measured", "difference", "agrees", "prediction"]
+    hidden = table.drop_nulls("not_compared")
+    reasons = hidden.select("label", "quantity", "not_compared").rows()
+    prefill = "no formula of peak_inference_bytes was compared with GPT2LMHeadModel"
+    assert sorted(reasons) == [
+        ("other", "activation_bytes", "activation_function = 'relu2': not compared with "
+         "GPT2LMHeadModel"),
+        ("other", "peak_inference_bytes", prefill),
+        ("same", "peak_inference_bytes", prefill),
+    ]  # fmt: skip
+    assert hidden.select(numbers).null_count().row(0) == (3,) * len(numbers)
+    shown = table.filter(pl.col("not_compared").is_null())
+    by_label = {label: set(of["quantity"]) for (label,), of in shown.group_by("label")}
+    assert by_label["own"] == {"parameters", "activation_bytes", "peak_inference_bytes"}
+    assert by_label["same"] == {"parameters", "activation_bytes"}
+    assert by_label["other"] == {"parameters"}
+    found = of_sweep("six", "Six", table)
+    assert found.whole
+    assert line([found]).endswith("; NOT COMPARED with the class of transformers: 3 in six")
+
+
+def test_what_a_class_has_is_shown_where_nothing_was_compared(sweep):
+    """The class's trace leads there, and judges nothing of ours but the parameters."""
+    expanded = sweep(UNCOMPARED)
+    phases = {"prefill": 700, "decode": 500}
+    rows = [
+        {"point": point["point"], "component": phase, "reference": value}
+        for point in points_table(expanded).to_dicts()
+        if point["label"] == "other"
+        for phase, value in phases.items()
+    ]
+    traces = pl.DataFrame(rows).with_columns(
+        built_from=pl.lit("our fields"), quantity=pl.lit("peak_inference_bytes"),
+        attention=pl.lit("sdpa"), refusal=pl.lit(None, pl.String), method=pl.lit("meta"),
+        replaced=pl.lit(None, pl.String), **{"class": pl.lit("GPT2LMHeadModel")},
+    )  # fmt: skip
+    table = compared(expanded, traces).filter(label="other", quantity="peak_inference_bytes")
+    assert dict(table.select("component", "reference").iter_rows()) == phases
+    assert table.select("predicted", "measured", "reference_agrees").null_count().row(0) == (2,) * 3
+
+
+def test_what_fits_is_not_solved_under_the_name_of_a_class_that_was_not_compared(sweep):
+    points = rows(points_table(sweep(UNCOMPARED)))
+    devices = accelerators(CONFIGS / "accelerators.yaml")[:1]
+    table = fit_table(list(cells(points, ["peak_inference_bytes"], ["batch"], devices)), {}, {})
+    values = dict(table.select("label", "value").iter_rows())
+    assert values.pop("own") > 0
+    assert values == {"same": None, "other": None}
+    prefill = "no formula of peak_inference_bytes was compared with GPT2LMHeadModel"
+    assert dict(table.select("label", "failure").iter_rows())["same"] == prefill
+
+
+GRID = """
+title: A test
+question: Why?
+base: llama-3-8b
+grid: {n_layer: [2, 4], implementation: [modelbudget, transformers], batch: BATCH}
+measure: {device: none, quantities: [parameters, QUANTITY]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("quantity", "batch", "why"),
+    [
+        ("activation_bytes", "[1, 2]", None),
+        ("peak_inference_bytes", "[1, 2]", "no formula of peak_inference_bytes was compared with "
+         "LlamaForCausalLM; allowed: with a device, or implementation: modelbudget"),
+        ("activation_bytes", "{from: 1, to: 1500, steps: 1500}", "more than 2,000 points to hold"),
+    ],
+)  # fmt: skip
+def test_a_grid_that_is_only_predicted_names_a_class_where_it_was_compared(
+    tmp_path, catalogue, quantity, batch, why
+):
+    path = tmp_path / "grid.yaml"
+    path.write_text(GRID.replace("QUANTITY", quantity).replace("BATCH", batch))
+    if why is None:
+        assert predicted(read(path, catalogue)).combinations == 8
+        return
+    with pytest.raises(InputError) as error:
+        predicted(read(path, catalogue))
+    assert why in str(error.value)

@@ -116,6 +116,10 @@ def test_what_has_no_formula_is_measured_and_not_compared(compared):
     assert verdict(table)["compared"] == table["prediction"].count() < table.height
 
 
+ONE_POINT = {"point": "1", "label": "one", "architecture": "a", "run": "r"}
+ONE_POINT |= {"implementation": "modelbudget"}
+
+
 @pytest.mark.parametrize(
     ("quantity", "predicted", "measured", "agrees", "near"),
     [
@@ -131,7 +135,7 @@ def test_only_what_the_system_tells_agrees_within_a_bound(
 ):
     key = {"architecture": "a", "run": "r", "component": "model", "quantity": quantity}
     table = compare(
-        pl.DataFrame({"point": "1", "label": "one", "architecture": "a", "run": "r"}),
+        pl.DataFrame(ONE_POINT),
         pl.DataFrame(key | {"each": predicted, "instances": 1, "predicted": predicted}),
         pl.DataFrame(key | {"value": measured, "method": "cpu", "shared_with": None}),
         [],
@@ -143,7 +147,7 @@ def test_only_what_the_system_tells_agrees_within_a_bound(
 
 def test_a_model_of_two_shards_fails_once_or_not_at_all():
     key = {"architecture": "a", "run": "r", "quantity": "parameters"}
-    points = pl.DataFrame({"point": "1", "label": "one", "architecture": "a", "run": "r"})
+    points = pl.DataFrame(ONE_POINT)
     terms = pl.DataFrame(
         [key | {"component": name, "each": 7, "instances": 1, "predicted": 7} for name in "xy"]
     )

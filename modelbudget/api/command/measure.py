@@ -37,7 +37,10 @@ def run(
     as_csv: options.AsCsv = False,
     as_markdown: options.AsMarkdown = False,
 ) -> None:
-    """Instantiate a model, count and trace it. Exit code 1 if two of the witnesses differ."""
+    """Instantiate a model, count and trace it.
+
+    Exit code 1 if two of the witnesses differ, or if something could not be measured.
+    """
     from modelbudget.api.measuring import compare_model  # imports Polars, as a prediction does not
 
     settings = options.settings(given, batch, length, dtype, implementation)
@@ -131,7 +134,11 @@ def _summary(found: Comparison) -> list[str]:
     lines = [f"{verdict['agreed']} of {verdict['compared']} comparisons agree"]
     if not found.has_formula:
         lines = ["no formula to compare with"]
-    lines += [f"not measured: {reason}" for reason in found.unmeasured]
+    elif not verdict["compared"]:
+        lines = ["nothing was compared"]
+    for what, column in (("measured", "failure"), ("shown", "not_compared")):
+        for why, names in found.by_reason(column).items():
+            lines.append(f"not {what}: {', '.join(names)}: {why}")
     values = found.class_values.sort("quantity", maintain_order=True).rows(named=True)
     if len(values) > 1:
         equal = sum(row["agrees"] for row in values)
