@@ -179,7 +179,7 @@ def fit(
     by = sharing(devices, training)
     run = model.run(by | chosen)
     chosen = {name: getattr(run, name) for name in DECIDED} | chosen
-    shared = layouts(model, device, chosen, devices) if training and devices > 1 else None
+    shared = layouts(model, device, chosen, devices, margins) if training and devices > 1 else None
     chosen = by | chosen
     if why := model.why_not(quantity, chosen):
         of = f"{quantity} on {devices} devices" if by else quantity

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.catalogue.memory_margins import Grade, Margins
 from modelbudget.common.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,8 +21,9 @@ OF_EACH = 4
 class Layouts(NamedTuple):
     """All layouts of `devices`, and of the powers of two below, that model and run allow.
 
-    `table`: one row for each, the simplest first, with the columns of `predict.layouts`, fits and
-    margin (bytes that are left). A batch is that of one data-parallel replica.
+    `table`: one row for each, the simplest first, with the columns of `predict.layouts`, fits (at
+    least tightly), grade (as of `Fit`) and margin (bytes that are left). A batch is that of one
+    data-parallel replica.
     """
 
     model: Model
@@ -29,6 +31,7 @@ class Layouts(NamedTuple):
     accelerator: Accelerator
     devices: int
     table: pl.DataFrame
+    margins: Margins
 
     @property
     def of_all(self) -> pl.DataFrame:
@@ -37,10 +40,17 @@ class Layouts(NamedTuple):
 
     @property
     def smallest(self) -> int | None:
-        """The smallest number of devices with a layout that fits; None if none does."""
+        """The smallest number of devices with a layout that fits, if tightly; None if none does."""
         from modelbudget.predict.layouts import smallest
 
         return smallest(self.table, self.accelerator.bytes)
+
+    @property
+    def fewest(self) -> dict[Grade, int]:
+        """The fewest devices with a layout that fits, and that is tight, if these are fewer."""
+        from modelbudget.predict.layouts import fewest
+
+        return fewest(self.table, self.margins, self.accelerator.bytes)
 
     @property
     def pareto(self) -> pl.DataFrame:
@@ -53,12 +63,15 @@ class Layouts(NamedTuple):
     def offered(self) -> list[dict[str, Any]]:
         """The simplest layouts of all devices that fit, with the largest batch and length of each.
 
+        If none fits with the margins, those that are tight; the largest sizes are tight.
         Of each way to recompute activations the first few meshes, each with the schedule and the
         microbatches that need least.
         """
         from modelbudget.predict.layouts import MESH, SOLVED, largest
 
-        fitting = self.of_all.filter("fits").with_row_index("place")
+        with_margins = self.of_all.filter(grade="fits")
+        fitting = self.of_all.filter("fits") if with_margins.is_empty() else with_margins
+        fitting = fitting.with_row_index("place")
         mesh = ["recompute", *MESH, "zero", "sequence_parallel"]
         best = fitting.sort("bytes").unique(mesh, keep="first", maintain_order=True).sort("place")
         best = best.group_by("recompute", maintain_order=True).head(OF_EACH).drop("place")
@@ -78,17 +91,23 @@ class Layouts(NamedTuple):
 
 
 def layouts(
-    model: Model, accelerator: Accelerator, chosen: Mapping[str, Any], devices: int
+    model: Model,
+    accelerator: Accelerator,
+    chosen: Mapping[str, Any],
+    devices: int,
+    margins: Margins,
 ) -> Layouts:
     """Return the layouts of a model on an accelerator. Raises InputError if there is none."""
     import polars as pl
 
-    from modelbudget.predict.layouts import layouts, numbers_of_devices
+    from modelbudget.predict.layouts import grade, layouts, numbers_of_devices
 
     try:
         table = layouts(model.base, {**model.chosen, **chosen}, numbers_of_devices(devices))
     except ValueError as error:
         raise InputError([f"{model.name}: {line}" for line in str(error).splitlines()]) from None
     margin = accelerator.bytes - pl.col("bytes")
-    table = table.with_columns(fits=margin >= 0, margin=margin)
-    return Layouts(model, chosen, accelerator, devices, table)
+    table = table.with_columns(
+        fits=margin >= 0, grade=grade(margins, accelerator.bytes), margin=margin
+    )
+    return Layouts(model, chosen, accelerator, devices, table, margins)

@@ -25,7 +25,7 @@ def check(grid: Grid, quantities: Sequence[str], mistakes: Mistakes) -> None:
     family, n_points = grid.base.family, 0
     for chunk in grid.allowed():
         values = grid.values(chunk)
-        if values["implementation"] != TRANSFORMERS:
+        if str(values["implementation"]) != TRANSFORMERS:
             continue
         n_points += chunk.rows
         if n_points > MOST:

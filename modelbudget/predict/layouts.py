@@ -19,6 +19,7 @@ import polars as pl
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
+from modelbudget.catalogue.memory_margins import Grade, Margins
 from modelbudget.catalogue.models import Base
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
@@ -287,6 +288,30 @@ def _options(name: str) -> list[Value]:
 def numbers_of_devices(most: int) -> list[int]:
     """Return the powers of two below a number of devices, and the number."""
     return [2**i for i in range(most.bit_length()) if 2**i < most] + [most]
+
+
+def grade(margins: Margins, memory: int) -> pl.Expr:
+    """Return the grade of the bytes of each row (`Margins.grade`); null without a prediction."""
+    n_bytes = pl.col("bytes")
+    return (
+        pl.when(n_bytes <= margins.room(memory)).then(pl.lit("fits"))
+        .when(n_bytes <= memory).then(pl.lit("tight"))
+        .when(n_bytes.is_not_null()).then(pl.lit("does not fit"))
+    )  # fmt: skip
+
+
+def fewest(found: pl.DataFrame, margins: Margins, memory: int) -> dict[Grade, int]:
+    """Return the fewest devices on which a layout fits, and on which one does only tightly.
+
+    Of `tight` only if that are fewer; a grade that no layout has is left out.
+    """
+    by_grade: dict[Grade, int | None] = {
+        "fits": smallest(found, margins.room(memory)),
+        "tight": smallest(found, memory),
+    }
+    if by_grade["tight"] == by_grade["fits"]:
+        del by_grade["tight"]
+    return {name: n for name, n in by_grade.items() if n is not None}
 
 
 def smallest(found: pl.DataFrame, room: int) -> int | None:

@@ -10,6 +10,7 @@ import pytest
 
 import modelbudget as mb
 from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.common.errors import InputError
 from modelbudget.predict.layouts import (
     LAYOUT,
@@ -124,6 +125,22 @@ def test_the_offered_layouts_fit_up_to_their_largest_batch(model):
     assert fit.layouts.smallest == 1
 
 
+def test_layouts_have_the_grades_of_the_command(model):
+    """The reserve leaves little more than the least that any layout needs."""
+    memory = 24 * 10**9
+    alone = model.fit("24GB", devices=4)
+    least = alone.layouts.table["bytes"].min()
+    fit = model.fit("24GB", devices=4, reserve=memory - 2 * least)
+    table = fit.layouts.table.drop_nulls("bytes")
+    grades = [fit.margins.grade(n, memory) for n in table["bytes"]]
+    assert table["grade"].to_list() == grades
+    assert {"fits", "tight"} <= set(grades)
+    assert {row["grade"] for row in fit.layouts.offered} == {"fits"}
+    by_grade = fit.layouts.fewest
+    assert by_grade["tight"] == fit.layouts.smallest < by_grade["fits"]
+    assert set(alone.layouts.table["grade"].drop_nulls()) == {"fits"}
+
+
 SWEEP = """
 title: t
 question: q
@@ -145,7 +162,16 @@ def test_layouts_of_a_sweep_and_their_table_and_chart(tmp_path, catalogue):
     assert "Tiny" in section["table"]
     assert ">4<" in section["table"]  # one device is not enough
     (chart,) = layouts_charts(table, [device]).values()
-    assert "fits Tiny from 4 on" in chart.to_dict()["description"]
+    assert "is tight on Tiny from 4 on" in chart.to_dict()["description"]
+    # With room for the reserve and the worst reading of the layout that needs most, all fit.
+    margins = memory_margins()
+    enough = int(margins.worst_ratio.value * table["bytes"].max()) + margins.reserve.bytes + 3
+    large = device.model_copy(update={"bytes": enough})
+    counted = f"{table['bytes'].count()} of {table['bytes'].count()}"
+    assert ">fits<" in (graded := layouts_section(table, [large], "small")["table"])
+    assert counted in graded
+    assert ">tight<" not in graded
+    assert ">tight<" in section["table"]
     path.write_text(SWEEP.replace("[1, 4]", "[0]"))
     with pytest.raises(InputError, match=r"layouts\[0\] = 0"):
         expanded(read(path, catalogue))

@@ -259,31 +259,34 @@ def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
 
     `whose`: the implementation whose memory it is.
     """
-    fitting, all_ = int(layouts.of_all["fits"].sum()), layouts.of_all.height
+    grades = layouts.of_all["grade"]
+    fitting, tight = (int((grades == name).sum()) for name in ("fits", "tight"))
     title = (
         f"{count(layouts.devices)} devices of {si_bytes(layouts.accelerator.bytes)}: "
-        f"{count(fitting)} of {count(all_)} layouts fit with this batch on each replica, "
-        f"for the implementation {whose}"
+        f"of {count(len(grades))} layouts, {count(fitting)} fit with this batch on each replica, "
+        f"and {count(tight)} are tight, for the implementation {whose}"
     )
-    columns = ("layout", "recompute", "bytes per device", "margin", "largest batch", "length")
+    columns = ("layout", "recompute", "grade", "bytes per device", "margin", "largest batch",
+               "length")  # fmt: skip
     rows = [
-        (in_words(row), row["recompute"], si_bytes(row["bytes"]), si_bytes(row["margin"]),
+        (in_words(row), row["recompute"], row["grade"], si_bytes(row["bytes"]),
+         si_bytes(row["margin"]),
          count(row["largest_batch"]), count(row["largest_length"]))
         for row in layouts.offered
     ]  # fmt: skip
-    least = f"fits from {count(layouts.smallest)} on" if layouts.smallest else "none fits"
+    least = ", ".join(f"{name} from {count(n)} on" for name, n in layouts.fewest.items())
     front = [
         (count(row["devices"]), in_words(row), row["recompute"], si_bytes(row["bytes"]),
-         "yes" if row["fits"] else "no")
+         row["grade"])
         for row in layouts.pareto.iter_rows(named=True)
     ]  # fmt: skip
     return [
-        Table(title, columns, rows, texts=("recompute",)),
+        Table(title, columns, rows, texts=("recompute", "grade")),
         Table(
-            f"Least bytes per device, by number of devices: {least}",
-            ("devices", "layout", "recompute", "bytes per device", "fits"),
+            f"Least bytes per device, by number of devices: {least or 'none fits'}",
+            ("devices", "layout", "recompute", "bytes per device", "grade"),
             front,
-            texts=("layout", "recompute"),
+            texts=("layout", "recompute", "grade"),
         ),
     ]
 

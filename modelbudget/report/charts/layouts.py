@@ -4,7 +4,8 @@ import altair as alt
 import polars as pl
 
 from modelbudget.catalogue.accelerators import Accelerator
-from modelbudget.predict.layouts import pareto, smallest
+from modelbudget.catalogue.memory_margins import memory_margins
+from modelbudget.predict.layouts import fewest, pareto
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.format import count, si_bytes
 from modelbudget.report.charts.peak import capacities
@@ -62,11 +63,14 @@ def _chart(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
 def _finding(table: pl.DataFrame, devices: list[Accelerator]) -> str:
     """State from how many devices on some layout fits each accelerator, and the least bytes."""
     least = pareto(table).row(-1, named=True)
-    names: dict[int, list[str]] = {}
+    names: dict[tuple[str, int], list[str]] = {}
     for device in devices:
-        if (fewest := smallest(table, device.bytes)) is not None:
-            names.setdefault(fewest, []).append(device.name)
-    fits = "; ".join(f"{', '.join(of)} from {count(n)} on" for n, of in names.items())
+        for name, n in fewest(table, memory_margins(), device.bytes).items():
+            names.setdefault((name, n), []).append(device.name)
+    on = {"fits": "fits", "tight": "is tight on"}
+    fits = "; ".join(
+        f"{on[grade]} {', '.join(of)} from {count(n)} on" for (grade, n), of in names.items()
+    )
     return (
         f"Of {count(table.height)} layouts, predicted by formula, the one that needs least has "
         f"{si_bytes(least['bytes'])} on each of {count(least['devices'])} devices. "
