@@ -122,7 +122,8 @@ def backward(*roots: tuple[Tensor, Tensor]) -> None:
         # index, since zip and enumerate hold the last element.
         for i, edge in enumerate(node.edges):
             if outputs[i] is not None and edge is not None:
-                outputs[i] = _as_input(outputs[i], *edge[2:])
+                outputs[i] = _summed_to(outputs[i], edge[2])  # frees what it sums before a cast
+                outputs[i] = _cast(outputs[i], edge[3])
         gradients = node.saved = None
         for i, edge in enumerate(node.edges):
             if edge is None:
@@ -166,16 +167,21 @@ def _accumulated(x: Tensor, y: Tensor) -> Tensor:
     return add(x, y)
 
 
-def _as_input(gradient: Tensor, shape, dtype: str) -> Tensor:
-    """Sum a gradient over what was broadcast, and cast it to the dtype of the input."""
-    from modelbudget.operations.elementwise import to
+def _summed_to(gradient: Tensor, shape) -> Tensor:
+    """Sum a gradient over what was broadcast from the shape of an input."""
     from modelbudget.operations.reductions import sum_to
 
     if len(gradient.shape) != len(shape) or any(
         size is not wanted and size != wanted
         for size, wanted in zip(gradient.shape, shape, strict=True)
     ):
-        gradient = sum_to(gradient, shape)
+        return sum_to(gradient, shape)
+    return gradient
+
+
+def _cast(gradient: Tensor, dtype: str) -> Tensor:
+    from modelbudget.operations.elementwise import to
+
     return gradient if gradient.dtype == dtype else to(gradient, dtype)
 
 

@@ -38,8 +38,12 @@ class Checkpoint:
         autocast = Active.tape.autocast
         self.autocast_dtype = None if autocast is None else autocast.dtype
 
-    def pack(self, x: Tensor) -> Promise | None:
-        """Promise a tensor in the first run; keep it for its promise in the second."""
+    def pack(self, x: Tensor) -> Promise | Tensor:
+        """Promise a tensor in the first run; keep it for its promise in the second.
+
+        The nodes of the second run hold it too, as long as they live: also one whose promise
+        nobody has kept.
+        """
         if self.n_saved_again is None:
             promise = Promise(self)
             self.promises.append(weakref.ref(promise))
@@ -50,7 +54,7 @@ class Checkpoint:
         self.n_saved_again += 1
         if self.n_saved_again == len(self.promises):
             raise StopRecomputationError
-        return None
+        return x.detach()
 
     def run_again(self) -> None:
         tape = Active.tape

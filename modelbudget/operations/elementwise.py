@@ -37,6 +37,12 @@ def sub(x: Tensor, y: Tensor | float) -> Tensor:
 
 
 @operation
+def one_minus(x: Tensor) -> Tensor:
+    """1 - x (`rsub`)."""
+    return with_node("rsub", empty_elementwise(x.dtype, x), [x], lambda _, g: neg(g))
+
+
+@operation
 def neg(x: Tensor) -> Tensor:
     return with_node("neg", empty_elementwise(x.dtype, x), [x], lambda _, g: neg(g))
 
@@ -138,6 +144,17 @@ def power(x: Tensor, exponent: float) -> Tensor:
         return mul(g, scaled)
 
     return finish_node(node, y, gradients)
+
+
+@operation
+def sqrt(x: Tensor) -> Tensor:
+    y = empty_elementwise(x.dtype, x)
+
+    def gradients(saved, g):
+        doubled = mul(saved[0], 2.0)
+        return div(g, doubled)
+
+    return with_node("sqrt", y, [x], gradients, [y])
 
 
 @operation(autocast="float32")

@@ -45,9 +45,13 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 @operation
 def pad(x: Tensor, shape) -> Tensor:
-    """Put zeros around x, to a shape; the gradient is a copy of the inner part."""
+    """Put zeros around x, to a shape; the gradient is a copy of the inner part.
+
+    Without any zeros it is a clone (aten/src/ATen/native/PadNd.cpp).
+    """
     before = x.shape
-    return with_node("pad", empty(shape, x.dtype), [x], lambda _, g: _copy_of_inner(g, before))
+    y = empty_like(x) if shape == before else empty(shape, x.dtype)
+    return with_node("pad", y, [x], lambda _, g: _copy_of_inner(g, before))
 
 
 @operation

@@ -83,6 +83,24 @@ def bmm(x: Tensor, y: Tensor) -> Tensor:
 
 
 @operation(autocast="lower")
+def baddbmm(bias: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Multiply (batch, n, k) by (batch, k, m) and add a bias, which broadcasts to the result."""
+    (batch, n, k), m = x.shape, y.shape[2]
+    wants_bias, wants_x, wants_y = bias.needs_gradient, x.needs_gradient, y.needs_gradient
+    node = start_node("baddbmm", [bias, x, y], [x if wants_y else None, y if wants_x else None])
+    z = empty((batch, n, m), x.dtype)
+    Active.tape.count_flops(2 * batch * n * k * m)
+
+    def gradients(saved, g):
+        x, y = saved
+        of_x = bmm(g, transpose(y, 1, 2)) if wants_x else None
+        of_y = bmm(transpose(x, 1, 2), g) if wants_y else None
+        return (g if wants_bias else None), of_x, of_y
+
+    return finish_node(node, z, gradients)
+
+
+@operation(autocast="lower")
 def matmul(x: Tensor, y: Tensor) -> Tensor:
     """Multiply over the last two dimensions, as torch composes it of mm or bmm."""
     if len(x.shape) == 2 and len(y.shape) == 2:

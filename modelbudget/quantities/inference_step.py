@@ -36,12 +36,11 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
         tokens = empty((run.batch, run.length), "int64")
         for name, cache in tape.caches:
             result.caches[name] += sum(tensor.storage.n_bytes for tensor in cache.tensors)
+        tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
         for phase, n_token in (("prefill", run.length), ("decode", 1)):
             tape.flops["forward"].clear()
             tape.restart("forward")
-            tape.autocast = None if run.autocast == "none" else Autocast(run.autocast)
             model.next_token(narrow(tokens, 1, n_token))
-            tape.autocast = None
             result.peaks[phase] = tape.peak
             if tape.allocations is not None:
                 result.allocations[phase] = tape.allocations

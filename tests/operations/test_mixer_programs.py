@@ -32,9 +32,30 @@ def mamba2(draw) -> dict:
     }
 
 
-SIZES = {"mamba2": mamba2()}
-LENGTHS: dict[str, list[int]] = {}
-"""Lengths of the sequences, if not of 1 to 4 tokens."""
+@st.composite
+def delta_heads(draw) -> dict:
+    n_key_head = draw(st.integers(1, 2))
+    return {
+        "n_linear_key_head": n_key_head,
+        "n_linear_head": n_key_head * draw(st.integers(1, 2)),
+        "d_linear_key": draw(small),
+        "d_linear_value": draw(small),
+        "d_linear_convolution": draw(small),
+    }
+
+
+def each_small(*names: str) -> st.SearchStrategy[dict]:
+    return st.fixed_dictionaries(dict.fromkeys(names, small))
+
+
+SIZES = {
+    "mamba2": mamba2(),
+    "gated_deltanet": delta_heads(),
+    "rg_lru": each_small("n_lru_block", "d_lru_block", "d_lru_convolution"),
+}
+LENGTHS = {"gated_deltanet": [1, 2, 64, 65, 130]}
+"""Lengths of the sequences, if not of 1 to 4 tokens: a chunk of Gated DeltaNet has 64."""
+WITHOUT_AUTOCAST = {"rg_lru"}
 
 
 @st.composite
@@ -53,10 +74,13 @@ def decoders_and_runs(draw, mixer: str) -> tuple[Decoder, RunConfig]:
         "n_kv_head": 1,
         "d_head": 2,
     }
+    dtype = draw(st.sampled_from(["float32", "bfloat16"]))
+    has_autocast = dtype == "float32" and mixer not in WITHOUT_AUTOCAST and draw(st.booleans())
     run = RunConfig(
         batch=draw(st.integers(1, 2)),
         length=draw(st.sampled_from(LENGTHS.get(mixer, [1, 2, 3, 4]))),
-        dtype=draw(st.sampled_from(["float32", "bfloat16"])),
+        dtype=dtype,
+        autocast="bfloat16" if has_autocast else "none",
         norm_kernel=draw(st.sampled_from(["fused", "written_out"])),
         recompute=draw(st.sampled_from(["none", "full"])),
         state_dtype=draw(st.sampled_from(["dtype", "float32"])),

@@ -14,7 +14,7 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
-from modelbudget.components import norm
+from modelbudget.components import norm, recurrent_state
 from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
 from modelbudget.components.passes import recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
@@ -33,13 +33,13 @@ from modelbudget.operations.elementwise import (
     sub,
     to,
 )
-from modelbudget.operations.joining import pad, stack
+from modelbudget.operations.joining import cat, pad, stack
 from modelbudget.operations.layout import at_least_float32
 from modelbudget.operations.norms import RMS_NORMS
-from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import make_linear, matmul, solve_triangular
 from modelbudget.operations.reductions import cumsum, sum_over
-from modelbudget.operations.tape import Active, empty
+from modelbudget.operations.tape import empty
 from modelbudget.operations.views import (
     expand,
     flatten,
@@ -404,36 +404,45 @@ def _by_token(c: SimpleNamespace, value, scalar) -> Timeline:
 
 
 def program(a: Fields, r: Run):
-    """States (batch, length, d_model) to states of the same shape, chunk by chunk of the tokens."""
-    if Active.tape.cache_length is not None:
-        raise NoProgramError("gated_deltanet in inference")
+    """States (batch, length, d_model) to states of the same shape.
+
+    Several tokens chunk by chunk, one token after those of the cache by itself.
+    """
     n_head, n_key_head = a.n_linear_head, a.n_linear_key_head
     d_key, d_value = a.d_linear_key, a.d_linear_value
     widths = [n_key_head * d_key, n_key_head * d_key, n_head * d_value]
     rate, step = parameter("rate", n_head), parameter("step", n_head)
     query_key_value = make_linear("query_key_value", a.d_model, sum(widths))
-    convolve = make_part("convolution", _convolution, sum(widths), a.d_linear_convolution)
+    convolve = make_part(
+        "convolution", written_out_convolution, sum(widths), a.d_linear_convolution
+    )
     beta_of = make_linear("beta", a.d_model, n_head)
     decay_of = make_linear("decay", a.d_model, n_head)
     gate = make_linear("gate", a.d_model, n_head * d_value)
     norm_ = make_part("norm", _rms_norm, r, d_value)
     output = make_linear("output", n_head * d_value, a.d_model)
+    precise = at_least_float32(r.dtype)
+    cache = recurrent_state.declare((n_head, d_key, d_value), dtype=precise)
 
     def forward(x):
-        length, precise = x.shape[1], at_least_float32(x.dtype)
-        padding = -length % CHUNK
+        length = x.shape[1]
+        by_token = cache if length == 1 else None
+        padding = 0 if by_token else -length % CHUNK
         mixed = to(silu(convolve(query_key_value(x), padding)), precise)
         query, key, value = split(mixed, widths, 1)
-        query = mul(_normalised(query, n_key_head), 0.1)
-        key = _normalised(key, n_key_head)
-        value = _by_head(value, n_head)
+        query = mul(normalised(query, n_key_head), 0.1)
+        key = normalised(key, n_key_head)
+        value = by_head(value, n_head)
         beta = to(sigmoid(beta_of(x)), precise)
         steps = to(add(decay_of(x), step), precise)
         decay = mul(softplus(steps), neg(exp(to(rate, precise))))
         beta, decay = (padded_by_head(y, padding) for y in (beta, decay))
         query, key = (for_each_head(y) for y in (query, key))
         del mixed, steps
-        y = narrow(_delta_rule(query, key, value, beta, decay), 1, length)
+        if by_token:
+            y = _delta_rule_of_token(query, key, value, beta, decay, by_token.tensors[0])
+        else:
+            y = narrow(_delta_rule(query, key, value, beta, decay, cache is not None), 1, length)
         del query, key, value, beta, decay
         y = norm_(to(y, x.dtype))
         return output(flatten(mul(y, silu(unflatten(gate(x), 2, (n_head, d_value)))), 2))
@@ -452,10 +461,11 @@ def program(a: Fields, r: Run):
     return forward
 
 
-def _delta_rule(query, key, value, beta, decay):
+def _delta_rule(query, key, value, beta, decay, keeps_state):
     """Solve a triangular system within each chunk, and go on from chunk to chunk.
 
-    query, key (batch, n_head, length, d_key), value (…, d_value), beta and decay (…, length).
+    query, key (batch, n_head, length, d_key), value (…, d_value), beta and decay (…, length). In
+    inference also the state after the last chunk is computed.
     """
     n_chunk = query.shape[2] // CHUNK
     query, key, value = (unflatten(y, 2, (n_chunk, CHUNK)) for y in (query, key, value))
@@ -480,7 +490,7 @@ def _delta_rule(query, key, value, beta, decay):
             values = sub(values, matmul(select(old_values, 2), state))
             reading = mul(select(query, 2), unsqueeze(select(from_start, 2), -1))
             outputs.append(add(matmul(reading, state), matmul(select(within, 2), values)))
-        if number + 1 < n_chunk:
+        if number + 1 < n_chunk or keeps_state:
             last = narrow(select(decay, 2), -1, 1, is_first=False)
             writing = mul(select(key, 2), unsqueeze(exp(sub(last, select(decay, 2))), -1))
             written = matmul(transpose(writing, -1, -2), values)
@@ -488,19 +498,33 @@ def _delta_rule(query, key, value, beta, decay):
     return flatten(stack([transpose(y, 1, 2) for y in outputs], 1), 1, 2)
 
 
+def _delta_rule_of_token(query, key, value, beta, decay, state):
+    """Compute the same of one token after a state (batch, n_head, d_key, d_value)."""
+    state = mul(state, unsqueeze(exp(decay), -1))
+    delta = mul(sub(value, matmul(key, state)), unsqueeze(beta, -1))
+    state = add(state, mul(transpose(key, -1, -2), delta))
+    return transpose(matmul(query, state), 1, 2)
+
+
 def _upper_triangle():
     ones = empty((CHUNK, CHUNK), "bool")
     return empty((CHUNK, CHUNK), "bool")
 
 
-def _convolution(n_channel, span):
+def written_out_convolution(n_channel, span):
     """Convolve each channel, written out: (batch, length, n) to (batch, n, length + padding)."""
     weight = parameter("weight", n_channel, span)
+    cache = recurrent_state.declare((n_channel, span))
 
     def forward(x, padding):
         x = transpose(x, 1, 2)
         batch, _, length = x.shape
-        seen = pad(x, (batch, n_channel, length + span - 1 + padding))
+        shape = (batch, n_channel, length + span - 1 + padding)
+        if cache is not None:
+            seen = cat((cache.tensors[0], x))
+            seen = pad(narrow(seen, -1, length + span - 1, is_first=False), shape)
+        else:
+            seen = pad(x, shape)
         length = length + padding
         y = mul(narrow(seen, -1, length), narrow(weight, -1, 1))
         for _ in range(1, span):
@@ -510,14 +534,14 @@ def _convolution(n_channel, span):
     return forward
 
 
-def _by_head(x, n_head):
+def by_head(x, n_head):
     """(batch, n_head · width, length) to (batch, n_head, length, width)."""
     return transpose(unflatten(x, 1, (n_head, x.shape[1] // n_head)), 2, 3)
 
 
-def _normalised(x, n_head):
+def normalised(x, n_head):
     """Return the heads of x, each divided by its length."""
-    x = _by_head(x, n_head)
+    x = by_head(x, n_head)
     return mul(x, rsqrt(add(sum_over(mul(x, x), [-1], keepdim=True), 1e-6)))
 
 

@@ -8,9 +8,28 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, state_bytes, tokens
+from modelbudget.components import causal_convolution, recurrent_state
 from modelbudget.components.contract import ALONE, Place, Values, no_autocast, valid_if
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.operations.elementwise import (
+    add,
+    contiguous,
+    exp,
+    gelu,
+    mul,
+    one_minus,
+    power,
+    sigmoid,
+    softplus,
+    sqrt,
+    to,
+)
+from modelbudget.operations.joining import stack
+from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.products import baddbmm, make_linear
+from modelbudget.operations.tape import empty, product
+from modelbudget.operations.views import reshape, transpose, unbind, unsqueeze, view
 
 GROUP = "state space"
 SIZES = ("n_lru_block", "d_lru_block", "d_lru_convolution")
@@ -105,3 +124,56 @@ def cache(a: Fields, r: Run) -> Values:
         "": state_bytes(r) * r.batch * _d_lru(a),
         "convolution": bytes_of(r.dtype) * r.batch * _d_lru(a) * a.d_lru_convolution,
     }
+
+
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape, token by token."""
+    if r.activation_kernel != "fused":
+        raise NoProgramError(f"activation_kernel: {r.activation_kernel} of rg_lru")
+    if r.autocast != "none":
+        raise NoProgramError(f"autocast: {r.autocast} of rg_lru")
+    width, block = _d_lru(a), (a.n_lru_block, a.d_lru_block)
+    decay = parameter("decay", width)
+    gate_of = make_linear("gate", a.d_model, width, bias=True)
+    input_ = make_linear("input", a.d_model, width, bias=True)
+    convolve = make_part("convolution", causal_convolution.program, width, a.d_lru_convolution)
+    input_gate = make_part("input_gate", _block_diagonal, *block)
+    recurrence_gate = make_part("recurrence_gate", _block_diagonal, *block)
+    output = make_linear("output", width, a.d_model, bias=True)
+    cache = recurrent_state.declare((width,), dtype=recurrent_state.dtype_of(r))
+
+    def forward(x):
+        gate = gelu(gate_of(x))
+        x = contiguous(convolve(input_(x)))
+        rate = mul(-8.0, softplus(decay))
+        kept = exp(mul(rate, sigmoid(recurrence_gate(x))))
+        written = mul(sqrt(one_minus(power(kept, 2))), mul(sigmoid(input_gate(x)), x))
+        state = cache.tensors[0] if cache else empty((x.shape[0], width), x.dtype)
+        y, state = _scan(kept, written, state)
+        return output(mul(y, gate))
+
+    return forward
+
+
+def _block_diagonal(n_block, size):
+    """(batch, length, n_block · size) to the same shape: a matrix for each block, and a bias."""
+    weight, bias = parameter("weight", n_block, size, size), parameter("bias", n_block, size)
+
+    def forward(x):
+        blocks = transpose(view(x, (product(x.shape[:-1]), n_block, size)), 0, 1)
+        y = baddbmm(unsqueeze(bias, 1), blocks, weight)
+        return reshape(transpose(y, 0, 1), x.shape)
+
+    return forward
+
+
+def _scan(kept, written, state):
+    """h ← a · h + written.
+
+    kept (a) and written (batch, length, d_lru), state (batch, d_lru).
+    """
+    states = []
+    for keep, new in zip(unbind(kept, 1), unbind(written, 1), strict=True):
+        state = add(mul(keep, state), new)
+        states.append(to(state, new.dtype))
+    return stack(states, 1), state
