@@ -22,14 +22,16 @@ ERRORS = {"6n": "error", "6n_without_embeddings": "error without embeddings"}
 def six_n_d_section(sweep: SweepResult) -> dict | None:
     """Return a table with one row for each point whose whole training step was measured.
 
-    None if there is no such point, or if there are too many points.
+    N is a count by formula: points without one have no row. None if there is no such point, or if
+    there are too many points.
     """
     counted = sweep.comparison.filter(
         pl.col("quantity").is_in(STEP), pl.col("measured").is_not_null()
     )
     passes = counted.group_by("point").agg(pl.col("quantity").n_unique())
     whole = passes.filter(pl.col("quantity") == len(STEP))["point"]
-    points = sweep.points.filter(pl.col("point").is_in(whole.implode()))
+    has_formula = pl.col("family").is_in([n for n, one in families().items() if one.has_formula])
+    points = sweep.points.filter(pl.col("point").is_in(whole.implode()), has_formula)
     if points.is_empty() or sweep.points.height > MOST_MODELS:
         return None
     rows, errors = [], []

@@ -31,3 +31,12 @@ def test_points_that_were_not_measured_cost_only_their_rows(tmp_path, catalogue,
     alone = sweep._replace(points=points.head(1))
     assert section(sweep, lost) == section(alone, ()) != section(sweep, ())
     assert section(sweep, lost, points=2) is None
+
+
+def test_points_without_a_formula_have_no_row(tmp_path, catalogue):
+    """Their N is not known: it was 0 and the error −100 %."""
+    path = tmp_path / "two.yaml"
+    path.write_text(SWEEP)
+    _, points, comparison = compared(path, catalogue)
+    points = points.with_columns(family=pl.lit("module"))
+    assert six_n_d_section(SweepResult({"name": "two"}, points, comparison, {})) is None
