@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
@@ -30,6 +31,11 @@ def whole_number(least: int, most: int) -> Argument:
     )
 
 
+def one_of(kind: type) -> Argument:
+    """Return the argument that is of a class."""
+    return Argument(lambda value: isinstance(value, kind), f"a {kind.__name__}")
+
+
 def _is_settings(value: Any) -> bool:
     is_mapping = isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
     return value is None or isinstance(value, RunConfig) or is_mapping
@@ -44,6 +50,11 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, str | os.PathLike) and "\0" not in os.fspath(value)
 
 
+def _is_reserve(value: Any) -> bool:
+    is_size = type(value) is int and 0 <= value <= MAX_COUNT
+    return value is None or isinstance(value, str) or is_size
+
+
 TEXT = Argument(lambda value: isinstance(value, str), "text")
 TEXTS = Argument(_is_texts, "a list of texts")
 BOOLEAN = Argument(lambda value: isinstance(value, bool), "true or false")
@@ -51,6 +62,7 @@ SETTINGS = Argument(_is_settings, "a RunConfig, keys with values, or None")
 PATH = Argument(_is_path, "a path")
 NAME = Argument(_is_path, "a name or a path")
 NO_PATH_OR_PATH = Argument(lambda value: value is None or _is_path(value), "a path or None")
+RESERVE = Argument(_is_reserve, "bytes, a size such as 2GiB, or None")
 DEVICES = whole_number(1, MOST_DEVICES)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from modelbudget.api.arguments import checked, one_of
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.architecture.terms import Terms, is_peak
 from modelbudget.common.extras import needed
@@ -55,6 +56,7 @@ class Breakdown(Frames):
         values = [component.value for component in self.components]
         return max(values, default=0) if is_peak(self.quantity) else sum(values)
 
+    @checked(component=one_of(Component))
     def share(self, component: Component) -> float:
         """Return a component's part of the total, from 0 to 1."""
         return component.value / self.total if self.total else 0.0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from modelbudget.api.arguments import TEXT, checked, one_of
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
@@ -30,6 +31,7 @@ class Counts(Frames):
     missing: dict[str, str]
     executed: Fraction | None
 
+    @checked(name=TEXT)
     def __getitem__(self, name: str) -> int:
         if name in self.missing:
             raise InputError([f"{self.model}: {name}: {self.missing[name]}"])
@@ -37,6 +39,7 @@ class Counts(Frames):
             raise InputError([f"convention = {show(name)}: unknown{offered(name, BY_NAME, '')}"])
         return self.values[name]
 
+    @checked(convention=one_of(Convention))
     def share(self, convention: Convention) -> float | None:
         """Return a count as a multiple of all parameters, or of the FLOPs that are executed."""
         whole = self.values["total"] if convention.unit == PARAMETERS else self.executed

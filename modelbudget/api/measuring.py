@@ -199,6 +199,7 @@ def measure(module: nn.Module, example_inputs: Any = None) -> Measured:
     `example_inputs` is a tensor, a tuple of positional or a dict of named arguments, on the
     module's device; without it the module is only counted. On `meta`, which needs no memory,
     attention, norms and dropout are those of a GPU. Activations are the bytes that autograd saves.
+    Raises InputError, from the error of the module if it has one.
     """
     needed("measuring", "measure", "torch")
     from torch import nn
@@ -225,7 +226,11 @@ def measure(module: nn.Module, example_inputs: Any = None) -> Measured:
     trace = Trace(module)
     on_gpu = of_module(module) if device == "meta" else nullcontext()
     with on_gpu, trace.watching("forward"):
-        out = _call(module, example_inputs)
+        try:
+            out = _call(module, example_inputs)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise InputError([f"measure(): {name} with these example_inputs: {why}"]) from error
         saved = trace.saved()
         del out
     return Measured(

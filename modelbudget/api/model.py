@@ -12,6 +12,8 @@ from modelbudget.api.arguments import (
     BOOLEAN,
     DEVICES,
     NAME,
+    NO_PATH_OR_PATH,
+    RESERVE,
     SETTINGS,
     TEXT,
     TEXTS,
@@ -131,6 +133,7 @@ class Model:
         except ValueError as error:
             raise InputError([f"{self.name}: {line}" for line in str(error).splitlines()]) from None
 
+    @checked(settings=SETTINGS, given=TEXTS)
     def wrong_run(self, settings: Settings, given: Collection[str]) -> str | None:
         """Return why a run is not allowed, if it is because of a field among `given`."""
         from modelbudget.api import of_class
@@ -213,7 +216,14 @@ class Model:
 
         return of_component(self, component, quantity)
 
-    @checked(accelerator=TEXT, settings=SETTINGS, devices=DEVICES, training=BOOLEAN)
+    @checked(
+        accelerator=TEXT,
+        settings=SETTINGS,
+        devices=DEVICES,
+        training=BOOLEAN,
+        reserve=RESERVE,
+        accelerators=NO_PATH_OR_PATH,
+    )
     def fit(
         self,
         accelerator: str,
@@ -308,9 +318,13 @@ class Predictions(Frames):
             return "traced"
         return "predicted by formula, or traced where that is said"
 
+    @checked(quantity=TEXT)
     def __getitem__(self, quantity: str) -> Breakdown:
         if quantity in self.missing:
             raise InputError([f"{self.model.name}: {quantity}: {self.missing[quantity]}"])
+        if quantity not in self.breakdowns:
+            allowed = offered(quantity, [*self.breakdowns, *self.missing], "")
+            raise InputError([f"quantity = {show(quantity)}: not among the predictions{allowed}"])
         return self.breakdowns[quantity]
 
     def totals(self) -> dict[str, int]:

@@ -1,8 +1,14 @@
 """How a model runs. The other half of a sweep's point."""
 
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
 from modelbudget.architecture.run_devices import Devices
 from modelbudget.architecture.run_implementation import HowComputed
 from modelbudget.architecture.run_step import Step
+from modelbudget.common.errors import InputError
+from modelbudget.common.mistakes import describe
 
 
 class RunConfig(Devices, HowComputed, Step):
@@ -13,3 +19,14 @@ class RunConfig(Devices, HowComputed, Step):
     Read alone, such a field has its simplest value: `RunConfig()` is a step in float32, with the
     scores of attention in memory, and AdamW that updates one tensor after another.
     """
+
+    if not TYPE_CHECKING:  # types know the fields
+
+        def __init__(self, **fields: Any):
+            """Raise InputError; `model_validate` raises pydantic's ValidationError."""
+            try:
+                super().__init__(**fields)
+            except ValidationError as error:
+                raise InputError(describe(error, RunConfig.model_fields)) from None
+
+        __init__.__pydantic_base_init__ = True  # else `model_validate` calls it too

@@ -126,7 +126,7 @@ class Setting:
         self.a, self.reason, self.of_page = None, "", True
         try:
             values = {name: whole(name, v) for name, v in resolve(base, changes, {}).items()}
-            self.run = RunConfig(**of_run)
+            self.run = RunConfig.model_validate(of_run)
             a = Decoder.model_validate(
                 {k: bool(values[k]) if k in SWITCHES else values[k] for k in Decoder.model_fields}
             )

@@ -79,7 +79,7 @@ def refused(family, row: dict) -> str | None:
     """The message with which the records reject a row, or None."""
     try:
         a = family(**{name: row[name] for name in family.model_fields})
-        run = RunConfig(**{name: row[name] for name in RunConfig.model_fields})
+        run = RunConfig.model_validate({name: row[name] for name in RunConfig.model_fields})
     except ValidationError as error:
         (mistake,) = error.errors()
         return str(mistake["ctx"]["error"])
