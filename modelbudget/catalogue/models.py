@@ -304,15 +304,14 @@ def base_of_class(base: Base, mistakes: list[str]) -> Base:
 
 def _wrong_class(path: Path, base: Base) -> list[str]:
     """Return a mistake if no config can be written for the `transformers` class of a base."""
-    name = base.transformers
-    known = {
-        name
-        for name, one in translations().items()
-        if one.family == base.family.name() and one.in_transformers
-    }
-    if name is None or name in known:
+    name, family = base.transformers, base.family.name()
+    translation = translations().get(name or "")
+    is_known = translation and translation.in_transformers and translation.family == family
+    if name is None or is_known:
         return []
+    of_family = (n for n, one in translations().items() if one.family == family)
+    known = sorted(name for name in of_family if translations()[name].in_transformers)
     return [
         f"{path}: {show(base.name)}: transformers = {show(name)}: no class that is a "
-        f"{base.family.name()}{offered(name, sorted(known), CLASSES)}"
+        f"{family}{offered(name, known, CLASSES)}"
     ]
