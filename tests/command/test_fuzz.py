@@ -5,6 +5,8 @@ seed, runs within `MOST_SECONDS`, and all of them within `MOST_BYTES` more than 
 """
 
 import contextlib
+import inspect
+import itertools
 import json
 import os
 import random
@@ -13,6 +15,7 @@ import resource
 import time
 
 import pytest
+from torch import nn
 
 import modelbudget as mb
 from modelbudget.api.budget import check
@@ -166,6 +169,61 @@ def test_much_odd_input_is_answered_or_refused(tmp_path):
     counts = fuzz(range(1_000, 4_000), tmp_path)
     print(counts)
     assert counts["answered"] + counts["refused"] == 3_000
+
+
+VALID = {
+    "name": "gpt-2-124m", "quantity": "parameters", "component": "head", "given": (),
+    "quantities": ["parameters"], "accelerator": "h100-80gb", "file": "none.yaml", "settings": None,
+}  # fmt: skip
+"""Arguments that a function needs while another one is odd."""
+FEW = [-1, 10**30, float("nan"), "", "\0", b"x", [], [None], {"batch": 10**30}, {1: 2}, object()]
+
+
+def functions() -> dict:
+    """Return the public functions with arguments: of the module, and of what these return."""
+    model = mb.model("gpt-2-124m", n_layer=1, d_model=64, n_head=2)
+    run, found = {"attention_kernel": "math"}, {"module": nn.Linear(2, 2)}
+    returned = (
+        model, model.memory(run), model.parameters(), model.conventions(run),
+        model.fit("h100-80gb", run), mb.measure(**found),
+    )  # fmt: skip
+    names = [name for name in dir(mb) if name not in ("InputError", "Model", "__version__")]
+    public = {f"mb.{name}": getattr(mb, name) for name in names}
+    for one in returned:
+        methods = [name for name in dir(type(one)) if name[0] != "_" or name == "__getitem__"]
+        for name in methods:
+            method = inspect.getattr_static(one, name)
+            if inspect.isfunction(method) and len(inspect.signature(method).parameters) > 1:
+                public[f"{type(one).__name__}.{name}"] = getattr(one, name)
+    return public
+
+
+def test_every_argument_of_the_public_functions_is_checked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    public = functions()
+    assert {"mb.sweep", "Model.fit", "Predictions.__getitem__", "Breakdown.share"} <= public.keys()
+    valid, refused = VALID | {"module": nn.Linear(2, 2)}, 0
+    for label, function in public.items():
+        parameters = inspect.signature(function).parameters.values()
+        needed = [one.name for one in parameters if one.default is one.empty]
+        given = {name: valid[name] for name in needed if name in valid}
+        for parameter, odd in itertools.product(parameters, FEW):
+            refusal = None
+            try:
+                if parameter.kind is parameter.VAR_KEYWORD:
+                    function("gpt-2-124m", n_layer=odd)
+                elif parameter.kind is parameter.POSITIONAL_ONLY or len(parameters) == 1:
+                    function(odd)
+                else:
+                    function(**given | {parameter.name: odd})
+            except mb.InputError as error:
+                refusal = error
+            except Exception as error:
+                raise AssertionError(f"{label}: {parameter.name} = {odd!r}: {error!r}") from error
+            lines = refusal.mistakes if refusal else ()
+            assert all(line.isprintable() for line in lines), (label, lines)
+            refused += bool(lines)
+    assert refused > 900
 
 
 def test_too_many_devices_are_refused_at_once():
