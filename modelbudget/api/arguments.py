@@ -42,8 +42,12 @@ def _is_settings(value: Any) -> bool:
 
 
 def _is_texts(value: Any) -> bool:
-    is_list = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
-    return is_list and all(isinstance(one, str) for one in value)
+    return not isinstance(value, Mapping) and _is_names(value)
+
+
+def _is_names(value: Any) -> bool:
+    is_collection = isinstance(value, Collection) and not isinstance(value, str | bytes)
+    return is_collection and all(isinstance(one, str) for one in value)
 
 
 def _is_path(value: Any) -> bool:
@@ -57,6 +61,7 @@ def _is_reserve(value: Any) -> bool:
 
 TEXT = Argument(lambda value: isinstance(value, str), "text")
 TEXTS = Argument(_is_texts, "a list of texts")
+NAMES = Argument(_is_names, "names of fields")
 BOOLEAN = Argument(lambda value: isinstance(value, bool), "true or false")
 SETTINGS = Argument(_is_settings, "a RunConfig, keys with values, or None")
 PATH = Argument(_is_path, "a path")

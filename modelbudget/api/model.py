@@ -12,6 +12,7 @@ from modelbudget.api.arguments import (
     BOOLEAN,
     DEVICES,
     NAME,
+    NAMES,
     NO_PATH_OR_PATH,
     RESERVE,
     SETTINGS,
@@ -133,7 +134,7 @@ class Model:
         except ValueError as error:
             raise InputError([f"{self.name}: {line}" for line in str(error).splitlines()]) from None
 
-    @checked(settings=SETTINGS, given=TEXTS)
+    @checked(settings=SETTINGS, given=NAMES)
     def wrong_run(self, settings: Settings, given: Collection[str]) -> str | None:
         """Return why a run is not allowed, if it is because of a field among `given`."""
         from modelbudget.api import of_class
