@@ -10,6 +10,7 @@ from typing import Literal
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.layout import (
+    broadcast,
     empty_elementwise,
     empty_like,
     is_contiguous,
@@ -95,9 +96,12 @@ def _unary(
     name: str,
     saves: Literal["input", "result"],
     autocast: Literal["float32"] | None = None,
-    is_ordered_as_input: bool = False,
+    is_ordered_as_saved: bool = False,
 ) -> Callable[[Tensor], Tensor]:
-    """Make an operation whose backward is one operation on its saved input or result."""
+    """Make an operation whose backward is one operation on its saved input or result.
+
+    Its first operand, whose dimensions are ordered first, is the gradient or what was saved.
+    """
 
     def apply(x: Tensor) -> Tensor:
         node = start_node(name, [x], [x] if saves == "input" else [])
@@ -105,7 +109,7 @@ def _unary(
 
         def gradients(saved, g):
             (kept,) = saved
-            return _unary_backward(kept, g) if is_ordered_as_input else _unary_backward(g, kept)
+            return _unary_backward(kept, g) if is_ordered_as_saved else _unary_backward(g, kept)
 
         return finish_node(node, y, gradients, [y] if saves == "result" else [])
 
@@ -120,10 +124,12 @@ def _unary_backward(g: Tensor, kept: Tensor) -> Tensor:
 
 silu = _unary("silu", "input")
 gelu = _unary("gelu", "input")
-relu = _unary("relu", "result")
+# threshold_backward (aten/src/ATen/native/Activation.cpp) has the gradient as its second operand.
+relu = _unary("relu", "result", is_ordered_as_saved=True)
 sigmoid = _unary("sigmoid", "result")
 tanh = _unary("tanh", "result")
-softplus = _unary("softplus", "input", autocast="float32", is_ordered_as_input=True)
+# On meta, where traces run, in this order (torch/_decomp/decompositions.py); in C++ in the other.
+softplus = _unary("softplus", "input", autocast="float32", is_ordered_as_saved=True)
 
 
 @operation(autocast="float32")
@@ -178,8 +184,9 @@ def compare(x: Tensor, y: Tensor | None = None) -> Tensor:
 
 @operation
 def masked_fill(x: Tensor, mask: Tensor) -> Tensor:
+    """Fill a contiguous copy (aten/src/ATen/native/TensorAdvancedIndexing.cpp)."""
     node = start_node("masked_fill", [x], [mask])
-    z = empty_elementwise(x.dtype, x, mask)
+    z = empty(broadcast(x.shape, mask.shape), x.dtype)
     return finish_node(node, z, lambda saved, g: masked_fill(g, saved[0]))
 
 
@@ -215,13 +222,19 @@ def clone(x: Tensor) -> Tensor:
 
 @operation
 def dropout(x: Tensor, is_on: bool = True, backend: str = "gpu") -> Tensor:
-    """Save a byte a number, as a GPU's native_dropout does; a CPU saves the factor of each."""
+    """Save a byte a number, as a GPU's native_dropout does; a CPU saves the factor of each.
+
+    Source: aten/src/ATen/native/Dropout.cpp, cuda/Dropout.cu.
+    """
     if not is_on:
         return x
     if backend == "cpu":
-        noise = empty_like(x)
-        factor = div(noise, 0.9)
-        del noise
-        return mul(x, factor)
-    y, mask = empty_like(x), empty(x.shape, "bool", x.strides)
-    return with_node("dropout", y, [x], lambda saved, g: mul(g, saved[0]), [mask])
+        factors = empty_like(x)  # random, then divided in place
+        return mul(x, factors)
+    y, mask = empty_like(x), empty_like(x, "bool")
+    return with_node("dropout", y, [x], lambda saved, g: native_dropout_backward(g), [mask])
+
+
+@operation
+def native_dropout_backward(g: Tensor) -> Tensor:
+    return empty(g.shape, g.dtype)

@@ -61,7 +61,7 @@ def _copy_of_inner(x: Tensor, shape) -> Tensor:
 
 @operation
 def rows(x: Tensor, places: Tensor) -> Tensor:
-    """Return x[places]. Saves the places; the gradient is one of all rows."""
+    """Return x[places] of a vector or a matrix. Saves the places; the gradient is one of all x."""
     before, dtype = x.shape, x.dtype
     node = start_node("index", [x], [places])
     y = empty((*places.shape, *x.shape[1:]), dtype)
@@ -70,9 +70,9 @@ def rows(x: Tensor, places: Tensor) -> Tensor:
 
 @operation
 def gather(x: Tensor, places: Tensor) -> Tensor:
-    """Return one number of the last dimension for each place."""
+    """Return one number of the last dimension for each place. Saves x for its shape."""
     before, dtype = x.shape, x.dtype
-    node = start_node("gather", [x], [places])
+    node = start_node("gather", [x], [x, places])
     y = empty(places.shape, dtype)
     return finish_node(node, y, lambda saved, g: zeros_and_copy(before, dtype))
 
@@ -89,10 +89,15 @@ def zeros_and_copy(shape, dtype: str) -> Tensor:
 @operation
 def index_add(x: Tensor, places: Tensor, source: Tensor) -> Tensor:
     """Add rows of a source to rows of x. Saves the source, though only its shape is read."""
-    node = start_node("index_add", [x, source], [places, source])
+    wants_source = source.needs_gradient
+    node = start_node("index_add", [x, source], [places, source] if wants_source else [])
     y = empty(x.shape, x.dtype)
     shape, dtype = source.shape, source.dtype
-    return finish_node(node, y, lambda saved, g: (None, empty(shape, dtype)))
+
+    def gradients(saved, g):
+        return g, empty(shape, dtype) if wants_source else None
+
+    return finish_node(node, y, gradients)
 
 
 @operation

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.elementwise import add, mul, power, rsqrt, to
-from modelbudget.operations.layout import at_least_float32, empty_elementwise, empty_like
+from modelbudget.operations.layout import at_least_float32, empty_like
 from modelbudget.operations.operation import operation
 from modelbudget.operations.reductions import mean
 from modelbudget.operations.tape import Tensor, empty
@@ -22,28 +22,23 @@ def layer_norm(x: Tensor, n_dim: int, weight: Tensor | None, bias: Tensor | None
     """
     vectors, statistics = x.shape[:-n_dim] + (1,) * n_dim, at_least_float32(x.dtype)
     inputs = (x, weight, bias)
-    node = start_node("layer_norm", inputs, [x, weight])
+    node = start_node("layer_norm", inputs, [x, weight, bias])
     y = empty(x.shape, x.dtype)
     averages, inverse = empty(vectors, statistics), empty(vectors, statistics)
     is_wanted = [tensor is not None and tensor.needs_gradient for tensor in inputs]
     layouts = [None if tensor is None else (tensor.shape, tensor.dtype) for tensor in inputs]
 
     def gradients(saved, g):
-        return layer_norm_backward(saved[-1], g, is_wanted, layouts)
+        return layer_norm_backward(g, is_wanted, layouts)
 
     return finish_node(node, y, gradients, [averages, inverse])
 
 
 @operation
-def layer_norm_backward(inverse: Tensor, g: Tensor, is_wanted, layouts) -> list:
-    """Without storage the gradient of the input is a product with 1/deviation, laid out as that."""
-    of_x = empty_elementwise(g.dtype, inverse, g) if is_wanted[0] else None
+def layer_norm_backward(g: Tensor, is_wanted, layouts) -> list:
     return [
-        of_x,
-        *(
-            empty(*layout) if wanted else None
-            for wanted, layout in zip(is_wanted[1:], layouts[1:], strict=True)
-        ),
+        empty(*layout) if wanted else None
+        for wanted, layout in zip(is_wanted, layouts, strict=True)
     ]
 
 

@@ -8,7 +8,7 @@ aten/src/ATen/native/Linear.cpp.
 from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_node, start_node
-from modelbudget.operations.elementwise import add, neg
+from modelbudget.operations.elementwise import add, contiguous, neg
 from modelbudget.operations.layout import broadcast, is_contiguous
 from modelbudget.operations.operation import operation
 from modelbudget.operations.part import Part, make_part, parameter
@@ -103,16 +103,29 @@ def baddbmm(bias: Tensor, x: Tensor, y: Tensor) -> Tensor:
 @operation(autocast="lower")
 def matmul(x: Tensor, y: Tensor) -> Tensor:
     """Multiply over the last two dimensions, as torch composes it of mm or bmm."""
-    if len(x.shape) == 2 and len(y.shape) == 2:
+    n_dim, n_dim_of_y = len(x.shape), len(y.shape)
+    if n_dim == n_dim_of_y == 2:
         return mm(x, y)
-    if len(x.shape) >= 3 and len(y.shape) == 2:  # folded into one product
-        folded = mm(reshape(x, (product(x.shape[:-1]), x.shape[-1])), y)
-        return unsafe_view(folded, (*x.shape[:-1], y.shape[-1]))
+    if n_dim_of_y == 2 and (y.needs_gradient or _folds_without_copy(x)):
+        return _folded(x, y)
+    if n_dim == 2 and x.needs_gradient:
+        return contiguous(transpose(_folded(transpose(y, -2, -1), t(x)), -2, -1))
     outer = broadcast(x.shape[:-2], y.shape[:-2])
-    n, m = x.shape[len(x.shape) - 2], y.shape[-1]
+    n, m = x.shape[n_dim - 2], y.shape[-1]
     x = reshape(expand(x, (*outer, *x.shape[-2:])), (product(outer), *x.shape[-2:]))
     y = reshape(expand(y, (*outer, *y.shape[-2:])), (product(outer), *y.shape[-2:]))
     return unsafe_view(bmm(x, y), (*outer, n, m))
+
+
+def _folded(x: Tensor, matrix: Tensor) -> Tensor:
+    """Multiply all rows of x, in one matrix, by a matrix."""
+    rows = reshape(x, (product(x.shape[:-1]), x.shape[-1]))
+    return unsafe_view(mm(rows, matrix), (*x.shape[:-1], matrix.shape[-1]))
+
+
+def _folds_without_copy(x: Tensor) -> bool:
+    """Return whether all rows are one matrix (`should_fold`, which minds dimensions of size 1)."""
+    return all(x.strides[i] == x.strides[i + 1] * x.shape[i + 1] for i in range(len(x.shape) - 2))
 
 
 @operation(autocast="lower")

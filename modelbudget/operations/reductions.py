@@ -8,7 +8,7 @@ from __future__ import annotations
 from modelbudget.operations.autograd import with_node
 from modelbudget.operations.elementwise import div, to
 from modelbudget.operations.joining import zeros_and_copy
-from modelbudget.operations.layout import empty_elementwise, empty_like
+from modelbudget.operations.layout import empty_like
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import Shape, Tensor, empty
 from modelbudget.operations.views import expand, reshape, unsqueeze
@@ -62,12 +62,12 @@ def cumsum(x: Tensor, dim: int) -> Tensor:
     """Cumulative sum. Backward sums from the other end: it flips the gradient twice."""
 
     def gradients(_, g):
-        if isinstance(g.shape[dim], int) and g.shape[dim] <= 1:
+        if isinstance(g.shape[dim], int) and (g.shape[dim] <= 1 or g.numel() <= 1):
             return g
-        flipped, summed = empty(g.shape, g.dtype), empty(g.shape, g.dtype)
+        flipped, summed = empty_like(g), empty(g.shape, g.dtype)  # live to the end
         return empty(g.shape, g.dtype)
 
-    return with_node("cumsum", empty_like(x), [x], gradients)
+    return with_node("cumsum", empty(x.shape, x.dtype), [x], gradients)
 
 
 def softmax(x: Tensor, dtype: str | None = None) -> Tensor:
@@ -93,13 +93,14 @@ def log_softmax(x: Tensor) -> Tensor:
 
 
 def _softmax_of(x: Tensor, name: str) -> Tensor:
-    y = empty_like(x)
-    return with_node(name, y, [x], lambda saved, g: softmax_backward(g, saved[0]), [y])
+    """Save the result, which is contiguous, as the gradient is."""
+    y = empty(x.shape, x.dtype)
+    return with_node(name, y, [x], lambda saved, g: softmax_backward(g), [y])
 
 
 @operation
-def softmax_backward(g: Tensor, result: Tensor) -> Tensor:
-    return empty_elementwise(g.dtype, g) if g.shape else empty((), g.dtype)
+def softmax_backward(g: Tensor) -> Tensor:
+    return empty(g.shape, g.dtype)
 
 
 @operation

@@ -215,6 +215,7 @@ def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
     def gradients(_, *of_parts):
         from modelbudget.operations.joining import stack
 
-        return stack([empty(shape, dtype) if g is None else g for g in of_parts], dim)
+        zeros = (view_of(empty((), dtype), shape, (0,) * len(shape)) for g in of_parts if g is None)
+        return stack([next(zeros) if g is None else g for g in of_parts], dim)
 
     return with_node("unbind", parts, [x], gradients)
