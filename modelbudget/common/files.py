@@ -5,10 +5,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from modelbudget.common.errors import InputError
+from modelbudget.common.printable import has_control, printable
 
 MAX_BYTES = 2**22
 """Size of the largest file that is read: enough for 100,000 points listed one by one."""
@@ -87,7 +89,24 @@ def load_yaml(path: Path) -> dict:
     if not isinstance(data, dict):
         held = _KINDS.get(type(data), type(data).__name__)
         raise InputError([f"{path}: holds {held}, allowed: keys with values"])
+    if wrong := [f"{path}: {line}" for line in _with_control(data)]:
+        raise InputError(wrong)
     return data
+
+
+def _with_control(value: Any, key: str = "") -> Iterator[str]:
+    """Yield a line for each text with a control character, which YAML writes as an escape.
+
+    A terminal would execute it, and the renderer of charts aborts.
+    """
+    if isinstance(value, str) and has_control(value):
+        yield f"{key} = '{printable(value)}': contains a control character"
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield from _with_control(one, f"{key}.{name}".removeprefix("."))
+    elif isinstance(value, list):
+        for i, one in enumerate(value):
+            yield from _with_control(one, f"{key}[{i}]")
 
 
 def _begins_with_tab(text: str, line: int) -> bool:

@@ -1,9 +1,20 @@
 """Text from files and users, safe to print: for a terminal and for Markdown."""
 
+import json
 import re
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#!|~&@$])")
 """Characters that format, link, mention or end a cell in GitHub's Markdown."""
+
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Characters that a terminal executes or that change the direction of text; no tab, no line end."""
+
+
+def has_control(text: str) -> bool:
+    """Return whether a text of one or several lines has a control character."""
+    return _CONTROL.search(text) is not None
 
 
 def printable(text: str) -> str:
@@ -16,3 +27,17 @@ def printable(text: str) -> str:
 def markdown(text: str) -> str:
     """Return text for a cell of GitHub's Markdown, where it shows as it is."""
     return _MARKDOWN.sub(r"\\\1", printable(text))
+
+
+def printable_json(text: str) -> str:
+    r"""Escape what is not printable in JSON, where it stands in texts: `\u009b`, not the character.
+
+    The ends of lines between values stay.
+    """
+    return "\n".join(map(_escaped_json, text.split("\n")))
+
+
+def _escaped_json(line: str) -> str:
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)

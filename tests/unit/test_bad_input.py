@@ -175,6 +175,10 @@ ONE_MISTAKE = {
         'points: [{base: palm-540b, label: "L\\e]0;x\\a"}]\n',
         ["points[0].label = ", "contains a control character"],
     ),
+    "text that changes direction in a derived field": (
+        GOOD + 'derive: {n_layer: "3\u202e"}',
+        ["derive.n_layer = '3\\u202e'", "contains a control character"],
+    ),
     "count past int64": (
         "base: palm-540b\nfixed: {dtype: float32}\ngrid: {d_model: [4000000000]}",
         ["bytes of parameters in float32", "more than 9,223,372,036,854,775,807", "d_model"],

@@ -180,7 +180,7 @@ EXPRESSIONS = {
     "-" * 499 + "1": "too deep",
     "(" * 240 + "1" + ")" * 240: "is not an expression",
     "x" * 501: "501 characters long; at most 500",
-    "d_model\x00": "is not an expression",
+    "d_model\x00": "contains a control character",
 }
 
 

@@ -1,7 +1,5 @@
 """`modelbudget conventions MODEL`: parameters and FLOPs per token as others count them."""
 
-import typer
-
 from modelbudget.api.command import options, output
 from modelbudget.api.command.columns import Table
 from modelbudget.api.conventions import Counts
@@ -28,7 +26,7 @@ def run(
     else:
         output.print_tables([_table(found, unit) for unit in (PARAMETERS, FLOPS)], as_markdown)
         for one, why in found.missing.items():
-            typer.echo(f"{one}: {why}", err=True)
+            output.print_note(f"{one}: {why}")
 
 
 def _table(found: Counts, unit: str) -> Table:

@@ -56,7 +56,7 @@ def run(
         parts = [] if found.has_formula else [_components(found)]
         output.print_tables([*parts, _totals(found), *_differences(found)], as_markdown)
     for line in _summary(found):
-        typer.echo(line, err=True)
+        output.print_note(line)
     if not found.agrees:
         raise typer.Exit(DIFFERS)
 

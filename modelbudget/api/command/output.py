@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from modelbudget.api.command.columns import Table, lines
-from modelbudget.common.printable import printable
+from modelbudget.common.printable import printable, printable_json
 
 DIFFERS = 1
 """Exit code where two witnesses differ, or a budget is not kept."""
@@ -58,14 +58,28 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def print_csv(rows: list[dict[str, Any]]) -> None:
-    """Print one line for each row, which all have the keys of the first."""
+    """Print one line for each row, which all have the keys of the first.
+
+    Texts are exact in a pipe or a file, and escaped on a terminal, which would execute them.
+    """
     import polars as pl
 
     from modelbudget.common.spreadsheet import csv
 
+    if sys.stdout.isatty():
+        rows = [{name: _shown(value) for name, value in row.items()} for row in rows]
     print(csv(pl.DataFrame(rows)), end="")
 
 
+def _shown(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) else value
+
+
+def print_note(line: str) -> None:
+    """Print a line for people on stderr: names and reasons come from files."""
+    print(printable(line), file=sys.stderr)
+
+
 def print_json(value: Any) -> None:
-    """Print JSON with exact integers."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print JSON with exact integers; what is not printable is escaped, which means the same."""
+    print(printable_json(json.dumps(value, indent=2, ensure_ascii=False)))

@@ -95,7 +95,8 @@ def run(
             except InputError as error:
                 if not fits:
                     raise
-                typer.echo(f"{error}", err=True)
+                for line in error.mistakes:
+                    output.print_note(line)
             else:
                 fits.append(answer)
     stored = found.checkpoint()
@@ -116,7 +117,7 @@ def run(
         output.print_tables(tables, as_markdown)
         notes(predicted)
     if stored:
-        typer.echo(summary(stored), err=True)
+        output.print_note(summary(stored))
         if not stored.agrees:
             raise typer.Exit(DIFFERS)
 
@@ -295,6 +296,6 @@ def notes(predicted: Predictions) -> None:
     """Print on stderr what a reader must know: reasons for gaps, and keys that are not used."""
     for why in dict.fromkeys(predicted.missing.values()):
         names = [quantity for quantity, reason in predicted.missing.items() if reason == why]
-        typer.echo(f"{', '.join(names)}: {why}", err=True)
+        output.print_note(f"{', '.join(names)}: {why}")
     for note in (*predicted.notes, *predicted.notes_of_file):
-        typer.echo(f"{predicted.model.name}: {note}", err=True)
+        output.print_note(f"{predicted.model.name}: {note}")
