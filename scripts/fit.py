@@ -19,7 +19,9 @@ summary = read_json(snakemake.input.summary)
 measure = Measure.model_validate(summary["measure"])
 devices = accelerators(Path(snakemake.input.accelerators))
 solved = list(cells(points, measure.quantities, summary["fit"], devices))
-table = fit_table(solved, *measure_solutions(solved, measure, snakemake.threads, MEASUREMENTS))
+measured_on = summary["fit_measured_on"] or [device.name for device in devices]
+measured = [cell for cell in solved if cell.device.name in measured_on]
+table = fit_table(solved, *measure_solutions(measured, measure, snakemake.threads, MEASUREMENTS))
 with replacing(snakemake.output.parquet) as path:
     table.write_parquet(path)
 with replacing(snakemake.output.csv) as path:

@@ -1,7 +1,7 @@
 """The sweeps of a run: their files, read and checked."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml, yaml_files
+from modelbudget.common.mistakes import show
 from modelbudget.common.paths import ACCELERATORS, MODELS, SWEEPS
 from modelbudget.common.suggestions import did_you_mean
 from modelbudget.huggingface import bounded
@@ -55,18 +56,21 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
     ]
     catalogue = Catalogue(MODELS)
     check_models(catalogue)
+    devices: list[str] = []
+    with _noting(mistakes):
+        devices = [device.name for device in accelerators(ACCELERATORS)]
     sweeps = []
     for path in [files[name] for name in files if name in names]:
         with _noting(mistakes):
             checked = read(path, catalogue)
             if checked.sweep.default or wanted is not None:
+                if devices:
+                    _check_devices(checked, devices)
                 sweeps.append(_planned(checked))
                 if checked.sweep.layouts:
                     _check_layouts(checked)
     if not sweeps and not mistakes:
         mistakes.append(f"{SWEEPS}: every sweep has default: false; name one: --config sweeps=…")
-    with _noting(mistakes):
-        accelerators(ACCELERATORS)
     if here:
         measured = [sweep for sweep in sweeps if isinstance(sweep, Expanded)]
         mistakes += [line for sweep in measured for line in out_of_reach(sweep)]
@@ -159,6 +163,15 @@ def _as_snakemake_reads(name: str) -> Any:
     from snakemake.cli import parse_config  # importing it takes a second
 
     return parse_config([f"sweeps={name}"])["sweeps"]
+
+
+def _check_devices(checked: CheckedSweep, known: Sequence[str]) -> None:
+    """Note accelerators of `fit_measured_on` that are not among the known ones."""
+    for i, name in enumerate(checked.sweep.fit_measured_on):
+        if name not in known:
+            unknown = f"fit_measured_on[{i}] = {show(name)}: unknown accelerator"
+            suggestion = did_you_mean(name, known)
+            checked.mistakes.add(f"{unknown}{suggestion} (allowed: {', '.join(known)})")
 
 
 # These import Polars, which only sweeps without measurement, with layouts or with solve need here.

@@ -19,7 +19,7 @@ from modelbudget.sweeps.sweep_file import Measure, Solve, Sweep, Value
 
 MAX_ROUNDS = 3
 """How often mistakes are removed from a sweep to find further ones."""
-COSMETIC = {"title", "question", "headline", "order", "fit", "layouts"}
+COSMETIC = {"title", "question", "headline", "order", "fit", "fit_measured_on", "layouts"}
 """Keys that do not affect points."""
 
 

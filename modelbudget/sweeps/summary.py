@@ -43,6 +43,7 @@ def resolved(name: str, sweep: Sweep) -> dict:
         "constraints": sweep.constraints,
         "measure": sweep.measure.model_dump(),
         "fit": sweep.fit,
+        "fit_measured_on": sweep.fit_measured_on,
         "layouts": sweep.layouts,
         "solve": sweep.solve and sweep.solve.model_dump(),
     }

@@ -153,6 +153,13 @@ class Measure(Strict):
         description="seconds that one model may take; after that it is reported as failed",
     )
 
+    classes: Literal["sample", "all"] = Field(
+        default="sample",
+        description="which points are traced in their class of transformers; sample: for each "
+        "class and combination of settings the point with most tokens, and what is predicted with "
+        "implementation: transformers; all: every point",
+    )
+
     @field_validator("quantities")
     @classmethod
     def conventions_need_parameters(cls, quantities: list[Quantity]) -> list[Quantity]:
@@ -191,7 +198,7 @@ class Measure(Strict):
     def decisive(self) -> dict:
         """Return the settings that affect measurements."""
         measured = [name for name in self.quantities if name not in OF_CONVENTION]
-        return self.model_dump(exclude={"timeout_s"}) | {"quantities": measured}
+        return self.model_dump(exclude={"timeout_s", "classes"}) | {"quantities": measured}
 
 
 class Sweep(Strict):
@@ -232,6 +239,10 @@ class Sweep(Strict):
         description="the largest of each that the accelerators of configs/accelerators.yaml hold, "
         "for training if peak_training_bytes is measured, for inference if peak_inference_bytes, "
         "or parameter_bytes and cache_bytes, are",
+    )
+    fit_measured_on: list[str] = Field(
+        [],
+        description="accelerators on which the solutions of `fit` are measured too; default: all",
     )
     layouts: list[Annotated[int, Field(ge=1, le=1_000_000)]] = Field(
         [],
@@ -288,6 +299,8 @@ class Sweep(Strict):
                 "fit: needs peak_training_bytes, peak_inference_bytes, or parameter_bytes and "
                 "cache_bytes, in measure.quantities",
             )
+        if self.fit_measured_on and not self.fit:
+            yield {"fit", "fit_measured_on"}, "fit_measured_on: needs fit"
 
     def contradictions(self) -> Iterator[tuple[set[str], str]]:
         """Yield contradictions: the keys concerned, and the mistake."""

@@ -55,6 +55,10 @@ ONE_MISTAKE = {
         "base: gpt-2-124m\nfixed: {data_parallel: 2, zero: 2}\npoints: [{}]\nlayouts: [3]",
         ["layouts = [3]", "base = 'gpt-2-124m'", "allow no layout", "a product of data_parallel"],
     ),
+    "fit: measured on an unknown accelerator": (
+        GOOD + "fit: [batch]\nfit_measured_on: [H10]\nmeasure: {quantities: [peak_training_bytes]}",
+        ["fit_measured_on[0] = 'H10': unknown accelerator; did you mean H100?", "RTX 4090, A100, "],
+    ),
     "solve: unknown quantity": (
         GOOD + "solve: {within: {parametres: [1, 2]}, best: {n_layer: most}}",
         ["solve.within.parametres: unknown name; did you mean parameters?"],

@@ -144,3 +144,34 @@ def test_longer_sequences_are_not_tried_after_too_many_operations(monkeypatch):
     for one in found[1:]:
         assert "more than 2,000 operations in one phase" in one.missing["cache_bytes"]
         assert sum(one.values["parameters"].values()) > 0
+
+
+SIZES = """
+fixed: {d_model: 64, n_head: 4, d_head: 16, d_ff: 96, n_vocab: 128}
+points:
+  - {base: gpt-2-124m, n_layer: 2, length: 32}
+  - {base: gpt-2-124m, n_layer: 3, length: 64}
+  - {base: gpt-2-124m, n_layer: 4, length: 64}
+  - {base: gpt-2-124m, n_layer: 2, length: 32, recompute: full}
+  - {base: gpt-2-124m, n_layer: 2, length: 32, implementation: transformers}
+  - {base: gpt-2-124m, n_layer: 2, length: 16, implementation: transformers}
+  - {base: llama-3-8b, n_kv_head: 4, n_layer: 2, length: 16}
+  - {base: llama-3-8b, n_kv_head: 1, n_layer: 2, length: 32}
+measure: {device: meta, quantities: [activation_bytes]}
+"""
+
+
+def test_of_models_that_differ_only_in_sizes_one_is_traced_unless_all_are_wanted(sweep):
+    """That with most tokens; and each that is predicted with the settings of its class, in all
+    points of the same model and run.
+    """
+
+    def traced(text: str) -> list[str]:
+        expanded = sweep(text)
+        classes = classes_of(points_table(expanded))
+        return sorted(cached.needed(classes, expanded.sweep.measure).keys["point"])
+
+    assert traced(SIZES) == [f"{n:06}" for n in (1, 2, 4, 5, 6, 8)]
+    assert traced(SIZES.replace("meta,", "meta, classes: all,")) == [
+        f"{n:06}" for n in range(1, 9)
+    ]

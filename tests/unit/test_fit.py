@@ -180,6 +180,7 @@ def test_a_sweep_asks_each_model_once(sweep):
     ("text", "message"),
     [
         ("fit: [batch]\nmeasure: {quantities: [parameters]}", "fit: needs peak_training_bytes"),
+        ("fit_measured_on: [H100]", "fit_measured_on: needs fit"),
         ("fit: [width]\nmeasure: {quantities: [peak_training_bytes]}", "fit[0] = 'width'"),
     ],
 )
@@ -317,16 +318,22 @@ def test_palm_on_a_trillion_tokens_does_not_wrap(catalogue):
 
 def test_the_pipeline_solves_measures_and_follows_the_file_of_accelerators(make_project):
     project = make_project()
-    project.write_sweep(
-        "small.yaml",
+    text = (
         "base: gpt-2-124m\nfixed: {n_layer: 1}\ngrid: {length: [64, 128, 256, 512]}\nfit: [batch]\n"
-        "measure: {device: meta, quantities: [peak_training_bytes]}\n",
+        "measure: {device: meta, quantities: [peak_training_bytes]}\n"
     )
+    project.write_sweep("small.yaml", text)
+    project.write_sweep("two.yaml", f"{text}fit_measured_on: [A100, H200]\n")
     results, devices = (project.folder / name for name in ("results/small", "configs"))
     made = [f"results/small/{name}" for name in ("fit.parquet", "charts")]
-    run = project.snakemake(*made)
+    run = project.snakemake(*made, "results/two/fit.parquet")
     assert run.returncode == 0, run.stderr
     table = pl.read_parquet(results / "fit.parquet")
+    of_two = pl.read_parquet(project.folder / "results/two/fit.parquet")
+    is_measured = pl.col("device").is_in(["A100", "H200"])
+    assert of_two.filter(is_measured).equals(table.filter(is_measured))
+    assert of_two.filter(~is_measured)["measured"].to_list() == [None] * 3
+    assert of_two["value"].equals(table["value"])
     assert table["confirmed"].to_list() == [True] * 5
     assert table["value"].is_sorted()
     assert (table["measured"] <= table["memory"]).all()

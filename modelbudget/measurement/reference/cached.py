@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.common import store
 from modelbudget.common.fingerprint import code_of, versions
 from modelbudget.common.workers import Failure
 from modelbudget.measurement.reference.class_run import class_run, whole_class
+from modelbudget.measurement.reference.sample import sample
 from modelbudget.measurement.reference.table import (
     COUNTED,
     OF_POINT,
@@ -58,10 +60,14 @@ class Needed(NamedTuple):
 
 
 def needed(classes: Iterable[ClassOfPoint], settings: Measure) -> Needed:
-    """Return what the classes of points need for the quantities of their sweep."""
+    """Return what the classes of points need for the quantities of their sweep.
+
+    With `classes: sample`, only the points of a sample, which is chosen in `sample`.
+    """
     quantities = settings.of_reference()
     made_of = code_of("modelbudget.measurement.reference.many"), versions(*MADE_WITH)
-    runs, keys, refused = {}, [], [refused_table("", {}).with_columns(_of_point("", ""))]
+    runs, keys, predicted = {}, [], set()
+    refused = [refused_table("", {}).with_columns(_of_point("", ""))]
     for one in classes:
         try:
             run, config = class_run(one.kind, one.run), one.keys_of_config()
@@ -72,6 +78,12 @@ def needed(classes: Iterable[ClassOfPoint], settings: Measure) -> Needed:
             key = store.key(one.kind, config, run.digest(), sorted(quantities), *made_of)
             runs[key] = ClassRun(one.kind, config, run, quantities)
             keys.append((one.point, one.built_from, key))
+            if one.run.implementation == TRANSFORMERS:
+                predicted.add(key)
+    if settings.classes == "sample":
+        chosen = predicted | sample((key, *one[:3]) for key, one in runs.items())
+        runs = {key: one for key, one in runs.items() if key in chosen}
+        keys = [of_point for of_point in keys if of_point[-1] in chosen]
     return Needed(runs, _keys(keys), pl.concat(refused))
 
 
