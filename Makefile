@@ -5,12 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report check test record-test-times types test-all test-random test-slurm lint advisories bench history schema reference picture lock clean
+.PHONY: report chart-files check test record-test-times types test-all test-random test-slurm lint advisories bench history schema reference picture lock clean
 
 # Exit code 1 if a comparison disagrees; DISAGREEMENTS=allowed leaves it at 0.
 report: $(BIN)/modelbudget
 	@$(BIN)/snakemake --cores $(CORES)
 	@test "$(DISAGREEMENTS)" = allowed || $(BIN)/python -m modelbudget.plan.agreement
+
+# Every chart as Vega-Lite, SVG and PNG, in results/SWEEP/charts.
+chart-files: $(BIN)/modelbudget
+	@$(BIN)/snakemake --cores $(CORES) chart_files
 
 # While developing: style, and one case of each test function that is cheap. At most a minute.
 check: $(VENV)/.installed-tests

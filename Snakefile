@@ -3,7 +3,7 @@
 #   configs/sweeps/*.yaml → points → measurements, traces → comparison, charts → report.html
 #                         → predictions (device: none) → charts ↗
 #                         → solve → points ↗
-#                                              all charts → pictures
+#                                  on request: all charts → pictures
 #
 # Mistakes in sweep files are reported here, before any job starts.
 
@@ -82,7 +82,6 @@ include: "workflow/rules/layouts.smk"
 include: "workflow/rules/reference_counts.smk"
 include: "workflow/rules/gpt2.smk"
 include: "workflow/rules/module_trees.smk"
-include: "workflow/rules/training_step.smk"
 include: "workflow/rules/assets.smk"
 include: "workflow/rules/provenance.smk"
 include: "workflow/rules/pictures.smk"
@@ -104,6 +103,13 @@ rule all:
         RESULTS,
     message:
         "All results"
+
+
+rule chart_files:
+    input:
+        expand("results/{sweep}/charts", sweep=[*SWEEPS, *PREDICTED]),
+    message:
+        "All charts as files"
 
 
 onstart:

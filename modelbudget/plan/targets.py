@@ -31,10 +31,10 @@ OF_REPORT = (
 )  # fmt: skip
 OF_SWEEP = (
     "sweep.json", "points.parquet", "predicted.parquet", "measured.parquet", "failures.json",
-    "reference_traces.parquet", "comparison.parquet", "comparison.csv", "charts.json", "charts",
+    "reference_traces.parquet", "comparison.parquet", "comparison.csv", "charts.json",
 )  # fmt: skip
 OF_PREDICTED = (
-    "sweep.json", "predictions", "totals.parquet", "shares.parquet", "charts.json", "charts",
+    "sweep.json", "predictions", "totals.parquet", "shares.parquet", "charts.json",
 )  # fmt: skip
 MOST_OF_NAMES = 60
 """Characters of the names of sweeps in the name of their page."""
@@ -57,7 +57,7 @@ def page(chosen: Collection[str], every: Collection[str], on_request: Collection
 
 
 def results(sweeps: dict[str, Expanded], predicted: Iterable[str], page: str) -> list[str]:
-    """Return all files that the pipeline writes, so that deleted ones are made again."""
+    """Return all files that a run writes, so that deleted ones are made again."""
     of_sweeps = [f"{name}/{file}" for name in sweeps for file in OF_SWEEP]
     of_predicted = [f"{name}/{file}" for name in predicted for file in OF_PREDICTED]
     tables = [*zoo_tables(sweeps), *fit_tables(sweeps), *layout_tables(sweeps), *frontiers(sweeps)]

@@ -160,7 +160,7 @@ def test_predictions_alone_measure_nothing(reported):
     """More of them than a measured sweep may have points, each with its total."""
     results = reported.folder / "results" / "alone"
     assert {path.name for path in results.iterdir()} == {
-        "charts", "charts.json", "logs", "predictions", "shares.parquet", "sweep.json",
+        "charts.json", "logs", "predictions", "shares.parquet", "sweep.json",
         "totals.parquet",
     }  # fmt: skip
     rows = pl.read_parquet(results / "predictions" / "*.parquet")

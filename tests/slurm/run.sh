@@ -80,7 +80,7 @@ on_slurm --config "${chosen[@]}"
 # Slurm ran it: every job ended well, and there are thirteen. Measuring jobs request cores and memory:
 # one sweep in one job, two in shards of 40 points, and one that counts the classes of transformers.
 # The points of all sweeps are one job, what follows the measuring of all sweeps another, and the
-# report with its pictures a third; these request what one rule takes.
+# report a third; these request what one rule takes.
 columns="%T %C processors %m %k"
 ended=$(squeue --states all --noheader --format "$columns" | sort)
 echo "$ended"
@@ -93,7 +93,7 @@ for job in \
     "$cores processors 12000M .*reference_counts_wildcards_zoo" \
     "1 processors 4000M .*points" \
     "1 processors 4000M .*charts_compare_gather_predict" \
-    "1 processors 4000M .*assets_gpt2_headline_module_trees_pictures"; do
+    "1 processors 4000M .*assets_gpt2_headline_module_trees"; do
     grep "^COMPLETED $job" <<< "$ended"
 done
 

@@ -172,6 +172,4 @@ def test_of_models_that_differ_only_in_sizes_one_is_traced_unless_all_are_wanted
         return sorted(cached.needed(classes, expanded.sweep.measure).keys["point"])
 
     assert traced(SIZES) == [f"{n:06}" for n in (1, 2, 4, 5, 6, 8)]
-    assert traced(SIZES.replace("meta,", "meta, classes: all,")) == [
-        f"{n:06}" for n in range(1, 9)
-    ]
+    assert traced(SIZES.replace("meta,", "meta, classes: all,")) == [f"{n:06}" for n in range(1, 9)]

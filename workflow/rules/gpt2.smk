@@ -1,5 +1,6 @@
-# Reads the GPT-2 series. Writes the parameters of every module of Hugging Face's GPT-2, and the
-# counts before and after untying its head.
+# Reads the GPT-2 series. Writes the parameters of every module of Hugging Face's GPT-2, the counts
+# before and after untying its head, and every allocation of two training steps, alone and on one of
+# several devices that share it, which the report draws as timelines.
 
 
 rule gpt2:
@@ -8,13 +9,32 @@ rule gpt2:
     output:
         ledger="results/gpt-2-ledger/ledger.parquet",
         surgery="results/tying-surgery/surgery.parquet",
+        step="results/training_step/step.json",
+        allocations="results/training_step/allocations.parquet",
+        shared="results/training_step/shared_step.json",
+        shared_allocations="results/training_step/shared_allocations.parquet",
     log:
         "results/logs/gpt-2.log",
     conda:
         "../../environment.yml"
     params:
+        run={
+            "length": 1024,
+            "autocast": "bfloat16",
+            "attention_kernel": "flash",
+            "foreach": True,
+        },
+        shared={
+            "length": 1024,
+            "dtype": "bfloat16",
+            "master_weights": True,
+            "attention_kernel": "flash",
+            "foreach": True,
+            "data_parallel": 8,
+            "zero": 3,
+        },
         models=digest(targets.model_files()),
     message:
-        "Count Hugging Face's GPT-2, tied and untied"
+        "Count and trace GPT-2: tied and untied, and every allocation of a training step"
     script:
         "../../scripts/gpt2.py"

@@ -1,6 +1,6 @@
-# Reads charts and comparisons. Writes every chart, and the report's first one, as Vega-Lite, SVG and
-# PNG. The report links to these files but does not wait for them. One job draws the charts of all
-# measured sweeps, because starting the renderer takes longer than drawing the charts of a sweep.
+# Reads charts and comparisons. Writes every chart (on request: `snakemake chart_files`), and the
+# report's first one, as Vega-Lite, SVG and PNG. One job draws the charts of all measured sweeps,
+# because starting the renderer takes longer than drawing the charts of a sweep.
 
 
 rule pictures:
