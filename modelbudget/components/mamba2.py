@@ -18,7 +18,7 @@ from modelbudget.operations.joining import stack
 from modelbudget.operations.norms import RMS_NORMS
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import make_linear
-from modelbudget.operations.tape import empty
+from modelbudget.operations.tape import empty, steps
 from modelbudget.operations.views import (
     flatten,
     repeat_interleave,
@@ -194,7 +194,9 @@ def _scan(x, step, decay, write, read, state):
     kept = unsqueeze(unsqueeze(exp(mul(step, decay)), -1), -1)
     written = mul(unsqueeze(mul(unsqueeze(step, -1), x), -1), unsqueeze(write, 3))
     outputs = []
-    for keep, new, out in zip(unbind(kept, 1), unbind(written, 1), unbind(read, 1), strict=True):
+    for keep, new, out in steps(
+        zip(unbind(kept, 1), unbind(written, 1), unbind(read, 1), strict=True)
+    ):
         state = add(mul(keep, state), new)
         outputs.append(einsum("bhds,bhs->bhd", to(state, out.dtype), out))
     return stack(outputs, 1), state

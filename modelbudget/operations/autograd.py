@@ -23,7 +23,7 @@ class Node:
 
     __slots__ = (
         "__weakref__", "component", "edges", "gradients", "is_function", "layer", "leaf",
-        "n_outputs", "name", "number", "saved",
+        "n_outputs", "name", "number", "saved", "token",
     )  # fmt: skip
 
     def __init__(self, name: str, inputs: Sequence[Tensor | None], saved: Sequence = ()):
@@ -35,6 +35,7 @@ class Node:
         self.number: float = tape.n_nodes
         tape.n_nodes += 1
         self.component, self.layer = tape.components[-1], tape.layer
+        self.token = tape.token
         self.edges = [
             None if x is None or x.node is None else (x.node, x.output, x.shape, x.dtype)
             for x in inputs

@@ -58,7 +58,7 @@ class Checkpoint:
 
     def run_again(self) -> None:
         tape = Active.tape
-        before = tape.checkpoint, tape.records_graph, tape.autocast
+        before = tape.checkpoint, tape.records_graph, tape.autocast, tape.token
         tape.checkpoint, tape.records_graph, self.n_saved_again = self, True, 0
         tape.autocast = None if self.autocast_dtype is None else Autocast(self.autocast_dtype)
         try:
@@ -66,7 +66,7 @@ class Checkpoint:
         except StopRecomputationError:
             pass
         finally:
-            tape.checkpoint, tape.records_graph, tape.autocast = before
+            tape.checkpoint, tape.records_graph, tape.autocast, tape.token = before
 
 
 class Promise:

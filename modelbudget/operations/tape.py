@@ -7,9 +7,9 @@ program that has the names of its torch module has the lifetimes of that module.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from modelbudget.operations.autocast import Autocast
@@ -22,6 +22,7 @@ BYTES = {
 }  # fmt: skip
 """Bytes of one number, by dtype."""
 
+Item = TypeVar("Item")
 Shape = tuple[Any, ...]
 """Sizes of the dimensions: integers, or symbols that stand for them."""
 
@@ -37,6 +38,8 @@ class Allocation(NamedTuple):
     operation: str
     n_bytes: Any
     live: Any
+    token: int | None = None
+    """In a loop over tokens: the first of those of the step."""
 
 
 class Tape:
@@ -58,6 +61,8 @@ class Tape:
 
         self.phase, self.operation = "forward", ""
         self.layer: int | None = None
+        self.token: int | None = None
+        """The first token of the step that runs, in a loop over tokens (`steps`)."""
         self.scope = ""
         """The component whose parameters are declared."""
         self.components: list[str] = ["loss"]
@@ -83,10 +88,11 @@ class Tape:
     def allocated(self, n_bytes) -> None:
         self.live = self.live + n_bytes
         if self.allocations is not None:
-            layer = self.layer if self.node is None else self.node.layer
-            self.allocations.append(
-                Allocation(self.phase, layer, self.component(), self.operation, n_bytes, self.live)
-            )
+            node = self.node
+            layer = self.layer if node is None else node.layer
+            token = self.token if self.token is not None or node is None else node.token
+            place = self.phase, layer, self.component(), self.operation
+            self.allocations.append(Allocation(*place, n_bytes, self.live, token))
         if self.live > self.peak:
             self.peak = self.live
 
@@ -128,6 +134,18 @@ def running_on(tape: Tape) -> Iterator[Tape]:
         yield tape
     finally:
         Active.tape = before
+
+
+def steps(loop: Iterable[Item], n_token: int = 1) -> Iterator[Item]:
+    """Run a loop whose steps take n_token tokens each, and name the step on the tape."""
+    tape = Active.tape
+    before, token = tape.token, 0
+    try:
+        for step in loop:
+            tape.token, token = token, token + n_token
+            yield step
+    finally:
+        tape.token = before
 
 
 class Storage:

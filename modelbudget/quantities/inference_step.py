@@ -8,6 +8,7 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.tape import Allocation, Tape, empty, running_on
 from modelbudget.operations.views import narrow
+from modelbudget.quantities.length import of_any_length
 from modelbudget.quantities.training_step import _check
 
 
@@ -29,6 +30,14 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
     """
     run = run.model_copy(update={"recompute": "none", "dropout": False})
     _check(run)
+
+    def compute(run, lists_allocations):
+        return _inference(program, a, run, lists_allocations)
+
+    return of_any_length(compute, a, run, lists_allocations)
+
+
+def _inference(program, a, run: RunConfig, lists_allocations: bool) -> Inference:
     result = Inference()
     with running_on(Tape(run.dtype, lists_allocations)) as tape, tape.without_graph():
         tape.cache_length = run.batch, run.length

@@ -14,6 +14,7 @@ from modelbudget.operations.losses import cross_entropy, cross_entropy_in_place
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Allocation, Tape, Tensor, empty, running_on
 from modelbudget.operations.views import flatten
+from modelbudget.quantities.length import of_any_length
 from modelbudget.quantities.optimizer_step import OptimizerStep
 from modelbudget.quantities.saved_tensors import saved_by_component
 
@@ -47,6 +48,14 @@ def training_step(
     a setting that has no program.
     """
     _check(run)
+
+    def compute(run, lists_allocations):
+        return _training_step(program, a, run, lists_allocations, n_steps)
+
+    return of_any_length(compute, a, run, lists_allocations)
+
+
+def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps) -> TrainingStep:
     with running_on(Tape(run.dtype, lists_allocations)) as tape:
         model = program(a, run)
         step = TrainingStep()

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components.decoder import program as decoder
+from modelbudget.components.mixers import mixers
 from modelbudget.families.decoder import Decoder
-from modelbudget.quantities.training_step import training_step
+from modelbudget.quantities import inference_step, length, training_step
 
 small = st.integers(1, 4)
 
@@ -56,6 +57,7 @@ SIZES = {
 LENGTHS = {"gated_deltanet": [1, 2, 64, 65, 130]}
 """Lengths of the sequences, if not of 1 to 4 tokens: a chunk of Gated DeltaNet has 64."""
 WITHOUT_AUTOCAST = {"rg_lru"}
+RECURRENT = [mixer for mixer in SIZES if hasattr(mixers()[mixer], "TOKENS_PER_STEP")]
 
 
 @st.composite
@@ -89,6 +91,17 @@ def decoders_and_runs(draw, mixer: str) -> tuple[Decoder, RunConfig]:
     return Decoder(**fields | draw(SIZES[mixer])), run
 
 
+@st.composite
+def long_runs(draw, mixer: str) -> tuple[Decoder, RunConfig]:
+    """As above, of so many tokens that three shorter runs stand for it; also with attention."""
+    a, run = draw(decoders_and_runs(mixer))
+    pattern = draw(st.sampled_from([mixer, f"{mixer} attention", f"sliding_attention {mixer}"]))
+    window = draw(st.integers(1, 6)) if "sliding" in pattern else 0
+    n_token = draw(st.integers(10, 20)) if mixer not in LENGTHS else draw(st.integers(512, 560))
+    fields = {"mixers": pattern, "window": window, "n_layer": 2}
+    return a.model_copy(update=fields), run.model_copy(update={"length": n_token})
+
+
 few_examples = settings(max_examples=6, deadline=None)
 
 
@@ -98,7 +111,7 @@ few_examples = settings(max_examples=6, deadline=None)
 def test_training_is_that_of_the_module(mixer, data):
     a, run = data.draw(decoders_and_runs(mixer))
     assert not first_difference(programmed(a, run), traced(a, run)), (a, run)
-    step = training_step(decoder.program, a, run, n_steps=0)
+    step = training_step.training_step(decoder.program, a, run, n_steps=0)
     assert +step.parameters == {
         name: term.total for name, term in Decoder.parameters(a).items() if term.total
     }
@@ -115,3 +128,17 @@ def test_inference_is_that_of_the_module(mixer, data):
     assert step.peaks == measured["peak_inference_bytes"]
     assert step.caches == measured["cache_bytes"]
     assert +step.flops_decode == measured["flops_decode"]
+
+
+@pytest.mark.parametrize("mixer", RECURRENT)
+@settings(max_examples=3, deadline=None)
+@given(st.data())
+def test_three_short_runs_are_a_long_one(mixer, data):
+    """Every quantity is that of all tokens computed one after the other."""
+    a, run = data.draw(long_runs(mixer))
+    assert length.short(a, run) is not None
+    whole = training_step._training_step(decoder.program, a, run, False, 2)
+    assert training_step.training_step(decoder.program, a, run) == whole
+    run = run.model_copy(update={"recompute": "none", "dropout": False})
+    whole = inference_step._inference(decoder.program, a, run, False)
+    assert inference_step.inference(decoder.program, a, run) == whole

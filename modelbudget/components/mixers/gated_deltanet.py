@@ -39,7 +39,7 @@ from modelbudget.operations.norms import RMS_NORMS
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import make_linear, matmul, solve_triangular
 from modelbudget.operations.reductions import cumsum, sum_over
-from modelbudget.operations.tape import empty
+from modelbudget.operations.tape import empty, steps
 from modelbudget.operations.views import (
     expand,
     flatten,
@@ -403,6 +403,10 @@ def _by_token(c: SimpleNamespace, value, scalar) -> Timeline:
     ]
 
 
+TOKENS_PER_STEP = CHUNK
+"""Of the program's loop over tokens."""
+
+
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape.
 
@@ -482,7 +486,7 @@ def _delta_rule(query, key, value, beta, decay, keeps_state):
     old_values = solve_triangular(system, mul(scaled, unsqueeze(from_start, -1)))
     del system, scaled, between
     outputs, state = [], None
-    for number in range(n_chunk):
+    for number in steps(range(n_chunk), CHUNK):
         values = select(new_values, 2)
         if state is None:
             outputs.append(matmul(select(within, 2), values))

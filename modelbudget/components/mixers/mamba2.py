@@ -97,6 +97,10 @@ def cache(a: Fields, r: Run) -> Values:
     return mamba2.cached(as_mamba2(a), r)
 
 
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
+
+
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape."""
     return mamba2.program(as_mamba2(a), r, a.mamba_norm)

@@ -28,7 +28,7 @@ from modelbudget.operations.elementwise import (
 from modelbudget.operations.joining import stack
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import baddbmm, make_linear
-from modelbudget.operations.tape import empty, product
+from modelbudget.operations.tape import empty, product, steps
 from modelbudget.operations.views import reshape, transpose, unbind, unsqueeze, view
 
 GROUP = "state space"
@@ -126,6 +126,10 @@ def cache(a: Fields, r: Run) -> Values:
     }
 
 
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
+
+
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape, token by token."""
     if r.activation_kernel != "fused":
@@ -173,7 +177,7 @@ def _scan(kept, written, state):
     kept (a) and written (batch, length, d_lru), state (batch, d_lru).
     """
     states = []
-    for keep, new in zip(unbind(kept, 1), unbind(written, 1), strict=True):
+    for keep, new in steps(zip(unbind(kept, 1), unbind(written, 1), strict=True)):
         state = add(mul(keep, state), new)
         states.append(to(state, new.dtype))
     return stack(states, 1), state

@@ -1,0 +1,114 @@
+"""A long text from three short runs of a program that computes it token by token.
+
+A recurrence that is written out runs some operations for each token, or for each chunk of tokens.
+All sizes are at most quadratic in the length, and so are the live bytes at each allocation outside
+of such loops, and in their first two and last two steps. Between these, live bytes are affine from
+one step to the next, so that a peak lies at one end. Three runs whose lengths differ by one period
+therefore give any length. Their allocations must be the same but for those of the steps that a
+longer one has more; a run for which they are not computes all tokens.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import lcm
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.components.mixers import mixers
+from modelbudget.operations.tape import Allocation
+
+if TYPE_CHECKING:
+    from modelbudget.quantities.inference_step import Inference
+    from modelbudget.quantities.training_step import TrainingStep
+
+Result = TypeVar("Result", "TrainingStep", "Inference")
+PADDED_QUERIES = 32
+"""Queries to which the memory-efficient kernel pads its sums."""
+
+
+class Short(NamedTuple):
+    """Three runs that stand for a longer one; each has one period of tokens more."""
+
+    length: int
+    """Tokens of the first."""
+    first: int
+    """The token with which those begin that the second has more."""
+    period: int
+    n_left_out: int
+    """Periods that the run has more than the first."""
+
+    def lengths(self) -> list[int]:
+        return [self.length + n * self.period for n in range(3)]
+
+    def extended(self, x, y, z):
+        """Return what is quadratic in the length (Newton's forward differences)."""
+        n = self.n_left_out
+        return x + n * (y - x) + n * (n - 1) // 2 * (z - 2 * y + x)
+
+
+def short(a, run: RunConfig) -> Short | None:
+    """Return the runs that stand for a run: none if it is not longer, or has no such loop."""
+    files = [mixers().get(name) for name in {*getattr(a, "mixers", "").split()}]
+    steps = [n for file in files if (n := getattr(file, "TOKENS_PER_STEP", 0))]
+    if not steps:
+        return None
+    kernel = PADDED_QUERIES if run.attention_kernel == "efficient" else 1
+    period, longest = lcm(*steps, run.loss_chunks, kernel), max(steps)
+    # As long as the run: than a window, and than the tokens that an indexer selects.
+    sizes = [getattr(a, name, 0) for name in ("window", "n_selected")]
+    least = max([4 * longest, *(size + 1 for size in sizes if size < run.length)])
+    n_left_out = (run.length - least) // period
+    if n_left_out < 4:
+        return None
+    return Short(run.length - n_left_out * period, 2 * longest, period, n_left_out)
+
+
+def of_any_length(
+    compute: Callable[[RunConfig, bool], Result], a, run: RunConfig, lists_allocations: bool
+) -> Result:
+    """Return the quantities of a run; `compute` gives them, with lists of allocations or without.
+
+    The list of a long run leaves out the steps between the first and the last of its loops.
+    """
+    runs = short(a, run)
+    if runs is None:
+        return compute(run, lists_allocations)
+    results = [
+        compute(run.model_copy(update={"length": length}), True) for length in runs.lengths()
+    ]
+    allocations: dict[str, list[Allocation]] = {}
+    for phase in results[0].allocations:
+        extended = _extended(runs, [result.allocations[phase] for result in results])
+        if extended is None:
+            return compute(run, lists_allocations)
+        allocations[phase] = extended
+    result = type(results[0])()
+    for name, value in vars(results[0]).items():
+        if isinstance(value, Counter):
+            setattr(result, name, _counter(runs, [getattr(one, name) for one in results]))
+    result.peaks = {phase: max(x.live for x in listed) for phase, listed in allocations.items()}
+    result.allocations = allocations if lists_allocations else {}
+    return result
+
+
+def _counter(runs: Short, counters: Sequence[Counter]) -> Counter:
+    return Counter({name: runs.extended(*(one[name] for one in counters)) for name in counters[2]})
+
+
+def _extended(runs: Short, lists: list[list[Allocation]]) -> list[Allocation] | None:
+    """Return the allocations outside of the steps left out; None if those of the runs differ."""
+    aligned = [
+        [x for x in listed if x.token is None or not runs.first <= x.token < runs.first + n_more]
+        for listed, n_more in zip(lists, range(0, 3 * runs.period, runs.period), strict=True)
+    ]
+    if len({len(listed) for listed in aligned}) > 1:
+        return None
+    extended = []
+    for triple in zip(*aligned, strict=True):
+        x = triple[0]
+        if any(x[:4] != other[:4] for other in triple):
+            return None
+        n_bytes = runs.extended(*(other.n_bytes for other in triple))
+        live = runs.extended(*(other.live for other in triple))
+        extended.append(x._replace(n_bytes=n_bytes, live=live))
+    return extended
