@@ -137,7 +137,8 @@ class Setting:
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Return the value. Raises ValueError if the implementation refuses the class."""
-        one = implementations().get(values["implementation"])
+        name = values["implementation"]
+        one = implementations().get(name) if isinstance(name, str) else None
         settings = one.of_class(self.kind) if one else {}  # the field itself refuses the name
         if self.name in settings:
             return settings[self.name]

@@ -167,6 +167,7 @@ def test_every_result_is_a_frame_and_shows_itself(tmp_path):
         (lambda: mb.model("bert-base").memory()["cache_bytes"], "keeps no cache"),
         (lambda: mb.model("gpt-2-124m").fit("h100", {"n_ctx": 0}), "n_ctx = 0"),
         (lambda: mb.model("gpt-2-124m").predict("params"), "unknown"),
+        (lambda: mb.model("gpt-2-124m").run({"implementation": []}), r"implementation = \[\]"),
         (lambda: mb.results("/nonexistent"), "no such folder"),
     ],
 )
