@@ -50,8 +50,8 @@ OF_RUN = (
     "pipeline_parallel", "n_microbatch",
 )  # fmt: skip
 CHOICES_OF_RUN = {
-    "dtype": ("of parameters, activations and cache", ("float32", *HALF)),
-    "attention_kernel": ("scores in memory (math) or not (flash)", ("math", "flash")),
+    "dtype": ("of parameters, activations and cache", (*HALF, "float32")),
+    "attention_kernel": ("scores in memory (math) or not (flash)", ("flash", "math")),
     "recompute": ("activations of layers kept, or computed again (full)", ("none", "full")),
     "zero": (
         "divided among data-parallel devices: 0: nothing; 1: optimizer states, with float32 master "
@@ -65,7 +65,8 @@ CHOICES_OF_RUN = {
     ),
     "pipeline_rank": ("the stage whose bytes these are", ("first", "last")),
 }
-"""Categorical run settings with a description and their choices in the page, the first at first.
+"""Categorical run settings with a description and their choices in the page, the first at first;
+`math` where a model does not run with `flash`.
 
 With the sizes in OF_RUN these are the run settings that a reader can change; all others have their
 defaults, but for those in BROUGHT.

@@ -51,6 +51,17 @@
     A: { model: data.start, run: data.run, changes: {} },
     B: { model: data.start, run: data.run, changes: untied },
   };
+
+  // The kernel, until a reader sets it: the first one, or math where the model does not run with that.
+  function settleKernel(side) {
+    const { kernelIsSet, ...state } = chosen[side];
+    state.run = { ...state.run, attention_kernel: data.run.attention_kernel };
+    const values = valuesOf(state);
+    if (kernelIsSet || Object.keys(data.minimum).some((name) => mistake(name, values[name]))) return;
+    const refused = broken(settingsOf(values)).some(({ fields }) => fields.includes("attention_kernel"));
+    chosen[side] = { ...state, run: refused ? { ...state.run, attention_kernel: "math" } : state.run };
+  }
+
   let by = "parameters"; // the quantity in the table
   const conventions = data.conventions.map(([name]) => name);
   const COUNT = "without_embeddings";
@@ -123,6 +134,7 @@
         if (choice(name, value) !== undefined) chosen[side].run[name] = choice(name, value);
       }
       for (const [name, value] of Object.entries(chosen[side].changes)) change(side, name, value); // drops what is none
+      chosen[side].kernelIsSet = settings.has(`${side}.attention_kernel`);
     }
     by = splits.includes(settings.get("by")) ? settings.get("by") : "parameters";
     convention = conventions.includes(settings.get("count")) ? settings.get("count") : COUNT;
@@ -357,6 +369,7 @@
   }
 
   function show() {
+    for (const side of SIDES) settleKernel(side);
     const answers = Object.fromEntries(SIDES.map((side) => [side, compute(chosen[side])]));
     for (const side of SIDES) {
       showControls(side, answers[side]);
@@ -486,7 +499,7 @@
     for (const select of all("[data-model]")) {
       if (![...select.options].some(({ value }) => value === PASTED)) select.prepend(new Option("your config.json", PASTED));
     }
-    chosen.A = { model: PASTED, run: { ...chosen.A.run, ...run }, changes: {} };
+    chosen.A = { ...chosen.A, model: PASTED, run: { ...chosen.A.run, ...run }, changes: {} };
     show();
     history.replaceState(null, "", written());
   }
@@ -509,7 +522,10 @@
     else if (slides) change(side, slides, valueAt(Number(target.value)));
     else if (exchanged) exchange(side, exchanged, target.value);
     else if (model !== undefined) chosen[side] = { ...chosen[side], model: target.value, changes: {} };
-    else if (run) chosen[side].run = { ...chosen[side].run, [run]: choice(run, target.value) };
+    else if (run) {
+      chosen[side].run = { ...chosen[side].run, [run]: choice(run, target.value) };
+      chosen[side].kernelIsSet ||= run === "attention_kernel";
+    }
     else if (target.matches("[data-by]")) by = target.value;
     else if (target.matches("[data-convention]")) convention = target.value;
     show();
