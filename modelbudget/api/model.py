@@ -93,6 +93,12 @@ class Model:
     chosen: Mapping[str, Any] = field(default_factory=dict)
     weights: Path | None = None
 
+    def __post_init__(self):
+        """Raise InputError where a name stands for the base: `model` finds that."""
+        if not isinstance(self.base, Base):
+            name = show(self.base)
+            raise InputError([f"Model(): base = {name}: must be a base; allowed: model({name})"])
+
     @property
     def name(self) -> str:
         """What it was asked for as."""

@@ -8,7 +8,7 @@ from modelbudget.architecture.run_devices import Devices
 from modelbudget.architecture.run_implementation import HowComputed
 from modelbudget.architecture.run_step import Step
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import describe
+from modelbudget.common.mistakes import describe, show
 
 
 class RunConfig(Devices, HowComputed, Step):
@@ -22,8 +22,11 @@ class RunConfig(Devices, HowComputed, Step):
 
     if not TYPE_CHECKING:  # types know the fields
 
-        def __init__(self, **fields: Any):
+        def __init__(self, *values: Any, **fields: Any):
             """Raise InputError; `model_validate` raises pydantic's ValidationError."""
+            if values:
+                given = f"RunConfig(): {show(values[0])} has no name"
+                raise InputError([f"{given}; allowed: batch=8, length=4096, …"])
             try:
                 super().__init__(**fields)
             except ValidationError as error:

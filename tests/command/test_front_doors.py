@@ -255,3 +255,18 @@ def test_a_users_own_file_of_accelerators(command, tmp_path):
     assert "byte: unknown key; did you mean bytes?" in wrong
     alone = command("gpt-2-124m", "--accelerators", "own.yaml").err
     assert "--accelerators own.yaml: of no accelerator; allowed: with --fit" in alone
+
+
+@pytest.mark.parametrize(
+    ("construct", "line"),
+    [
+        (lambda: mb.RunConfig(batch=-1), "batch = -1: must be at least 1"),
+        (lambda: mb.RunConfig(8), "RunConfig(): 8 has no name; allowed: batch=8, length=4096, …"),
+        (lambda: mb.Model("gpt-2"), "Model(): base = 'gpt-2': must be a base; allowed: "
+         "model('gpt-2')"),
+    ],
+)  # fmt: skip
+def test_constructors_refuse_wrong_arguments_in_one_line(construct, line):
+    with pytest.raises(mb.InputError) as error:
+        construct()
+    assert str(error.value) == line
