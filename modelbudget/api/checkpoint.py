@@ -107,10 +107,12 @@ def compare_checkpoint(model: Model, path: Path) -> Checkpoint:
 
     Parameters by component, and names and shapes if `transformers` is installed; only the bytes of
     all tensors if the weights are quantised, or if the shards that an index names are not there.
-    Raises InputError if a file cannot be read.
+    Nothing if shards are not there without an index. Raises InputError if a file cannot be read.
     """
     weights = checkpoint_files.read(path)
     dtypes = dict(Counter(tensor.dtype for tensor in weights.tensors or ()))
+    if weights.lost:
+        return Checkpoint(model.label, path, (), dtypes, 0, weights.lost)
     quantity = "parameters"
     if weights.tensors is None or model.run().weights != "dtype":
         quantity = "parameter_bytes"

@@ -19,8 +19,8 @@ from modelbudget.common.mistakes import show
 HEADER, INDEX = ".safetensors", ".safetensors.index.json"
 NAMES = ("model", "pytorch_model")
 """Names of the files that a model's own weights have; others hold adapters or copies."""
-MAX_HEADER = 2**22
-"""Bytes of the longest header that is read: 40,000 tensors; the format allows 100 MB."""
+MAX_HEADER = 2**24
+"""Bytes of the longest header that is read: 150,000 tensors; the format allows 100 MB."""
 MAX_JSON = 2**25
 """Bytes of the longest index, and of all headers of a checkpoint: 250,000 tensors."""
 MAX_DIMENSIONS = 64
@@ -32,7 +32,7 @@ BITS = {
     "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
 }  # fmt: skip
 """dtype → bits of an element; `Dtype` in safetensors/src/tensor.rs of huggingface/safetensors."""
-_SHARD = re.compile(r"(.*)-\d+-of-(\d+)\.safetensors")
+_SHARD = re.compile(r"(.*)-(\d{1,9})-of-(\d{1,9})\.safetensors")
 
 
 class Tensor(NamedTuple):
@@ -53,12 +53,13 @@ class Weights(NamedTuple):
     """What the files of a checkpoint state.
 
     `tensors` is None if a shard that the index names is not there; `total_bytes` is then what the
-    index gives for all of them.
+    index gives for all of them. `lost` says which shards are not there where no index was read.
     """
 
     path: Path
     tensors: list[Tensor] | None
     total_bytes: int
+    lost: str | None = None
 
 
 def find(name: str) -> Path | None:
@@ -81,10 +82,25 @@ def read(path: Path) -> Weights:
     if path.name.endswith(INDEX):
         return _of_index(path)
     shard = _SHARD.fullmatch(path.name)
-    same = f"{glob.escape(shard[1])}-*-of-{shard[2]}{HEADER}" if shard else ""
+    same = f"{glob.escape(shard[1])}-*-of-{shard[3]}{HEADER}" if shard else ""
     files = sorted(path.parent.glob(same)) if same else [path]
     tensors = _of_files(files)
-    return Weights(path, tensors, sum(tensor.n_bytes for tensor in tensors))
+    lost = _lost(shard, files) if shard else None
+    return Weights(path, tensors, sum(tensor.n_bytes for tensor in tensors), lost)
+
+
+def _lost(shard: re.Match[str], files: list[Path]) -> str | None:
+    """Say which shards of a checkpoint are not among its files; None if all are."""
+    stem, number, last = shard.groups()
+    numbers = {int(found[2]) for file in files if (found := _SHARD.fullmatch(file.name))}
+    n, first = int(last), 1
+    while first in numbers:
+        first += 1
+    if first > n:
+        return None
+    name = f"{stem}-{first:0{len(number)}}-of-{last}{HEADER}"
+    n_lost = n - len({one for one in numbers if 1 <= one <= n})
+    return f"{n_lost:,} of {n:,} shards are not there, the first {show(name)}"
 
 
 def _of_files(files: list[Path]) -> list[Tensor]:

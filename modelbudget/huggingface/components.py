@@ -6,6 +6,9 @@ from functools import cache, lru_cache
 from modelbudget.common.files import load_yaml
 from modelbudget.huggingface.classes import FOLDER
 
+LONGEST = 200
+"""Characters of a path that is looked up: classes have no longer ones, and time is quadratic."""
+
 
 def component_of_class(path: str) -> str | None:
     """Return our component that corresponds to a part of a class, if exactly one does."""
@@ -24,6 +27,8 @@ def is_buffer(path: str) -> bool:
 
 @lru_cache(2**12)  # layers have the same paths
 def _first(section: str, path: str) -> str | None:
+    if len(path) > LONGEST:
+        return None
     fits = (found for pattern, found in _patterns()[section] if pattern.fullmatch(path))
     return next(fits, None)
 

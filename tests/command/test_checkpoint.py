@@ -11,6 +11,7 @@ from test_command import LLAMA, PARAMETERS, command
 
 import modelbudget as mb
 from modelbudget.api.checkpoint import compare_checkpoint
+from modelbudget.api.command import columns
 from modelbudget.api.model import Model
 from modelbudget.measurement.reference.witness import build
 from modelbudget.sweeps.class_config import class_config
@@ -86,6 +87,39 @@ def test_a_real_checkpoint_agrees_whole_in_shards_and_by_its_index_alone(llama, 
     assert (part.quantity, part.predicted, part.stored) == ("parameter_bytes",) + 2 * (
         2 * PARAMETERS,
     )
+
+
+def test_shards_that_are_not_there_are_said_without_an_index(llama, tmp_path):
+    (first, *_, last) = sorted((llama / "shards").glob("*.safetensors"))
+    n = int(first.stem[-5:])
+    for file in (last, llama / "shards" / "config.json"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    found = mb.model(tmp_path / last.name).checkpoint()
+    assert found.refusal == f"{n - 1} of {n} shards are not there, the first {first.name!r}"
+    assert not found.parts
+    assert found.refusal in command(last.name, cwd=tmp_path).stderr
+
+
+def test_a_header_of_fine_grained_experts_is_read(tmp_path):
+    """Spaces after it, as the format allows, make it as long as that of 50,000 tensors."""
+    folder = with_tensors(tmp_path, lambda tensors: None)
+    content = (folder / "model.safetensors").read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = content[8 : 8 + length].ljust(5_000_000)
+    n_bytes = len(header).to_bytes(8, "little")
+    (folder / "model.safetensors").write_bytes(n_bytes + header + content[8 + length :])
+    assert mb.model(folder).checkpoint().agrees
+
+
+def test_the_time_for_a_name_grows_with_its_letters_alone(monkeypatch):
+    measured = []
+    of_text = columns._length
+    monkeypatch.setattr(
+        columns, "_length", lambda text: (measured.append(len(text)), of_text(text))[1]
+    )
+    table = columns.Table("", ("tensor",), [("a" * 4_000,)])
+    assert len(columns.lines(table, 80)) == 1 + -(-4_000 // 78)
+    assert sum(measured) < 20 * 4_000
 
 
 def test_other_classes_tied_heads_and_experts_agree(tmp_path):

@@ -95,11 +95,15 @@ class _Column(NamedTuple):
         """Cut what is longer than a line of a text."""
         most = self.width - len(INDENT)
         for part in parts:
-            piece = ""
+            if not self.is_text or _length(part.rstrip()) <= most:
+                yield part
+                continue
+            piece, taken = "", 0
             for character in part:
-                if self.is_text and _length((piece + character).rstrip()) > most:
+                taken += _length(character)
+                if taken > most and not character.isspace():
                     yield piece
-                    piece = ""
+                    piece, taken = "", _length(character)
                 piece += character
             yield piece
 
@@ -165,4 +169,6 @@ def _narrowed(columns: Sequence[_Column], width: int) -> list[_Column]:
 
 def _length(text: str) -> int:
     """Return the columns of a terminal that a text takes: two for each wide character."""
+    if text.isascii():
+        return len(text)
     return len(text) + sum(unicodedata.east_asian_width(c) in "WF" for c in text)
