@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelbudget.api.breakdown import Breakdown, of_terms, of_values
 from modelbudget.architecture.constraint import first_mistake
-from modelbudget.architecture.terms import is_peak
+from modelbudget.architecture.run_values import bytes_of
+from modelbudget.architecture.terms import Term, is_peak
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementations
 from modelbudget.common.errors import InputError
 from modelbudget.huggingface.components import component_of_class
+from modelbudget.huggingface.known_difference import known_difference
 from modelbudget.measurement.reference.class_run import class_run
 from modelbudget.predict import of_point
 from modelbudget.sweeps.check_quantities import of_any_code, undefined_of_class
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.run_config import RunConfig
 
+OF_WEIGHTS = ("parameters", "parameter_bytes")
+CLASS_ALONE = "of the class alone"
+"""What a class has in addition to the components of our model."""
 TIMEOUT_S = 300
 """Seconds after which a trace is given up."""
 INSTALL = "to trace it, install torch and transformers: pip install 'modelbudget[measure]'"
@@ -166,9 +171,22 @@ def _not_by_formula(one: OfClass, quantity: str) -> str | None:
 
 def _predicted(one: OfClass, quantities) -> dict[str, Breakdown]:
     return {
-        q: of_terms(one.model.label, q, of_point.predicted(q, one.architecture, one.run))
+        q: of_terms(
+            one.model.label,
+            q,
+            of_point.predicted(q, one.architecture, one.run) | _of_class_alone(one, q),
+        )
         for q in quantities
     }
+
+
+def _of_class_alone(one: OfClass, quantity: str) -> dict[str, Term]:
+    """Return the parameters that the class has and our model has not."""
+    known = known_difference(one.kind, one.architecture)
+    if known is None or known.parameters < 0 or quantity not in OF_WEIGHTS:
+        return {}
+    each = bytes_of(one.run.dtype) if quantity == "parameter_bytes" else 1
+    return {CLASS_ALONE: Term(each * known.parameters)}
 
 
 def _traced(one: OfClass, quantities: Sequence[str]) -> tuple[dict[str, Breakdown], dict[str, str]]:
@@ -218,6 +236,9 @@ def _notes(
         lines.append(f"{one.kind} of {package}, traced without storage")
     if one.config is not None and (ratios := _ratios(one, traced)):
         lines.append(f"modelbudget's own modules have {ratios} of the class's")
+    if one.config is not None and (known := known_difference(one.kind, one.architecture)):
+        counted = f", counted as {CLASS_ALONE!r}" if known.parameters > 0 else ", counted here"
+        lines.append(f"{one.kind} has another number of parameters{counted}: {known.text}")
     if missing and one.config is not None:
         lines.append("--implementation modelbudget answers for modelbudget's own modules")
     return tuple(lines)

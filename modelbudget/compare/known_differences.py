@@ -1,37 +1,10 @@
-"""Differences between `transformers` classes and our models that are known by number and reason.
-
-`left_out` of the files of `configs/huggingface/model_types/` has them.
-"""
-
-from typing import NamedTuple
+"""Known differences between `transformers` classes and our models, of the points of a sweep."""
 
 import polars as pl
 
-from modelbudget.architecture.base import Architecture
-from modelbudget.common.expressions import Expression
 from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.known_difference import known_difference
 from modelbudget.sweeps.points_table import rows
-
-
-class KnownDifference(NamedTuple):
-    """Parameters that a class has in addition to ours (if negative, fewer), and why."""
-
-    parameters: int
-    reason: str
-
-    @property
-    def text(self) -> str:
-        """The number and the reason in one line."""
-        return f"{self.parameters:+,}: {self.reason}"
-
-
-def known_difference(kind: str | None, a: Architecture) -> KnownDifference | None:
-    """Return the known difference of the class `kind` of an architecture; None if it is equal."""
-    left_out = translations()[kind].left_out if kind else None
-    if left_out is None:
-        return None
-    parameters = int(Expression(left_out.parameters)(a.model_dump()))
-    return KnownDifference(-parameters, left_out.reason) if parameters else None
 
 
 def known_differences(points: pl.DataFrame) -> pl.DataFrame:

@@ -53,6 +53,33 @@ def test_the_class_is_counted_and_the_reason_is_said(tmp_path, config, line):
     assert note.endswith(f"; measured without a formula: {kind} is counted")
 
 
+SMALL = {"vocab_size": 1000, "num_hidden_layers": 2, "pad_token_id": 0}
+COUNTS = {
+    "WhisperForCausalLM": (193_024, SMALL | {
+        "d_model": 64, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 128,
+    }),
+    "RoFormerForCausalLM": (161_064, SMALL | {
+        "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128,
+    }),
+}  # fmt: skip
+"""Keys without a bias; sines of positions that are a parameter without gradient."""
+
+
+@pytest.mark.parametrize("kind", COUNTS)
+def test_a_count_under_the_name_of_a_class_is_that_of_the_class(tmp_path, kind):
+    expected, keys = COUNTS[kind]
+    model_type = kind.removesuffix("ForCausalLM").lower()
+    config = keys | {"architectures": [kind], "model_type": model_type}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = mb.model(tmp_path).predictions(["parameters", "parameter_bytes"], {"dtype": "float32"})
+    assert found["parameters"].total == witness(kind, keys).parameters == expected
+    assert found["parameter_bytes"].total == 4 * expected
+    has_sines = kind == "RoFormerForCausalLM"
+    assert any("+24,576: " in note for note in found.notes) == has_sines
+    ours = mb.model(tmp_path).predictions(["parameters"], {"implementation": "modelbudget"})
+    assert ours["parameters"].total == expected - 24_576 * has_sines
+
+
 def test_its_memory_is_that_of_the_traced_class(tmp_path):
     config = LLAMA | {"hidden_act": "tanh"}
     (tmp_path / "config.json").write_text(json.dumps(config))
