@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.catalogue.memory_margins import Grade, Margins
 from modelbudget.common.errors import InputError
+from modelbudget.sweeps.compared import not_compared_at
 
 if TYPE_CHECKING:
     import polars as pl
@@ -97,7 +99,10 @@ def layouts(
     devices: int,
     margins: Margins,
 ) -> Layouts:
-    """Return the layouts of a model on an accelerator. Raises InputError if there is none."""
+    """Return the layouts of a model on an accelerator. Raises InputError if there is none.
+
+    Under the name of a class of `transformers`, those that were compared with it.
+    """
     import polars as pl
 
     from modelbudget.predict.layouts import grade, layouts, numbers_of_devices
@@ -106,8 +111,20 @@ def layouts(
         table = layouts(model.base, {**model.chosen, **chosen}, numbers_of_devices(devices))
     except ValueError as error:
         raise InputError([f"{model.name}: {line}" for line in str(error).splitlines()]) from None
+    is_compared = [_is_compared(model, chosen, row) for row in table.iter_rows(named=True)]
+    table = table.filter(pl.Series(is_compared, dtype=pl.Boolean))
     margin = accelerator.bytes - pl.col("bytes")
     table = table.with_columns(
         fits=margin >= 0, grade=grade(margins, accelerator.bytes), margin=margin
     )
     return Layouts(model, chosen, accelerator, devices, table, margins)
+
+
+def _is_compared(model: Model, chosen: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    """Whether a layout is of our modules, or was compared with the class that the run names."""
+    from modelbudget.predict.layouts import LAYOUT, PEAK
+
+    if {**model.chosen, **chosen}.get("implementation") != TRANSFORMERS:
+        return True
+    pair = model.with_run({**chosen, **{name: row[name] for name in LAYOUT}})
+    return not_compared_at(PEAK, model.base.transformers, model.base.config, *pair) is None

@@ -141,6 +141,15 @@ def test_layouts_have_the_grades_of_the_command(model):
     assert set(alone.layouts.table["grade"].drop_nulls()) == {"fits"}
 
 
+def test_layouts_under_the_name_of_a_class_were_compared_with_it():
+    """FSDP2 that keeps parameters gathered was not, and classes have no selective checkpointing."""
+    fit = mb.model("llama-3-8b", n_layer=2).fit(
+        "h100-80gb", {"implementation": "transformers", "length": 64}, devices=2
+    )
+    offered = fit.layouts.table.select("zero", "recompute").unique()
+    assert set(offered.rows()) == {(z, r) for z in (0, 3) for r in ("none", "full")}
+
+
 SWEEP = """
 title: t
 question: q
