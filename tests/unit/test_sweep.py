@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 import modelbudget as mb
 from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
+from modelbudget.common.files import load_yaml, yaml_files
+from modelbudget.common.paths import CONFIGS
 from modelbudget.sweeps import expand
+from modelbudget.sweeps.device_defaults import DECIDED
 from modelbudget.sweeps.sweep_file import Range
 
 
@@ -273,3 +276,12 @@ def test_a_terminal_shows_progress_and_nothing_else_does(sweep, monkeypatch):
 def test_expressions_hold_arithmetic_and_nothing_else(text):
     with pytest.raises(ValueError, match=r"allowed|has no value"):
         Expression(text)({"d_model": 768})
+
+
+def test_shipped_sweeps_state_what_a_gpu_would_decide():
+    """Their numbers do not change with the defaults; a CPU's run has none of these."""
+    for path in yaml_files(CONFIGS / "sweeps"):
+        file = load_yaml(path)
+        everywhere = {**file.get("fixed", {}), **file.get("grid", {}), **file.get("derive", {})}
+        if everywhere.get("backend") != "cpu":
+            assert everywhere.keys() >= DECIDED.keys(), path.name
