@@ -20,13 +20,18 @@ class OptimizerStep:
     def __init__(self, run: RunConfig, trained: list[Tensor], buffer: Tensor | None):
         """`buffer`: accumulated gradients, if the parameters have none."""
         self.run_config, self.trained, self.buffer = run, trained, buffer
-        self.updated = trained
+        self.copies = trained
         if run.master_weights:
-            self.updated = [empty(p.shape, at_least_float32(run.dtype)) for p in trained]
+            self.copies = [empty(p.shape, at_least_float32(run.dtype)) for p in trained]
         self.states: list[Tensor] = []
 
     def run(self) -> None:
         run = self.run_config
+        pairs = zip(self.trained, self.copies, strict=True)
+        self.pairs = [
+            (p, copy) for p, copy in pairs if self.buffer is not None or p.grad is not None
+        ]
+        """Parameters that have a gradient, and what is updated for them."""
         gradients = self._cast_gradients() if run.master_weights and self.buffer is None else []
         if not self.states:
             for p in self._updated():
@@ -45,7 +50,7 @@ class OptimizerStep:
 
     def _updated(self) -> Iterator[Tensor]:
         """Yield what is updated, each while the tape names the layer of its parameter."""
-        for p, updated in zip(self.trained, self.updated, strict=True):
+        for p, updated in self.pairs:
             assert p.node is not None
             Active.tape.layer = p.node.layer
             yield updated
@@ -54,7 +59,7 @@ class OptimizerStep:
     def _cast_gradients(self) -> list[Tensor]:
         """Return float32 gradients."""
         gradients = []
-        for p, _ in zip(self.trained, self._updated(), strict=True):
+        for (p, _), _ in zip(self.pairs, self._updated(), strict=True):
             assert p.grad is not None
             gradients.append(to(p.grad, "float32"))
             if self.run_config.gradient_casts == "one_by_one":

@@ -15,6 +15,9 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components.decoder import program as decoder
 from modelbudget.components.mixers import mixers
 from modelbudget.families.decoder import Decoder
+from modelbudget.measurement.build import build
+from modelbudget.measurement.train import train
+from modelbudget.modules.initialise import uninitialised
 from modelbudget.quantities import inference_step, length, training_step
 
 small = st.integers(1, 4)
@@ -45,6 +48,20 @@ def delta_heads(draw) -> dict:
     }
 
 
+@st.composite
+def selected_tokens(draw) -> dict:
+    return {
+        **{name: draw(small) for name in ("q_lora_rank", "kv_lora_rank", "d_nope", "d_value")},
+        "d_rope": 2 * draw(small),
+        "d_index": 8 + draw(st.integers(0, 2)),
+        "n_head": draw(small),
+        "n_index_head": draw(st.integers(1, 2)),
+        "n_selected": draw(st.integers(1, 3)),
+        "position": "rotary",
+        "norm": "rmsnorm",
+    }
+
+
 def each_small(*names: str) -> st.SearchStrategy[dict]:
     return st.fixed_dictionaries(dict.fromkeys(names, small))
 
@@ -53,10 +70,12 @@ SIZES = {
     "mamba2": mamba2(),
     "gated_deltanet": delta_heads(),
     "rg_lru": each_small("n_lru_block", "d_lru_block", "d_lru_convolution"),
+    "mla": selected_tokens(),
 }
 LENGTHS = {"gated_deltanet": [1, 2, 64, 65, 130]}
 """Lengths of the sequences, if not of 1 to 4 tokens: a chunk of Gated DeltaNet has 64."""
-WITHOUT_AUTOCAST = {"rg_lru"}
+WITHOUT_AUTOCAST = {"rg_lru", "mla"}
+WITHOUT_CACHE = {"mla"}
 RECURRENT = [mixer for mixer in SIZES if hasattr(mixers()[mixer], "TOKENS_PER_STEP")]
 
 
@@ -83,7 +102,7 @@ def decoders_and_runs(draw, mixer: str) -> tuple[Decoder, RunConfig]:
         length=draw(st.sampled_from(LENGTHS.get(mixer, [1, 2, 3, 4]))),
         dtype=dtype,
         autocast="bfloat16" if has_autocast else "none",
-        norm_kernel=draw(st.sampled_from(["fused", "written_out"])),
+        norm_kernel="fused" if mixer == "mla" else draw(st.sampled_from(["fused", "written_out"])),
         recompute=draw(st.sampled_from(["none", "full"])),
         state_dtype=draw(st.sampled_from(["dtype", "float32"])),
         dropout=draw(st.booleans()),
@@ -117,7 +136,7 @@ def test_training_is_that_of_the_module(mixer, data):
     }
 
 
-@pytest.mark.parametrize("mixer", SIZES)
+@pytest.mark.parametrize("mixer", [mixer for mixer in SIZES if mixer not in WITHOUT_CACHE])
 @few_examples
 @given(st.data())
 def test_inference_is_that_of_the_module(mixer, data):
@@ -142,3 +161,20 @@ def test_three_short_runs_are_a_long_one(mixer, data):
     run = run.model_copy(update={"recompute": "none", "dropout": False})
     whole = inference_step._inference(decoder.program, a, run, False)
     assert inference_step.inference(decoder.program, a, run) == whole
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+def test_the_optimizer_has_no_states_of_an_indexer_without_gradients(foreach):
+    a = Decoder(
+        **dict.fromkeys(("n_vocab", "d_model", "d_ff", "q_lora_rank", "kv_lora_rank"), 4),
+        **dict.fromkeys(("d_nope", "d_value", "n_layer", "n_head", "n_kv_head"), 1),
+        **dict.fromkeys(("d_head", "d_rope", "d_index", "n_index_head", "n_selected"), 2),
+        mixers="mla",
+        position="rotary",
+    )
+    run = RunConfig(batch=1, length=3, dtype="float32", attention_kernel="math", foreach=foreach)
+    with uninitialised():
+        model = build(a, "meta", run.dtype)
+    measured = train(model, run, {"peak_training_bytes"})
+    step = training_step.training_step(decoder.program, a, run)
+    assert step.peaks == measured["peak_training_bytes"]

@@ -10,6 +10,7 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, computed_again, one_token, tokens
 from modelbudget.components import attention_core, kv_cache, norm, rope
+from modelbudget.components.attention.program import causal_bias
 from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.adamw_temporaries import Tensor, matrix
@@ -21,9 +22,13 @@ from modelbudget.memory.timeline import (
     linear_backward,
     times,
 )
+from modelbudget.operations.elementwise import add, mul, relu, without_gradient
 from modelbudget.operations.joining import cat
-from modelbudget.operations.part import NoProgramError, make_part
-from modelbudget.operations.products import make_linear
+from modelbudget.operations.norms import layer_norm
+from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.products import make_linear, matmul
+from modelbudget.operations.reductions import sum_over, topk
+from modelbudget.operations.tape import Active
 from modelbudget.operations.views import (
     expand,
     flatten,
@@ -378,8 +383,6 @@ def inference(a: Fields, r: Run, new) -> Timeline:
 
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape, through latents."""
-    if a.n_index_head:
-        raise NoProgramError("n_index_head: MLA's indexer")
     if r.rope_tables != "layer":
         raise NoProgramError(f"rope_tables: {r.rope_tables} of MLA")
     d_query = a.n_head * (a.d_nope + a.d_rope)
@@ -394,11 +397,13 @@ def program(a: Fields, r: Run):
     kv_up = make_linear("kv_up", a.kv_lora_rank, a.n_head * (a.d_nope + a.d_value))
     core = make_part("core", attention_core.program, r)
     output = make_linear("output", a.n_head * a.d_value, a.d_model)
+    hidden_scores = _indexer(a, r) if a.n_index_head else lambda x, queries: None
     cache = kv_cache.declare([(1, a.kv_lora_rank), (1, a.d_rope)])
 
     def forward(x):
         latent_query = query_norm(query_down(x)) if a.q_lora_rank else x
         q = query_up(latent_query) if a.q_lora_rank else query(x)
+        bias = hidden_scores(x, latent_query)
         del latent_query
         q_nope, q_rope = by_head(q, (a.d_nope, a.d_rope))
         latent, k_rope = split(kv_down(x), (a.kv_lora_rank, a.d_rope))
@@ -409,7 +414,7 @@ def program(a: Fields, r: Run):
         k_nope, v = by_head(kv_up(kv_norm(latent)), (a.d_nope, a.d_value))
         q = cat((q_nope, rope.rotate(q_rope, a.d_rope)))
         k = cat((k_nope, expand(k_rope, (-1, a.n_head, -1, -1))))
-        y = core(q, k, v)
+        y = core(q, k, v, bias)
         return output(flatten(transpose(y, 1, 2), 2))
 
     def by_head(x, widths):
@@ -417,3 +422,44 @@ def program(a: Fields, r: Run):
         return split(transpose(unflatten(x, 2, (a.n_head, sum(widths))), 1, 2), widths)
 
     return forward
+
+
+def _indexer(a: Fields, r: Run):
+    """Make the function of states and latent queries that hides all tokens that are not selected.
+
+    Training sets the indexer by a loss of its own, so that no gradient flows through it.
+    """
+    if Active.tape.cache_length is not None:
+        raise NoProgramError("n_index_head: the cache of an indexer's keys")
+    if r.attention_kernel not in ("math", "written_out"):
+        raise NoProgramError(f"attention_kernel: {r.attention_kernel} of selected tokens")
+    index_query = make_linear("index_query", a.q_lora_rank, a.n_index_head * a.d_index)
+    index_key = make_linear("index_key", a.d_model, a.d_index)
+    index_norm = make_part("index_norm", _layer_norm, a.d_index)
+    index_weight = make_linear("index_weight", a.d_model, a.n_index_head)
+
+    def hidden_scores(x, queries):
+        """Return what is added to the scores, (batch, 1, length, length)."""
+        with Active.tape.without_graph():
+            length = x.shape[1]
+            q = transpose(unflatten(index_query(queries), 2, (a.n_index_head, a.d_index)), 1, 2)
+            k = unsqueeze(index_norm(index_key(x)), 1)
+            # (batch, n_index_head, length, length)
+            scores = _products(rope.rotate(q, a.d_rope), rope.rotate(k, a.d_rope))
+            weights = unsqueeze(transpose(index_weight(x), 1, 2), -1)
+            ranks = add(sum_over(mul(weights, relu(scores)), [1]), causal_bias(length, x.dtype))
+            chosen = topk(ranks, min(a.n_selected, length))[1]
+            hidden = without_gradient(without_gradient(ranks))  # -inf, and 0 where chosen
+        return unsqueeze(add(hidden, causal_bias(length, x.dtype)), 1)
+
+    return hidden_scores
+
+
+def _products(q, k):
+    """Multiply queries by keys: an operator, which holds both until it is done."""
+    return matmul(q, transpose(k, -1, -2))
+
+
+def _layer_norm(width):
+    weight, bias = parameter("weight", width), parameter("bias", width)
+    return lambda x: layer_norm(x, 1, weight, bias)
