@@ -132,21 +132,22 @@ def _class_of(config: dict[str, Any]) -> str:
             f"{offered(model_type, transformers.CONFIG_MAPPING.keys(), MODEL_TYPES)}"
         )
     config_class = _config_class(config)
+    mappings = (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_MAPPING)
+    usual = [cast(type, one[config_class]).__name__ for one in mappings if config_class in one]
     if config.get("architectures"):
         name = config["architectures"][0]
         kind = getattr(transformers, name, None)
         if not (isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)):
             raise ValueError(f"architectures[0] = {show(name)}: not a model class of transformers")
-        if kind.config_class is not config_class:
+        if kind.config_class is not config_class and name not in usual:
             own = getattr(kind.config_class, "model_type", None)
             raise ValueError(
                 f"architectures[0] = {show(name)} and model_type = {show(model_type)} contradict "
                 f"each other: the class is of model_type {show(own)}"
             )
         return name
-    for mapping in (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_MAPPING):
-        if config_class in mapping:
-            return cast(type, mapping[config_class]).__name__
+    if usual:
+        return usual[0]
     raise ValueError(
         f"model_type = {show(model_type)}: no language model by default; name the class in "
         "architectures"
