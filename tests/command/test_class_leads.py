@@ -9,7 +9,7 @@ from helpers.small_classes import COMMON, OTHERS, SMALL
 
 import modelbudget as mb
 from modelbudget.api import of_class
-from modelbudget.api.command.show import as_dict, of_components, of_totals
+from modelbudget.api.command.show import as_dict, of_components, of_fits, of_totals
 from modelbudget.api.model import QUANTITIES
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, is_peak, of_model
@@ -175,3 +175,15 @@ def test_a_name_says_that_its_class_may_need_more():
         "about modelbudget's own modules; GPTNeoXForCausalLM may need more: --implementation "
         "transformers",
     )
+
+
+def test_a_device_is_compared_with_the_class_that_leads_the_answer(tmp_path):
+    """A memory between the peak of our modules, whose formula is solved, and that of the class."""
+    model = mb.model(file_of(tmp_path, "Olmo2ForCausalLM", OTHERS["Olmo2ForCausalLM"]))
+    predicted, fit = model.memory(RUN), model.fit("1GB", RUN, reserve=0)
+    of_class = predicted["peak_training_bytes"].total
+    assert of_class > fit.needed
+    between = model.fit(f"{(of_class + fit.needed) // 2}B", RUN, reserve=0)
+    rows = {row[0]: row[1:] for row in of_fits([between], predicted).rows}
+    assert between.grade in ("fits", "tight")
+    assert rows["training: transformers (Olmo2ForCausalLM)"][0] == "does not fit"

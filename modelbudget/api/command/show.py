@@ -110,7 +110,7 @@ def run(
         raise InputError([f"{name}: {why}" for why in dict.fromkeys(predicted.missing.values())])
     else:
         tables = [of_components(predicted), of_totals([predicted])]
-        tables += [of_fits(fits)] if fits else []
+        tables += [of_fits(fits, predicted)] if fits else []
         whose = settings.get("implementation", OURS)
         tables += [table for fit in fits if fit.layouts for table in of_layouts(fit.layouts, whose)]
         tables += of_differences(stored) if stored else []
@@ -227,12 +227,18 @@ def _total(predicted: Predictions, quantity: str) -> str:
     return f"{text(value)} ({count(value)}){how}"
 
 
-def of_fits(fits: list[Fit]) -> Table:
-    """Return what an accelerator has room for."""
+def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
+    """Return what an accelerator has room for, and whether the class fits that leads the answer."""
     rows = []
     for fit in fits:
         room = f"{si_bytes(fit.needed)} of {si_bytes(fit.accelerator.bytes)}"
         rows.append((fit.purpose, fit.grade, room))
+        quantity = f"peak_{fit.purpose}_bytes"
+        if predicted.run.implementation == TRANSFORMERS and quantity in predicted.breakdowns:
+            n_bytes, memory = predicted[quantity].total, fit.accelerator.bytes
+            room = f"{si_bytes(n_bytes)} of {si_bytes(memory)}"
+            grade = fit.margins.grade(n_bytes, memory)
+            rows.append((f"{fit.purpose}: {predicted.whose}", grade, room))
         for name, solution in fit.largest.items():
             other = fit.largest_of_class.get(name)
             notes = [f"{count(fit.largest_with_margins[name].value)} with margins"]
