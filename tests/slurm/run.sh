@@ -78,32 +78,31 @@ on_slurm() {
 on_slurm --config "${chosen[@]}"
 
 # Slurm ran it: every job ended well, and there are thirteen. Measuring jobs request cores and memory:
-# one sweep in one job, two in shards of 40 points, and one that counts the classes of transformers.
-# The points of all sweeps are one job, what follows the measuring of all sweeps another, and the
-# report a third; these request what one rule takes.
+# nine measure 40 points of each sweep or fewer, and one counts the classes of transformers. The
+# points of all sweeps are one job, their comparisons and charts another, and the report a third;
+# these request what one rule takes.
 columns="%T %C processors %m %k"
 ended=$(squeue --states all --noheader --format "$columns" | sort)
 echo "$ended"
 [ "$(wc -l <<< "$ended")" = 13 ]
 for job in \
-    "$cores processors 12000M .*measure_wildcards_counting-ladder" \
-    "$cores processors 12000M .*measure_shard_wildcards_hybrid_1_2" \
-    "$cores processors 12000M .*measure_shard_wildcards_hybrid_2_2" \
-    "$cores processors 12000M .*measure_shard_wildcards_zoo_6_6" \
+    "$cores processors 12000M .*measure_wildcards_1_9" \
+    "$cores processors 12000M .*measure_wildcards_9_9" \
     "$cores processors 12000M .*reference_counts_wildcards_zoo" \
     "1 processors 4000M .*points" \
-    "1 processors 4000M .*charts_compare_gather_predict" \
+    "1 processors 4000M .*compare_compare_zoo" \
     "1 processors 4000M .*assets_gpt2_headline_module_trees"; do
     grep "^COMPLETED $job" <<< "$ended"
 done
 
 # Models may take a share of what the job asked for, and not of the node.
-grep "what the Slurm job asked for" "$work/cluster/results/logs/measure-1-of-1.log"
+grep "what the Slurm job asked for" "$work/cluster/results/logs/measure-1-of-9.log"
 
-# Times live in provenance.json and in logs; measurements are filed by the job that made them.
-diff -r -x 'provenance.json*' -x logs -x measurements "$work"/{here,cluster}/results
+# Times live in provenance.json, in logs and in the records of how results were made; measurements are
+# filed by the job that made them.
+diff -r -x 'provenance.json*' -x logs -x .records -x measurements "$work"/{here,cluster}/results
 
-# A sweep with device: cuda requests a GPU from Slurm, and this node has none; its predictions need none.
+# A sweep with device: cuda requests a GPU from Slurm, and this node has none; its points need none.
 cat > "$work/cluster/configs/sweeps/gpu.yaml" << END
 title: One GPU
 question: Is it asked for?
@@ -111,8 +110,8 @@ base: gpt-2-124m
 grid: {n_layer: [1]}
 measure: {device: cuda}
 END
-on_slurm --config sweeps=gpu -- results/gpu/predicted.parquet
-if on_slurm --config sweeps=gpu -- results/gpu/measured.parquet > "$work/gpu.log" 2>&1; then
+on_slurm --config sweeps=gpu -- results/gpu/points.parquet
+if on_slurm --config sweeps=gpu -- results/gpu/comparison.parquet > "$work/gpu.log" 2>&1; then
     exit 1
 fi
 grep "Invalid generic resource" "$work/gpu.log"
