@@ -6,6 +6,7 @@ What is read is counted by formula or on the class; tests/command/test_class_of_
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +15,8 @@ from modelbudget.common.errors import InputError
 from modelbudget.huggingface.offline import transformers
 from modelbudget.sweeps.read import file_base
 
-CAUSAL = {
-    config.model_type: kind for config, kind in transformers.MODEL_FOR_CAUSAL_LM_MAPPING.items()
-}
+MAPPING: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+CAUSAL = {config.model_type: kind for config, kind in MAPPING.items()}
 IN_MAKE_TEST = ("gpt2", "granitemoehybrid", "llama")
 WITHOUT_EFFECT = re.compile(
     r"_.*|transformers_version|model_type|architectures|.*token_id|id2label|label2id|dtype|output_.*"
