@@ -1,5 +1,6 @@
 """Ways in that the tests share."""
 
+import gc
 import json
 import os
 import sys
@@ -45,6 +46,20 @@ def pytest_configure(config):
     sys.dont_write_bytecode = False
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         import torch._dynamo  # noqa: F401
+
+        gc.set_threshold(100_000)  # as in jobs and their workers
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collect_garbage():
+    """Collect what the tests of a file leave.
+
+    Commands that run in this process switch collection off. One of gigabytes takes long to fork.
+    """
+    yield
+    gc.enable()
+    gc.collect()
+    gc.freeze()  # what later collections need not visit
 
 
 @pytest.fixture(scope="session")

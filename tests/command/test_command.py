@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers import forked_programs
 from helpers.project import ROOT
+from helpers.tiers import ALL
 
 from modelbudget import __version__
 
@@ -27,15 +29,21 @@ LLAMA = {
 PARAMETERS = 2 * 1000 * 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 172 + 2 * 64) + 64
 """Of that model, by hand: embedding and head, two layers, final norm."""
 
+TIMEOUT_S = 120
+
 
 def command(*arguments: str, **settings) -> subprocess.CompletedProcess:
+    """Run it, forked where no more than a folder is set (and not with TESTS=all)."""
+    folder, variables = settings.pop("cwd", ROOT), {**os.environ, "PYTHONPATH": str(ROOT)}
+    if not settings and not ALL:
+        return forked_programs.command(folder, arguments, variables, TIMEOUT_S)
     return subprocess.run(
         [sys.executable, "-m", "modelbudget", *arguments],
-        cwd=settings.pop("cwd", ROOT),
-        env={**os.environ, "PYTHONPATH": str(ROOT), **settings.pop("env", {})},
+        cwd=folder,
+        env=variables | settings.pop("env", {}),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIMEOUT_S,
         **settings,
     )
 

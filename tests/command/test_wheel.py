@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers.forked_programs import environment
 from helpers.printed_lines import failures
 from helpers.project import ROOT
-from helpers.snakemake_process import environment
 
 TIMEOUT_S = 900
 TEST_TOOLS = {"pytest", "hypothesis", "playwright", "ruff", "basedpyright", "snakefmt", "xdist"}

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from helpers.snakemake_process import environment, snakemake
+from helpers.forked_programs import environment, snakemake
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 600

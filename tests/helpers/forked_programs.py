@@ -1,0 +1,87 @@
+"""Snakemake and the command without the seconds that imports take: a server forks each run.
+
+The server imports packages and nothing of the project, of which each run may have its own copy.
+With TESTS=all, jobs and commands are started as a user's.
+"""
+
+import atexit
+import multiprocessing
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+
+from helpers.forked_jobs import forked_jobs
+from helpers.tiers import ALL
+
+ROOT = Path(__file__).parents[2]
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(
+    ["helpers.forked_jobs", "altair", "pandas", "polars", "psutil", "pyarrow", "pydantic",
+     "rich.progress", "snakemake.cli", "sympy", "torch", "torch._dynamo", "yaml"]
+)  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    """Environment variables without those of the test run."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+
+
+def snakemake(folder: Path, arguments: tuple[str, ...], timeout_s: int):
+    """Run `python -m snakemake` with these arguments in a folder.
+
+    Return what subprocess.run returns.
+    """
+    return _forked(_snakemake, folder, arguments, environment(), timeout_s)
+
+
+def command(folder: Path, arguments: tuple[str, ...], of_run: dict, timeout_s: int):
+    """Run `python -m modelbudget` in the same way, with these environment variables."""
+    return _forked(_command, folder, arguments, of_run, timeout_s)
+
+
+def _forked(program, folder: Path, arguments: tuple[str, ...], of_run: dict, timeout_s: int):
+    with tempfile.TemporaryDirectory() as scratch:
+        printed = [Path(scratch) / name for name in ("stdout", "stderr")]
+        run = SERVER.Process(
+            target=_run, args=(program, folder, arguments, of_run, printed, Path(scratch))
+        )
+        run.start()
+        run.join(timeout_s)
+        if run.exitcode is None:
+            run.kill()
+            raise subprocess.TimeoutExpired(arguments, timeout_s)
+        texts = [path.read_text(encoding="utf-8") for path in printed]
+    return subprocess.CompletedProcess(arguments, run.exitcode, *texts)
+
+
+def _run(program, folder: Path, arguments, of_run: dict, printed: list[Path], scratch: Path):
+    for number, path in enumerate(printed, start=1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+    os.environ.clear()
+    os.environ.update(of_run)
+    os.chdir(folder)
+    of_tests = {str(ROOT), str(ROOT / "tests")}
+    path = [entry for entry in sys.path if entry not in of_tests]
+    sys.argv[1:] = arguments
+    program(str(folder), path, scratch)
+
+
+def _snakemake(folder: str, path: list[str], scratch: Path) -> None:
+    from snakemake.cli import main
+
+    with nullcontext() if ALL else forked_jobs(scratch, path):
+        sys.path[:] = [folder, *path]
+        main()
+
+
+def _command(folder: str, path: list[str], scratch: Path) -> None:
+    sys.path[:] = [folder, *os.environ["PYTHONPATH"].split(os.pathsep), *path]
+    atexit._clear()
+    try:
+        runpy.run_module("modelbudget", run_name="__main__", alter_sys=True)
+    finally:
+        atexit._run_exitfuncs()
