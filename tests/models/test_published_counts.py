@@ -5,6 +5,7 @@ import re
 import polars as pl
 import pytest
 from helpers.project import ROOT
+from helpers.tiers import examples
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
@@ -125,10 +126,10 @@ def test_more_than_a_thousand_points_ship(catalogue):
 
 @pytest.mark.parametrize("path", BY_DEFAULT, ids=lambda path: path.stem)
 def test_shipped_points_agree(catalogue, path):
-    """Eight of each sweep, evenly spaced; `make report` compares all."""
+    """Some of each sweep, evenly spaced; `make report` compares all."""
     shipped = expand(path, catalogue)
-    n = len(shipped.points)
-    chosen = sorted({i * (n - 1) // 7 for i in range(8)})
+    n, n_chosen = len(shipped.points), examples(8)
+    chosen = sorted({i * (n - 1) // (n_chosen - 1) for i in range(n_chosen)})
     agree(shipped._replace(points=[shipped.points[i] for i in chosen]))
 
 

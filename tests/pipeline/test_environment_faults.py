@@ -50,6 +50,7 @@ def test_an_odd_path_a_c_locale_and_no_home(project, tmp_path):
     assert agrees(project)
 
 
+@pytest.mark.slow
 def test_a_disk_that_takes_no_more_is_told_in_a_line_and_nothing_is_lost(project):
     """A limit on the size of files stands for a full disk: the same calls fail, here that which
     writes the largest table.
@@ -84,6 +85,7 @@ def test_results_that_cannot_be_written_are_told_before_any_work(tmp_path, monke
         preflight.check_results(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_second_of_two_runs_at_once_is_refused(project):
     first = start(project, TARGET)
     locks = project.folder / ".snakemake" / "locks"
@@ -125,6 +127,7 @@ def test_interrupted_it_ends_within_seconds(project):
     assert agrees(project)
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps(project):
     """A source from the future is named; results from the past are made again or kept."""
     source = project.folder / "configs/sweeps/small.yaml"

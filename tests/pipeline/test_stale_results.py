@@ -216,6 +216,7 @@ def test_a_config_edited_in_place(make_project):
     assert unlike_from_scratch(project) == []
 
 
+@pytest.mark.slow
 def test_a_sweep_edited_while_a_run_is_going_on(make_project):
     """The run that was planned with the old file either ends with it or rejects the new one."""
     project = make_project()

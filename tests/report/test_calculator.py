@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 from helpers.results import result
+from helpers.tiers import examples
 from pydantic import ValidationError
 
 from modelbudget.architecture.conventions import BY_NAME, CONVENTIONS, Convention
@@ -288,10 +289,11 @@ def mesh_of(run: RunConfig) -> tuple[int, str, bool]:
 def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
     dice = random.Random(540)
     legal, illegal = [], []
-    while len(legal) < 300 or len(illegal) < 100:
+    n_legal, n_illegal = examples(300), examples(100)
+    while len(legal) < n_legal or len(illegal) < n_illegal:
         setting = drawn(bases, dice)
         (legal if setting.a else illegal).append(setting)
-    settings = legal[:300] + illegal[:100]
+    settings = legal[:n_legal] + illegal[:n_illegal]
     dice.shuffle(settings)
     for setting in settings:
         if setting.a:
@@ -342,9 +344,9 @@ def test_every_digit_and_every_reason_is_pythons(opened, bases, with_peaks):
             assert bool(reasons) == (setting.a is None), (setting.name, setting.changes, reasons)
             if setting.reason:
                 assert any(one.startswith(setting.reason) for one in reasons)
-    assert past >= 10  # some are too large for a browser, which is shown
-    assert activations >= 100
-    assert peaks >= 80
+    assert past >= examples(10)  # some are too large for a browser, which is shown
+    assert activations >= examples(100)
+    assert peaks >= examples(80)
     assert meshes.keys() >= {(0, "none", True), (0, "gpipe", False), (0, "1f1b", False)}
     assert {zero for zero, *_ in meshes} == {0, 1, 2, 3}
     assert tab.messages == []

@@ -470,7 +470,9 @@ def test_no_label_is_cut_or_covered_and_one_model_is_highlighted_everywhere(open
 TOP = "name => document.getElementById(name).getBoundingClientRect().top"
 
 
-@pytest.mark.parametrize("width", [1440, pytest.param(1000, marks=pytest.mark.slow), 390])
+@pytest.mark.parametrize(
+    "width", [1440, *(pytest.param(width, marks=pytest.mark.slow) for width in (1000, 390))]
+)
 def test_a_link_into_a_closed_section_opens_it_and_lands(opened, width):
     """Far down, below sections that are open, and in what is folded within a section."""
     tab = opened(width)

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from helpers.bounded import bounded
 from helpers.project import ROOT
+from helpers.tiers import examples
 
 from modelbudget.common.errors import MAX_LINE, InputError
 from modelbudget.measurement.device import Room
@@ -414,12 +415,12 @@ UNKNOWN = [
 
 
 def test_mutated_sweeps_run_or_are_refused(project):
-    hold("sweeps", SWEEPS, 400, seed=1)
+    hold("sweeps", SWEEPS, examples(400), seed=1)
 
 
 def test_mutated_models_run_or_are_refused(project):
     of_every_model()
-    hold("models", MODELS, 150, seed=2)
+    hold("models", MODELS, examples(150), seed=2)
 
 
 def test_mutated_accelerators_run_or_are_refused(project):
