@@ -70,14 +70,10 @@ def cumsum(x: Tensor, dim: int) -> Tensor:
     return with_node("cumsum", empty(x.shape, x.dtype), [x], gradients)
 
 
-def softmax(x: Tensor, dtype: str | None = None) -> Tensor:
-    return _softmax(x, dtype or x.dtype)
-
-
 @operation(autocast="float32")
-def _softmax(x: Tensor, dtype: str) -> Tensor:
+def softmax(x: Tensor, dtype: str | None = None) -> Tensor:
     """Softmax in another dtype begins with a cast, which is live to the end of the operation."""
-    cast = to(x, dtype) if x.dtype != dtype else x
+    cast = x if dtype is None else to(x, dtype)
     return _softmax_of(cast, "softmax")
 
 

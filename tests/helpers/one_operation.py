@@ -6,6 +6,7 @@ The tracker of storages here shares no code with modelbudget/measurement.
 import random
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import product
 from typing import NamedTuple
@@ -70,6 +71,7 @@ class Operand(NamedTuple):
         storage = Storage(BYTES[self.dtype] * self.n_stored)
         x = Tensor(self.shape, self.strides, self.dtype, storage)
         if gradients is not None and self.needs_gradient:
+            x.name = "parameter" if self.n_stored == _product(self.shape) else ""
             x.node = Node("leaf", [])
             x.node.number = NEWEST
             x.node.gradients = lambda _, g: gradients.update({place: g}) or []
@@ -141,7 +143,10 @@ class _Saved:
 def record_torch(
     function: Callable, operands: Sequence[Operand], of_results: Callable, device: str
 ) -> Record:
-    """Record a call in torch. `of_results` draws operands: the gradients of the results."""
+    """Record a call in torch. `of_results` draws operands: the gradients of the results.
+
+    A function's attribute `around_backward`, if it has one, makes the context of its backward pass.
+    """
     tracker, saved = Tracker(), []
 
     def pack(x):
@@ -172,7 +177,7 @@ def record_torch(
         owners[g.untyped_storage()._cdata] = f"gradient {i}"
     baseline = tracker.live
     tracker.taken(0)
-    with tracker:
+    with tracker, getattr(function, "around_backward", nullcontext)():
         outputs_with_gradient, of_outputs = zip(*pairs, strict=True)
         gradients = torch.autograd.grad(
             outputs_with_gradient, wanted, of_outputs, allow_unused=True

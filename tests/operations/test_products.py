@@ -5,7 +5,19 @@ import torch
 from helpers.one_operation import UNREPEATED, Case, differences
 from torch.nn import functional as F
 
+from modelbudget.modules.feed_forward.moe import Grouped
 from modelbudget.operations import products as ops
+
+
+def grouped(x, weight, bias=None):
+    """Multiply all rows by the matrix of the first group."""
+    loads = [len(x)] + [0] * (len(weight) - 1)
+    return Grouped.apply(x, weight, bias, loads, None)
+
+
+def grouped_program(x, weight, bias=None):
+    return ops.grouped_mm(x, weight, bias, None)
+
 
 CASES = [
     Case("mm", torch.mm, ops.mm, "nk km"),
@@ -23,6 +35,8 @@ CASES = [
     Case("linear of rows with a bias", F.linear, ops.linear, "nk mk m", layouts=UNREPEATED),
     Case("linear of sequences with a bias", F.linear, ops.linear, "bnk mk m", layouts=UNREPEATED),
     Case("linear of heads with a bias", F.linear, ops.linear, "abnk mk m", layouts=UNREPEATED),
+    Case("grouped_mm", grouped, grouped_program, "nk gmk", layouts=""),
+    Case("grouped_mm with a bias", grouped, grouped_program, "nk gmk gm", layouts=""),
     Case(
         "solve_triangular",
         lambda a, x: torch.linalg.solve_triangular(a, x, upper=False),

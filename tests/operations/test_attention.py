@@ -1,0 +1,82 @@
+"""Kernels of attention against torch's: fused ones on meta, with their FLOPs, and composed ones."""
+
+import pytest
+import torch
+from helpers.one_operation import META, Case, differences
+
+from modelbudget.measurement import backend
+from modelbudget.operations import attention as ops
+
+aten = torch.ops.aten
+HEADS = {"d": (8, 16), "e": (8, 16), "l": (1, 2, 3, 33)}
+HALF = ("bfloat16", "float16")
+
+
+def flash(q, k, v):
+    return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]
+
+
+def efficient(q, k, v):
+    keeps_sums = torch.is_grad_enabled()
+    return aten._scaled_dot_product_efficient_attention(q, k, v, None, keeps_sums, 0.0, True)[0]
+
+
+def math(q, k, v):
+    return backend.attention_math(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+
+
+def math_with_bias(q, k, v, bias):
+    return backend.attention_math(q, k, v, bias)
+
+
+def math_with_dropout(q, k, v):
+    return backend.attention_math_gpu(q, k, v, None, 0.1, True, enable_gqa=q.shape[1] != k.shape[1])
+
+
+def written_out(q, k, v, mask):
+    return backend.attention_written_out(q, k, v, mask, enable_gqa=q.shape[1] != k.shape[1])
+
+
+CASES = [
+    Case("flash", flash, ops.flash, "bhld bhld bhld", HEADS, devices=META, dtypes=HALF),
+    Case("efficient", efficient, ops.efficient, "bhld bhmd bhme", HEADS, devices=META),
+    Case("math", math, ops.math, "bhld bhld bhld", HEADS, n_draws=4),
+    Case(
+        "math of grouped heads",
+        math,
+        ops.math,
+        "bhld bgld bgld",
+        HEADS | {"h": (6,), "g": (2,)},
+        n_draws=4,
+    ),
+    Case(
+        "math with a bias",
+        math_with_bias,
+        lambda q, k, v, bias: ops.math(q, k, v, bias, False),
+        "bhld bhmd bhme lm",
+        HEADS,
+        n_draws=3,
+    ),
+    Case(
+        "math with dropout",
+        math_with_dropout,
+        ops.math_with_dropout,
+        "bhld bhld bhld",
+        HEADS,
+        devices=META,
+        n_draws=8,
+    ),
+    Case(
+        "written out",
+        written_out,
+        ops.written_out,
+        "bhld bgmd bgme lm",
+        HEADS | {"h": (6,), "g": (2, 6)},
+        n_draws=4,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_kernel_does_what_torch_does(case):
+    assert not list(differences(case))
