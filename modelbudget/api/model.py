@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modelbudget.api.adapters import line_of_adapter
 from modelbudget.api.arguments import (
     BOOLEAN,
     DEVICES,
@@ -188,7 +189,7 @@ class Model:
             for one in quantities
             if one not in missing
         }
-        notes = of_class.line_of_ours(self, chosen)
+        notes = (*of_class.line_of_ours(self, chosen), *line_of_adapter(run, breakdowns))
         return Predictions(self, run, breakdowns, missing, notes)._with_kernel(chosen)
 
     def parameters(self) -> Breakdown:

@@ -95,6 +95,8 @@ class Architecture(Record):
         """1 where the formula of a run's quantity holds, else 0."""
         if convention := conventions.BY_NAME.get(quantity):
             return int(not convention.why_not(cls))
+        if r.adapter != "none":
+            return 0
         if r.weights != "dtype" and not cls._holds_quantised(quantity, a, r):
             return 0
         if r.autocast != "none" and quantity not in (*OF_AUTOCAST, *cls.also_with_autocast):

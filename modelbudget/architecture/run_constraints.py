@@ -18,6 +18,12 @@ _FUSED = "attention_kernel in ('flash', 'efficient')"
 
 _CONSTRAINTS = (
     Constraint(
+        "'moe' not in mlps",
+        "adapter_targets = '{adapter_targets}': stacked experts have no adapters here; allowed "
+        "with mlps: {mlps}: names of linear layers, such as 'query key value output'",
+        when="adapter != 'none' and 'all-linear' in adapter_targets",
+    ),
+    Constraint(
         "length <= n_ctx",
         "length = {length:,}: position: learned has n_ctx = {n_ctx:,} places; "
         "allowed: at most {n_ctx:,}",
@@ -127,6 +133,7 @@ _OFF = {
     "tensor_parallel": "tensor_parallel == 1",
     "context_parallel": "context_parallel == 1",
     "expert_parallel": "expert_parallel == 1",
+    "adapter": "adapter == 'none'",
 }
 """Switches of a run that not all families have, and what holds where they are off."""
 

@@ -114,6 +114,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         "tensor_parallel",
         "context_parallel",
         "expert_parallel",
+        "adapter",
     )
     constraints_of_run: ClassVar[tuple[Constraint, ...]] = (
         *tensor_parallel.constraints(),

@@ -8,6 +8,7 @@ from modelbudget.modules.embedding import Embedding, RotaryPositions
 from modelbudget.modules.feed_forward.mlp import MLP
 from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.layer import Layer
+from modelbudget.modules.low_rank_adapter import adapt
 from modelbudget.modules.mamba import SelectiveScanMixer
 from modelbudget.modules.mamba2 import StateSpaceDualMixer
 from modelbudget.modules.mixers.attention import Attention
@@ -20,6 +21,11 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
 
     What is one matrix once stays one.
     """
+    _arrange(model, run)
+    adapt(model, run)
+
+
+def _arrange(model: nn.Module, run: RunConfig) -> None:
     modules = list(model.modules())
     device = next(model.parameters()).device
     attends = any(isinstance(module, Attention) for module in modules)

@@ -186,6 +186,8 @@ def look(
     counts, values, simulated = count(model), {}, {}
     device = next(model.parameters()).device.type
     arrange(model, run)
+    if run.adapter != "none":
+        counts = _with_bytes_of(counts, count(model))
     if device != "meta" and (trains(wanted) or infers(wanted)):
         initialise(model)
     if of_inference := wanted & OF_INFERENCE:
@@ -204,6 +206,17 @@ def _simulated(trace: Trace, quantities: Set[str]) -> Values:
         return {}
     found = caching_allocator.by_quantity(caching_allocator.peaks(trace.changes, trace.ends))
     return {quantity: found[quantity] for quantity in quantities}
+
+
+def _with_bytes_of(counts: dict[str, Count], arranged: dict[str, Count]) -> dict[str, Count]:
+    """Return the parameters of an architecture, and the bytes of its model with adapters."""
+    return {
+        name: replace(
+            counts.get(name, Count()),
+            parameter_bytes=arranged.get(name, Count()).parameter_bytes,
+        )
+        for name in counts | arranged
+    }
 
 
 def _quantised(

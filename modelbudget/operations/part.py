@@ -43,14 +43,20 @@ def make_part(name: str, make: Callable, *args, **kwargs) -> Part:
         tape.scope = before
 
 
-def parameter(name: str, *shape, is_trained: bool = True, dtype: str | None = None) -> Tensor:
-    """Declare a parameter of the part that is being made.
+def parameter(
+    name: str,
+    *shape,
+    is_trained: bool = True,
+    is_adapter: bool = False,
+    dtype: str | None = None,
+) -> Tensor:
+    """Declare a parameter of the part that is being made; with adapters all others are frozen.
 
     Weights and biases are counted under the name of their part, other parameters under their own.
     """
     weight, tape = empty(shape, dtype), Active.tape
     weight.name = tape.scope if name in ("weight", "bias") else path_of(tape.scope, name)
-    if is_trained:
+    if is_adapter or (is_trained and tape.adapter is None):
         make_leaf(weight)
     tape.parameters.append(weight)
     return weight

@@ -147,11 +147,16 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def make_linear(name: str, d_in, d_out, bias: bool = False) -> Part:
     """Make a linear layer: a weight (d_out, d_in), and a bias (d_out)."""
+    adapter = Active.tape.adapter
 
     def make():
         weight = parameter("weight", d_out, d_in)
         shift = parameter("bias", d_out) if bias else None
-        return lambda x: linear(x, weight, shift)
+
+        def forward(x):
+            return linear(x, weight, shift)
+
+        return forward if adapter is None else adapter.around(name, forward, d_in, d_out)
 
     return make_part(name, make)
 

@@ -7,9 +7,9 @@ program that has the names of its torch module has the lifetimes of that module.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from modelbudget.operations.autocast import Autocast
@@ -76,6 +76,7 @@ class Tape:
         self.checkpoint: Checkpoint | None = None
         """The checkpointed call that runs."""
         self.autocast: Autocast | None = None
+        self.adapter: Adapter | None = None
         self.accumulates_gradients = False
         """Gradients of parameters are added to a buffer and dropped at once."""
 
@@ -114,6 +115,12 @@ class Tape:
             yield
         finally:
             self.records_graph = before
+
+
+class Adapter(Protocol):
+    """What is put around linear layers (`components/adapter.py`); all else is frozen."""
+
+    def around(self, name: str, base: Callable, d_in: Any, d_out: Any) -> Callable: ...
 
 
 class Active:

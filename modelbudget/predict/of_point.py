@@ -4,10 +4,12 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Terms
 from modelbudget.predict.formula import formula
+from modelbudget.predict.of_program import without_program
 from modelbudget.sweeps.check_quantities import undefined
 from modelbudget.sweeps.quantised import refused
 
-NO_FORMULA = "no formula covers it; `modelbudget measure` measures it"
+NO_FORMULA = "no formula covers it"
+MEASURED = "`modelbudget measure` measures it"
 
 
 def why_not(quantity: str, architecture: Architecture, run: RunConfig) -> str | None:
@@ -16,7 +18,10 @@ def why_not(quantity: str, architecture: Architecture, run: RunConfig) -> str | 
         return mistake
     if reason := refused(run, {quantity}, architecture.can_quantise(run.weights)).get(quantity):
         return reason
-    return None if formula(type(architecture), quantity, architecture, run)[1] else NO_FORMULA
+    if formula(type(architecture), quantity, architecture, run)[1]:
+        return None
+    reason = without_program(quantity, architecture, run)
+    return f"{NO_FORMULA}{f' ({reason})' if reason else ''}; {MEASURED}"
 
 
 def predicted(quantity: str, architecture: Architecture, run: RunConfig) -> Terms:

@@ -12,6 +12,9 @@ from modelbudget.quantities.inference_step import Inference, inference
 from modelbudget.quantities.training_step import TrainingStep, training_step
 
 OF_TRAINING: dict[str, Callable[[TrainingStep], dict]] = {
+    "parameter_bytes": lambda step: step.parameter_bytes,
+    "gradient_bytes": lambda step: step.gradient_bytes,
+    "optimizer_bytes": lambda step: step.optimizer_bytes,
     "activation_bytes": lambda step: step.saved,
     "flops_forward": lambda step: step.flops_forward,
     "flops_backward": lambda step: step.flops_backward,
@@ -26,19 +29,31 @@ OF_INFERENCE: dict[str, Callable[[Inference], dict]] = {
 
 def terms_by_program(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
     """Return the terms of a quantity of one model; None if a part or setting has no program."""
-    if quantity == "resident_peak_bytes":
-        peaks = terms_by_program("peak_training_bytes", a, run)
-        return peaks and {"model": Term(max(term.total for term in peaks.values()))}
-    if quantity in OF_PEAK:
-        quantity = "peak_training_bytes"
     try:
-        if quantity in OF_TRAINING:
-            values = OF_TRAINING[quantity](_training_step(a, run))  # pyright: ignore[reportArgumentType]
-        elif quantity in OF_INFERENCE:
-            values = OF_INFERENCE[quantity](_inference(a, run))  # pyright: ignore[reportArgumentType]
-        else:
-            return None
+        return _terms(quantity, a, run)
     except NoProgramError:
+        return None
+
+
+def without_program(quantity: str, a: Architecture, run: RunConfig) -> str | None:
+    """Return which part or setting has no program, if that is why a quantity has no terms."""
+    try:
+        _terms(quantity, a, run)
+    except NoProgramError as error:
+        return str(error)
+    return None
+
+
+def _terms(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
+    if quantity == "resident_peak_bytes":
+        peaks = _training_step(a, run).peaks  # pyright: ignore[reportArgumentType]
+        return {"model": Term(max(peaks.values()))}
+    quantity = "peak_training_bytes" if quantity in OF_PEAK else quantity
+    if quantity in OF_TRAINING:
+        values = OF_TRAINING[quantity](_training_step(a, run))  # pyright: ignore[reportArgumentType]
+    elif quantity in OF_INFERENCE:
+        values = OF_INFERENCE[quantity](_inference(a, run))  # pyright: ignore[reportArgumentType]
+    else:
         return None
     return {name: Term(value) for name, value in values.items()}
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.components.adapter import LowRankAdapter
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.tape import Allocation, Tape, empty, running_on
 from modelbudget.operations.views import narrow
@@ -41,6 +42,7 @@ def _inference(program, a, run: RunConfig, lists_allocations: bool) -> Inference
     result = Inference()
     with running_on(Tape(run.dtype, lists_allocations)) as tape, tape.without_graph():
         tape.cache_length = run.batch, run.length
+        tape.adapter = None if run.adapter == "none" else LowRankAdapter(run)
         model = program(a, run)
         tokens = empty((run.batch, run.length), "int64")
         for name, cache in tape.caches:

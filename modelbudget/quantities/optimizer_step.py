@@ -4,6 +4,7 @@ Source: torch/optim/adamw.py (`_single_tensor_adamw`, `_multi_tensor_adamw`, `_f
 torch/optim/sgd.py.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 from modelbudget.architecture.run_config import RunConfig
@@ -23,7 +24,8 @@ class OptimizerStep:
         self.copies = trained
         if run.master_weights:
             self.copies = [empty(p.shape, at_least_float32(run.dtype)) for p in trained]
-        self.states: list[Tensor] = []
+        self.states: list[tuple[str, Tensor]] = []
+        """Tensors that are kept from step to step, with their component."""
 
     def run(self) -> None:
         run = self.run_config
@@ -34,12 +36,12 @@ class OptimizerStep:
         """Parameters that have a gradient, and what is updated for them."""
         gradients = self._cast_gradients() if run.master_weights and self.buffer is None else []
         if not self.states:
-            for p in self._updated():
-                if run.optimizer == "adamw":
-                    self.states.append(empty((), "float32"))  # the number of steps
-                self.states += [
-                    empty(p.shape, p.dtype, p.strides) for _ in range(N_MOMENTS[run.optimizer])
-                ]
+            for (p, _), updated in zip(self.pairs, self._updated(), strict=True):
+                if run.optimizer == "adamw":  # the number of steps
+                    self.states.append((p.name, empty((), "float32")))
+                for _ in range(N_MOMENTS[run.optimizer]):
+                    moment = empty(updated.shape, updated.dtype, updated.strides)
+                    self.states.append((p.name, moment))
         if run.optimizer == "adamw" and run.foreach:
             self._divide_together()
         elif run.optimizer == "adamw" and not run.fused:
@@ -47,6 +49,16 @@ class OptimizerStep:
         for p in self.trained:
             p.grad = None
         del gradients
+
+    def bytes_by_component(self) -> Counter[str]:
+        """Return the bytes of states and float32 copies."""
+        kept = list(self.states)
+        if self.run_config.master_weights:
+            kept += [(p.name, copy) for p, copy in zip(self.trained, self.copies, strict=True)]
+        n_bytes: Counter[str] = Counter()
+        for name, tensor in kept:
+            n_bytes[name] += tensor.storage.n_bytes
+        return n_bytes
 
     def _updated(self) -> Iterator[Tensor]:
         """Yield what is updated, each while the tape names the layer of its parameter."""

@@ -6,13 +6,14 @@ from typing import Any
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components import chunked_loss
+from modelbudget.components.adapter import LowRankAdapter
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.autograd import backward
 from modelbudget.operations.elementwise import div, to
 from modelbudget.operations.layout import at_least_float32
 from modelbudget.operations.losses import cross_entropy, cross_entropy_in_place
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.tape import Allocation, Tape, Tensor, empty, running_on
+from modelbudget.operations.tape import BYTES, Allocation, Tape, Tensor, empty, running_on
 from modelbudget.operations.views import flatten
 from modelbudget.quantities.length import of_any_length
 from modelbudget.quantities.optimizer_step import OptimizerStep
@@ -31,6 +32,9 @@ class TrainingStep:
     """What a training step needs. Counts, bytes and FLOPs are by component, peaks by phase."""
 
     parameters: Counter[str] = field(default_factory=Counter)
+    parameter_bytes: Counter[str] = field(default_factory=Counter)
+    gradient_bytes: Counter[str] = field(default_factory=Counter)
+    optimizer_bytes: Counter[str] = field(default_factory=Counter)
     saved: Counter[str] = field(default_factory=Counter)
     flops_forward: Counter[str] = field(default_factory=Counter)
     flops_backward: Counter[str] = field(default_factory=Counter)
@@ -57,11 +61,15 @@ def training_step(
 
 def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps) -> TrainingStep:
     with running_on(Tape(run.dtype, lists_allocations)) as tape:
+        tape.adapter = None if run.adapter == "none" else LowRankAdapter(run)
         model = program(a, run)
         step = TrainingStep()
         for p in tape.parameters:
             step.parameters[p.name] += p.numel()
+            step.parameter_bytes[p.name] += p.storage.n_bytes
         trained = [p for p in tape.parameters if p.needs_gradient]
+        if not trained:
+            raise NoProgramError(f"adapter_targets: {run.adapter_targets}, which no layer is")
         accumulates = run.gradient_casts == "accumulated"
         numbers = sum(p.numel() for p in trained)
         # Declared in the order in which training allocates them.
@@ -73,10 +81,12 @@ def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps)
             tape.restart("forward")
             _forward_backward(tape, step, model, run, tokens, targets)
             _finish(tape, step, f"{name}.forward_backward")
+            step.gradient_bytes = _gradients(trained, accumulates)
             if number >= n_steps:
                 break
             tape.restart("optimizer")
             optimizer.run()
+            step.optimizer_bytes = optimizer.bytes_by_component()
             _finish(tape, step, f"{name}.optimizer")
     return step
 
@@ -94,6 +104,15 @@ def _check(run: RunConfig) -> None:
         raise NoProgramError("gradient_accumulation_fusion: true")
     if run.weights != "dtype":
         raise NoProgramError(f"weights: {run.weights}")
+
+
+def _gradients(trained: list[Tensor], accumulates: bool) -> Counter[str]:
+    """Return the bytes of gradients by component: of the float32 buffer, if they accumulate."""
+    n_bytes: Counter[str] = Counter()
+    for p in trained:
+        if accumulates or p.grad is not None:
+            n_bytes[p.name] += BYTES["float32" if accumulates else p.dtype] * p.numel()
+    return n_bytes
 
 
 def _finish(tape: Tape, step: TrainingStep, phase: str) -> None:

@@ -203,10 +203,10 @@ def test_a_thousand_devices_share_a_model_in_every_way_that_it_allows():
         is_sequence = mesh["tensor_parallel"] > 1
         run = mesh | {"pipeline_schedule": schedule, "sequence_parallel": is_sequence}
         with contextlib.suppress(InputError):
-            if left == 0 and model.why_not("peak_training_bytes", chosen | run) in (
-                None,
-                NO_FORMULA,
-            ):
+            if left:
+                continue
+            why = model.why_not("peak_training_bytes", chosen | run)
+            if why is None or why.startswith(NO_FORMULA):
                 expected.add(tuple(run.values()))
     found = layouts(model.base, chosen, numbers_of_devices(1000))
     found = found.filter(

@@ -15,9 +15,11 @@ def run(
     length: options.Length = None,
     dtype: options.Dtype = None,
     implementation: options.Implementation = None,
+    adapter: options.Adapter = None,
+    rank: options.Rank = None,
     given: options.Given = None,
     path: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = LOCK,
 ) -> None:
     """Write counts, bytes and FLOPs of models by component to budget.lock."""
-    lock(names, options.settings(given, batch, length, dtype, implementation), path)
+    lock(names, options.settings(given, batch, length, dtype, implementation, adapter, rank), path)
     typer.echo(f"{path}: written")

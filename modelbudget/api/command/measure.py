@@ -32,6 +32,8 @@ def run(
     inference: Annotated[bool, typer.Option("--inference", help="Trace inference.")] = False,
     device: Annotated[Device, typer.Option(help="meta has no storage.")] = "meta",
     implementation: options.Implementation = None,
+    adapter: options.Adapter = None,
+    rank: options.Rank = None,
     given: options.Given = None,
     as_json: options.AsJson = False,
     as_csv: options.AsCsv = False,
@@ -43,7 +45,7 @@ def run(
     """
     from modelbudget.api.measuring import compare_model  # imports Polars, as a prediction does not
 
-    settings = options.settings(given, batch, length, dtype, implementation)
+    settings = options.settings(given, batch, length, dtype, implementation, adapter, rank)
     wanted = ["parameters", "parameter_bytes"]
     if train or inference:
         wanted = quantities(train, inference)

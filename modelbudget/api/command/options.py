@@ -31,9 +31,18 @@ def settings(
     length: int | None = None,
     dtype: str | None = None,
     implementation: str | None = None,
+    adapter: str | None = None,
+    rank: int | None = None,
 ) -> dict[str, Any]:
     """Return the fields that the command line sets. Raises InputError."""
-    named = {"batch": batch, "length": length, "dtype": dtype, "implementation": implementation}
+    named = {
+        "batch": batch,
+        "length": length,
+        "dtype": dtype,
+        "implementation": implementation,
+        "adapter": adapter,
+        "adapter_rank": rank,
+    }
     found: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     for text in given or ():
         name, equals, value = text.partition("=")
@@ -69,6 +78,10 @@ Implementation = Annotated[
     str | None,
     typer.Option(help="Whose code computes: modelbudget, transformers, …", show_default=False),
 ]
+Adapter = Annotated[
+    str | None, typer.Option(help="lora: train an adapter alone.", show_default=False)
+]
+Rank = Annotated[int | None, typer.Option(help="Rank of the adapter.", show_default=False)]
 Given = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Any field of docs/fields.md; repeatable."),

@@ -70,6 +70,8 @@ def run(
     accelerators: OwnFile = None,
     devices: Devices = 1,
     implementation: options.Implementation = None,
+    adapter: options.Adapter = None,
+    rank: options.Rank = None,
     given: options.Given = None,
     as_json: options.AsJson = False,
     as_csv: options.AsCsv = False,
@@ -80,7 +82,7 @@ def run(
     Of a folder or a file with safetensors, only the header is read and held against the formula:
     exit code 1 if it differs.
     """
-    settings = options.settings(given, batch, length, dtype, implementation)
+    settings = options.settings(given, batch, length, dtype, implementation, adapter, rank)
     for option, value in (("reserve", reserve), ("accelerators", accelerators)):
         if value is not None and fit is None:
             raise InputError([f"--{option} {value}: of no accelerator; allowed: with --fit"])

@@ -17,12 +17,14 @@ OWN = (
 def class_run(kind: str, run: RunConfig) -> RunConfig:
     """Return the run with the settings that affect a class.
 
-    Raises ValueError if the weights are quantised, or devices share the model: a class is traced as
-    constructed.
+    Raises ValueError if the weights are quantised, there is an adapter, or devices share the model:
+    a class is traced as constructed.
     """
     whole_class(kind, run)
     if run.weights != "dtype":
         raise ValueError(f"weights = '{run.weights}': {kind} is traced with weights of the dtype")
+    if run.adapter != "none":
+        raise ValueError(f"adapter = '{run.adapter}': {kind} is traced without adapters")
     return run.model_copy(update={name: RunConfig.model_fields[name].default for name in OWN})
 
 

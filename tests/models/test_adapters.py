@@ -1,0 +1,123 @@
+"""LoRA: programs against traces of our modules, and those against what PEFT makes of them."""
+
+import warnings
+
+import pytest
+from helpers.allocations import first_difference, programmed, traced
+from helpers.strategies import decoders_that_run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import modelbudget as mb
+from modelbudget.architecture.run_adapter import TARGETS
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.components.decoder.program import program
+from modelbudget.families.decoder import Decoder
+from modelbudget.measurement.arrange import arrange
+from modelbudget.measurement.build import build
+from modelbudget.measurement.train import train
+from modelbudget.modules.initialise import uninitialised
+from modelbudget.operations.part import NoProgramError
+from modelbudget.quantities.training_step import training_step
+
+ALONE = {"master_weights": False, "gradient_casts": "together"}
+
+
+@st.composite
+def with_adapters(draw) -> tuple[Decoder, RunConfig]:
+    a, run = draw(decoders_that_run())
+    names = draw(st.sets(st.sampled_from(TARGETS[1:]), min_size=1, max_size=4))
+    targets = "all-linear" if draw(st.booleans()) and "moe" not in a.mlps else " ".join(names)
+    gpu = {"backend": "gpu", "attention_kernel": "math"} if run.backend == "cpu" else {}
+    adapter = {
+        "adapter": "lora",
+        "adapter_targets": targets,
+        "adapter_rank": draw(st.integers(1, 8)),
+        "adapter_dtype": draw(st.sampled_from(["float32", "dtype"])),
+        "adapter_dropout": draw(st.booleans()),
+    }
+    return a, run.model_copy(update=adapter | gpu | ALONE)
+
+
+@settings(max_examples=40, deadline=None)
+@given(with_adapters())
+def test_every_allocation_with_adapters_is_the_traces(decoder_and_run):
+    """Catches a gradient that is made though nothing needs it, or saved though it is frozen."""
+    a, run = decoder_and_run
+    try:
+        step = training_step(program, a, run)
+    except NoProgramError:
+        return
+    assert not first_difference(programmed(a, run), traced(a, run)), (a, run)
+    with uninitialised():
+        values = train(build(a, "meta", run.dtype), run, {"peak_training_bytes"})
+    assert step.peaks == values["peak_training_bytes"]
+    for name in ("gradient_bytes", "optimizer_bytes"):
+        assert +getattr(step, name) == {k: n for k, n in values[name].items() if n}
+
+
+LLAMA = {
+    "n_vocab": 300, "n_ctx": 64, "d_model": 32, "n_layer": 2, "n_head": 4, "n_kv_head": 2,
+    "d_head": 8, "d_ff": 40, "gated": True, "activation": "silu", "norm": "rmsnorm",
+    "position": "rotary", "tied": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dtype", "targets", "adapter_dtype", "dropout", "recompute"),
+    [
+        ("bfloat16", "query value", "float32", False, "none"),
+        ("bfloat16", "all-linear", "float32", True, "none"),
+        ("bfloat16", "all-linear", "dtype", False, "full"),
+        ("float32", "output up down", "dtype", True, "none"),
+    ],
+)
+def test_peft_makes_the_same_allocations(dtype, targets, adapter_dtype, dropout, recompute):
+    """The witness of adapters: PEFT's own layers around our linear layers."""
+    from peft import LoraConfig, inject_adapter_in_model
+    from peft.tuners.tuners_utils import cast_adapter_dtype
+
+    a = Decoder(**LLAMA)
+    run = RunConfig(
+        batch=2, length=16, dtype=dtype, attention_kernel="efficient", recompute=recompute,
+        adapter="lora", adapter_rank=4, adapter_targets=targets, adapter_dtype=adapter_dtype,
+        adapter_dropout=dropout,
+    )  # fmt: skip
+    with uninitialised():
+        model = build(a, "meta", run.dtype)
+    plain = run.model_copy(update={"adapter": "none"})
+    arrange(model, plain)
+    names = targets.split() if targets != "all-linear" else list(TARGETS[1:8])
+    config = LoraConfig(r=4, target_modules=names, lora_dropout=0.1 * dropout)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = inject_adapter_in_model(config, model)
+    if adapter_dtype == "float32":
+        cast_adapter_dtype(model, "default")
+    of_peft = traced(a, plain, model)
+    assert not first_difference(programmed(a, run), of_peft)
+
+
+@pytest.mark.parametrize(
+    ("model", "targets", "rank", "trained"),
+    [
+        # Printed by PEFT's print_trainable_parameters for these models.
+        ("llama-3-8b", "all-linear", 16, 41_943_040),
+        ("llama-2-7b", "query value", 8, 4_194_304),
+    ],
+)
+def test_printed_numbers_of_trained_parameters(model, targets, rank, trained):
+    run = {"adapter": "lora", "adapter_targets": targets, "adapter_rank": rank}
+    found = mb.model(model).predict("gradient_bytes", run)
+    assert found.total == 4 * trained
+
+
+def test_stacked_experts_are_refused_by_name():
+    with pytest.raises(mb.InputError, match="stacked experts have no adapters here"):
+        mb.model("mixtral-8x7b").predict("gradient_bytes", {"adapter": "lora"})
+
+
+def test_a_layer_that_is_not_there_is_named():
+    run = {"adapter": "lora", "adapter_targets": "gate"}
+    why = mb.model("gpt-2-124m").why_not("gradient_bytes", run)
+    assert "adapter_targets: gate, which no layer is" in why
