@@ -527,6 +527,8 @@ def program(r):
         if r.attention_kernel == "math":
             drops = r.dropout and r.backend == "gpu"
             return (kernels.math_with_dropout if drops else kernels.math)(q, k, v, bias, causal)
+        if bias is not None:
+            raise NoProgramError(f"attention_kernel: {r.attention_kernel} of scores with a mask")
         if r.attention_kernel == "flash" and q.shape[3] != v.shape[3]:
             raise NoProgramError("attention_kernel: flash of values of another width than keys")
         if r.attention_kernel == "efficient" and q.shape[1] != k.shape[1]:

@@ -8,7 +8,16 @@ from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, state_bytes, tokens
+from modelbudget.components import causal_convolution, recurrent_state
 from modelbudget.components.contract import Values
+from modelbudget.operations.einsum import einsum
+from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
+from modelbudget.operations.joining import cat, stack
+from modelbudget.operations.norms import RMS_NORMS
+from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.products import linear, make_linear
+from modelbudget.operations.tape import empty, steps
+from modelbudget.operations.views import chunk, split, unbind, unsqueeze
 
 
 class SelectiveScanFields(Architecture):
@@ -101,3 +110,92 @@ def cached(a, r) -> dict:
         "": state_bytes(r) * channels * a.d_state,
         "convolution": bytes_of(r.dtype) * channels * a.d_convolution,
     }
+
+
+def program(a, r: Run, norms_of_selected=None, n_head=0):
+    """States (batch, length, d_model) to states of the same shape, token by token.
+
+    `norms_of_selected` makes norms of step, write and read weights. With `n_head` each head selects
+    from its own channels, and for them alone.
+    """
+    if r.autocast != "none" and (norms_of_selected or a.inner_norm):
+        raise NoProgramError(f"autocast: {r.autocast} of normalised weights of a selective scan")
+    sizes = a.d_step, a.d_state, a.d_state
+    log_decay, skip = parameter("decay", a.d_inner, a.d_state), parameter("skip", a.d_inner)
+    input_ = make_linear("input", a.d_model, 2 * a.d_inner)
+    convolve = make_part("convolution", causal_convolution.program, a.d_inner, a.d_convolution)
+    if n_head:
+        width = a.d_inner // n_head
+        selection = make_part("selection", _linear_of_head, width, n_head * sum(sizes), False)
+        step_of = make_part("step", _linear_of_head, a.d_step, a.d_inner, True)
+    else:
+        selection = make_linear("selection", a.d_inner, sum(sizes))
+        step_of = make_linear("step", a.d_step, a.d_inner, bias=True)
+    output = make_linear("output", a.d_inner, a.d_model)
+    norms = norms_of_selected() if norms_of_selected else None
+    shape = a.d_inner, a.d_state
+    cache = recurrent_state.declare(shape, dtype=recurrent_state.dtype_of(r))
+
+    def forward(x):
+        x, gate = chunk(input_(x), 2)
+        x = silu(convolve(x))
+        state = cache.tensors[0] if cache else empty((x.shape[0], *shape), x.dtype)
+        y, state = scanned_by_head(x, state) if n_head else scanned(x, state)
+        return output(mul(add(y, mul(skip, x)), silu(gate)))
+
+    def scanned(x, state):
+        step, write, read = selected(x)
+        return _scan(x, softplus(step_of(step)), neg(exp(log_decay)), write, read, state)
+
+    def selected(x):
+        """Return the step (low rank), write and read weights of each token."""
+        parts = split(selection(x), sizes)
+        if a.inner_norm:
+            return [RMS_NORMS[r.norm_kernel](y, 1, None) for y in parts]
+        if norms is None:
+            return parts
+        step, write, read = parts
+        of_step, of_write, of_read = norms
+        return of_step(step), of_write(write), of_read(read)
+
+    def scanned_by_head(x, state):
+        decays = chunk(neg(exp(log_decay)), n_head, 0)
+        heads = zip(chunk(x, n_head), decays, chunk(state, n_head, 1), strict=True)
+        pairs = [scanned_of_head(number, *head) for number, head in enumerate(heads)]
+        outputs, states = zip(*pairs, strict=True)
+        return cat(outputs), cat(states, 1)
+
+    def scanned_of_head(number, x, decay, state):
+        step, write, read = split(selection(x, number, n_head), sizes)
+        return _scan(x, softplus(step_of(step, number, n_head)), decay, write, read, state)
+
+    return forward
+
+
+def _linear_of_head(d_in, d_out, has_bias):
+    """Make a linear layer of the rows of a matrix that belong to one of its heads."""
+    weight = parameter("weight", d_out, d_in)
+    shift = parameter("bias", d_out) if has_bias else None
+
+    def forward(x, head, n_head):
+        bias = None if shift is None else chunk(shift, n_head)[head]
+        return linear(x, chunk(weight, n_head, 0)[head], bias)
+
+    return forward
+
+
+def _scan(x, step, decay, write, read, state):
+    """h ← exp(step · decay) h + step · write · x;  y = read · h.
+
+    x, step (batch, length, d_inner), decay (d_inner, d_state), write, read (batch, length,
+    d_state), state (batch, d_inner, d_state).
+    """
+    kept = exp(mul(unsqueeze(step, -1), decay))  # (batch, length, d_inner, d_state)
+    written = mul(unsqueeze(mul(step, x), -1), unsqueeze(write, 2))
+    outputs = []
+    for keep, new, out in steps(
+        zip(unbind(kept, 1), unbind(written, 1), unbind(read, 1), strict=True)
+    ):
+        state = add(mul(keep, state), new)
+        outputs.append(einsum("bds,bs->bd", to(state, out.dtype), out))
+    return stack(outputs, 1), state

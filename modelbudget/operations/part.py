@@ -58,6 +58,7 @@ def parameter(
     weight.name = tape.scope if name in ("weight", "bias") else path_of(tape.scope, name)
     if is_adapter or (is_trained and tape.adapter is None):
         make_leaf(weight)
+        weight.storage.is_of_trained_parameter = True
     tape.parameters.append(weight)
     return weight
 

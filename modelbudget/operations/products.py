@@ -106,15 +106,23 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
     n_dim, n_dim_of_y = len(x.shape), len(y.shape)
     if n_dim == n_dim_of_y == 2:
         return mm(x, y)
-    if n_dim_of_y == 2 and (y.needs_gradient or _folds_without_copy(x)):
+    if n_dim_of_y == 2 and (_counts_as_trained(y) or _folds_without_copy(x)):
         return _folded(x, y)
-    if n_dim == 2 and x.needs_gradient:
+    if n_dim == 2 and _counts_as_trained(x):
         return contiguous(transpose(_folded(transpose(y, -2, -1), t(x)), -2, -1))
     outer = broadcast(x.shape[:-2], y.shape[:-2])
     n, m = x.shape[n_dim - 2], y.shape[-1]
     x = reshape(expand(x, (*outer, *x.shape[-2:])), (product(outer), *x.shape[-2:]))
     y = reshape(expand(y, (*outer, *y.shape[-2:])), (product(outer), *y.shape[-2:]))
     return unsafe_view(bmm(x, y), (*outer, n, m))
+
+
+def _counts_as_trained(x: Tensor) -> bool:
+    """Return what torch's `requires_grad` says: also of a parameter's view made without a graph.
+
+    Source: torch/csrc/autograd/variable.h (`DifferentiableViewMeta::requires_grad`).
+    """
+    return x.needs_gradient or x.storage.is_of_trained_parameter
 
 
 def _folded(x: Tensor, matrix: Tensor) -> Tensor:

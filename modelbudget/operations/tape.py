@@ -158,10 +158,11 @@ def steps(loop: Iterable[Item], n_token: int = 1) -> Iterator[Item]:
 class Storage:
     """Bytes that are live until no tensor and no node holds them."""
 
-    __slots__ = ("__weakref__", "n_bytes", "tape")
+    __slots__ = ("__weakref__", "is_of_trained_parameter", "n_bytes", "tape")
 
     def __init__(self, n_bytes):
         self.n_bytes, self.tape = n_bytes, Active.tape
+        self.is_of_trained_parameter = False
         self.tape.allocated(n_bytes)
 
     def __del__(self):

@@ -62,6 +62,34 @@ def selected_tokens(draw) -> dict:
     }
 
 
+@st.composite
+def selective_scan(draw) -> dict:
+    scan_norm = draw(st.booleans())
+    n_head = 1 if scan_norm else draw(st.integers(1, 3))
+    return {
+        "d_scan": n_head * draw(small),
+        "scan_norm": scan_norm,
+        "n_scan_head": n_head,
+        **{name: draw(small) for name in ("d_scan_state", "d_scan_step", "d_scan_convolution")},
+    }
+
+
+@st.composite
+def equal_heads(draw) -> dict:
+    n_head = draw(small)
+    return {"n_head": n_head, "n_kv_head": n_head, "d_head": 2 * draw(small)}
+
+
+@st.composite
+def attention_and_mamba2(draw) -> dict:
+    position = draw(st.sampled_from(["none", "rotary"]))
+    return draw(mamba2()) | {
+        "n_head": 2,
+        "n_kv_head": draw(st.integers(1, 2)),
+        "position": position,
+    }
+
+
 def each_small(*names: str) -> st.SearchStrategy[dict]:
     return st.fixed_dictionaries(dict.fromkeys(names, small))
 
@@ -71,10 +99,16 @@ SIZES = {
     "gated_deltanet": delta_heads(),
     "rg_lru": each_small("n_lru_block", "d_lru_block", "d_lru_convolution"),
     "mla": selected_tokens(),
+    "kimi_delta": each_small("n_linear_head", "d_linear_key", "d_linear_convolution"),
+    "selective_scan": selective_scan(),
+    "short_convolution": each_small("d_short_convolution"),
+    "lightning_attention": equal_heads(),
+    "channel_rnn": each_small("d_hidden"),
+    "attention_and_mamba2": attention_and_mamba2(),
 }
 LENGTHS = {"gated_deltanet": [1, 2, 64, 65, 130]}
 """Lengths of the sequences, if not of 1 to 4 tokens: a chunk of Gated DeltaNet has 64."""
-WITHOUT_AUTOCAST = {"rg_lru", "mla"}
+WITHOUT_AUTOCAST = {"rg_lru", "mla", "selective_scan", "channel_rnn"}
 WITHOUT_CACHE = {"mla"}
 RECURRENT = [mixer for mixer in SIZES if hasattr(mixers()[mixer], "TOKENS_PER_STEP")]
 

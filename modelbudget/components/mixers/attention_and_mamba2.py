@@ -19,6 +19,8 @@ from modelbudget.components.mixers import attention, mamba2
 from modelbudget.components.mixers.gated_deltanet import fused_norm
 from modelbudget.components.mixers.mamba2 import FIELDS, SIZES
 from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.operations.elementwise import add
+from modelbudget.operations.part import NoProgramError, make_part
 
 __all__ = ["FIELDS", "SIZES"]
 
@@ -89,3 +91,24 @@ def flops_recomputed(a: Fields, r: Run) -> Values:
 def cache(a: Fields, r: Run) -> Values:
     """Return keys and values, and the recurrent state."""
     return _both(attention.cache(a, r), mamba2.cache(a, r))
+
+
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
+
+
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to the sum of both parts' outputs, of the same shape."""
+    for name, allowed in (("rope_tables", "layer"), ("projections", "separate")):
+        if getattr(r, name) != allowed:
+            raise NoProgramError(f"{name}: {getattr(r, name)} of attention_and_mamba2")
+    if r.attention_kernel == "written_out":
+        raise NoProgramError("attention_kernel: written_out of attention_and_mamba2")
+    attend = make_part("attention", attention.program, a, r)
+    mix = make_part("mamba2", mamba2.program, a, r)
+
+    def forward(x, bias=None, rotation=None):
+        return add(attend(x, bias, rotation), mix(x))
+
+    forward.reads_positions = True
+    return forward

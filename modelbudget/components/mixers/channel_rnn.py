@@ -6,9 +6,17 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, one_token, tokens
+from modelbudget.components import recurrent_state
 from modelbudget.components.contract import ALONE, Place, Values
 from modelbudget.components.passes import recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.operations.einsum import einsum
+from modelbudget.operations.elementwise import add, mul, tanh
+from modelbudget.operations.joining import stack
+from modelbudget.operations.part import NoProgramError, parameter
+from modelbudget.operations.reductions import mean, sum_over
+from modelbudget.operations.tape import empty, steps
+from modelbudget.operations.views import unbind, unsqueeze
 
 GROUP = "recurrence"
 SIZES = ("d_hidden",)
@@ -62,3 +70,29 @@ flops_recomputed = recomputed_of(flops)
 def cache(a: Fields, r: Run) -> Values:
     """Bytes of the state of each cell."""
     return {"": bytes_of(r.dtype) * r.batch * a.d_model * a.d_hidden}
+
+
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
+
+
+def program(a: Fields, r: Run):
+    """(batch, length, d_model) to the same shape, token by token."""
+    if r.autocast != "none":
+        raise NoProgramError(f"autocast: {r.autocast} of channel_rnn")
+    cells = a.d_model, a.d_hidden
+    input_, hidden = parameter("input", *cells), parameter("hidden", *cells, a.d_hidden)
+    biases = parameter("biases", 2, *cells)
+    cache = recurrent_state.declare(cells)
+
+    def forward(x):
+        state = cache.tensors[0] if cache else empty((x.shape[0], *cells), x.dtype)
+        bias = sum_over(biases, [0])
+        outputs = []
+        for step in steps(unbind(x, 1)):
+            carried = einsum("bdj,dij->bdi", state, hidden)
+            state = tanh(add(add(mul(unsqueeze(step, -1), input_), carried), bias))
+            outputs.append(mean(state, [-1]))
+        return stack(outputs, 1)
+
+    return forward

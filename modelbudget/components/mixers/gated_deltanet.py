@@ -423,7 +423,7 @@ def program(a: Fields, r: Run):
     beta_of = make_linear("beta", a.d_model, n_head)
     decay_of = make_linear("decay", a.d_model, n_head)
     gate = make_linear("gate", a.d_model, n_head * d_value)
-    norm_ = make_part("norm", _rms_norm, r, d_value)
+    norm_ = make_part("norm", head_norm, r, d_value)
     output = make_linear("output", n_head * d_value, a.d_model)
     precise = at_least_float32(r.dtype)
     cache = recurrent_state.declare((n_head, d_key, d_value), dtype=precise)
@@ -549,6 +549,6 @@ def normalised(x, n_head):
     return mul(x, rsqrt(add(sum_over(mul(x, x), [-1], keepdim=True), 1e-6)))
 
 
-def _rms_norm(r: Run, width):
+def head_norm(r: Run, width):
     weight = parameter("weight", width)
     return lambda x: RMS_NORMS[r.norm_kernel](x, 1, weight)

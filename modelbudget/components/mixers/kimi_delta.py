@@ -5,10 +5,32 @@ Kimi Team 2025 (arXiv 2510.26692). Fields are those of Gated DeltaNet; values ar
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
+from modelbudget.components import recurrent_state
 from modelbudget.components.contract import Values
-from modelbudget.components.mixers.gated_deltanet import FIELDS
+from modelbudget.components.mixers.gated_deltanet import (
+    FIELDS,
+    by_head,
+    head_norm,
+    normalised,
+    written_out_convolution,
+)
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.operations.elementwise import add, exp, mul, neg, sigmoid, silu, softplus, sub, to
+from modelbudget.operations.joining import cat, stack
+from modelbudget.operations.layout import at_least_float32
+from modelbudget.operations.part import make_part, parameter
+from modelbudget.operations.products import make_linear, matmul
+from modelbudget.operations.tape import empty, steps
+from modelbudget.operations.views import (
+    chunk,
+    flatten,
+    squeeze,
+    transpose,
+    unbind,
+    unflatten,
+    unsqueeze,
+)
 
 __all__ = ["FIELDS"]
 
@@ -72,3 +94,72 @@ def cache(a: Fields, r: Run) -> Values:
     inner = r.batch * a.n_linear_head * a.d_linear_key
     span = bytes_of(r.dtype) * 3 * inner * a.d_linear_convolution
     return {"": exact_bytes(r.dtype) * inner * a.d_linear_key, "convolution": span}
+
+
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
+
+
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape, token by token."""
+    n_head, width = a.n_linear_head, a.d_linear_key
+    inner, precise = n_head * width, at_least_float32(r.dtype)
+    rate, step_bias = parameter("rate", n_head), parameter("step", inner)
+    query_of = make_linear("query", a.d_model, inner)
+    key_of = make_linear("key", a.d_model, inner)
+    value_of = make_linear("value", a.d_model, inner)
+    span = a.d_linear_convolution
+    convolve = make_part("convolution", written_out_convolution, 3 * inner, span)
+    decay_down = make_linear("decay_down", a.d_model, width)
+    decay_up = make_linear("decay_up", width, inner)
+    beta_of = make_linear("beta", a.d_model, n_head)
+    gate_down = make_linear("gate_down", a.d_model, width)
+    gate_up = make_linear("gate_up", width, inner)
+    norm = make_part("norm", head_norm, r, width)
+    output = make_linear("output", inner, a.d_model)
+    cache = recurrent_state.declare((n_head, width, width), dtype=precise)
+
+    def forward(x):
+        mixed = cat((query_of(x), key_of(x), value_of(x)))
+        mixed = to(silu(convolve(mixed, 0)), precise)
+        query, key, value = chunk(mixed, 3, 1)
+        query = mul(normalised(query, n_head), 0.1)
+        key = normalised(key, n_head)
+        value = by_head(value, n_head)
+        step = channels_of_heads(to(add(decay_up(decay_down(x)), step_bias), precise))
+        decay = exp(mul(neg(by_rate(exp(to(rate, precise)))), softplus(step)))
+        beta = transpose(to(sigmoid(beta_of(x)), precise), 1, 2)
+        shape = x.shape[0], n_head, width, width
+        state = cache.tensors[0] if cache else empty(shape, precise)
+        y, state = _scan(query, key, value, beta, decay, state)
+        gate = unflatten(gate_up(gate_down(x)), 2, (n_head, width))
+        return output(flatten(mul(norm(to(y, x.dtype)), sigmoid(gate)), 2))
+
+    def by_rate(x):
+        """(n_head) to (n_head, 1, 1)."""
+        return unsqueeze(unsqueeze(x, 1), 2)
+
+    def channels_of_heads(x):
+        """(batch, length, n_head · d_key) to (batch, n_head, length, d_key)."""
+        return transpose(unflatten(x, 2, (n_head, width)), 1, 2)
+
+    return forward
+
+
+def _scan(query, key, value, beta, decay, state):
+    """S ← (1 − β k kᵀ) diag(decay) S + β k vᵀ;  y = qᵀ S.
+
+    query, key, value, decay (batch, n_head, length, d), beta (batch, n_head, length), state (batch,
+    n_head, d, d).
+    """
+    outputs = []
+    each = (unbind(x, 2) for x in (query, key, value, beta, decay))
+    for q, k, v, b, kept in steps(zip(*each, strict=True)):
+        state = mul(unsqueeze(kept, -1), state)
+        known = squeeze(matmul(unsqueeze(k, -2), state), -2)
+        state = add(
+            state,
+            mul(unsqueeze(k, -1), unsqueeze(mul(sub(v, known), unsqueeze(b, -1)), -2)),
+        )
+        outputs.append(squeeze(matmul(unsqueeze(q, -2), state), -2))
+    return stack(outputs, 1), state

@@ -6,10 +6,18 @@ attention, each with its own key and value.
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, tokens
+from modelbudget.components import recurrent_state
 from modelbudget.components.attention.fields import AttentionFields
 from modelbudget.components.contract import Values
+from modelbudget.components.mixers.gated_deltanet import head_norm
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.operations.elementwise import add, exp, mul, sigmoid, silu, without_gradient
+from modelbudget.operations.joining import stack
+from modelbudget.operations.part import make_part
+from modelbudget.operations.products import make_linear, matmul
+from modelbudget.operations.tape import empty, steps
+from modelbudget.operations.views import flatten, split, squeeze, unbind, unflatten, unsqueeze
 
 GROUP = "state space"
 SIZES = ()
@@ -53,3 +61,41 @@ flops_decode = decode_of(flops)
 def cache(a: Fields, r: Run) -> Values:
     """Return the bytes of the states: d_head × d_head for each head."""
     return {"": bytes_of(r.dtype) * r.batch * a.n_head * a.d_head * a.d_head}
+
+
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
+
+
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape, token by token."""
+    inner = a.n_head * a.d_head
+    query_key_value = make_linear("query_key_value", a.d_model, 3 * inner)
+    gate = make_linear("gate", a.d_model, inner)
+    norm = make_part("norm", head_norm, r, inner)
+    output = make_linear("output", inner, a.d_model)
+    shape = a.n_head, a.d_head, a.d_head
+    cache = recurrent_state.declare(shape)
+
+    def forward(x):
+        mixed = unflatten(silu(query_key_value(x)), 2, (a.n_head, 3 * a.d_head))
+        query, key, value = split(mixed, [a.d_head] * 3)
+        state = cache.tensors[0] if cache else empty((x.shape[0], *shape), x.dtype)
+        decay, outputs = _decay(a.n_head, x.dtype), []
+        for q, k, v in steps(zip(unbind(query, 1), unbind(key, 1), unbind(value, 1), strict=True)):
+            state = add(mul(decay, state), mul(unsqueeze(k, -1), unsqueeze(v, -2)))
+            outputs.append(squeeze(matmul(unsqueeze(q, -2), state), -2))
+        y = norm(flatten(stack(outputs, 1), 2))
+        return output(mul(sigmoid(gate(x)), y))
+
+    return forward
+
+
+def _decay(n_head, dtype: str):
+    """exp(−2^(−8 h / n_head)) for the heads h = 1, 2, …: (n_head, 1, 1)."""
+    heads = empty((n_head,), dtype)
+    # exp(-exp2(-8 * heads / n_head)): each operation frees its argument.
+    y = heads
+    for _ in range(4):
+        y = without_gradient(y)
+    return unsqueeze(unsqueeze(exp(y), 1), 2)

@@ -11,9 +11,10 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
 from modelbudget.components import mamba
 from modelbudget.components.contract import ALONE, Place, Values, no_autocast, valid_if
-from modelbudget.components.mixers.gated_deltanet import fused_norm
+from modelbudget.components.mixers.gated_deltanet import fused_norm, head_norm
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.operations.part import make_part
 
 GROUP = "state space"
 SIZES = ("d_scan", "d_scan_state", "d_scan_step", "d_scan_convolution")
@@ -128,3 +129,18 @@ flops_decode = decode_of(flops)
 def cache(a: Fields, r: Run) -> Values:
     """Return the bytes of the recurrent state and of the tokens that the convolution spans."""
     return mamba.cached(_as_mamba(a), r)
+
+
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
+
+
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape."""
+    if not a.scan_norm:
+        return mamba.program(_as_mamba(a), r, n_head=a.n_scan_head)
+
+    def norms():
+        return [make_part(name, head_norm, r, width) for name, width in _norms(a).items()]
+
+    return mamba.program(_as_mamba(a), r, norms)

@@ -5,9 +5,14 @@ from pydantic import Field
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, tokens
+from modelbudget.components import causal_convolution
 from modelbudget.components.contract import Values
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.operations.elementwise import mul
+from modelbudget.operations.part import make_part
+from modelbudget.operations.products import make_linear
+from modelbudget.operations.views import chunk
 
 GROUP = "state space"
 SIZES = ("d_short_convolution",)
@@ -58,3 +63,18 @@ flops_decode = decode_of(flops)
 def cache(a: Fields, r: Run) -> Values:
     """Bytes of the tokens that the convolution spans."""
     return {"convolution": bytes_of(r.dtype) * r.batch * a.d_model * a.d_short_convolution}
+
+
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape."""
+    input_ = make_linear("input", a.d_model, 3 * a.d_model)
+    convolve = make_part(
+        "convolution", causal_convolution.program, a.d_model, a.d_short_convolution, False
+    )
+    output = make_linear("output", a.d_model, a.d_model)
+
+    def forward(x):
+        before, after, x = chunk(input_(x), 3)
+        return output(mul(after, convolve(mul(before, x))))
+
+    return forward
