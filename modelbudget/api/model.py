@@ -180,14 +180,13 @@ class Model:
 
         _known(quantities)
         chosen = {**self.chosen, **fields_of(settings)}
-        if found := of_class.answer(self, quantities, chosen):
-            return Predictions(self, *found)._with_kernel(chosen)
+        if answer := of_class.answer(self, quantities, chosen):
+            return Predictions(self, *answer)._with_kernel(chosen)
         a, run = self.with_run(settings)
-        missing = {one: why for one in quantities if (why := of_point.why_not(one, a, run))}
+        found = {one: of_point.terms_or_reason(one, a, run) for one in quantities}
+        missing = {one: why for one, (_, why) in found.items() if why}
         breakdowns = {
-            one: of_terms(self.label, one, of_point.predicted(one, a, run))
-            for one in quantities
-            if one not in missing
+            one: of_terms(self.label, one, terms) for one, (terms, why) in found.items() if not why
         }
         notes = (*of_class.line_of_ours(self, chosen), *line_of_adapter(run, breakdowns))
         return Predictions(self, run, breakdowns, missing, notes)._with_kernel(chosen)

@@ -248,8 +248,8 @@ def _ratios(one: OfClass, traced: Mapping[str, Breakdown]) -> str:
     a, run = one.model.with_run({**one.chosen, "implementation": OURS})
     found = {}
     for quantity, of_class in traced.items():
-        if of_class.total and not of_point.why_not(quantity, a, run):
-            terms = of_point.predicted(quantity, a, run)
+        terms, why = of_point.terms_or_reason(quantity, a, run)
+        if of_class.total and not why:
             found[quantity] = of_terms("", quantity, terms).total / of_class.total
     return ", ".join(
         f"{quantity} {ratio:.2f} ×" for quantity, ratio in found.items() if f"{ratio:.2f}" != "1.00"

@@ -34,10 +34,10 @@ def executed(a: Architecture, run: RunConfig) -> Fraction | None:
 
     Traces of the module confirm the formula. None without one.
     """
-    if any(of_point.why_not(quantity, a, run) for quantity in OF_STEP):
+    found = [of_point.terms_or_reason(quantity, a, run) for quantity in OF_STEP]
+    if any(why for _, why in found):
         return None
-    step = sum(total(of_point.predicted(quantity, a, run)) for quantity in OF_STEP)
-    return Fraction(step, tokens(run))
+    return Fraction(sum(total(terms) for terms, _ in found), tokens(run))
 
 
 def relative_error(estimate: int, exact: int) -> float:

@@ -14,18 +14,27 @@ MEASURED = "`modelbudget measure` measures it"
 
 def why_not(quantity: str, architecture: Architecture, run: RunConfig) -> str | None:
     """Return why a quantity has no prediction, None if it has one."""
-    if mistake := undefined((quantity,), architecture, run):
-        return mistake
-    if reason := refused(run, {quantity}, architecture.can_quantise(run.weights)).get(quantity):
-        return reason
-    if formula(type(architecture), quantity, architecture, run)[1]:
-        return None
-    reason = without_program(quantity, architecture, run)
-    return f"{NO_FORMULA}{f' ({reason})' if reason else ''}; {MEASURED}"
+    return terms_or_reason(quantity, architecture, run)[1]
 
 
 def predicted(quantity: str, architecture: Architecture, run: RunConfig) -> Terms:
     """Return the terms of a quantity. Raises ValueError with the reason if it has none."""
-    if why := why_not(quantity, architecture, run):
+    terms, why = terms_or_reason(quantity, architecture, run)
+    if why:
         raise ValueError(f"{quantity}: {why}")
-    return formula(type(architecture), quantity, architecture, run)[0]
+    return terms
+
+
+def terms_or_reason(
+    quantity: str, architecture: Architecture, run: RunConfig
+) -> tuple[Terms, str | None]:
+    """Return the terms of a quantity, and why it has none; None if it has some."""
+    if mistake := undefined((quantity,), architecture, run):
+        return {}, mistake
+    if reason := refused(run, {quantity}, architecture.can_quantise(run.weights)).get(quantity):
+        return {}, reason
+    terms, holds = formula(type(architecture), quantity, architecture, run)
+    if holds:
+        return terms, None
+    reason = without_program(quantity, architecture, run)
+    return {}, f"{NO_FORMULA}{f' ({reason})' if reason else ''}; {MEASURED}"

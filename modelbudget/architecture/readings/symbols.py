@@ -1,5 +1,6 @@
 """Formulas as mathematics: SymPy expressions, shown as MathML."""
 
+from functools import cache
 from types import SimpleNamespace
 
 import sympy
@@ -47,8 +48,12 @@ def to_mathml(term: Term, values: dict[str, int] | None = None) -> str:
 
     With `values`, each symbol is drawn as its number: the same formula with the numbers put in.
     """
-    printer = _Printer(values or {})
-    each, instances = sympy.sympify(term.each), sympy.sympify(term.instances)
+    return _drawn(*map(sympy.sympify, term), tuple((values or {}).items()))
+
+
+@cache  # models of many groups have equal terms
+def _drawn(each: sympy.Expr, instances: sympy.Expr, values: tuple[tuple[str, int], ...]) -> str:
+    printer = _Printer(dict(values))
     if instances == 1:
         return f"<math>{printer.doprint(each)}</math>"
     factors = (_factor(printer, part) for part in (instances, each))
