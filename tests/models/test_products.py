@@ -86,9 +86,11 @@ def test_all_but_the_peak_of_three_divisions_with_zero_3(name):
     assert values["peak_training_bytes"]["second.forward_backward"] > 0
 
 
-def test_a_share_of_the_embeddings_gradient_is_copied_to_the_buffer():
-    a = Decoder(**SMALL | {"n_vocab": 9000, "d_model": 4, "n_layer": 2, "tied": False})
-    run = RunConfig(length=4, tensor_parallel=4, zero=1, data_parallel=2, **BUFFER)
+@pytest.mark.parametrize(("d_model", "data_parallel"), [(4, 2), (64, 4)])
+def test_a_share_of_the_embeddings_gradient_is_copied_to_the_buffer(d_model, data_parallel):
+    """In the wider model, the share is part of the peak."""
+    a = Decoder(**SMALL | {"n_vocab": 9000, "d_model": d_model, "n_layer": 2, "tied": False})
+    run = RunConfig(length=4, tensor_parallel=4, zero=1, data_parallel=data_parallel, **BUFFER)
     assert predicted(a, run) == measured(a, run)
 
 
