@@ -93,8 +93,7 @@ def defaults_of(family: type[Architecture]) -> dict[str, Value]:
 @cache
 def _order(rules: tuple[tuple[str, frozenset[str]], ...]) -> list[str]:
     """Return the names of rules so that each comes after those that it reads."""
-    own = {name for name, _ in rules}
-    graph = {name: names & own for name, names in rules}
+    graph = {name: [other for other, _ in rules if other in names] for name, names in rules}
     try:
         return list(TopologicalSorter(graph).static_order())
     except CycleError as error:
