@@ -6,7 +6,6 @@ A test keeps both in step with the code.
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any, get_args
 
 import polars as pl
@@ -23,6 +22,7 @@ from modelbudget.catalogue.published_scaling import Ladder
 from modelbudget.common.paths import CONFIGS, MODELS
 from modelbudget.common.suggestions import field_names
 from modelbudget.compare.published_scaling import NO_COUNT, Row, rows
+from modelbudget.components.contract import Part
 from modelbudget.components.layer import all_parts
 from modelbudget.families import families
 from modelbudget.predict.conventions import CONVENTIONS, FLOPS, PARAMETERS
@@ -130,12 +130,12 @@ def _values(annotation: Any) -> str:
     return {bool: "true, false", int: "integer"}.get(annotation, "text")
 
 
-def _elsewhere(name: str) -> tuple[str, str]:
+def _elsewhere(name: str) -> tuple[str, ...]:
     tools = field_names().get(name, {})
     return tuple(", ".join(tools.get(tool, [])) for tool in ("huggingface", "megatron"))
 
 
-def _part(word: str, part: ModuleType) -> str:
+def _part(word: str, part: Part) -> str:
     """The functions of a mixer or feed-forward part: their docstrings and values."""
     a, r = _symbols(families()["decoder"]), _symbols(RunConfig)
     sections = [f"## Part: {word}", "", inspect.cleandoc(part.__doc__ or "")]

@@ -57,7 +57,7 @@ class Constraint:
         return self.text
 
     @property
-    def names(self) -> set[str]:
+    def names(self) -> frozenset[str]:
         """The fields that it reads."""
         inserted = (part.expression.names for part in self.message if isinstance(part, Inserted))
         return self.holds.names.union(*inserted)
