@@ -9,11 +9,7 @@ from modelbudget.modules.feed_forward.mlp import MLP
 from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.low_rank_adapter import adapt
-from modelbudget.modules.mamba import SelectiveScanMixer
-from modelbudget.modules.mamba2 import StateSpaceDualMixer
 from modelbudget.modules.mixers.attention import Attention
-from modelbudget.modules.mixers.mlstm import MLSTM
-from modelbudget.modules.mixers.rg_lru import RecurrentBlock
 
 
 def arrange(model: nn.Module, run: RunConfig) -> None:
@@ -52,5 +48,5 @@ def _arrange(model: nn.Module, run: RunConfig) -> None:
             if isinstance(mlp, MLP):
                 mlp.pack(run.gate_and_up == "packed")
                 mlp.fuses_gate = run.activation_kernel == "fused_gate"
-        elif isinstance(module, SelectiveScanMixer | StateSpaceDualMixer | RecurrentBlock | MLSTM):
-            module.exact_state = run.state_dtype == "float32"
+        elif hasattr(module, "exact_state"):
+            module.exact_state = run.state_dtype == "float32"  # pyright: ignore[reportArgumentType]

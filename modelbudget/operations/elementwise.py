@@ -183,6 +183,62 @@ def compare(x: Tensor, y: Tensor | None = None) -> Tensor:
 
 
 @operation
+def absolute(x: Tensor) -> Tensor:
+    node = start_node("abs", [x], [x])
+    y = empty_elementwise(x.dtype, x)
+
+    def gradients(saved, g):
+        sign = without_gradient(saved[0])
+        return mul(g, sign)
+
+    return finish_node(node, y, gradients)
+
+
+@operation
+def maximum(x: Tensor, y: Tensor) -> Tensor:
+    """Return the larger number of each pair; equal ones share the gradient."""
+    wants_x, wants_y = x.needs_gradient, y.needs_gradient
+    node = start_node("maximum", [x, y], [x, y])
+    z = empty_elementwise(promoted(x, y), x, y)
+
+    def gradients(saved, g):
+        of_y = _gradient_of_largest(g, *saved) if wants_y else None
+        return (_gradient_of_largest(g, *saved) if wants_x else None), of_y
+
+    return finish_node(node, z, gradients)
+
+
+def _gradient_of_largest(g: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """where(x == y, g / 2, g), filled with 0 where x is smaller: all lives to the end."""
+    half = div(g, 2.0)
+    is_equal = compare(x, y)
+    result = empty_elementwise(g.dtype, is_equal, half, g)
+    is_smaller = compare(x, y)
+    return result
+
+
+@operation
+def log_sigmoid(x: Tensor) -> Tensor:
+    """Save the argument, and a buffer as large, which a kernel of a GPU does without.
+
+    Source: aten/src/ATen/native/Activation.cpp; on meta torch/_decomp/decompositions.py.
+    """
+    node = start_node("log_sigmoid", [x], [x])
+    y, buffer = empty_elementwise(x.dtype, x), empty_elementwise(x.dtype, x)
+
+    def gradients(saved, g):
+        x, buffer = saved
+        return log_sigmoid_backward(g, x, buffer)
+
+    return finish_node(node, y, gradients, [buffer])
+
+
+@operation
+def log_sigmoid_backward(g: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
+    return empty_elementwise(g.dtype, g, x, buffer)
+
+
+@operation
 def masked_fill(x: Tensor, mask: Tensor) -> Tensor:
     """Fill a contiguous copy (aten/src/ATen/native/TensorAdvancedIndexing.cpp)."""
     node = start_node("masked_fill", [x], [mask])

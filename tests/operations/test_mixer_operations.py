@@ -34,6 +34,9 @@ CASES = [
     Case("baddbmm", torch.baddbmm, products.baddbmm, "b1m bnk bkm", sizes={"1": (1,)}),
     Case("1 - x", lambda x: 1 - x, elementwise.one_minus, "abc"),
     Case("sqrt", torch.sqrt, elementwise.sqrt, "abc"),
+    Case("abs", torch.abs, elementwise.absolute, "abc"),
+    Case("maximum", torch.maximum, elementwise.maximum, "abc abc", broadcasts=True),
+    Case("log_sigmoid", F.logsigmoid, elementwise.log_sigmoid, "abc", devices=("meta",)),
     Case(
         "repeat_interleave",
         lambda x: x.repeat_interleave(3, 1),

@@ -90,6 +90,17 @@ def attention_and_mamba2(draw) -> dict:
     }
 
 
+@st.composite
+def slstm(draw) -> dict:
+    n_head, d_head = draw(small), draw(small)
+    return {
+        "n_slstm_head": n_head,
+        "d_slstm_head": d_head,
+        "d_slstm_convolution": draw(small),
+        "d_model": n_head * d_head,
+    }
+
+
 def each_small(*names: str) -> st.SearchStrategy[dict]:
     return st.fixed_dictionaries(dict.fromkeys(names, small))
 
@@ -103,12 +114,14 @@ SIZES = {
     "selective_scan": selective_scan(),
     "short_convolution": each_small("d_short_convolution"),
     "lightning_attention": equal_heads(),
+    "mlstm": each_small("n_mlstm_head", "d_mlstm_key", "d_mlstm_value"),
+    "slstm": slstm(),
     "channel_rnn": each_small("d_hidden"),
     "attention_and_mamba2": attention_and_mamba2(),
 }
 LENGTHS = {"gated_deltanet": [1, 2, 64, 65, 130]}
 """Lengths of the sequences, if not of 1 to 4 tokens: a chunk of Gated DeltaNet has 64."""
-WITHOUT_AUTOCAST = {"rg_lru", "mla", "selective_scan", "channel_rnn"}
+WITHOUT_AUTOCAST = {"rg_lru", "mla", "selective_scan", "channel_rnn", "mlstm", "slstm"}
 WITHOUT_CACHE = {"mla"}
 RECURRENT = [mixer for mixer in SIZES if hasattr(mixers()[mixer], "TOKENS_PER_STEP")]
 

@@ -6,9 +6,32 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import state_bytes, tokens
+from modelbudget.components import recurrent_state
 from modelbudget.components.contract import Values
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor, counts
+from modelbudget.operations.einsum import einsum
+from modelbudget.operations.elementwise import (
+    absolute,
+    add,
+    div,
+    exp,
+    log_sigmoid,
+    maximum,
+    mul,
+    neg,
+    sigmoid,
+    sub,
+    tanh,
+    to,
+)
+from modelbudget.operations.joining import stack
+from modelbudget.operations.norms import layer_norm
+from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.products import make_linear
+from modelbudget.operations.reductions import sum_over
+from modelbudget.operations.tape import empty, steps
+from modelbudget.operations.views import flatten, unbind, unflatten, unsqueeze
 
 GROUP = "recurrence"
 SIZES = ("n_mlstm_head", "d_mlstm_key", "d_mlstm_value")
@@ -80,3 +103,73 @@ def cache(a: Fields, r: Run) -> Values:
     """Return the bytes of matrix, normaliser and stabiliser of each head."""
     numbers = a.d_mlstm_key * a.d_mlstm_value + a.d_mlstm_key + 1
     return {"": state_bytes(r) * r.batch * a.n_mlstm_head * numbers}
+
+
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
+
+
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape, token by token."""
+    if r.autocast != "none":
+        raise NoProgramError(f"autocast: {r.autocast} of mlstm")
+    n_head, d_key, d_value = a.n_mlstm_head, a.d_mlstm_key, a.d_mlstm_value
+    query_of = make_linear("query", a.d_model, n_head * d_key)
+    key_of = make_linear("key", a.d_model, n_head * d_key)
+    value_of = make_linear("value", a.d_model, n_head * d_value)
+    input_gate = make_linear("input_gate", a.d_model, n_head, bias=True)
+    forget_gate = make_linear("forget_gate", a.d_model, n_head, bias=True)
+    gate = make_linear("gate", a.d_model, n_head * d_value)
+    norm = make_part("norm", norm_of_heads, n_head * d_value)
+    output = make_linear("output", n_head * d_value, a.d_model)
+    shapes = (n_head, d_key, d_value), (n_head, d_key), (n_head,)
+    cache = recurrent_state.declare(*shapes, dtype=recurrent_state.dtype_of(r))
+
+    def forward(x):
+        query, key, value = (
+            unflatten(projection(x), -1, (n_head, width))
+            for projection, width in ((query_of, d_key), (key_of, d_key), (value_of, d_value))
+        )
+        write, keep = (_capped(gate(x)) for gate in (input_gate, forget_gate))
+        batch = x.shape[0]
+        state = cache.tensors if cache else [empty((batch, *shape), x.dtype) for shape in shapes]
+        y, state = _scan(mul(query, 0.1), key, value, write, log_sigmoid(keep), state)
+        return output(mul(sigmoid(gate(x)), norm(y)))
+
+    return forward
+
+
+def norm_of_heads(width):
+    """Normalise each head alone: (batch, length, n_head, d) to (batch, length, n_head · d)."""
+    weight = parameter("weight", width)
+    return lambda x: mul(flatten(layer_norm(x, 1, None, None), 2), weight)
+
+
+def _capped(x):
+    """Return numbers between −15 and 15."""
+    return mul(15.0, tanh(div(x, 15.0)))
+
+
+def _scan(query, key, value, write, keep, state):
+    """Compute a token's matrix, normaliser and stabiliser from those of the token before.
+
+    query, key (batch, length, n_head, d_key), value (…, d_value), write and keep (batch, length,
+    n_head): logarithms of both gates.
+    """
+    matrix, normaliser, m = state
+    outputs = []
+    each = (unbind(x, 1) for x in (query, key, value, write, keep))
+    for q, k, v, i, f in steps(zip(*each, strict=True)):
+        largest = maximum(add(f, m), i)
+        kept, written = exp(sub(add(f, m), largest)), exp(sub(i, largest))
+        k = mul(unsqueeze(written, -1), k)
+        matrix = add(
+            mul(unsqueeze(unsqueeze(kept, -1), -1), matrix),
+            mul(unsqueeze(k, -1), unsqueeze(v, -2)),
+        )
+        normaliser = add(mul(unsqueeze(kept, -1), normaliser), k)
+        m = largest
+        read = einsum("bhk,bhkv->bhv", q, to(matrix, q.dtype))
+        size = absolute(sum_over(mul(q, normaliser), [-1]))
+        outputs.append(div(read, to(unsqueeze(maximum(size, exp(neg(m))), -1), q.dtype)))
+    return stack(outputs, 1), (matrix, normaliser, m)

@@ -6,9 +6,37 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_values import bytes_of, state_bytes, tokens
+from modelbudget.components import causal_convolution, recurrent_state
 from modelbudget.components.contract import Values
+from modelbudget.components.mixers.mlstm import norm_of_heads
 from modelbudget.components.passes import decode_of, recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.operations.elementwise import (
+    add,
+    div,
+    exp,
+    log_sigmoid,
+    maximum,
+    mul,
+    sigmoid,
+    silu,
+    sub,
+    tanh,
+    to,
+)
+from modelbudget.operations.joining import stack
+from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.products import bmm
+from modelbudget.operations.tape import empty, steps
+from modelbudget.operations.views import (
+    flatten,
+    permute,
+    reshape,
+    transpose,
+    unbind,
+    unflatten,
+    unsqueeze,
+)
 
 GROUP = "recurrence"
 SIZES = ("n_slstm_head", "d_slstm_head", "d_slstm_convolution")
@@ -93,3 +121,69 @@ def cache(a: Fields, r: Run) -> Values:
         "": state_bytes(r) * 4 * channels,
         "convolution": bytes_of(r.dtype) * channels * a.d_slstm_convolution,
     }
+
+
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
+
+
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape, token by token."""
+    if r.autocast != "none":
+        raise NoProgramError(f"autocast: {r.autocast} of slstm")
+    heads = a.n_slstm_head, a.d_slstm_head
+    biases = parameter("bias", 4, a.d_model)
+    convolve = make_part(
+        "convolution", causal_convolution.program, a.d_model, a.d_slstm_convolution
+    )
+    input_gate, forget_gate, cell_input, output_gate = (
+        make_part(name, _head_linear, *heads, a.d_slstm_head) for name in GATES
+    )
+    of_hidden = make_part("hidden", _head_linear, *heads, 4 * a.d_slstm_head)
+    norm = make_part("norm", norm_of_heads, a.d_model)
+    states_of_channel = [(a.d_model,)] * 4
+    cache = recurrent_state.declare(*states_of_channel, dtype=recurrent_state.dtype_of(r))
+
+    def forward(x):
+        batch, length, width = x.shape
+        convolved = by_head(silu(convolve(x)))
+        x = by_head(x)
+        made = [input_gate(convolved), forget_gate(convolved)]
+        made += [cell_input(x), output_gate(x)]
+        # (4, batch, length, d_model)
+        of_tokens = stack([reshape(transpose(y, 0, 1), (batch, length, width)) for y in made])
+        states = cache.tensors if cache else [empty((batch, width), convolved.dtype)] * 4
+        outputs = []
+        for new in steps(unbind(add(of_tokens, unsqueeze(unsqueeze(biases, 1), 2)), 2)):
+            states = _step(add(new, of_state(to(states[0], new.dtype))), *states)
+            outputs.append(to(states[0], new.dtype))
+        return norm(unflatten(stack(outputs, 1), 2, heads))
+
+    def by_head(x):
+        """(batch, length, d_model) to (n_head, batch · length, d_head)."""
+        return transpose(unflatten(flatten(x, 0, 1), 1, heads), 0, 1)
+
+    def of_state(hidden):
+        """Return what the gates read of a hidden state (batch, d_model): (4, batch, d_model)."""
+        of_heads = transpose(unflatten(hidden, 1, heads), 0, 1)
+        made = unflatten(of_hidden(of_heads), 2, (4, a.d_slstm_head))  # (n_head, batch, 4, d_head)
+        return flatten(permute(made, [2, 1, 0, 3]), 2)
+
+    return forward
+
+
+def _head_linear(n_head, d_head, width):
+    """Make a matrix for each head: (n_head, tokens, d_head) to (n_head, tokens, width)."""
+    weight = parameter("weight", n_head, d_head, width)
+    return lambda x: bmm(x, weight)
+
+
+def _step(gates, hidden, cell, normaliser, largest):
+    """Return the next states, each (batch, d_model); gates (4, batch, d_model)."""
+    write, keep, new, out = unbind(gates, 0)
+    keep = add(log_sigmoid(keep), largest)
+    top = maximum(keep, write)
+    written, kept = exp(sub(write, top)), exp(sub(keep, top))
+    cell = add(mul(kept, cell), mul(written, tanh(new)))
+    normaliser = add(mul(kept, normaliser), written)
+    return div(mul(sigmoid(out), cell), normaliser), cell, normaliser, top
