@@ -516,7 +516,8 @@ def program(r):
 
     def attend(q, k, v, bias=None):
         if r.attention_kernel == "written_out":
-            assert bias is not None  # the mask of each sequence
+            if bias is None:
+                raise NoProgramError("attention_kernel: written_out without a mask of sequences")
             in_float32 = r.softmax_dtype == "float32" or r.autocast != "none"
             caps_scores = r.score_cap == "tanh"
             return kernels.written_out(q, k, v, bias, r.dropout, caps_scores, in_float32, r.backend)

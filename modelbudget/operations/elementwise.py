@@ -17,7 +17,7 @@ from modelbudget.operations.layout import (
     promoted,
 )
 from modelbudget.operations.operation import operation
-from modelbudget.operations.tape import Tensor, empty
+from modelbudget.operations.tape import Tensor, contiguous_strides, empty, view_of
 
 
 @operation
@@ -226,16 +226,14 @@ def log_sigmoid(x: Tensor) -> Tensor:
     node = start_node("log_sigmoid", [x], [x])
     y, buffer = empty_elementwise(x.dtype, x), empty_elementwise(x.dtype, x)
 
-    def gradients(saved, g):
-        x, buffer = saved
-        return log_sigmoid_backward(g, x, buffer)
-
-    return finish_node(node, y, gradients, [buffer])
+    return finish_node(node, y, lambda saved, g: log_sigmoid_backward(g), [buffer])
 
 
 @operation
-def log_sigmoid_backward(g: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
-    return empty_elementwise(g.dtype, g, x, buffer)
+def log_sigmoid_backward(g: Tensor) -> Tensor:
+    """Multiply by the derivative, which is contiguous."""
+    derivative = view_of(g, g.shape, contiguous_strides(g.shape))
+    return empty_elementwise(g.dtype, g, derivative)
 
 
 @operation

@@ -60,6 +60,28 @@ def _copy_of_inner(x: Tensor, shape) -> Tensor:
 
 
 @operation
+def repeat(x: Tensor, times: Sequence) -> Tensor:
+    """Repeat x along its dimensions: a contiguous copy. The gradient is summed over the copies."""
+    y = empty([size * n for size, n in zip(x.shape, times, strict=True)], x.dtype)
+    before = x.shape
+
+    def gradients(_, g):
+        from modelbudget.operations.reductions import sum_over
+        from modelbudget.operations.views import reshape
+
+        shape, dims = [], []
+        for size, n in zip(before, times, strict=True):
+            if n != 1:
+                dims.append(len(shape))
+                shape.append(n)
+            shape.append(size)
+        g = reshape(g, shape)
+        return sum_over(g, dims) if dims else g
+
+    return with_node("repeat", y, [x], gradients)
+
+
+@operation
 def rows(x: Tensor, places: Tensor) -> Tensor:
     """Return x[places] of a vector or a matrix. Saves the places; the gradient is one of all x."""
     before, dtype = x.shape, x.dtype

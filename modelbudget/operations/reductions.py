@@ -5,8 +5,8 @@ Source: tools/autograd/derivatives.yaml, aten/src/ATen/native/SoftMax.cpp.
 
 from __future__ import annotations
 
-from modelbudget.operations.autograd import with_node
-from modelbudget.operations.elementwise import div, to
+from modelbudget.operations.autograd import finish_node, start_node, with_node
+from modelbudget.operations.elementwise import div, mul, to
 from modelbudget.operations.joining import zeros_and_copy
 from modelbudget.operations.layout import empty_like
 from modelbudget.operations.operation import operation
@@ -41,6 +41,40 @@ def mean(x: Tensor, dims, keepdim: bool = False) -> Tensor:
     shape = x.shape
     y = empty(_reduced(shape, dims, keepdim), x.dtype)
     return with_node("mean", y, [x], lambda _, g: div(_expanded(g, shape, dims, keepdim), 2.0))
+
+
+@operation
+def prod(x: Tensor, dim: int) -> Tensor:
+    """Multiply over a dimension. Saves x and the result.
+
+    While a tracer watches, backward multiplies all other numbers in both directions
+    (FunctionsManual.cpp, `prod_safe_zeros_backward`).
+    """
+    node = start_node("prod", [x], [x])
+    y = empty(_reduced(x.shape, [dim], False), x.dtype)
+
+    def gradients(saved, g):
+        return prod_backward(unsqueeze(g, dim), saved[0], dim)
+
+    return finish_node(node, y, gradients, [y])
+
+
+@operation
+def prod_backward(g: Tensor, x: Tensor, dim: int) -> Tensor:
+    if x.shape[dim] == 1:
+        return g
+    shape = x.shape
+    ones = empty(g.shape, g.dtype)
+    before = empty(shape, x.dtype)
+    products_before = empty(shape, x.dtype)
+    others = empty((*shape[:dim], shape[dim] - 1, *shape[dim + 1 :]), x.dtype)
+    after = empty(shape, x.dtype)
+    del ones, others
+    reversed_products = empty(shape, x.dtype)
+    products_after = empty(shape, x.dtype)
+    del reversed_products
+    products = mul(products_before, products_after)
+    return mul(g, products)
 
 
 @operation

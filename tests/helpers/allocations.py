@@ -6,6 +6,7 @@ In inference, of prefill and of one token.
 from unittest.mock import patch
 
 from modelbudget.components.decoder import program as decoder
+from modelbudget.measurement.arrange import arrange
 from modelbudget.measurement.build import build
 from modelbudget.measurement.infer import infer
 from modelbudget.measurement.step_trace import StepTrace
@@ -54,6 +55,7 @@ def traced_inference(a, run) -> tuple[dict, list[tuple[int, int]]]:
     """Return the quantities of inference, and bytes and live bytes of each allocation."""
     with uninitialised():
         model = build(a, "meta", run.dtype)
+    arrange(model, run)  # before the trace counts what is resident
     trace = ListingTrace(model)
     return infer(model, run, OF_INFERENCE, trace), _from_embedding(trace)
 

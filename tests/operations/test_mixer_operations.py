@@ -5,7 +5,15 @@ import torch
 from helpers.one_operation import Case, differences
 from torch.nn import functional as F
 
-from modelbudget.operations import convolution, einsum, elementwise, joining, products, views
+from modelbudget.operations import (
+    convolution,
+    einsum,
+    elementwise,
+    joining,
+    products,
+    reductions,
+    views,
+)
 
 KERNELS = {"1": (1,), "l": (3, 5), "s": (1, 2, 3)}
 EQUATIONS = (
@@ -34,6 +42,9 @@ CASES = [
     Case("baddbmm", torch.baddbmm, products.baddbmm, "b1m bnk bkm", sizes={"1": (1,)}),
     Case("1 - x", lambda x: 1 - x, elementwise.one_minus, "abc"),
     Case("sqrt", torch.sqrt, elementwise.sqrt, "abc"),
+    Case("repeat", lambda x: x.repeat(1, 2, 3), lambda x: joining.repeat(x, (1, 2, 3)), "abc"),
+    Case("prod", lambda x: x.prod(0), lambda x: reductions.prod(x, 0), "abc"),
+    Case("prod", lambda x: x.prod(1), lambda x: reductions.prod(x, 1), "abc"),
     Case("abs", torch.abs, elementwise.absolute, "abc"),
     Case("maximum", torch.maximum, elementwise.maximum, "abc abc", broadcasts=True),
     Case("log_sigmoid", F.logsigmoid, elementwise.log_sigmoid, "abc", devices=("meta",)),

@@ -101,6 +101,17 @@ def slstm(draw) -> dict:
     }
 
 
+@st.composite
+def pairs_of_heads(draw) -> dict:
+    n_kv_head = 2 * draw(st.integers(1, 2))
+    return {
+        "n_kv_head": n_kv_head,
+        "n_head": n_kv_head * draw(st.integers(1, 2)),
+        "d_head": 2 * draw(small),
+        "position": draw(st.sampled_from(["none", "rotary"])),
+    }
+
+
 def each_small(*names: str) -> st.SearchStrategy[dict]:
     return st.fixed_dictionaries(dict.fromkeys(names, small))
 
@@ -114,6 +125,7 @@ SIZES = {
     "selective_scan": selective_scan(),
     "short_convolution": each_small("d_short_convolution"),
     "lightning_attention": equal_heads(),
+    "differential_attention": pairs_of_heads(),
     "mlstm": each_small("n_mlstm_head", "d_mlstm_key", "d_mlstm_value"),
     "slstm": slstm(),
     "channel_rnn": each_small("d_hidden"),
@@ -121,7 +133,15 @@ SIZES = {
 }
 LENGTHS = {"gated_deltanet": [1, 2, 64, 65, 130]}
 """Lengths of the sequences, if not of 1 to 4 tokens: a chunk of Gated DeltaNet has 64."""
-WITHOUT_AUTOCAST = {"rg_lru", "mla", "selective_scan", "channel_rnn", "mlstm", "slstm"}
+WITHOUT_AUTOCAST = {
+    "rg_lru",
+    "mla",
+    "selective_scan",
+    "channel_rnn",
+    "mlstm",
+    "slstm",
+    "differential_attention",
+}
 WITHOUT_CACHE = {"mla"}
 RECURRENT = [mixer for mixer in SIZES if hasattr(mixers()[mixer], "TOKENS_PER_STEP")]
 

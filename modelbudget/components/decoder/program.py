@@ -28,7 +28,8 @@ def program(a: Fields, r: Run):
     final_norm = norm.make("norm.final", a, r) if a.final_norm else None
     head = make_part("head", embedding.head_program, a, r, embed.token)
     d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
-    shares_tables = d_rotary and r.rope_tables == "model" and "attention" in a.mixers
+    attends = {"attention", "sliding_attention"} & {mixer for mixer, _ in patterns}
+    shares_tables = d_rotary and r.rope_tables == "model" and attends
     # As they are used, and as they were before any scaling.
     frequencies = empty((2, -(-d_rotary // 2)), "float32") if shares_tables else None
     has_dropout = r.dropout and r.dropout_in == "model"

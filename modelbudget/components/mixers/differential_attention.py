@@ -7,11 +7,19 @@ factor weighs the second half of the heads against the first.
 
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
+from modelbudget.components import attention_core, kv_cache, rope
 from modelbudget.components.attention.conditions import math_for_masks, no_mask_on_scores
 from modelbudget.components.attention.fields import AttentionFields
 from modelbudget.components.contract import Values, valid_if
 from modelbudget.components.mixers import attention
 from modelbudget.memory.adamw_temporaries import Tensor, matrix
+from modelbudget.operations.elementwise import add, exp, mul, sub
+from modelbudget.operations.joining import cat, repeat
+from modelbudget.operations.norms import RMS_NORMS
+from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.products import make_linear
+from modelbudget.operations.reductions import prod, sum_over
+from modelbudget.operations.views import chunk, flatten, transpose, unflatten
 
 GROUP = "attention"
 SIZES = ()
@@ -87,3 +95,41 @@ def flops_decode(a: Fields, r: Run) -> Values:
 def cache(a: Fields, r: Run) -> Values:
     """Return the bytes of keys and values, as many as of attention."""
     return attention.cache(a, r)
+
+
+def program(a: Fields, r: Run):
+    """States (batch, length, d_model) to states of the same shape."""
+    if r.projections != "separate":
+        raise NoProgramError(f"projections: {r.projections} of differential_attention")
+    if r.autocast != "none":
+        raise NoProgramError(f"autocast: {r.autocast} of differential_attention")
+    d_query, d_key = a.n_head * a.d_head, a.n_kv_head * a.d_head
+    factor = parameter("factor", 4, a.d_head)
+    query = make_linear("query", a.d_model, d_query, a.query_bias)
+    key = make_linear("key", a.d_model, d_key, a.key_bias)
+    value = make_linear("value", a.d_model, d_key, a.value_bias)
+    output = make_linear("output", d_query, a.d_model, a.output_bias)
+    core = make_part("core", attention_core.program, r)
+    d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
+    cache = kv_cache.declare([(a.n_kv_head, a.d_head)] * 2)
+
+    def forward(x):
+        q, k, v = (by_head(projection(x)) for projection in (query, key, value))
+        if d_rotary:
+            q, k = (rope.rotate(y, d_rotary) for y in (q, k))
+        if cache is not None:
+            k, v = cache.append(k, v)
+        # Each half of the values is that of all heads: (batch, n_kv_head, length, d_head).
+        halves = (repeat(half, (1, 2, 1, 1)) for half in chunk(v, 2, 1))
+        both = cat([core(q, k, half) for half in halves])
+        first, second = chunk(both, 2, 1)
+        positive, negative = (exp(sum_over(prod(pair, 0), [0])) for pair in chunk(factor, 2, 0))
+        result = sub(first, mul(add(sub(positive, negative), 0.8), second))
+        result = mul(0.2, RMS_NORMS[r.norm_kernel](result, 1, None))
+        return output(flatten(transpose(result, 1, 2), 2))
+
+    def by_head(x):
+        """(batch, length, heads · d_head) to (batch, heads, length, d_head)."""
+        return transpose(unflatten(x, 2, (x.shape[2] // a.d_head, a.d_head)), 1, 2)
+
+    return forward
