@@ -206,7 +206,7 @@ def cells(
 def _not_compared(point: Row, purpose: str) -> str | None:
     """Return why no formula answers for the class that a point names; None if one does."""
     reasons = (
-        not_compared_at(quantity, point.transformers, point.config, *point.model)
+        not_compared_at(quantity, point.transformers, point.config, point.architecture, point.run)
         for quantity in FITS[purpose]
     )
     return next(filter(None, reasons), None)

@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import total
+from modelbudget.common.errors import InputError
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.backend import backend
 from modelbudget.measurement.build import build
@@ -144,7 +145,7 @@ def test_a_fused_optimizer_has_no_temporary_tensors(catalogue):
     ],
 )
 def test_a_fused_optimizer_is_torchs_adamw(settings, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(InputError, match=words):
         RunConfig(fused=True, **settings)
 
 

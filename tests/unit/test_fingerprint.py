@@ -23,6 +23,7 @@ READ_BY_NAME = {
     "report/gpu_readings.py": ROOT / "configs" / "gpu_readings.yaml",
     "catalogue/memory_margins.py": ROOT / "configs" / "memory_margins.yaml",
     "report/counting.py": ROOT / "configs" / "published_scaling.yaml",
+    "sweeps/device_defaults.py": ROOT / "configs" / "attention_kernels.yaml",
 }
 FOUND_BY_FOLDER = [
     LIBRARY / folder / "__init__.py"
