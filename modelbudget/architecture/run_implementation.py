@@ -46,12 +46,15 @@ class HowComputed(Record):
         "but the scale, which multiplies in the dtype, or all (exact), with 1 + the scale; "
         "LayerNorm is one operation everywhere",
     )
-    activation_kernel: Literal["fused", "written_out", "fused_gate"] = Field(
-        "fused",
-        description="GELU in one operation, or its tanh approximation as separate operations "
-        "(OpenAI's code for GPT-2); SiLU and ReLU are one operation everywhere; fused_gate: one "
-        "with the product of a gated MLP, which saves only its input and computes the rest again "
-        "(Megatron-Core's fused SwiGLU)",
+    activation_kernel: Literal["fused", "written_out", "written_out_factored", "fused_gate"] = (
+        Field(
+            "fused",
+            description="GELU in one operation, or its tanh approximation as separate operations "
+            "(OpenAI's code for GPT-2), which may have x as a factor of tanh's argument (factored: "
+            "gelu_fast of transformers); SiLU and ReLU are one operation everywhere; fused_gate: "
+            "one with the product of a gated MLP, which saves only its input and computes the rest "
+            "again (Megatron-Core's fused SwiGLU)",
+        )
     )
     projections: Literal["separate", "packed", "copied", "sliced"] = Field(
         "separate",

@@ -1,7 +1,8 @@
 """How implementations compute: reads `configs/implementations/*.yaml`, one file for each."""
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,13 +14,15 @@ from modelbudget.architecture.run_implementation import IMPLEMENTATIONS
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import describe
 from modelbudget.common.strict import Strict, read_strict
-from modelbudget.huggingface.classes import Formula
+from modelbudget.huggingface.classes import Case, Formula, translations
 
 OURS, TRANSFORMERS = "modelbudget", "transformers"
 """Implementations at the ends of the range: fused modules, and the class in `transformers`."""
 Settings = dict[str, str | int | bool]
 Compared = dict[str, list[bool | int | float | str | None]]
 """Key of a config.json → the values with which formulas were compared; empty: all."""
+ByKey = dict[str, list[Case]]
+"""Key of a config.json → its values, and the run settings of each; of others, those without it."""
 DEFAULTS = {name: field.default for name, field in RunConfig.model_fields.items()}
 
 
@@ -27,6 +30,7 @@ class OfClass(Strict):
     """Run settings that a class of transformers adds, and what was compared with its trace."""
 
     settings: Settings = Field({})
+    by_key: ByKey = Field({}, description="as in the file, for this class")
     keys: Compared = Field({}, description="as in `compared`, for this class")
     only: dict[str, Formula] = Field(
         {}, description="quantity → the condition on fields under which it was compared"
@@ -62,17 +66,27 @@ class Implementation(Strict):
     source: str = Field(description="where it was read how the implementation computes")
     checked: str = Field(description="how its settings were checked")
     settings: Settings
+    by_key: ByKey = Field(
+        {}, description="key of a config.json → its values, and the settings of each"
+    )
     classes: dict[str, OfClass] = Field({})
     compared: ComparedWithClasses | None = Field(
         None, description="of an implementation of classes"
     )
 
-    def all_settings(self) -> list[Settings]:
-        """Return the settings of all models, and those that classes add."""
-        return [self.settings, *(one.settings for one in self.classes.values())]
+    def all_settings(self) -> Iterator[tuple[str, Settings]]:
+        """Yield the settings of all models, and those that classes and keys add, with places."""
+        yield "settings", self.settings
+        yield from _by_key("", self.by_key)
+        for name, of_class in self.classes.items():
+            yield name, of_class.settings
+            yield from _by_key(f"{name}.", of_class.by_key)
 
-    def of_class(self, kind: str | None) -> Settings:
-        """Return the settings for a class, or for a model without one. Raises ValueError."""
+    def of_class(self, kind: str | None, config: Mapping[str, Any] = {}) -> Settings:
+        """Return the settings for a class, or for a model without one. Raises ValueError.
+
+        `config` has the keys of its config.json; the class has defaults for all others.
+        """
         if self.compared and kind is None:
             raise ValueError(
                 f"implementation: {self.title} has no class that is this model; allowed: "
@@ -84,7 +98,24 @@ class Implementation(Strict):
                 f"implementation: {self.title} has not been compared with {kind}; known: {known}"
             )
         of_class = self.classes.get(kind or "")
-        return self.settings | (of_class.settings if of_class else {})
+        if of_class is None or kind is None:
+            return self.settings
+        settings = self.settings | of_class.settings
+        by_key, aliases = self.by_key | of_class.by_key, translations()[kind].aliases
+        for key, value in config.items():
+            for case in by_key.get(aliases.get(key, key), ()):
+                settings |= case.fields if is_same(case.value, value) else {}
+        return settings
+
+
+def _by_key(prefix: str, by_key: ByKey) -> Iterator[tuple[str, Settings]]:
+    for key, cases in by_key.items():
+        yield from ((f"{prefix}by_key.{key}", case.fields) for case in cases)
+
+
+def is_same(value: Any, other: Any) -> bool:
+    """Whether values of a key are equal; true is not 1."""
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 @cache
@@ -104,8 +135,7 @@ def implementations() -> dict[str, Implementation]:
 def _read(path: Path) -> Implementation:
     one = read_strict(path, Implementation)
     mistakes = []
-    of_classes = {name: of_class.settings for name, of_class in one.classes.items()}
-    for where, settings in {"settings": one.settings, **of_classes}.items():
+    for where, settings in one.all_settings():
         try:
             RunConfig.model_validate(settings)
         except ValidationError as error:
@@ -126,28 +156,41 @@ class Otherwise(Protocol):
 class Setting:
     """The value of a run setting for a class, read from `implementation` like an expression.
 
-    `otherwise` has it where the implementation does not; without that it is the field's default.
+    `config` has the keys of its config.json. `otherwise` has the value where the implementation
+    does not; without that it is the field's default.
     """
 
     text = "implementation"
 
-    def __init__(self, name: str, kind: str | None, otherwise: Otherwise | None = None):
-        self.name, self.kind, self.otherwise = name, kind, otherwise
+    def __init__(
+        self,
+        name: str,
+        kind: str | None,
+        config: Mapping[str, Any],
+        otherwise: Otherwise | None = None,
+    ):
+        self.name, self.kind, self.config, self.otherwise = name, kind, config, otherwise
         self.names = frozenset({"implementation"}) | (otherwise.names if otherwise else set())
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Return the value. Raises ValueError if the implementation refuses the class."""
         name = values["implementation"]
         one = implementations().get(name) if isinstance(name, str) else None
-        settings = one.of_class(self.kind) if one else {}  # the field itself refuses the name
+        settings = (
+            one.of_class(self.kind, self.config) if one else {}
+        )  # the field itself refuses the name
         if self.name in settings:
             return settings[self.name]
         return self.otherwise(values) if self.otherwise else DEFAULTS[self.name]
 
 
 @cache
-def settings(kind: str | None) -> dict[str, Setting]:
-    """Return all run settings that depend on the implementation, for a class or for None."""
-    found = (one.all_settings() for one in implementations().values())
-    names = {name for several in found for each in several for name in each}
-    return {name: Setting(name, kind) for name in sorted(names)}
+def settings(kind: str | None, file: str | None = None) -> dict[str, Setting]:
+    """Return all run settings that depend on the implementation, for a class or for None.
+
+    `file` is the config.json of the model, as JSON.
+    """
+    config = json.loads(file) if file else {}
+    all_of = (one.all_settings() for one in implementations().values())
+    names = {name for settings in all_of for _, fields in settings for name in fields}
+    return {name: Setting(name, kind, config) for name in sorted(names)}

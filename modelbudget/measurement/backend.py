@@ -45,8 +45,8 @@ def kernels(run: RunConfig):
             stack.enter_context(patch.object(F, "scaled_dot_product_attention", attend))
         if run.norm_kernel != "fused":
             stack.enter_context(patch.object(F, "rms_norm", RMS_NORMS[run.norm_kernel]))
-        if run.activation_kernel == "written_out":
-            stack.enter_context(patch.object(F, "gelu", gelu_written_out))
+        if run.activation_kernel in GELUS:
+            stack.enter_context(patch.object(F, "gelu", GELUS[run.activation_kernel]))
         yield
 
 
@@ -286,6 +286,14 @@ def gelu_written_out(x):
     """Compute GELU's tanh approximation (Hendrycks & Gimpel 2016, §2), as OpenAI's GPT-2 does."""
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))
     return 0.5 * x * (1 + torch.tanh(inner))
+
+
+def gelu_factored(x):
+    """Compute the same approximation as `gelu_fast` of transformers, which factors x out."""
+    return 0.5 * x * (1 + torch.tanh(x * math.sqrt(2 / math.pi) * (1 + 0.044715 * x * x)))
+
+
+GELUS = {"written_out": gelu_written_out, "written_out_factored": gelu_factored}
 
 
 def dropout(x, p=0.5, training=True, inplace=False):

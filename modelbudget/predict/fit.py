@@ -98,10 +98,10 @@ def as_class(model: Model, kind: str | None, purpose: str, file: str | None = No
     known = implementations()[TRANSFORMERS]
     if kind is None or kind not in known.classes or run.implementation != OURS:
         return None
-    settings = run.model_dump() | known.of_class(kind) | {"implementation": TRANSFORMERS}
     try:
-        there = RunConfig.model_validate(settings)
         config = class_config(kind, architecture, file)
+        of_class = known.of_class(kind, config) | {"implementation": TRANSFORMERS}
+        there = RunConfig.model_validate(run.model_dump() | of_class)
     except ValueError:
         return None
     refused = run_mistake(architecture, there) or any(

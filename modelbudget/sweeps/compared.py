@@ -11,6 +11,7 @@ from modelbudget.catalogue.implementations import (
     Compared,
     ComparedWithClasses,
     implementations,
+    is_same,
 )
 from modelbudget.common.expressions import Expression
 from modelbudget.common.mistakes import show
@@ -45,7 +46,7 @@ def not_compared(
     for condition in (compared.run, of_class.only.get(quantity)):
         if condition and not Expression(condition)(values):
             return f"compared with {kind} only where {condition}"
-    for name, value in known.of_class(kind).items():
+    for name, value in known.of_class(kind, config).items():
         if values[name] != value:
             return f"{name} = {show(values[name])}: {kind} was compared with {show(value)}"
     for key, value in _flat(config):
@@ -90,10 +91,6 @@ def _is_compared(
     key = classes.aliases.get(key, key)
     values = of_class.get(key, compared.keys.get(key))
     if values is not None:
-        return not values or any(_same(value, one) for one in values)
+        return not values or any(is_same(value, one) for one in values)
     is_size = isinstance(classes.meaning(key), str)
     return is_size or any(one.fullmatch(key) for one in compared.without_effect)
-
-
-def _same(value: Any, other: Any) -> bool:
-    return value == other and isinstance(value, bool) == isinstance(other, bool)

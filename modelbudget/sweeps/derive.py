@@ -60,7 +60,7 @@ def settled(
     values = {k: v for k, v in base.fields.items() if k not in derive} | chosen
     texts = family.derivations() | RunConfig.derived | base.derive | derive
     has_implementation = "implementation" in values or "implementation" in texts
-    rules = _of_run(family, base.transformers, has_implementation)
+    rules = _of_run(family, base.transformers, base.config, has_implementation)
     rules = {**rules, **{name: expression_of(text) for name, text in texts.items()}}
     rules = {name: rule for name, rule in rules.items() if name not in values}
     order = _order(tuple((name, rule.names) for name, rule in rules.items()))
@@ -70,15 +70,15 @@ def settled(
 
 @cache
 def _of_run(
-    family: type[Architecture], kind: str | None, has_implementation: bool
+    family: type[Architecture], kind: str | None, file: str | None, has_implementation: bool
 ) -> dict[str, Rule]:
     """Return the run settings that follow from others if nothing sets them."""
     of_device = device_defaults(family)
     if not has_implementation:
         return {**of_device}
     of_both = {
-        name: Setting(name, kind, of_device[name]) if name in of_device else setting
-        for name, setting in settings(kind).items()
+        name: Setting(name, kind, setting.config, of_device[name]) if name in of_device else setting
+        for name, setting in settings(kind, file).items()
     }
     return {**of_device, **of_both}
 

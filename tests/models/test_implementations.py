@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from helpers.training import measured
+from helpers.training import measured, without_zeros
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, of_model, total
@@ -59,9 +59,9 @@ def architecture_of(kind: str, config: dict) -> Decoder:
     return named_architecture(Base(kind, kind, Decoder, fields, {}))
 
 
-def run_of(kind: str, **settings) -> RunConfig:
+def run_of(kind: str, config: dict | None = None, **settings) -> RunConfig:
     """A run of a class, with its own attention if it has no other."""
-    own = implementations()["transformers"].of_class(kind)
+    own = implementations()["transformers"].of_class(kind, config or {})
     kept = {"attention_kernel": own["attention_kernel"]} if kind in ONLY_EAGER else {}
     return RunConfig(**own | settings | kept)
 
@@ -126,7 +126,7 @@ def test_what_is_declared_as_compared_has_no_difference(kind):
             0 if dynamic else i % 3
         ]
         run = run_of(
-            kind, batch=2, length=24, attention_kernel="math", foreach=i % 2 == 0,
+            kind, config, batch=2, length=24, attention_kernel="math", foreach=i % 2 == 0,
             optimizer=("adamw", "adamw", "momentum", "sgd")[i % 4], **precision,
             master_weights="dtype" in precision and i % 4 == 1,
         )  # fmt: skip
@@ -143,6 +143,42 @@ def test_what_is_declared_as_compared_has_no_difference(kind):
             assert of_model(quantity, terms) == of_model(
                 quantity, {name: Term(value) for name, value in traced.values[quantity].items()}
             ), (quantity, config)
+
+
+@pytest.mark.parametrize("autocast", ["none", "bfloat16"])
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        ("GPT2LMHeadModel", {"activation_function": "gelu"}),
+        ("GPT2LMHeadModel", {"activation_function": "gelu_fast"}),
+        ("LlamaForCausalLM", {"hidden_act": "gelu_new"}),
+        ("MistralForCausalLM", {"hidden_act": "gelu_fast"}),
+        ("Phi3ForCausalLM", {"hidden_act": "gelu_new"}),
+        ("Gemma2ForCausalLM", {"hidden_activation": "gelu_fast"}),
+        ("Gemma2ForCausalLM", {"attn_logit_softcapping": None}),
+        ("Gemma2ForCausalLM", {"final_logit_softcapping": None}),
+    ],
+)
+def test_values_of_keys_choose_settings(kind, keys, autocast):
+    """Predicted as traced, and as measured of our module with these settings."""
+    config = SMALL.get(kind, COMMON) | keys
+    dtype = "bfloat16" if autocast == "none" else "float32"
+    run = run_of(
+        kind, config, batch=3, length=24, dtype=dtype, autocast=autocast,
+        attention_kernel="math", foreach=True,
+    )  # fmt: skip
+    settings = implementations()["transformers"]
+    assert settings.of_class(kind, config) != settings.of_class(kind)
+    a = architecture_of(kind, config)
+    traced, of_ours = trace_class(kind, config, run, QUANTITIES).values, measured(a, run)
+    for quantity in QUANTITIES:
+        assert not not_compared(quantity, kind, config, a, run)
+        terms, has_formula = formula(Decoder, quantity, a, run)
+        assert has_formula
+        values = without_zeros({name: term.total for name, term in terms.items()})
+        assert values == without_zeros(of_ours[quantity])
+        of_class = {name: Term(value) for name, value in traced[quantity].items()}
+        assert of_model(quantity, terms) == of_model(quantity, of_class)
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -79,6 +79,10 @@ def test_every_file_names_its_source_and_check():
             "settings: {}\nclasses: {LlamaForCausalLM: {settings: {norms: a}}}",
             "LlamaForCausalLM: norms",
         ),
+        (
+            "settings: {}\nby_key: {hidden_act: [{value: gelu, fields: {gelu: fused}}]}",
+            "by_key.hidden_act: gelu",
+        ),
         ("setting: {}", "setting"),
     ],
 )

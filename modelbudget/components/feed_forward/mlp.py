@@ -129,6 +129,11 @@ def packed_activation_is_known(a: Fields, r: Run):
     return 1 - is_packed(r) * is_written_out(a, r)
 
 
+def packed_casts_are_known(a: Fields, r: Run):
+    """Packed, with autocast, the activation is one operation."""
+    return 1 - casts(r) * is_packed(r) * is_written_out(a, r)
+
+
 def parameters(a: Fields, d_ff=None) -> Values:
     """Plain: Vaswani et al. 2017, §3.3, eq. 2. Gated: Shazeer 2020, eq. 5 and 6.
 
@@ -143,6 +148,11 @@ def parameters(a: Fields, d_ff=None) -> Values:
         **({"norm": a.inner_norm * norm.parameters(a, d_ff)} if knows_norm(a) else {}),
         **(dict.fromkeys(LEARNED, 1) if is_learned(a) else {}),
     }
+
+
+def is_not_factored(a: Fields, r: Run):
+    """GELU with x factored out has a program alone."""
+    return 1 - int(a.activation == "gelu" and r.activation_kernel == "written_out_factored")
 
 
 def shards_are_separate(a: Fields, r: Run):
@@ -174,7 +184,7 @@ def matrices(a: Fields, d_ff=None, n=1, routed=0) -> list[Matrix]:
     ]
 
 
-@valid_if(learned_is_in_its_dtype, norm_is_not_cast)
+@valid_if(is_not_factored, packed_casts_are_known, learned_is_in_its_dtype, norm_is_not_cast)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Bytes saved for backward: the input, which gate and up share, and the hidden states.
 
@@ -300,7 +310,9 @@ def gate_is_one_dtype(a: Fields, r: Run):
     return 1 - casts(r) * is_written_out(a, r) * a.gated
 
 
-@valid_if(squares_alone, gate_is_one_dtype, packed_activation_is_known, has_no_norm)
+@valid_if(
+    is_not_factored, squares_alone, gate_is_one_dtype, packed_activation_is_known, has_no_norm
+)
 def backward(a: Fields, r: Run, place: Place, d_ff=None) -> Timeline:
     """Down; the gate's product; up, where there is a gate; the activation; the first projection.
 
@@ -420,7 +432,7 @@ def cache(a: Fields, r: Run) -> Values:
     return {}
 
 
-@valid_if(squares_alone, packed_activation_is_known, has_no_norm)
+@valid_if(is_not_factored, squares_alone, packed_activation_is_known, has_no_norm)
 def inference(a: Fields, r: Run, new, d_ff=None) -> Timeline:
     """Gate projection and activation; up projection (and activation if not gated); down."""
     size, packed = bytes_of(r.dtype) * r.batch * new, is_packed(r) if d_ff is None else 0
@@ -496,6 +508,8 @@ def activation(a: Fields, r: Run, x):
         return power(elementwise.relu(x), 2)
     if a.activation == "gelu" and r.activation_kernel == "written_out":
         return _gelu_written_out(x)
+    if a.activation == "gelu" and r.activation_kernel == "written_out_factored":
+        return _gelu_factored(x)
     return getattr(elementwise, a.activation)(x)
 
 
@@ -503,6 +517,12 @@ def _gelu_written_out(x):
     """GELU's tanh approximation, one operation at a time, as OpenAI's code for GPT-2."""
     inner = mul(add(x, mul(power(x, 3), 0.044715)), 0.8)
     return mul(mul(x, 0.5), add(tanh(inner), 1.0))
+
+
+def _gelu_factored(x):
+    """Write GELU with x as a factor of tanh's argument, as transformers' gelu_fast."""
+    half = mul(x, 0.5)
+    return mul(half, add(tanh(mul(mul(x, 0.8), add(mul(mul(x, 0.04), x), 1.0))), 1.0))
 
 
 @operation

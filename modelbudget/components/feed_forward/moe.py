@@ -216,7 +216,7 @@ def matrices(a: Fields) -> list[Matrix]:
     ]
 
 
-@valid_if(autocast_is_known, gathering_is_known)
+@valid_if(mlp.is_not_factored, autocast_is_known, gathering_is_known)
 def saved(a: Fields, r: Run, place: Place = ALONE) -> Values:
     """Bytes saved for backward, with each token k = n_expert_per_token times where it is routed.
 
@@ -343,7 +343,13 @@ def cast_weights(a: Fields, r: Run):
     return bytes_of(products(r).dtype) * a.n_expert * a.d_model
 
 
-@valid_if(gate_sums_channels, gathering_is_known, gathered_rows_outweigh_indices, mlp.one_operation)
+@valid_if(
+    gate_sums_channels,
+    gathering_is_known,
+    gathered_rows_outweigh_indices,
+    mlp.one_operation,
+    mlp.is_not_factored,
+)
 def backward(a: Fields, r: Run, place: Place) -> Timeline:
     """Shared experts; weighting and routed experts; the router's softmax and projection."""
     r = of_states(r)
@@ -497,7 +503,7 @@ def cache(a: Fields, r: Run) -> Values:
     return {}
 
 
-@valid_if(mlp.one_operation, adds_outputs)
+@valid_if(mlp.one_operation, mlp.is_not_factored, adds_outputs)
 def inference(a: Fields, r: Run, new) -> Timeline:
     """Return the timeline of a forward pass of `new` tokens, without autograd.
 
