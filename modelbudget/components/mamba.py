@@ -8,12 +8,11 @@ from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, state_bytes, tokens
-from modelbudget.components import causal_convolution, recurrent_state
+from modelbudget.components import causal_convolution, norm, recurrent_state
 from modelbudget.components.contract import Values
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
 from modelbudget.operations.joining import cat, stack
-from modelbudget.operations.norms import RMS_NORMS
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import linear, make_linear
 from modelbudget.operations.tape import empty, steps
@@ -151,7 +150,7 @@ def program(a, r: Run, norms_of_selected=None, n_head=0):
         """Return the step (low rank), write and read weights of each token."""
         parts = split(selection(x), sizes)
         if a.inner_norm:
-            return [RMS_NORMS[r.norm_kernel](y, 1, None) for y in parts]
+            return [norm.rms_norm(r)(y, 1, None) for y in parts]
         if norms is None:
             return parts
         step, write, read = parts

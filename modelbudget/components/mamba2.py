@@ -9,13 +9,12 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, state_bytes, tokens
-from modelbudget.components import causal_convolution, recurrent_state
+from modelbudget.components import causal_convolution, norm, recurrent_state
 from modelbudget.components.contract import Values
 from modelbudget.memory.adamw_temporaries import Tensor, counts
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
 from modelbudget.operations.joining import stack
-from modelbudget.operations.norms import RMS_NORMS
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import make_linear
 from modelbudget.operations.tape import empty, steps
@@ -180,7 +179,7 @@ def _grouped_norm(a, r: Run):
 
     def forward(x):
         groups = unflatten(x, -1, (a.n_group, a.d_inner // a.n_group))
-        return mul(flatten(RMS_NORMS[r.norm_kernel](groups, 1, None), -2), weight)
+        return mul(flatten(norm.rms_norm(r)(groups, 1, None), -2), weight)
 
     return forward
 

@@ -1,5 +1,6 @@
 """Normalisation: LayerNorm (scale and bias) or RMSNorm (scale only)."""
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -285,6 +286,12 @@ def make(name: str, a, r, shape=None, bias: bool | None = None) -> Part:
     return make_part(name, program, a, r, shape, bias)
 
 
+def rms_norm(r) -> Callable:
+    """Return the operations of RMSNorm; those of the fused one are a GPU's."""
+    is_composed = r.norm_kernel == "fused" and r.backend == "cpu"
+    return RMS_NORMS["composed" if is_composed else r.norm_kernel]
+
+
 def program(a, r, shape=None, bias: bool | None = None):
     """Normalise states (…, *shape) over their last dimensions."""
     shape = (a.d_model,) if shape is None else shape
@@ -294,7 +301,7 @@ def program(a, r, shape=None, bias: bool | None = None):
 
     def forward(x):
         if a.norm == "rmsnorm":
-            return RMS_NORMS[r.norm_kernel](x, len(shape), weight)
+            return rms_norm(r)(x, len(shape), weight)
         return layer_norm(x, len(shape), weight, shift)
 
     return forward

@@ -60,6 +60,25 @@ def flash_backward(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Ten
 
 
 @operation
+def flash_of_cpu(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """As flash, without random numbers; gradients are laid out by token, as its sums are."""
+    batch, n_head, length, _ = q.shape
+    node = start_node("flash", [q, k, v], [q, k, v])
+    forward, backward = _flops(q, k, v)
+    Active.tape.count_flops(forward)
+    y = empty_like(q)
+    logsumexp = transpose(empty((batch, length, n_head), at_least_float32(q.dtype)), 1, 2)
+    shapes = q.shape, k.shape, v.shape
+
+    def gradients(saved, g):
+        dtype = saved[0].dtype
+        Active.tape.count_flops(backward)
+        return _gradients_by_token(shapes, dtype)
+
+    return finish_node(node, y, gradients, [y, logsumexp])
+
+
+@operation
 def efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """As flash; the sums are padded to 32 queries, and exist only if backward needs them."""
     batch, n_head, length, _ = q.shape
@@ -75,21 +94,31 @@ def efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     def gradients(saved, g):
         dtype = saved[0].dtype
         Active.tape.count_flops(backward)
-        return efficient_backward(shapes, dtype)
+        return _gradients_by_token(shapes, dtype)
 
     return finish_node(node, y, gradients, [y, logsumexp, seed, offset])
 
 
 @operation
-def efficient_backward(shapes, dtype: str) -> list[Tensor]:
+def _gradients_by_token(shapes, dtype: str) -> list[Tensor]:
     return [
         transpose(empty((batch, length, n_head, d_head), dtype), 1, 2)
         for batch, n_head, length, d_head in shapes
     ]
 
 
-def math(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, causal: bool = True):
-    """Compute `_scaled_dot_product_attention_math`, whose C++ variables live to its end."""
+def math(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None = None,
+    causal: bool = True,
+    has_dropout: bool = False,
+):
+    """Compute `_scaled_dot_product_attention_math`, whose C++ variables live to its end.
+
+    Its dropout is that of a CPU; a GPU's is in `math_with_dropout`.
+    """
     dtype, precise = q.dtype, at_least_float32(q.dtype)
     q_exact, k_exact, v_exact = to(q, precise), to(k, precise), to(v, precise)
     q_scaled = mul(q_exact, 1.0)
@@ -103,6 +132,7 @@ def math(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, causal: bo
     if bias is not None:
         scores = add(scores, bias)  # in place, unless a tracer watches
     scores = safe_softmax(scores)
+    scores = dropout(scores, has_dropout, "cpu")
     probabilities = to(scores, dtype)  # returned too; C++ evaluates the last argument first
     result = matmul(scores, v_all)
     return to(result, dtype)

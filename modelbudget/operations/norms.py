@@ -7,8 +7,8 @@ LlamaRMSNorm and GemmaRMSNorm for those written out.
 from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
-from modelbudget.operations.elementwise import add, mul, power, rsqrt, to
-from modelbudget.operations.layout import at_least_float32, empty_like
+from modelbudget.operations.elementwise import add, contiguous, mul, power, rsqrt, to
+from modelbudget.operations.layout import at_least_float32, empty_elementwise, empty_like
 from modelbudget.operations.operation import operation
 from modelbudget.operations.reductions import mean
 from modelbudget.operations.tape import Tensor, empty
@@ -29,17 +29,28 @@ def layer_norm(x: Tensor, n_dim: int, weight: Tensor | None, bias: Tensor | None
     layouts = [None if tensor is None else (tensor.shape, tensor.dtype) for tensor in inputs]
 
     def gradients(saved, g):
-        return layer_norm_backward(g, is_wanted, layouts)
+        return layer_norm_backward(saved[-1], g, is_wanted, layouts)
 
     return finish_node(node, y, gradients, [averages, inverse])
 
 
 @operation
-def layer_norm_backward(g: Tensor, is_wanted, layouts) -> list:
-    return [
+def layer_norm_backward(inverse: Tensor, g: Tensor, is_wanted, layouts) -> list:
+    """Lay out the gradient of the input as on meta, where traces run.
+
+    There it is a product of 1/deviation and the gradient, of which half precision is copied
+    (torch/_decomp/decompositions.py); on a device it is contiguous.
+    """
+    of_x = None
+    if is_wanted[0] and g.dtype == inverse.dtype:
+        of_x = empty_elementwise(g.dtype, inverse, g)
+    elif is_wanted[0]:
+        of_x = empty(g.shape, g.dtype)
+    of_affine = (
         empty(*layout) if wanted else None
-        for wanted, layout in zip(is_wanted, layouts, strict=True)
-    ]
+        for wanted, layout in zip(is_wanted[1:], layouts[1:], strict=True)
+    )
+    return [of_x, *of_affine]
 
 
 @operation(autocast="float32")
@@ -59,6 +70,26 @@ def rms_norm(x: Tensor, n_dim: int, weight: Tensor | None) -> Tensor:
 def rms_norm_backward(x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
     of_weight = None if weight is None else empty_like(weight)
     return empty_like(x), of_weight
+
+
+@operation(autocast="float32")
+def rms_norm_composed(x: Tensor, n_dim: int, weight: Tensor | None) -> Tensor:
+    """Compute torch's composition (`rms_norm_composite`), which a CPU runs.
+
+    The temporaries of one C++ expression live to its end.
+    """
+    dims = [-1 - i for i in range(n_dim)]
+    states = to(x, at_least_float32(x.dtype))
+    squares = power(states, 2)
+    averages = mean(squares, dims, keepdim=True)  # to which epsilon is added in place
+    inverse = rsqrt(averages)
+    del squares, averages
+    y = mul(states, inverse)
+    if weight is not None:
+        y = mul(y, weight)
+    y = contiguous(y)
+    del states  # before the cast
+    return to(y, x.dtype)
 
 
 def rms_norm_written_out(x: Tensor, n_dim: int, weight: Tensor | None) -> Tensor:
@@ -88,7 +119,8 @@ def _divided_by_rms(x: Tensor, n_dim: int) -> Tensor:
 
 RMS_NORMS = {
     "fused": rms_norm,
+    "composed": rms_norm_composed,
     "written_out": rms_norm_written_out,
     "written_out_exact": rms_norm_written_out_exact,
 }
-"""By `norm_kernel`."""
+"""By `norm_kernel`; `composed`: the fused one without a GPU."""

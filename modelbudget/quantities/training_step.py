@@ -98,8 +98,6 @@ def _check(run: RunConfig) -> None:
             raise NoProgramError(f"{name}: {getattr(run, name)}")
     if run.data_parallel > 1 or run.zero:
         raise NoProgramError(f"data_parallel: {run.data_parallel}, zero: {run.zero}")
-    if run.backend == "cpu":
-        raise NoProgramError("backend: cpu")
     if run.gradient_accumulation_fusion:
         raise NoProgramError("gradient_accumulation_fusion: true")
     if run.weights != "dtype":

@@ -14,12 +14,17 @@ from typing import NamedTuple
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
 from modelbudget.operations.autograd import NEWEST, Node, backward, nodes_from
 from modelbudget.operations.checkpoint import Promise
 from modelbudget.operations.tape import BYTES, Storage, Tape, Tensor, running_on
 
+FLOPS = flop_registry | {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: sdpa_flop,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: sdpa_backward_flop,
+}
+"""Torch has no formula for a CPU's kernel, which computes the same products as a GPU's."""
 FLOATS = ("float32", "bfloat16", "float64")
 SIZES = (1, 1, 2, 3, 5)
 LAYOUTS = "transposed sliced repeated"
@@ -122,7 +127,7 @@ class Tracker(TorchDispatchMode):
         for x in outputs if isinstance(outputs, tuple | list) else [outputs]:
             if isinstance(x, torch.Tensor):
                 self.watch(x)
-        formula = flop_registry.get(func._overloadpacket)
+        formula = FLOPS.get(func._overloadpacket)
         if formula is not None:
             self.flops += formula(*args, **kwargs, out_val=outputs)
         return outputs

@@ -16,8 +16,12 @@ def flash(q, k, v):
     return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)[0]
 
 
+def flash_of_cpu(q, k, v):
+    return aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True)[0]
+
+
 def efficient(q, k, v):
-    keeps_sums = torch.is_grad_enabled()
+    keeps_sums = q.requires_grad or k.requires_grad or v.requires_grad
     return aten._scaled_dot_product_efficient_attention(q, k, v, None, keeps_sums, 0.0, True)[0]
 
 
@@ -39,6 +43,23 @@ def written_out(q, k, v, mask):
 
 CASES = [
     Case("flash", flash, ops.flash, "bhld bhld bhld", HEADS, devices=META, dtypes=HALF),
+    Case("flash of a CPU", flash_of_cpu, ops.flash_of_cpu, "bhld bhld bhld", HEADS, devices=META),
+    Case(
+        "flash of a CPU with grouped heads",
+        flash_of_cpu,
+        ops.flash_of_cpu,
+        "bhld bgld bgld",
+        HEADS | {"h": (6,), "g": (2,)},
+        devices=META,
+    ),
+    Case(
+        "math with a CPU's dropout",
+        lambda q, k, v: backend.attention_math(q, k, v, None, 0.1),
+        lambda q, k, v: ops.math(q, k, v, None, False, True),
+        "bhld bhld bhld",
+        HEADS,
+        n_draws=4,
+    ),
     Case("efficient", efficient, ops.efficient, "bhld bhmd bhme", HEADS, devices=META),
     Case("math", math, ops.math, "bhld bhld bhld", HEADS, n_draws=4),
     Case(

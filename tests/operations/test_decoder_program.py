@@ -19,8 +19,6 @@ from modelbudget.quantities.training_step import training_step
 def test_every_allocation_of_a_program_is_the_traces(decoder_and_run):
     """A sum may be right by accident; a thousand allocations in order, with live bytes, cannot."""
     a, run = decoder_and_run
-    if run.backend == "cpu":
-        run = run.model_copy(update={"backend": "gpu", "attention_kernel": "math"})
     try:
         of_program = programmed(a, run)
     except NoProgramError:

@@ -1,7 +1,7 @@
 """Norms against torch's kernels, and those written out against the replacements of measurements."""
 
 import pytest
-from helpers.one_operation import FLOATS, LAYOUTS, META, Case, differences
+from helpers.one_operation import DENSE, META, UNREPEATED, Case, differences
 from torch.nn import functional as F
 
 from modelbudget.measurement import backend
@@ -28,28 +28,33 @@ WRITTEN_OUT = rms(backend.rms_norm_written_out), rms_program(ops.rms_norm_writte
 EXACT = rms(backend.rms_norm_exact), rms_program(ops.rms_norm_written_out_exact)
 
 CASES = [
+    # On a CPU the gradient of the input is contiguous, and the mean of bfloat16 is in bfloat16.
     *(
         Case(
-            f"layer_norm of {shapes} on {devices[0]}",
+            f"layer_norm of {shapes}",
             layer_norm,
             layer_norm_program,
             shapes,
-            dtypes=dtypes,
-            devices=devices,
             layouts=layouts,
+            devices=META,
         )
-        for shapes in ("abc", "abc c", "abc c c")
-        for devices, dtypes, layouts in (
-            (META, FLOATS, ""),  # in another layout a decomposition has not that of a device
-            (("cpu",), ("float32", "float64"), LAYOUTS),  # of bfloat16 a CPU keeps the mean in it
-        )
+        for shapes, layouts in (("abc", UNREPEATED), ("abc c", DENSE), ("abc c c", DENSE))
+    ),
+    Case(
+        "layer_norm of a CPU",
+        layer_norm,
+        layer_norm_program,
+        "abc c c",
+        layouts="",
+        dtypes=("float32", "float64"),
+        devices=("cpu",),
     ),
     Case(
         "layer_norm of two dimensions",
         lambda x, *affine: F.layer_norm(x, x.shape[-2:], *affine),
         lambda x, *affine: ops.layer_norm(x, 2, *affine),
         "abc bc bc",
-        layouts="",
+        layouts=DENSE,
         devices=META,
     ),
     Case("rms_norm", rms(backend.rms_norm), rms_program(ops.rms_norm), "abc", devices=META),
@@ -59,6 +64,15 @@ CASES = [
         rms_program(ops.rms_norm),
         "abc c",
         devices=META,
+    ),
+    *(
+        Case(
+            f"rms_norm composed of {shapes}",
+            rms(F.rms_norm),
+            rms_program(ops.rms_norm_composed),
+            shapes,
+        )
+        for shapes in ("abc", "abc c")
     ),
     Case("rms_norm written out", *WRITTEN_OUT, "abc"),
     Case("rms_norm written out with a scale", *WRITTEN_OUT, "abc c"),

@@ -11,7 +11,7 @@ from modelbudget.operations.elementwise import (
     sigmoid,
 )
 from modelbudget.operations.joining import cat, pad
-from modelbudget.operations.norms import RMS_NORMS, layer_norm
+from modelbudget.operations.norms import layer_norm
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import make_linear
 from modelbudget.operations.tape import Tensor, empty
@@ -163,10 +163,7 @@ def _separate_norm(a: Fields, r: Run, n_head):
     bias = parameter("bias", n_head, a.d_head) if a.qk_norm_bias else None
 
     def forward(x):
-        if a.norm == "rmsnorm":
-            x = RMS_NORMS[r.norm_kernel](x, 1, None)
-        else:
-            x = layer_norm(x, 1, None, None)
+        x = norm.rms_norm(r)(x, 1, None) if a.norm == "rmsnorm" else layer_norm(x, 1, None, None)
         if weight is not None:
             x = mul(x, weight)
         return x if bias is None else add(x, bias)

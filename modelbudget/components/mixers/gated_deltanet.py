@@ -35,7 +35,6 @@ from modelbudget.operations.elementwise import (
 )
 from modelbudget.operations.joining import cat, pad, stack
 from modelbudget.operations.layout import at_least_float32
-from modelbudget.operations.norms import RMS_NORMS
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import make_linear, matmul, solve_triangular
 from modelbudget.operations.reductions import cumsum, sum_over
@@ -551,4 +550,4 @@ def normalised(x, n_head):
 
 def head_norm(r: Run, width):
     weight = parameter("weight", width)
-    return lambda x: RMS_NORMS[r.norm_kernel](x, 1, weight)
+    return lambda x: norm.rms_norm(r)(x, 1, weight)
