@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelbudget.api.adapters import line_of_adapter
 from modelbudget.api.arguments import (
     BOOLEAN,
     DEVICES,
@@ -24,6 +23,7 @@ from modelbudget.api.arguments import (
 from modelbudget.api.breakdown import FORMULA, Breakdown, of_terms
 from modelbudget.api.find import find, models_of_series
 from modelbudget.api.frames import Frames, html_table
+from modelbudget.api.lines_of_run import line_of_adapter, line_of_weights
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
@@ -188,7 +188,11 @@ class Model:
         breakdowns = {
             one: of_terms(self.label, one, terms) for one, (terms, why) in found.items() if not why
         }
-        notes = (*of_class.line_of_ours(self, chosen), *line_of_adapter(run, breakdowns))
+        notes = (
+            *of_class.line_of_ours(self, chosen),
+            *line_of_adapter(run, breakdowns),
+            *line_of_weights(run, breakdowns),
+        )
         return Predictions(self, run, breakdowns, missing, notes)._with_kernel(chosen)
 
     def parameters(self) -> Breakdown:

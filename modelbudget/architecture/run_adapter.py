@@ -44,7 +44,6 @@ class Adapter(Record):
         *known_only_with(
             "adapter = '{adapter}'",
             _WITH_ADAPTER,
-            weights=("dtype",),
             master_weights=(False,),
             zero=(0,),
             gradient_buckets=("none",),

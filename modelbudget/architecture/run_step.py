@@ -26,8 +26,9 @@ class Step(Record):
     )
     weights: Literal[WEIGHTS] = Field(  # pyright: ignore[reportInvalidTypeForm]
         "dtype",
-        description="format of the weight matrices of the layers, for inference; embedding, head, "
-        "norms, routers and biases have the dtype; unknown: quantised, in a format without formula",
+        description="format of the weight matrices of the layers, which are frozen: for inference, "
+        "or under an adapter; embedding, head, norms, routers and biases have the dtype; unknown: "
+        "quantised, in a format without formula",
     )
     weight_group: Size = Field(
         128,

@@ -41,8 +41,9 @@ from modelbudget.memory.trained_model import TrainedModel
 from modelbudget.operations.elementwise import add, div, mul, tanh, to, without_gradient
 from modelbudget.operations.joining import cat
 from modelbudget.operations.joining import embedding as take_rows
+from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import NoProgramError, make_part, parameter
-from modelbudget.operations.products import linear, make_linear
+from modelbudget.operations.products import linear
 from modelbudget.operations.tape import Tensor as ProgramTensor
 from modelbudget.operations.tape import empty
 from modelbudget.operations.views import narrow

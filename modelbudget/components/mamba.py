@@ -13,8 +13,9 @@ from modelbudget.components.contract import Values
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
 from modelbudget.operations.joining import cat, stack
+from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import NoProgramError, make_part, parameter
-from modelbudget.operations.products import linear, make_linear
+from modelbudget.operations.products import linear
 from modelbudget.operations.tape import empty, steps
 from modelbudget.operations.views import chunk, split, unbind, unsqueeze
 

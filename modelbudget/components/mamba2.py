@@ -15,8 +15,8 @@ from modelbudget.memory.adamw_temporaries import Tensor, counts
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
 from modelbudget.operations.joining import stack
+from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part, parameter
-from modelbudget.operations.products import make_linear
 from modelbudget.operations.tape import empty, steps
 from modelbudget.operations.views import (
     flatten,

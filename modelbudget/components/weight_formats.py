@@ -76,6 +76,31 @@ def matrix_bytes(m: Matrix, r):
     raise ValueError(f"weights = {r.weights!r}: no formula")
 
 
+KEPT = ("shared_gate", "index_weight")
+"""Linear layers of layers that no format converts."""
+
+
+class StoredWeights:
+    """The format of a run, for the matrices of linear layers in a program."""
+
+    def __init__(self, r):
+        self.r = r
+
+    def converts(self, path: str) -> bool:
+        """Return whether the layer at a path is stored in the format: those of the layers."""
+        names = path.split(".")
+        return names[0] == "layer" and names[-1] not in KEPT
+
+    def n_bytes(self, d_in, d_out):
+        return matrix_bytes(Matrix("", d_in, d_out), self.r)
+
+    def n_nested_scale(self, d_in, d_out):
+        """Return the scales that are dequantised before their matrix is."""
+        if self.r.weights != "bnb-4bit-double":
+            return 0
+        return ceil_div(d_in * d_out, BITSANDBYTES_BLOCK)
+
+
 def by_format(matrices: list[Matrix], r) -> dict[str, Any]:
     """Return the bytes that the format adds to those in the run's dtype, by component.
 

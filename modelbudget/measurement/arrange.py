@@ -10,6 +10,7 @@ from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.layer import Layer
 from modelbudget.modules.low_rank_adapter import adapt
 from modelbudget.modules.mixers.attention import Attention
+from modelbudget.modules.weight_formats import quantise
 
 
 def arrange(model: nn.Module, run: RunConfig) -> None:
@@ -18,6 +19,8 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
     What is one matrix once stays one.
     """
     _arrange(model, run)
+    if isinstance(model, DecoderModel) and run.weights not in ("dtype", "unknown"):
+        quantise(model, run.weights, run.weight_group)
     adapt(model, run)
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from modelbudget.modules.feed_forward.moe import ExpertLinear
 
@@ -11,14 +12,53 @@ KEPT = ("shared_gate", "index_weight")
 """Linear layers that no format converts."""
 
 
-class Stored(nn.Module):
-    """The tensors of `n` quantised linear layers, and their bias. It cannot be called."""
+class Dequantised(torch.autograd.Function):
+    """A product with a copy of a frozen matrix, which is made for it, in both passes.
 
-    def __init__(self, tensors: list[torch.Tensor], bias: nn.Parameter | None):
+    As MatMul4Bit of bitsandbytes 0.50 (autograd/_functions.py): nothing is saved but the stored
+    matrix, which is there anyway.
+    """
+
+    @staticmethod
+    def forward(ctx, x, layer: "Stored"):
+        ctx.layer = layer
+        return F.linear(x, layer.dequantised(), layer.bias)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.matmul(gradient, ctx.layer.dequantised()), None
+
+
+class Stored(nn.Module):
+    """The tensors of `n` quantised linear layers, and their bias. A stack cannot be called.
+
+    `shape` and `dtype` are those of the copy that a product reads; `n_nested_scale` scales are
+    quantised too.
+    """
+
+    def __init__(
+        self,
+        tensors: list[torch.Tensor],
+        bias: nn.Parameter | None,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+        n_nested_scale: int = 0,
+    ):
         super().__init__()
         for i, tensor in enumerate(tensors):
             self.register_parameter(str(i), nn.Parameter(tensor, requires_grad=False))
         self.bias = bias
+        self.shape, self.dtype, self.n_nested_scale = shape, dtype, n_nested_scale
+
+    def dequantised(self) -> torch.Tensor:
+        """Return a matrix of the right size; its values are none of the stored ones."""
+        device = next(self.parameters()).device
+        if self.n_nested_scale:
+            _scales = torch.empty(self.n_nested_scale, dtype=torch.float32, device=device)
+        return torch.empty(self.shape, dtype=self.dtype, device=device)
+
+    def forward(self, x):
+        return Dequantised.apply(x, self)
 
 
 def quantise(model: nn.Module, weights: str, group: int) -> None:
@@ -38,7 +78,9 @@ def _stored(layer: Any, weights: str, group: int) -> Stored:
     """Return the tensors of a linear layer, or of a stack of them."""
     *stacked, d_out, d_in = layer.weight.shape
     tensors = _tensors(weights, d_in, d_out, group or d_in, layer.weight)
-    return Stored([one.new_empty(*stacked, *one.shape) for one in tensors], layer.bias)
+    nested = tensors[1].numel() if weights == "bnb-4bit-double" else 0
+    stored = [one.new_empty(*stacked, *one.shape) for one in tensors]
+    return Stored(stored, layer.bias, (*stacked, d_out, d_in), layer.weight.dtype, nested)
 
 
 def _tensors(

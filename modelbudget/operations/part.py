@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from modelbudget.operations.autograd import make_leaf
-from modelbudget.operations.tape import Active, Tensor, empty
+from modelbudget.operations.tape import Active, Tensor, empty, stored_in
 
 
 class Part:
@@ -49,12 +49,15 @@ def parameter(
     is_trained: bool = True,
     is_adapter: bool = False,
     dtype: str | None = None,
+    n_bytes=None,
 ) -> Tensor:
     """Declare a parameter of the part that is being made; with adapters all others are frozen.
 
     Weights and biases are counted under the name of their part, other parameters under their own.
+    `n_bytes`: those of a matrix that is stored in another format than its dtype.
     """
-    weight, tape = empty(shape, dtype), Active.tape
+    tape = Active.tape
+    weight = empty(shape, dtype) if n_bytes is None else stored_in(n_bytes, shape)
     weight.name = tape.scope if name in ("weight", "bias") else path_of(tape.scope, name)
     if is_adapter or (is_trained and tape.adapter is None):
         make_leaf(weight)

@@ -11,7 +11,6 @@ from modelbudget.operations.autograd import finish_node, start_node
 from modelbudget.operations.elementwise import add, contiguous, neg
 from modelbudget.operations.layout import broadcast, is_contiguous
 from modelbudget.operations.operation import operation
-from modelbudget.operations.part import Part, make_part, parameter
 from modelbudget.operations.tape import Active, Tensor, empty, product
 from modelbudget.operations.views import expand, reshape, t, transpose, unsafe_view, view
 
@@ -151,22 +150,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return view(addmm(bias, rows, t(weight)), shape)
     y = matmul(x, t(weight))
     return y if bias is None else add(y, bias)
-
-
-def make_linear(name: str, d_in, d_out, bias: bool = False) -> Part:
-    """Make a linear layer: a weight (d_out, d_in), and a bias (d_out)."""
-    adapter = Active.tape.adapter
-
-    def make():
-        weight = parameter("weight", d_out, d_in)
-        shift = parameter("bias", d_out) if bias else None
-
-        def forward(x):
-            return linear(x, weight, shift)
-
-        return forward if adapter is None else adapter.around(name, forward, d_in, d_out)
-
-    return make_part(name, make)
 
 
 @operation

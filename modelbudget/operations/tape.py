@@ -77,6 +77,7 @@ class Tape:
         """The checkpointed call that runs."""
         self.autocast: Autocast | None = None
         self.adapter: Adapter | None = None
+        self.weight_format: WeightFormat | None = None
         self.accumulates_gradients = False
         """Gradients of parameters are added to a buffer and dropped at once."""
 
@@ -121,6 +122,16 @@ class Adapter(Protocol):
     """What is put around linear layers (`components/adapter.py`); all else is frozen."""
 
     def around(self, name: str, base: Callable, d_in: Any, d_out: Any) -> Callable: ...
+
+
+class WeightFormat(Protocol):
+    """How the matrices of linear layers are stored (`components/weight_formats.py`)."""
+
+    def converts(self, path: str) -> bool: ...
+
+    def n_bytes(self, d_in: Any, d_out: Any) -> Any: ...
+
+    def n_nested_scale(self, d_in: Any, d_out: Any) -> Any: ...
 
 
 class Active:
@@ -221,6 +232,11 @@ def empty(shape, dtype: str | None = None, strides: Shape | None = None) -> Tens
     if strides is None:
         strides = contiguous_strides(shape)
     return Tensor(shape, strides, dtype, Storage(BYTES[dtype] * product(shape)))
+
+
+def stored_in(n_bytes, shape) -> Tensor:
+    """Allocate bytes in which a tensor of the tape's dtype is stored in another format."""
+    return Tensor(tuple(shape), contiguous_strides(shape), Active.tape.dtype, Storage(n_bytes))
 
 
 def view_of(x: Tensor, shape, strides) -> Tensor:

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.components.adapter import LowRankAdapter
 from modelbudget.operations.autocast import Autocast
-from modelbudget.operations.tape import Allocation, Tape, empty, running_on
+from modelbudget.operations.tape import Allocation, empty, running_on
 from modelbudget.operations.views import narrow
 from modelbudget.quantities.length import of_any_length
-from modelbudget.quantities.training_step import _check
+from modelbudget.quantities.tape_of_run import tape_of
+from modelbudget.quantities.training_step import check_devices
 
 
 @dataclass
@@ -29,8 +29,8 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
 
     Raises NoProgramError for a part or a setting that has no program.
     """
-    run = run.model_copy(update={"recompute": "none", "dropout": False})
-    _check(run)
+    run = run.model_copy(update={"recompute": "none", "dropout": False, "adapter_dropout": False})
+    check_devices(run)
 
     def compute(run, lists_allocations):
         return _inference(program, a, run, lists_allocations)
@@ -40,9 +40,8 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
 
 def _inference(program, a, run: RunConfig, lists_allocations: bool) -> Inference:
     result = Inference()
-    with running_on(Tape(run.dtype, lists_allocations)) as tape, tape.without_graph():
+    with running_on(tape_of(run, lists_allocations)) as tape, tape.without_graph():
         tape.cache_length = run.batch, run.length
-        tape.adapter = None if run.adapter == "none" else LowRankAdapter(run)
         model = program(a, run)
         tokens = empty((run.batch, run.length), "int64")
         for name, cache in tape.caches:

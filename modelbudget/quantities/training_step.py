@@ -6,7 +6,6 @@ from typing import Any
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components import chunked_loss
-from modelbudget.components.adapter import LowRankAdapter
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.autograd import backward
 from modelbudget.operations.elementwise import div, to
@@ -18,6 +17,7 @@ from modelbudget.operations.views import flatten
 from modelbudget.quantities.length import of_any_length
 from modelbudget.quantities.optimizer_step import OptimizerStep
 from modelbudget.quantities.saved_tensors import saved_by_component
+from modelbudget.quantities.tape_of_run import tape_of
 
 PHASES = (
     "first.forward_backward",
@@ -51,7 +51,9 @@ def training_step(
     In the second step the states of the optimizer are resident. Raises NoProgramError for a part or
     a setting that has no program.
     """
-    _check(run)
+    check_devices(run)
+    if run.weights != "dtype" and run.adapter == "none":
+        raise NoProgramError(f"weights: {run.weights} are frozen; adapter: lora trains others")
 
     def compute(run, lists_allocations):
         return _training_step(program, a, run, lists_allocations, n_steps)
@@ -60,8 +62,7 @@ def training_step(
 
 
 def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps) -> TrainingStep:
-    with running_on(Tape(run.dtype, lists_allocations)) as tape:
-        tape.adapter = None if run.adapter == "none" else LowRankAdapter(run)
+    with running_on(tape_of(run, lists_allocations)) as tape:
         model = program(a, run)
         step = TrainingStep()
         for p in tape.parameters:
@@ -91,7 +92,8 @@ def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps)
     return step
 
 
-def _check(run: RunConfig) -> None:
+def check_devices(run: RunConfig) -> None:
+    """Raise NoProgramError if several devices share the model, or a device without a program."""
     several = ("tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel")
     for name in several:
         if getattr(run, name) > 1:
@@ -100,8 +102,6 @@ def _check(run: RunConfig) -> None:
         raise NoProgramError(f"data_parallel: {run.data_parallel}, zero: {run.zero}")
     if run.gradient_accumulation_fusion:
         raise NoProgramError("gradient_accumulation_fusion: true")
-    if run.weights != "dtype":
-        raise NoProgramError(f"weights: {run.weights}")
 
 
 def _gradients(trained: list[Tensor], accumulates: bool) -> Counter[str]:

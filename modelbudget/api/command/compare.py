@@ -29,6 +29,7 @@ def run(
     length: options.Length = None,
     dtype: options.Dtype = None,
     implementation: options.Implementation = None,
+    weights: options.Weights = None,
     adapter: options.Adapter = None,
     rank: options.Rank = None,
     given: options.Given = None,
@@ -41,7 +42,7 @@ def run(
     """Compare the predictions of two models or more."""
     if len(names) < 2:
         raise InputError([f"compare {' '.join(names)}: one model; allowed: two or more"])
-    settings = options.settings(given, batch, length, dtype, implementation, adapter, rank)
+    settings = options.settings(given, batch, length, dtype, implementation, weights, adapter, rank)
     own = [options.settings(of_a), options.settings(of_b), *({} for _ in names[2:])]
     found = [_predicted(name, settings, of) for name, of in zip(names, own, strict=True)]
     if as_json:

@@ -15,11 +15,16 @@ def run(
     length: options.Length = None,
     dtype: options.Dtype = None,
     implementation: options.Implementation = None,
+    weights: options.Weights = None,
     adapter: options.Adapter = None,
     rank: options.Rank = None,
     given: options.Given = None,
     path: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = LOCK,
 ) -> None:
     """Write counts, bytes and FLOPs of models by component to budget.lock."""
-    lock(names, options.settings(given, batch, length, dtype, implementation, adapter, rank), path)
+    lock(
+        names,
+        options.settings(given, batch, length, dtype, implementation, weights, adapter, rank),
+        path,
+    )
     typer.echo(f"{path}: written")

@@ -32,6 +32,7 @@ def run(
     inference: Annotated[bool, typer.Option("--inference", help="Trace inference.")] = False,
     device: Annotated[Device, typer.Option(help="meta has no storage.")] = "meta",
     implementation: options.Implementation = None,
+    weights: options.Weights = None,
     adapter: options.Adapter = None,
     rank: options.Rank = None,
     given: options.Given = None,
@@ -45,7 +46,7 @@ def run(
     """
     from modelbudget.api.measuring import compare_model  # imports Polars, as a prediction does not
 
-    settings = options.settings(given, batch, length, dtype, implementation, adapter, rank)
+    settings = options.settings(given, batch, length, dtype, implementation, weights, adapter, rank)
     wanted = ["parameters", "parameter_bytes"]
     if train or inference:
         wanted = quantities(train, inference)

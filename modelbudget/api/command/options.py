@@ -31,6 +31,7 @@ def settings(
     length: int | None = None,
     dtype: str | None = None,
     implementation: str | None = None,
+    weights: str | None = None,
     adapter: str | None = None,
     rank: int | None = None,
 ) -> dict[str, Any]:
@@ -40,6 +41,7 @@ def settings(
         "length": length,
         "dtype": dtype,
         "implementation": implementation,
+        "weights": weights,
         "adapter": adapter,
         "adapter_rank": rank,
     }
@@ -77,6 +79,10 @@ Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, …", show_d
 Implementation = Annotated[
     str | None,
     typer.Option(help="Whose code computes: modelbudget, transformers, …", show_default=False),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(help="Format of weights: awq, bnb-4bit-double, …", show_default=False),
 ]
 Adapter = Annotated[
     str | None, typer.Option(help="lora: train an adapter alone.", show_default=False)

@@ -70,6 +70,7 @@ def run(
     accelerators: OwnFile = None,
     devices: Devices = 1,
     implementation: options.Implementation = None,
+    weights: options.Weights = None,
     adapter: options.Adapter = None,
     rank: options.Rank = None,
     given: options.Given = None,
@@ -82,25 +83,22 @@ def run(
     Of a folder or a file with safetensors, only the header is read and held against the formula:
     exit code 1 if it differs.
     """
-    settings = options.settings(given, batch, length, dtype, implementation, adapter, rank)
+    settings = options.settings(given, batch, length, dtype, implementation, weights, adapter, rank)
     for option, value in (("reserve", reserve), ("accelerators", accelerators)):
         if value is not None and fit is None:
             raise InputError([f"--{option} {value}: of no accelerator; allowed: with --fit"])
     shared = sharing(devices, training=not inference)
     found = model_with(name, settings, shared)
     predicted = found.predictions(quantities(train, inference), shared | settings)
-    fits = []
+    fits, refusals = [], []
     for training in (True, False):
         if fit and not (inference if training else train):
             try:
-                answer = found.fit(fit, settings, devices, training, reserve, accelerators)
+                fits.append(found.fit(fit, settings, devices, training, reserve, accelerators))
             except InputError as error:
-                if not fits:
-                    raise
-                for line in error.mistakes:
-                    output.print_note(line)
-            else:
-                fits.append(answer)
+                refusals += error.mistakes
+    if refusals and not fits:
+        raise InputError([*dict.fromkeys(refusals)])
     stored = found.checkpoint()
     if as_json:
         of_fit = {"fit": [f.as_dict() for f in fits]} if fit else {}
@@ -118,6 +116,8 @@ def run(
         tables += of_differences(stored) if stored else []
         output.print_tables(tables, as_markdown)
         notes(predicted)
+    for line in refusals:
+        output.print_note(line)
     if stored:
         output.print_note(summary(stored))
         if not stored.agrees:

@@ -11,9 +11,9 @@ from modelbudget.operations.elementwise import (
     sigmoid,
 )
 from modelbudget.operations.joining import cat, pad
+from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.norms import layer_norm
 from modelbudget.operations.part import NoProgramError, make_part, parameter
-from modelbudget.operations.products import make_linear
 from modelbudget.operations.tape import Tensor, empty
 from modelbudget.operations.views import (
     expand,

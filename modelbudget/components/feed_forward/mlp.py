@@ -40,9 +40,9 @@ from modelbudget.memory.timeline import (
 from modelbudget.operations import elementwise
 from modelbudget.operations.autograd import with_node
 from modelbudget.operations.elementwise import add, mul, power, tanh
+from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.operation import operation
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.products import make_linear
 from modelbudget.operations.tape import empty
 from modelbudget.operations.views import chunk
 

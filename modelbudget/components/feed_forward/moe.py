@@ -42,8 +42,9 @@ from modelbudget.operations.elementwise import add, div, mul, sigmoid, to, witho
 from modelbudget.operations.joining import gather, index_add
 from modelbudget.operations.joining import rows as take_rows
 from modelbudget.operations.layout import at_least_float32
+from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import NoProgramError, make_part, parameter
-from modelbudget.operations.products import grouped_mm, linear, make_linear
+from modelbudget.operations.products import grouped_mm, linear
 from modelbudget.operations.reductions import softmax, sort, sum_over, topk
 from modelbudget.operations.tape import empty
 from modelbudget.operations.views import chunk, flatten, unflatten, unsqueeze, view
@@ -552,6 +553,8 @@ def _shared_inference(a: Fields, r: Run, new) -> Timeline:
 
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape; no token is dropped."""
+    if r.weights != "dtype":
+        raise NoProgramError(f"weights: {r.weights} of stacked experts")
     gathers = r.expert_kernel == "gathered" and a.gated
     choose = make_part("router", _router, a)
     if a.gated and not gathers:

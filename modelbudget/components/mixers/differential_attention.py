@@ -15,9 +15,9 @@ from modelbudget.components.mixers import attention
 from modelbudget.memory.adamw_temporaries import Tensor, matrix
 from modelbudget.operations.elementwise import add, exp, mul, sub
 from modelbudget.operations.joining import cat, repeat
+from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.norms import RMS_NORMS
 from modelbudget.operations.part import NoProgramError, make_part, parameter
-from modelbudget.operations.products import make_linear
 from modelbudget.operations.reductions import prod, sum_over
 from modelbudget.operations.views import chunk, flatten, transpose, unflatten
 

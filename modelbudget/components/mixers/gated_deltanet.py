@@ -35,8 +35,9 @@ from modelbudget.operations.elementwise import (
 )
 from modelbudget.operations.joining import cat, pad, stack
 from modelbudget.operations.layout import at_least_float32
+from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part, parameter
-from modelbudget.operations.products import make_linear, matmul, solve_triangular
+from modelbudget.operations.products import matmul, solve_triangular
 from modelbudget.operations.reductions import cumsum, sum_over
 from modelbudget.operations.tape import empty, steps
 from modelbudget.operations.views import (

@@ -19,8 +19,9 @@ from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.operations.elementwise import add, exp, mul, neg, sigmoid, silu, softplus, sub, to
 from modelbudget.operations.joining import cat, stack
 from modelbudget.operations.layout import at_least_float32
+from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part, parameter
-from modelbudget.operations.products import make_linear, matmul
+from modelbudget.operations.products import matmul
 from modelbudget.operations.tape import empty, steps
 from modelbudget.operations.views import (
     chunk,

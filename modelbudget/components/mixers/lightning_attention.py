@@ -14,8 +14,9 @@ from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.operations.elementwise import add, exp, mul, sigmoid, silu, without_gradient
 from modelbudget.operations.joining import stack
+from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
-from modelbudget.operations.products import make_linear, matmul
+from modelbudget.operations.products import matmul
 from modelbudget.operations.tape import empty, steps
 from modelbudget.operations.views import flatten, split, squeeze, unbind, unflatten, unsqueeze
 

@@ -24,9 +24,10 @@ from modelbudget.memory.timeline import (
 )
 from modelbudget.operations.elementwise import add, mul, relu, without_gradient
 from modelbudget.operations.joining import cat
+from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.norms import layer_norm
 from modelbudget.operations.part import NoProgramError, make_part, parameter
-from modelbudget.operations.products import make_linear, matmul
+from modelbudget.operations.products import matmul
 from modelbudget.operations.reductions import sum_over, topk
 from modelbudget.operations.tape import Active
 from modelbudget.operations.views import (

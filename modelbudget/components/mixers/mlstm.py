@@ -26,9 +26,9 @@ from modelbudget.operations.elementwise import (
     to,
 )
 from modelbudget.operations.joining import stack
+from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.norms import layer_norm
 from modelbudget.operations.part import NoProgramError, make_part, parameter
-from modelbudget.operations.products import make_linear
 from modelbudget.operations.reductions import sum_over
 from modelbudget.operations.tape import empty, steps
 from modelbudget.operations.views import flatten, unbind, unflatten, unsqueeze

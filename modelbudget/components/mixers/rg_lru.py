@@ -26,8 +26,9 @@ from modelbudget.operations.elementwise import (
     to,
 )
 from modelbudget.operations.joining import stack
+from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import NoProgramError, make_part, parameter
-from modelbudget.operations.products import baddbmm, make_linear
+from modelbudget.operations.products import baddbmm
 from modelbudget.operations.tape import empty, product, steps
 from modelbudget.operations.views import reshape, transpose, unbind, unsqueeze, view
 

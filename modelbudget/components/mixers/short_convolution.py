@@ -10,8 +10,8 @@ from modelbudget.components.contract import Values
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
 from modelbudget.memory.adamw_temporaries import Tensor
 from modelbudget.operations.elementwise import mul
+from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
-from modelbudget.operations.products import make_linear
 from modelbudget.operations.views import chunk
 
 GROUP = "state space"

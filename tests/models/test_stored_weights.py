@@ -1,0 +1,70 @@
+"""Quantised weights that are dequantised for each product: frozen, in inference and under LoRA."""
+
+import pytest
+from helpers.allocations import first_difference, programmed, traced
+from helpers.strategies import decoders_that_run
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import modelbudget as mb
+from modelbudget.components.decoder.program import program
+from modelbudget.measurement.build import build
+from modelbudget.measurement.infer import infer
+from modelbudget.modules.initialise import uninitialised
+from modelbudget.operations.part import NoProgramError
+from modelbudget.quantities.inference_step import inference
+
+ANY_SHAPE = ["bnb-8bit", "bnb-4bit", "bnb-4bit-double", "fp8-block", "fp8-channel", "int8-channel"]
+
+
+@settings(max_examples=30, deadline=None)
+@given(decoders_that_run(), st.sampled_from(ANY_SHAPE), st.booleans())
+def test_every_allocation_with_stored_weights_is_the_traces(decoder_and_run, weights, in_dtype):
+    """Catches a copy of a matrix that lives too long, or is saved from pass to pass."""
+    a, run = decoder_and_run
+    assume("moe" not in a.mlps)
+    gpu = {"backend": "gpu", "attention_kernel": "math"} if run.backend == "cpu" else {}
+    others = {"master_weights": False, "gradient_casts": "together", "loss_chunks": 1}
+    adapter = {"adapter": "lora", "adapter_dtype": "dtype" if in_dtype else "float32"}
+    run = run.model_copy(update={"weights": weights} | others | adapter | gpu)
+    try:
+        of_program = programmed(a, run)
+    except NoProgramError:
+        return
+    assert not first_difference(of_program, traced(a, run)), (a, run)
+    try:
+        peaks = inference(program, a, run).peaks
+        with uninitialised():
+            model = build(a, "meta", run.dtype)
+        values = infer(model, run, {"peak_inference_bytes"})
+    except ValueError:  # no cache where a bias is added to the scores
+        return
+    assert peaks == {phase: values["peak_inference_bytes"][phase] for phase in peaks}
+
+
+def test_qlora_of_a_model_of_32_billion_parameters():
+    """Qwen 3 32B in 4 bits with doubly quantised scales, and rank 16 at every linear layer."""
+    run = {"weights": "bnb-4bit-double", "adapter": "lora", "adapter_rank": 16}
+    found = mb.model("qwen-3-32b").memory(run | {"batch": 1, "length": 1024, "recompute": "full"})
+    # 19,211,509,504 bytes are the base, by a sum over shapes that shares no code with this one.
+    adapters = 4 * 134_217_728
+    assert found["parameter_bytes"].total == 19_211_509_504 + adapters
+    assert found["gradient_bytes"].total == adapters
+    assert any("134,217,728 parameters in float32 are trained" in note for note in found.notes)
+
+
+def test_weights_without_an_adapter_are_not_trained():
+    run = {"weights": "bnb-4bit"}
+    why = mb.model("llama-3-8b").why_not("peak_training_bytes", run)
+    assert why.endswith("weights = bnb-4bit are frozen; allowed with adapter: lora")
+
+
+@pytest.mark.parametrize("weights", ["awq", "gptq-4bit", "int4-group"])
+def test_a_device_holds_quantised_weights_and_one_copy_of_a_matrix(weights):
+    """--fit of a quantised model was refused for want of a peak."""
+    run = {"weights": weights, "batch": 1, "length": 128}
+    found = mb.model("llama-3-8b").memory(run)
+    largest = 2 * 4096 * 14336
+    held = found["parameter_bytes"].total + found["cache_bytes"].total
+    assert largest < found["peak_inference_bytes"].total - held < 2 * largest
+    assert mb.model("llama-3-8b").fit("rtx-4090", run, training=False).grade == "fits"
