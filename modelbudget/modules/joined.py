@@ -20,3 +20,18 @@ def joined_linear(parts: Sequence[nn.Linear]) -> nn.Linear:
     if biases:
         joined.bias = nn.Parameter(torch.cat([bias.detach() for bias in biases]))
     return joined
+
+
+def put_in_place(module: nn.Module, parts: Sequence[str], name: str, joined: nn.Module) -> None:
+    """Register `joined` as `name` where the first of some parts of a module was; remove these.
+
+    The optimizer sees parameters in this order.
+    """
+    children = dict(module.named_children())
+    for child in children:
+        delattr(module, child)
+    for child, part in children.items():
+        if child == parts[0]:
+            setattr(module, name, joined)
+        if child not in parts:
+            setattr(module, child, part)

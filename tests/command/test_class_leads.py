@@ -81,7 +81,6 @@ def test_what_was_compared_is_predicted_and_all_else_traced(tmp_path):
 
 
 WITHOUT_FORMULA = [
-    ("MixtralForCausalLM", {}, {}, "peak_training_bytes"),
     ("Gemma2ForCausalLM", {"sliding_window": 6}, {}, "cache_bytes"),
     ("MistralForCausalLM", {"sliding_window": 6}, {}, "cache_bytes"),
     ("LlamaForCausalLM", {"sliding_window": 6}, {}, "flops_decode"),

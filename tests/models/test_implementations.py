@@ -281,6 +281,15 @@ def test_our_modules_with_the_same_settings_need_the_same(kind):
         }
 
 
+@pytest.mark.parametrize("n_vocab", [3, 500])
+@pytest.mark.parametrize("kind", ["Phi3ForCausalLM", "MixtralForCausalLM"])
+def test_one_tensor_at_a_time_packed_matrices_come_in_the_order_of_the_class(kind, n_vocab):
+    """AdamW holds a temporary tensor of the matrix before."""
+    run = run_of(kind, batch=1, length=8, dtype="bfloat16", foreach=False)
+    a, traced = compare(kind, run, vocab_size=n_vocab)
+    assert measured(a, run)["peak_training_bytes"] == traced["peak_training_bytes"]
+
+
 def test_our_modules_compute_the_same_with_other_settings():
     """One matrix for several projections, slices of its result, shared tables of RoPE."""
     a = architecture_of("Phi3ForCausalLM", COMMON)

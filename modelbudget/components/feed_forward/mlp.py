@@ -477,15 +477,15 @@ def program(a: Fields, r: Run, d_ff=None):
     is_of_layer = d_ff is None  # those of shared experts are not packed
     d_ff = a.d_ff if d_ff is None else d_ff
     packed = is_of_layer and r.gate_and_up == "packed" and a.gated
-    if a.gated and not packed:
+    if packed:
+        gate_up = make_linear("gate_up", a.d_model, 2 * d_ff, a.up_bias)
+    elif a.gated:
         gate = make_linear("gate", a.d_model, d_ff, a.up_bias)
     if not packed:
         up = make_linear("up", a.d_model, d_ff, a.up_bias)
     down = make_linear("down", d_ff, a.d_model, a.down_bias)
     has_norm = getattr(a, "inner_norm", False)
     normed = norm.make("norm", a, r, (d_ff,)) if has_norm else lambda x: x
-    if packed:  # made of the two afterwards, and so the last parameter
-        gate_up = make_linear("gate_up", a.d_model, 2 * d_ff, a.up_bias)
 
     def forward(x):
         if packed and r.activation_kernel == "fused_gate":

@@ -557,15 +557,15 @@ def program(a: Fields, r: Run):
         raise NoProgramError(f"weights: {r.weights} of stacked experts")
     gathers = r.expert_kernel == "gathered" and a.gated
     choose = make_part("router", _router, a)
-    if a.gated and not gathers:
+    if gathers:
+        gate_up = _experts("gate_up", a.n_expert, a.d_model, 2 * a.d_expert, a.up_bias)
+    elif a.gated:
         gate = _experts("gate", a.n_expert, a.d_model, a.d_expert, a.up_bias)
     if not gathers:
         up = _experts("up", a.n_expert, a.d_model, a.d_expert, a.up_bias)
     down = _experts("down", a.n_expert, a.d_expert, a.d_model, a.down_bias)
     shared = make_part("shared", mlp.program, a, r, a.d_shared) if a.d_shared else None
     shared_gate = make_linear("shared_gate", a.d_model, 1) if a.shared_gate else None
-    if gathers:  # made of the two afterwards
-        gate_up = _experts("gate_up", a.n_expert, a.d_model, 2 * a.d_expert, a.up_bias)
 
     def forward(x):
         tokens = flatten(x, 0, 1)  # (tokens, d_model)

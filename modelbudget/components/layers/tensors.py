@@ -74,11 +74,17 @@ def tensors(a: Fields, r: Run, group: LayerGroup) -> list[Tensor]:
 
 
 def _tensors_of_part(a: Fields, r: Run, name: str) -> list[Tensor]:
-    """Return the tensors of a part; those that are one matrix come as one, after the others."""
+    """Return the tensors of a part; those that are one matrix come as one.
+
+    It has the place of its first part; that of queries, keys and values comes last, as in Phi-3.
+    """
     found = all_parts()[name].tensors(a)
     for joined, names in filter(None, [_joined(r).get(component_name(name))]):
         own = [one for one in found if one.name in names]
         weights, biases = (sum(one.numbers for one in own[i::2]) for i in (0, 1))
+        one_matrix = Tensor(joined, weights), Tensor(joined, biases, own[1].is_there)
         others = [one for one in found if one.name not in names]
-        found = [*others, Tensor(joined, weights), Tensor(joined, biases, own[1].is_there)]
+        first = next(i for i, one in enumerate(found) if one.name in names)
+        place = len(others) if names == PACKED else first
+        found = [*others[:place], *one_matrix, *others[place:]]
     return found

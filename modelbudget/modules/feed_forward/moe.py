@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from modelbudget.modules.feed_forward.mlp import MLP, activation
+from modelbudget.modules.joined import put_in_place
 
 
 class Router(nn.Module):
@@ -129,8 +130,7 @@ class MoE(nn.Module):
             joined.weight = nn.Parameter(torch.cat([p.weight.detach() for p in parts], 1))
             if self.up.bias is not None:
                 joined.bias = nn.Parameter(torch.cat([p.bias.detach() for p in parts], 1))
-            del self.gate, self.up
-            self.gate_up = joined
+            put_in_place(self, ("gate", "up"), "gate_up", joined)
 
     def forward(self, x):
         tokens = x.flatten(0, 1)
