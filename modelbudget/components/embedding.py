@@ -23,7 +23,8 @@ from modelbudget.architecture.run_values import (
     products,
     tokens,
 )
-from modelbudget.components import chunked_loss, dropout, loss, norm, rope, vocabulary_parallel
+from modelbudget.components import chunked_loss, dropout, loss, norm, vocabulary_parallel
+from modelbudget.components.position import alibi, buckets, causal_bias, sinusoids
 from modelbudget.components.rope import ANGLE
 from modelbudget.memory.adamw_temporaries import Tensor, matrix, vector
 from modelbudget.memory.timeline import (
@@ -38,15 +39,13 @@ from modelbudget.memory.timeline import (
     times,
 )
 from modelbudget.memory.trained_model import TrainedModel
-from modelbudget.operations.elementwise import add, div, mul, tanh, to, without_gradient
-from modelbudget.operations.joining import cat
+from modelbudget.operations.elementwise import add, div, mul, tanh, without_gradient
 from modelbudget.operations.joining import embedding as take_rows
 from modelbudget.operations.linear_layer import make_linear
-from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import linear
 from modelbudget.operations.tape import Tensor as ProgramTensor
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import narrow
 
 
 class VocabularyFields(Architecture):
@@ -543,12 +542,12 @@ def head_inference(a: Fields, r: Run, new, shared=0) -> Timeline:
 
 def program(a: Fields, r: Run):
     """Tokens (batch, length) to states (batch, length, d_model)."""
-    if a.position in ("alibi", "buckets"):
-        raise NoProgramError(f"position: {a.position}")
     token_table = make_part("token", _table, rows(a) + a.n_input_token, a.d_emb or a.d_model)
     projection = make_linear("projection", a.d_emb, a.d_model) if a.d_emb else None
     if a.position == "learned":
         position_table = make_part("position", _table, a.n_ctx + a.position_offset, a.d_model)
+    elif a.position == "buckets":
+        bias_of_buckets = make_part("position", buckets, a.n_bucket, a.n_head)
     scale_buffer = empty(()) if r.embedding_scale == "buffer" else None
 
     def forward(tokens, held: list | None = None):
@@ -563,21 +562,22 @@ def program(a: Fields, r: Run):
             places = empty((length,), "int64")
             summands.append(position_table(without_gradient(places)))
         elif a.position == "sinusoidal":
-            summands.append(_sinusoids(length, a.d_model, x.dtype))
+            summands.append(sinusoids(length, a.d_model, x.dtype))
         if held is not None:
             held += summands
         return x if len(summands) == 1 else add(x, summands[1])
 
-    forward.token = token_table.weight
+    def bias(x):
+        """Return the bias of all layers' attention scores: (n_head, length, length), or None."""
+        length = x.shape[1]
+        if a.position == "alibi":
+            return add(alibi(a.n_head, length, x.dtype), causal_bias(length, x.dtype))
+        if a.position == "buckets":
+            return add(bias_of_buckets(length), causal_bias(length, x.dtype))
+        return None
+
+    forward.token, forward.bias = token_table.weight, bias
     return forward
-
-
-def _sinusoids(length, d_model, dtype: str) -> ProgramTensor:
-    """Return sines and cosines (length, d_model)."""
-    angle = rope.angles(length, d_model)
-    return to(
-        cat((without_gradient(angle), narrow(without_gradient(angle), -1, d_model // 2))), dtype
-    )
 
 
 def _table(n, width):

@@ -3,10 +3,29 @@
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, products, tokens
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate
-from modelbudget.operations.elementwise import add, mul, neg, sub, to, without_gradient
+from modelbudget.operations.elementwise import (
+    add,
+    contiguous,
+    mul,
+    neg,
+    sub,
+    to,
+    without_gradient,
+)
 from modelbudget.operations.joining import cat
-from modelbudget.operations.tape import Tensor, empty
-from modelbudget.operations.views import chunk, narrow, select
+from modelbudget.operations.layout import at_least_float32
+from modelbudget.operations.tape import Tensor, complex_of, empty
+from modelbudget.operations.views import (
+    chunk,
+    expand,
+    flatten,
+    narrow,
+    select,
+    unflatten,
+    unsqueeze,
+    view_as_complex,
+    view_as_real,
+)
 
 ANGLE = 4
 """Bytes of an angle, one for each pair of channels, in single precision in every dtype."""
@@ -181,6 +200,28 @@ def tables_of_model(length, frequencies: Tensor, dtype: str) -> tuple[Tensor, Te
     angle = cat((angle, angle))
     cos = to(without_gradient(angle), dtype)
     return places, cos, to(without_gradient(angle), dtype)
+
+
+def positions(batch, length) -> Tensor:
+    """Return the position of each token, (batch, length), for RoPE over complex numbers."""
+    places = empty((length,), "int64")
+    return contiguous(expand(places, (batch, length)))
+
+
+def table_of_complex(length, d_rotary, dtype: str) -> Tensor:
+    """Return a complex number for each position and pair of channels: (length, d_rotary / 2)."""
+    return empty((length, d_rotary // 2), complex_of(at_least_float32(dtype)))
+
+
+def rotate_complex(heads, rows: Tensor) -> list[Tensor]:
+    """Multiply each two channels that follow each other, as a complex number, by a row's."""
+    pairs = [view_as_complex(_in_pairs(x)) for x in heads]
+    products = [flatten(view_as_real(mul(x, unsqueeze(rows, 1))), -2) for x in pairs]
+    return [to(product, x.dtype) for product, x in zip(products, heads, strict=True)]
+
+
+def _in_pairs(x: Tensor) -> Tensor:
+    return unflatten(to(x, at_least_float32(x.dtype)), -1, (x.shape[-1] // 2, 2))
 
 
 def rotate_with(heads, cos: Tensor, sin: Tensor, by_head: bool) -> list[Tensor]:

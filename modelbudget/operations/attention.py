@@ -157,13 +157,13 @@ def math_with_dropout(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = Non
         k, v = repeated(q, k), repeated(q, v)
     scores = matmul(q, mul(transpose(k, -2, -1), 1.0))
     if bias is not None:
-        scores = _added_in_place(scores)
+        scores = _added_in_place(scores, bias)
     probabilities = dropout(safe_softmax(scores))
     return to(matmul(probabilities, v), dtype)
 
 
-def _added_in_place(x: Tensor) -> Tensor:
-    return with_node("add_", view_of(x, x.shape, x.strides), [x], lambda _, g: g)
+def _added_in_place(x: Tensor, y: Tensor) -> Tensor:
+    return with_node("add_", view_of(x, x.shape, x.strides), [x, y], lambda _, g: (g, g))
 
 
 def _lower_triangle(n, m) -> Tensor:

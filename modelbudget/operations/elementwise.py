@@ -62,10 +62,15 @@ def mul(x: Tensor | float, y: Tensor | float) -> Tensor:
 
     def gradients(saved, g):
         x, y = saved
-        of_y = mul(g, x) if wants_y else None
-        return (mul(g, y) if wants_x else None), of_y
+        of_y = mul(g, conjugate(x)) if wants_y else None
+        return (mul(g, conjugate(y)) if wants_x else None), of_y
 
     return finish_node(node, z, gradients)
+
+
+def conjugate(x: Tensor) -> Tensor:
+    """Return x itself if it is real, else a copy that lives until it has been read."""
+    return empty_like(x) if x.dtype.startswith("complex") else x
 
 
 @operation

@@ -51,6 +51,19 @@ def is_dense(x: Tensor) -> bool:
     return True
 
 
+def is_channels_last(x: Tensor) -> bool:
+    """Return whether strides suggest torch.channels_last (`is_channels_last_strides_2d`)."""
+    if len(x.shape) != 4 or x.strides[1] == 0:
+        return False
+    least = 0
+    for dim in (1, 3, 2, 0):
+        step, size = x.strides[dim], x.shape[dim]
+        if step < least or (dim == 0 and least == x.strides[1]):
+            return False
+        least = step * size
+    return True
+
+
 def strides_in_order(shape, order) -> Shape:
     """Return dense strides; `order` names the dimensions as they lie in memory, innermost first."""
     strides, step = [0] * len(shape), 1

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.elementwise import add, contiguous, mul, power, rsqrt, to
-from modelbudget.operations.layout import at_least_float32, empty_elementwise, empty_like
+from modelbudget.operations.layout import (
+    at_least_float32,
+    empty_elementwise,
+    empty_like,
+    is_channels_last,
+)
 from modelbudget.operations.operation import operation
 from modelbudget.operations.reductions import mean
 from modelbudget.operations.tape import Tensor, empty
@@ -38,11 +43,11 @@ def layer_norm(x: Tensor, n_dim: int, weight: Tensor | None, bias: Tensor | None
 def layer_norm_backward(inverse: Tensor, g: Tensor, is_wanted, layouts) -> list:
     """Lay out the gradient of the input as on meta, where traces run.
 
-    There it is a product of 1/deviation and the gradient, of which half precision is copied
-    (torch/_decomp/decompositions.py); on a device it is contiguous.
+    There it is a product of 1/deviation and the gradient, which is first copied if it is in half
+    precision or channels-last (torch/_decomp/decompositions.py); on a device it is contiguous.
     """
     of_x = None
-    if is_wanted[0] and g.dtype == inverse.dtype:
+    if is_wanted[0] and g.dtype == inverse.dtype and not is_channels_last(g):
         of_x = empty_elementwise(g.dtype, inverse, g)
     elif is_wanted[0]:
         of_x = empty(g.shape, g.dtype)

@@ -23,6 +23,17 @@ BYTES = {
 """Bytes of one number, by dtype."""
 
 Item = TypeVar("Item")
+
+
+def complex_of(dtype: str) -> str:
+    """Return the dtype of complex numbers whose parts have a dtype."""
+    return {"float32": "complex64", "float64": "complex128"}[dtype]
+
+
+def real_of(dtype: str) -> str:
+    return {"complex64": "float32", "complex128": "float64"}[dtype]
+
+
 Shape = tuple[Any, ...]
 """Sizes of the dimensions: integers, or symbols that stand for them."""
 

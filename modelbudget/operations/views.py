@@ -6,10 +6,19 @@ Source: aten/src/ATen/native/TensorShape.cpp, aten/src/ATen/TensorUtils.cpp (`co
 from __future__ import annotations
 
 from modelbudget.operations.autograd import with_node
-from modelbudget.operations.elementwise import clone_contiguous
+from modelbudget.operations.elementwise import clone_contiguous, contiguous
 from modelbudget.operations.layout import is_contiguous
 from modelbudget.operations.operation import operation
-from modelbudget.operations.tape import Shape, Tensor, contiguous_strides, empty, product, view_of
+from modelbudget.operations.tape import (
+    Shape,
+    Tensor,
+    complex_of,
+    contiguous_strides,
+    empty,
+    product,
+    real_of,
+    view_of,
+)
 
 
 def strides_for(x: Tensor, shape) -> Shape | None:
@@ -161,6 +170,20 @@ def narrow(x: Tensor, dim: int, length, is_first: bool = True) -> Tensor:
 @operation
 def slice_backward(shape, dtype: str) -> Tensor:
     return empty(shape, dtype)
+
+
+def view_as_complex(x: Tensor) -> Tensor:
+    """Return the two numbers of the last dimension as one."""
+    steps = [step // 2 for step in x.strides[:-1]]
+    y = Tensor(x.shape[:-1], tuple(steps), complex_of(x.dtype), x.storage)
+    return with_node("view_as_complex", y, [x], lambda _, g: view_as_real(g))
+
+
+def view_as_real(x: Tensor) -> Tensor:
+    """Return each complex number as two in a last dimension."""
+    steps = [2 * step for step in x.strides]
+    y = Tensor((*x.shape, 2), (*steps, 1), real_of(x.dtype), x.storage)
+    return with_node("view_as_real", y, [x], lambda _, g: view_as_complex(contiguous(g)))
 
 
 def select(x: Tensor, dim: int) -> Tensor:

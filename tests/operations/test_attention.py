@@ -88,6 +88,15 @@ CASES = [
         n_draws=8,
     ),
     Case(
+        "math with dropout and a bias",
+        lambda q, k, v, bias: backend.attention_math_gpu(q, k, v, bias, 0.1),
+        lambda q, k, v, bias: ops.math_with_dropout(q, k, v, bias, False),
+        "bhld bhmd bhme hlm",
+        HEADS,
+        devices=META,
+        n_draws=4,
+    ),
+    Case(
         "written out",
         written_out,
         ops.written_out,

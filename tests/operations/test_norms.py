@@ -38,7 +38,12 @@ CASES = [
             layouts=layouts,
             devices=META,
         )
-        for shapes, layouts in (("abc", UNREPEATED), ("abc c", DENSE), ("abc c c", DENSE))
+        for shapes, layouts in (
+            ("abc", UNREPEATED),
+            ("abc c", DENSE),
+            ("abcd", DENSE),
+            ("abc c c", DENSE),
+        )
     ),
     Case(
         "layer_norm of a CPU",

@@ -2,19 +2,20 @@
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.components import attention_core, kv_cache, norm, rope
+from modelbudget.components.position import by_key, causal_bias, sinusoids
 from modelbudget.operations.elementwise import (
     add,
-    compare,
     contiguous,
-    masked_fill,
     mul,
     sigmoid,
 )
 from modelbudget.operations.joining import cat, pad
+from modelbudget.operations.joining import rows as take_rows
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.norms import layer_norm
 from modelbudget.operations.part import NoProgramError, make_part, parameter
-from modelbudget.operations.tape import Tensor, empty
+from modelbudget.operations.products import matmul
+from modelbudget.operations.tape import empty
 from modelbudget.operations.views import (
     expand,
     flatten,
@@ -34,12 +35,11 @@ def program(a: Fields, r: Run, window=0):
     `window` a token attends itself and the window − 1 tokens before it.
     """
     position = getattr(a, "position", "none")
-    if position in ("alibi", "buckets", "relative"):
-        raise NoProgramError(f"position: {position}")
-    if r.rope_tables == "complex" and position == "rotary":
-        raise NoProgramError("rope_tables: complex")
     d_query, d_key = a.n_head * a.d_head, a.n_kv_head * a.d_head
-    is_packed = r.projections != "separate"
+    is_packed, is_relative = r.projections != "separate", position == "relative"
+    if is_relative:
+        content_bias = parameter("content_bias", a.n_head, 1, a.d_head)
+        position_bias = parameter("position_bias", a.n_head, 1, a.d_head)
     sinks = parameter("sinks", a.n_head) if a.sinks else None
     if not is_packed:
         query = make_linear("query", a.d_model, d_query, a.query_bias)
@@ -54,22 +54,34 @@ def program(a: Fields, r: Run, window=0):
     core = make_part("core", attention_core.program, r)
     query_norm = _head_norm("query_norm", a, r, a.n_head)
     key_norm = _head_norm("key_norm", a, r, a.n_kv_head)
+    if is_relative:
+        of_distances = make_linear("position", a.d_model, d_query)
     if is_packed:  # made of the three afterwards, and so the last parameter
         query_key_value = make_linear(
             "query_key_value", a.d_model, d_query + 2 * d_key, a.query_bias
         )
     d_rotary = (a.d_rotary or a.d_head) if position == "rotary" else 0
+    is_complex = d_rotary and r.rope_tables == "complex"
+    table = rope.table_of_complex(r.length, d_rotary, r.dtype) if is_complex else None
     cache = kv_cache.declare([(a.n_kv_head, a.d_head)] * 2, window)
+    if cache is not None and position in ("alibi", "buckets", "relative"):
+        raise NoProgramError(f"position: {position} in inference")
 
     def forward(x, bias=None, rotation=None):
         q, k, v = project(x)
-        if rotation is not None:
+        if rotation is not None and table is not None:
+            (places,) = rotation
+            q, k = rope.rotate_complex((q, k), take_rows(table, places))
+        elif rotation is not None:
             _, cos, sin = rotation
             q, k = rope.rotate_with((q, k), cos, sin, r.rope_layout == "head")
         elif d_rotary:
             q, k = rope.rotate(q, d_rotary), rope.rotate(k, d_rotary)
         if cache is not None:
             k, v = cache.append(k, v)
+        if is_relative:
+            bias = add(scores_of_distances(q, x), causal_bias(x.shape[1], x.dtype))
+            q = add(q, content_bias)
         if isinstance(bias, tuple):
             (bias,) = bias
         elif window and window < q.shape[2]:
@@ -110,6 +122,13 @@ def program(a: Fields, r: Run, window=0):
         parts = split(packed, (d_query, d_key, d_key))
         return [contiguous(part) for part in parts] if r.projections == "copied" else parts
 
+    def scores_of_distances(q, x):
+        """Return products of queries and projected sinusoids (batch, n_head, length, length)."""
+        distance = of_distances(sinusoids(x.shape[1], x.shape[2], x.dtype))
+        distance = transpose(unflatten(distance, 1, (a.n_head, a.d_head)), 0, 1)
+        scores = matmul(add(q, position_bias), transpose(distance, -1, -2))
+        return mul(by_key(scores), 0.5)
+
     def gated(result, of_gate):
         if not a.gate_per_head:
             return mul(result, of_gate)
@@ -130,21 +149,6 @@ def program(a: Fields, r: Run, window=0):
 
     forward.reads_positions = True
     return forward
-
-
-def causal_bias(length, dtype: str, window=0) -> Tensor:
-    """Mask keys after a query, and those `window` or more tokens before it: (length, length)."""
-    distance = distances(length)
-    is_hidden = compare(distance)
-    if window:
-        is_hidden = compare(is_hidden, compare(distance))
-    return masked_fill(empty((length, length), dtype), is_hidden)
-
-
-def distances(length) -> Tensor:
-    """Return how far each key lies behind each query: (length, length)."""
-    places = empty((length,), "int64")
-    return empty((length, length), "int64")
 
 
 def _head_norm(name: str, a: Fields, r: Run, n_head):

@@ -4,8 +4,8 @@ from itertools import chain, cycle, islice, repeat
 
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.components import embedding, norm, rope
-from modelbudget.components.attention.program import distances
 from modelbudget.components.layers import program as layer
+from modelbudget.components.position import distances
 from modelbudget.operations.elementwise import clone, compare, dropout
 from modelbudget.operations.part import NoProgramError, make_part
 from modelbudget.operations.tape import Active, Tensor, empty
@@ -32,6 +32,7 @@ def program(a: Fields, r: Run):
     shares_tables = d_rotary and r.rope_tables == "model" and attends
     # As they are used, and as they were before any scaling.
     frequencies = empty((2, -(-d_rotary // 2)), "float32") if shares_tables else None
+    gives_places = d_rotary and r.rope_tables == "complex" and attends
     has_dropout = r.dropout and r.dropout_in == "model"
     drop = make_part("dropout", lambda: lambda x: dropout(x, has_dropout, r.backend))
     windows = {"attention": 0, "sliding_attention": a.window}
@@ -51,17 +52,19 @@ def program(a: Fields, r: Run):
         x = drop(embed(tokens, held))
         if embedding_norm is not None:
             x = embedding_norm(x)
-        rotation = None
-        if frequencies is not None:
+        bias, rotation = embed.bias(x), None
+        if gives_places:
+            rotation = (rope.positions(*tokens.shape),)
+        elif frequencies is not None:
             rotation = rope.tables_of_model(tokens.shape[1], frequencies, x.dtype)
         masks = {}
         if r.attention_kernel == "written_out":
             masks = masks_of_sequences({windows[name] for name in mixers if name in windows}, x)
         for number, (mixer, _) in enumerate(patterns):
             tape.layer = number
-            x = layers[number](x, masks.get(windows.get(mixer, -1)), rotation)
+            x = layers[number](x, masks.get(windows.get(mixer, -1), bias), rotation)
         tape.layer = None
-        return x, masks, rotation, held
+        return x, masks, bias, rotation, held
 
     mixers = a.mixers.split()
 

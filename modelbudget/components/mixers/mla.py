@@ -10,8 +10,8 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, computed_again, one_token, tokens
 from modelbudget.components import attention_core, kv_cache, norm, rope
-from modelbudget.components.attention.program import causal_bias
 from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
+from modelbudget.components.position import causal_bias
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.adamw_temporaries import Tensor, matrix
 from modelbudget.memory.timeline import (

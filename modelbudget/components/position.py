@@ -1,0 +1,75 @@
+"""Positions except RoPE as programs: sinusoids, and biases added to scores."""
+
+from modelbudget.components import rope
+from modelbudget.operations.elementwise import compare, masked_fill, to, without_gradient
+from modelbudget.operations.joining import cat, embedding, gather
+from modelbudget.operations.part import parameter
+from modelbudget.operations.tape import Tensor, empty
+from modelbudget.operations.views import expand, narrow, permute
+
+
+def sinusoids(length, d_model, dtype: str) -> Tensor:
+    """Return sines and cosines (length, d_model)."""
+    angle = rope.angles(length, d_model)
+    return to(
+        cat((without_gradient(angle), narrow(without_gradient(angle), -1, d_model // 2))), dtype
+    )
+
+
+def causal_bias(length, dtype: str, window=0) -> Tensor:
+    """Mask keys after a query, and those `window` or more tokens before it: (length, length)."""
+    distance = distances(length)
+    is_hidden = compare(distance)
+    if window:
+        is_hidden = compare(is_hidden, compare(distance))
+    return masked_fill(empty((length, length), dtype), is_hidden)
+
+
+def distances(length) -> Tensor:
+    """Return how far each key lies behind each query: (length, length)."""
+    places = empty((length,), "int64")
+    return empty((length, length), "int64")
+
+
+def alibi(n_head, length, dtype: str) -> Tensor:
+    """Return penalties linear in the distance (n_head, length, length).
+
+    Slopes and distances are live to the end; on meta no operation allocates the slopes, which
+    become a tensor, but their negative.
+    """
+    slopes = empty((n_head, 1, 1), dtype)
+    distance = distances(length)
+    return empty((n_head, length, length), dtype)
+
+
+def buckets(n_bucket, n_head):
+    """One number for each bucket of distances and head: (n_head, length, length)."""
+    weight = parameter("weight", n_bucket, n_head)
+
+    def forward(length):
+        distance = distances(length)  # live to the end
+        places = bucket_of(without_gradient(distance))
+        return permute(embedding(weight, places), (2, 0, 1))
+
+    return forward
+
+
+def bucket_of(distance: Tensor) -> Tensor:
+    """Return T5's bucket of each distance, one operation at a time."""
+    of = without_gradient
+    distance = of(of(distance))  # negative again, clamped
+    share = of(of(of(of(distance), "float32")))  # clamped, divided, its logarithm, divided
+    far = of(of(of(share), "int64"))  # multiplied, rounded, shifted
+    bucket = _nearer(distance, far)
+    return of(bucket)  # on the side of keys before the query
+
+
+def _nearer(distance: Tensor, far: Tensor) -> Tensor:
+    is_single, clamped = compare(distance), without_gradient(far)
+    return without_gradient(distance)
+
+
+def by_key(scores: Tensor) -> Tensor:
+    """Convert scores by distance (…, length, length) to scores by key."""
+    distance = without_gradient(distances(scores.shape[-1]))
+    return gather(scores, expand(distance, scores.shape))
