@@ -7,7 +7,7 @@ factor weighs the second half of the heads against the first.
 
 from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.components import attention_core, kv_cache, rope
+from modelbudget.components import attention_core, kv_cache, norm, rope
 from modelbudget.components.attention.conditions import math_for_masks, no_mask_on_scores
 from modelbudget.components.attention.fields import AttentionFields
 from modelbudget.components.contract import Values, valid_if
@@ -16,7 +16,6 @@ from modelbudget.memory.adamw_temporaries import Tensor, matrix
 from modelbudget.operations.elementwise import add, exp, mul, sub
 from modelbudget.operations.joining import cat, repeat
 from modelbudget.operations.linear_layer import make_linear
-from modelbudget.operations.norms import RMS_NORMS
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.reductions import prod, sum_over
 from modelbudget.operations.views import chunk, flatten, transpose, unflatten
@@ -125,7 +124,7 @@ def program(a: Fields, r: Run):
         first, second = chunk(both, 2, 1)
         positive, negative = (exp(sum_over(prod(pair, 0), [0])) for pair in chunk(factor, 2, 0))
         result = sub(first, mul(add(sub(positive, negative), 0.8), second))
-        result = mul(0.2, RMS_NORMS[r.norm_kernel](result, 1, None))
+        result = mul(0.2, norm.rms_norm(r)(result, 1, None))
         return output(flatten(transpose(result, 1, 2), 2))
 
     def by_head(x):
