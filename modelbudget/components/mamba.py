@@ -16,7 +16,7 @@ from modelbudget.operations.joining import cat, stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import linear
-from modelbudget.operations.tape import empty, steps
+from modelbudget.operations.tape import Active, empty, steps
 from modelbudget.operations.views import chunk, split, unbind, unsqueeze
 
 
@@ -174,6 +174,9 @@ def program(a, r: Run, norms_of_selected=None, n_head=0):
 
 def _linear_of_head(d_in, d_out, has_bias):
     """Make a linear layer of the rows of a matrix that belong to one of its heads."""
+    tape = Active.tape
+    if tape.adapter is not None or tape.weight_format is not None:
+        raise NoProgramError("adapter or weights: of a selective scan with heads")
     weight = parameter("weight", d_out, d_in)
     shift = parameter("bias", d_out) if has_bias else None
 
