@@ -303,8 +303,8 @@ def _mixers(translation: Translation) -> dict[str, str]:
 def _shortest(words: list[str]) -> list[str]:
     """Return the shortest pattern that, repeated, gives these words."""
     periods = range(1, len(words) + 1)
-    period = next(p for p in periods if all(words[i] == words[i % p] for i in range(len(words))))
-    return words[:period]
+    fits = (p for p in periods if all(word == words[i % p] for i, word in enumerate(words)))
+    return words[: next(fits, 0)]
 
 
 def _dense_layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:

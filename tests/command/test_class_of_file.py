@@ -8,6 +8,7 @@ from helpers.config_files import LLAMA
 import modelbudget as mb
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
+from modelbudget.huggingface.classes import translations
 from modelbudget.measurement.reference.traced import trace_class
 from modelbudget.measurement.reference.witness import witness
 
@@ -78,6 +79,60 @@ def test_a_count_under_the_name_of_a_class_is_that_of_the_class(tmp_path, kind):
     assert any("+24,576: " in note for note in found.notes) == has_sines
     ours = mb.model(tmp_path).predictions(["parameters"], {"implementation": "modelbudget"})
     assert ours["parameters"].total == expected - 24_576 * has_sines
+
+
+LAYERS = ["mamba", "hybrid", "mamba", "hybrid"]
+SMALL_ZAMBA = {
+    "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4, "n_mamba_heads": 4,
+    "num_hidden_layers": 4, "layers_block_type": LAYERS,
+}  # fmt: skip
+ODD = [
+    ("AlbertForPreTraining", {"embedding_size": 0}),
+    ("BigBirdForMaskedLM", {"use_bias": False}),
+    ("DeepseekV2ForCausalLM", {"q_lora_rank": 0}),
+    ("DeepseekV3ForCausalLM", {"q_lora_rank": 0, "first_k_dense_replace": 1}),
+    ("ElectraForMaskedLM", {"embedding_size": 0}),
+    ("FalconMambaForCausalLM", {"intermediate_size": 768}),
+    ("Gemma3nForCausalLM", {"num_hidden_layers": 20, "laurel_rank": 0}),
+    ("Glm4MoeLiteForCausalLM", {"q_lora_rank": 0}),
+    ("HYV3ForCausalLM", {"num_shared_experts": 0}),
+    ("KimiLinearForCausalLM", {"num_hidden_layers": 4, "q_lora_rank": 0}),
+    ("Lfm2ForCausalLM", {"num_hidden_layers": 0, "layer_types": []}),
+    ("MambaForCausalLM", {"intermediate_size": 768}),
+    ("MiniCPM3ForCausalLM", {"q_lora_rank": 0}),
+    ("MiniCPM3ForCausalLM", {"v_head_dim": 0}),
+    ("ModernBertForMaskedLM", {"classifier_bias": True}),
+    ("ModernBertDecoderForCausalLM", {"classifier_bias": True}),
+    ("OPTForCausalLM", {"word_embed_proj_dim": 0}),
+    ("RecurrentGemmaForCausalLM", {"num_hidden_layers": 3, "head_dim": 128}),
+    ("RecurrentGemmaForCausalLM", {"num_hidden_layers": 3, "attention_window_size": 0}),
+    (
+        "NemotronHForCausalLM",
+        {
+            "num_hidden_layers": 4,
+            "layers_block_type": ["mamba", "moe", "attention", "moe"],
+            "moe_shared_expert_intermediate_size": 0,
+        },
+    ),
+    ("RoFormerForMaskedLM", {"embedding_size": 0}),
+    ("RwkvForCausalLM", {"attention_hidden_size": 0}),
+    ("T5ForConditionalGeneration", {"num_layers": 2, "num_decoder_layers": 0}),
+    ("YoutuForCausalLM", {"q_lora_rank": 0}),
+    ("ZambaForCausalLM", SMALL_ZAMBA | {"head_dim": 16}),
+    ("Zamba2ForCausalLM", SMALL_ZAMBA | {"head_dim": 16}),
+    ("Zamba2ForCausalLM", SMALL_ZAMBA | {"attention_hidden_size": 64}),
+]
+"""Keys at which a class has other parameters than its defaults let one expect."""
+
+
+@pytest.mark.parametrize(("kind", "odd"), ODD, ids=[f"{kind}-{list(odd)[-1]}" for kind, odd in ODD])
+def test_an_odd_value_of_a_key_counts_as_in_the_class(tmp_path, kind, odd):
+    keys = {"num_hidden_layers": 2} | odd
+    config = keys | {"architectures": [kind], "model_type": translations()[kind].model_type}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    expected = witness(kind, keys).parameters
+    found = mb.model(tmp_path).predictions(["parameters"], {"dtype": "float32"})
+    assert found["parameters"].total == expected
 
 
 def test_its_memory_is_that_of_the_traced_class(tmp_path):

@@ -139,7 +139,11 @@ def test_defaults_are_those_of_the_class(kind):
         spellings = [key, *(s for s, k in translation.aliases.items() if k == key)]
         found = [declared.get(s, whole.get(s)) for s in spellings if s in declared | whole]
         found += [value for s in spellings if "." in s and (value := nested(whole, s)) is not None]
-        if found:
+        if found and default is None and not {*spellings} & declared.keys():
+            fields = {"model_type": translation.model_type} | REAL.get(kind, {})
+            a = resolved(families()[translation.family], fields_of(kind, fields))
+            assert config_of(kind, a)[key] == found[0], key  # the class computes it, and so do we
+        elif found:
             expected = list(found[0]) if isinstance(found[0], tuple) else found[0]
             assert default == expected, key
         else:  # read by getattr, or by the code of a model page alone: one value, or none
@@ -187,7 +191,8 @@ COMPUTED = {
     "ffn_proj_factor": st.sampled_from([2.667, 4.0]), "ffn_round_up_to_multiple_of": st.just(8),
     "vocab_size_per_layer_input": st.integers(1, 9), "global_head_dim": st.sampled_from([4, 8]),
     "num_global_key_value_heads": st.sampled_from([None, 1, 2]),
-    "mamba_d_ssm": st.none(), "rotary_dim": st.just(4), "attn_layer_period": st.just(6),
+    **dict.fromkeys(("mamba_d_ssm", "mamba_headdim"), st.none()), "rotary_dim": st.just(4),
+    "attn_layer_period": st.just(6),
     "attn_layer_offset": st.just(4), "mamba_dt_rank": st.integers(1, 3),
     "linear_num_key_heads": st.sampled_from([None, 2]),
     "linear_num_value_heads": st.sampled_from([None, 4]),
@@ -264,6 +269,9 @@ def configs(draw, kind: str) -> dict:
         config["num_hidden_layers"] += 2
         config["layer_types"] += ["hybrid"] * 2  # the class refuses a single use of a shared block
         config["layers_block_type"] = config["layer_types"]
+    if kind == "Zamba2ForCausalLM":
+        inner = config["attention_hidden_size"] = 2 * config["hidden_size"]
+        config["mamba_headdim"] = inner // config["n_mamba_heads"]
     if kind == "DiffLlamaForCausalLM":
         config |= {"num_attention_heads": 4, "num_key_value_heads": 2}  # an even number
     if kind.startswith("NllbMoe"):
