@@ -83,6 +83,7 @@ def test_what_was_compared_is_predicted_and_all_else_traced(tmp_path):
 WITHOUT_FORMULA = [
     ("Gemma2ForCausalLM", {"sliding_window": 6}, {}, "cache_bytes"),
     ("MistralForCausalLM", {"sliding_window": 6}, {}, "cache_bytes"),
+    ("MistralForCausalLM", {"sliding_window": 6}, {"recompute": "full"}, "peak_training_bytes"),
     ("LlamaForCausalLM", {"sliding_window": 6}, {}, "flops_decode"),
     ("Phi3ForCausalLM", {"sliding_window": 6}, {}, "cache_bytes"),
     ("MixtralForCausalLM", {"router_jitter_noise": 0.1}, {}, "activation_bytes"),

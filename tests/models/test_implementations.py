@@ -145,6 +145,18 @@ def test_what_is_declared_as_compared_has_no_difference(kind):
             ), (quantity, config)
 
 
+@pytest.mark.parametrize("length", [4, 12])
+@pytest.mark.parametrize("kind", ["MistralForCausalLM", "Gemma2ForCausalLM"])
+def test_a_token_attends_those_of_a_window(kind, length):
+    config = SMALL.get(kind, COMMON) | {"sliding_window": 6}
+    run = run_of(kind, config, length=length, attention_kernel="math")
+    a = architecture_of(kind, config)
+    assert not not_compared("flops_decode", kind, config, a, run)
+    traced = trace_class(kind, config, run, {"flops_decode"}).values["flops_decode"]
+    terms, _ = formula(Decoder, "flops_decode", a, run)
+    assert total(terms) == sum(traced.values())
+
+
 @pytest.mark.parametrize("autocast", ["none", "bfloat16"])
 @pytest.mark.parametrize(
     ("kind", "keys"),
