@@ -18,8 +18,12 @@ from modelbudget.architecture.run_values import bytes_of, of_states, tokens
 from modelbudget.architecture.terms import Term, Terms, part
 from modelbudget.components import embedding, norm
 from modelbudget.components.contract import Values
+from modelbudget.components.layers import program as layer_program
 from modelbudget.memory.adamw_temporaries import Tensor, matrix
 from modelbudget.memory.timeline import is_nothing
+from modelbudget.operations.joining import cat
+from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.part import make_part
 
 OF_RUN = {
     "weights": "weights == 'dtype'",
@@ -124,3 +128,17 @@ def saved(a: Fields, r: Run, in_layers: Terms) -> Terms:
 def at_ends(a: Fields, values: Values) -> Terms:
     """Return the terms of embedding, head and loss, which each layer uses once more."""
     return part("", values, a.n_mtp_layer)
+
+
+def program(a: Fields, r: Run, mixer: str, mlp: str):
+    """States and embeddings of the token ahead, both (batch, length, d_model), to states."""
+    norms = {name: norm.make(f"norm.{name}", a, r) for name in ("embedding", "states", "final")}
+    combine = make_linear("combine", 2 * a.d_model, a.d_model)
+    inner = make_part("layer", layer_program.program, a, r, mixer, mlp)
+
+    def forward(x, embedded, *positions):
+        both = cat((norms["embedding"](embedded), norms["states"](x)))
+        return inner(combine(both), *positions)
+
+    forward.final = norms["final"]
+    return forward

@@ -143,6 +143,50 @@ def exp(x: Tensor) -> Tensor:
     return with_node("exp", y, [x], lambda saved, g: mul(g, saved[0]), [y])
 
 
+@operation
+def expm1(x: Tensor) -> Tensor:
+    y = empty_elementwise(x.dtype, x)
+
+    def gradients(saved, g):
+        shifted = add(saved[0], 1.0)
+        return mul(g, shifted)
+
+    return with_node("expm1", y, [x], gradients, [y])
+
+
+@operation
+def clamp_max(x: Tensor) -> Tensor:
+    """Replace numbers above a bound by it. Saves x; the gradient is 0 there."""
+    node = start_node("clamp", [x], [x])
+
+    def gradients(saved, g):
+        zero = empty((), g.dtype)
+        is_below = compare(saved[0])
+        return empty_elementwise(g.dtype, is_below, g)
+
+    return finish_node(node, empty_elementwise(x.dtype, x), gradients)
+
+
+@operation
+def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Choose from x or y. Saves the condition; a gradient is 0 where the other was chosen."""
+    wants_x, wants_y = x.needs_gradient, y.needs_gradient
+    node = start_node("where", [x, y], [condition])
+    z = empty_elementwise(promoted(x, y), condition, x, y)
+
+    def gradients(saved, g):
+        (condition,) = saved
+        of_x = _where_or_zero(condition, g) if wants_x else None
+        return of_x, _where_or_zero(condition, g) if wants_y else None
+
+    return finish_node(node, z, gradients)
+
+
+def _where_or_zero(condition: Tensor, g: Tensor) -> Tensor:
+    zero = empty((), g.dtype)  # the number 0 becomes a tensor
+    return empty_elementwise(g.dtype, condition, g)
+
+
 @operation(autocast="float32")
 def power(x: Tensor, exponent: float) -> Tensor:
     node = start_node("pow", [x], [x])

@@ -120,6 +120,15 @@ class Tape:
         self.flops[self.phase][self.component()] += n
 
     @contextmanager
+    def without_caches(self) -> Iterator[None]:
+        """Let parts that are made declare no caches."""
+        before, self.cache_length = self.cache_length, None
+        try:
+            yield
+        finally:
+            self.cache_length = before
+
+    @contextmanager
     def without_graph(self) -> Iterator[None]:
         """Leave no nodes, as under torch.no_grad()."""
         before, self.records_graph = self.records_graph, False

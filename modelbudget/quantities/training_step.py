@@ -2,13 +2,14 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components import chunked_loss
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.autograd import backward
-from modelbudget.operations.elementwise import div, to
+from modelbudget.operations.elementwise import add, div, to, without_gradient
 from modelbudget.operations.layout import at_least_float32
 from modelbudget.operations.losses import cross_entropy, cross_entropy_in_place
 from modelbudget.operations.part import NoProgramError
@@ -133,6 +134,8 @@ def _forward_backward(tape: Tape, step: TrainingStep, model, run, tokens, target
 
 def _loss(model, run, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return the loss, and the logits if the caller keeps them."""
+    if getattr(model, "logits_ahead", None):
+        return _of_all_tokens(model, run, tokens, targets), None
     if run.loss_chunks > 1:
         return chunked_loss.program(model, run, tokens, targets), None
     if run.targets == "shifted" and run.autocast != "none":
@@ -141,6 +144,15 @@ def _loss(model, run, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor |
     else:
         logits = model(tokens)
     return _loss_of(logits, run, targets), logits if run.outputs == "kept" else None
+
+
+def _of_all_tokens(model, run, tokens: Tensor, labels: Tensor) -> Tensor:
+    """Add up the losses of all tokens that a model predicts, the next and those further ahead."""
+    first, *others = (
+        _loss_of(logits, run, without_gradient(labels) if number else labels)
+        for number, logits in enumerate(model.logits_ahead(tokens))
+    )
+    return reduce(add, others, first)
 
 
 def _loss_of(logits: Tensor, run, labels: Tensor) -> Tensor:

@@ -35,6 +35,15 @@ CASES = [
     Case("exp", torch.exp, ops.exp, "abc"),
     Case("pow 2", lambda x: x.pow(2), lambda x: ops.power(x, 2), "abc"),
     Case("pow 3", lambda x: x.pow(3), lambda x: ops.power(x, 3), "abc"),
+    Case("expm1", torch.expm1, ops.expm1, "abc"),
+    Case("clamp", lambda x: x.clamp(max=0), ops.clamp_max, "abc"),
+    Case(
+        "where",
+        lambda i, x, y: torch.where(i > 0, x, y),
+        lambda i, x, y: ops.where(ops.compare(i), x, y),
+        "abc# abc abc",
+        broadcasts=True,
+    ),
     Case("rsqrt", torch.rsqrt, ops.rsqrt, "abc"),
     Case("compare", torch.gt, ops.compare, "abc abc", broadcasts=True),
     Case(

@@ -3,19 +3,18 @@
 from itertools import chain, cycle, islice, repeat
 
 from modelbudget.architecture.fields import Fields, Run
-from modelbudget.components import embedding, norm, rope
+from modelbudget.components import embedding, multi_token_prediction, norm, rope
 from modelbudget.components.layers import program as layer
 from modelbudget.components.position import distances
-from modelbudget.operations.elementwise import clone, compare, dropout
-from modelbudget.operations.part import NoProgramError, make_part
+from modelbudget.operations.elementwise import clone, compare, dropout, without_gradient
+from modelbudget.operations.part import make_part
 from modelbudget.operations.tape import Active, Tensor, empty
 from modelbudget.operations.views import expand, narrow
 
 
 def program(a: Fields, r: Run):
     """Tokens (batch, length) to logits (batch, length, n_vocab)."""
-    if a.n_mtp_layer:
-        raise NoProgramError("n_mtp_layer: layers that predict further tokens")
+    mixers = a.mixers.split()
     embed = make_part("embedding", embedding.program, a, r)
     mlps = chain(repeat("mlp", a.n_dense_layer), cycle(a.mlps.split()))
     patterns = list(islice(zip(cycle(a.mixers.split()), mlps, strict=False), a.n_layer))
@@ -23,6 +22,12 @@ def program(a: Fields, r: Run):
     for number, names in enumerate(patterns):
         Active.tape.layer = number
         layers.append(make_part("layer", layer.program, a, r, *names))
+    ahead = []
+    with Active.tape.without_caches():  # inference leaves them out
+        for number in range(a.n_mtp_layer):
+            Active.tape.layer = a.n_layer + number
+            names = mixers[-1], a.mlps.split()[-1]
+            ahead.append(make_part("mtp", multi_token_prediction.program, a, r, *names))
     Active.tape.layer = None
     embedding_norm = norm.make("norm.embedding", a, r) if a.embedding_norm else None
     final_norm = norm.make("norm.final", a, r) if a.final_norm else None
@@ -43,6 +48,20 @@ def program(a: Fields, r: Run):
     def states(tokens):
         """Return the states (batch, length, d_model) that the head reads."""
         x, *_others = stream(tokens)  # live until the states are there
+        return normed(x)
+
+    def logits_ahead(tokens):
+        """Yield the logits of the next token, and of the tokens that follow it."""
+        x, masks, bias, rotation, _held = stream(tokens)
+        yield head(normed(x))
+        for number, part in enumerate(ahead):
+            Active.tape.layer = a.n_layer + number
+            mask = masks.get(windows.get(mixers[-1], -1), bias)
+            x = part(x, embed(without_gradient(tokens)), mask, rotation)
+            Active.tape.layer = None
+            yield head(part.final(x))
+
+    def normed(x):
         return x if final_norm is None else final_norm(x)
 
     def stream(tokens):
@@ -66,14 +85,13 @@ def program(a: Fields, r: Run):
         tape.layer = None
         return x, masks, bias, rotation, held
 
-    mixers = a.mixers.split()
-
     def next_token(tokens):
         """Return the logits of the last token, of which the head reads a copy."""
         x = states(tokens)  # live with its copy
         return head(clone(narrow(x, 1, 1, is_first=False)))
 
     forward.states, forward.head, forward.next_token = states, head, next_token
+    forward.logits_ahead = logits_ahead if ahead else None
     return forward
 
 

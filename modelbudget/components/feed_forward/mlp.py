@@ -1,5 +1,6 @@
 """The MLP of a layer: plain (up, down) or gated (gate, up, down)."""
 
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -39,10 +40,21 @@ from modelbudget.memory.timeline import (
 )
 from modelbudget.operations import elementwise
 from modelbudget.operations.autograd import with_node
-from modelbudget.operations.elementwise import add, mul, power, tanh
+from modelbudget.operations.elementwise import (
+    add,
+    clamp_max,
+    compare,
+    expm1,
+    mul,
+    power,
+    softplus,
+    sub,
+    tanh,
+    where,
+)
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.operation import operation
-from modelbudget.operations.part import NoProgramError
+from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.tape import empty
 from modelbudget.operations.views import chunk
 
@@ -484,6 +496,7 @@ def program(a: Fields, r: Run, d_ff=None):
     if not packed:
         up = make_linear("up", a.d_model, d_ff, a.up_bias)
     down = make_linear("down", d_ff, a.d_model, a.down_bias)
+    activation = make_activation(a, r)
     has_norm = getattr(a, "inner_norm", False)
     normed = norm.make("norm", a, r, (d_ff,)) if has_norm else lambda x: x
 
@@ -492,25 +505,40 @@ def program(a: Fields, r: Run, d_ff=None):
             return down(normed(fused_gate(gate_up(x))))
         if packed:
             of_gate, of_up = chunk(gate_up(x), 2)  # live until down is done
-            return down(normed(mul(activation(a, r, of_gate), of_up)))
+            return down(normed(mul(activation(of_gate), of_up)))
         if not a.gated:
-            return down(normed(activation(a, r, up(x))))
-        return down(normed(mul(activation(a, r, gate(x)), up(x))))
+            return down(normed(activation(up(x))))
+        return down(normed(mul(activation(gate(x)), up(x))))
 
     return forward
 
 
-def activation(a: Fields, r: Run, x):
-    """Apply the activation function that the architecture names."""
+def make_activation(a: Fields, r: Run) -> Callable:
+    """Return the activation function that the architecture names."""
+    if a.activation == "xielu" and r.autocast != "none":
+        raise NoProgramError("activation: xielu with autocast")
     if a.activation == "xielu":
-        raise NoProgramError("activation: xielu")
+        return make_part("activation", _xielu)
     if a.activation == "relu2":
-        return power(elementwise.relu(x), 2)
+        return lambda x: power(elementwise.relu(x), 2)
     if a.activation == "gelu" and r.activation_kernel == "written_out":
-        return _gelu_written_out(x)
+        return _gelu_written_out
     if a.activation == "gelu" and r.activation_kernel == "written_out_factored":
-        return _gelu_factored(x)
-    return getattr(elementwise, a.activation)(x)
+        return _gelu_factored
+    return getattr(elementwise, a.activation)
+
+
+def _xielu():
+    """Apply a quadratic for x > 0, an exponential below, each with a learned number."""
+    learned = {name: parameter(name, 1) for name in ("positive", "negative")}
+
+    def forward(x):
+        positive = softplus(learned["positive"])
+        negative = add(softplus(learned["negative"]), 0.5)
+        below = mul(sub(expm1(clamp_max(x)), x), negative)
+        return add(where(compare(x), mul(mul(positive, x), x), below), mul(x, 0.5))
+
+    return forward
 
 
 def _gelu_written_out(x):

@@ -564,6 +564,7 @@ def program(a: Fields, r: Run):
     if not gathers:
         up = _experts("up", a.n_expert, a.d_model, a.d_expert, a.up_bias)
     down = _experts("down", a.n_expert, a.d_expert, a.d_model, a.down_bias)
+    activation = mlp.make_activation(a, r)
     shared = make_part("shared", mlp.program, a, r, a.d_shared) if a.d_shared else None
     shared_gate = make_linear("shared_gate", a.d_model, 1) if a.shared_gate else None
 
@@ -584,8 +585,8 @@ def program(a: Fields, r: Run):
 
     def routed(x):
         if not a.gated:
-            return down(mlp.activation(a, r, up(x)))
-        gated = mlp.activation(a, r, gate(x))
+            return down(activation(up(x)))
+        gated = activation(gate(x))
         return down(mul(gated, up(x)))
 
     def gathered(tokens):
@@ -597,7 +598,7 @@ def program(a: Fields, r: Run):
         numbers = empty((a.n_expert,), "int64")
         ends = empty((a.n_expert,), "int32")
         of_gate, of_up = chunk(gate_up(x, ends), 2)
-        outputs = down(mul(mlp.activation(a, r, of_gate), of_up), ends)
+        outputs = down(mul(activation(of_gate), of_up), ends)
         weighted = mul(outputs, unsqueeze(weights, 1))
         places = empty(order.shape, "int64")
         written = empty(order.shape, "int64")  # arange, which is written into places
