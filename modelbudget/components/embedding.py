@@ -39,6 +39,7 @@ from modelbudget.memory.timeline import (
     times,
 )
 from modelbudget.memory.trained_model import TrainedModel
+from modelbudget.operations.accumulated_linear import accumulated_linear, declare_buffered
 from modelbudget.operations.elementwise import add, div, mul, tanh, without_gradient
 from modelbudget.operations.joining import embedding as take_rows
 from modelbudget.operations.linear_layer import make_linear
@@ -594,12 +595,16 @@ def head_program(a: Fields, r: Run, token: ProgramTensor):
     """States (batch, length, d_model) to logits (batch, length, n_vocab), `token` if it is tied."""
     weight = token if a.tied else parameter("weight", rows(a), a.d_emb or a.d_model)
     bias = parameter("bias", rows(a)) if a.head_bias else None
+    product = linear
+    if fuses_gradients(r):
+        declare_buffered(weight)
+        product = accumulated_linear
     projection = make_linear("projection", a.d_model, a.d_emb) if a.d_emb else None
 
     def forward(x):
         if projection is not None:
             x = projection(x)
-        logits = linear(x, weight, bias)
+        logits = product(x, weight, bias)
         if r.logit_cap == "tanh":
             logits = div(logits, 30.0)
             logits = tanh(logits)

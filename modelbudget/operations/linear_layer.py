@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from modelbudget.operations.accumulated_linear import accumulated_linear, declare_buffered
 from modelbudget.operations.part import Part, make_part, parameter
 from modelbudget.operations.products import linear
 from modelbudget.operations.quantised import quantised_linear
 from modelbudget.operations.tape import Active
 
 
-def make_linear(name: str, d_in, d_out, bias: bool = False) -> Part:
-    """Make a linear layer: a weight (d_out, d_in), and a bias (d_out)."""
+def make_linear(name: str, d_in, d_out, bias: bool = False, accumulates: bool = False) -> Part:
+    """Make a linear layer: a weight (d_out, d_in), and a bias (d_out).
+
+    `accumulates`: its product adds the gradient of the weight to a buffer.
+    """
     adapter, weight_format = Active.tape.adapter, Active.tape.weight_format
 
     def make():
@@ -20,6 +24,9 @@ def make_linear(name: str, d_in, d_out, bias: bool = False) -> Part:
     def dense():
         weight = parameter("weight", d_out, d_in)
         shift = parameter("bias", d_out) if bias else None
+        if accumulates:
+            declare_buffered(weight)
+            return lambda x: accumulated_linear(x, weight, shift)
         return lambda x: linear(x, weight, shift)
 
     def stored(weight_format):

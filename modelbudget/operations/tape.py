@@ -91,6 +91,9 @@ class Tape:
         self.weight_format: WeightFormat | None = None
         self.accumulates_gradients = False
         """Gradients of parameters are added to a buffer and dropped at once."""
+        self.without_values: dict[tuple[Shape, str], Tensor] = {}
+        """By shape and dtype: what autograd gets in place of a gradient that a product has added to
+        that buffer itself."""
 
     def component(self) -> str:
         """Return the innermost component that runs; in backward, that which made the node."""

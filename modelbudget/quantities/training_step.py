@@ -101,8 +101,8 @@ def check_devices(run: RunConfig) -> None:
             raise NoProgramError(f"{name}: {getattr(run, name)}")
     if run.data_parallel > 1 or run.zero:
         raise NoProgramError(f"data_parallel: {run.data_parallel}, zero: {run.zero}")
-    if run.gradient_accumulation_fusion:
-        raise NoProgramError("gradient_accumulation_fusion: true")
+    if run.gradient_accumulation_fusion and run.autocast != "none":
+        raise NoProgramError("gradient_accumulation_fusion: true with autocast")
 
 
 def _gradients(trained: list[Tensor], accumulates: bool) -> Counter[str]:

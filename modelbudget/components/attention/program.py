@@ -1,6 +1,9 @@
 """Attention as a program: queries, keys and values, RoPE, a kernel, the output projection."""
 
+from functools import partial
+
 from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.run_values import fuses_gradients
 from modelbudget.components import attention_core, kv_cache, norm, rope
 from modelbudget.components.position import by_key, causal_bias, sinusoids
 from modelbudget.operations.elementwise import (
@@ -35,6 +38,7 @@ def program(a: Fields, r: Run, window=0):
     `window` a token attends itself and the window − 1 tokens before it.
     """
     position = getattr(a, "position", "none")
+    make_product = partial(make_linear, accumulates=bool(fuses_gradients(r)))
     d_query, d_key = a.n_head * a.d_head, a.n_kv_head * a.d_head
     is_packed, is_relative = r.projections != "separate", position == "relative"
     if is_relative:
@@ -42,22 +46,22 @@ def program(a: Fields, r: Run, window=0):
         position_bias = parameter("position_bias", a.n_head, 1, a.d_head)
     sinks = parameter("sinks", a.n_head) if a.sinks else None
     if not is_packed:
-        query = make_linear("query", a.d_model, d_query, a.query_bias)
+        query = make_product("query", a.d_model, d_query, a.query_bias)
     if a.attention_gate:
         d_gate = a.n_head if a.gate_per_head else d_query
-        gate = make_linear("gate", a.d_model, d_gate, a.query_bias)
+        gate = make_product("gate", a.d_model, d_gate, a.query_bias)
     if not is_packed:
-        key = make_linear("key", a.d_model, d_key, a.key_bias)
-        value = make_linear("value", a.d_model, d_key, a.value_bias)
-    output = make_linear("output", d_query, a.d_model, a.output_bias)
+        key = make_product("key", a.d_model, d_key, a.key_bias)
+        value = make_product("value", a.d_model, d_key, a.value_bias)
+    output = make_product("output", d_query, a.d_model, a.output_bias)
     inner_norm = norm.make("norm", a, r, (d_query,)) if a.inner_norm else None
     core = make_part("core", attention_core.program, r)
     query_norm = _head_norm("query_norm", a, r, a.n_head)
     key_norm = _head_norm("key_norm", a, r, a.n_kv_head)
     if is_relative:
-        of_distances = make_linear("position", a.d_model, d_query)
+        of_distances = make_product("position", a.d_model, d_query)
     if is_packed:  # made of the three afterwards, and so the last parameter
-        query_key_value = make_linear(
+        query_key_value = make_product(
             "query_key_value", a.d_model, d_query + 2 * d_key, a.query_bias
         )
     d_rotary = (a.d_rotary or a.d_head) if position == "rotary" else 0

@@ -1,6 +1,7 @@
 """The MLP of a layer: plain (up, down) or gated (gate, up, down)."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -486,16 +487,17 @@ def _down_inference(r: Run, states, freed) -> Timeline:
 
 def program(a: Fields, r: Run, d_ff=None):
     """States (…, d_model) to states (…, d_model) through d_ff hidden units."""
+    make_product = partial(make_linear, accumulates=bool(fuses_gradients(r)))
     is_of_layer = d_ff is None  # those of shared experts are not packed
     d_ff = a.d_ff if d_ff is None else d_ff
     packed = is_of_layer and r.gate_and_up == "packed" and a.gated
     if packed:
-        gate_up = make_linear("gate_up", a.d_model, 2 * d_ff, a.up_bias)
+        gate_up = make_product("gate_up", a.d_model, 2 * d_ff, a.up_bias)
     elif a.gated:
-        gate = make_linear("gate", a.d_model, d_ff, a.up_bias)
+        gate = make_product("gate", a.d_model, d_ff, a.up_bias)
     if not packed:
-        up = make_linear("up", a.d_model, d_ff, a.up_bias)
-    down = make_linear("down", d_ff, a.d_model, a.down_bias)
+        up = make_product("up", a.d_model, d_ff, a.up_bias)
+    down = make_product("down", d_ff, a.d_model, a.down_bias)
     activation = make_activation(a, r)
     has_norm = getattr(a, "inner_norm", False)
     normed = norm.make("norm", a, r, (d_ff,)) if has_norm else lambda x: x

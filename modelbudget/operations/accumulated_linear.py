@@ -1,0 +1,44 @@
+"""Linear layers whose backward pass adds the gradient of their weight to a float32 buffer.
+
+Source: megatron/core/tensor_parallel/layers.py,
+`LinearWithGradAccumulationAndAsyncCommunication`.
+"""
+
+from __future__ import annotations
+
+from modelbudget.operations.autograd import finish_node, start_node
+from modelbudget.operations.operation import operation
+from modelbudget.operations.products import linear, matmul
+from modelbudget.operations.reductions import sum_over
+from modelbudget.operations.tape import Active, Tensor, empty
+from modelbudget.operations.views import flatten, t
+
+
+def declare_buffered(weight: Tensor) -> None:
+    """Allocate what autograd gets in place of the weight's gradient: one tensor for each shape."""
+    key = weight.shape, weight.dtype
+    if Active.tape.cache_length is None and key not in Active.tape.without_values:
+        Active.tape.without_values[key] = empty(*key)
+
+
+@operation
+def accumulated_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return x Wᵀ + b. Saves x and the weight once the result is there, as a Function does."""
+    tape = Active.tape
+    node = start_node("accumulated_linear", [x, weight, bias])
+    with tape.without_graph():
+        y = linear(x, weight, bias)
+    has_bias = bias is not None
+
+    def gradients(saved, g):
+        x, weight = saved
+        of_x = matmul(g, weight)
+        rows, columns = t(flatten(g, 0, -2)), flatten(x, 0, -2)
+        tape.count_flops(2 * rows.shape[0] * rows.shape[1] * columns.shape[1])  # into the buffer
+        of_weight = tape.without_values[weight.shape, weight.dtype].detach()
+        return of_x, of_weight, sum_over(rows, [1]) if has_bias else None
+
+    y = finish_node(node, y, gradients, [x, weight])
+    if node is not None:
+        node.is_function = True
+    return y

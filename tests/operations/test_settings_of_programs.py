@@ -1,0 +1,103 @@
+"""Settings that random decoders do not have, each against the trace of its torch module."""
+
+import pytest
+from helpers.allocations import first_difference, programmed, traced
+from helpers.strategies import decoders_that_run
+from hypothesis import given, settings
+
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.components.decoder.program import program
+from modelbudget.families.decoder import Decoder
+from modelbudget.measurement.build import build
+from modelbudget.measurement.train import train
+from modelbudget.quantities.training_step import training_step
+
+FUSED = {
+    "dtype": "bfloat16",
+    "master_weights": True,
+    "gradient_casts": "accumulated",
+    "gradient_accumulation_fusion": True,
+}
+MATH = {"attention_kernel": "math"}
+CPU = {"backend": "cpu"}
+
+
+def words(text: str, **others: str) -> str:
+    """Replace some words of a field."""
+    return " ".join(others.get(word, word) for word in text.split())
+
+
+def with_complex_rope(a, run):
+    mixers = words(a.mixers, mla="attention")
+    tables = {"rope_tables": "complex", "rope_layout": "token"}
+    return {"position": "rotary", "d_rotary": 0, "mixers": mixers}, tables
+
+
+def with_xielu(a, run):
+    return {"activation": "xielu"}, {"activation_kernel": "fused"}
+
+
+def with_further_tokens(a, run):
+    position = a.position if a.position in ("learned", "sinusoidal", "rotary") else "none"
+    fields = {
+        "n_mtp_layer": min(a.n_layer, 2),
+        "position": position,
+        "mixers": words(a.mixers, none="attention", channel_rnn="attention"),
+        "mlps": words(a.mlps, none="mlp"),
+    }
+    plain = {"projections": "separate", "gate_and_up": "separate", "rope_tables": "layer"}
+    others = {"expert_kernel": "scattered", "activation_kernel": "fused", "outputs": "freed"}
+    return fields, plain | others | {"loss_chunks": 1}
+
+
+def with_fused_gradients(a, run):
+    mixers = words(a.mixers, mla="attention", channel_rnn="attention")
+    fields = {"d_emb": 0, "mixers": mixers, "mlps": words(a.mlps, moe="mlp")}
+    return fields, FUSED | {"backend": "gpu", "expert_kernel": "scattered"}
+
+
+CHANGES = [with_complex_rope, with_xielu, with_further_tokens, with_fused_gradients]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@settings(max_examples=10, deadline=None)
+@given(drawn=decoders_that_run())
+def test_every_allocation_of_a_program_is_the_traces(change, drawn):
+    fields, of_run = change(*drawn)
+    a, run = (x.model_copy(update=y) for x, y in zip(drawn, (fields, of_run), strict=True))
+    assert not first_difference(programmed(a, run), traced(a, run)), (a, run)
+
+
+@pytest.mark.parametrize(
+    ("fields", "of_run"),
+    [
+        ({"gated": True, "tied": True}, FUSED),
+        ({"position": "alibi"}, MATH),
+        ({"position": "buckets"}, MATH),
+        ({"position": "relative"}, MATH),
+        ({"position": "rotary"}, {"rope_tables": "complex", "dtype": "bfloat16"}),
+        ({"activation": "xielu"}, {}),
+        ({"n_mtp_layer": 2, "position": "rotary"}, {}),
+        ({"norm": "rmsnorm"}, CPU | {"attention_kernel": "flash"}),
+        ({"norm": "rmsnorm"}, CPU | MATH | {"dropout": True}),
+    ],
+    ids=str,
+)
+def test_two_steps_of_a_program_are_the_traces(fields, of_run):
+    sizes = {"n_vocab": 30, "d_model": 16, "n_layer": 3, "n_head": 2, "n_kv_head": 1, "d_head": 8}
+    a = Decoder.model_validate(sizes | {"d_ff": 24, "n_ctx": 32} | fields)
+    run = RunConfig.model_validate({"batch": 2, "length": 8} | of_run)
+    step = training_step(program, a, run)
+    predicted = {
+        "flops_forward": step.flops_forward,
+        "flops_backward": step.flops_backward,
+        "activation_bytes": step.saved,
+        "peak_training_bytes": step.peaks,
+    }
+    measured = train(build(a, "meta", run.dtype), run, {*predicted})
+    for quantity, values in predicted.items():
+        assert without_zeros(values) == without_zeros(measured[quantity]), quantity
+
+
+def without_zeros(values: dict) -> dict:
+    return {name: n for name, n in values.items() if n}
