@@ -543,10 +543,12 @@ def head_inference(a: Fields, r: Run, new, shared=0) -> Timeline:
 
 def program(a: Fields, r: Run):
     """Tokens (batch, length) to states (batch, length, d_model)."""
-    token_table = make_part("token", _table, rows(a) + a.n_input_token, a.d_emb or a.d_model)
+    token_table = make_part("token", table_program, rows(a) + a.n_input_token, a.d_emb or a.d_model)
     projection = make_linear("projection", a.d_emb, a.d_model) if a.d_emb else None
     if a.position == "learned":
-        position_table = make_part("position", _table, a.n_ctx + a.position_offset, a.d_model)
+        position_table = make_part(
+            "position", table_program, a.n_ctx + a.position_offset, a.d_model
+        )
     elif a.position == "buckets":
         bias_of_buckets = make_part("position", buckets, a.n_bucket, a.n_head)
     scale_buffer = empty(()) if r.embedding_scale == "buffer" else None
@@ -581,7 +583,8 @@ def program(a: Fields, r: Run):
     return forward
 
 
-def _table(n, width):
+def table_program(n, width):
+    """Rows (…, width) of a table of n rows, by their numbers (…)."""
     weight = parameter("weight", n, width)
 
     def forward(places):
@@ -593,13 +596,14 @@ def _table(n, width):
 
 def head_program(a: Fields, r: Run, token: ProgramTensor):
     """States (batch, length, d_model) to logits (batch, length, n_vocab), `token` if it is tied."""
-    weight = token if a.tied else parameter("weight", rows(a), a.d_emb or a.d_model)
+    d_emb = getattr(a, "d_emb", 0)
+    weight = token if a.tied else parameter("weight", rows(a), d_emb or a.d_model)
     bias = parameter("bias", rows(a)) if a.head_bias else None
     product = linear
     if fuses_gradients(r):
         declare_buffered(weight)
         product = accumulated_linear
-    projection = make_linear("projection", a.d_model, a.d_emb) if a.d_emb else None
+    projection = make_linear("projection", a.d_model, d_emb) if d_emb else None
 
     def forward(x):
         if projection is not None:

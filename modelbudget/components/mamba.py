@@ -112,6 +112,10 @@ def cached(a, r) -> dict:
     }
 
 
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
+
+
 def program(a, r: Run, norms_of_selected=None, n_head=0):
     """States (batch, length, d_model) to states of the same shape, token by token.
 

@@ -141,6 +141,10 @@ def cached(a, r) -> dict:
     }
 
 
+TOKENS_PER_STEP = 1
+"""Of the program's loop over tokens."""
+
+
 def program(a, r: Run, has_norm: bool = True):
     """States (batch, length, d_model) to states of the same shape, token by token."""
     d_shared = a.n_group * a.d_state

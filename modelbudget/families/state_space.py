@@ -1,5 +1,7 @@
 """State space language models: Mamba and Mamba-2."""
 
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import ClassVar
 
@@ -9,7 +11,7 @@ from modelbudget.architecture.base import Depth
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_values import tokens
 from modelbudget.architecture.terms import Terms, part, scaled
-from modelbudget.components import embedding, mamba, mamba2, norm
+from modelbudget.components import embedding, mamba, mamba2, norm, state_space
 from modelbudget.components.contract import Values
 from modelbudget.components.embedding import HeadFields, VocabularyFields
 from modelbudget.components.mamba import SelectiveScanFields
@@ -57,6 +59,10 @@ class _StateSpace(NormFields, HeadFields, VocabularyFields):
     @classmethod
     def cache_bytes(cls, a: Fields, r: Run) -> Terms:
         return part("layer.mixer", cls.mixer.cached(a, r), a.n_layer)
+
+    @classmethod
+    def program(cls) -> Callable:
+        return partial(state_space.program, mixer=cls.mixer)
 
 
 class SelectiveScan(SelectiveScanFields, _StateSpace):

@@ -37,8 +37,9 @@ class Shallow(NamedTuple):
 
 def shallow(a) -> Shallow | None:
     """Return the runs that stand for a model: none if it is not deeper than they are."""
-    period = lcm(len(a.mixers.split()), len(a.mlps.split()))
-    first = a.n_dense_layer + -a.n_dense_layer % period + 2 * period
+    patterns = (getattr(a, name, "same").split() for name in ("mixers", "mlps"))
+    period, n_dense = lcm(*map(len, patterns)), getattr(a, "n_dense_layer", 0)
+    first = n_dense + -n_dense % period + 2 * period
     n_left_out = (a.n_layer - first - 2 * period) // period
     if n_left_out < 2:
         return None

@@ -94,17 +94,17 @@ TRAINING = (
 
 
 def test_what_has_no_formula_is_measured_and_not_compared(compared):
-    """The peak of Mamba has neither formula nor program; its optimizer states have a formula."""
+    """The peak of RWKV has neither formula nor program; its optimizer states have a formula."""
     table = compared(
         "base: gpt-2-124m\nfixed: {length: 8}\ngrid: {n_layer: [1]}\n"
-        "points: [{base: mamba-130m, n_layer: 3}]\n"
+        "points: [{base: rwkv-4-169m, n_layer: 3}]\n"
         "measure: {device: meta,\n"
         "  quantities: [peak_training_bytes, optimizer_bytes, unsupported_ops]}\n"
     )
     others = table.filter(pl.col("quantity") != "unsupported_ops")
-    of_mamba = (pl.col("n_layer") == 3) & (pl.col("quantity") == "peak_training_bytes")
-    assert others.filter(of_mamba)["prediction"].unique().to_list() == [None]
-    assert others.filter(~of_mamba)["prediction"].unique().to_list() == ["formula"]
+    of_rwkv = (pl.col("n_layer") == 3) & (pl.col("quantity") == "peak_training_bytes")
+    assert others.filter(of_rwkv)["prediction"].unique().to_list() == [None]
+    assert others.filter(~of_rwkv)["prediction"].unique().to_list() == ["formula"]
     calls = table.filter(pl.col("quantity") == "unsupported_ops")
     assert calls["prediction"].null_count() == calls.height
     without = table.filter(pl.col("prediction").is_null())

@@ -129,8 +129,8 @@ def test_nothing_fits_and_nothing_is_solved_and_no_end(catalogue):
     assert solve(palm, "batch", "training", 192 * GB) == Solution(0, 1)
     gpt = named_architecture(catalogue["gpt-2-124m"]), RunConfig(**FLASH)
     assert solve(gpt, "length", "training", 192 * GB) == Solution(1024, None, "model")
-    mamba = named_architecture(catalogue["mamba-130m"]), RunConfig(dtype="bfloat16")
-    assert solve(mamba, "batch", "training", 192 * GB) is None
+    rwkv = named_architecture(catalogue["rwkv-4-169m"]), RunConfig(dtype="bfloat16")
+    assert solve(rwkv, "batch", "training", 192 * GB) is None
     sizes = {"n_vocab": 9, "d_model": 4, "n_layer": 1, "n_head": 1, "n_kv_head": 1, "d_head": 4}
     forgetful = Decoder(**sizes, d_ff=4, mixers="none"), RunConfig()
     assert solve(forgetful, "batch", "weights_and_cache", GB) == Solution(

@@ -93,8 +93,7 @@ def cache(a: Fields, r: Run) -> Values:
     return _both(attention.cache(a, r), mamba2.cache(a, r))
 
 
-TOKENS_PER_STEP = 1
-"""Of the program's loop over tokens."""
+TOKENS_PER_STEP = mamba2.TOKENS_PER_STEP
 
 
 def program(a: Fields, r: Run):

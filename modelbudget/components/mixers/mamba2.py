@@ -97,8 +97,7 @@ def cache(a: Fields, r: Run) -> Values:
     return mamba2.cached(as_mamba2(a), r)
 
 
-TOKENS_PER_STEP = 1
-"""Of the program's loop over tokens."""
+TOKENS_PER_STEP = mamba2.TOKENS_PER_STEP
 
 
 def program(a: Fields, r: Run):

@@ -131,8 +131,7 @@ def cache(a: Fields, r: Run) -> Values:
     return mamba.cached(_as_mamba(a), r)
 
 
-TOKENS_PER_STEP = 1
-"""Of the program's loop over tokens."""
+TOKENS_PER_STEP = mamba.TOKENS_PER_STEP
 
 
 def program(a: Fields, r: Run):
