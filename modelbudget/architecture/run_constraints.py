@@ -47,7 +47,7 @@ _CONSTRAINTS = (
         "norm_scale",
         "norm_kernel = '{norm_kernel}': norm_scale: false has no scale; "
         "allowed: norm_kernel: written_out",
-        when="norm_kernel == 'written_out_exact' and norm == 'rmsnorm'",
+        when="norm_kernel in ('written_out_exact', 'written_out_wide') and norm == 'rmsnorm'",
     ),
     Constraint(
         f"position not in {MASKS}",

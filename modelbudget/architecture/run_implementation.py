@@ -40,10 +40,11 @@ class HowComputed(Record):
         description="whose code computes: sets the fields below that are not set themselves "
         "(configs/implementations/)",
     )
-    norm_kernel: Literal["fused", "written_out", "written_out_exact"] = Field(
+    norm_kernel: Literal["fused", "written_out", "written_out_exact", "written_out_wide"] = Field(
         "fused",
         description="RMSNorm in one operation, or as separate operations in at least float32: all "
-        "but the scale, which multiplies in the dtype, or all (exact), with 1 + the scale; "
+        "but the scale, which multiplies in the dtype, or all, with 1 + the scale (exact: Gemma) "
+        "or with the scale itself, which stays in its dtype (wide: OLMo 2); "
         "LayerNorm is one operation everywhere",
     )
     activation_kernel: Literal["fused", "written_out", "written_out_factored", "fused_gate"] = (
@@ -86,6 +87,11 @@ class HowComputed(Record):
         description="rope_tables: model: rotated queries and keys are contiguous per token, as the "
         "projections are; or per head, as a concatenation with the channels that are not rotated, "
         "even if there are none",
+    )
+    rope_dtype: Literal["dtype", "float32"] = Field(
+        "dtype",
+        description="rope_tables: model: cosines and sines are in the dtype of the states; or in "
+        "float32, and rotated queries and keys are cast back (OLMo 2)",
     )
     embedding_scale: Literal["none", "buffer"] = Field(
         "none",

@@ -98,6 +98,11 @@ def scales_exactly(a, r) -> int:
     return int(a.norm == "rmsnorm" and r.norm_kernel == "written_out_exact")
 
 
+def has_program_alone(a, r) -> bool:
+    """Whether no closed formula covers the norm."""
+    return a.norm == "rmsnorm" and r.norm_kernel == "written_out_wide"
+
+
 def _scale(r, width):
     """Bytes of the scale of `width` channels in at least single precision."""
     return exact_bytes(r.dtype) * width

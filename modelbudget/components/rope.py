@@ -224,8 +224,18 @@ def _in_pairs(x: Tensor) -> Tensor:
     return unflatten(to(x, at_least_float32(x.dtype)), -1, (x.shape[-1] // 2, 2))
 
 
-def rotate_with(heads, cos: Tensor, sin: Tensor, by_head: bool) -> list[Tensor]:
-    """Rotate queries and keys with the tables of the model: x · cos + (halves exchanged) · sin."""
+def rotate_with(heads, cos: Tensor, sin: Tensor, by_head: bool, rope_dtype="dtype") -> list[Tensor]:
+    """Rotate queries and keys with the tables of the model: x · cos + (halves exchanged) · sin.
+
+    With a dtype of its own the results are cast back, once both are there.
+    """
+    rotated = _rotated_with(heads, cos, sin, by_head)
+    if rope_dtype == "dtype":
+        return rotated
+    return [to(y, x.dtype) for y, x in zip(rotated, heads, strict=True)]
+
+
+def _rotated_with(heads, cos: Tensor, sin: Tensor, by_head: bool) -> list[Tensor]:
     d_rotary, d_head = cos.shape[-1], heads[0].shape[-1]
     if not by_head and d_rotary == d_head:
         return [_rotate_whole(x, cos, sin) for x in heads]

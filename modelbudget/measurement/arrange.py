@@ -35,11 +35,13 @@ def _arrange(model: nn.Module, run: RunConfig) -> None:
             module.head.capped = run.logit_cap == "tanh"
         elif isinstance(module, RotaryPositions):
             module.share_rotation(attends and run.rope_tables == "model", device)
+            module.exact_tables = run.rope_dtype == "float32"
             module.gives_places = attends and run.rope_tables == "complex" and module.d_rotary > 0
             if isinstance(module, Embedding):
                 module.scale_rows(run.embedding_scale == "buffer")
         elif isinstance(module, Attention):
             module.rope_by_head = run.rope_layout == "head"
+            module.casts_rope_back = run.rope_dtype == "float32"
             module.tabulate(run.length if run.rope_tables == "complex" else 0)
             kind = run.projections
             module.pack(kind != "separate", kind == "sliced", kind == "copied")

@@ -31,7 +31,7 @@ class RotaryPositions(nn.Module):
         super().__init__()
         self.d_rotary = d_rotary
         self.register_buffer("frequencies", None, persistent=False)
-        self.gives_places = False
+        self.gives_places = self.exact_tables = False
         self.cache: Cache | None = None
         self.start = 0
 
@@ -47,7 +47,7 @@ class RotaryPositions(nn.Module):
             self.frequencies = torch.stack((used, used))
 
     def rotation(self, x, length: int) -> Rotation | None:
-        """Return RoPE's tables of `length` tokens in the dtype of x, if all layers share them.
+        """Return RoPE's tables of `length` tokens, if all layers share them.
 
         Or, with `gives_places`, only the positions, (batch, length).
         """
@@ -57,7 +57,7 @@ class RotaryPositions(nn.Module):
             return Rotation(places.expand(len(x), length).contiguous())
         if self.frequencies is None:
             return None
-        return rotation(length, self.frequencies[0], x, start)
+        return rotation(length, self.frequencies[0], x, start, self.exact_tables)
 
 
 class Embedding(RotaryPositions):

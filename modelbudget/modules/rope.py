@@ -32,19 +32,33 @@ class Rotation(NamedTuple):
     sin: Any = None
 
 
-def rotation(length: int, frequency, like, start: int = 0) -> Rotation:
-    """Return the tables of RoPE that all layers share, as wide as the rotated channels."""
+def rotation(length: int, frequency, like, start: int = 0, exact: bool = False) -> Rotation:
+    """Return the tables of RoPE that all layers share, as wide as the rotated channels.
+
+    In the dtype of `like`, or `exact` in float32.
+    """
+    dtype = frequency.dtype if exact else like.dtype
     places = torch.arange(start, start + length, device=like.device)
     angle = torch.outer(places.float(), frequency)
     angle = torch.cat((angle, angle), dim=-1)
-    return Rotation(places, angle.cos().to(like.dtype), angle.sin().to(like.dtype))
+    return Rotation(places, angle.cos().to(dtype), angle.sin().to(dtype))
 
 
-def rotate_with(heads: Sequence, tables: Rotation, by_head: bool = False) -> list:
+def rotate_with(
+    heads: Sequence, tables: Rotation, by_head: bool = False, casts_back: bool = False
+) -> list:
     """Apply RoPE as `rotate` to queries and keys, with the tables of the model.
 
-    The results are contiguous per head if only some channels are rotated, or if `by_head`.
+    The results are contiguous per head if only some channels are rotated, or if `by_head`; with
+    `casts_back` they have the dtype of queries and keys, whatever the tables have.
     """
+    rotated = _rotated_with(heads, tables, by_head)
+    if not casts_back:
+        return rotated
+    return [y.to(x.dtype) for y, x in zip(rotated, heads, strict=True)]
+
+
+def _rotated_with(heads: Sequence, tables: Rotation, by_head: bool) -> list:
     d_rotary = tables.cos.shape[-1]
     if not by_head and d_rotary == heads[0].shape[-1]:
         return [rotate_all(x, tables) for x in heads]

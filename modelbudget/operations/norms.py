@@ -117,6 +117,15 @@ def rms_norm_written_out_exact(x: Tensor, n_dim: int, weight: Tensor | None) -> 
     return to(states, x.dtype)
 
 
+def rms_norm_written_out_wide(x: Tensor, n_dim: int, weight: Tensor | None) -> Tensor:
+    """Normalise in at least float32, and scale that by a weight of the dtype, as OLMo 2's code."""
+    states = to(x, at_least_float32(x.dtype))
+    # The variance lives to the end, unlike what is written in one expression.
+    variance = mean(power(states, 2), [-1 - i for i in range(n_dim)], keepdim=True)
+    states = mul(states, rsqrt(add(variance, 1e-6)))
+    return to(states if weight is None else mul(weight, states), x.dtype)
+
+
 def _divided_by_rms(x: Tensor, n_dim: int) -> Tensor:
     dims = [-1 - i for i in range(n_dim)]
     return mul(x, rsqrt(add(mean(power(x, 2), dims, keepdim=True), 1e-6)))
@@ -127,5 +136,6 @@ RMS_NORMS = {
     "composed": rms_norm_composed,
     "written_out": rms_norm_written_out,
     "written_out_exact": rms_norm_written_out_exact,
+    "written_out_wide": rms_norm_written_out_wide,
 }
 """By `norm_kernel`; `composed`: the fused one without a GPU."""

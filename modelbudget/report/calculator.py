@@ -354,9 +354,11 @@ def _runs(published: bool = False) -> list[Settings]:
 
 
 def _is_compared(kind: str) -> bool:
-    """Whether the training peak of a class, with its defaults, is that of our formulas."""
+    """Whether the training peak of a class, with its defaults, is that of a closed formula."""
     run = RunConfig.model_validate(implementations()[TRANSFORMERS].of_class(kind))
-    return not not_compared(OF_CLASSES, kind, {}, default_decoders()[kind], run)
+    a = default_decoders()[kind]
+    has_formula = a.has_formula_for(OF_CLASSES, a, run)
+    return bool(has_formula) and not not_compared(OF_CLASSES, kind, {}, a, run)
 
 
 def calculator_section(catalogue: Catalogue) -> dict:

@@ -129,7 +129,7 @@ def test_a_model_without_a_class_is_refused_as_one(name):
 
 
 def test_without_torch_an_answer_is_of_our_modules_and_says_so(tmp_path, monkeypatch):
-    path = file_of(tmp_path, "Olmo2ForCausalLM", COMMON)
+    path = file_of(tmp_path, "GraniteForCausalLM", COMMON)
     monkeypatch.setattr(
         of_class, "find_spec", lambda name: name != "torch" and util.find_spec(name)
     )
@@ -137,18 +137,18 @@ def test_without_torch_an_answer_is_of_our_modules_and_says_so(tmp_path, monkeyp
     ours = mb.model(path).memory(RUN | {"implementation": "modelbudget"})
     assert (found.whose, found.totals()) == ("modelbudget", ours.totals())
     (line,) = found.notes
-    assert line.startswith("about modelbudget's own modules, not Olmo2ForCausalLM: ")
+    assert line.startswith("about modelbudget's own modules, not GraniteForCausalLM: ")
     assert line.endswith("pip install 'modelbudget[measure]'")
     named = mb.model(path).memory(RUN | {"implementation": "transformers"})
     assert "pip install 'modelbudget[measure]'" in named.missing["activation_bytes"]
 
 
 def test_what_the_class_cannot_be_traced_in_is_answered_for_our_modules(tmp_path):
-    path = file_of(tmp_path, "Olmo2ForCausalLM", COMMON)
+    path = file_of(tmp_path, "GraniteForCausalLM", COMMON)
     shared = {"zero": 3, "data_parallel": 2}
     found = mb.model(path).predictions(["peak_training_bytes"], RUN | shared)
     assert found.whose == "modelbudget"
-    assert "Olmo2ForCausalLM is traced on one device" in found.notes[0]
+    assert "GraniteForCausalLM is traced on one device" in found.notes[0]
     named = {"implementation": "transformers"}
     refused = mb.model(path).predictions(["peak_training_bytes"], RUN | shared | named)
     assert "traced on one device" in refused.missing["peak_training_bytes"]
@@ -174,11 +174,11 @@ def test_a_name_says_that_its_class_may_need_more():
 
 def test_a_device_is_compared_with_the_class_that_leads_the_answer(tmp_path):
     """A memory between the peak of our modules, whose formula is solved, and that of the class."""
-    model = mb.model(file_of(tmp_path, "Olmo2ForCausalLM", OTHERS["Olmo2ForCausalLM"]))
+    model = mb.model(file_of(tmp_path, "GraniteForCausalLM", OTHERS["GraniteForCausalLM"]))
     predicted, fit = model.memory(RUN), model.fit("1GB", RUN, reserve=0)
     of_class = predicted["peak_training_bytes"].total
     assert of_class > fit.needed
     between = model.fit(f"{(of_class + fit.needed) // 2}B", RUN, reserve=0)
     rows = {row[0]: row[1:] for row in of_fits([between], predicted).rows}
     assert between.grade in ("fits", "tight")
-    assert rows["training: transformers (Olmo2ForCausalLM)"][0] == "does not fit"
+    assert rows["training: transformers (GraniteForCausalLM)"][0] == "does not fit"

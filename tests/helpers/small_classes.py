@@ -10,6 +10,7 @@ SMALL = {
     "MistralForCausalLM": COMMON | {"sliding_window": None},
     "Qwen2ForCausalLM": COMMON,
     "Qwen3ForCausalLM": COMMON | {"head_dim": 8},
+    "Olmo2ForCausalLM": COMMON,
     "Phi3ForCausalLM": COMMON,
     "MixtralForCausalLM": COMMON | {"num_local_experts": 4, "num_experts_per_tok": 2},
     "GemmaForCausalLM": COMMON | {"head_dim": 8},
@@ -18,7 +19,6 @@ SMALL = {
 """Classes whose settings are in configs/implementations/transformers.yaml."""
 
 OTHERS = {
-    "Olmo2ForCausalLM": COMMON,
     "GraniteForCausalLM": COMMON,
     "Qwen2MoeForCausalLM": COMMON | {
         "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24, "num_experts": 4,

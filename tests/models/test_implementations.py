@@ -9,7 +9,7 @@ import torch
 from helpers.training import measured, without_zeros
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.terms import Term, of_model, total
+from modelbudget.architecture.terms import Term, Terms, of_model, total
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.models import Base
 from modelbudget.families.decoder import Decoder
@@ -73,11 +73,18 @@ def compare(kind: str, run: RunConfig, **config) -> tuple[Decoder, Values]:
     traced = trace_class(kind, config, run, QUANTITIES)
     assert not traced.missing
     assert traced.attention == {"written_out": "eager"}.get(run.attention_kernel, "sdpa")
-    assert a.has_formula_for("peak_training_bytes", a, run)
-    assert total(a.activation_bytes(a, run)) == sum(traced.values["activation_bytes"].values())
-    peaks = {name: term.total for name, term in a.peak_training_bytes(a, run).items()}
+    saved = terms_of("activation_bytes", a, run)
+    assert total(saved) == sum(traced.values["activation_bytes"].values())
+    peaks = {name: term.total for name, term in terms_of("peak_training_bytes", a, run).items()}
     assert peaks == traced.values["peak_training_bytes"]
     return a, traced.values
+
+
+def terms_of(quantity: str, a: Decoder, run: RunConfig) -> Terms:
+    """Return the terms of a formula, or of a program where there is none."""
+    terms, has_formula = formula(Decoder, quantity, a, run)
+    assert has_formula
+    return terms
 
 
 ANY = {
@@ -287,7 +294,7 @@ def test_our_modules_with_the_same_settings_need_the_same(kind):
     run = run_of(kind, batch=3, length=24, dtype="bfloat16", foreach=True)
     found = measured(a, run)
     for quantity in QUANTITIES:
-        terms = getattr(a, quantity)(a, run)
+        terms = terms_of(quantity, a, run)
         assert {n: t.total for n, t in terms.items() if t.total} == {
             n: value for n, value in found[quantity].items() if value
         }

@@ -26,6 +26,7 @@ def rms_program(function):
 
 WRITTEN_OUT = rms(backend.rms_norm_written_out), rms_program(ops.rms_norm_written_out)
 EXACT = rms(backend.rms_norm_exact), rms_program(ops.rms_norm_written_out_exact)
+WIDE = rms(backend.rms_norm_wide), rms_program(ops.rms_norm_written_out_wide)
 
 CASES = [
     # On a CPU the gradient of the input is contiguous, and the mean of bfloat16 is in bfloat16.
@@ -83,6 +84,8 @@ CASES = [
     Case("rms_norm written out with a scale", *WRITTEN_OUT, "abc c"),
     Case("rms_norm written out exactly", *EXACT, "abc"),
     Case("rms_norm written out exactly with a scale", *EXACT, "abc c"),
+    Case("rms_norm written out in float32", *WIDE, "abc"),
+    Case("rms_norm written out in float32 with a scale", *WIDE, "abc c"),
 ]
 
 

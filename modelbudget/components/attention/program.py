@@ -78,7 +78,7 @@ def program(a: Fields, r: Run, window=0):
             q, k = rope.rotate_complex((q, k), take_rows(table, places))
         elif rotation is not None:
             _, cos, sin = rotation
-            q, k = rope.rotate_with((q, k), cos, sin, r.rope_layout == "head")
+            q, k = rope.rotate_with((q, k), cos, sin, r.rope_layout == "head", r.rope_dtype)
         elif d_rotary:
             q, k = rope.rotate(q, d_rotary), rope.rotate(k, d_rotary)
         if cache is not None:

@@ -75,7 +75,8 @@ def program(a: Fields, r: Run):
         if gives_places:
             rotation = (rope.positions(*tokens.shape),)
         elif frequencies is not None:
-            rotation = rope.tables_of_model(tokens.shape[1], frequencies, x.dtype)
+            dtype = x.dtype if r.rope_dtype == "dtype" else "float32"
+            rotation = rope.tables_of_model(tokens.shape[1], frequencies, dtype)
         masks = {}
         if r.attention_kernel == "written_out":
             masks = masks_of_sequences({windows[name] for name in mixers if name in windows}, x)

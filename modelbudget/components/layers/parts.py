@@ -52,8 +52,12 @@ def has_formula(quantity: str, a: Fields, r: Run):
     """
     no_mixer, no_mlp = ("none" in pattern.split() for pattern in (a.mixers, a.mlps))
     missing = {
-        "peak_training_bytes": no_mixer or no_mlp or _norm_elsewhere(a, r),
-        "peak_inference_bytes": no_mixer,
+        "activation_bytes": _has_program_alone(a, r),
+        "peak_training_bytes": no_mixer
+        or no_mlp
+        or _norm_elsewhere(a, r)
+        or _has_program_alone(a, r),
+        "peak_inference_bytes": no_mixer or _has_program_alone(a, r),
         "flops_backward": no_mlp and r.recompute == "full",
     }
     if missing.get(quantity):
@@ -62,6 +66,12 @@ def has_formula(quantity: str, a: Fields, r: Run):
     for one in parts(a).values() if holds else ():
         holds = holds * contract.has_formula(one, quantity, a, r)
     return holds
+
+
+def _has_program_alone(a: Fields, r: Run) -> bool:
+    """Whether no closed formula covers the norms, or the tables of RoPE."""
+    of_rope = r.rope_tables == "model" and r.rope_dtype != "dtype"
+    return norm.has_program_alone(a, r) or of_rope
 
 
 def _norm_elsewhere(a: Fields, r: Run) -> bool:

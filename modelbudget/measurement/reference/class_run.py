@@ -8,8 +8,8 @@ OWN = (
     "expert_kernel", "gate_and_up", "gathered_states", "gradient_accumulation_fusion",
     "implementation",
     "logit_cap", "loss_chunks", "loss_dtype", "loss_kernel", "mask_argument", "norm_kernel",
-    "outputs", "projections", "rope_layout", "rope_tables", "score_cap", "softmax_dtype",
-    "targets", "weight_group",
+    "outputs", "projections", "rope_dtype", "rope_layout", "rope_tables", "score_cap",
+    "softmax_dtype", "targets", "weight_group",
 )  # fmt: skip
 """Settings of our own modules; a class computes as its code says."""
 

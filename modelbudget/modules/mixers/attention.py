@@ -40,7 +40,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(d_query, a.d_model, bias=a.output_bias)
         self.norm = make_norm(a, d_query) if a.inner_norm else None
         self.query_key_value: Any = None
-        self.sliced = self.copied = self.rope_by_head = False
+        self.sliced = self.copied = self.rope_by_head = self.casts_rope_back = False
         self.register_buffer("rope_table", None, persistent=False)
         self.core = ScaledDotProductAttention()
         self.cache: Cache | None = None
@@ -108,7 +108,7 @@ class Attention(nn.Module):
         if rotation is not None and self.rope_table is not None:
             q, k = rotate_complex((q, k), self.rope_table[rotation.places])
         elif rotation is not None:
-            q, k = rotate_with((q, k), rotation, self.rope_by_head)
+            q, k = rotate_with((q, k), rotation, self.rope_by_head, self.casts_rope_back)
         elif self.d_rotary:
             start = self.cache.length if self.cache else self.start
             q, k = rotate(q, self.d_rotary, start), rotate(k, self.d_rotary, start)
