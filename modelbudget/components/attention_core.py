@@ -529,14 +529,15 @@ def program(r):
             if r.dropout and r.backend == "gpu":
                 return kernels.math_with_dropout(q, k, v, bias, causal)
             return kernels.math(q, k, v, bias, causal, r.dropout)
-        if bias is not None:
-            raise NoProgramError(f"attention_kernel: {r.attention_kernel} of scores with a mask")
+        if bias is not None and r.attention_kernel == "flash":
+            raise NoProgramError("attention_kernel: flash of scores with a mask")
         if r.attention_kernel == "flash" and q.shape[3] != v.shape[3]:
             raise NoProgramError("attention_kernel: flash of values of another width than keys")
         if r.attention_kernel == "efficient" and q.shape[1] != k.shape[1]:
             k, v = kernels.repeated(q, k), kernels.repeated(q, v)
         if r.attention_kernel == "efficient":
-            return kernels.efficient(q, k, v)
+            added = None if bias is None else kernels.bias_of_all_heads(bias, q, k)
+            return kernels.efficient(q, k, v, added)
         return (kernels.flash_of_cpu if r.backend == "cpu" else kernels.flash)(q, k, v)
 
     def forward(q, k, v, bias=None):

@@ -20,12 +20,20 @@ from modelbudget.operations.elementwise import (
     tanh,
     to,
 )
+from modelbudget.operations.joining import pad
 from modelbudget.operations.layout import at_least_float32, empty_like
 from modelbudget.operations.operation import operation
 from modelbudget.operations.products import matmul
 from modelbudget.operations.reductions import safe_softmax, softmax
 from modelbudget.operations.tape import Active, Tensor, empty, view_of
-from modelbudget.operations.views import expand, flatten, repeat_interleave, transpose, unsqueeze
+from modelbudget.operations.views import (
+    expand,
+    flatten,
+    narrow,
+    repeat_interleave,
+    transpose,
+    unsqueeze,
+)
 
 
 @operation
@@ -79,24 +87,46 @@ def flash_of_cpu(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 @operation
-def efficient(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """As flash; the sums are padded to 32 queries, and exist only if backward needs them."""
+def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+    """As flash; the sums are padded to 32 queries, and exist only if backward needs them.
+
+    A bias (batch, n_head, length, n_key) is added to the scores. It is saved; the rows of its
+    gradient are padded to 16.
+    """
     batch, n_head, length, _ = q.shape
-    node = start_node("efficient", [q, k, v], [q, k, v])
+    node = start_node("efficient", [q, k, v, bias], [q, k, v, bias])
+    wants_bias = bias is not None and bias.needs_gradient
     forward, backward = _flops(q, k, v)
     Active.tape.count_flops(forward)
     y = transpose(empty((batch, length, n_head, v.shape[3]), q.dtype), 1, 2)
-    padded = 0 if node is None else 32 * -(-length // 32)
+    keeps_sums = node is not None and any(x.needs_gradient for x in (q, k, v))
+    padded = 32 * -(-length // 32) if keeps_sums else 0
     logsumexp = empty((batch, n_head, padded), "float32")
     seed, offset = empty((), "int64"), empty((), "int64")
-    shapes = q.shape, k.shape, v.shape
+    shapes, q_shape, n_key = (q.shape, k.shape, v.shape), q.shape, k.shape[2]
 
     def gradients(saved, g):
         dtype = saved[0].dtype
         Active.tape.count_flops(backward)
-        return _gradients_by_token(shapes, dtype)
+        of_inputs = _gradients_by_token(shapes, dtype)
+        return *of_inputs, _gradient_of_bias(q_shape, n_key, dtype) if wants_bias else None
 
     return finish_node(node, y, gradients, [y, logsumexp, seed, offset])
+
+
+def _gradient_of_bias(q_shape, n_key, dtype: str) -> Tensor:
+    rows = empty((*q_shape[:3], 16 * -(-n_key // 16)), dtype)
+    return view_of(rows, (*q_shape[:3], n_key), rows.strides)
+
+
+def bias_of_all_heads(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    """Pad rows of a bias to a multiple of 8, as the efficient kernel wants (`preprocess_mask`)."""
+    n_key = bias.shape[-1]
+    if bias.strides[-1] != 1 or any(step % 8 for step in bias.strides[:-1]):
+        padded = pad(bias, (*bias.shape[:-1], n_key + 8 - n_key % 8))
+        bias = narrow(padded, -1, n_key)
+        del padded
+    return expand(bias, (*q.shape[:-1], k.shape[2]))
 
 
 @operation

@@ -60,6 +60,14 @@ CASES = [
         HEADS,
         n_draws=4,
     ),
+    Case(
+        "efficient with a bias",
+        lambda q, k, v, bias: backend.attention_efficient(q, k, v, bias),
+        lambda q, k, v, bias: ops.efficient(q, k, v, ops.bias_of_all_heads(bias, q, k)),
+        "bhld bhmd bhme hlm",
+        HEADS,
+        devices=META,
+    ),
     Case("efficient", efficient, ops.efficient, "bhld bhmd bhme", HEADS, devices=META),
     Case("math", math, ops.math, "bhld bhld bhld", HEADS, n_draws=4),
     Case(

@@ -56,7 +56,23 @@ def with_fused_gradients(a, run):
     return fields, FUSED | {"backend": "gpu", "expert_kernel": "scattered"}
 
 
-CHANGES = [with_complex_rope, with_xielu, with_further_tokens, with_fused_gradients]
+def with_a_mask_of_the_efficient_kernel(a, run):
+    """Windows that hide scores, or T5's buckets, whose bias has a gradient."""
+    position, mixer = ("buckets", "attention") if a.tied else ("none", "sliding_attention")
+    mixers = words(a.mixers, mla=mixer, channel_rnn=mixer, attention=mixer, sliding_attention=mixer)
+    fields = {"position": position, "window": 2, "d_head": 8, "mixers": mixers}
+    dtype = "float32" if run.dtype == "float64" else run.dtype
+    kernel = {"attention_kernel": "efficient", "backend": "gpu", "rope_tables": "layer"}
+    return fields, kernel | {"dtype": dtype, "length": 5 + run.length, "loss_chunks": 1}
+
+
+CHANGES = [
+    with_complex_rope,
+    with_xielu,
+    with_further_tokens,
+    with_fused_gradients,
+    with_a_mask_of_the_efficient_kernel,
+]
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
