@@ -101,9 +101,11 @@ class Embedding(RotaryPositions):
         return sum(summands[1:], start=x)
 
     def scale_rows(self, scaled: bool) -> None:
-        """Multiply the token embedding by √d_model."""
-        weight = self.token.weight
-        self.scale = weight.new_tensor(math.sqrt(self.d_model)) if scaled else None
+        """Multiply the token embedding by √d_model, or not; a buffer that is there stays."""
+        if not scaled:
+            self.scale = None
+        elif self.scale is None:
+            self.scale = self.token.weight.new_tensor(math.sqrt(self.d_model))
 
     def bias(self, x):
         """Return the bias of all layers' attention scores: (n_head, length, length), or None."""

@@ -329,10 +329,11 @@ def test_a_model_without_attention_has_no_tables_of_rope():
 
 
 @pytest.mark.parametrize("quantities", [("activation_bytes",), ("peak_inference_bytes",)])
-def test_a_sweep_measures_what_is_predicted(quantities):
+@pytest.mark.parametrize("kind", ["GemmaForCausalLM", "LlamaForCausalLM"])
+def test_a_sweep_measures_what_is_predicted(kind, quantities):
     """Counted first and arranged for its run before its trace begins, training or not."""
-    a = architecture_of("LlamaForCausalLM", COMMON)
-    run = run_of("LlamaForCausalLM", batch=2, length=24, dtype="bfloat16", foreach=True)
+    a = architecture_of(kind, COMMON)
+    run = run_of(kind, batch=2, length=24, dtype="bfloat16", foreach=True)
     wanted, missing = {*quantities, "peak_training_bytes"}, {}
     _, found, _ = look(build(a, "meta", run.dtype), run, wanted, missing)
     assert not missing
