@@ -9,7 +9,7 @@ from helpers.small_classes import COMMON, OTHERS, SMALL
 
 import modelbudget as mb
 from modelbudget.api import of_class
-from modelbudget.api.command.show import as_dict, of_components, of_fits, of_totals
+from modelbudget.api.command.show import as_dict, class_in_room, of_components, of_fits, of_totals
 from modelbudget.api.model import QUANTITIES
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, is_peak, of_model
@@ -179,6 +179,18 @@ def test_a_device_is_compared_with_the_class_that_leads_the_answer(tmp_path):
     of_class = predicted["peak_training_bytes"].total
     assert of_class > fit.needed
     between = model.fit(f"{(of_class + fit.needed) // 2}B", RUN, reserve=0)
-    rows = {row[0]: row[1:] for row in of_fits([between], predicted).rows}
+    table = of_fits([between], predicted)
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert table.title.endswith("modelbudget: its own modules, transformers: the class")
     assert between.grade in ("fits", "tight")
-    assert rows["training: transformers (GraniteForCausalLM)"][0] == "does not fit"
+    assert rows["training, transformers"][0] == "does not fit"
+    assert rows["training, modelbudget"][0] == between.grade
+    solved = {row: values[0] for row, values in rows.items() if "largest" in row}
+    assert solved == {
+        f"training: largest {name}, modelbudget": f"{one.value:,}"
+        for name, one in between.largest.items()
+    }
+    assert class_in_room(between, predicted) == {
+        "implementation": "transformers (GraniteForCausalLM)", "needed": of_class, "fits": False,
+        "grade": "does not fit",
+    }  # fmt: skip

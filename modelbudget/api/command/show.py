@@ -1,6 +1,6 @@
 """`modelbudget MODEL`: where the parameters, memory and FLOPs of one model go."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,6 +36,7 @@ from modelbudget.report.charts.format import (
     si_flops,
 )
 
+MODULES = "modelbudget's modules"
 SETTINGS = ("batch", "length", "dtype", "optimizer", "foreach", "attention_kernel",
             "implementation")  # fmt: skip
 """Run settings that are always shown; others if they differ from their default."""
@@ -101,7 +102,8 @@ def run(
         raise InputError([*dict.fromkeys(refusals)])
     stored = found.checkpoint()
     if as_json:
-        of_fit = {"fit": [f.as_dict() for f in fits]} if fit else {}
+        rooms = [f.as_dict() | {"of_class": class_in_room(f, predicted)} for f in fits]
+        of_fit = {"fit": rooms} if fit else {}
         of_checkpoint = {"checkpoint": stored.rows(), "tensors": stored.names()} if stored else {}
         output.print_json(as_dict(predicted) | of_fit | of_checkpoint)
     elif as_csv:
@@ -229,29 +231,47 @@ def _total(predicted: Predictions, quantity: str) -> str:
     return f"{text(value)} ({count(value)}){how}"
 
 
+def class_in_room(fit: Fit, predicted: Predictions) -> dict[str, Any] | None:
+    """Return whether the class fits that leads the answer, as plain values; None without one."""
+    quantity = f"peak_{fit.purpose}_bytes"
+    if predicted.run.implementation != TRANSFORMERS or quantity not in predicted.breakdowns:
+        return None
+    needed = predicted[quantity].total
+    return {
+        "implementation": predicted.whose,
+        "needed": needed,
+        "fits": needed <= fit.accelerator.bytes,
+        "grade": fit.margins.grade(needed, fit.accelerator.bytes),
+    }
+
+
 def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
-    """Return what an accelerator has room for, and whether the class fits that leads the answer."""
+    """Return what an accelerator has room for, and whether the class fits that leads the answer.
+
+    The largest values are solved by the formulas of our modules, as title and rows say then.
+    """
     rows = []
     for fit in fits:
-        room = f"{si_bytes(fit.needed)} of {si_bytes(fit.accelerator.bytes)}"
-        rows.append((fit.purpose, fit.grade, room))
-        quantity = f"peak_{fit.purpose}_bytes"
-        if predicted.run.implementation == TRANSFORMERS and quantity in predicted.breakdowns:
-            n_bytes, memory = predicted[quantity].total, fit.accelerator.bytes
-            room = f"{si_bytes(n_bytes)} of {si_bytes(memory)}"
-            grade = fit.margins.grade(n_bytes, memory)
-            rows.append((f"{fit.purpose}: {predicted.whose}", grade, room))
+        of = f"of {si_bytes(fit.accelerator.bytes)}"
+        of_class = class_in_room(fit, predicted)
+        whose = f", {OURS}" if of_class or fit.largest_of_class else ""
+        if of_class is not None:
+            room = f"{si_bytes(of_class['needed'])} {of}"
+            rows.append((f"{fit.purpose}, {TRANSFORMERS}", of_class["grade"], room))
+        ours = f"{fit.purpose}, {OURS}" if of_class else fit.purpose
+        rows.append((ours, fit.grade, f"{si_bytes(fit.needed)} {of}"))
         for name, solution in fit.largest.items():
-            other = fit.largest_of_class.get(name)
-            notes = [f"{count(fit.largest_with_margins[name].value)} with margins"]
-            notes += [f"{count(other.value)} as the class in transformers"] if other else []
-            rows.append((f"{fit.purpose}: largest {name}", count(solution.value), "; ".join(notes)))
+            largest = f"{fit.purpose}: largest {name}"
+            note = f"{count(fit.largest_with_margins[name].value)} with margins"
+            rows.append((f"{largest}{whose}", count(solution.value), note))
+            if other := fit.largest_of_class.get(name):
+                rows.append((f"{largest}, {TRANSFORMERS}", count(other.value), "as the class"))
     first = fits[0]
     device, reserve, worst = first.accelerator, first.margins.reserve, first.margins.worst_ratio
-    whose = GIVEN if reserve.source == GIVEN else "configs/memory_margins.yaml"
+    given_by = GIVEN if reserve.source == GIVEN else "configs/memory_margins.yaml"
     rows += [
         ("memory", si_bytes(device.bytes), "its driver" if device.driver_gib else device.source),
-        ("margins: reserve", si_bytes(reserve.bytes), whose),
+        ("margins: reserve", si_bytes(reserve.bytes), given_by),
         ("margins: worst published reading", f"{worst.value} ×", "the prediction"),
     ]
     by = "; ".join(
@@ -260,7 +280,10 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
         if fit.sharing
     )
     shared = f", each of {count(first.devices)}: {by}" if by else ""
-    return Table(f"{first.accelerator.name}{shared}", ("", "modelbudget's modules", ""), rows)
+    has_class = any(fit.largest_of_class or class_in_room(fit, predicted) for fit in fits)
+    whose = f"; {OURS}: its own modules, {TRANSFORMERS}: the class" if has_class else ""
+    heading = "" if has_class else MODULES
+    return Table(f"{first.accelerator.name}{shared}{whose}", ("", heading, ""), rows)
 
 
 def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
