@@ -353,6 +353,7 @@ def _written_out_bytes(h, r) -> SimpleNamespace:
     # Repeats of one head are a view, which a product of several sequences copies.
     one_head = repeated * (1 - positive(h.n_kv_head - 1))
     viewed = one_head * (1 - positive(r.batch - 1))
+    viewed_keys = viewed * (1 - h.wide)  # a cast copies the repeats of one key
     queries, few_keys = (_heads(r, n_head * h.d_key) for n_head in (h.n_head, h.n_kv_head))
     values, few_values = (_heads(r, n_head * h.d_value) for n_head in (h.n_head, h.n_kv_head))
     keys_apart = (1 - h.rope) * split * (1 - repeated)
@@ -361,7 +362,7 @@ def _written_out_bytes(h, r) -> SimpleNamespace:
     return SimpleNamespace(
         queries=queries,
         few_keys=few_keys,
-        keys_kept=viewed * few_keys + (1 - viewed) * queries,
+        keys_kept=viewed_keys * few_keys + (1 - viewed_keys) * queries,
         keys_given=viewed + (1 - repeated) * (1 - keys_apart),
         values=values,
         few_values=few_values,

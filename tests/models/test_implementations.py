@@ -378,6 +378,16 @@ def test_autocast_of_eager_attention(kind, vocab_size, length, recompute):
     assert not a.has_formula_for("peak_training_bytes", a, dropped)
 
 
+def test_autocast_copies_the_repeats_of_one_key():
+    """Of a single sequence they would be a view."""
+    run = run_of(
+        "LlamaForCausalLM", length=8, autocast="bfloat16", attention_kernel="written_out"
+    )  # fmt: skip
+    a, traced = compare("LlamaForCausalLM", run, num_key_value_heads=1)
+    assert a.has_formula_for("activation_bytes", a, run)
+    assert total(a.activation_bytes(a, run)) == sum(traced["activation_bytes"].values())
+
+
 def test_casts_of_many_layers_may_need_more_than_backward():
     """The peak is then in the forward pass of the last layer, and has no formula."""
     narrow = {
