@@ -124,7 +124,7 @@ class Architecture(Record):
     @classmethod
     def program(cls) -> Callable:
         """Return the program of the family's models (`operations/`). Raises NoProgramError."""
-        raise NoProgramError(f"family: {cls.__name__}")
+        raise NoProgramError
 
     @abstractmethod
     def build(self) -> nn.Module:
