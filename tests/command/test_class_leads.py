@@ -89,6 +89,10 @@ WITHOUT_FORMULA = [
     ("MixtralForCausalLM", {"router_jitter_noise": 0.1}, {}, "activation_bytes"),
     ("LlamaForCausalLM", {}, {"dtype": "float64"}, "activation_bytes"),
     *(
+        (kind, {}, {"dtype": "float32", "autocast": "bfloat16"}, "cache_bytes")
+        for kind in ("GPT2LMHeadModel", "Olmo2ForCausalLM")
+    ),
+    *(
         (kind, {}, {}, "peak_inference_bytes")
         for kind in SMALL
         if kind not in ("MixtralForCausalLM", "Gemma2ForCausalLM")
