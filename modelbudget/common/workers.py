@@ -98,8 +98,13 @@ class Helper:
     def __call__(self, item: Any) -> Any:
         """Return `work(item)` or a Failure."""
         worker = self._worker = self._worker or self._start()
-        worker.begin(item, self._timeout_s)
-        outcome, alive = worker.outcome(f"no answer within {self._timeout_s} s")
+        try:
+            worker.begin(item, self._timeout_s)
+            outcome, alive = worker.outcome(f"no answer within {self._timeout_s} s")
+        except BaseException:  # as Ctrl-C: its late answer would be that of the next item
+            worker.kill()
+            self._worker = None
+            raise
         if not alive:
             self._worker = None
         return outcome

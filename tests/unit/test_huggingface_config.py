@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import signal
 import socket
 import time
 
@@ -566,6 +567,21 @@ def test_a_config_that_takes_for_ever_is_refused(from_config, monkeypatch):
     monkeypatch.setattr(bounded, "_helper", lambda _: helper)
     with pytest.raises(InputError, match=r"config.json: .*no answer within 0.5 s"):
         from_config(XLNET)
+
+
+def test_an_interrupted_check_leaves_no_answer_for_the_next():
+    """As Ctrl-C in a notebook: the next config.json would get the answer about the one before."""
+    helper = Helper(lambda seconds: time.sleep(seconds) or seconds, 20, bounded.BOUND)
+    try:
+        assert helper(0) == 0
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            helper(0.4)
+        assert helper(0) == 0
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        helper.end()
 
 
 def test_one_process_checks_all_points(from_config, monkeypatch):

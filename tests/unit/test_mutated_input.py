@@ -409,7 +409,8 @@ UNKNOWN = [
     {"model_type": "xlnet", "d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 8,
      "vocab_size": 30, "architectures": ["XLNetLMHeadModel"]},
     {"model_type": "gpt_bigcode", "n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 30},
-    {"model_type": "jamba", "hidden_size": 16, "num_hidden_layers": 8, "vocab_size": 30},
+    {"model_type": "jamba", "hidden_size": 16, "num_hidden_layers": 8, "vocab_size": 30,
+     "num_attention_heads": 2, "num_key_value_heads": 2},
     {"model_type": "qwen2_vl", "text_config": {"hidden_size": 16, "num_hidden_layers": 1}},
 ]  # fmt: skip
 
