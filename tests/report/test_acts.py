@@ -31,7 +31,7 @@ measure: {quantities: [parameters, parameter_bytes, gradient_bytes, optimizer_by
 SAVINGS = """
 base: llama-3-8b
 fixed: {n_vocab: 512, d_model: 32, n_layer: 2, n_head: 4, d_head: 8, d_ff: 64, n_ctx: 512,
-  dtype: bfloat16, length: 512}
+  dtype: bfloat16, foreach: false, attention_kernel: math, length: 512}
 points:
   - {label: Small, n_kv_head: 4}
   - {label: tie, n_kv_head: 4, tied: true}

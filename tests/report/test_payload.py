@@ -170,7 +170,7 @@ def test_formulas_hold_for_every_point(grid, quantity):
     shown = kind["formulas"][quantity]
     rows = grid.comparison.filter(pl.col("quantity") == quantity, pl.col("predicted") > 0)
     assert set(rows["component"]) == shown.keys()
-    head = {"parameters": "dmodel·nvocab·(1-tied)", "activation_bytes": "4·dmodel·length"}
+    head = {"parameters": "dmodel·nvocab·(1-tied)", "activation_bytes": "2·dmodel·length"}
     assert unescape(re.sub("<[^>]*>", "", shown["head"])) == head[quantity]
 
 

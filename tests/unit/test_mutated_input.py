@@ -8,6 +8,7 @@ import random
 import re
 import signal
 from pathlib import Path
+from unittest.mock import patch
 
 import polars as pl
 import pytest
@@ -17,6 +18,7 @@ from helpers.project import ROOT
 from helpers.tiers import examples
 
 from modelbudget.common.errors import MAX_LINE, InputError
+from modelbudget.huggingface import bounded as checks_of_configs
 from modelbudget.measurement.device import Room
 from modelbudget.measurement.one_model import measure_one
 from modelbudget.plan.chosen_sweeps import chosen_sweeps
@@ -482,9 +484,12 @@ def test_mutated_configs_run_or_are_refused(project):
 
 def outcomes_of_configs(sweep: str, configs: list[dict]) -> list:
     found = []
-    for config in configs:
-        Path("configs/sweeps/config.json").write_text(json.dumps(config))
-        found += outcomes("sweeps", [sweep.encode()])
+    # One worker imports transformers for all of them.
+    with patch("modelbudget.huggingface.bounded.end"):
+        for config in configs:
+            Path("configs/sweeps/config.json").write_text(json.dumps(config))
+            found += outcomes("sweeps", [sweep.encode()])
+    checks_of_configs.end()
     return found
 
 

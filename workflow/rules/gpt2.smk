@@ -35,6 +35,6 @@ rule gpt2:
         },
         models=digest(targets.model_files()),
     message:
-        "Count and trace GPT-2: tied and untied, and every allocation of a training step"
+        "Count and trace GPT-2: tied, untied, and one training step"
     script:
         "../../scripts/gpt2.py"
