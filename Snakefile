@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 
 # In a checkout the library is beside this file, and need not be installed.
-sys.path.insert(0, workflow.current_basedir.get_path_or_uri(secret_free=True))
+HERE = workflow.current_basedir.get_path_or_uri(secret_free=True)
+sys.path.insert(0, HERE)
 
 from modelbudget.common.errors import InputError
 from modelbudget.common.fingerprint import code, digest
@@ -22,8 +23,11 @@ from modelbudget.common.paths import ACCELERATORS
 from modelbudget.plan import checksums, orphans, preflight, records, targets
 from modelbudget.plan.chosen_sweeps import chosen_sweeps, on_request, sweep_files
 from modelbudget.plan.interrupt import end_jobs_when_interrupted
+from modelbudget.plan.library_of_jobs import import_from
 from modelbudget.plan.terminal.handler import attach
 from modelbudget.sweeps.summary import content
+
+import_from(HERE)
 
 # Another workflow that uses this one as a module keeps its own output on the terminal.
 if workflow.is_main_process and workflow.modifier.is_main_snakefile():
