@@ -272,7 +272,7 @@ def configured_base(folder: Path, name: str) -> Base:
     if not path.resolve().is_relative_to(folder.resolve()):
         raise InputError([f"{path}: lies outside of {folder}; put a copy into that folder"])
     family, fields, kind, run, notes, keys = config_file.read(path)
-    label = path.parent.name if path.stem == "config" else path.stem
+    label = path.absolute().parent.name if path.stem == "config" else path.stem
     return Base(
         str(path),
         label,

@@ -82,6 +82,9 @@ def _with_formula(kind: str, config: dict[str, Any]) -> Configured:
     weights, of_weights = weight_format(config, fields)
     known = kind if translation.in_transformers else None
     notes += of_weights
+    if sizes := translate.sizes_of_class(kind, config):
+        listed = ", ".join(f"{key} = {value}" for key, value in sizes.items())
+        notes.append(Note(f"not in the file, so that {kind}'s defaults are used: {listed}"))
     return Configured(translation.family, fields, known, run | weights, notes, of_class)
 
 

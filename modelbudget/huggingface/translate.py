@@ -25,6 +25,7 @@ from modelbudget.huggingface.classes import (
 )
 
 ABSENT = object()
+BASIC_SIZES = {"n_vocab", "d_model", "n_layer"}
 PADDED = "vocab_multiple * ceil(n_vocab / vocab_multiple)"
 """Size of the padded vocabulary, which configs give."""
 
@@ -126,6 +127,25 @@ def keys_by_field(name: str) -> dict[str, str]:
     return {meaning: key for key, meaning in meanings.items() if isinstance(meaning, str)}
 
 
+def sizes_of_class(name: str, config: dict) -> dict[str, int]:
+    """Return the sizes that a file leaves to the defaults of its class, by key.
+
+    None if it has vocabulary, hidden size and depth: files leave out some of the others.
+    """
+    translation = translations()[name]
+    given = _given(translation, config, Mistakes([], []))
+    missing = {
+        key: (meaning, value)
+        for key, value in translation.defaults.items()
+        if key not in given and isinstance(meaning := translation.meaning(key), str)
+    }
+    if not BASIC_SIZES & {meaning for meaning, _ in missing.values()}:
+        return {}
+    return {
+        key: value for key, (_, value) in sorted(missing.items()) if value not in (None, "auto")
+    }
+
+
 def unknown_keys(name: str, config: dict) -> list[str]:
     """Return the keys whose meaning in a class is not known."""
     translation = translations()[name]
@@ -225,6 +245,8 @@ def _size(field: str, key: str, value, mistakes: Mistakes) -> dict[str, int]:
     size = of_layers[0]
     if any(isinstance(one, bool) or not isinstance(one, int) for one in of_layers):
         mistakes.wrong.append(f"{key} = {show(value)}: must be a whole number")
+    elif any(one < 0 for one in of_layers):
+        mistakes.wrong.append(f"{key} = {show(value)}: must not be negative")
     elif any(one != size for one in of_layers):
         found = f"{key} = {show(value)}: not supported (allowed: the same for all layers)"
         mistakes.unsupported.append(found)

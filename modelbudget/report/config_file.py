@@ -20,7 +20,7 @@ from modelbudget.huggingface.classes import (
     translations,
 )
 from modelbudget.huggingface.text_part import DTYPES, OF_WHOLE
-from modelbudget.huggingface.translate import fields_of
+from modelbudget.huggingface.translate import BASIC_SIZES, fields_of
 from modelbudget.sweeps.derive import named_architecture
 
 FAMILY = Decoder.name()
@@ -51,6 +51,7 @@ def translation_data() -> dict:
             name: one.family for name, one in translations().items() if one.family != FAMILY
         },
         "known_as": shared.known_as,
+        "basic_sizes": sorted(BASIC_SIZES),
         "text_parts": shared.text_parts,
         "of_whole": OF_WHOLE,
         "dtype_keys": DTYPES,

@@ -1,10 +1,10 @@
 """The calculator: the arithmetic of the page against Python's, digit by digit, and its controls."""
 
+import itertools
 import json
 import random
-import re
 from collections import Counter
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import pytest
 from helpers.results import result
@@ -546,7 +546,10 @@ WARNED = [
 ]  # fmt: skip
 """Files with keys that are not used, or that do not describe the trained model."""
 
-ONE_PART = {"model_type": "nemotron_h", "hybrid_override_pattern": "ME*-ME*-", "hidden_size": 1024}
+ONE_PART = {
+    "model_type": "nemotron_h", "hybrid_override_pattern": "ME*-ME*-", "hidden_size": 1024,
+    "vocab_size": 131072,
+}  # fmt: skip
 
 PASTE = """async (configs) => {
   const calculator = document.getElementById("calculator");
@@ -557,7 +560,7 @@ PASTE = """async (configs) => {
     });
     const place = document.getElementById("config-text");
     place.value = typeof config === "string" ? config : JSON.stringify(config);
-    place.dispatchEvent(new Event("change", { bubbles: true }));
+    place.dispatchEvent(new Event("input", { bubbles: true }));
     await answered;
     const rows = [...document.querySelectorAll("#calculator-table tbody tr")];
     found.push({
@@ -591,7 +594,9 @@ def test_a_config_is_what_python_reads(opened, with_peaks, tmp_path):
         a = named_architecture(base)
         setting = Setting(base, {"dtype": "bfloat16"}, {})
         expected = setting.numbers()
-        assert answer["said"] == "", kind
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(config))
+        assert answer["said"] == "".join(note.text for note in read(path).notes), kind
         run = setting.run
         peaks = [
             max(term.total for term in Decoder.peak_training_bytes(*model).values())
@@ -621,7 +626,7 @@ def test_a_config_is_what_python_reads(opened, with_peaks, tmp_path):
     assert "hidden_size = 33.5: must be a whole number" in said[0]
     assert "BertForMaskedLM is of family encoder" in said[1]
     assert said[2].startswith("quantization_config: awq: not used")
-    assert said[3] == ""
+    assert said[3] == answers[0]["said"]
     for config, lines in zip(WARNED, said[4:], strict=True):
         path = tmp_path / "config.json"
         path.write_text(json.dumps(config))
@@ -635,25 +640,121 @@ def test_a_config_is_what_python_reads(opened, with_peaks, tmp_path):
     assert tab.messages == []
 
 
-def test_as_many_devices_as_are_needed(opened, bases):
-    settings = {"dtype": "bfloat16", "attention_kernel": "flash", "recompute": "full"}
-    model = Setting(bases["palm-540b"], settings, {"data_parallel": 1})
-    tab = opened(f"#what-if?{urlencode(model.written('A') | {'B': 'palm-540b'})}")
-    tab.select_option("#fit-device", label="H100, 80 GB")
-    (n,) = re.findall(r"It fits on ([\d,]+) devices", tab.inner_text("#fit-answer"))
-    n = int(n.replace(",", ""))
-    peaks = [
-        Setting(bases["palm-540b"], settings, {"data_parallel": one}).peak("peak_training_bytes")
-        for one in (n // 2, n)
-    ]
-    assert peaks[1] <= 80e9 < peaks[0]
-    tab.fill("[aria-label='number of devices']", str(n))
-    assert tab.inner_text("#fit-answer").startswith("Tight: ")
-    assert f"A.data_parallel={n}" in tab.url
-    assert tab.input_value("[aria-label='data_parallel of A']") == str(n)
+LLAMA = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 32000,
+    "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 8,
+    "num_attention_heads": 8, "num_key_value_heads": 2, "max_position_embeddings": 2048,
+    "tie_word_embeddings": False, "torch_dtype": "float32",
+}  # fmt: skip
+
+
+def test_a_pasted_file_is_both_sides_and_a_refused_one_leaves_no_answer(opened):
+    """What a person types or pastes sends `input`; `change` comes only when he leaves the field."""
+    tab = opened()
+    tab.click("summary:has-text('Paste or drop')")
+    paste = "#config-text"
+
+    def answers() -> str:
+        return "".join(tab.inner_text(f"#calculator {part}").strip() for part in RESULTS)
+
+    tab.fill(paste, json.dumps(LLAMA))
+    tab.wait_for_selector('[data-answer="A"]:has-text("LlamaForCausalLM")')
+    of_llama = total_of(tab, "A")
+    assert total_of(tab, "B") == of_llama
+    bert = '{"model_type": "bert", "architectures": ["BertForMaskedLM"]}'
+    for refused in (bert, '{"model_type": "llama", ', "<html>", "{}", json.dumps([LLAMA])):
+        tab.fill(paste, refused)
+        tab.wait_for_selector("#config-answer .reason")
+        assert answers() == "", refused
+        tab.fill(paste, json.dumps(LLAMA))
+        tab.wait_for_selector('[data-answer="A"] .total')
+        assert total_of(tab, "A") == of_llama
+    tab.fill(paste, "")
+    tab.wait_for_selector('[data-answer="A"]:has-text("PaLM 540B")')
+    assert tab.inner_text("#config-answer") == ""
+    tab.fill(paste, bert)
+    tab.wait_for_selector("#config-answer .reason")
+    tab.select_option("[aria-label='model A']", "gpt-2-124m")
+    assert total_of(tab, "A") == "124,439,808"
+    assert tab.inner_text("#config-answer") == ""
+    assert tab.messages == []
+
+
+RESULTS = ('[data-answer="A"]', '[data-answer="B"]', "#fit-answer", "#calculator-table tbody")
+
+
+def test_the_link_has_the_device_the_purpose_and_what_a_file_sets(opened):
+    tab = opened()
+    tab.click("summary:has-text('Paste or drop')")
+    tab.fill("#config-text", json.dumps(LLAMA))
+    tab.wait_for_selector('[data-answer="A"]:has-text("LlamaForCausalLM")')
+    tab.select_option("#fit-device", label="RTX 4090, 24 GB")
+    tab.select_option("#fit-purpose", "peak_inference_bytes")
+    tab.fill("[aria-label='n_layer of B']", "9")
+    link = tab.get_attribute("#calculator-link", "href")
+    settings = (
+        "device=RTX+4090", "for=peak_inference_bytes", "file=LlamaForCausalLM",
+        "file.d_model=1024", "file.tied=0", "A.dtype=float32", "B.n_layer=9",
+    )  # fmt: skip
+    for setting in settings:
+        assert f"{setting}&" in f"{link}&", setting
+    assert tab.url.endswith(link)
+    again = opened(link)
+    for place in RESULTS:
+        assert again.inner_text(place) == tab.inner_text(place)
+    for page in (tab, again):  # what the file left to others still follows
+        page.fill("[aria-label='d_model of A']", "2048")
+    assert total_of(again, "A") == total_of(tab, "A")
+    tab.click("#calculator-link")
+    tab.wait_for_selector("#calculator-link:has-text('ink')")
+    assert tab.inner_text("#calculator-link") != "Link to these models"
+    assert tab.messages == again.messages == []
+
+
+def test_the_smallest_layouts_fit_and_each_is_a_click(opened, bases):
+    """Data × tensor × pipeline × checkpointing; none of half as many devices fits."""
+    room, base = 80e9, bases["palm-540b"]
+    home = "#what-if?A=palm-540b&B=palm-540b&device=H100"
+    tab = opened(home)
+    texts = [button.inner_text() for button in tab.query_selector_all("#fit-answer button")]
+    sizes = [int(text.split(" device")[0].replace(",", "")) for text in texts]
+    assert len(texts) == 3
+    assert sizes == sorted(sizes)
+    for text, n in zip(texts, sizes, strict=True):
+        tab.click(f"#fit-answer button:text-is('{text}')")
+        answer = tab.inner_text("#fit-answer")
+        assert answer.startswith(("Fits: ", "Tight: "))
+        assert f" on each of {n:,} devices: " in answer
+        given = dict(parse_qsl(tab.url.split("?", 1)[1]))
+        moved = {key[2:]: value for key, value in given.items() if key.startswith("A.")}
+        choices = {
+            name: _choice(name, moved.pop(name)) for name in [*moved] if name in CHOICES_OF_RUN
+        }
+        model = Setting(base, choices, {name: int(value) for name, value in moved.items()})
+        assert model.peak("peak_training_bytes") <= room
+        tab = opened(home)
+    half = sizes[0] // 2
+    for tensor, stages in itertools.product(SHARED, SHARED):
+        if tensor * stages > half:
+            continue
+        data = half // tensor // stages
+        zero = 0 if data == 1 or stages > 1 else 3
+        for recompute in ("none", "full"):
+            ways = {"data_parallel": data, "tensor_parallel": tensor, "pipeline_parallel": stages}
+            run = {"dtype": "bfloat16", "attention_kernel": "flash", "recompute": recompute}
+            layout = Setting(base, run | {"zero": zero}, ways)
+            peak = None if layout.reason else layout.peak("peak_training_bytes")
+            assert peak is None or peak > room, ways
     tab.fill("[aria-label='number of devices']", "0")
     assert "data_parallel needs a whole number from 1" in tab.inner_text('[data-answer="A"]')
     assert tab.messages == []
+
+
+SHARED = (1, 2, 4, 8, 16)
+
+
+def _choice(name: str, text: str):
+    return next(one for one in CHOICES_OF_RUN[name][1] if str(one) == text)
 
 
 def test_devices_share_a_model_in_three_ways_at_once(opened, bases):

@@ -215,6 +215,7 @@ def test_a_window_has_a_line_unless_it_is_used_or_the_class_ignores_it(
     tmp_path, model_type, keys, has_line
 ):
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({"model_type": model_type} | keys))
+    sizes = {"vocab_size": 32000, "hidden_size": 4096, "num_hidden_layers": 32}
+    path.write_text(json.dumps({"model_type": model_type} | sizes | keys))
     lines = [note.text for note in read(path).notes]
     assert ["all layers attend all tokens here" in line for line in lines] == [True] * has_line

@@ -9,10 +9,14 @@
   const choices = new Map(data.choices); // of categorical run settings
   const choice = (name, text) => choices.get(name)?.find((one) => String(one) === text);
   const [DEVICES] = data.meshes; // of data parallelism
+  const STATES = "states"; // bytes of parameters, gradients and optimizer
+  const ALONE = Object.fromEntries(data.of_several.map(([name, , value]) => [name, value]));
   const SIDES = ["A", "B"];
   const PASTED = "config.json";
   const translate = configReader(data);
   const all = (selector) => [...root.querySelectorAll(selector)];
+  const fit = Object.fromEntries(["device", "purpose"].map((name) => [name, root.querySelector(`#fit-${name}`)]));
+  const LINK = root.querySelector("#calculator-link").textContent;
 
   const categorical = [...Object.keys(data.forms[0].categories), ...choices.keys()];
   const inputs = [...Object.keys(data.minimum), ...categorical];
@@ -62,6 +66,7 @@
     chosen[side] = { ...state, run: refused ? { ...state.run, attention_kernel: "math" } : state.run };
   }
 
+  let isRefused = false; // what is pasted is no model, so that there is no answer
   let by = "parameters"; // the quantity in the table
   const conventions = data.conventions.map(([name]) => name);
   const COUNT = "without_embeddings";
@@ -79,12 +84,16 @@
     const moved = new Set(Object.keys(changes));
     for (const [name, update, others] of data.models[model].follow) {
       if (name in changes || !others.some((other) => moved.has(other))) continue;
-      for (const other of others) ruleView.signal(other, values[other]);
-      ruleView.run();
-      values[name] = ruleView.signal(`follow${updates.indexOf(update)}`);
+      values[name] = following(update, others, values);
       moved.add(name);
     }
     return values;
+  }
+
+  function following(update, others, values) {
+    for (const other of others) ruleView.signal(other, values[other]);
+    ruleView.run();
+    return ruleView.signal(`follow${updates.indexOf(update)}`);
   }
 
   function change(side, name, value) {
@@ -101,13 +110,21 @@
     }
   }
 
-  // -- The state in the address: #what-if?A=palm-540b&B=palm-540b&B.tied=0
+  // -- The state in the address: #what-if?A=palm-540b&B=palm-540b&B.tied=0&device=H100
+  // A pasted file is its class and the fields that it sets: file=LlamaForCausalLM&file.n_layer=32
 
   function written() {
     const settings = new URLSearchParams();
+    if (SIDES.some((side) => chosen[side].model === PASTED)) {
+      const { fields, follow } = data.models[PASTED];
+      const follows = new Set(follow.map(([name]) => name));
+      settings.set("file", data.kinds[PASTED]);
+      for (const [name, value] of Object.entries(fields)) {
+        if (!follows.has(name) && (derivedFields.has(name) || value !== data.defaults[name])) settings.set(`file.${name}`, typeof value === "boolean" ? Number(value) : value);
+      }
+    }
     for (const side of SIDES) {
       const { model, run, changes } = chosen[side];
-      if (model === PASTED) continue; // what is pasted stays in the page
       settings.set(side, model);
       const values = valuesOf(chosen[side]);
       for (const [name, value] of Object.entries({ ...run, ...changes })) {
@@ -116,12 +133,19 @@
     }
     if (by !== "parameters") settings.set("by", by);
     if (convention !== COUNT) settings.set("count", convention);
+    settings.set("device", data.devices[fit.device.selectedIndex][0]);
+    settings.set("for", fit.purpose.value);
     return `${HOME}?${settings}`;
   }
 
   function read(address) {
     if (!address.startsWith(`${HOME}?`)) return false;
+    isRefused = false;
     const settings = new URLSearchParams(address.slice(HOME.length + 1));
+    readFile(settings);
+    const device = data.devices.findIndex(([name]) => name === settings.get("device"));
+    if (device >= 0) fit.device.selectedIndex = device;
+    if ([...fit.purpose.options].some(({ value }) => value === settings.get("for"))) fit.purpose.value = settings.get("for");
     for (const side of SIDES) {
       const model = settings.get(side);
       if (!Object.hasOwn(data.models, model)) continue;
@@ -141,6 +165,31 @@
     return true;
   }
 
+  // The model of a pasted file. What it leaves to others follows them.
+  function readFile(settings) {
+    const kind = settings.get("file");
+    if (!Object.hasOwn(data.config.classes, kind)) return;
+    const fields = {};
+    for (const [key, value] of settings) {
+      const name = key.slice("file.".length);
+      if (!key.startsWith("file.")) continue;
+      if (Object.hasOwn(data.minimum, name)) fields[name] = whole(value);
+      else if (typeof data.defaults[name] === "string") fields[name] = value;
+    }
+    const follow = data.config.derived.filter(([name]) => !(name in fields));
+    for (const [name, update, others] of follow) fields[name] = following(update, others, { ...data.defaults, ...fields });
+    addFile(kind, fields, follow);
+  }
+
+  function addFile(kind, fields, follow) {
+    data.models[PASTED] = { label: `config.json (${kind})`, fields, follow };
+    data.kinds[PASTED] = kind;
+    for (const select of all("[data-model]")) {
+      if (![...select.options].some(({ value }) => value === PASTED)) select.prepend(new Option("your config.json", PASTED));
+    }
+  }
+
+  const derivedFields = new Set(data.config.derived.map(([name]) => name));
   const splits = all("[data-by] option").map(({ value }) => value);
   const exchangeable = root.querySelector("[data-exchangeable]").dataset.exchangeable;
   const whole = (text) => (/^\d+$/.test(text) ? Number(text) : NaN);
@@ -184,8 +233,7 @@
 
   // The quantities of a run by name. One device does the inference, however many train.
   function nodesOf(runs, settings) {
-    const alone = Object.fromEntries(data.of_several.map(([name, , value]) => [name, value]));
-    const inference = runs[keyOf({ ...settings, ...alone })] ?? {};
+    const inference = runs[keyOf({ ...settings, ...ALONE })] ?? {};
     const kept = Object.entries(inference).filter(([quantity]) => data.of_inference.includes(quantity));
     return { ...Object.fromEntries(kept), ...runs[keyOf(settings)] };
   }
@@ -370,6 +418,7 @@
 
   function show() {
     for (const side of SIDES) settleKernel(side);
+    for (const part of all(".answers, .both-models, #fit-answer, #calculator-link")) part.hidden = isRefused;
     const answers = Object.fromEntries(SIDES.map((side) => [side, compute(chosen[side])]));
     for (const side of SIDES) {
       showControls(side, answers[side]);
@@ -380,13 +429,14 @@
     }
     showTable(answers);
     showFit();
-    root.querySelector("#calculator-link").href = written();
+    if (isRefused) for (const part of all("[data-answer], #calculator-table tbody, #fit-answer")) part.replaceChildren();
+    const link = root.querySelector("#calculator-link");
+    [link.href, link.textContent] = [written(), LINK];
     root.dispatchEvent(new Event("answered"));
   }
 
   // -- Whether A fits a device, and what helps most.
 
-  const fit = Object.fromEntries(["device", "purpose"].map((name) => [name, root.querySelector(`#fit-${name}`)]));
   const CHANGES = [
     ["twice the devices", ({ [DEVICES]: n }) => ({ [DEVICES]: 2 * n })],
     ["half the batch", ({ batch }) => (batch > 1 ? { batch: Math.floor(batch / 2) } : null)],
@@ -422,21 +472,77 @@
   }
 
   const MOST_DEVICES = 2 ** 19;
+  const SHARED = [1, 2, 4, 8, 16]; // devices that share a layer, or that have a stage each
+  const N_LAYOUTS = 3;
 
-  // How many devices are enough to train the model: the smallest power of two, in words.
-  function enoughDevices(state, room) {
+  // Settings of a layout: FSDP2 of data-parallel devices; stages, of which it knows no shards, are replicated.
+  function layout(values, data_parallel, tensor_parallel, pipeline_parallel, recompute) {
+    const zero = data_parallel === 1 ? ALONE.zero : pipeline_parallel > 1 ? 0 : 3;
+    const sequence_parallel = Number(tensor_parallel > 1 && values.tensor_parallel > 1 && values.sequence_parallel);
+    return { [DEVICES]: data_parallel, tensor_parallel, sequence_parallel, pipeline_parallel, recompute, zero };
+  }
+
+  // What the device of a layout needs that needs most; undefined without a formula.
+  function needOf(state, changed) {
+    const ranks = changed.pipeline_parallel > 1 ? ["first", "last"] : [state.run.pipeline_rank];
+    const peaks = ranks.flatMap((pipeline_rank) => {
+      const { budgets, ofClass } = compute(withChange(state, { ...changed, pipeline_rank }));
+      return [budgets?.peak_training_bytes?.whole, ofClass?.peak_training_bytes?.whole ?? 0];
+    });
+    return peaks.includes(undefined) ? undefined : Math.max(...peaks);
+  }
+
+  // The layouts of the fewest devices that train the model: data × tensor × pipeline × checkpointing.
+  function smallestLayouts(state, room) {
     const values = valuesOf(state);
-    const [others, zero] = [devicesOf(values) / values[DEVICES], values.zero];
-    const peaks = (n) => {
-      const { budgets, ofClass } = compute(withChange(state, { [DEVICES]: n }));
-      return [budgets, ofClass].map((of) => of?.peak_training_bytes?.whole);
-    };
-    for (let n = 1; n <= MOST_DEVICES; n *= 2) {
-      const [ours, theirs] = peaks(n);
-      if (ours === undefined && n > 1) return null;
-      if (ours <= room && (theirs ?? 0) <= room) return `It fits on ${exact(n)}${others > 1 ? ` × ${exact(others)}` : ""} devices (zero: ${zero})${theirs === undefined ? " with our fused modules" : ""}; on fewer by half it does not.`;
+    const states = compute(withChange(state, layout(values, 1, 1, 1, "full"))).budgets?.[STATES]?.whole ?? 0;
+    const found = [];
+    let hasFormula = false;
+    for (let n = 1; n <= MOST_DEVICES && found.length < N_LAYOUTS; n *= 2) {
+      if (states / n > room) continue;
+      const ofSize = [];
+      for (const pipeline of SHARED) {
+        for (const tensor of SHARED) {
+          if (pipeline * tensor > n) continue;
+          for (const recompute of new Set([state.run.recompute, "full"])) {
+            const changed = layout(values, n / pipeline / tensor, tensor, pipeline, recompute);
+            const need = needOf(state, changed);
+            hasFormula ||= need !== undefined;
+            if (!(need <= room)) continue;
+            ofSize.push({ n, changed, need });
+            break; // without checkpointing, if that is enough
+          }
+        }
+      }
+      found.push(...ofSize.sort((a, b) => a.need - b.need));
     }
-    return "No power of two of devices is enough: what each gathers, and the activations of its own batch, are too large.";
+    return { hasFormula, smallest: found.slice(0, N_LAYOUTS) };
+  }
+
+  function showLayouts(place, state, room) {
+    const { hasFormula, smallest } = smallestLayouts(state, room);
+    if (smallest.length === 0) {
+      const why = hasFormula ? `No layout of up to ${exact(MOST_DEVICES)} devices fits: what each gathers, and the activations of its own batch, are too large.` : "The page has no formula for several devices that share this model; the command line measures them.";
+      place.append(element("p", why));
+      return;
+    }
+    const made = document.createElement("ul");
+    for (const { n, changed, need } of smallest) {
+      const { [DEVICES]: data_parallel, tensor_parallel, pipeline_parallel, recompute, zero } = changed;
+      const ways = [[data_parallel, zero ? `data-parallel (zero: ${zero})` : "data-parallel"], [tensor_parallel, "tensor-parallel"], [pipeline_parallel, "stages"]].filter(([size]) => size > 1);
+      const parts = [ways.map(([size, name]) => `${exact(size)} ${name}`).join(" × "), recompute === "full" ? "full checkpointing" : ""];
+      const button = element("button", `${exact(n)} device${n > 1 ? "s" : ""}: ${parts.filter(Boolean).join(", ")}`);
+      button.type = "button";
+      button.addEventListener("click", () => {
+        chosen.A = withChange(state, changed);
+        show();
+        history.replaceState(null, "", written());
+      });
+      const line = document.createElement("li");
+      line.append(button, ` ${short(need)} each`);
+      made.append(line);
+    }
+    place.append(element("p", "The fewest devices that train it, each with a batch of its own:"), made);
   }
 
   function showFit() {
@@ -468,42 +574,44 @@
     line.title = `${ends.map(exact).join(" to ")} bytes`;
     place.append(line);
     if (theirs === undefined && kind) place.append(element("p", `The run settings of ${kind} in transformers are not known for this model; it may need more.`));
-    const enough = most > room && quantity === "peak_training_bytes" && enoughDevices(chosen.A, room);
-    if (enough) place.append(element("p", enough));
+    if (most > room && quantity === "peak_training_bytes") showLayouts(place, chosen.A, room);
     const savings = CHANGES.map(([title, of]) => [title, of(values)])
       .filter(([, changed]) => changed)
-      .map(([title, changed]) => [title, ours - (compute(withChange(chosen.A, changed)).budgets?.[quantity]?.whole ?? ours)])
-      .filter(([, saved]) => saved > WORTH * ours)
-      .sort(([, a], [, b]) => b - a);
+      .map(([title, changed]) => {
+        const answer = compute(withChange(chosen.A, changed));
+        const need = answer.budgets?.[quantity]?.whole ?? ours;
+        const makesItFit = most > room && Math.max(need, answer.ofClass?.[quantity]?.whole ?? need) <= room;
+        return { title, saved: ours - need, makesItFit };
+      })
+      .filter(({ saved }) => saved > WORTH * ours)
+      .sort((a, b) => b.makesItFit - a.makesItFit || b.saved - a.saved);
     if (savings.length === 0) return;
     const items = document.createElement("ol");
-    items.append(...savings.slice(0, 3).map(([title, saved]) => element("li", `${title}: ${short(saved)} less (${exact(saved)} bytes)`)));
+    items.append(...savings.slice(0, 3).map(({ title, saved, makesItFit }) => element("li", `${title}: ${short(saved)} less (${exact(saved)} bytes)${makesItFit ? ", and it fits" : ""}`)));
     place.append(element("p", "What helps most, each alone, with our modules:"), items);
   }
 
   // -- A config.json, pasted or dropped.
 
   const configText = root.querySelector("#config-text");
+  const configAnswer = root.querySelector("#config-answer");
+  let newest = 0; // of all readings; the others have no answer
   async function readConfig() {
-    const place = root.querySelector("#config-answer");
-    place.replaceChildren();
-    if (!configText.value.trim()) return;
-    const { kind, fields, follow, run, mistakes, notes } = await translate(configText.value);
-    place.append(...[...mistakes, ...notes].map((line) => element("p", line, mistakes.includes(line) ? "reason" : "")));
-    if (mistakes.length > 0) {
-      root.dispatchEvent(new Event("answered"));
-      return;
+    const [number, text] = [(newest += 1), configText.value];
+    const file = text.trim() ? await translate(text) : null;
+    if (number !== newest) return;
+    isRefused = file !== null && file.mistakes.length > 0;
+    configAnswer.replaceChildren(...[...(file?.mistakes ?? []), ...(file?.notes ?? [])].map((line, i) => element("p", line, i < file.mistakes.length ? "reason" : "")));
+    if (file === null || isRefused) {
+      for (const side of SIDES) if (chosen[side].model === PASTED) chosen[side] = { ...chosen[side], model: data.start, changes: {} };
+    } else {
+      addFile(file.kind, file.fields, file.follow);
+      for (const side of SIDES) chosen[side] = { ...chosen.A, model: PASTED, run: { ...chosen.A.run, ...file.run }, changes: {} };
     }
-    data.models[PASTED] = { label: `config.json (${kind})`, fields, follow };
-    data.kinds[PASTED] = kind;
-    for (const select of all("[data-model]")) {
-      if (![...select.options].some(({ value }) => value === PASTED)) select.prepend(new Option("your config.json", PASTED));
-    }
-    chosen.A = { ...chosen.A, model: PASTED, run: { ...chosen.A.run, ...run }, changes: {} };
     show();
-    history.replaceState(null, "", written());
+    history.replaceState(null, "", isRefused ? HOME : written());
   }
-  configText.addEventListener("change", readConfig);
+  configText.addEventListener("input", readConfig);
   root.addEventListener("dragover", (event) => event.preventDefault());
   root.addEventListener("drop", async (event) => {
     event.preventDefault();
@@ -517,6 +625,8 @@
 
   root.addEventListener("input", ({ target }) => {
     if (target === configText) return;
+    if (isRefused) configAnswer.replaceChildren();
+    isRefused = false;
     const { side, field, slides, exchangeable: exchanged, model, run } = target.dataset;
     if (field) change(side, field, target.type === "checkbox" ? Number(target.checked) : whole(target.value));
     else if (slides) change(side, slides, valueAt(Number(target.value)));
@@ -530,6 +640,14 @@
     else if (target.matches("[data-convention]")) convention = target.value;
     show();
     history.replaceState(null, "", written());
+  });
+  root.querySelector("#calculator-link").addEventListener("click", async ({ target }) => {
+    try {
+      await navigator.clipboard.writeText(target.href);
+      target.textContent = "Link copied";
+    } catch {
+      target.textContent = "The address of this page is the link";
+    }
   });
   root.querySelector("#calculator-copy").addEventListener("click", () => {
     chosen.B = structuredClone(chosen.A);

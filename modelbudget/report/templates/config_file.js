@@ -64,6 +64,7 @@ function configReader({ config: shared, defaults }) {
     if (typeof meaning === "string") {
       if (value === null || value === "auto") return {};
       if (!Number.isSafeInteger(value)) mistakes.push(`${key} = ${json(value)}: must be a whole number`);
+      else if (value < 0) mistakes.push(`${key} = ${json(value)}: must not be negative`);
       return { [meaning]: value };
     }
     const fits = meaning.find(([one]) => same(one, value));
@@ -162,6 +163,15 @@ function configReader({ config: shared, defaults }) {
     return [...wrong.map(({ note }) => note), ...unused, ...weights];
   }
 
+  // Sizes that a file leaves to its class, if it has no vocabulary, hidden size or depth.
+  function leftToClass(kind, own) {
+    const one = shared.classes[kind];
+    const missing = Object.entries(one.defaults).filter(([key]) => typeof one.meanings[key] === "string" && !(key in own));
+    if (!missing.some(([key]) => shared.basic_sizes.includes(one.meanings[key]))) return [];
+    const sizes = missing.filter(([, value]) => value !== null && value !== "auto").sort();
+    return [`not in the file, so that ${kind}'s defaults are used: ${sizes.map(([key, value]) => `${key} = ${value}`).join(", ")}`];
+  }
+
   async function translated(config, mistakes, notes) {
     let kind = classOf(config);
     const part = kind ? null : textPart(config);
@@ -175,7 +185,8 @@ function configReader({ config: shared, defaults }) {
     const unknown = Object.keys(config).filter((key) => !known.has(key) && !matches(key, [...shared.ignored, ...one.ignored, ...shared.not_used.map(({ keys }) => keys)]));
     if (unknown.length > 0) notes.push(`Keys that the page does not know and does not use: ${unknown.join(", ")}.`);
     notes.push(...warnings(one, config));
-    const values = { ...one.defaults, ...given(one, config, mistakes) };
+    const own = given(one, config, mistakes);
+    const values = { ...one.defaults, ...own };
     let fields = { ...one.fixed };
     for (const [key, value] of Object.entries(values)) Object.assign(fields, fieldsOf(one.meanings[key], key, value, mistakes));
     Object.assign(fields, mixersOf(one, values, mistakes), denseLayers(one, values, mistakes));
@@ -184,9 +195,10 @@ function configReader({ config: shared, defaults }) {
     const follow = shared.derived.filter(([name]) => !(name in fields));
     if (mistakes.length === 0) fields = { ...fields, ...(await derived(fields, follow)) };
     for (const [name, value] of Object.entries(fields)) {
-      if (typeof value === "number" && !Number.isSafeInteger(value)) mistakes.push(`${name} = ${value}: is not a whole number`);
+      if (typeof value === "number" && !Number.isSafeInteger(value)) mistakes.push(`${name} = ${Number(value.toPrecision(6))} is not a whole number; choose sizes that divide`);
       if (typeof defaults[name] === "boolean") fields[name] = Boolean(value);
     }
+    notes.push(...leftToClass(kind, own));
     const length = Math.min(fields.n_ctx ?? defaults.n_ctx, defaults.length);
     const dtype = shared.dtypes[config.torch_dtype ?? config.dtype];
     return { kind, fields: { ...fields, length }, follow, run: dtype ? { dtype } : {} };
