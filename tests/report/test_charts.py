@@ -15,6 +15,7 @@ from helpers.project import ROOT
 
 from modelbudget.components.groups import GROUPS, MEMORY, group_of
 from modelbudget.report.charts import area
+from modelbudget.report.charts.bars import largest_part
 from modelbudget.report.charts.budget import budget, evenly_spaced
 from modelbudget.report.charts.files import draw, load, save
 from modelbudget.report.charts.format import percent
@@ -133,6 +134,17 @@ def test_findings_state_numbers():
         "From d_model = 10 to 990, the total grows from 200 to 10K parameters, 50 ×"
         in found["total"].description
     )
+
+
+def test_models_with_two_largest_parts_are_counted_once():
+    parts = [(50, 50), (50, 50), (30, 70), (70, 30), (20, 80)]
+    points = [
+        (f"model {i}", {}, {"embedding.token": 5 * embedding, "layer.mlp.up": 5 * mlp})
+        for i, (embedding, mlp) in enumerate(parts)
+    ]
+    finding = largest_part(budget(comparison(points)), "parameters")
+    assert "is MLP in 4 of 5 models: 50.0 % " in finding
+    assert "In the others: token embedding (1)." in finding
 
 
 def test_the_finding_is_about_the_panel_that_changes_most():

@@ -117,9 +117,14 @@ def _names(models: pl.DataFrame, quantity: str, y: alt.Y) -> list[alt.Chart]:
 def largest_part(table: pl.DataFrame, quantity: str) -> str:
     """Name the group that is the largest part of most models, with its shares in these models.
 
+    Of equal groups of a model counts the one that is the largest part of more models.
     Then the other groups that are the largest part of a model, and the ends of the totals.
     """
-    largest = table.filter(pl.col("value") == pl.col("value").max().over("point"))
+    ties = table.filter(pl.col("value") == pl.col("value").max().over("point"))
+    frequent = [name for name, _ in _counted(ties)]
+    largest = ties.sort(pl.col("group").cast(pl.Enum(frequent)), maintain_order=True).unique(
+        "point", keep="first", maintain_order=True
+    )
     n_models, (group, n) = table["point"].n_unique(), _counted(largest)[0]
     rows = largest.filter(pl.col("group") == group).sort("share", maintain_order=True)
     others = _counted(largest.join(rows, on="point", how="anti"))
