@@ -59,6 +59,7 @@ class Checkpoint(Frames):
     `dtypes` counts the tensors of each dtype. `left_out` counts tensors that hold no parameters of
     their own: buffers, and copies of the tied embedding. `loading` has the names and shapes that
     differ from those of the model's class in `transformers`; None if they were not compared.
+    `n_bytes`: those of all tensors, where they are not those of a dtype.
     """
 
     model: str
@@ -68,6 +69,7 @@ class Checkpoint(Frames):
     left_out: int
     refusal: str | None = None
     loading: Loading | None = None
+    n_bytes: int | None = None
 
     @property
     def differences(self) -> tuple[Part, ...]:

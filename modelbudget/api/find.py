@@ -16,15 +16,21 @@ from modelbudget.huggingface.checkpoint_files import HEADER, INDEX
 from modelbudget.sweeps.read import file_base
 
 CATALOGUE = CONFIGS / "models"
+GGUF = ".gguf"  # files/gguf_header.py, which most models need not import
 
 
 def find(name: str) -> Base:
     """Return the model that `name` stands for. Raises InputError with what is allowed.
 
     `name` is a model, series or family of the catalogue; a config.json; a folder with one, or a
-    safetensors file or index beside it; or package.module:function, whose code is run only to
-    measure it.
+    safetensors file or index beside it; a .gguf file; or package.module:function, whose code is run
+    only to measure it.
     """
+    if name.endswith(GGUF):
+        _must_be_file(Path(name), "an existing file")
+        from modelbudget.files.gguf_model import gguf_base
+
+        return gguf_base(Path(name))
     if config := _config(name):
         return file_base(config.parent, config.name)
     if ":" in name:

@@ -21,7 +21,7 @@ from modelbudget.api.arguments import (
     checked,
 )
 from modelbudget.api.breakdown import FORMULA, Breakdown, of_terms
-from modelbudget.api.find import find, models_of_series
+from modelbudget.api.find import GGUF, find, models_of_series
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.api.lines_of_run import line_of_adapter, line_of_weights
 from modelbudget.architecture.base import Architecture
@@ -87,7 +87,7 @@ class Model:
     """One architecture, and the run settings that its source gives.
 
     `base` is the entry of the catalogue or the config.json that it was made from; `chosen` are the
-    fields that override it; `weights` is a safetensors file or index that was named with it.
+    fields that override it; `weights` is a file or index with tensors that was named with it.
     """
 
     base: Base
@@ -265,13 +265,19 @@ class Model:
         return compare_model(self, settings, quantities)
 
     def checkpoint(self) -> Checkpoint | None:
-        """Hold the tensors of its safetensors files against the formula, without reading values.
+        """Hold the tensors of its safetensors or GGUF file against the formula, by headers alone.
 
         None for a name, a config.json, or a folder without such files. Raises InputError.
         """
+        if self.weights is None:
+            return None
+        if self.weights.name.endswith(GGUF):
+            from modelbudget.api.gguf import compare_gguf
+
+            return compare_gguf(self, self.weights)
         from modelbudget.api.checkpoint import compare_checkpoint
 
-        return compare_checkpoint(self, self.weights) if self.weights else None
+        return compare_checkpoint(self, self.weights)
 
     def __repr__(self) -> str:
         return f"<Model {self.label}, {self.base.family.name()}>"
@@ -357,7 +363,8 @@ def model(name: str | os.PathLike[str], /, **fields: Any) -> Model:
     Raises InputError with what is allowed; of a series without some of its sizes, its models.
     """
     name = str(name)
-    found = Model(find(name), fields_of(fields), checkpoint_files.find(name))
+    weights = Path(name) if name.endswith(GGUF) else checkpoint_files.find(name)
+    found = Model(find(name), fields_of(fields), weights)
     missing = missing_fields(found.base, found.chosen)
     if missing and (models := models_of_series(name)):
         sizes = ", ".join(missing)

@@ -271,8 +271,13 @@ def configured_base(folder: Path, name: str) -> Base:
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
         raise InputError([f"{path}: lies outside of {folder}; put a copy into that folder"])
-    family, fields, kind, run, notes, keys = config_file.read(path)
     label = path.absolute().parent.name if path.stem == "config" else path.stem
+    return base_of_config(path, label, config_file.read(path))
+
+
+def base_of_config(path: Path, label: str, configured: config_file.Configured) -> Base:
+    """Return the base of what was read of a file."""
+    family, fields, kind, run, notes, keys = configured
     return Base(
         str(path),
         label,

@@ -35,7 +35,11 @@ class Configured(NamedTuple):
 
 def read(path: Path) -> Configured:
     """Read a config.json. Raises InputError with everything that is wrong or not supported."""
-    config = _load(path)
+    return read_keys(path, _load(path))
+
+
+def read_keys(path: Path, config: dict[str, Any]) -> Configured:
+    """Read the keys of a config that a file holds. Raises InputError that names the file."""
     try:
         if kind := translate.known_class(config):
             return _with_formula(kind, config)

@@ -13,6 +13,7 @@ import polars as pl
 from safetensors.numpy import save_file
 
 from helpers.config_files import LLAMA
+from helpers.gguf_files import KEYS_OF_FILE, written
 from helpers.project import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -44,12 +45,13 @@ def programs() -> list[list[str]]:
 
 
 def write_files(folder: Path) -> None:
-    """Write what the lines read: a config.json, a checkpoint, a sweep and results."""
+    """Write what the lines read: a config.json, checkpoints, a sweep and results."""
     (folder / "config.json").write_text(json.dumps(LLAMA))
     checkpoint = folder / "llama-folder"
     checkpoint.mkdir()
     shutil.copy(folder / "config.json", checkpoint)
     save_file(tensors(), checkpoint / "model.safetensors")
+    written(folder / "model.gguf", KEYS_OF_FILE, {})
     (folder / "my-sweep.yaml").write_text(
         "title: Two\nquestion: Why?\nbase: gpt-2-124m\ngrid: {n_layer: [1, 2]}\n"
     )

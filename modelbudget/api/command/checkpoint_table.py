@@ -36,6 +36,9 @@ def summary(found: Checkpoint) -> str:
         return f"{found.path}: not compared: {found.refusal}"
     dtypes = ", ".join(f"{count(n)} in {name}" for name, n in found.dtypes.items())
     tensors = f"tensors: {dtypes}" if dtypes else "its tensors are not here, only the index"
+    if found.n_bytes is not None:
+        bits = 8 * found.n_bytes / max(sum(part.stored for part in found.parts), 1)
+        tensors += f"; {count(found.n_bytes)} bytes, {bits:.2f} bits a parameter"
     agree = f"{len(found.parts) - len(found.differences)} of {len(found.parts)} parts agree"
     left_out = f"; {found.left_out} buffers or copies left out" if found.left_out else ""
     return f"{found.path}: {agree} with the formula ({tensors}{left_out}){_names(found)}"

@@ -1,11 +1,11 @@
 """`modelbudget MODEL`: where the parameters, memory and FLOPs of one model go."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from modelbudget.api.breakdown import FORMULA
-from modelbudget.api.command import options, output
+from modelbudget.api.command import gguf_table, options, output
 from modelbudget.api.command.checkpoint_table import of_differences, summary
 from modelbudget.api.command.columns import Table
 from modelbudget.api.command.output import DIFFERS
@@ -57,6 +57,16 @@ FitTo = Annotated[
 Reserved = Annotated[
     str | None, typer.Option("--reserve", metavar="SIZE", help="Of --fit, for no tensors: 2GB, …")
 ]
+FileOf = Annotated[
+    Literal["gguf"] | None,
+    typer.Option("--file", help="The file that llama.cpp writes of the model, with --format."),
+]
+FormatOf = Annotated[
+    str | None, typer.Option("--format", metavar="FORMAT", help="Of --file: Q4_K_M, IQ4_XS, …")
+]
+HasImatrix = Annotated[
+    bool, typer.Option("--imatrix", help="Of --file: quantised with an importance matrix.")
+]
 
 
 def run(
@@ -74,6 +84,9 @@ def run(
     weights: options.Weights = None,
     adapter: options.Adapter = None,
     rank: options.Rank = None,
+    file: FileOf = None,
+    format_name: FormatOf = None,
+    imatrix: HasImatrix = False,
     given: options.Given = None,
     as_json: options.AsJson = False,
     as_csv: options.AsCsv = False,
@@ -81,10 +94,17 @@ def run(
 ) -> None:
     """Predict parameters, memory and FLOPs of a model, by component.
 
-    Of a folder or a file with safetensors, only the header is read and held against the formula:
-    exit code 1 if it differs.
+    Of a folder or a file with safetensors, or a .gguf file, only the header is read and held
+    against the formula: exit code 1 if it differs.
     """
     settings = options.settings(given, batch, length, dtype, implementation, weights, adapter, rank)
+    if file is None and (format_name is not None or imatrix):
+        raise InputError(["--format, --imatrix: of no file; allowed: with --file gguf"])
+    if file is not None:
+        gguf_table.show(
+            model_with(name, settings, {}), format_name, imatrix, as_json, as_csv, as_markdown
+        )
+        return
     for option, value in (("reserve", reserve), ("accelerators", accelerators)):
         if value is not None and fit is None:
             raise InputError([f"--{option} {value}: of no accelerator; allowed: with --fit"])

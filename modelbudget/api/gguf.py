@@ -1,0 +1,118 @@
+"""GGUF files: what llama.cpp would write of a model, and what a file has against the formula."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from modelbudget.api.checkpoint import Checkpoint, Part, describe
+from modelbudget.api.frames import Frames
+from modelbudget.files.gguf_formats import gguf_formats, types_of
+from modelbudget.files.gguf_header import header_bytes, read_header
+from modelbudget.files.gguf_model import stored_components
+from modelbudget.files.gguf_tensors import (
+    architecture_of_class,
+    component_of,
+    joined,
+    quantised,
+    shapes_of,
+)
+from modelbudget.huggingface.checkpoint_files import Tensor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from modelbudget.api.model import Model
+    from modelbudget.files.gguf_header import GgufTensor
+
+ALIGNMENT = 32
+
+
+@dataclass(frozen=True)
+class GgufFile(Frames):
+    """A file that llama.cpp's quantiser writes: type and bytes of each tensor.
+
+    `header_bytes`: counts and descriptions of tensors. The metadata between them, mostly the
+    tokenizer, is not known.
+    """
+
+    model: str
+    format: str
+    architecture: str
+    components: tuple[str, ...]
+    tensors: tuple[Tensor, ...]
+    header_bytes: int
+
+    @property
+    def tensor_bytes(self) -> int:
+        """The bytes of all tensors, each filled up to the alignment."""
+        return sum(-(-one.n_bytes // ALIGNMENT) * ALIGNMENT for one in self.tensors)
+
+    @property
+    def bits(self) -> float:
+        """The bits of a parameter."""
+        n_bytes = sum(one.n_bytes for one in self.tensors)
+        return 8 * n_bytes / sum(one.elements for one in self.tensors)
+
+    def rows(self) -> list[dict]:
+        """Return one row for each tensor."""
+        return [
+            {
+                "model": self.model,
+                "format": self.format,
+                "tensor": one.name,
+                "shape": list(one.shape),
+                "component": component_of(one.name, self.architecture, self.components),
+                "type": one.dtype,
+                "bytes": one.n_bytes,
+            }
+            for one in self.tensors
+        ]
+
+
+def gguf_file(model: Model, name: str, imatrix: bool = False) -> GgufFile:
+    """Return the file of a model in a format such as Q4_K_M, by llama.cpp's rules.
+
+    `imatrix`: quantised with an importance matrix, which changes some types. Raises InputError for
+    a format that is not known, or a model whose tensors have no names of llama.cpp here.
+    """
+    known = gguf_formats().format_named(name)
+    architecture = architecture_of_class(model.base.transformers)
+    a = model.architecture
+    shapes = shapes_of(a, architecture)
+    types = types_of(known, shapes, quantised(a, architecture, imatrix))
+    tensors = tuple(
+        Tensor(tensor, types[tensor], shape, gguf_formats().types[types[tensor]].n_bytes(shape))
+        for tensor, shape in shapes.items()
+    )
+    components = tuple(one.name for one in model.predict("parameters").components if one.value)
+    return GgufFile(model.label, known, architecture, components, tensors, header_bytes(shapes))
+
+
+def _described(tensors: list[GgufTensor]) -> list[Tensor]:
+    return [Tensor(one.name, one.type, one.shape, one.n_bytes) for one in tensors]
+
+
+def compare_gguf(model: Model, path: Path) -> Checkpoint:
+    """Hold the tensors of a file against the formula, by component. Raises InputError."""
+    header = read_header(path)
+    architecture = header.metadata["general.architecture"]
+    predicted = model.predict("parameters")
+    numbers = {one.name: one.value for one in predicted.components if one.value}
+    stored = stored_components(header, numbers)
+    expected = joined(numbers, architecture)
+    tensors = {component: _described(of) for component, of in stored.tensors.items()}
+    names = dict.fromkeys((*expected, *tensors))
+    parts = [
+        Part(name, "parameters", expected[name], stored.numbers[name],
+             describe(tensors.get(name, ())))
+        for name in names
+    ]  # fmt: skip
+    parts += [
+        Part(one.name, "parameters", 0, one.elements, describe([one]))
+        for one in _described(stored.unknown)
+    ]
+    types = dict(Counter(one.type for one in header.tensors))
+    n_bytes = sum(one.n_bytes for one in header.tensors)
+    return Checkpoint(model.label, path, tuple(parts), types, len(stored.tables), n_bytes=n_bytes)

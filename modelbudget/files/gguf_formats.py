@@ -1,0 +1,218 @@
+"""Types of GGUF's tensors and llama.cpp's rules for them, from `configs/gguf.yaml`."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
+from math import prod
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
+
+from modelbudget.common.errors import InputError
+from modelbudget.common.expressions import Expression
+from modelbudget.common.mistakes import show
+from modelbudget.common.paths import CONFIGS
+from modelbudget.common.strict import Strict, read_strict
+
+PATH = CONFIGS / "gguf.yaml"
+ANY, NOT, OWN = "any", "not_", "own"
+"""In rules: every format, every format outside of a group, and the type of the format."""
+FLOATS = ("F32", "F16", "BF16")
+
+
+class BlockType(Strict):
+    """A type of tensors: `numbers` of a row are a block of `bytes`."""
+
+    id: int
+    numbers: int = Field(ge=1)
+    bytes: int = Field(ge=1)
+    fallback: str | None = None
+
+    def n_bytes(self, shape: Sequence[int]) -> int:
+        """Return the bytes of a tensor (…, rows, row)."""
+        return prod(shape) // self.numbers * self.bytes
+
+
+class Rule(NamedTuple):
+    """In these formats, matrices of a role for which a condition holds have a type."""
+
+    formats: frozenset[str]
+    role: str
+    holds: Expression
+    type: str
+
+
+class SeventyBillion(Strict):
+    """Models that llama.cpp takes for one of 70B."""
+
+    n_layer: int
+    architectures: list[str]
+    types: list[str]
+    type: str
+
+
+class FileArchitecture(Strict):
+    """An architecture of llama.cpp: the classes that it runs, and how its tensors are called."""
+
+    classes: list[str]
+    names: dict[str, str] = Field(default_factory=dict)
+    packed: dict[str, list[str]] = Field(default_factory=dict)
+
+
+class Formats(Strict):
+    """The contents of `configs/gguf.yaml`."""
+
+    source: str
+    checked: str
+    types: dict[str, BlockType]
+    formats: dict[str, str]
+    roles: list[Annotated[tuple[str, str], Field(strict=False)]]
+    kept: list[str]
+    conditions: dict[str, str]
+    groups: dict[str, list[str]]
+    rules: list[Annotated[tuple[str, str, str, str], Field(strict=False)]]
+    seventy_billion: SeventyBillion
+    names: dict[str, str]
+    architectures: dict[str, FileArchitecture]
+    fields: dict[str, str]
+    tables: list[str]
+
+    @cached_property
+    def parsed_rules(self) -> list[Rule]:
+        return [
+            Rule(self._formats(words), role, Expression(condition), type_name)
+            for words, role, condition, type_name in self.rules
+        ]
+
+    @cached_property
+    def parsed_conditions(self) -> dict[str, Expression]:
+        return {name: Expression(text) for name, text in self.conditions.items()}
+
+    @cached_property
+    def type_names(self) -> dict[int, str]:
+        """Name of each type by its number in files."""
+        return {one.id: name for name, one in self.types.items()}
+
+    def _formats(self, words: str) -> frozenset[str]:
+        names: set[str] = set()
+        for word in words.split():
+            if word == ANY:
+                names |= self.formats.keys()
+            elif word.startswith(NOT):
+                names |= self.formats.keys() - {*self.groups[f"all_{word.removeprefix(NOT)}"]}
+            else:
+                names |= {*self.groups.get(word, (word,))}
+        return frozenset(names)
+
+    def format_named(self, name: str) -> str:
+        """Return the format of a name in any case. Raises InputError."""
+        for known in self.formats:
+            if known.casefold() == name.casefold():
+                return known
+        raise InputError([f"--format {show(name)}: allowed: {', '.join(self.formats)}"])
+
+
+class Quantised(NamedTuple):
+    """What llama.cpp's rules read of a model; `imatrix`: whether it has an importance matrix."""
+
+    architecture: str
+    n_layer: int
+    n_head: int
+    n_kv_head: int
+    n_expert: int = 0
+    imatrix: bool = False
+
+
+@cache
+def gguf_formats() -> Formats:
+    """Read the formats. Raises InputError."""
+    return read_strict(PATH, Formats, BlockType, SeventyBillion, FileArchitecture)
+
+
+def types_of(
+    name: str, shapes: Mapping[str, Sequence[int]], model: Quantised, source: str = "F16"
+) -> dict[str, str]:
+    """Return the type that llama.cpp gives each tensor of a file.
+
+    `name`: that of the format; `shapes`: (…, rows, row) by the names of GGUF; `source`: the type of
+    matrices that are not quantised.
+    """
+    data = gguf_formats()
+    is_tied = "output.weight" not in shapes
+    places: dict[str, int] = {}
+    types = {}
+    for tensor in sorted(shapes, key=_by_layer):
+        shape = shapes[tensor]
+        if len(shape) < 2:
+            types[tensor] = "F32"
+        elif not tensor.endswith("weight") or any(text in tensor for text in data.kept):
+            types[tensor] = "F32" if "ffn_gate_inp" in tensor else source
+        elif name in FLOATS:
+            types[tensor] = name
+        else:
+            role = _role(tensor, is_tied)
+            i = places.get(role, 0)
+            places[role] = i + 1
+            is_of_experts = model.n_expert > 1 and role in ("up", "gate", "down")
+            if is_of_experts and name not in data.groups["all_low"]:
+                i = _by_layer(tensor)[0]
+            types[tensor] = _fitting(shape[-1], _chosen(name, role, i, shape, model))
+    return types
+
+
+def _by_layer(tensor: str) -> tuple[int, str]:
+    """Return the order in which llama.cpp quantises: without a layer first."""
+    is_of_layer = tensor.startswith("blk.")
+    return (int(tensor.split(".")[1]) if is_of_layer else -1), tensor
+
+
+def _role(tensor: str, is_tied: bool) -> str:
+    if tensor == "output.weight" or (is_tied and tensor == "token_embd.weight"):
+        return "output"
+    if tensor == "token_embd.weight":
+        return "token_embedding"
+    return next((role for text, role in gguf_formats().roles if text in tensor), "other")
+
+
+def _chosen(name: str, role: str, i: int, shape: Sequence[int], model: Quantised) -> str:
+    """Return the type of a matrix by the first rule that holds."""
+    data = gguf_formats()
+    default = data.formats[name]
+    sizes: dict[str, Any] = model._asdict() | {
+        "i": i, "row": shape[-1], "block": data.types[default].numbers
+    }  # fmt: skip
+    holds = _Conditions(sizes)
+    roles = {role}
+    if name == "MXFP4_MOE" and role != "output":
+        roles.add("experts" if len(shape) == 3 else "other")
+    chosen = default
+    for rule in data.parsed_rules:
+        if rule.role in roles and name in rule.formats and rule.holds(holds):
+            chosen = default if rule.type == OWN else rule.type
+            break
+    large = data.seventy_billion
+    is_70b = model.n_layer == large.n_layer and model.n_head != model.n_kv_head
+    has_rule = name not in data.groups["all_low"] and name != "MXFP4_MOE"
+    if is_70b and has_rule and role == "value" and model.architecture in large.architectures:
+        chosen = large.type if chosen in large.types else chosen
+    return chosen
+
+
+class _Conditions(dict):
+    """The conditions of rules by name, each evaluated when a rule reads it."""
+
+    def __init__(self, sizes: dict[str, Any]):
+        super().__init__()
+        self.sizes = sizes
+
+    def __missing__(self, name: str) -> bool:
+        self[name] = bool(gguf_formats().parsed_conditions[name](self.sizes))
+        return self[name]
+
+
+def _fitting(row: int, type_name: str) -> str:
+    """Return a type whose blocks divide a row."""
+    types = gguf_formats().types
+    if row % types[type_name].numbers == 0:
+        return type_name
+    fallback = types[type_name].fallback
+    return fallback if fallback and row % types[fallback].numbers == 0 else "F16"

@@ -1,0 +1,105 @@
+"""The model of a GGUF file: its architecture from the metadata, and its tensors by component."""
+
+from collections import Counter
+from collections.abc import Collection
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from modelbudget.catalogue.models import Base, base_of_config
+from modelbudget.common.errors import InputError
+from modelbudget.common.mistakes import show
+from modelbudget.files.gguf_formats import gguf_formats
+from modelbudget.files.gguf_header import GgufHeader, GgufTensor, Items, read_header
+from modelbudget.files.gguf_tensors import component_of
+from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.config_file import read_keys
+from modelbudget.huggingface.translate import keys_by_field
+
+ARCHITECTURE, NAME = "general.architecture", "general.name"
+EXPERTS = "n_expert"
+
+
+class StoredComponents(NamedTuple):
+    """Numbers of the tensors of a file by component; `tables` are tensors without parameters.
+
+    `unknown`: tensors that are of no component.
+    """
+
+    numbers: Counter[str]
+    tensors: dict[str, list[GgufTensor]]
+    tables: list[GgufTensor]
+    unknown: list[GgufTensor]
+
+
+def gguf_base(path: Path) -> Base:
+    """Read the header of a file as a base. Raises InputError."""
+    header = read_header(path)
+    architecture = _architecture(header)
+    kind = _class(header, architecture)
+    label = header.metadata.get(NAME)
+    label = label if isinstance(label, str) and label.isprintable() and label else path.stem
+    configured = read_keys(path, _config(header, architecture, kind))
+    return base_of_config(path, label, configured._replace(config=None))  # no class computes it
+
+
+def stored_components(header: GgufHeader, components: Collection[str]) -> StoredComponents:
+    """Return the numbers of a file's tensors by component of its model."""
+    architecture = _architecture(header)
+    stored = StoredComponents(Counter(), {}, [], [])
+    for tensor in header.tensors:
+        component = component_of(tensor.name, architecture, components)
+        if component is not None:
+            stored.numbers[component] += prod(tensor.shape)
+            stored.tensors.setdefault(component, []).append(tensor)
+        elif tensor.name.removesuffix(".weight").rpartition(".")[2] in gguf_formats().tables:
+            stored.tables.append(tensor)
+        else:
+            stored.unknown.append(tensor)
+    return stored
+
+
+def bytes_by_type(header: GgufHeader) -> dict[str, int]:
+    """Return the bytes of a file's tensors by type, the largest first."""
+    n_bytes: Counter[str] = Counter()
+    for tensor in header.tensors:
+        n_bytes[tensor.type] += tensor.n_bytes
+    return dict(n_bytes.most_common())
+
+
+def _architecture(header: GgufHeader) -> str:
+    name = header.metadata.get(ARCHITECTURE)
+    known = gguf_formats().architectures
+    if not isinstance(name, str) or name not in known:
+        raise InputError(
+            [f"{header.path}: {ARCHITECTURE} = {show(name)}: not known here; allowed: "
+             f"{', '.join(known)}"]
+        )  # fmt: skip
+    return name
+
+
+def _class(header: GgufHeader, architecture: str) -> str:
+    """Return the class of the model: among those of an architecture, the one that has experts."""
+    classes = gguf_formats().architectures[architecture].classes
+    has_experts = header.metadata.get(f"{architecture}.expert_count", 0) not in (0, None)
+    with_experts = [kind for kind in classes if EXPERTS in keys_by_field(kind)]
+    return with_experts[0] if has_experts and with_experts else classes[0]
+
+
+def _config(header: GgufHeader, architecture: str, kind: str) -> dict[str, Any]:
+    """Return the keys of a config.json that say what metadata and tensors say."""
+    translation = translations()[kind]
+    keys = keys_by_field(kind)
+    config: dict[str, Any] = {"architectures": [kind], "model_type": translation.model_type}
+    shapes = {tensor.name: tensor.shape for tensor in header.tensors}
+    for name, field in gguf_formats().fields.items():
+        value = header.metadata.get(f"{architecture}.{name}")
+        if value is not None and not isinstance(value, Items) and field in keys:
+            config[keys[field]] = value
+    if embedding := shapes.get("token_embd.weight"):
+        config[keys["n_vocab"]] = embedding[0]
+    options = {
+        "tie_word_embeddings": "output.weight" not in shapes,
+        "attention_bias": "blk.0.attn_q.bias" in shapes,
+    }
+    return config | {key: value for key, value in options.items() if key in translation.defaults}

@@ -1,0 +1,249 @@
+"""GGUF files: types and bytes as llama.cpp's quantiser gives them, names as in its package."""
+
+import csv
+import json
+import random
+from collections import Counter, defaultdict
+from math import prod
+
+import gguf
+import pytest
+from helpers.config_files import LLAMA
+from helpers.gguf_files import KEYS_OF_FILE, written
+from helpers.project import ROOT
+from helpers.tiers import examples
+from typer.testing import CliRunner
+
+import modelbudget as mb
+from modelbudget.api.command.app import app, main
+from modelbudget.common.errors import InputError
+from modelbudget.files.gguf_formats import Quantised, gguf_formats, types_of
+from modelbudget.files.gguf_header import read_header
+from modelbudget.files.gguf_tensors import architecture_of_class, quantised, shapes_of
+from modelbudget.huggingface.offline import transformers
+
+GOLDEN = ROOT / "tests" / "golden"
+
+
+def rows_of(name: str) -> dict[str, list[dict]]:
+    by_model = defaultdict(list)
+    with (GOLDEN / name).open() as file:
+        for row in csv.DictReader(file):
+            row["types"] = {k: int(v) for k, v in (one.split("=") for one in row["types"].split())}
+            by_model[row["model"]].append(row)
+    return by_model
+
+
+def n_bytes(types: dict[str, str], shapes: dict[str, tuple]) -> int:
+    return sum(gguf_formats().types[one].n_bytes(shapes[name]) for name, one in types.items())
+
+
+DRY_RUNS = rows_of("gguf_dry_runs.csv")
+
+
+@pytest.mark.parametrize("name", DRY_RUNS)
+def test_every_tensor_of_published_models_has_the_type_that_llama_cpp_gives_it(name):
+    model = mb.model(name)
+    kind = architecture_of_class(model.base.transformers)
+    shapes = shapes_of(model.architecture, kind)
+    for row in DRY_RUNS[name]:
+        sizes = quantised(model.architecture, kind, row["imatrix"] == "1")
+        types = types_of(row["format"], shapes, sizes)
+        assert Counter(types.values()) == row["types"], row
+        assert f"{n_bytes(types, shapes) / 2**20:.2f}" == row["mebibytes"], row
+
+
+TINY = {
+    "llama-gqa4": ("llama", 16, 256, 256, 300, 8, 2, 32, 0, False, False),
+    "llama-mha": ("llama", 9, 256, 256, 257, 4, 4, 64, 0, False, False),
+    "llama-tied": ("llama", 8, 256, 512, 260, 4, 2, 64, 0, True, False),
+    "llama-odd": ("llama", 8, 288, 480, 260, 6, 2, 48, 0, False, False),
+    "llama-odd16": ("llama", 5, 272, 528, 260, 4, 2, 68, 0, False, False),
+    "mixtral-8": ("llama", 8, 256, 256, 260, 4, 2, 64, 8, False, False),
+    "qwen2-bias": ("qwen2", 12, 256, 256, 260, 4, 2, 64, 0, True, True),
+    "qwen3moe-4": ("qwen3moe", 8, 256, 256, 260, 4, 1, 64, 4, False, False),
+    "llama-70b-like": ("llama", 80, 256, 256, 260, 8, 1, 32, 0, False, False),
+}
+"""Architecture, layers, width, width of an MLP or an expert, tokens, heads, key heads, width of a
+head, experts, whether tied, whether with biases: of the models whose files were recorded."""
+
+
+def shapes_by_hand(name: str) -> dict[str, tuple]:
+    kind, n_layer, d, d_ff, n_vocab, n_head, n_kv_head, d_head, n_expert, tied, bias = TINY[name]
+    shapes: dict[str, tuple] = {"token_embd.weight": (n_vocab, d), "output_norm.weight": (d,)}
+    shapes |= {} if tied else {"output.weight": (n_vocab, d)}
+    query, key = (n_head * d_head, d), (n_kv_head * d_head, d)
+    experts = (n_expert,) if n_expert else ()
+    ending = "_exps" if n_expert else ""
+    for i in range(n_layer):
+        layer = {
+            "attn_norm.weight": (d,), "ffn_norm.weight": (d,), "attn_q.weight": query,
+            "attn_k.weight": key, "attn_v.weight": key, "attn_output.weight": (d, query[0]),
+            f"ffn_gate{ending}.weight": (*experts, d_ff, d),
+            f"ffn_up{ending}.weight": (*experts, d_ff, d),
+            f"ffn_down{ending}.weight": (*experts, d, d_ff),
+        }  # fmt: skip
+        if n_expert:
+            layer["ffn_gate_inp.weight"] = (n_expert, d)
+        if kind == "qwen3moe":
+            layer |= {"attn_q_norm.weight": (d_head,), "attn_k_norm.weight": (d_head,)}
+        if bias:
+            layer |= {"attn_q.bias": query[:1], "attn_k.bias": key[:1], "attn_v.bias": key[:1]}
+        shapes |= {f"blk.{i}.{name}": shape for name, shape in layer.items()}
+    return shapes
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_files_differ_by_the_bytes_of_their_tensors(name):
+    """Two files of a model have the same metadata but for its numbers, and so the same header."""
+    kind, n_layer, _, _, _, n_head, n_kv_head, _, n_expert, *_ = TINY[name]
+    shapes, headers = shapes_by_hand(name), defaultdict(set)
+    for row in rows_of("gguf_files.csv")[name]:
+        has_matrix = row["imatrix"] == "1"
+        sizes = Quantised(kind, n_layer, n_head, n_kv_head, n_expert, has_matrix)
+        types = types_of(row["format"], shapes, sizes)
+        assert Counter(types.values()) == row["types"], row
+        padded = sum(
+            -(-gguf_formats().types[one].n_bytes(shapes[tensor]) // 32) * 32
+            for tensor, one in types.items()
+        )
+        headers[has_matrix].add(int(row["bytes"]) - padded)
+    assert all(len(sizes) == 1 for sizes in headers.values()), headers
+
+
+def test_blocks_are_those_of_the_package():
+    for name, one in gguf_formats().types.items():
+        known = gguf.GGMLQuantizationType[name]
+        assert (one.id, one.numbers, one.bytes) == (known, *gguf.GGML_QUANT_SIZES[known])
+
+
+SIZES = {
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
+    "num_key_value_heads": 2, "vocab_size": 300,
+}  # fmt: skip
+KEYS = {
+    "GPT2LMHeadModel": {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 300},
+    "GPTNeoXForCausalLM": {k: v for k, v in SIZES.items() if k != "num_key_value_heads"},
+    "MixtralForCausalLM": SIZES | {"num_local_experts": 4},
+    "Qwen3MoeForCausalLM": SIZES | {"num_experts": 4, "moe_intermediate_size": 32,
+                                    "num_experts_per_tok": 2},
+    "Phi3ForCausalLM": SIZES | {"pad_token_id": 0},
+}  # fmt: skip
+CLASSES = [
+    (name, kind) for name, one in gguf_formats().architectures.items() for kind in one.classes
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("architecture", "kind"), CLASSES)
+def test_names_and_shapes_are_those_of_the_class_under_the_names_of_the_package(
+    architecture, kind, tmp_path
+):
+    """The package has the names of llama.cpp for the names of the class's parameters."""
+    import torch
+
+    keys, of_class = KEYS.get(kind, SIZES), getattr(transformers, kind)
+    config = of_class.config_class(**keys)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"architectures": [kind], "model_type": config.model_type} | keys))
+    with torch.device("meta"):
+        module = of_class(config)
+    arch = next(a for a, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    names = gguf.get_tensor_name_map(arch, 2)
+    theirs = {}
+    for name, parameter in module.named_parameters():
+        shape = tuple(parameter.shape)
+        if kind == "GPT2LMHeadModel" and ".c_" in name:  # Conv1D, turned when it is converted
+            shape = shape[::-1]
+        if "experts." in name:  # two in one, and without `.weight`
+            layer = int(name.split(".")[2])
+            n_expert, rows, row = shape
+            parts = ("gate", "up") if "gate_up" in name else ("down",)
+            for part in parts:
+                theirs[f"blk.{layer}.ffn_{part}_exps.weight"] = (n_expert, rows // len(parts), row)
+            continue
+        theirs[names.get_name(name, try_suffixes=(".weight", ".bias")) or name] = shape
+    assert shapes_of(mb.model(path).architecture, architecture) == theirs
+
+
+QUANTISED = {"token_embd.weight": "Q8_0", "blk.0.ffn_up.weight": "Q4_0", "output.weight": "F16"}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_file_is_a_model_with_the_parameters_of_its_config(tied, tmp_path):
+    keys = KEYS_OF_FILE | {"tie_word_embeddings": tied}
+    path = written(tmp_path / "small.gguf", keys, QUANTISED)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(LLAMA | keys | {"max_position_embeddings": 512}))
+    model, same = mb.model(path), mb.model(config)
+    assert model.label == "Small Llama"
+    assert model.architecture == same.architecture
+    assert model.base.transformers == "LlamaForCausalLM"
+    stored = model.checkpoint()
+    assert stored.agrees
+    assert stored.left_out == 1  # the table of RoPE
+    assert stored.dtypes["Q4_0"] == 1
+    assert stored.n_bytes == sum(one.n_bytes for one in gguf.GGUFReader(path).tensors)
+    header = read_header(path)
+    theirs = {one.name: int(one.n_bytes) for one in gguf.GGUFReader(path).tensors}
+    assert {one.name: one.n_bytes for one in header.tensors} == theirs
+    assert header.data_start == gguf.GGUFReader(path).data_offset
+
+
+def test_what_a_file_has_in_addition_or_lacks_is_a_difference(tmp_path):
+    changed = {"blk.1.ffn_up.weight": (95, 64), "blk.2.attn_k.weight": None, "extra.weight": (32,)}
+    path = written(tmp_path / "small.gguf", KEYS_OF_FILE, {}, changed)
+    differences = {one.name: one.difference for one in mb.model(path).checkpoint().differences}
+    assert differences == {
+        "layer.mlp.up": -64, "layer.attention.key": -32 * 64, "extra.weight": 32,
+    }  # fmt: skip
+
+
+def test_the_command_shows_files_and_writes_none(tmp_path, monkeypatch, capsys):
+    runner = CliRunner()
+    monkeypatch.setattr("sys.argv", ["modelbudget", "--version"])
+    with pytest.raises(SystemExit):
+        main()  # registers the subcommands
+    capsys.readouterr()
+    answer = runner.invoke(app, ["llama-3-8b", "--file", "gguf", "--format", "q4_k_m", "--json"])
+    assert answer.exit_code == 0
+    parsed = json.loads(answer.stdout)
+    assert parsed["tensor_bytes"] == 4_912_898_048
+    assert sum(one["bytes"] for one in parsed["tensors"]) == 4_912_898_048
+    assert sum(prod(one["shape"]) for one in parsed["tensors"]) == 8_030_261_248
+    for words, text in (
+        (["llama-3-8b", "--file", "gguf"], "--file gguf: no --format; allowed: F32, "),
+        (["llama-3-8b", "--file", "gguf", "--format", "Q4"], "--format 'Q4': allowed: F32, "),
+        (["llama-3-8b", "--format", "Q4_0"], "allowed: with --file gguf"),
+        (["palm-540b", "--file", "gguf", "--format", "Q4_0"], "no names of llama.cpp are known"),
+        ([str(tmp_path / "none.gguf")], "no such file"),
+    ):
+        wrong = runner.invoke(app, words)
+        assert isinstance(wrong.exception, InputError), words
+        assert text in str(wrong.exception), words
+
+
+def test_a_broken_file_is_refused_in_one_line(tmp_path):
+    """Mutated and cut headers: never another error, and nothing beyond the file is read."""
+    whole = written(tmp_path / "whole.gguf", KEYS_OF_FILE, QUANTISED).read_bytes()
+    draw, path, n_refused = random.Random(0), tmp_path / "broken.gguf", 0
+    header = read_header(tmp_path / "whole.gguf").data_start
+    for _ in range(examples(1000)):
+        content = bytearray(whole)
+        for _ in range(draw.choice((1, 1, 4))):
+            content[draw.randrange(header)] = draw.choice((0, 1, 0x7F, 0xFF, draw.randrange(256)))
+        if draw.random() < 0.3:
+            del content[draw.randrange(len(content)) :]
+        path.write_bytes(content)
+        lines = refusal(path)
+        n_refused += bool(lines)
+        assert all(str(path) in line for line in lines), lines
+    assert n_refused > 100
+
+
+def refusal(path) -> list[str]:
+    try:
+        mb.model(path).checkpoint()
+    except InputError as error:
+        return list(error.mistakes)
+    return []
