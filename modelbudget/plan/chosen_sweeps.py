@@ -19,7 +19,7 @@ from modelbudget.sweeps.check_models import check_models
 from modelbudget.sweeps.expand import Expanded, expanded
 from modelbudget.sweeps.read import CheckedSweep, read
 
-TEMPLATES = Path(__file__).parents[1] / "report" / "templates"
+REPORT = Path(__file__).parents[1] / "report"
 FOLDERS = {
     "assets", "gpt-2-ledger", "headline", "logs", "measured", "measurements", "module_trees",
     "provenance", "reference_counts", "reference_traces", "training_step", "tying-surgery",
@@ -126,7 +126,7 @@ def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
 
 def reserved_names() -> set[str]:
     """Return names that no sweep may have: folders of results/ and ids of the page."""
-    pages = (path.read_text(encoding="utf-8") for path in TEMPLATES.glob("*.html.j2"))
+    pages = (path.read_text(encoding="utf-8") for path in REPORT.rglob("*.html.j2"))
     ids = {name for page in pages for name in re.findall(r'(?:id=|folded\()"([\w-]+)"', page)}
     return FOLDERS | ids | {"all"}
 

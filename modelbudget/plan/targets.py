@@ -29,6 +29,7 @@ OF_REPORT = (
     "training_step/shared_step.json", "training_step/shared_allocations.parquet",
     "gpt-2-ledger/ledger.parquet", "tying-surgery/surgery.parquet",
 )  # fmt: skip
+NOT_ON_PAGE = {"headline.charts", "module_trees/swept.json"}
 OF_SWEEP = (
     "sweep.json", "points.parquet", "predicted.parquet", "measured.parquet", "failures.json",
     "reference_traces.parquet", "comparison.parquet", "comparison.csv", "charts.json",
@@ -39,7 +40,9 @@ OF_PREDICTED = (
 MOST_OF_NAMES = 60
 """Characters of the names of sweeps in the name of their page."""
 TABLES = ("parquet", "csv")
-"""Files of a run, of each sweep, and of each sweep without measurement; formats of some tables."""
+"""Files of a run, those of them that the page does not read, files of each sweep, and of each sweep
+without measurement; formats of some tables.
+"""
 
 
 def page(chosen: Collection[str], every: Collection[str], on_request: Collection[str]) -> str:
@@ -68,6 +71,19 @@ def results(sweeps: dict[str, Expanded], predicted: Iterable[str], page: str) ->
         *reference_counts(sweeps),
         *solve_tables(sweeps),
         *(f"{path.removesuffix('.parquet')}.{kind}" for path in tables for kind in TABLES),
+    ]
+
+
+def of_page(sweeps: dict[str, Expanded], predicted: Iterable[str]) -> list[str]:
+    """Return the files that the page is made of, all results but pictures."""
+    of_sweep = ("sweep.json", "points.parquet", "comparison.parquet", "charts.json")
+    return [
+        *(f"results/{file}" for file in OF_REPORT if file not in NOT_ON_PAGE),
+        *(f"results/{name}/{file}" for name in sweeps for file in of_sweep),
+        *(f"results/{name}/{file}" for name in predicted for file in ("sweep.json", "charts.json")),
+        *(*zoo_tables(sweeps), *fit_tables(sweeps), *layout_tables(sweeps)),
+        *(path for path in solve_tables(sweeps) if not path.endswith("solutions.parquet")),
+        *(*reference_traces(sweeps), *reference_counts(sweeps)),
     ]
 
 

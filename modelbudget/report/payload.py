@@ -30,16 +30,15 @@ def packed(data) -> str:
     return base64.b85encode(zlib.compress(text.encode(), 9)).decode().translate(_SAFE)
 
 
-def comparison_tables(sweeps: list[SweepResult], trees: dict[str, dict]) -> dict[str, dict]:
+def comparison_tables(sweeps: list[SweepResult]) -> dict[str, dict]:
     """Return each sweep's comparison as the data of its table in the page.
 
     Small tables are whole. The remaining rows are distributed over the larger ones, which have
-    evenly spaced points. A table lists its points that have a module tree in `trees`.
+    evenly spaced points.
     """
     rows = share_room({sweep.name: sweep.comparison.height for sweep in sweeps}, MOST_ROWS)
     return {
         sweep.name: _table(_at_most(sweep.comparison, rows[sweep.name]), sweep.points)
-        | {"trees": [point for point, *_ in trees.get(sweep.name, {}).get("points", ())]}
         for sweep in sweeps
     }
 

@@ -7,7 +7,7 @@ from modelbudget.report import formulas, tables
 from modelbudget.report.charts.format import count
 from modelbudget.report.results import PredictedResult
 from modelbudget.report.specs import Charts
-from modelbudget.report.sweeps import facts, implementer, question
+from modelbudget.report.sweep_facts import facts, implementer, question
 from modelbudget.sweeps.quantities import OF_RUN
 
 
@@ -15,8 +15,8 @@ def predicted_section(sweep: PredictedResult, charts: Charts) -> dict:
     """Return the context of the section's template."""
     summary = sweep.summary
     return {
-        "name": sweep.name,
-        "title": summary["title"],
+        "id": sweep.name,
+        "short": summary["title"],
         "template": "predicted.html.j2",
         "question": question(summary),
         "facts": [*facts(summary), *_whose(summary)],

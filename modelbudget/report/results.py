@@ -1,12 +1,14 @@
 """The results that the page shows."""
 
 import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from modelbudget.catalogue.models import Catalogue
+from modelbudget.compare.classes import values_of_classes
 from modelbudget.report.charts.budget import budget
 from modelbudget.report.charts.headline import largest
 from modelbudget.sweeps.derive import named_architecture
@@ -51,40 +53,60 @@ class PredictedResult(NamedTuple):
         return self.summary["name"]
 
 
-class StepTrace(NamedTuple):
-    """Two traced training steps of a model: step.json, and the table of allocations."""
-
-    about: dict
-    allocations: pl.DataFrame
-
-    @classmethod
-    def read(cls, about: str, allocations: str) -> "StepTrace":
-        """Read both files of a trace."""
-        return cls(json.loads(Path(about).read_text("utf-8")), pl.read_parquet(allocations))
-
-
 class Results(NamedTuple):
-    """All results of a page; parts that are None are left out.
+    """All results of a page.
 
-    `shared_step` is `step` on one of several devices. `on_request` has name and title of the sweeps
-    with `default: false`. `printed` has modules as torch prints them, `walkthroughs` what
-    `measurement/walkthrough.py` finds of the same models and `swept` has module trees, all three by
-    digest of the architecture. A model that could not be built is {"failure": the reason} in these
-    and in `trees`.
+    `parts` has the content of each file of results/ that belongs to no sweep; sections whose files
+    are missing are left out. `on_request` has name and title of the sweeps with `default: false`.
     """
 
     sweeps: list[SweepResult]
-    ledger: pl.DataFrame | None = None
-    surgery: pl.DataFrame | None = None
-    provenance: dict | None = None
-    trees: list[dict] | None = None
-    printed: dict[str, str | dict] | None = None
-    swept: dict[str, dict] | None = None
-    predicted: list[PredictedResult] | None = None
-    on_request: list[tuple[str, str]] | None = None
-    step: StepTrace | None = None
-    shared_step: StepTrace | None = None
-    walkthroughs: dict[str, dict] | None = None
+    predicted: Sequence[PredictedResult] = ()
+    parts: Mapping[str, Any] = {}
+    on_request: Sequence[tuple[str, str]] = ()
+
+    @classmethod
+    def read(
+        cls, folder: Path, files: Iterable[str], on_request: Sequence[tuple[str, str]]
+    ) -> "Results":
+        """Read files of a folder. Those of a sweep lie in one folder with its sweep.json."""
+        by_folder: dict[Path, dict[str, Any]] = {}
+        for file in map(Path, files):
+            by_folder.setdefault(file.parent, {})[file.name] = _READERS[file.suffix](file)
+        sweeps = {place: found for place, found in by_folder.items() if "sweep.json" in found}
+        return cls(
+            [_sweep(found) for found in sweeps.values() if "points.parquet" in found],
+            [
+                PredictedResult(found["sweep.json"], dict(found["charts.json"]))
+                for found in sweeps.values()
+                if "points.parquet" not in found
+            ],
+            {
+                (place / name).relative_to(folder).as_posix(): content
+                for place, found in by_folder.items()
+                if place not in sweeps
+                for name, content in found.items()
+            },
+            on_request,
+        )
+
+
+_READERS: dict[str, Callable[[Path], Any]] = {
+    ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
+    ".parquet": pl.read_parquet,
+    ".js": lambda path: path.read_text(encoding="utf-8"),
+}
+
+
+def _sweep(found: dict[str, Any]) -> SweepResult:
+    tables = {Path(name).stem: table for name, table in found.items() if name.endswith(".parquet")}
+    # The table of all published models has the counts of their classes.
+    counts = None if "zoo" in tables else tables.get("reference_counts")
+    classes = values_of_classes(tables.get("reference_traces"), counts)
+    own = {name: tables[name] for name in SweepResult._fields if name in tables}
+    return SweepResult(
+        summary=found["sweep.json"], charts=dict(found["charts.json"]), classes=classes, **own
+    )
 
 
 def ordered(sweeps: list) -> list:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from modelbudget.families import families
 from modelbudget.report import formulas
 from modelbudget.report.charts.format import count, value_of
-from modelbudget.report.module_trees import could_not_be_built
+from modelbudget.report.module_tree import could_not_be_built
 from modelbudget.report.results import SweepResult
 
 

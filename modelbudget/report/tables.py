@@ -13,6 +13,7 @@ from pandas.io.formats.style import Styler
 from modelbudget.report.glossary import terms
 
 TEMPLATES = Path(__file__).parent / "templates"
+SECTIONS = Path(__file__).parent / "sections"
 
 _UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?B\b|[MGTPE]?FLOP\b)")
 """The space between a number and its unit."""
@@ -24,7 +25,7 @@ _Table: Any = Styler.from_custom_template(str(TEMPLATES), html_table="table.html
 def environment() -> jinja2.Environment:
     """Return the environment of the templates, which escape text."""
     found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader([TEMPLATES, SECTIONS]),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

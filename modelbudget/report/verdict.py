@@ -22,6 +22,21 @@ _DEVICES = {
 }
 
 
+TABLES = {
+    "gpt-2-ledger/ledger.parquet": (
+        "gpt-2-ledger", "Every module of Hugging Face’s GPT-2",
+        "model", "module", "expected", "true",
+    ),
+    "tying-surgery/surgery.parquet": (
+        "tying-surgery", "Untying and tying GPT-2’s head",
+        "device", "operation", "expected", "parameters",
+    ),
+}  # fmt: skip
+"""Tables of no sweep that are compared: source and title, and the columns of model, part, and both
+sides.
+"""
+
+
 class Verdict(NamedTuple):
     """The verdict on one table of results.
 
@@ -86,9 +101,10 @@ def of_sweep(name: str, title: str, comparison: pl.DataFrame) -> Verdict:
     )
 
 
-def of_table(name: str, title: str, table: pl.DataFrame, model: str) -> Verdict:
-    """Return the verdict on another table; the column `model` identifies a model."""
+def of_table(name: str, title: str, table: pl.DataFrame) -> Verdict:
+    """Return the verdict on another table; each model or step of it is one model."""
     agreed = int(table["agrees"].fill_null(False).sum())
+    model = "model" if "model" in table.columns else "step"
     models = table.group_by("device").agg(pl.col(model).n_unique()).sort("device")
     return Verdict(name, title, table.height, agreed, dict(models.rows()))
 
@@ -99,12 +115,9 @@ def verdicts(results: Results) -> list[Verdict]:
         of_sweep(sweep.name, sweep.summary["title"], sweep.comparison)
         for sweep in ordered(results.sweeps)
     ]
-    if results.ledger is not None:
-        title = "Every module of Hugging Face’s GPT-2"
-        found.append(of_table("gpt-2-ledger", title, results.ledger, "model"))
-    if results.surgery is not None:
-        title = "Untying and tying GPT-2’s head"
-        found.append(of_table("tying-surgery", title, results.surgery, "step"))
+    for file, (source, title, *_) in TABLES.items():
+        if file in results.parts:
+            found.append(of_table(source, title, results.parts[file]))
     return found
 
 
@@ -121,11 +134,9 @@ def disagreements(results: Results) -> list[tuple[str, dict]]:
         )
         for sweep in ordered(results.sweeps)
     ]
-    if results.ledger is not None:
-        found.append(_wrong(results.ledger, "gpt-2-ledger", "model", "module", "expected", "true"))
-    if results.surgery is not None:
-        sides = ("expected", "parameters")
-        found.append(_wrong(results.surgery, "tying-surgery", "device", "operation", *sides))
+    for file, (source, _, *columns) in TABLES.items():
+        if file in results.parts:
+            found.append(_wrong(results.parts[file], source, *columns))
     return [row for rows in found for row in rows]
 
 

@@ -89,7 +89,15 @@ SURGERY = pl.from_dicts(
 )  # fmt: skip
 
 
-PROVENANCE = {
+PROVENANCE: dict = {
     "versions": {"modelbudget": "0.1.0", "torch": "2.13.0"}, "commit": "0123abc",
     "device": "a computer", "time": "2001-01-01T00:00:00+00:00",
 }  # fmt: skip
+
+
+PARTS = {
+    "gpt-2-ledger/ledger.parquet": LEDGER,
+    "tying-surgery/surgery.parquet": SURGERY,
+    "provenance.json": PROVENANCE,
+}
+"""What belongs to no sweep, by its file."""

@@ -2,11 +2,12 @@
 
 import re
 from itertools import product
+from typing import NamedTuple
 
 import polars as pl
 import pytest
 from helpers.page import Text, violations
-from helpers.results import PROVENANCE, result
+from helpers.results import PARTS, result
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
@@ -15,9 +16,11 @@ from modelbudget.measurement.parallel.rank import of_rank
 from modelbudget.measurement.parallel.step_trace import RESIZED, trace_step_of_rank
 from modelbudget.measurement.step_trace import trace_step
 from modelbudget.measurement.train import train
-from modelbudget.report.acts.sizes import PLAIN
 from modelbudget.report.page import render
-from modelbudget.report.results import Results, StepTrace
+from modelbudget.report.results import Results
+from modelbudget.report.sections.sizes import PLAIN
+from modelbudget.report.sections.step import SHARED as SHARED_STEP
+from modelbudget.report.sections.step import STEP
 from modelbudget.sweeps.points_table import rows
 
 MODELS = """
@@ -50,6 +53,13 @@ SMALL = Decoder(
 )
 
 
+class StepTrace(NamedTuple):
+    """What a traced step is of, and its table of allocations."""
+
+    about: dict
+    allocations: pl.DataFrame
+
+
 @pytest.fixture(scope="module")
 def step() -> StepTrace:
     traced = trace_step(build(SMALL, "meta", "float32"), RUN)
@@ -66,9 +76,10 @@ def shared_step() -> StepTrace:
 
 @pytest.fixture
 def results(sweep, catalogue, tmp_path, step, shared_step) -> Results:
+    steps = dict(zip((*STEP, *SHARED_STEP), (*step, *shared_step), strict=True))
     sweep(MODELS)
     one = result(tmp_path / "sweep.yaml", catalogue)
-    return Results([one], provenance=PROVENANCE, step=step, shared_step=shared_step)
+    return Results([one], parts=PARTS | steps)
 
 
 def live(step: StepTrace, at: int) -> pl.DataFrame:
@@ -110,7 +121,7 @@ def test_allocations_are_named_after_what_they_are_for(step):
     assert made["bytes"].sum() == 2 * 4 * sum(sizes)  # in both steps
 
 
-def test_titles_are_findings_of_the_data(results, catalogue):
+def test_titles_are_findings_of_the_data(results, catalogue, step, shared_step):
     page = render(results, catalogue)
     text = str(Text(page))
     comparison = results.sweeps[0].comparison
@@ -133,16 +144,15 @@ def test_titles_are_findings_of_the_data(results, catalogue):
     whole = sum(of_palm) + held["PaLM 540B", "activation_bytes"]
     assert f"{100 * held['PaLM 540B', 'activation_bytes'] / whole:.1f} % of" in text
     assert f'title="{held["PaLM 540B", "cache_bytes"]:,} bytes"' in page
-    n = results.step.about["n_parameters"]
-    last = results.step.about["phases"][-1]
-    kept = live(results.step, last["first"])
+    n = step.about["n_parameters"]
+    last = step.about["phases"][-1]
+    kept = live(step, last["first"])
     kept = kept.filter(~pl.col("kind").is_in(["temporary", "activations"]))["bytes"].sum()
     most, least = (f"{size / n:.1f}".removesuffix(".0") for size in (last["peak"], kept))
     assert f"A step of AdamW takes {most} bytes a parameter, not {least}" in text
     assert "aten._foreach_sqrt" in text
     whole, part = (
-        max(phase["peak"] for phase in one.about["phases"][-3:])
-        for one in (results.step, results.shared_step)
+        max(phase["peak"] for phase in one.about["phases"][-3:]) for one in (step, shared_step)
     )
     assert f"On each of 4 devices with shards, the peak is {part / 1e3:.3g} kB instead" in text
     assert f"instead of {whole / 1e3:.3g} kB" in text
@@ -215,7 +225,7 @@ def test_every_combination_of_changes_is_that_of_real_modules(
     assert tab.messages == []
 
 
-def test_the_slider_and_the_cursor(results, catalogue, open_page, tmp_path):
+def test_the_slider_and_the_cursor(results, step, catalogue, open_page, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(render(results, catalogue), encoding="utf-8")
     tab = open_page(path.as_uri(), 1280)
@@ -231,7 +241,7 @@ def test_the_slider_and_the_cursor(results, catalogue, open_page, tmp_path):
     tab.click("#sizes button")
     tab.wait_for_timeout(1200)
     assert "GPT-2 124M" in tab.inner_text("#sizes .stop")
-    peaks = [phase["peak"] for phase in results.step.about["phases"][-3:]]
+    peaks = [phase["peak"] for phase in step.about["phases"][-3:]]
     for card, peak in zip(tab.query_selector_all("#step .peaks .peak"), peaks, strict=True):
         card.hover()
         assert tab.get_attribute("#step .here b", "title") == f"{peak:,} bytes"

@@ -8,8 +8,10 @@ from helpers.page import Text
 from helpers.results import result
 
 from modelbudget.common.paths import CONFIGS
-from modelbudget.report.counting import counting_section
-from modelbudget.report.specs import Charts
+from modelbudget.report.assets import Assets
+from modelbudget.report.results import Results
+from modelbudget.report.section import Page
+from modelbudget.report.sections import sections
 from modelbudget.report.tables import environment
 
 LADDERS = CONFIGS / "sweeps" / "published-ladders.yaml"
@@ -21,10 +23,10 @@ def ladders(catalogue):
 
 
 def section(catalogue, sweeps):
-    charts = Charts()
-    context = counting_section(catalogue, sweeps, charts)
-    html = environment().get_template("counting.html.j2").render(counting=context)
-    return html, str(Text(html)), charts
+    page = Page.of(Results(sweeps), catalogue, Assets({}, ""))
+    (contents,) = sections()["counting"].contents(page)
+    html = environment().get_template("counting.html.j2").render(section=contents)
+    return html, str(Text(html)), page.charts
 
 
 def test_the_section(catalogue, ladders):

@@ -1,11 +1,9 @@
 """Inside a model: the tree against torch's own modules, and the picture in a browser."""
 
 import pytest
-import torch
 from helpers.built import module_trees
 from helpers.page import unfold
 from helpers.results import result
-from playwright.sync_api import expect
 from torch import nn
 
 from modelbudget.architecture.terms import total
@@ -14,7 +12,6 @@ from modelbudget.report import sample
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
 from modelbudget.sweeps.derive import named_architecture
-from modelbudget.sweeps.expand import expand
 
 NAMES = ("gpt-2-124m", "palm-540b")
 
@@ -83,7 +80,7 @@ def address(trees, catalogue, tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("trees")
     file, path = folder / "sweep.yaml", folder / "report.html"
     file.write_text("title: A test\nquestion: Why?\nbase: mlp\ngrid: {d_model: [5]}\n")
-    results = Results([result(file, catalogue)], trees=trees)
+    results = Results([result(file, catalogue)], parts={"module_trees/trees.json": trees})
     path.write_text(render(results, catalogue), encoding="utf-8")
     return path.as_uri()
 
@@ -158,61 +155,6 @@ def test_it_reads_as_a_list_too(opened, script):
         assert text in words
 
 
-GRID = "base: gpt-2-124m\ngrid: {n_layer: [2, 3], tied: [true, false], length: [64, 128]}\n"
-
-
-@pytest.fixture(scope="module")
-def address_of_swept(trees, catalogue, tmp_path_factory) -> str:
-    """A page with the trees of three of its sweep's four models."""
-    folder = tmp_path_factory.mktemp("swept")
-    file, path = folder / "sweep.yaml", folder / "report.html"
-    file.write_text(f"title: A test\nquestion: Why?\n{GRID}")
-    architectures = [point.architecture for point in expand(file, catalogue).points]
-    models = list(sample.sampled({"sweep": architectures}).items())
-    assert len(models) == 4
-    with torch.device("meta"):
-        found = {digest: tree(architecture.build()) for digest, architecture in models[:3]}
-    results = Results([result(file, catalogue)], trees=trees, swept=found)
-    path.write_text(render(results, catalogue), encoding="utf-8")
-    return path.as_uri()
-
-
-@pytest.fixture
-def swept(open_page, address_of_swept):
-    return lambda fragment="": unfold(open_page(address_of_swept + fragment))
-
-
-SWEPT = "#architecture-swept"
-
-
-def test_any_swept_model_can_be_looked_into(swept):
-    tab = swept()
-    tab.wait_for_selector(f"{SWEPT} .icicle")
-    labels = tab.eval_on_selector_all(f"{SWEPT} [name=point] option", "o => o.map(x => x.text)")
-    assert len(labels) == 6
-    assert labels[0] == "n_layer = 2, tied = true, length = 64: 53,561,088"
-    assert "6 of 8 points" in tab.inner_text(SWEPT)
-    tab.select_option(f"{SWEPT} [name=point]", "000003")
-    tab.hover(f"{SWEPT} b:text-is('head')")
-    assert "weight 50,257 × 768 · 38,597,376" in tab.inner_text(f"{SWEPT} .description")
-    assert tab.url.endswith(f"{SWEPT}?sweep=sweep&point=000003")
-    again = swept(f"{SWEPT}?sweep=sweep&point=000003")
-    again.wait_for_selector(f"{SWEPT} .icicle")
-    assert again.input_value(f"{SWEPT} [name=point]") == "000003"
-    assert tab.messages == again.messages == []
-
-
-def test_a_row_of_the_table_leads_to_its_tree(swept):
-    tab = swept()
-    tab.click("[data-numbers] summary")
-    tab.wait_for_selector("table.numbers tbody tr")
-    assert tab.locator("table.numbers th a").count() == 6
-    tab.click("table.numbers tr:nth-child(6) th a")
-    expect(tab.locator("[name=point]")).to_have_value("000006")
-    assert tab.locator(SWEPT).is_visible()
-    assert tab.messages == []
-
-
 def test_many_models_are_chosen_evenly(catalogue, monkeypatch):
     monkeypatch.setattr(sample, "MOST_TREES", 7)
     gpt_2 = named_architecture(catalogue["gpt-2-124m"])
@@ -236,22 +178,14 @@ REASON = "ValueError: <i>8</i> heads"
 def test_what_could_not_be_built_has_its_reason_in_its_place(
     open_page, trees, catalogue, sweep, tmp_path
 ):
-    failed = {"failure": REASON}
-    architectures = [point.architecture for point in sweep(GRID).points]
-    digests = list(sample.sampled({"sweep": architectures}))
-    found = dict.fromkeys(digests, trees[0]["tree"]) | {digests[0]: failed}
-    shown = [trees[0], trees[1] | {"tree": failed}]
+    sweep("base: mlp\ngrid: {d_model: [5]}\n")
+    shown = [trees[0], trees[1] | {"tree": {"failure": REASON}}]
     path = tmp_path / "report.html"
-    results = Results([result(tmp_path / "sweep.yaml", catalogue)], trees=shown, swept=found)
+    parts = {"module_trees/trees.json": shown}
+    results = Results([result(tmp_path / "sweep.yaml", catalogue)], parts=parts)
     path.write_text(render(results, catalogue), encoding="utf-8")
     tab = unfold(open_page(path.as_uri()))
-    tab.wait_for_selector(f"{SWEPT} .icicle")
-    for figure in (PALM, SWEPT):
-        assert tab.locator(f"{figure} li").is_visible()
-        assert tab.inner_text(f"{figure} .description").endswith(f"could not be built: {REASON}")
+    assert tab.locator(f"{PALM} li").is_visible()
+    assert tab.inner_text(f"{PALM} .description").endswith(f"could not be built: {REASON}")
     assert tab.inner_text(f"{PALM} h3") == "PaLM 540B: could not be built"
-    options = tab.eval_on_selector_all(f"{SWEPT} [name=point] option", "o => o.map(x => x.text)")
-    assert options[0] == "n_layer = 2, tied = true, length = 64: could not be built"
-    tab.select_option(f"{SWEPT} [name=point]", "000003")
-    assert tab.locator(f"{SWEPT} li").count() > 10
     assert tab.messages == []

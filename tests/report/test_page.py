@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from helpers.built import module_trees, printed_modules
 from helpers.page import DRAWN, Text, scroll_and_wait, unfold, violations
-from helpers.results import LEDGER, PROVENANCE, SURGERY, result
+from helpers.results import LEDGER, PARTS, result
 
 from modelbudget.common.paths import SWEEPS
 from modelbudget.compare.comparison import compare
@@ -18,12 +18,11 @@ from modelbudget.predict.axis_summary import AxisSummary
 from modelbudget.predict.predict import predict
 from modelbudget.predict.streamed import frames, groups_of, predicted
 from modelbudget.predict.streamed import summary as summary_of
-from modelbudget.report import counting
 from modelbudget.report.charts.predicted import predicted_charts
 from modelbudget.report.charts.select import charts
-from modelbudget.report.gpu_readings import gpu_readings_section
 from modelbudget.report.page import render
 from modelbudget.report.results import PredictedResult, Results, SweepResult
+from modelbudget.report.sections import counting, gpu_readings
 from modelbudget.report.verdict import failure_lines, line, verdict_file, verdicts
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.read import read
@@ -50,7 +49,10 @@ def shipped(catalogue, tmp_path_factory) -> Results:
     sweeps = [result(path, catalogue) for path in (named, *paths)]
     printed = printed_modules(SWEEPS / "counting-ladder.yaml", catalogue)
     trees = module_trees(catalogue, "gpt-2-124m", "mixtral-8x7b")
-    return Results(sweeps, LEDGER, SURGERY, PROVENANCE, trees, printed)
+    return Results(
+        sweeps,
+        parts=PARTS | {"module_trees/trees.json": trees, "module_trees/modules.json": printed},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +145,7 @@ def test_active_parameters_stand_under_both_conventions(page):
 
 def test_equal_results_make_equal_pages(shipped, catalogue, page):
     """Also where the parts that all pages of a process share are computed again."""
-    for computed_once in (gpu_readings_section, counting._of_models):
+    for computed_once in (gpu_readings._of_models, counting._of_models):
         computed_once.cache_clear()
     backwards = shipped._replace(sweeps=shipped.sweeps[::-1])
     assert render(backwards, catalogue) == page
@@ -262,7 +264,7 @@ def test_what_could_not_be_measured_is_shown_with_its_reason(sweep, catalogue, t
 
 def test_a_disagreement_outside_the_sweeps_is_shown_too(one, catalogue):
     wrong = LEDGER.with_columns(agrees=pl.col("module") != "lm_head", true=pl.lit(9))
-    page = render(Results([one], ledger=wrong), catalogue)
+    page = render(Results([one], parts={"gpt-2-ledger/ledger.parquet": wrong}), catalogue)
     start = page.index("Predictions that differ from the measurement")
     row = page[start : page.index('<section id="sweep">')]
     assert "lm_head" in row

@@ -15,7 +15,7 @@ from modelbudget.predict.predict import predict
 from modelbudget.report.charts.select import charts_of_classes
 from modelbudget.report.implementations import implementations_section, of_all_sweeps
 from modelbudget.report.results import Results, SweepResult
-from modelbudget.report.summary import verdict_section
+from modelbudget.report.sections.verdicts import verdict_section
 from modelbudget.report.verdict import verdicts
 from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.points_table import points_table

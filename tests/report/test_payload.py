@@ -258,7 +258,7 @@ def test_the_table_fits_and_axe_finds_nothing(opened_grid, width, scheme):
 
 
 def test_it_says_how_to_cite(one, catalogue):
-    text = str(Text(render(Results([one], provenance=PROVENANCE), catalogue)))
+    text = str(Text(render(Results([one], parts={"provenance.json": PROVENANCE}), catalogue)))
     assert "Version 0.1.0, commit 0123abc." in text
     assert re.search(r"@software\{modelbudget, .* version = \{0\.1\.0\}, note = \{commit", text)
     assert provenance()["versions"]["modelbudget"] == __version__
@@ -266,7 +266,9 @@ def test_it_says_how_to_cite(one, catalogue):
 
 def test_headings_show_their_link_to_hand_and_keyboard(one, catalogue, open_page, tmp_path):
     path = tmp_path / "report.html"
-    path.write_text(render(Results([one], provenance=PROVENANCE), catalogue), encoding="utf-8")
+    path.write_text(
+        render(Results([one], parts={"provenance.json": PROVENANCE}), catalogue), encoding="utf-8"
+    )
     tab = unfold(open_page(path.as_uri()))
     sign = "a => getComputedStyle(a, '::after').opacity"
     headings = tab.query_selector_all("main :is(h2, h3) > a")

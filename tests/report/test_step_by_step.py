@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from helpers.built import printed_modules, walkthroughs
 from helpers.page import Text
-from helpers.results import LEDGER, SURGERY, result
+from helpers.results import PARTS, SURGERY, result
 
 from modelbudget.common.paths import SWEEPS
 from modelbudget.measurement.reference.torch_layers import torch_layers
@@ -22,9 +22,8 @@ LADDER = SWEEPS / "counting-ladder.yaml"
 @pytest.fixture(scope="module")
 def page(catalogue) -> str:
     printed, found = printed_modules(LADDER, catalogue), walkthroughs(LADDER, catalogue)
-    results = Results(
-        [result(LADDER, catalogue)], LEDGER, SURGERY, printed=printed, walkthroughs=found
-    )
+    parts = {"module_trees/modules.json": printed, "module_trees/walkthroughs.json": found}
+    results = Results([result(LADDER, catalogue)], parts=PARTS | parts)
     return render(results, catalogue)
 
 
@@ -131,7 +130,10 @@ def test_storages_are_drawn_as_they_are(catalogue, sweep, tmp_path):
         head_storage=pl.lit("A"),
         parameters=pl.lit(124_439_808, pl.Int64),
     )
-    page = render(Results([one], surgery=pl.concat([tied, SURGERY])), catalogue)
+    page = render(
+        Results([one], parts={"tying-surgery/surgery.parquet": pl.concat([tied, SURGERY])}),
+        catalogue,
+    )
     whole, cut = drawing(page, "as built"), drawing(page, "head replaced")
     assert (whole.count('class="storage"'), cut.count('class="storage"')) == (1, 2)
     assert 'aria-label="embedding in storage A, head in storage A"' in whole

@@ -20,15 +20,16 @@ CLASSES = ROOT / "configs" / "huggingface"
 IMPLEMENTATIONS = ROOT / "configs" / "implementations"
 FIELD_NAMES = ROOT / "configs" / "field_names.yaml"
 READ_BY_NAME = {
-    "report/gpu_readings.py": ROOT / "configs" / "gpu_readings.yaml",
+    "report/sections/gpu_readings.py": ROOT / "configs" / "gpu_readings.yaml",
     "catalogue/memory_margins.py": ROOT / "configs" / "memory_margins.yaml",
-    "report/counting.py": ROOT / "configs" / "published_scaling.yaml",
+    "report/sections/counting.py": ROOT / "configs" / "published_scaling.yaml",
     "sweeps/device_defaults.py": ROOT / "configs" / "attention_kernels.yaml",
 }
 FOUND_BY_FOLDER = [
     LIBRARY / folder / "__init__.py"
     for folder in (
         "families",
+        "report/sections",
         *(
             f"{kind}/{part}"
             for kind in ("components", "modules")

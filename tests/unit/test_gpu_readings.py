@@ -10,7 +10,7 @@ from modelbudget.catalogue.gpu_readings import gpu_readings
 from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.common.errors import InputError
 from modelbudget.compare.gpu_readings import CLOSE, GIB, Row, rows
-from modelbudget.report.gpu_readings import READINGS, gpu_readings_section
+from modelbudget.report.sections.gpu_readings import READINGS, _of_models
 from modelbudget.report.tables import environment
 
 READ = gpu_readings(READINGS)
@@ -25,7 +25,7 @@ def test_no_row_is_dropped(catalogue, found):
     written = re.findall(r"^  - base: (\S+)$", READINGS.read_text(encoding="utf-8"), re.MULTILINE)
     assert [row.reading.base for row in found] == written
     page = environment().get_template("gpu_readings.html.j2")
-    html = page.render(gpu_readings=gpu_readings_section(catalogue))
+    html = page.render(section=_of_models(catalogue))
     assert html.count("<tr>") - html.count("<thead>") == len(written)
     for row in found:
         assert f">{row.reading.gib:.2f}<" in html

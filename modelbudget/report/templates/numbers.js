@@ -13,7 +13,7 @@
 
   // -- The table of the file. Numbers stay text, since some have more digits than a double.
 
-  function whole({ points, order, of, rows, columns, numbers, components, peaks, trees, kinds }) {
+  function whole({ points, order, of, rows, columns, numbers, components, peaks, kinds }) {
     const formulas = new Map(kinds.flatMap((kind) => kind.points.map((point) => [point, kind.formulas])));
     const found = of.map((place, i) => {
       const row = Object.fromEntries(columns.map((name) => [name, rows[name][i]]));
@@ -23,7 +23,7 @@
       return row;
     });
     const axes = order.filter((name) => name !== "point" && name !== "label");
-    return { rows: found, columns: [...order, ...columns], axes, numbers, components, peaks, trees: new Set(trees), formulas };
+    return { rows: found, columns: [...order, ...columns], axes, numbers, components, peaks, formulas };
   }
 
   // Text that a spreadsheet would run as a formula gets an apostrophe, as in the files.
@@ -118,22 +118,13 @@
     fill(form.quantity, [...new Set([...first, ...measured])].map((name) => [name, name]));
     fill(form.component, [["", "total"], ["*", "each"], ...table.components.map((name) => [name, name])]);
 
-    // A link to the module tree of the point.
-    function linked(text, point) {
-      const made = document.createElement("a");
-      made.href = `#architecture-swept?${new URLSearchParams({ sweep: details.dataset.numbers, point })}`;
-      made.append(text);
-      return made;
-    }
-
     function cells(row, columns) {
       return columns.map((name) => {
         const made = document.createElement(name === "point" ? "th" : "td");
         if (name === "point") {
           made.scope = "row";
           made.title = row.label;
-          const text = named(row, table.axes) ? row.label : Number(row.point);
-          made.append(table.trees.has(row.point) ? linked(text, row.point) : text);
+          made.append(named(row, table.axes) ? row.label : Number(row.point));
         } else if (name === "formula") made.innerHTML = table.formulas.get(row.point)?.[row.quantity]?.[row.component] ?? "–";
         else if (VERDICTS.includes(name)) made.textContent = text(row[name]);
         else made.textContent = isNumber(name, row) ? grouped(row[name]) : plain(row[name]);

@@ -1,0 +1,68 @@
+"""What a section of the page is, and what all sections are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.report.assets import Assets
+from modelbudget.report.payload import packed
+from modelbudget.report.results import Results, SweepResult, known_models, ordered
+from modelbudget.report.specs import Charts
+from modelbudget.report.verdict import Verdict, verdicts
+
+APPENDIX = 100
+"""The first place of the appendix."""
+
+
+class Section(NamedTuple):
+    """A section of the page: `sections/NAME.py`, its template, and its style and script if any.
+
+    `place` is its position: sections from APPENDIX on are closed until a reader opens them.
+    `contents` returns what the template shows: `id` and `short`, the entry in the table of
+    contents, and all else that it names; several for a section for each sweep, none if there is
+    nothing to show. A section is left out of a page whose results lack a file of `needs`.
+    """
+
+    place: int
+    contents: Callable[[Page], list[dict]]
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """Results, and what sections share.
+
+    `known` maps digests of published architectures to labels. `packed` has the data that scripts
+    read, `acts` those of the acts by their `id`.
+    """
+
+    results: Results
+    catalogue: Catalogue
+    static: Assets
+    sweeps: list[SweepResult]
+    verdicts: list[Verdict]
+    known: dict[str, str]
+    charts: Charts = field(default_factory=Charts)
+    packed: dict[str, str] = field(default_factory=dict)
+    acts: dict[str, dict] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, results: Results, catalogue: Catalogue, static: Assets) -> Page:
+        """Return the page of these results, without any section."""
+        sweeps = ordered(results.sweeps)
+        return cls(results, catalogue, static, sweeps, verdicts(results), known_models(catalogue))
+
+    def part(self, file: str):
+        """Return the content of a file of results/ that belongs to no sweep."""
+        return self.results.parts[file]
+
+    def verdict_of(self, source: str) -> Verdict:
+        """Return the verdict on a sweep or another table."""
+        return next(one for one in self.verdicts if one.source == source)
+
+    def pack(self, name: str, data) -> None:
+        """Add data that a script of the page reads by this name."""
+        self.packed[name] = packed(data)

@@ -1,0 +1,14 @@
+"""The sections of the page, one file each: the acts of the story, then the appendix.
+
+A section is found by its presence. Beside `NAME.py` lie `NAME.html.j2`, and `NAME.css` and
+`NAME.js` if it has a style or a script of its own.
+"""
+
+from modelbudget.common.discover import modules_in
+from modelbudget.report.section import Section
+
+
+def sections() -> dict[str, Section]:
+    """Return every section by the name of its files, in the order of the page."""
+    found = {name: module.SECTION for name, module in modules_in(__path__, __name__).items()}
+    return dict(sorted(found.items(), key=lambda one: one[1].place))

@@ -1,0 +1,301 @@
+"""The section of counting conventions: what they are, what they decide, and printed numbers."""
+
+from functools import cache
+from typing import Any
+
+import polars as pl
+from markupsafe import Markup
+
+from modelbudget.catalogue.models import Base, Catalogue
+from modelbudget.common.paths import CONFIGS
+from modelbudget.compare import published_scaling
+from modelbudget.compare.published_scaling import (
+    DIFFERS,
+    EXACT,
+    MISSING,
+    NO_COUNT,
+    RECALLED,
+    ROUNDED,
+    Row,
+)
+from modelbudget.predict import nanochat_runs
+from modelbudget.predict.conventions import (
+    BY_NAME,
+    CONVENTIONS,
+    FLOPS,
+    PARAMETERS,
+    counts,
+    executed,
+)
+from modelbudget.predict.optimal_size import FITS, Shapes, exponent
+from modelbudget.report import tables
+from modelbudget.report.charts.budget import evenly_spaced
+from modelbudget.report.charts.conventions import departures
+from modelbudget.report.charts.format import (
+    count,
+    field_title,
+    percent,
+    scientific,
+    short,
+    signed_percent,
+)
+from modelbudget.report.section import Page, Section
+from modelbudget.sweeps.derive import resolved
+from modelbudget.sweeps.sweep_file import Value
+
+PUBLISHED = CONFIGS / "published_scaling.yaml"
+RUN: dict[str, Value] = {"length": 2048, "attention_kernel": "math"}
+"""The kernel that computes no product twice: published approximations count none of those."""
+LADDER = tuple(
+    f"pythia-{size}"
+    for size in ("14m", "31m", "70m", "160m", "410m", "1b", "1.4b", "2.8b", "6.9b", "12b")
+)
+"""Models of the chart."""
+SHOWN = ("pythia-70m", "pythia-1b", "pythia-12b", "palm-540b")
+"""Models of the table."""
+DRAWN = ("6n", "6n_without_embeddings", "deepseek_m", "chinchilla", "nanochat")
+"""Conventions of the chart."""
+SIZES = ("total", "without_embeddings", "kaplan", "deepseek_m", "nanochat")
+"""What counts as size in the table of exponents."""
+SHAPES = "gpt-2"
+"""Series whose components the shapes of the exponents have."""
+ASPECTS = (16, 40, 100)
+RANGES = {"small": (8, 1700), "large": (4096, 20_000)}
+"""Hidden sizes of the shapes: those of Kaplan et al. 2020, and larger ones."""
+MOST_ROWS = 2
+"""Rows of a ladder among those that are no counts."""
+AXES = {
+    "length": (512, 2048, 8192, 32_768, 131_072),
+    "n_vocab": (1024, 8192, 50_304, 128_000, 256_000),
+    "n_layer": (2, 4, 16, 64, 256),
+}
+"""Fields of `VARIED` that are varied one at a time."""
+VARIED = "pythia-1b"
+VERDICTS = (EXACT, ROUNDED, DIFFERS, NO_COUNT, RECALLED, MISSING)
+
+
+def _contents(page: Page) -> list[dict]:
+    """Return tables and chart; nothing with a catalogue that has not their models."""
+    if not {*LADDER, *SHOWN, SHAPES} <= page.catalogue.bases.keys():
+        return []
+    sweeps = [(sweep.points, sweep.comparison) for sweep in page.sweeps]
+    found = published_scaling.rows(PUBLISHED, sweeps)
+    spec, parts = _of_models(page.catalogue)
+    more = {
+        "id": "counting",
+        "short": "Counting conventions",
+        "answer": _answer(found),
+        "chart": page.charts.add("counting-departures", spec),
+        "studies": _studies(found),
+        "no_counts": _no_counts(found),
+    }
+    return [parts | more]
+
+
+@cache  # takes seconds, and is the same for all pages of a process
+def _of_models(catalogue: Catalogue) -> tuple[dict, dict]:
+    """Return the chart, and the parts of the context that do not depend on sweeps."""
+    return departures(_ladder(catalogue)).to_dict(), {
+        "conventions": [_conventions(catalogue, unit) for unit in (PARAMETERS, FLOPS)],
+        "ratios": _ratios(catalogue),
+        "of_executed": _of_executed(catalogue),
+        "axes": _axes(catalogue),
+        "exponents": _exponents(catalogue),
+        "same_runs": _same_runs(),
+    }
+
+
+def _answer(found: list[Row]) -> str:
+    """Return how many printed numbers are reproduced, in one sentence."""
+    return f"{count(len(found))} printed numbers of scaling studies: {_tally(found)}."
+
+
+def _tally(found: list[Row]) -> str:
+    """Return the number of rows by verdict."""
+    tally = [(verdict, sum(row.verdict == verdict for row in found)) for verdict in VERDICTS]
+    return ", ".join(f"{count(n)} {verdict}" for verdict, n in tally if n)
+
+
+def _models(catalogue: Catalogue, names) -> list[tuple[str, dict[str, int], Any]]:
+    """Return label, counts and executed FLOPs per token of models."""
+    found = []
+    for name in names:
+        base = catalogue[name]
+        a, run = resolved(base, RUN)
+        found.append((base.label, counts(a, run), executed(a, run)))
+    return found
+
+
+def _ladder(catalogue: Catalogue) -> pl.DataFrame:
+    """Return the rows of the chart: one for each model of the ladder and convention."""
+    return pl.DataFrame(
+        [
+            {"label": label, "parameters": values["total"], "series": name,
+             "share": float(values[name] / steps)}
+            for name in DRAWN
+            for label, values, steps in _models(catalogue, LADDER)
+        ]
+    )  # fmt: skip
+
+
+def _conventions(catalogue: Catalogue, unit: str) -> Markup:
+    models = _models(catalogue, SHOWN)
+    rows = [
+        {
+            "convention": Markup("<code>{}</code> <small>{}. {}</small>").format(
+                one.name, one.rule, one.source
+            ),
+            **{
+                label: percent(
+                    float(values[one.name] / (values["total"] if unit == PARAMETERS else steps))
+                )
+                for label, values, steps in models
+            },
+        }
+        for one in CONVENTIONS
+        if one.unit == unit
+    ]
+    first: dict[str, Any] = {
+        "convention": "all" if unit == PARAMETERS else "executed, FLOPs per token"
+    }
+    first |= {
+        label: short(values["total"]) if unit == PARAMETERS else scientific(round(steps))
+        for label, values, steps in models
+    }
+    caption = {
+        PARAMETERS: "Parameters by convention, of all parameters",
+        FLOPS: "FLOPs per training token of sequences of 2,048 tokens, by convention, of those "
+        "executed",
+    }
+    names = tuple(label for label, _, _ in models)
+    return tables.table([first, *rows], caption[unit], names, ("convention",))
+
+
+def _ratios(catalogue: Catalogue) -> list[tuple[str, str, str]]:
+    """Return label, 6·N·D with all parameters over that without embeddings, and 20 tokens each."""
+    found = []
+    for label, values, _ in _models(catalogue, (SHOWN[0], SHOWN[-1])):
+        ratio = values["6n"] / values["6n_without_embeddings"]
+        found.append((label, f"{ratio:.4g}", f"{20 * ratio:.3g}"))
+    return found
+
+
+def _of_executed(catalogue: Catalogue) -> list[tuple[str, ...]]:
+    """Return label and 6·N of what is executed, with all parameters and without embeddings."""
+    return [
+        (label, *(percent(float(values[name] / steps)) for name in ("6n", "6n_without_embeddings")))
+        for label, values, steps in _models(catalogue, SHOWN)
+    ]
+
+
+def _axes(catalogue: Catalogue) -> Markup:
+    """Return a table of 6·N of what is executed, for one model with one field varied."""
+    base = catalogue[VARIED]
+    columns = {
+        field_title(field): [_six_n(base, field, value) for value in values]
+        for field, values in AXES.items()
+    }
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    caption = (
+        f"6·N, N total, of the FLOPs per token that are executed: {base.label}, one field varied"
+    )
+    return tables.table(rows, caption, tuple(columns))
+
+
+def _six_n(base: Base, field: str, value: int) -> str:
+    a, run = resolved(base, RUN | {field: value})
+    steps = executed(a, run)
+    return f"{count(value)}: {percent(float(counts(a, run)['6n'] / steps)) if steps else 'unknown'}"
+
+
+def _exponents(catalogue: Catalogue) -> Markup:
+    base = catalogue[SHAPES]
+    rows = []
+    for name in SIZES:
+        row = {"size": name}
+        for title, (least, most) in RANGES.items():
+            for fit in FITS:
+                slopes = [
+                    exponent(base, Shapes(least, most, aspect), fit, BY_NAME[name])
+                    for aspect in ASPECTS
+                ]
+                row[f"{title}, {fit.title.split()[0]}"] = _between(slopes)
+        rows.append(row)
+    columns = tuple(name for name in rows[0] if name != "size")
+    return tables.table(rows, "Exponent of the optimal size over compute", columns)
+
+
+def _between(slopes: list[float]) -> str:
+    low, high = (f"{value:.2f}" for value in (min(slopes), max(slopes)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _same_runs() -> Markup:
+    """Return a table of nanochat's exponents: as printed, and of the models of one count."""
+    of = nanochat_runs
+    rows = [
+        {
+            "size": size.title,
+            "printed": f"{size.exponent:.2f}",
+            "slope of the printed optima": f"{of.slope(size.optima):.3f}",
+            "the same models, counted": f"{of.exponent(of.MATRICES, size):.3f}",
+        }
+        for size in of.COUNTS
+    ]
+    columns = tuple(name for name in rows[0] if name != "size")
+    return tables.table(rows, "nanochat: three exponents of the same runs", columns)
+
+
+def _studies(found: list[Row]) -> Markup:
+    """Return a table of the ladders: what is printed, how it counts, and what is reproduced."""
+    rows = []
+    for ladder in {row.ladder.title: row.ladder for row in found}.values():
+        own = [row for row in found if row.ladder.title == ladder.title]
+        names = dict.fromkeys(row.convention.name for row in own)
+        code = Markup(", ").join(Markup("<code>{}</code>").format(name) for name in names)
+        study = Markup("{}: {} <small>{}</small>").format(ladder.title, code, ladder.source)
+        rows.append({"study and convention": study, "printed numbers": _tally(own)})
+    red = [DIFFERS in row["printed numbers"] for row in rows]
+    return tables.table(rows, "Printed numbers, by study", (), ("study and convention",), red)
+
+
+def _no_counts(found: list[Row]) -> Markup | None:
+    """Return a table of what differs, and of what is no count: the ends of each ladder."""
+    shown = [row for row in found if row.verdict == DIFFERS]
+    for title in dict.fromkeys(row.ladder.title for row in found):
+        own = [row for row in found if row.ladder.title == title and row.verdict == NO_COUNT]
+        own.sort(key=lambda row: row.error or 0)
+        shown += [own[i] for i in evenly_spaced(range(len(own)), MOST_ROWS)]
+    rows = [
+        {
+            "model": row.printed.model,
+            "printed": _number(row.printed.published),
+            "counted": _counted(row),
+            "verdict": _verdict(row),
+            "reason": row.ladder.reason,
+        }
+        for row in shown
+    ]
+    red = [row.verdict == DIFFERS for row in shown]
+    caption = "Printed numbers that are not the count of their model"
+    return tables.table(rows, caption, ("printed", "counted"), red=red) if rows else None
+
+
+def _number(value: int | None) -> int | str | None:
+    """Return a number as the table shows it; training FLOPs have too many digits to be read."""
+    return scientific(value) if value is not None and value >= 10**18 else value
+
+
+def _counted(row: Row) -> int | str | None:
+    """Return the prediction, which the measurement equals, or both."""
+    if row.measured in (None, row.predicted):
+        return _number(row.predicted)
+    return f"{count(row.predicted or 0)} predicted, {count(row.measured or 0)} measured"
+
+
+def _verdict(row: Row) -> str:
+    off = f", {signed_percent(row.error)}" if row.verdict == NO_COUNT and row.error else ""
+    return row.verdict + off
+
+
+SECTION = Section(150, _contents)

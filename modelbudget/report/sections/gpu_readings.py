@@ -1,0 +1,102 @@
+"""The section of readings of GPUs that others published, next to our predictions."""
+
+from functools import cache
+
+from markupsafe import Markup
+
+from modelbudget.catalogue.gpu_readings import Settings, gpu_readings
+from modelbudget.catalogue.models import Catalogue
+from modelbudget.common.paths import CONFIGS
+from modelbudget.compare.gpu_readings import CLOSE, Row, rows
+from modelbudget.report import tables
+from modelbudget.report.charts.format import count
+from modelbudget.report.section import Page, Section
+
+READINGS = CONFIGS / "gpu_readings.yaml"
+RATIO, SIMULATOR_RATIO = "÷ reported", "simulator ÷ reported"
+"""Heads of columns: our prediction as a multiple of the reading, and the source's simulator's."""
+
+
+def _contents(page: Page) -> list[dict]:
+    return [_of_models(page.catalogue)]
+
+
+@cache  # takes seconds, and is the same for all pages of a process
+def _of_models(catalogue: Catalogue) -> dict:
+    """Return what the template shows: for each source a table of all of its readings."""
+    found = rows(gpu_readings(READINGS), catalogue)
+    sources = list(dict.fromkeys(row.source.title for row in found))
+    return {
+        "id": "gpu-readings",
+        "short": "GPUs that others measured",
+        "answer": _answer(found),
+        "sources": [_source([row for row in found if row.source.title == one]) for one in sources],
+    }
+
+
+def _answer(found: list[Row]) -> str:
+    """Return how many readings have which kind of prediction, in one sentence."""
+    points = [row for row in found if row.ratio is not None]
+    bounded = sum(row.low is not None for row in found) - len(points)
+    close = sum(row.is_close for row in points)
+    return (
+        f"Of {count(len(found))} published readings {len(points)} have a prediction ({close} "
+        f"within {CLOSE * 100:.0f} %) and {bounded} have bounds; every other row has a reason."
+    )
+
+
+def _source(found: list[Row]) -> dict:
+    source = found[0].source
+    return {
+        "title": source.title,
+        "rule": source.rule,
+        "source": source.source,
+        "settings": _named(source.settings),
+        "simulator": source.simulator,
+        "table": tables.table(
+            [_cells(row) for row in found],
+            f"{source.title}: GiB of the GPU that held most",
+            numbers=("reported", "predicted", RATIO, SIMULATOR_RATIO),
+            html=("run",),
+        ),
+    }
+
+
+def _cells(row: Row) -> dict:
+    simulator = row.simulator_ratio
+    cells = {
+        "run": Markup("{}<br><small>{}</small>").format(row.model, settings_text(row)),
+        "reported": f"{row.reading.gib:.2f}",
+        "predicted": predicted_text(row),
+        RATIO: None if row.ratio is None else f"{row.ratio:.3f}",
+        SIMULATOR_RATIO: None if simulator is None else f"{simulator:.3f}",
+        "reason": row.reason or None,
+    }
+    if not row.source.simulator:
+        del cells[SIMULATOR_RATIO]
+    return cells
+
+
+def settings_text(row: Row) -> str:
+    """Return the settings of a reading in words, with options that have no setting."""
+    return ", ".join([_named(row.reading.settings), *filter(None, [row.reading.variant])])
+
+
+def _named(settings: Settings) -> str:
+    return ", ".join(f"{name} {_shown(value)}" for name, value in settings.items())
+
+
+def predicted_text(row: Row) -> str | None:
+    """Return the prediction in GiB, or its bounds; None without one."""
+    if row.low is None or row.high is None:
+        return None
+    return f"{row.low:.2f}" if row.low == row.high else f"{row.low:.2f} to {row.high:.2f}"
+
+
+def _shown(value: str | int | bool) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return count(value) if isinstance(value, int) else value
+
+
+SECTION = Section(160, _contents)

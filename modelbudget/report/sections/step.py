@@ -1,0 +1,334 @@
+"""Act 4: one training step as a timeline of live bytes, from the trace of a real module."""
+
+from itertools import accumulate, pairwise
+from typing import Any
+
+import polars as pl
+
+from modelbudget.components.groups import MEMORY, group_of
+from modelbudget.report.charts.format import count, percent, si_bytes
+from modelbudget.report.section import Page, Section
+from modelbudget.report.specs import variable_of_group
+
+STEP = ("training_step/step.json", "training_step/allocations.parquet")
+SHARED = ("training_step/shared_step.json", "training_step/shared_allocations.parquet")
+"""Two traced training steps of a model, and those of one of several devices.
+
+Each is what it is of, and its table of allocations.
+"""
+LOGITS = "logits and loss"
+CHANGING = ("activations", "temporary")
+WIDE, HIGH = 720, 320
+"""Columns and rows of the drawing. A column shows the operation with the most live bytes."""
+SHARES = {"forward": 0.32, "backward": 0.42, "optimizer": 0.26}
+"""Width of each phase; its operations are evenly spaced in it."""
+FOREACH = " (foreach=True, torch’s default on a GPU)"
+MOST_NAMED = 3
+LEAST = 0.001
+"""Least share of a peak that its list names."""
+
+
+def _contents(page: Page) -> list[dict]:
+    """Return the second traced step, in which the optimizer states are there from the start.
+
+    Also that of one of several devices.
+    """
+    drawn, shared = (_Drawn(*map(page.part, files)) for files in (STEP, SHARED))
+    one = _on_one_device(shared, drawn)
+    n = drawn.n
+    act = {
+        "id": "step",
+        "short": "One training step",
+        "title": _title(drawn.peaks[-1], n),
+        "finding": _finding(drawn.peaks, n),
+        "label": drawn.about["label"],
+        "run": _run(drawn.about["run"]),
+        "plot": drawn.plot(),
+        "shared": one,
+        "peaks": [_described(peak, n) for peak in drawn.peaks],
+        "last": drawn.last - drawn.first,
+    }
+    page.acts["step"] = _data(drawn.table, drawn.phases, drawn.first)
+    return [act]
+
+
+class _Drawn:
+    """The second step of a trace: its phases, allocations, live bytes by group, and peaks.
+
+    `n` is the number of parameters of the whole model, `most` the most live bytes.
+    """
+
+    def __init__(self, about: dict, allocations: pl.DataFrame):
+        self.about, self.n = about, about["n_parameters"]
+        self.phases = about["phases"][-len(SHARES) :]
+        self.first, self.last = self.phases[0]["first"], self.phases[-1]["last"]
+        self.table = _during(allocations, self.first, self.last)
+        self.levels = _levels(self.table, self.first, self.last)
+        self.most = max(map(sum, self.levels))
+        self.peaks = [_peak(self.table, self.levels, phase, self.first) for phase in self.phases]
+
+    def plot(self) -> dict:
+        """Return what the template draws."""
+        return {
+            "legend": [(MEMORY[k], variable_of_group(MEMORY[k])) for k in _live(self.levels)],
+            "phases": _axis(self.phases),
+            "areas": _areas(self.levels, self.phases, self.first),
+            "ticks": _ticks(self.most),
+            "named": [_mark(peak, self.most) for peak in self.peaks if peak["phase"] != "forward"],
+            "width": WIDE,
+            "height": HIGH,
+        }
+
+
+def _on_one_device(one: _Drawn, whole: _Drawn) -> dict:
+    """Return the plot of one of several devices, and its peak against that of the whole model."""
+    n = one.about["run"]["data_parallel"]
+    kept, of_all = (si_bytes(_kept(step.peaks[-1])) for step in (one, whole))
+    worst = max(one.peaks, key=lambda peak: peak["bytes"])
+    return {
+        "title": f"On each of {n:,} devices with shards, the peak is {si_bytes(one.most)} instead "
+        f"of {si_bytes(whole.most)}",
+        "finding": f"Parameters, gradients and optimizer states are {kept} instead of {of_all}. "
+        "Layers are gathered before they compute and freed afterwards. Activations are those of "
+        "the device’s own "
+        f"tokens: {si_bytes(worst['parts']['activations'])} at the peak, and "
+        f"{si_bytes(worst['parts'][LOGITS])} of logits and loss.",
+        "run": f"{_run(one.about['run'])}, float32 shards",
+        "plot": one.plot(),
+    }
+
+
+def _run(run: dict) -> str:
+    """Return the settings of the run that decide its memory."""
+    cast = f", autocast to {run['autocast']}" if run["autocast"] != "none" else ""
+    return (
+        f"{run['batch']} × {count(run['length'])} tokens, {run['dtype']} parameters{cast}, "
+        f"{run['attention_kernel']} attention, AdamW with foreach={run['foreach']}"
+    )
+
+
+def _during(allocations: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
+    """Return what was live during these operations, with its group; `end` is never null.
+
+    What was allocated before them, as the tokens, belongs to no part of the model.
+    """
+    end = pl.col("end").fill_null(last + 1).clip(upper_bound=last + 1)
+    is_run = pl.col("start") >= first
+    start = pl.col("start").clip(lower_bound=first)
+    table = allocations.with_columns(end=end, start=start, is_run=is_run)
+    table = table.filter(pl.col("end") > pl.col("start"))
+    groups = [
+        LOGITS
+        if kind in CHANGING and is_run and group_of(component) == "head"
+        else kind.replace("_", " ")
+        for kind, component, is_run in table.select("kind", "component", "is_run").iter_rows()
+    ]
+    return table.with_columns(group=pl.Series(groups, dtype=pl.String))
+
+
+def _levels(table: pl.DataFrame, first: int, last: int) -> list[list[int]]:
+    """Return the live bytes of each group during each operation."""
+    changes = [[0] * len(MEMORY) for _ in range(last - first + 2)]
+    for start, end, n_bytes, group in table.select("start", "end", "bytes", "group").iter_rows():
+        changes[start - first][MEMORY.index(group)] += n_bytes
+        changes[end - first][MEMORY.index(group)] -= n_bytes
+    columns = [list(accumulate(column)) for column in zip(*changes, strict=True)]
+    return [list(row) for row in zip(*columns, strict=True)][:-1]
+
+
+def _live(levels: list[list[int]]) -> list[int]:
+    """Return the indices of the groups that ever hold bytes."""
+    return [k for k, held in enumerate(zip(*levels, strict=True)) if any(held)]
+
+
+def _place(phases: list[dict]) -> list[tuple[dict, float, float]]:
+    """Return each phase with its left end and its width, as shares of the axis."""
+    widths = [SHARES[phase["name"]] for phase in phases]
+    return list(zip(phases, accumulate(widths, initial=0.0), widths, strict=False))
+
+
+def _areas(levels: list[list[int]], phases: list[dict], first: int) -> list[dict]:
+    """Return a path for each group: the area below its upper edge, the highest group first."""
+    most = max(map(sum, levels))
+    columns: list[list[int]] = [[] for _ in range(WIDE)]
+    for phase, left, width in _place(phases):
+        n = phase["last"] - phase["first"] + 1
+        for i in range(n):
+            level = levels[phase["first"] - first + i]
+            start, end = (round(WIDE * (left + width * (i + k) / n)) for k in (0, 1))
+            for x in range(start, max(end, start + 1)):
+                if sum(level) >= sum(columns[min(x, WIDE - 1)]):
+                    columns[min(x, WIDE - 1)] = level
+    found = []
+    for k in reversed(_live(levels)):
+        tops = [HIGH - round(HIGH * sum(column[: k + 1]) / most) for column in columns]
+        path, wide = f"M0 {HIGH}V{tops[0]}", 1
+        for before, after in pairwise(tops):
+            if after != before:
+                path, wide = f"{path}h{wide}v{after - before}", 0
+            wide += 1
+        found.append(
+            {"class": variable_of_group(MEMORY[k]), "group": MEMORY[k],
+             "path": f"{path}H{WIDE}V{HIGH}z"}
+        )  # fmt: skip
+    return found
+
+
+def _axis(phases: list[dict]) -> list[dict]:
+    return [
+        {
+            "name": {"optimizer": "AdamW"}.get(phase["name"], phase["name"]),
+            "x": f"{100 * left:.2f}",
+            "middle": f"{100 * (left + width / 2):.2f}",
+            "operations": f"{count(phase['last'] - phase['first'] + 1)} operations",
+        }
+        for phase, left, width in _place(phases)
+    ]
+
+
+def _ticks(most: int) -> list[dict]:
+    """Return two to five marks of the vertical axis."""
+    power = 10 ** (len(str(most)) - 1)
+    step = next(k * power // 10 for k in (2, 5, 10, 20, 50) if most // (k * power // 10) <= 5)
+    return [
+        {"y": f"{HIGH - HIGH * value / most:.1f}", "text": si_bytes(value)}
+        for value in range(step, most, step)
+    ]
+
+
+def _peak(table: pl.DataFrame, levels: list[list[int]], phase: dict, first: int) -> dict[str, Any]:
+    """Return the operation of a phase with the most live bytes, and what was live during it."""
+    places = range(phase["first"] - first, phase["last"] - first + 1)
+    at = max(places, key=lambda i: sum(levels[i]))
+    live = table.filter(pl.col("start") <= at + first, pl.col("end") > at + first)
+    made = table.filter(pl.col("start") == at + first)
+    return {
+        "phase": phase["name"],
+        "at": at,
+        "bytes": sum(levels[at]),
+        "parts": dict(zip(MEMORY, levels[at], strict=True)),
+        "live": live,
+        "operation": made["operation"][0] if made.height else None,
+        "x": _x(phase, at + first),
+    }
+
+
+def _x(phase: dict, at: int) -> float:
+    left = dict(zip(SHARES, accumulate(SHARES.values(), initial=0.0), strict=False))[phase["name"]]
+    inside = (at - phase["first"] + 0.5) / (phase["last"] - phase["first"] + 1)
+    return 100 * (left + SHARES[phase["name"]] * inside)
+
+
+def _kept(peak: dict) -> int:
+    return sum(peak["parts"][name] for name in ("parameters", "optimizer states", "gradients"))
+
+
+def _each(n_bytes: int, n: int) -> str:
+    return f"{n_bytes / n:.1f}".removesuffix(".0")
+
+
+def _title(peak: dict, n: int) -> str:
+    """Compare the bytes a parameter that the optimizer's step keeps with those of its peak."""
+    kept, most = _each(_kept(peak), n), _each(peak["bytes"], n)
+    if kept == most:
+        return f"A training step keeps {kept} bytes a parameter"
+    return f"A step of AdamW takes {most} bytes a parameter, not {kept}"
+
+
+def _finding(peaks: list[dict], n: int) -> str:
+    cause = _largest(peaks[-1]["live"].filter(group="temporary"), ["operation"]).head(1)
+    text = ""
+    if cause.height and cause["bytes"][0] >= n // 10:
+        text = (
+            f"The temporary that AdamW makes in {cause['operation'][0]} has "
+            f"{_each(cause['bytes'][0], n)} bytes for every parameter at once"
+            + (FOREACH if "_foreach_" in cause["operation"][0] else "")
+            + ". "
+        )
+    worst = max(peaks, key=lambda peak: peak["bytes"])
+    logits = worst["parts"][LOGITS] / worst["bytes"]
+    share = f", {percent(logits)} of it logits and loss" if worst["parts"][LOGITS] else ""
+    where = "step of AdamW" if worst["phase"] == "optimizer" else f"{worst['phase']} pass"
+    return (
+        f"{text}The peak of the whole step, {si_bytes(worst['bytes'])}, is in the {where}{share}."
+    )
+
+
+def _largest(table: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    found = table.group_by(by).agg(pl.col("bytes").sum(), n=pl.len())
+    return found.sort("bytes", *by, descending=[True] + [False] * len(by))
+
+
+def _mark(peak: dict, most: int) -> dict:
+    """Return the place and the text of a peak in the drawing."""
+    return {
+        "x": f"{peak['x']:.2f}",
+        "y": f"{HIGH - HIGH * peak['bytes'] / most:.1f}",
+        "anchor": "end" if peak["x"] > 50 else "start",
+        "dx": -9 if peak["x"] > 50 else 9,
+        "text": si_bytes(peak["bytes"]),
+    }
+
+
+def _described(peak: dict, n: int) -> dict:
+    tensors = _largest(
+        peak["live"].filter(~pl.col("group").is_in(["parameters", "optimizer states"])),
+        ["group", "component", "operation"],
+    ).head(MOST_NAMED)
+    return {
+        "title": {"optimizer": "step of AdamW"}.get(peak["phase"], f"{peak['phase']} pass"),
+        "text": si_bytes(peak["bytes"]),
+        "exact": f"{count(peak['bytes'])} bytes",
+        "each": _each(peak["bytes"], n),
+        "at": peak["at"],
+        "operation": peak["operation"],
+        "parts": [
+            {
+                "group": group,
+                "class": variable_of_group(group),
+                "text": si_bytes(value),
+                "exact": f"{count(value)} bytes",
+                "each": _each(value, n),
+            }
+            for group, value in peak["parts"].items()
+            if value > LEAST * peak["bytes"]
+        ],
+        "tensors": [
+            {
+                "class": variable_of_group(row["group"]),
+                "component": row["component"],
+                "operation": row["operation"],
+                "n": row["n"],
+                "text": si_bytes(row["bytes"]),
+                "exact": f"{count(row['bytes'])} bytes",
+            }
+            for row in tensors.iter_rows(named=True)
+        ],
+    }
+
+
+def _data(table: pl.DataFrame, phases: list[dict], first: int) -> dict:
+    """Return the allocations for the page's script, with operations counted from 0."""
+    names = {
+        name: table[name].unique(maintain_order=True).to_list()
+        for name in ("component", "operation")
+    }
+    places = {name: {value: i for i, value in enumerate(names[name])} for name in names}
+    return {
+        **names,
+        "groups": [[group, variable_of_group(group)] for group in MEMORY],
+        "phases": [
+            [phase["name"], phase["first"] - first, phase["last"] - first, left, width]
+            for phase, left, width in _place(phases)
+        ],
+        "allocations": [
+            [start - first, end - first, n_bytes, MEMORY.index(group),
+             places["component"][component], places["operation"][operation]]
+            for start, end, n_bytes, group, component, operation in table.select(
+                "start", "end", "bytes", "group", "component", "operation"
+            ).iter_rows()
+        ],
+    }  # fmt: skip
+
+
+SECTION = Section(40, _contents, (*STEP, *SHARED))

@@ -1,0 +1,157 @@
+"""The section of a sweep: question, facts, charts, and tables with formulas."""
+
+import polars as pl
+from markupsafe import Markup
+
+from modelbudget.catalogue.accelerators import accelerators
+from modelbudget.common.paths import ACCELERATORS
+from modelbudget.compare.failures import by_reason
+from modelbudget.report import example_point, formulas, tables
+from modelbudget.report.charts.format import count
+from modelbudget.report.fits import fits_section
+from modelbudget.report.implementations import implementations_section
+from modelbudget.report.layouts import layouts_section
+from modelbudget.report.numbers import numbers_section
+from modelbudget.report.payload import comparison_tables
+from modelbudget.report.predicted import predicted_section
+from modelbudget.report.results import PredictedResult, SweepResult, ordered
+from modelbudget.report.section import Page, Section
+from modelbudget.report.six_nd import six_n_d_section
+from modelbudget.report.solve import solve_section
+from modelbudget.report.step_by_step import steps
+from modelbudget.report.sweep_facts import facts, implementer, question
+from modelbudget.report.verdict import Verdict, device_text, sentence
+from modelbudget.report.zoo import zoo_section
+from modelbudget.sweeps.quantities import OF_RUN
+
+PRINTED, WALKTHROUGHS = "module_trees/modules.json", "module_trees/walkthroughs.json"
+MOST_FAILED = 50
+
+
+def _contents(page: Page) -> list[dict]:
+    """Return a section for each sweep, in their order, measured and predicted ones."""
+    tables_of = comparison_tables(page.sweeps)
+    for name, table in tables_of.items():
+        page.pack(f"table {name}", table)
+    shown: dict[str, str] = {}
+    return [
+        predicted_section(sweep, page.charts)
+        if isinstance(sweep, PredictedResult)
+        else _measured(page, sweep, tables_of[sweep.name], shown)
+        for sweep in ordered([*page.sweeps, *page.results.predicted])
+    ]
+
+
+def _measured(page: Page, sweep: SweepResult, table: dict, shown: dict[str, str]) -> dict:
+    """Return what the template shows of a sweep that is measured.
+
+    If torch's print of every point is there, the page shows all of them step by step, and otherwise
+    one example. `table` is the part of the comparison that is in the page. `shown` maps digests of
+    architectures to the section that has their table of components; the example is added to it.
+    """
+    printed, walkthroughs = (page.results.parts.get(file, {}) for file in (PRINTED, WALKTHROUGHS))
+    verdict, totals, whose = (
+        page.verdict_of(sweep.name),
+        example_point.largest(sweep),
+        _whose(sweep),
+    )
+    drawn = [
+        page.charts.add(f"{sweep.name}-{name}", spec, "; ".join(whose))
+        for name, spec in sweep.charts.items()
+    ]
+    agreed = sentence(verdict.agreed, verdict.compared, verdict.near)
+    solved = solve_section(sweep.frontier, sweep.published, sweep.summary)
+    step_by_step = not totals.is_empty() and set(sweep.points["architecture"]) <= printed.keys()
+    return {
+        "id": sweep.name,
+        "short": sweep.summary["title"],
+        "question": question(sweep.summary),
+        "facts": [
+            *facts(sweep.summary),
+            *([("memory and FLOPs of", whose)] if whose else []),
+            ("measured", _devices(verdict)),
+        ],
+        "verdict": verdict,
+        "failed": _failed(sweep.comparison),
+        "zoo": zoo_section(sweep.zoo, sweep.name),
+        "charts": drawn,
+        "solved": solved,
+        "answer": solved["answer"] if solved else drawn[0]["title"] if drawn else agreed,
+        "measured": set(verdict.models) != {"not measured"},
+        "whose": "; ".join(whose),
+        "steps": steps(sweep, totals, printed, walkthroughs) if step_by_step else None,
+        "implementations": implementations_section(sweep),
+        "fits": fits_section(sweep),
+        "layouts": layouts_section(sweep.layouts, accelerators(ACCELERATORS), sweep.name),
+        "six_n_d": six_n_d_section(sweep),
+        "example": None if step_by_step else _example(sweep, totals, page.known, shown),
+        "numbers": numbers_section(sweep, table),
+    }
+
+
+def _devices(verdict: Verdict) -> list[str]:
+    models = verdict.models.items()
+    return [f"{count(n)} {device_text(device)}" for device, n in models]
+
+
+def _whose(sweep: SweepResult) -> list[str]:
+    """Return whose implementations the memory, caches and FLOPs of the section are about."""
+    if not OF_RUN & set(sweep.summary["measure"]["quantities"]):
+        return []
+    kinds = sweep.points.select("family", "implementation").unique(maintain_order=True)
+    return list(dict.fromkeys(implementer(*kind) for kind in kinds.rows()))
+
+
+def _failed(comparison: pl.DataFrame) -> Markup | None:
+    """Return a table of what could not be measured, by reason."""
+    failed = by_reason(comparison)
+    if not failed:
+        return None
+    more = f", the first {MOST_FAILED} of {count(len(failed))} reasons"
+    return tables.table(
+        [
+            {
+                "models": len(one.labels),
+                "names": one.models,
+                "quantities": ", ".join(one.quantities),
+                "reason": one.reason,
+            }
+            for one in failed[:MOST_FAILED]
+        ],
+        f"What could not be measured{more if len(failed) > MOST_FAILED else ''}",
+        numbers=("models",),
+    )
+
+
+def _example(
+    sweep: SweepResult, totals: pl.DataFrame, known: dict[str, str], shown: dict[str, str]
+) -> dict | None:
+    """Return the example of a sweep: its largest published model, or else its largest point.
+
+    A table of components that an earlier section has is not repeated.
+    """
+    if totals.is_empty():
+        return None
+    named = totals.filter(pl.col("architecture").is_in(list(known)))
+    choice = totals if named.is_empty() else named
+    point = choice.sort("total", maintain_order=True, descending=True).row(0, named=True)
+    name = known.get(point["architecture"], point["label"])
+    label = point["label"] if point["label"].startswith(name) else f"{name} ({point['label']})"
+    rows = formulas.component_rows(point, sweep.of_point(point))
+    before = shown.get(point["architecture"])
+    if rows and before is None:
+        shown[point["architecture"]] = sweep.name
+    return {
+        "title": f"{label}: {count(point['total'])} parameters" if rows else label,
+        "before": before if rows else None,
+        "table": formulas.component_table(
+            [*rows, formulas.whole("all", rows)], f"Components of {label}"
+        )
+        if rows and before is None
+        else None,
+        "ledgers": example_point.ledgers(sweep, point),
+        "whose": implementer(point["family"], point["implementation"]),
+    }
+
+
+SECTION = Section(120, _contents)

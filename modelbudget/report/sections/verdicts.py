@@ -1,0 +1,158 @@
+"""The section of trust: what outsiders count, then our own witnesses."""
+
+import polars as pl
+from markupsafe import Markup
+
+from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED
+from modelbudget.report import tables, verdict
+from modelbudget.report.charts.format import count
+from modelbudget.report.implementations import of_all_sweeps
+from modelbudget.report.results import Results, ordered
+from modelbudget.report.section import Page, Section
+from modelbudget.report.trust import trust_section
+
+MOST_DISAGREEMENTS = 50
+MOST_FAILURES = 20
+
+
+def _contents(page: Page) -> list[dict]:
+    return [verdict_section(page.results, page.verdicts)]
+
+
+def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
+    """Return agreements, disagreements, failures, and the devices of the measurements.
+
+    `table` is None if nothing was compared; the page then shows how to begin.
+    """
+    wrong, failures = verdict.disagreements(results), verdict.failure_lines(results)
+    of_class = verdict.class_disagreements(results)
+    return {
+        "id": "verdict",
+        "short": "Can you trust it?",
+        **_agreement(found),
+        "whole": all(v.whole for v in found),
+        "failed": [(v.source, f"{count(v.failed)} of {v.title}") for v in found if v.failed],
+        "failures": failures[:MOST_FAILURES],
+        "more_failures": _beyond(failures, MOST_FAILURES),
+        "roomless": [(v.source, f"{count(v.roomless)} of {v.title}") for v in found if v.roomless],
+        "zoos": [
+            _zoo(sweep.name, sweep.zoo)
+            for sweep in ordered(results.sweeps)
+            if sweep.zoo is not None
+        ],
+        "trust": trust_section(ordered(results.sweeps)),
+        "devices": _devices(found),
+        "implementations": of_all_sweeps(ordered(results.sweeps)),
+        "table": _by_section(found) if found else None,
+        "disagreements": _disagreements(wrong[:MOST_DISAGREEMENTS]) if wrong else None,
+        "on_request": _not_shown(results),
+        "more": _beyond(wrong, MOST_DISAGREEMENTS),
+        "of_class": _of_class(found),
+        "class_disagreements": _unlike_class(of_class[:MOST_DISAGREEMENTS]) if of_class else None,
+        "more_of_class": _beyond(of_class, MOST_DISAGREEMENTS),
+    }
+
+
+def _agreement(found: list[verdict.Verdict]) -> dict[str, str | None]:
+    """Return the sentence on all comparisons, and the one on those that are not exact."""
+    if not found:
+        return {"title": "Nothing has been measured yet", "near": None}
+    compared, agreed, near = (
+        sum(getattr(one, name) for one in found) for name in ("compared", "agreed", "near")
+    )
+    text = f"{count(near)} of them agree within {verdict.BOUND}; all others are exactly equal."
+    return {
+        "title": verdict.sentence(agreed, compared, near),
+        "near": text if near else None,
+    }
+
+
+def _of_class(found: list[verdict.Verdict]) -> str | None:
+    """Return the sentence on the values that classes must have; None without any."""
+    must = sum(one.of_class for one in found)
+    agreed = sum(one.of_class_agreed for one in found)
+    known = sum(one.known for one in found)
+    but = f", {count(known)} of them but for a known difference" if known else ""
+    return (
+        f"{count(agreed)} of {count(must)} of these values equal the class’s{but}" if must else None
+    )
+
+
+def _beyond(lines: list, shown: int) -> str | None:
+    """Return how many lines are not shown, if any."""
+    return count(len(lines) - shown) if len(lines) > shown else None
+
+
+def _devices(found: list[verdict.Verdict]) -> str:
+    where = [
+        f"{count(n)} {'model' if n == 1 else 'models'} {verdict.device_text(device)}"
+        for device, n in verdict.models_by_device(found).items()
+    ]
+    return f"Measured: {', '.join(where)}."
+
+
+def _by_section(found: list[verdict.Verdict]) -> Markup:
+    return tables.table(
+        [_line(one) for one in found],
+        "Comparisons and models by section",
+        numbers=("compared", "agree", "within tolerance", "with classes", "agree with them"),
+        html=("section",),
+        red=[not one.whole for one in found],
+    )
+
+
+def _not_shown(results: Results) -> list[tuple[str, str]]:
+    """Return name and title of the sweeps with `default: false` that did not run."""
+    shown = {sweep.name for sweep in (*results.sweeps, *results.predicted)}
+    return [(name, title) for name, title in results.on_request if name not in shown]
+
+
+def _zoo(section: str, zoo: pl.DataFrame) -> dict:
+    """Return the agreement of the published models with reference counts, in one line."""
+    status = zoo["status"].to_list()
+    agree, explained, unexplained = (status.count(s) for s in (AGREES, EXPLAINED, UNEXPLAINED))
+    return {
+        "line": f"Of {count(len(status))} published models, {count(agree)} agree with all "
+        f"reference counts and printed sizes, and {count(explained)} differ for a known reason",
+        "unexplained": f"{count(unexplained)} unexplained" if unexplained else None,
+        "section": section,
+    }
+
+
+def _line(one: verdict.Verdict) -> dict:
+    return {
+        "section": _link(one.source, one.title),
+        "compared": one.compared,
+        "agree": one.agreed,
+        "within tolerance": one.near or None,
+        "with classes": one.of_class or None,
+        "agree with them": one.of_class_agreed if one.of_class else None,
+        "models": ", ".join(f"{count(n)} {device}" for device, n in one.models.items()) or None,
+    }
+
+
+def _disagreements(rows: list[tuple[str, dict]]) -> Markup:
+    return tables.table(
+        [row | {"model": _link(where, row["model"])} for where, row in rows],
+        "Predictions that differ from the measurement",
+        numbers=("predicted", "measured", "difference"),
+        html=("model",),
+        red=[True] * len(rows),
+    )
+
+
+def _unlike_class(rows: list[tuple[str, dict]]) -> Markup:
+    return tables.table(
+        [row | {"model": _link(where, row["model"])} for where, row in rows],
+        "Values that differ from the class of transformers, and are about it",
+        numbers=("predicted", "measured", "class", "difference"),
+        html=("model",),
+        red=[True] * len(rows),
+    )
+
+
+def _link(section: str, text: str) -> Markup:
+    return Markup('<a href="#{}">{}</a>').format(section, text)
+
+
+SECTION = Section(70, _contents)
