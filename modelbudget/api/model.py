@@ -56,6 +56,9 @@ OF_TRAINING = (
 QUANTITIES = tuple(dict.fromkeys(OF_WEIGHTS + OF_INFERENCE + OF_TRAINING))
 """Quantities with formulas, in the order in which they are shown."""
 
+OF_SERVING = ("request_bytes",)
+"""Quantities of an engine, which no table shows that does not ask for them."""
+
 SHORT_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
 Settings = RunConfig | Mapping[str, Any] | None
@@ -74,7 +77,7 @@ def fields_of(settings: Settings) -> dict[str, Any]:
 
 def _known(quantities: Collection[str]) -> None:
     """Raise InputError for a quantity that is unknown."""
-    known = (*QUANTITIES, *BY_NAME)
+    known = (*QUANTITIES, *OF_SERVING, *BY_NAME)
     unknown = [one for one in quantities if one not in known]
     if unknown:
         raise InputError(

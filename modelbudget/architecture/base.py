@@ -26,6 +26,8 @@ __all__ = ["MAX_COUNT", "Architecture", "Count", "Depth", "Parts", "Size"]
 
 OF_ANY_FAMILY = ("parameter_bytes", "resident_bytes")
 """Quantities whose formula follows from that of the parameters."""
+OF_DTYPE_CACHE = ("cache_bytes", "peak_inference_bytes")
+"""Quantities whose formula is that of a cache in the dtype, without blocks."""
 OF_PEAK = ("resident_peak_bytes", "peak_requested_bytes")
 """Quantities whose formula is that of the peak of training."""
 
@@ -100,6 +102,10 @@ class Architecture(Record):
         if r.weights != "dtype" and not cls._holds_quantised(quantity, a, r):
             return 0
         if r.autocast != "none" and quantity not in (*OF_AUTOCAST, *cls.also_with_autocast):
+            return 0
+        if quantity in OF_DTYPE_CACHE and (
+            r.cache_dtype != "dtype" or r.cache_layout != "contiguous"
+        ):
             return 0
         if quantity in OF_ANY_FAMILY and r.zero == 0 and not is_pipelined(r):
             return int(cls.has_formula)

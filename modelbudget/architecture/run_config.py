@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from modelbudget.architecture.run_adapter import Adapter
+from modelbudget.architecture.run_cache import ServedCache
 from modelbudget.architecture.run_devices import Devices
 from modelbudget.architecture.run_implementation import HowComputed
 from modelbudget.architecture.run_step import Step
@@ -12,7 +13,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import describe, show
 
 
-class RunConfig(Devices, HowComputed, Adapter, Step):
+class RunConfig(Devices, HowComputed, ServedCache, Adapter, Step):
     """One step of training, or one use, of a model. No field has the name of an architecture's.
 
     A model completes the fields that are not set: those that it or its source sets, else what a GPU

@@ -14,7 +14,7 @@ NOT_CONVERTED = re.compile(
 Naming them among the exceptions changes nothing."""
 SKIPPED = ("modules_to_not_convert", "ignored_layers", "ignore", "llm_int8_skip_modules")
 """Keys of the modules that are not converted."""
-PARTIAL = ("modules_in_block_to_quantize", "dynamic", "lm_head", "kv_cache_scheme")
+PARTIAL = ("modules_in_block_to_quantize", "dynamic", "lm_head")
 """Keys of settings that no formula covers, where they are set."""
 OF_AUTOGPTQ = ("model_name_or_path", "model_file_base_name")
 """Keys that AutoGPTQ writes; its layers have a bias of zeros where the model has none."""
@@ -36,14 +36,33 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
     if not isinstance(given, dict):
         return {}, []
     method = str(given.get("quant_method") or "bitsandbytes")
+    of_cache = cache_format(given)
     found = _format(method, given) if _is_whole(method, config, fields) else None
-    if found is None:
+    if found is None or of_cache is None:
         text = f"quantization_config: {method}: no formula covers it: bytes are refused"
         return {"weights": "unknown"}, [Note(text, "bytes")]
     weights, group = found
     of_run = {"weights": weights} | ({} if group is None else {"weight_group": max(group, 0)})
     listed = ", ".join(f"{name}: {value}" for name, value in of_run.items())
-    return of_run, [Note(f"quantization_config: {method}: used as {listed}", "bytes", "weights")]
+    note = Note(f"quantization_config: {method}: used as {listed}", "bytes", "weights")
+    cache, notes = of_cache
+    return of_run | cache, [note, *notes]
+
+
+def cache_format(given: dict[str, Any]) -> tuple[dict[str, str], list[Note]] | None:
+    """Return the format of the cache that `kv_cache_scheme` names, with a note; None if unknown.
+
+    Its scales, two numbers a layer, are not counted.
+    """
+    scheme = given.get("kv_cache_scheme")
+    if not scheme:
+        return {}, []
+    if not isinstance(scheme, dict) or (scheme.get("type"), scheme.get("num_bits")) != ("float", 8):
+        return None
+    if scheme.get("strategy", "tensor") != "tensor":
+        return None
+    text = "kv_cache_scheme: float, 8 bits: used as cache_dtype: fp8"
+    return {"cache_dtype": "fp8"}, [Note(text, "bytes", "cache_dtype")]
 
 
 def _is_whole(method: str, config: dict[str, Any], fields: dict[str, Any]) -> bool:

@@ -46,11 +46,14 @@ def infer(
             caches = stack.enter_context(caching(model, run.batch, run.length))
             tokens = torch.zeros(run.batch, run.length, dtype=torch.long, device=device)
         held: Counter[str] = Counter()
+        for cache in caches.values():
+            if isinstance(cache, Cache) and run.cache_dtype != "dtype":
+                cache.store_in(run.cache_dtype)
         for path, cache in caches.items():
             n_bytes = sum(tensor.untyped_storage().nbytes() for tensor in cache.tensors)
             held[component_of(join(path, cache.name, "weight"))] += n_bytes
         values = {"cache_bytes": dict(+held), "peak_inference_bytes": {"setup": trace.peak}}
-        if not quantities & OF_TOKENS:
+        if not quantities & OF_TOKENS or run.cache_dtype != "dtype":
             return values
         with trace.watching("prefill"):
             model(tokens)

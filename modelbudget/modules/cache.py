@@ -7,6 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
+STORED = {
+    "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16,
+    "fp8": torch.float8_e4m3fn, "int8": torch.int8,
+}  # fmt: skip
+"""Dtypes of torch by the formats of a cache that are one."""
+
 
 class Cache:
     """Cached tensors (batch, heads, length, width), filled from the first token on.
@@ -20,6 +26,15 @@ class Cache:
     def __init__(self, widths: list[tuple[int, int]], batch: int, length: int, like):
         self.tensors = [like.new_empty(batch, heads, length, width) for heads, width in widths]
         self.length = 0
+
+    def store_in(self, name: str) -> None:
+        """Allocate the tensors in a format: codes and, of int8, a scale for each head of a token.
+
+        Nothing reads them: only their bytes are of interest.
+        """
+        codes = [tensor.to(STORED[name]) for tensor in self.tensors]
+        scales = [tensor[..., 0].float() for tensor in self.tensors if name == "int8"]
+        self.tensors = [*codes, *scales]
 
     def advance(self, n_new: int) -> int:
         """Count new tokens and return the position of the first.

@@ -2,14 +2,24 @@
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.terms import Terms
+from modelbudget.predict.cached import is_of_engine, terms_of_engine
 from modelbudget.predict.of_program import terms_by_program
+
+OF_CACHE = ("cache_bytes", "request_bytes")
+"""Bytes of the cache: of `batch` sequences, and of one request."""
 
 
 def formula(family: type[Architecture], quantity: str, a, r) -> tuple[Terms, object]:
     """Return the terms of a quantity, and where they hold: 1, 0 or a column of both.
 
-    Of one model, where no closed formula holds, by its program.
+    Of one model, where no closed formula holds, by its program; caches of engines by their layout.
     """
+    if quantity in OF_CACHE and isinstance(a, Architecture):
+        r = r.model_copy(update={"batch": 1}) if quantity == "request_bytes" else r
+        if is_of_engine(r):
+            terms = terms_of_engine(a, r)
+            return ({}, 0) if terms is None else (terms, 1)
+        quantity = "cache_bytes"
     if quantity == "parameters":
         return family.parameters(a), int(family.has_formula)
     holds = family.has_formula_for(quantity, a, r)

@@ -3,7 +3,8 @@
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Terms
-from modelbudget.predict.formula import formula
+from modelbudget.predict.cached import is_of_engine, why_not_of_engine
+from modelbudget.predict.formula import OF_CACHE, formula
 from modelbudget.predict.of_program import without_program
 from modelbudget.sweeps.check_quantities import undefined
 from modelbudget.sweeps.quantised import refused
@@ -36,5 +37,7 @@ def terms_or_reason(
     terms, holds = formula(type(architecture), quantity, architecture, run)
     if holds:
         return terms, None
+    if quantity in OF_CACHE and is_of_engine(run):
+        return {}, f"{why_not_of_engine(architecture, run)}"
     reason = without_program(quantity, architecture, run)
     return {}, f"{NO_FORMULA}{f' ({reason})' if reason else ''}; {MEASURED}"

@@ -29,8 +29,23 @@ _DIVISIONS = {
 }
 """Settings by which several devices share one model, and which its parameters depend on."""
 
+MEASURED = ("dtype", "float32", "float16", "bfloat16", "fp8", "int8")
+"""Formats of a cache in which our modules can allocate it."""
+
 _KEY = "measure.quantities: "
 """Begins the messages about quantities that no value of another key would give a model."""
+
+_OF_ENGINE = "cache_bytes of an engine is predicted by the command and in Python, and not measured"
+_MEASURED_CACHE = (
+    Constraint(
+        "cache_layout == 'contiguous'",
+        f"cache_layout = '{{cache_layout}}': {_OF_ENGINE}; allowed: contiguous",
+    ),
+    Constraint(
+        f"cache_dtype in {MEASURED} and not cache_unquantised",
+        f"cache_dtype = '{{cache_dtype}}': {_OF_ENGINE}; allowed: {', '.join(MEASURED)}",
+    ),
+)
 
 WHOLE = OF_INFERENCE | OF_ALLOCATOR | OF_PROCESS | OF_CONVENTION
 """Quantities of a model that one device holds alone."""
@@ -55,6 +70,16 @@ def quantity_constraints(
     found = [*always, *run_constraints(family)]
     if OF_INFERENCE & set(wanted):
         found += constraints_of_cache(family)
+    found += [
+        Constraint(
+            f"{field} == '{alone}'",
+            f"{field} = '{{{field}}}': {name} is not known, since kernels that read this cache are "
+            f"not; allowed: {field}: {alone}",
+        )
+        for name in wanted
+        if name in ("peak_inference_bytes", "flops_decode")
+        for field, alone in (("cache_dtype", "dtype"), ("cache_layout", "contiguous"))
+    ]
     of_training = [name for name in wanted if name not in OF_INFERENCE]
     if of_training and "lm_head" in family.model_fields:
         no_loss = f"lm_head = false: {of_training[0]} needs logits and a loss; allowed: true"
@@ -175,5 +200,7 @@ def check_quantities(architecture: Architecture, run: RunConfig, sweep: Sweep) -
             f"fit: not known with {division(run)}, whose stages and microbatches must divide what "
             "is solved for; allowed: pipeline_schedule: none"
         )
+    if OF_INFERENCE & set(sweep.measure.quantities):
+        check_all(_MEASURED_CACHE, vars(run))
     checks = quantity_constraints(type(architecture), tuple(sweep.measure.quantities))
     check_all(checks, vars(architecture) | vars(run))

@@ -50,7 +50,7 @@ WRONG_BYTES = {
     "MXFP4 of a dense model": (
         WIDE, {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]},
     ),
-    "a quantised cache": (WIDE, COMPRESSED | {"kv_cache_scheme": {"num_bits": 8, "type": "float"}}),
+    "a cache in int8": (WIDE, COMPRESSED | {"kv_cache_scheme": {"num_bits": 8, "type": "int"}}),
 }  # fmt: skip
 
 
@@ -63,6 +63,19 @@ def test_bytes_that_would_be_wrong_are_refused_in_one_line(tmp_path, config, giv
             model.predict(quantity, {"implementation": "modelbudget"})
         assert len(raised.value.mistakes) == 1
     assert model.parameters().total > 0
+
+
+def test_an_fp8_cache_has_half_the_bytes(tmp_path):
+    """One byte a number; until 0.9 it was counted in the dtype."""
+    fp8 = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False}
+    given = COMPRESSED | {"kv_cache_scheme": fp8}
+    (tmp_path / "config.json").write_text(json.dumps(WIDE | {"quantization_config": given}))
+    model = mb.model(tmp_path)
+    of_file = model.predict("cache_bytes", {"length": 1024}).total
+    assert (
+        2 * of_file == model.predict("cache_bytes", {"length": 1024, "cache_dtype": "dtype"}).total
+    )
+    assert model.run().cache_dtype == "fp8"
 
 
 @pytest.fixture

@@ -1,0 +1,54 @@
+"""Bytes of keys and values in a cache's format, from `configs/cache_formats.yaml`."""
+
+from functools import cache
+
+from pydantic import Field
+
+from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.run_values import bytes_of
+from modelbudget.common.paths import CONFIGS
+from modelbudget.common.strict import Strict, read_strict
+
+PATH = CONFIGS / "cache_formats.yaml"
+
+
+class CacheFormat(Strict):
+    """Blocks of `numbers` (0: the whole head), each with `bits` a number and a scale."""
+
+    bits: int = Field(ge=1)
+    numbers: int = Field(default=0, ge=0)
+    scale_bytes: int = Field(default=0, ge=0)
+    rotary_bits: int | None = Field(default=None, ge=1)
+    source: str = Field(min_length=1)
+
+    def n_bytes(self, width: int) -> int:
+        """Return the bytes of one head of a token. Raises ValueError if blocks do not divide it."""
+        numbers = self.numbers or width
+        if width % numbers:
+            raise ValueError(f"blocks of {numbers} do not divide a head of {width} channels")
+        return width // numbers * (ceil_div(numbers * self.bits, 8) + self.scale_bytes)
+
+
+class CacheFormatsFile(Strict):
+    """The file: formats by name."""
+
+    formats: dict[str, CacheFormat]
+
+
+@cache
+def cache_formats() -> dict[str, CacheFormat]:
+    """Read the formats. Raises InputError."""
+    return read_strict(PATH, CacheFormatsFile, CacheFormat).formats
+
+
+def vector_bytes(name: str, dtype: str, width: int, is_rotary: bool = False) -> int:
+    """Return the bytes of one head of a token, in a format or the dtype. Raises ValueError."""
+    if name == "dtype":
+        return bytes_of(dtype) * width
+    known = cache_formats()[name]
+    if is_rotary and known.rotary_bits is not None:
+        return ceil_div(width * known.rotary_bits, 8)
+    try:
+        return known.n_bytes(width)
+    except ValueError as error:
+        raise ValueError(f"cache_dtype = {name}: {error}") from None

@@ -1,0 +1,81 @@
+"""Kinds of layers by what they keep: of each token, of a window of tokens, or a state."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import bytes_of
+from modelbudget.architecture.terms import Terms
+from modelbudget.serving.formats import vector_bytes
+
+FAR = 2**40
+"""Tokens that are more than any window has."""
+
+
+class Kind(NamedTuple):
+    """Layers that keep the same, of one sequence.
+
+    `vectors`: heads of a token that a layer keeps, each with its width, and whether it is MLA's
+    rotary key. `window`: tokens of which it keeps them; 0: of all. `state`: bytes that depend on no
+    token.
+    """
+
+    name: str
+    n_layer: int
+    vectors: tuple[tuple[int, int, bool], ...] = ()
+    window: int = 0
+    state: int = 0
+
+    def token_bytes(self, run: RunConfig, cache_dtype: str | None = None) -> int:
+        """Return the bytes of one token in one layer. Raises ValueError."""
+        name = run.cache_dtype if cache_dtype is None else cache_dtype
+        return sum(
+            heads * vector_bytes(name, run.dtype, width, is_rotary)
+            for heads, width, is_rotary in self.vectors
+        )
+
+
+def kinds_of(
+    a: Architecture, run: RunConfig, cache_terms: Callable[[RunConfig], Terms]
+) -> list[Kind]:
+    """Return what the layers keep, read off the formula of the cache at a few lengths.
+
+    Bytes that grow with each token are keys and values, which a window bounds; the others are
+    states. `cache_terms`: from a run to the terms of its cache. Raises ValueError.
+    """
+    one = run.model_copy(
+        update={"batch": 1, "cache_dtype": "dtype", "cache_layout": "contiguous",
+                "cache_unquantised": 0})  # fmt: skip
+
+    def each(length: int) -> dict[str, tuple[int, int]]:
+        terms = cache_terms(one.model_copy(update={"length": length}))
+        return {name: (term.each, term.instances) for name, term in terms.items()}
+
+    first, second, far = each(1), each(2), each(FAR)
+    found: list[Kind] = []
+    states: dict[int, int] = {}
+    for name, (n_bytes, n_layer) in first.items():
+        if not n_bytes or not n_layer:
+            continue
+        of_token = second[name][0] - n_bytes
+        state = n_bytes - of_token
+        if state:
+            states[n_layer] = states.get(n_layer, 0) + state
+        if of_token:
+            window = (far[name][0] - state) // of_token
+            vectors = _vectors(a, of_token // bytes_of(run.dtype), window < FAR)
+            found.append(Kind(name, n_layer, vectors, window if window < FAR else 0))
+    return [*found, *(Kind("state", n_layer, state=n) for n_layer, n in states.items())]
+
+
+def _vectors(a: Architecture, numbers: int, has_window: bool) -> tuple[tuple[int, int, bool], ...]:
+    """Divide the numbers that a layer keeps of a token into heads."""
+    latent, rotary = getattr(a, "kv_lora_rank", 0), getattr(a, "d_rope", 0)
+    if latent and numbers == latent + rotary:
+        return ((1, latent, False), (1, rotary, True))
+    width = getattr(a, "d_head", 0)
+    width = width if has_window else getattr(a, "d_full_head", 0) or width
+    if not width or numbers % width:
+        return ((1, numbers, False),)
+    return ((numbers // width, width, False),)

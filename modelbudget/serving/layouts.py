@@ -1,0 +1,132 @@
+"""Bytes of a cache as who serves it allocates it.
+
+Sources: transformers 5.23, `cache_utils.py`; vLLM 0.32, `v1/core/kv_cache_utils.py` and
+`v1/kv_cache_interface.py`; llama.cpp, `llama-kv-cache.cpp` and `llama-kv-cache-iswa.cpp`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import INDEX
+from modelbudget.architecture.terms import Term, Terms
+from modelbudget.serving.kinds import Kind
+
+CELLS = 256
+"""Cells of llama.cpp's caches are multiples of this."""
+
+
+def cache_terms(kinds: Sequence[Kind], run: RunConfig) -> Terms:
+    """Return the bytes of the cache of `batch` sequences of `length` tokens, by kind of layers.
+
+    Of pages, one term: the bytes of a block times the blocks. Raises ValueError.
+    """
+    if run.cache_layout == "paged":
+        pages = pages_of(kinds, run)
+        return {"blocks": Term(pages.block_bytes, run.batch * pages.blocks_of(run.length))}
+    found: Terms = {}
+    for kind in kinds:
+        of_one = run.batch * (_tokens_bytes(kind, run) + kind.state) + _counts(kind, run)
+        found[kind.name] = Term(of_one, kind.n_layer)
+    return found
+
+
+def _tokens_bytes(kind: Kind, run: RunConfig) -> int:
+    """Return the bytes of the tokens that a layer keeps of one sequence."""
+    if not kind.vectors:
+        if run.cache_layout == "cells":
+            raise ValueError("cache_layout = cells: llama.cpp's recurrent states are not known")
+        return 0
+    n = run.length
+    if kind.window:
+        n = min(n, _window(kind, run))
+    if run.cache_layout == "cells":
+        n = ceil_div(n, CELLS) * CELLS
+    rest = min(run.cache_unquantised, n)
+    return (n - rest) * kind.token_bytes(run) + rest * kind.token_bytes(run, "dtype")
+
+
+def _window(kind: Kind, run: RunConfig) -> int:
+    """Return the most tokens that a layer with a window has places for."""
+    match run.cache_layout:
+        case "dynamic-prompt":  # keys of the prompt, of which the layer keeps a view
+            return run.length
+        case "cells":  # those of the window, and the batch that is written before they are dropped
+            return kind.window + run.batched_tokens
+        case _:
+            return kind.window
+
+
+def _counts(kind: Kind, run: RunConfig) -> int:
+    """Return the bytes of the count of tokens that transformers keeps in a layer."""
+    has_count = run.cache_layout == "static" or (
+        run.cache_layout.startswith("dynamic") and kind.window
+    )
+    return INDEX if has_count and kind.vectors else 0
+
+
+class Group(NamedTuple):
+    """Layers whose blocks a request takes together."""
+
+    block: int
+    window: int
+    is_state: bool
+
+    def blocks_of(self, length: int, batched_tokens: int) -> int:
+        """Return the blocks that one request of a length takes."""
+        if self.is_state:
+            return 1
+        if not self.window:
+            return ceil_div(length, self.block)
+        kept = min(self.window - 1 + batched_tokens, length)
+        return ceil_div(kept, self.block) + 1  # the window may begin inside of a block
+
+
+class Pages(NamedTuple):
+    """The pool of vLLM's blocks: all have the same bytes, and each group of layers takes some."""
+
+    block_bytes: int
+    groups: tuple[Group, ...]
+    batched_tokens: int
+
+    def blocks_of(self, length: int) -> int:
+        """Return the blocks of one request of a length, of all groups."""
+        return sum(group.blocks_of(length, self.batched_tokens) for group in self.groups)
+
+    def shared_blocks(self, prefix: int) -> int:
+        """Return the blocks of a prefix that several requests share: whole ones, of all tokens."""
+        return sum(
+            prefix // group.block
+            for group in self.groups
+            if not group.window and not group.is_state
+        )
+
+
+def pages_of(kinds: Sequence[Kind], run: RunConfig) -> Pages:
+    """Return the pages of a model's layers. Raises ValueError where vLLM has no plan for them.
+
+    Layers that keep all tokens are one group. Others are divided into groups of one size: the
+    fewest layers of a kind, or the most if that is less than 1.5 times as many, so that a few are
+    wasted. Pages of a state are as large as those of keys and values, whose blocks grow for it.
+    """
+    pages = [kind.token_bytes(run) for kind in kinds]
+    of_tokens = [n for kind, n in zip(kinds, pages, strict=True) if kind.vectors]
+    states = [kind.state for kind in kinds if kind.state]
+    block = run.cache_block
+    if of_tokens and states:
+        needed = ceil_div(max(states), max(of_tokens))
+        block = max(block, ceil_div(needed, block) * block)
+    if not states and not any(kind.window for kind in kinds):
+        n_bytes = sum(kind.n_layer * n for kind, n in zip(kinds, pages, strict=True))
+        return Pages(block * n_bytes, (Group(block, 0, False),), run.batched_tokens)
+    page = max([block * n for n in of_tokens] or states)
+    counts = [kind.n_layer for kind in kinds]
+    size = max(counts) if max(counts) < 1.5 * min(counts) else min(counts)
+    groups: list[Group] = []
+    for kind, n in zip(kinds, pages, strict=True):
+        if kind.vectors and page % n:
+            raise ValueError(f"pages of {kind.name} do not divide those of other layers")
+        own = page // n if kind.vectors else block
+        groups += ceil_div(kind.n_layer, size) * [Group(own, kind.window, not kind.vectors)]
+    return Pages(size * page, tuple(groups), run.batched_tokens)

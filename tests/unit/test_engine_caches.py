@@ -1,0 +1,162 @@
+"""Caches as engines allocate them, against what the engines allocate, plan or print."""
+
+import csv
+
+import pytest
+from helpers.project import ROOT
+
+import modelbudget as mb
+from modelbudget.architecture.run_cache import CACHE_DTYPES
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.common.errors import InputError
+from modelbudget.predict.cached import kinds
+from modelbudget.serving.formats import cache_formats
+from modelbudget.serving.kinds import Kind
+from modelbudget.serving.layouts import cache_terms, pages_of
+
+GOLDEN = ROOT / "tests" / "golden"
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    with (GOLDEN / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def total(of: list[Kind], run: RunConfig) -> int:
+    return sum(term.total for term in cache_terms(of, run).values())
+
+
+def kinds_named(name: str, run: RunConfig) -> list[Kind]:
+    return kinds(*mb.model(name).with_run(run))
+
+
+def layers(n_layer: int, heads: int, width: int) -> Kind:
+    """Layers that keep a key and a value of each head and token."""
+    return Kind("layer.attention", n_layer, ((2 * heads, width, False),))
+
+
+PAGED = {"dtype": "bfloat16", "cache_layout": "paged"}
+PLANNED = {
+    "llama-3.1-8b": ("llama-3.1-8b", {}),
+    "llama-3.1-8b tp2": ([layers(32, 4, 128)], {}),
+    "llama-3.1-8b fp8 cache": ("llama-3.1-8b", {"cache_dtype": "fp8"}),
+    "llama-2-7b": ("llama-2-7b", {}),
+    "qwen2.5-0.5b": ("qwen-2.5-0.5b", {}),
+    "mistral-7b-v0.1 (all windows)": ("mistral-7b-v0.1", {}),
+    "gemma-3-27b (52 windows of 1024 and 10 full)": ("gemma-3-27b", {}),
+    "gpt-oss-20b (12 + 12)": ("gpt-oss-20b", {}),
+    "deepseek-v3 mla": ("deepseek-v3", {"cache_block": 64}),
+    "deepseek-v3 mla fp8": ("deepseek-v3", {"cache_block": 64, "cache_dtype": "fp8"}),
+    "two widths of full attention": ([layers(4, 8, 128), layers(4, 4, 128)], {}),
+    "nemotron-like (6 attention and 24 mamba-2)": (
+        [layers(6, 8, 128), Kind("state", 24, state=2 * (8192 * 3 + 64 * 64 * 128))],
+        {"cache_block": 528},
+    ),
+}
+"""Models by their names in the recording: of the catalogue, or the layers that were given there."""
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_pages_are_those_that_vllm_plans(name):
+    """vLLM's own functions planned 96 caches: bytes of a block, blocks, tokens and concurrency.
+
+    Only this sees a wrong rule for groups of layers, for a window's blocks, or for pages of states.
+    """
+    model, settings = PLANNED[name]
+    run = RunConfig(**PAGED | settings)
+    pages = pages_of(kinds_named(model, run) if isinstance(model, str) else model, run)
+    recorded = [row for row in rows("vllm_blocks.csv") if row["model"] == name]
+    assert len(recorded) == 8
+    for row in recorded:
+        length, memory = int(row["max_model_len"]), int(row["memory"])
+        blocks, each = memory // pages.block_bytes, pages.blocks_of(length)
+        assert len(pages.groups) == int(row["groups"])
+        assert pages.block_bytes == int(row["bytes_per_block"])
+        assert (blocks, int(blocks / each * length)) == (int(row["blocks"]), int(row["tokens"]))
+        assert f"{blocks / each:.4f}" == row["concurrency"]
+
+
+SHAPES = {
+    "mistral-small-24b": [layers(40, 8, 128)],
+    "mistral-small-22b": [layers(56, 8, 128)],
+    "qwen-3.6-27b": [layers(16, 4, 256)],
+    "minimax-m2": [layers(62, 8, 128)],
+    "hf-mem gpt-oss-20b": [layers(24, 8, 64)],
+    "keys of qwen-3-235b-a22b": [Kind("keys", 94, ((1, 128, False),))],
+}
+"""Models that are not in the catalogue, or not in these layers, by their published sizes."""
+UNITS = {"B": 1, "MiB": 2**20, "GiB": 2**30}
+LAYOUT = {"llama.cpp": {"cache_layout": "cells", "batched_tokens": 512}}
+
+
+@pytest.mark.parametrize(
+    "row", rows("engine_caches.csv"), ids=lambda row: f"{row['model']} {row['printed']}"
+)
+def test_caches_are_what_engines_print(row):
+    """Equal in every digit that was printed, 0.5 of the last one for rounding or cutting it."""
+    settings = LAYOUT.get(row["engine"], {}) | {
+        "dtype": row["cache_dtype"] if row["cache_dtype"].endswith("float16") else "bfloat16",
+        "cache_dtype": row["cache_dtype"],
+        "length": int(row["length"]),
+        "batch": int(row["requests"]),
+    }
+    run = RunConfig(**settings)
+    of = SHAPES.get(f"{row['engine']} {row['model']}") or SHAPES.get(row["model"])
+    of = of or kinds_named(row["model"], run)
+    digits = len(row["printed"].partition(".")[2])
+    error = abs(total(of, run) / UNITS[row["unit"]] - float(row["printed"]))
+    assert error < 10**-digits * (0 if row["unit"] == "B" else 0.51) + 1e-9, error
+
+
+@pytest.mark.parametrize(
+    "row", rows("quantised_caches.csv"), ids=lambda row: "-".join(row.values())
+)
+def test_quantised_caches_of_transformers(row):
+    """Prompts are quantised at once, and all again when the residual part is full (8 tokens)."""
+    words = row["cache"].split()
+    unquantised = int(row["new"]) % 8
+    run = RunConfig(dtype="bfloat16", batch=2, length=int(row["prompt"]) + int(row["new"]),
+                    cache_dtype=f"int{words[2]}-group", cache_unquantised=unquantised)  # fmt: skip
+    assert total([layers(6, 2, 64)], run) == int(row["storage_bytes"])
+
+
+def test_vllms_latent_format_has_656_bytes_a_token():
+    run = RunConfig(dtype="bfloat16", cache_dtype="fp8-latent", length=1)
+    assert total(kinds_named("deepseek-v3", run), run) == 61 * 656
+
+
+def test_every_word_is_in_the_file():
+    assert {*CACHE_DTYPES} - {"dtype"} == cache_formats().keys()
+
+
+def test_a_request_is_one_sequence_of_the_batch():
+    model, run = mb.model("qwen-3-8b"), {"dtype": "bfloat16", "batch": 3, "length": 1000}
+    one = 36 * 2 * 8 * 128 * 2
+    found = model.predictions(["cache_bytes", "request_bytes"], run).totals()
+    assert found == {"cache_bytes": 3000 * one, "request_bytes": 1000 * one}
+    of_pages = model.predict("request_bytes", run | {"cache_layout": "paged"}).total
+    assert of_pages == 63 * 16 * one
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "message"),
+    [
+        ("gpt-2-124m", {"cache_dtype": "q9"}, "cache_dtype = 'q9'"),
+        (
+            "phi-2-2.7b",
+            {"cache_dtype": "int4-group"},
+            "blocks of 64 do not divide a head of 80 channels",
+        ),
+        ("zamba2-1.2b", {"cache_layout": "cells"}, "llama.cpp's recurrent states are not known"),
+        ("gpt-2-124m", {"cache_dtype": "fp8", "cache_layout": "static"}, "have the dtype"),
+    ],
+)
+def test_what_is_not_known_is_refused(model, settings, message):
+    with pytest.raises(InputError, match=message):
+        mb.model(model).predict("cache_bytes", settings)
+
+
+def test_the_peak_with_another_format_is_refused():
+    why = mb.model("gpt-2-124m").why_not("peak_inference_bytes", {"cache_dtype": "fp8"})
+    assert why
+    assert "kernels that read this cache are not" in why
