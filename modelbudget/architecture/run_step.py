@@ -1,10 +1,12 @@
 """The step that a run takes: batch, precision, optimizer, kernels, checkpointing."""
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from modelbudget.architecture.constraint import Constraint
+from modelbudget.architecture import optimizers
+from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.record import Count, Record, Size
 
 HALF = ("bfloat16", "float16")
@@ -14,6 +16,36 @@ WEIGHTS = (
     "fp8-block", "fp8-channel", "int8-channel", "int4-group", "mxfp4", "unknown",
 )  # fmt: skip
 """Formats of weights (`components/weight_formats.py`)."""
+WHOLE = {
+    "zero": 0, "tensor_parallel": 1, "expert_parallel": 1, "pipeline_schedule": "none",
+}  # fmt: skip
+"""Settings with which a device has whole parameter tensors, of all layers."""
+
+
+def _fused_is_known(values: Mapping[str, Any]) -> str | None:
+    """Name an optimizer whose fused kernel is not known: read from its file, when it is used."""
+    name = values["optimizer"]
+    if not values["fused"] or optimizers.optimizer_named(name).has_kernel("fused"):
+        return None
+    return (
+        f"fused = true: optimizer = {name}: no fused kernel of it was traced; allowed: "
+        "optimizer: adamw, or fused: false"
+    )
+
+
+def _sizes_are_whole(values: Mapping[str, Any]) -> str | None:
+    """Refuse states that depend on the sizes of a tensor where devices divide tensors."""
+    name = values["optimizer"]
+    if optimizers.optimizer_named(name).follows_numbers:
+        return None
+    for field, whole in WHOLE.items():
+        if values[field] != whole:
+            return (
+                f"optimizer = {name}: its states depend on the sizes of each tensor, of which "
+                f"devices have parts with {field} = {values[field]}: nobody has compared that; "
+                f"allowed: {field}: {whole}"
+            )
+    return None
 
 
 class Step(Record):
@@ -52,14 +84,21 @@ class Step(Record):
         "buffer of all gradients, which is kept from step to step, and drops it at once "
         "(Megatron-Core's main_grad)",
     )
-    optimizer: Literal["sgd", "momentum", "adamw"] = "adamw"
+    optimizer: Literal[optimizers.NAMES] = Field(  # pyright: ignore[reportInvalidTypeForm]
+        "adamw",
+        description="what it keeps for each parameter, and needs in a step: a file of "
+        "configs/optimizers, listed in docs/optimizers.md",
+    )
+    optimizer_rank: Count = Field(
+        128, description="optimizer: galore, apollo: rank of the gradients of hidden matrices"
+    )
     foreach: bool = Field(
         False, description="the optimizer treats all tensors at once: faster, with larger peaks"
     )
     fused: bool = Field(
         False,
-        description="AdamW is one operation over all tensors, without temporary ones (torch's "
-        "fused=True; as Apex's and Transformer Engine's)",
+        description="Adam or AdamW is one operation over all tensors, without temporary ones "
+        "(torch's fused=True; as Apex's and Transformer Engine's)",
     )
     backend: Literal["gpu", "cpu"] = Field(
         "gpu",
@@ -91,7 +130,7 @@ class Step(Record):
 
     derived: ClassVar[dict[str, str]] = {"length": "max(1, min(n_ctx, 1024))"}
 
-    constraints: ClassVar[tuple[Constraint, ...]] = (
+    constraints: ClassVar[tuple[Check, ...]] = (
         Constraint(
             f"dtype in {HALF}",
             "master_weights = true: dtype = {dtype} needs no copy of higher precision; "
@@ -116,12 +155,8 @@ class Step(Record):
             "of the two",
             when="fused",
         ),
-        Constraint(
-            "optimizer == 'adamw'",
-            "fused = true: optimizer = {optimizer}: torch fuses it on devices alone; its step has "
-            "no temporary tensors in any case; allowed: optimizer: adamw, or fused: false",
-            when="fused",
-        ),
+        _fused_is_known,
+        _sizes_are_whole,
         Constraint(
             f"dtype in {FULL}",
             "dtype = {dtype}: backend: cpu keep other statistics in half precision on "

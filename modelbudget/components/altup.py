@@ -14,7 +14,7 @@ from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import tokens
 from modelbudget.components import norm
 from modelbudget.components.contract import Values
-from modelbudget.memory.adamw_temporaries import Tensor, matrix, vector
+from modelbudget.memory.parameter_tensors import Tensor, matrix, vector
 
 
 class AltUpFields(Architecture):

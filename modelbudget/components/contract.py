@@ -20,7 +20,7 @@ from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_values import casts
 from modelbudget.components.weight_formats import Matrix
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.memory.timeline import Timeline
 
 Values = dict[str, Any]

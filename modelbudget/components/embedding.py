@@ -26,7 +26,7 @@ from modelbudget.architecture.run_values import (
 from modelbudget.components import chunked_loss, dropout, loss, norm, vocabulary_parallel
 from modelbudget.components.position import alibi, buckets, causal_bias, sinusoids
 from modelbudget.components.rope import ANGLE
-from modelbudget.memory.adamw_temporaries import Tensor, matrix, vector
+from modelbudget.memory.parameter_tensors import Tensor, matrix, vector
 from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
@@ -191,6 +191,7 @@ def tensors(a: Fields) -> list[Tensor]:
     """Parameter tensors of the embedding, in the order of the module."""
     is_learned = a.position == "learned"
     has_table = int(a.position in ("learned", "buckets"))
+    places = a.n_ctx + a.position_offset, a.d_model
     return [
         matrix("embedding.token", rows(a) + a.n_input_token, width(a)),
         matrix("embedding.projection", a.d_model, a.d_emb, positive(a.d_emb)),
@@ -198,7 +199,8 @@ def tensors(a: Fields) -> list[Tensor]:
             "embedding.position",
             position(a),
             has_table,
-            (a.n_ctx + a.position_offset, a.d_model) if is_learned else None,
+            places if is_learned else None,
+            dims=places if is_learned else None,
         ),
     ]
 

@@ -10,7 +10,7 @@ from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.fields import Fields
 from modelbudget.architecture.operations import positive
 from modelbudget.components import norm
-from modelbudget.memory.adamw_temporaries import Tensor, matrix
+from modelbudget.memory.parameter_tensors import Tensor, matrix
 
 
 class LaurelFields(Architecture):

@@ -23,7 +23,7 @@ from modelbudget.components.layers.saved import (
     saved,
     saved_masks,
 )
-from modelbudget.components.layers.tensors import packed, products, tensors
+from modelbudget.components.layers.tensors import joins, packed, products, tensors
 from modelbudget.components.layers.training import training
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "held_in_forward",
     "in_layers",
     "inference",
+    "joins",
     "n_layers",
     "packed",
     "parameters",

@@ -11,7 +11,7 @@ from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, exact_bytes, state_bytes, tokens
 from modelbudget.components import causal_convolution, norm, recurrent_state
 from modelbudget.components.contract import Values
-from modelbudget.memory.adamw_temporaries import Tensor, counts
+from modelbudget.memory.parameter_tensors import Tensor, counts
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
 from modelbudget.operations.joining import stack

@@ -13,7 +13,7 @@ from modelbudget.architecture.operations import positive
 from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components import attention_core, rope
 from modelbudget.components.contract import Values, doubled
-from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors
+from modelbudget.memory.parameter_tensors import Tensor, linear_tensors
 
 
 class MultiHeadFields(Architecture):

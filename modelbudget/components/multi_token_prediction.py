@@ -19,7 +19,7 @@ from modelbudget.architecture.terms import Term, Terms, part
 from modelbudget.components import embedding, norm
 from modelbudget.components.contract import Values
 from modelbudget.components.layers import program as layer_program
-from modelbudget.memory.adamw_temporaries import Tensor, matrix
+from modelbudget.memory.parameter_tensors import Tensor, matrix
 from modelbudget.memory.timeline import is_nothing
 from modelbudget.operations.joining import cat
 from modelbudget.operations.linear_layer import make_linear

@@ -14,7 +14,7 @@ from modelbudget.architecture.run_values import (
     exact_bytes,
     tokens,
 )
-from modelbudget.memory.adamw_temporaries import Tensor, counts, vector
+from modelbudget.memory.parameter_tensors import Tensor, counts, vector
 from modelbudget.memory.timeline import Allocation, Timeline, accumulate, times
 from modelbudget.operations.norms import RMS_NORMS, layer_norm
 from modelbudget.operations.part import Part, make_part, parameter

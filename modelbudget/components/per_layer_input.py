@@ -14,7 +14,7 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields
 from modelbudget.architecture.operations import positive
 from modelbudget.components import norm
-from modelbudget.memory.adamw_temporaries import Tensor, matrix
+from modelbudget.memory.parameter_tensors import Tensor, matrix
 
 
 class PerLayerInputFields(Architecture):

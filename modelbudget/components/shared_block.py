@@ -13,7 +13,7 @@ from modelbudget.architecture.run_values import bytes_of, one_token, tokens
 from modelbudget.components import multi_head, norm
 from modelbudget.components.contract import Values
 from modelbudget.components.feed_forward import mlp
-from modelbudget.memory.adamw_temporaries import counts
+from modelbudget.memory.parameter_tensors import counts
 
 
 class SharedBlockFields(Architecture):

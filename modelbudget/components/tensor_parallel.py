@@ -24,6 +24,7 @@ from modelbudget.components.decoder.conditions import OF_ONE_DEVICE
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.layers.fields import BEFORE
 from modelbudget.components.mixers import mixers
+from modelbudget.memory import optimizer
 from modelbudget.memory.timeline import Allocation, Timeline, times
 
 _GIVEN = "tensor_parallel = {tensor_parallel}"
@@ -102,7 +103,7 @@ def known_peak(a: Fields, r: Run):
     gathers = r.sequence_parallel * int(a.norm_placement not in BEFORE)
     transposed = int(a.position != "rotary" and r.attention_kernel == "math") * a.has_whole_keys
     in_parts = accumulates(r) + is_sharded(r) - accumulates(r) * is_sharded(r)
-    has_temporaries = int(r.optimizer == "adamw") * (1 - r.fused * (1 - in_parts))
+    has_temporaries = optimizer.has_two_temporaries(r) * (1 - r.fused * (1 - in_parts))
     return has_temporaries * (1 - gathers) * (1 - transposed)
 
 

@@ -9,6 +9,7 @@ from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.layer_pattern import pattern
 from modelbudget.architecture.operations import largest, positive
+from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_values import (
     INDEX,
     accumulates,
@@ -253,6 +254,14 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         return tensor_parallel.with_whole_embedding(a, r, found) if is_whole else found
 
     @classmethod
+    def knows_sizes(cls, a: Fields, r: Run) -> bool:
+        tensors = [one for part in layer.parts(a).values() for one in part.tensors(a)]
+        tensors += [*embedding.tensors(a), *embedding.head_tensors(a)]
+        return super().knows_sizes(a, r) or (
+            not layer.joins(r) and optimizer.sizes_are_known(r, tensors)
+        )
+
+    @classmethod
     def optimizer_bytes(cls, a: Fields, r: Run) -> Terms:
         """Bytes of the states of all parameters that a device trains, or of its part of them."""
         if has_part_of_states(r):
@@ -270,13 +279,16 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @classmethod
     @pipeline.by_stage
     def _states_of_each(cls, a: Fields, r: Run) -> Terms:
+        if not optimizer_named(r.optimizer).follows_numbers:
+            return optimizer.states_by_sizes(r, lambda value: of_tensors(a, value))
         a = share(a, r)
         if is_sharded(r):
             return optimizer.states(stored(r), in_own_rows(a, r), cls.trained_tensors(a))
         tensors = layer.packed(r, cls.trained_tensors(a), largest)
         found = optimizer.states(r, layer.packed(r, cls.trained_parameters(a)), tensors)
         # A momentum begins as a copy of the gradient; AdamW's moments, as zeros like the parameter.
-        is_copy = is_divided(r) and r.optimizer == "momentum" and not accumulates(r)
+        copies = optimizer_named(r.optimizer).copies_gradients
+        is_copy = is_divided(r) and copies and not accumulates(r)
         return tensor_parallel.with_whole_embedding(a, r, found) if is_copy else found
 
     @staticmethod

@@ -18,8 +18,8 @@ from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
 from modelbudget.memory import optimizer
-from modelbudget.memory.adamw_temporaries import counts
 from modelbudget.memory.optimizer import SINGLE
+from modelbudget.memory.parameter_tensors import counts
 
 
 class Encoder(

@@ -20,7 +20,7 @@ from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.feed_forward.moe import MoEFields
 from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
-from modelbudget.memory.adamw_temporaries import counts
+from modelbudget.memory.parameter_tensors import counts
 
 OfPart = Callable[[Part], Values]
 MLPs = pattern(*feed_forward())

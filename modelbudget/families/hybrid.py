@@ -16,7 +16,7 @@ from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.mixers import attention, channel_rnn
 from modelbudget.components.mixers.channel_rnn import ChannelRNNFields
-from modelbudget.memory.adamw_temporaries import counts
+from modelbudget.memory.parameter_tensors import counts
 
 
 class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFields):

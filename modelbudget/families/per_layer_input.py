@@ -24,7 +24,7 @@ from modelbudget.components.laurel import LaurelFields
 from modelbudget.components.mixers import attention, sliding_attention
 from modelbudget.components.mixers.sliding_attention import WindowFields
 from modelbudget.components.per_layer_input import PerLayerInputFields
-from modelbudget.memory.adamw_temporaries import Tensor, matrix, sums, vector
+from modelbudget.memory.parameter_tensors import Tensor, matrix, sums, vector
 
 MIXERS = {"attention": attention, "sliding_attention": sliding_attention}
 OF_KEYS = ("key", "value", "key_norm")

@@ -12,7 +12,7 @@ from modelbudget.components.contract import Place, Values
 from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward import mlp
 from modelbudget.memory import optimizer
-from modelbudget.memory.adamw_temporaries import Tensor, counts, neighbours
+from modelbudget.memory.parameter_tensors import Tensor, counts, matrix, neighbours, vector
 from modelbudget.memory.timeline import Allocation, added_to_buffer, live_bytes, times
 
 
@@ -91,11 +91,11 @@ class SmallestLM(HeadFields, TokenFields):
 
 
 def _embedding_tensors(a: Fields) -> list[Tensor]:
-    return [Tensor("embedding.token", embedding.token(a))]
+    return [matrix("embedding.token", embedding.rows(a), a.d_model)]
 
 
 def _head_tensors(a: Fields) -> list[Tensor]:
     return [
-        Tensor("head", embedding.token(a), 1 - a.tied),
-        Tensor("head", embedding.rows(a), a.head_bias),
+        matrix("head", embedding.rows(a), a.d_model, 1 - a.tied),
+        vector("head", embedding.rows(a), a.head_bias),
     ]

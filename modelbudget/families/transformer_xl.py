@@ -12,7 +12,7 @@ from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.relative_attention import RelativeAttentionFields
-from modelbudget.memory.adamw_temporaries import counts
+from modelbudget.memory.parameter_tensors import counts
 
 
 class TransformerXL(NormFields, MLPFields, RelativeAttentionFields, AdaptiveFields):

@@ -18,7 +18,7 @@ from modelbudget.components.mixers.selective_scan import SelectiveScanFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.shared_block import SharedBlockFields
 from modelbudget.families.state_space import assembled
-from modelbudget.memory.adamw_temporaries import counts
+from modelbudget.memory.parameter_tensors import counts
 
 WITH_BLOCK = "hybrid"
 """The word for a layer that uses a shared block."""

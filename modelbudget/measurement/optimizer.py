@@ -1,6 +1,8 @@
 """The optimizer of a run, with or without master weights, of all parameters or of a part."""
 
 from collections.abc import Sequence
+from importlib import import_module
+from inspect import signature
 from unittest.mock import patch
 
 import torch
@@ -8,8 +10,11 @@ from torch import nn
 from torch.optim.optimizer import _device_dtype_check_for_fused
 
 from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.optimizers import OptimizerData, optimizer_named, sizes_of
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import rank, replicas
+from modelbudget.architecture.terms import component_of
+from modelbudget.common.errors import InputError
 from modelbudget.measurement.gradients import GradientBuffer, gradients, local
 
 MODEL = "model"
@@ -21,40 +26,95 @@ def make_optimizer(model: nn.Module, run: RunConfig) -> "Optimizer | PartOptimiz
     return PartOptimizer(model, run) if run.zero == 1 else Optimizer(model, run)
 
 
-def torch_optimizer(worked_on: Sequence[torch.Tensor], run: RunConfig) -> torch.optim.Optimizer:
-    """Return torch's SGD or AdamW."""
-    if run.fused:
-        return FusedAdamW(worked_on, fused=True)
-    if run.optimizer == "adamw":
-        return torch.optim.AdamW(worked_on, foreach=run.foreach)
-    momentum = 0.9 if run.optimizer == "momentum" else 0.0
-    return torch.optim.SGD(worked_on, 1e-3, momentum, foreach=run.foreach)
+class TorchOptimizers:
+    """The optimizers of a run, as their libraries have them, over tensors with component names.
+
+    Several where one optimizer leaves some tensors to another. Raises InputError where a library is
+    not installed.
+    """
+
+    def __init__(self, named: Sequence[tuple[str, torch.Tensor]], run: RunConfig):
+        whole = optimizer_named(run.optimizer)
+        tensors: dict[int, list[torch.Tensor]] = {}
+        used: dict[int, OptimizerData] = {}
+        for name, tensor in named:
+            choices = whole.choices(sizes_of(name, tensor.shape))
+            one = next(one for one, _, holds in choices if holds)
+            used[id(one)] = one
+            tensors.setdefault(id(one), []).append(tensor)
+        self.each = [_make(run, used[key], own) for key, own in tensors.items()]
+
+    def step(self) -> None:
+        """Update all tensors that have a gradient."""
+        with patch("torch.optim.adam._device_dtype_check_for_fused", _accepts_meta):
+            for one in self.each:
+                one.step()
+
+    def states(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return what is kept for a tensor from one step to the next."""
+        found = (one.state[tensor].values() for one in self.each if tensor in one.state)
+        return [state for states in found for state in states if isinstance(state, torch.Tensor)]
+
+
+def _make(
+    run: RunConfig, optimizer: OptimizerData, tensors: list[torch.Tensor]
+) -> torch.optim.Optimizer:
+    call = _class_of(run.optimizer, optimizer)
+    kernels = {"foreach": run.foreach, "fused": run.fused}
+    known = signature(call).parameters
+    settings = {kernel: is_run for kernel, is_run in kernels.items() if kernel in known}
+    return _after(optimizer.first_steps, call)(tensors, **optimizer.arguments, **settings)
+
+
+def import_library(run: RunConfig) -> None:
+    """Import what a run's optimizer needs, which may make tensors. Raises InputError."""
+    _class_of(run.optimizer, optimizer_named(run.optimizer))
+
+
+def _class_of(name: str, optimizer: OptimizerData) -> type:
+    package, _, class_name = str(optimizer.call).rpartition(".")
+    try:
+        return getattr(import_module(package), class_name)
+    except ImportError:
+        line = f"optimizer = {name}: {optimizer.library} is not installed here: predicted alone"
+        raise InputError([line]) from None
+
+
+def _after(n_step: int, call: type) -> type:
+    """Return an optimizer whose tensors begin after some steps, which differ from later ones."""
+    if not n_step:
+        return call
+
+    def init_group(self, *args):
+        found = call._init_group(self, *args)  # pyright: ignore[reportAttributeAccessIssue]
+        for state in self.state.values():
+            if state["step"] == 0:
+                state["step"] += n_step
+        return found
+
+    return type(call.__name__, (call,), {"_init_group": init_group})
 
 
 def _accepts_meta(parameter: torch.Tensor) -> None:
+    """Accept tensors on meta, where the fused kernel runs but torch refuses the device."""
     if not parameter.is_meta:
         _device_dtype_check_for_fused(parameter)
 
 
-class FusedAdamW(torch.optim.AdamW):
-    """Torch's fused AdamW, on meta too, where its kernel runs but torch refuses the device."""
-
-    def step(self, closure=None):
-        with patch("torch.optim.adam._device_dtype_check_for_fused", _accepts_meta):
-            return super().step(closure)
-
-
 class Optimizer:
-    """Torch's SGD or AdamW over the parameters of a model, or over their float32 copies."""
+    """An optimizer over the parameters of a model, or over their float32 copies."""
 
     def __init__(self, model: nn.Module, run: RunConfig):
-        trained = [p for p in model.parameters() if p.requires_grad]
+        named = [(path, p) for path, p in model.named_parameters() if p.requires_grad]
+        trained = [p for _, p in named]
         self.buffer = GradientBuffer(trained) if run.gradient_casts == "accumulated" else None
         # Each parameter and the tensor that the optimizer updates: itself or its copy.
         self.pairs = [(p, local(p).float() if run.master_weights else p) for p in trained]
         self.master_weights = run.master_weights
         self.drops_cast = run.gradient_casts == "one_by_one"
-        self.torch = torch_optimizer([copy for _, copy in self.pairs], run)
+        names = (component_of(path) for path, _ in named)
+        copies = (copy for _, copy in self.pairs)
+        self.torch = TorchOptimizers(list(zip(names, copies, strict=True)), run)
 
     def step(self) -> None:
         """Apply the gradients, then drop them."""
@@ -80,14 +140,14 @@ class Optimizer:
         return {
             parameter: [
                 *([copy] if self.master_weights else []),
-                *(s for s in self.torch.state[copy].values() if isinstance(s, torch.Tensor)),
+                *self.torch.states(copy),
             ]
             for parameter, copy in self.pairs
         }
 
 
 class PartOptimizer:
-    """Torch's SGD or AdamW over one data-parallel device's part of all parameters, in float32.
+    """An optimizer over one data-parallel device's part of all parameters, in float32.
 
     All parameters are one row of numbers, of which each device has a part, as in ZeRO-1
     (Rajbhandari et al. 2020, §5.1) and in Megatron-Core's distributed optimizer. Gradients are
@@ -103,7 +163,7 @@ class PartOptimizer:
         self.first = min(rank(run) * chunk, n_all)
         self.numbers = torch.empty_like(self.buffer.numbers[self.first : self.first + chunk])
         self._copy(self.numbers, from_parameters=True)
-        self.torch = torch_optimizer([self.numbers], run)
+        self.torch = TorchOptimizers([(MODEL, self.numbers)], run)
 
     def _copy(self, numbers: torch.Tensor, from_parameters: bool) -> None:
         """Copy this device's part from the parameters, or to them."""
@@ -128,5 +188,4 @@ class PartOptimizer:
 
     def states(self) -> list[torch.Tensor]:
         """Return the tensors kept from one step to the next."""
-        found = self.torch.state[self.numbers].values()
-        return [self.numbers, *(one for one in found if isinstance(one, torch.Tensor))]
+        return [self.numbers, *self.torch.states(self.numbers)]

@@ -9,11 +9,8 @@ from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.measurement.at_peak import TEMPORARY, first
-from modelbudget.measurement.trace import Trace
+from modelbudget.measurement.trace import OPTIMIZER, Trace
 from modelbudget.measurement.train import train
-
-OPTIMIZER = "optimizer"
-"""Phase of the optimizer, and component of the operations in it."""
 
 
 @dataclass

@@ -28,6 +28,8 @@ from modelbudget.measurement.meta_cache import Replay
 
 OUTSIDE = "loss"
 """Component of operations outside the model: the loss."""
+OPTIMIZER = "optimizer"
+"""The phase of a step of the optimizer."""
 
 aten = torch.ops.aten
 
@@ -193,6 +195,12 @@ class Trace(TorchDispatchMode):
             raise TooManyOperationsError(
                 f"more than {self._limit:,} operations in one phase; a loop over tokens?"
             )
+        if (
+            func is aten._local_scalar_dense.default
+            and self._phase == OPTIMIZER
+            and args[0].is_meta
+        ):
+            return 1.0  # a norm that scales an update: no size depends on it
         component = self._running()
         # lift_fresh wraps a scalar constant.
         if func.is_view and func is not aten.lift_fresh.default:

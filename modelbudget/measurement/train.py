@@ -16,7 +16,13 @@ from modelbudget.measurement.autocast import autocast
 from modelbudget.measurement.backend import backend, kernels, of_module
 from modelbudget.measurement.gradients import gradients
 from modelbudget.measurement.loss import forward
-from modelbudget.measurement.optimizer import MODEL, Optimizer, PartOptimizer, make_optimizer
+from modelbudget.measurement.optimizer import (
+    MODEL,
+    Optimizer,
+    PartOptimizer,
+    import_library,
+    make_optimizer,
+)
 from modelbudget.measurement.trace import Trace
 from modelbudget.measurement.user_module import is_user_module
 from modelbudget.modules.attention_core import ScaledDotProductAttention
@@ -54,6 +60,7 @@ def train(
     """
     switch(model, run)
     model.train()
+    import_library(run)
     trace = trace or Trace(model)
     with trace.watching("setup"):
         run_pass = (make_pass or whole_model)(trace, model, run)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from modelbudget.architecture.fields import Run
 from modelbudget.architecture.operations import largest, positive
 from modelbudget.architecture.run_values import bytes_of, reduced_number, stays_gathered, stored
-from modelbudget.memory.adamw_temporaries import Tensor, last_of, neighbours
+from modelbudget.memory.parameter_tensors import Tensor, last_of, neighbours
 from modelbudget.memory.shards import with_padding
 from modelbudget.memory.timeline import (
     Allocation,

@@ -1,6 +1,16 @@
 """Optimizer states, and the phases of a training step."""
 
-from modelbudget.architecture.operations import ceil_div, largest
+from collections.abc import Callable
+from typing import Any
+
+from modelbudget.architecture.operations import ceil_div, largest, positive
+from modelbudget.architecture.optimizers import (
+    SINGLE,
+    Sizes,
+    is_hidden,
+    kernels,
+    optimizer_named,
+)
 from modelbudget.architecture.run_values import (
     accumulates,
     bytes_of,
@@ -8,31 +18,59 @@ from modelbudget.architecture.run_values import (
     keeps_gradients_in_buckets,
     replicas,
 )
-from modelbudget.architecture.terms import Term, Terms, part
-from modelbudget.memory.adamw_temporaries import Neighbours, largest_pair
+from modelbudget.architecture.terms import Term, Terms, part, total
+from modelbudget.memory.parameter_tensors import Neighbours, Tensor, is_absent
+from modelbudget.memory.step_program import Peak, peaks_of
 
-SINGLE = 4
-"""Bytes of a number in single precision."""
+OF_MODEL = "model"
+"""The component of what an optimizer keeps once for all parameters."""
 
 
 def states(r, trained: Terms, tensors: Terms) -> Terms:
-    """Count the bytes of the optimizer states of each component.
+    """Count the bytes of the optimizer states of each component, where their sizes do not matter.
 
-    `trained`: the parameters that get a gradient; `tensors`: the number of their tensors.
-
-    Momentum is one number a parameter (Polyak 1964), AdamW's moments are two (Kingma & Ba 2015,
-    algorithm 1; Loshchilov & Hutter 2019), and AdamW counts the steps of each tensor in single
-    precision. With master weights all that, and the copy itself, is in single precision.
+    `trained`: the parameters that get a gradient; `tensors`: the number of their tensors. With
+    master weights the copy itself is counted too.
     """
-    moments = {"sgd": 0, "momentum": 1, "adamw": 2}[r.optimizer]
-    plain = moments * bytes_of(r.dtype)
-    each = plain + r.master_weights * (SINGLE * (moments + 1) - plain)
-    count = int(r.optimizer == "adamw") * SINGLE
+    (one,) = optimizer_named(r.optimizer).parts
+    sizes = {"all": Sizes(1), "one": Sizes(0)}
+    each, count = (
+        sum(state.n_bytes(size, r) for state in one.states if state.numbers == name)
+        for name, size in sizes.items()
+    )
+    each = each + r.master_weights * SINGLE
     none = Term(0)
     return {
         name: Term(each * term.each + count * tensors.get(name, none).each, term.instances)
         for name, term in trained.items()
     }
+
+
+def states_by_sizes(r, of_tensors: Callable[[Callable[[Tensor], Any]], Terms]) -> Terms:
+    """Count the bytes of the optimizer states of each component, and of tables of all.
+
+    `of_tensors` sums a value of the parameter tensors of each component.
+    """
+    optimizer = optimizer_named(r.optimizer)
+
+    def n_bytes(tensor: Tensor):
+        return optimizer.state_bytes(_sizes(tensor), r) + r.master_weights * SINGLE * tensor.numbers
+
+    found, largest_table = of_tensors(n_bytes), max(part.once for part in optimizer.parts)
+    if largest_table:
+        tables = total(of_tensors(lambda tensor: optimizer.once(_sizes(tensor))))
+        found[OF_MODEL] = Term(largest_table * positive(tables))
+    return found
+
+
+def sizes_are_known(r, tensors: list[Tensor]) -> bool:
+    """Whether the sizes that the optimizer reads are known of all tensors that the model has."""
+    is_read = not optimizer_named(r.optimizer).follows_numbers
+    return not is_read or all(one.dims is not None for one in tensors if not is_absent(one))
+
+
+def _sizes(tensor: Tensor) -> Sizes:
+    return Sizes(tensor.numbers, tensor.dims, is_hidden(tensor.name))
 
 
 def of_part(r, trained):
@@ -59,42 +97,78 @@ def phases(r, trained, held, states, temporaries, forward_backward, own=None) ->
 
     Gradients are freed after each step. `trained`: parameters that get a gradient;
     `held`, `states`, `temporaries`: bytes of all parameters and texts, of the optimizer states, of
-    the optimizer's temporary tensors; `forward_backward`: the peak of a pass, a function of the
-    bytes that the optimizer holds already.
+    the optimizer's temporary tensors, None if they are not known: its phases are left out then;
+    `forward_backward`: the peak of a pass, a function of the bytes that the optimizer holds
+    already.
 
     Gradients that are cast one by one leave their float32 copies (Megatron-Core,
     optimizer/optimizer.py, `_copy_model_grads_to_main_grads`). The last cast needs less than
-    AdamW's temporaries do. A buffer of gradients is there from the start, and stays
+    the temporaries do. A buffer of gradients is there from the start, and stays
     (distributed/param_and_grad_buffer.py).
     """
     is_apart = int(r.gradient_casts == "together") * (1 - keeps_gradients_in_buckets(r))
     size = bytes_of(r.dtype) * is_apart
     copies = r.master_weights * exact_bytes(r.dtype) * trained
-    stepping = held + size * trained + copies + states + temporaries
     buffer = accumulates(r) * copies
     master = r.master_weights * exact_bytes(r.dtype) * (trained if own is None else own)
-    peaks = {
-        "first.forward_backward": forward_backward(master + buffer),
-        "first.optimizer": stepping,
-        "second.forward_backward": forward_backward(states + buffer),
-        "second.optimizer": stepping,
-    }
+    is_early = optimizer_named(r.optimizer).states_from == "start"
+    peaks = {"first.forward_backward": forward_backward((states if is_early else master) + buffer)}
+    if temporaries is not None:
+        stepping = held + size * trained + copies + states + temporaries
+        peaks["first.optimizer"] = stepping
+    peaks["second.forward_backward"] = forward_backward(states + buffer)
+    if temporaries is not None:
+        peaks["second.optimizer"] = stepping
     return part("", peaks)
 
 
-def temporaries(r, trained, neighbours: list[Neighbours]):
-    """Count the bytes of AdamW's temporary √v.
+def peaks_of_step(r, kernel: str) -> tuple[Peak, ...] | None:
+    """Return the possible peaks of the temporary tensors of a step; None if no formula has them."""
+    optimizer = optimizer_named(r.optimizer)
+    if not optimizer.follows_numbers or not optimizer.has_kernel(kernel):
+        return None
+    return peaks_of(optimizer.parts[0].step[kernel], kernel != "single")
 
-    One buffer for all parameters with foreach, before which the step counts are increased by a
-    number in a tensor (torch 2.13, `optim/adam.py`: `_multi_tensor_adam`); none if it is fused
-    (`_fused_adam`, whose kernel keeps √v in registers: `native/cuda/fused_adam_utils.cuh`);
-    otherwise two buffers of the current tensor plus one of the previous tensor, which is not yet
-    freed.
+
+def has_two_temporaries(r) -> int:
+    """1 where a step needs two temporary tensors of the current parameter's size, as Adam's."""
+    return int(any(cost.of_number > 1 for cost, _ in peaks_of_step(r, "single") or ()))
+
+
+def is_known(r) -> bool:
+    """Whether the peak of training has a closed formula: with the step's tensors, or without it.
+
+    Without it where nobody knows these; by a program where one depends on the sizes of others.
     """
-    if r.optimizer != "adamw":
-        return 0
-    plain = bytes_of(r.dtype)
-    exact = plain + r.master_weights * (SINGLE - plain)
-    at_once = r.foreach * largest(SINGLE, exact * trained)
-    one_by_one = (1 - r.foreach) * (1 - r.fused)
-    return at_once + one_by_one * exact * largest_pair(neighbours)
+    optimizer = optimizer_named(r.optimizer)
+    return all(
+        peaks_of_step(r, kernel) is not None or not optimizer.has_kernel(kernel)
+        for kernel in kernels(r)
+    )
+
+
+def temporaries(r, trained, neighbours: list[Neighbours]):
+    """Count the bytes of the temporary tensors of a step; None if they are not known.
+
+    With foreach, of all parameters at once; none if it is fused, in a kernel that keeps them in
+    registers (`native/cuda/fused_adam_utils.cuh`); otherwise of the current tensor and of the one
+    before it, some of which are not yet freed (`step_program.py`).
+    """
+    plain, found = bytes_of(r.dtype), 0
+    size = plain + r.master_weights * (SINGLE - plain)
+    for kernel, is_run in kernels(r).items():
+        peaks = peaks_of_step(r, kernel)
+        if peaks is None:
+            return None
+        if kernel == "single":
+            n_bytes = largest(0, *(_of_pair(peak, size, x) for peak in peaks for x in neighbours))
+        else:
+            n_bytes = largest(0, *(cost.n_bytes(size, trained) for cost, _ in peaks))
+        found = found + is_run * n_bytes
+    return found
+
+
+def _of_pair(peak: Peak, size, pair: Neighbours):
+    current, before = peak
+    earlier = before.n_bytes(size, pair.before, positive(pair.before))
+    return pair.is_there * (current.n_bytes(size, pair.numbers) + earlier)

@@ -8,7 +8,7 @@ all devices hold the same storage; the optimizer keeps states of a device's own 
 from modelbudget.architecture.fields import Run
 from modelbudget.architecture.operations import ceil_div, largest
 from modelbudget.architecture.run_values import replicas, replicas_of_experts
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.parameter_tensors import Tensor, is_absent
 
 
 def devices(r: Run, tensor: Tensor):
@@ -39,12 +39,8 @@ def own_tensor(r: Run, tensor: Tensor) -> Tensor:
 
 def are_known(tensors: list[Tensor]) -> bool:
     """Whether the rows of all tensors that the model has are known."""
-    return all(one.shape for one in tensors if not _is_absent(one))
+    return all(one.shape for one in tensors if not is_absent(one))
 
 
 def _shape(tensor: Tensor) -> tuple:
     return tensor.shape or (0, 0)  # absent, or without a formula
-
-
-def _is_absent(tensor: Tensor) -> bool:
-    return isinstance(tensor.is_there, int) and tensor.is_there == 0

@@ -2,8 +2,9 @@
 
 from abc import abstractmethod
 
-from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.base import OF_PEAK, Architecture
 from modelbudget.architecture.fields import Fields, Run
+from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_values import gradient_number
 from modelbudget.architecture.terms import Terms, scaled
 from modelbudget.memory import optimizer
@@ -11,6 +12,21 @@ from modelbudget.memory import optimizer
 
 class TrainedModel(Architecture):
     """A model that can be trained: the base of the fields of all heads."""
+
+    @classmethod
+    def has_formula_for(cls, quantity: str, a: Fields, r: Run):
+        """1 where the formula of a run's quantity holds, else 0; see `Architecture`."""
+        is_peak = quantity in ("peak_training_bytes", *OF_PEAK)
+        if is_peak and not optimizer.is_known(r):
+            return 0
+        if (is_peak or quantity == "optimizer_bytes") and not cls.knows_sizes(a, r):
+            return 0
+        return super().has_formula_for(quantity, a, r)
+
+    @classmethod
+    def knows_sizes(cls, a: Fields, r: Run) -> bool:
+        """Whether the sizes that the optimizer reads of each parameter tensor are known."""
+        return optimizer_named(r.optimizer).follows_numbers
 
     @classmethod
     def trained_parameters(cls, a: Fields) -> Terms:

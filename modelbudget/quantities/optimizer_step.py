@@ -1,18 +1,43 @@
 """A step of the optimizer: its states, casts of gradients, and temporary tensors.
 
-Source: torch/optim/adamw.py (`_single_tensor_adamw`, `_multi_tensor_adamw`, `_fused_adamw`) and
-torch/optim/sgd.py.
+What they are is data (`configs/optimizers/`); the programs of steps are those of
+`memory/step_program.py`.
 """
 
 from collections import Counter
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import NamedTuple
 
+from modelbudget.architecture.optimizers import (
+    NUMBERS,
+    OptimizerData,
+    OptimizerPart,
+    Sizes,
+    State,
+    kernel_of,
+    optimizer_named,
+    sizes_of,
+)
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.memory import step_program
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.layout import at_least_float32
-from modelbudget.operations.tape import Active, Tensor, empty
+from modelbudget.operations.tape import Active, Tensor, empty, stored_in
 
-N_MOMENTS = {"adamw": 2, "momentum": 1, "sgd": 0}
+OF_MODEL = "model"
+"""The component of what an optimizer keeps once for all parameters."""
+ANY = State(name="temporary")
+
+
+class Updated(NamedTuple):
+    """A parameter, the tensor that is updated (itself or its float32 copy), and its part."""
+
+    parameter: Tensor
+    tensor: Tensor
+    sizes: Sizes
+    optimizer: OptimizerData
+    part: OptimizerPart
 
 
 class OptimizerStep:
@@ -21,31 +46,40 @@ class OptimizerStep:
     def __init__(self, run: RunConfig, trained: list[Tensor], buffer: Tensor | None):
         """`buffer`: accumulated gradients, if the parameters have none."""
         self.run_config, self.trained, self.buffer = run, trained, buffer
+        self.kernel, self.optimizer = kernel_of(run), optimizer_named(run.optimizer)
         self.copies = trained
         if run.master_weights:
             self.copies = [empty(p.shape, at_least_float32(run.dtype)) for p in trained]
         self.states: list[tuple[str, Tensor]] = []
         """Tensors that are kept from step to step, with their component."""
+        self.is_first = True
+        if self.optimizer.states_from == "start":
+            self._make_states([self._updated(*pair) for pair in self._pairs()])
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the temporary tensors of its step are known."""
+        return self.optimizer.has_kernel(self.kernel)
 
     def run(self) -> None:
         run = self.run_config
-        pairs = zip(self.trained, self.copies, strict=True)
         self.pairs = [
-            (p, copy) for p, copy in pairs if self.buffer is not None or p.grad is not None
+            pair for pair in self._pairs() if self.buffer is not None or pair[0].grad is not None
         ]
         """Parameters that have a gradient, and what is updated for them."""
         gradients = self._cast_gradients() if run.master_weights and self.buffer is None else []
-        if not self.states:
-            for (p, _), updated in zip(self.pairs, self._updated(), strict=True):
-                if run.optimizer == "adamw":  # the number of steps
-                    self.states.append((p.name, empty((), "float32")))
-                for _ in range(N_MOMENTS[run.optimizer]):
-                    moment = empty(updated.shape, updated.dtype, updated.strides)
-                    self.states.append((p.name, moment))
-        if run.optimizer == "adamw" and run.foreach:
-            self._divide_together()
-        elif run.optimizer == "adamw" and not run.fused:
-            self._divide_one_by_one()
+        updated = [self._updated(*pair) for pair in self.pairs]
+        for optimizer in dict.fromkeys(id(one.optimizer) for one in updated):
+            own = [one for one in updated if id(one.optimizer) == optimizer]
+            if self.is_first and own[0].optimizer.states_from == "first step":
+                self._make_states(own)
+            if not self.is_known:
+                continue
+            if self.kernel == "single" or not any(self.kernel in one.part.step for one in own):
+                self._one_by_one(own)
+            else:
+                self._together(own)
+        self.is_first = False
         for p in self.trained:
             p.grad = None
         del gradients
@@ -60,36 +94,96 @@ class OptimizerStep:
             n_bytes[name] += tensor.storage.n_bytes
         return n_bytes
 
-    def _updated(self) -> Iterator[Tensor]:
+    def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip(self.trained, self.copies, strict=True)
+
+    def _updated(self, p: Tensor, tensor: Tensor) -> Updated:
+        sizes = sizes_of(p.name, tensor.shape)
+        choices = self.optimizer.choices(sizes)
+        optimizer, part = next((optimizer, part) for optimizer, part, holds in choices if holds)
+        return Updated(p, tensor, sizes, optimizer, part)
+
+    def _make_states(self, updated: list[Updated]) -> None:
+        for one in self._in_layers(updated):
+            run = _of_dtype(one.tensor, self.run_config)
+            for state in one.part.states:
+                n_bytes = state.n_bytes(one.sizes, run) // state.count
+                shape = one.tensor.shape
+                made = [stored_in(n_bytes, shape) for _ in range(state.count) if n_bytes]
+                self.states += [(one.parameter.name, tensor) for tensor in made]
+        if once := max((one.part.once for one in updated), default=0):
+            self.states.append((OF_MODEL, stored_in(once, (once,))))
+
+    def _in_layers(self, updated: list[Updated]) -> Iterator[Updated]:
         """Yield what is updated, each while the tape names the layer of its parameter."""
-        for p, updated in self.pairs:
-            assert p.node is not None
-            Active.tape.layer = p.node.layer
-            yield updated
+        for one in updated:
+            node = one.parameter.node
+            assert node is not None
+            Active.tape.layer = node.layer
+            yield one
         Active.tape.layer = None
 
     def _cast_gradients(self) -> list[Tensor]:
         """Return float32 gradients."""
         gradients = []
-        for (p, _), _ in zip(self.pairs, self._updated(), strict=True):
+        for p, _ in self.pairs:
             assert p.grad is not None
+            assert p.node is not None
+            Active.tape.layer = p.node.layer
             gradients.append(to(p.grad, "float32"))
             if self.run_config.gradient_casts == "one_by_one":
                 p.grad = None
+        Active.tape.layer = None
         return gradients
 
-    def _divide_together(self) -> None:
-        """Divide by the square roots of all second moments at once."""
-        number_of_steps = empty((), "float32")
-        del number_of_steps
-        roots = [empty(p.shape, p.dtype) for p in self._updated()]
-        del roots
+    def _one_by_one(self, updated: list[Updated]) -> None:
+        names: dict[str, Tensor] = {}
+        for one in self._in_layers(updated):
+            for block in step_program.parsed(one.part.step["single"]):
+                for _ in range(block.times):
+                    self._run(block.lines, names, one)
 
-    def _divide_one_by_one(self) -> None:
-        """Divide by a scaled square root, which is live until the next has been computed."""
-        denominator = None
-        for p in self._updated():
-            root = empty(p.shape, p.dtype)
-            scaled = empty(p.shape, p.dtype)
-            del root
-            denominator, scaled = scaled, None
+    def _together(self, updated: list[Updated]) -> None:
+        """Run the program of each part for all of its tensors; names hold lists of tensors."""
+        names: dict[str, list[Tensor]] = {}
+        for part in dict.fromkeys(id(one.part) for one in updated):
+            own = [one for one in updated if id(one.part) == part]
+            for block in step_program.parsed(own[0].part.step[self.kernel]):
+                self._run_block(block, own, names)
+
+    def _run_block(self, block, own: list[Updated], names: dict[str, list[Tensor]]) -> None:
+        if block.over == "once":
+            self._run(block.lines, {}, own[0])
+        elif block.over == "each":
+            of_each: dict[str, Tensor] = {}
+            for one in self._in_layers(own):
+                self._run(block.times * block.lines, of_each, one)
+        else:
+            for line in block.lines:
+                if line.numbers:
+                    made = [_temporary(line.numbers, line.dtype, one, self.run_config)
+                            for one in self._in_layers(own)]  # fmt: skip
+                    names[line.name] = made
+                    del made
+                elif line.source:
+                    names[line.name] = names[line.source]
+                else:
+                    del names[line.name]
+
+    def _run(self, lines, names: dict[str, Tensor], one: Updated) -> None:
+        def allocate(numbers: str, dtype: str) -> Tensor:
+            return _temporary(numbers, dtype, one, self.run_config)
+
+        step_program.run(lines, names, allocate, lambda tensor: tensor.dtype)
+
+
+def _of_dtype(tensor: Tensor, run: RunConfig) -> SimpleNamespace:
+    """Return the run of a tensor that is updated itself."""
+    return SimpleNamespace(
+        dtype=tensor.dtype, master_weights=False, optimizer_rank=run.optimizer_rank
+    )
+
+
+def _temporary(numbers: str, dtype: str, one: Updated, run: RunConfig) -> Tensor:
+    n = NUMBERS[numbers](one.sizes, run, ANY)
+    return empty((n,), one.tensor.dtype if dtype == "parameter" else dtype)

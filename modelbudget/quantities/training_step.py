@@ -89,7 +89,8 @@ def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps)
             tape.restart("optimizer")
             optimizer.run()
             step.optimizer_bytes = optimizer.bytes_by_component()
-            _finish(tape, step, f"{name}.optimizer")
+            if optimizer.is_known:
+                _finish(tape, step, f"{name}.optimizer")
     return step
 
 

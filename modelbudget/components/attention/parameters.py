@@ -6,7 +6,7 @@ from modelbudget.components.attention.conditions import shards_are_separate
 from modelbudget.components.attention.layout import d_gate, position_of
 from modelbudget.components.contract import Values, valid_if
 from modelbudget.components.weight_formats import Matrix
-from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors, matrix, vector
+from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, matrix, vector
 
 
 def parameters(a: Fields) -> Values:
@@ -72,8 +72,9 @@ def tensors(a: Fields) -> list[Tensor]:
     if a.qk_norm != "none":
         n_query, n_key = (1, 1) if a.qk_norm == "shared" else (a.n_head, a.n_kv_head)
         for name, n in (("query_norm", n_query), ("key_norm", n_key)):
-            shape = (a.d_head, 1) if a.qk_norm == "shared" else (n, a.d_head)
-            found += [matrix(name, *shape, one) for one in (a.norm_scale, a.qk_norm_bias)]
+            shared = vector(name, a.d_head)
+            of_heads = shared if a.qk_norm == "shared" else matrix(name, n, a.d_head)
+            found += [of_heads._replace(is_there=one) for one in (a.norm_scale, a.qk_norm_bias)]
     found += norm.tensors(a, "norm", a.inner_norm, query)
     return [*found, Tensor("position", a.d_model * query, relative)]
 

@@ -8,8 +8,8 @@ from modelbudget.architecture.run_values import bytes_of, of_states, tokens
 from modelbudget.architecture.terms import Term, Terms, merged, part
 from modelbudget.components import embedding, layer, multi_token_prediction, norm
 from modelbudget.components.contract import Part, Values
-from modelbudget.memory import adamw_temporaries, shards
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory import parameter_tensors, shards
+from modelbudget.memory.parameter_tensors import Tensor
 
 
 def parameters_of(a: Fields, of_part: Callable[[Part], Values]) -> Terms:
@@ -73,14 +73,14 @@ def around_layers(a: Fields, ends: Values, one_norm) -> Terms:
 
 def of_tensors(a: Fields, value: Callable[[Tensor], Any]) -> Terms:
     """Sum a value of each parameter tensor that gets a gradient, by component."""
-    ends = adamw_temporaries.sums([*embedding.tensors(a), *embedding.head_tensors(a)], value)
+    ends = parameter_tensors.sums([*embedding.tensors(a), *embedding.head_tensors(a)], value)
     one_norm, projection = (
-        sum(adamw_temporaries.sums(found, value).values())
+        sum(parameter_tensors.sums(found, value).values())
         for found in (norm.tensors(a, ""), [multi_token_prediction.projection(a)])
     )
 
     def of_part(one: Part) -> Values:
-        return adamw_temporaries.sums(one.tensors(a), value)
+        return parameter_tensors.sums(one.tensors(a), value)
 
     return of_all_layers(a, ends, of_part, one_norm, projection)
 

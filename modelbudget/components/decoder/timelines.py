@@ -23,9 +23,9 @@ from modelbudget.components import (
     tensor_parallel,
 )
 from modelbudget.components.layers.fields import BEFORE
-from modelbudget.memory import adamw_temporaries, fsdp, pipeline, sharded_stage, shards
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory import fsdp, parameter_tensors, pipeline, sharded_stage, shards
 from modelbudget.memory.inference import Step
+from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.memory.timeline import Allocation, change, times
 from modelbudget.memory.training import Model
 
@@ -39,7 +39,7 @@ def _rest_tensors(a: Fields) -> list[Tensor]:
     ]
 
 
-def neighbours(a: Fields, r: Run) -> list[adamw_temporaries.Neighbours]:
+def neighbours(a: Fields, r: Run) -> list[parameter_tensors.Neighbours]:
     """Parameter tensors and the ones before them, in the order of the module.
 
     Of a model that is sharded, the optimizer sees a device's own rows; of a pipeline, a stage.
@@ -52,7 +52,7 @@ def neighbours(a: Fields, r: Run) -> list[adamw_temporaries.Neighbours]:
     ends = [seen(found) for found in (embedding.tensors(a), _rest_tensors(a))]
     if is_pipelined(r):
         ends = [[one for one in found if pipeline.has(r, one.name)] for found in ends]
-    return adamw_temporaries.neighbours_of_model(ends[0], layers, ends[1], a.n_layer)
+    return parameter_tensors.neighbours_of_model(ends[0], layers, ends[1], a.n_layer)
 
 
 def gathered_together(a: Fields, r: Run, is_held=1) -> tuple[fsdp.Layer, fsdp.Layer]:

@@ -49,7 +49,7 @@ from modelbudget.memory import (
     sharded_stage,
     training,
 )
-from modelbudget.memory.adamw_temporaries import Neighbours
+from modelbudget.memory.parameter_tensors import Neighbours
 
 
 def peaks(family: Any, a: Fields, r: Run) -> Terms:

@@ -26,7 +26,7 @@ from modelbudget.components import norm
 from modelbudget.components.contract import ALONE, Place, Values, doubled, valid_if
 from modelbudget.components.weight_formats import Matrix, numbers_of
 from modelbudget.memory.activation_checkpointing import repeats_last_product
-from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors, vector
+from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, vector
 from modelbudget.memory.timeline import (
     Allocation,
     Timeline,

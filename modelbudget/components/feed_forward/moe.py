@@ -27,7 +27,7 @@ from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.activation_checkpointing import repeats_last_product
-from modelbudget.memory.adamw_temporaries import Tensor, linear_tensors, matrix
+from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, matrix
 from modelbudget.memory.timeline import (
     Allocation,
     Timeline,
@@ -205,7 +205,8 @@ def tensors(a: Fields) -> list[Tensor]:
 def _stacked(one: Tensor, n_expert) -> Tensor:
     """Return the stack of the same tensor of several experts."""
     stack = matrix(one.name, n_expert, one.numbers, one.is_there)
-    return stack._replace(is_routed=1)
+    dims = None if one.dims is None else (n_expert, *one.dims)
+    return stack._replace(is_routed=1, dims=dims)
 
 
 def matrices(a: Fields) -> list[Matrix]:

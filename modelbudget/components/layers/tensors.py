@@ -13,10 +13,10 @@ from modelbudget.components.attention.fields import PACKED
 from modelbudget.components.feed_forward import mlp, moe
 from modelbudget.components.layers.parts import all_parts, component_name, n_layers
 from modelbudget.components.weight_formats import Matrix
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.parameter_tensors import Tensor
 
 
-def _joined(r: Run) -> dict[str, tuple[str, tuple[str, ...]]]:
+def joins(r: Run) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return the name and the parts of what is one matrix in this run, by component."""
     found = {}
     if r.projections != "separate":
@@ -33,7 +33,7 @@ def packed(r: Run, terms: Terms, join_values: Callable = operator.add) -> Terms:
 
     `join_values`: of two components' values; the sum, or `largest` for counts of tensors.
     """
-    for component, (name, parts_of_one) in _joined(r).items():
+    for component, (name, parts_of_one) in joins(r).items():
         names = [f"layer.{component}.{one}" for one in parts_of_one]
         found = [terms[one] for one in names if one in terms]
         if found:
@@ -49,7 +49,7 @@ def products(a: Fields, r: Run) -> list[Matrix]:
     for name, n_layer in n_layers(a).items():
         part = all_parts()[name]
         own = part.matrices(a) if hasattr(part, "FUSES_GRADIENTS") else []
-        for joined, names in filter(None, [_joined(r).get(component_name(name))]):
+        for joined, names in filter(None, [joins(r).get(component_name(name))]):
             rows = sum(one.d_out for one in own if one.name in names)
             own = [one for one in own if one.name not in names]
             own.append(Matrix(joined, a.d_model, rows, positive(rows)))
@@ -79,7 +79,7 @@ def _tensors_of_part(a: Fields, r: Run, name: str) -> list[Tensor]:
     It has the place of its first part; that of queries, keys and values comes last, as in Phi-3.
     """
     found = all_parts()[name].tensors(a)
-    for joined, names in filter(None, [_joined(r).get(component_name(name))]):
+    for joined, names in filter(None, [joins(r).get(component_name(name))]):
         own = [one for one in found if one.name in names]
         weights, biases = (sum(one.numbers for one in own[i::2]) for i in (0, 1))
         one_matrix = Tensor(joined, weights), Tensor(joined, biases, own[1].is_there)

@@ -18,7 +18,7 @@ from modelbudget.components.contract import ALONE, Place, Values, no_autocast, v
 from modelbudget.components.mixers import attention, mamba2
 from modelbudget.components.mixers.gated_deltanet import fused_norm
 from modelbudget.components.mixers.mamba2 import FIELDS, SIZES
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import add
 from modelbudget.operations.part import NoProgramError, make_part
 

@@ -9,7 +9,7 @@ from modelbudget.architecture.run_values import bytes_of, one_token, tokens
 from modelbudget.components import recurrent_state
 from modelbudget.components.contract import ALONE, Place, Values
 from modelbudget.components.passes import recomputed_of
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import add, mul, tanh
 from modelbudget.operations.joining import stack

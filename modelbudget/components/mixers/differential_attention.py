@@ -12,7 +12,7 @@ from modelbudget.components.attention.conditions import math_for_masks, no_mask_
 from modelbudget.components.attention.fields import AttentionFields
 from modelbudget.components.contract import Values, valid_if
 from modelbudget.components.mixers import attention
-from modelbudget.memory.adamw_temporaries import Tensor, matrix
+from modelbudget.memory.parameter_tensors import Tensor, matrix
 from modelbudget.operations.elementwise import add, exp, mul, sub
 from modelbudget.operations.joining import cat, repeat
 from modelbudget.operations.linear_layer import make_linear

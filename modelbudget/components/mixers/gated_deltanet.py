@@ -17,7 +17,7 @@ from modelbudget.architecture.run_values import bytes_of, exact_bytes, tokens
 from modelbudget.components import norm, recurrent_state
 from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
 from modelbudget.components.passes import recomputed_of
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.memory.timeline import Allocation, Timeline, times, within
 from modelbudget.operations.elementwise import (
     add,

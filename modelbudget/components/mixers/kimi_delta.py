@@ -15,7 +15,7 @@ from modelbudget.components.mixers.gated_deltanet import (
     written_out_convolution,
 )
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import add, exp, mul, neg, sigmoid, silu, softplus, sub, to
 from modelbudget.operations.joining import cat, stack
 from modelbudget.operations.layout import at_least_float32

@@ -11,7 +11,7 @@ from modelbudget.components.attention.fields import AttentionFields
 from modelbudget.components.contract import Values
 from modelbudget.components.mixers.gated_deltanet import head_norm
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import add, exp, mul, sigmoid, silu, without_gradient
 from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear

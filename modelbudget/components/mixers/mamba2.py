@@ -18,7 +18,7 @@ from modelbudget.components.contract import (
 )
 from modelbudget.components.mixers.gated_deltanet import fused_norm
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.parameter_tensors import Tensor
 
 GROUP = "state space"
 SIZES = ("n_mamba_head", "d_mamba_head", "n_mamba_group", "d_mamba_state", "d_mamba_convolution")

@@ -13,7 +13,7 @@ from modelbudget.components import attention_core, kv_cache, norm, rope
 from modelbudget.components.contract import ALONE, Place, Values, doubled, no_autocast, valid_if
 from modelbudget.components.position import causal_bias
 from modelbudget.components.weight_formats import Matrix
-from modelbudget.memory.adamw_temporaries import Tensor, matrix
+from modelbudget.memory.parameter_tensors import Tensor, matrix
 from modelbudget.memory.timeline import (
     Allocation,
     Timeline,

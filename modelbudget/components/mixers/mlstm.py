@@ -9,7 +9,7 @@ from modelbudget.architecture.run_values import state_bytes, tokens
 from modelbudget.components import recurrent_state
 from modelbudget.components.contract import Values
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
-from modelbudget.memory.adamw_temporaries import Tensor, counts
+from modelbudget.memory.parameter_tensors import Tensor, counts
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import (
     absolute,

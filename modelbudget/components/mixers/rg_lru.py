@@ -11,7 +11,7 @@ from modelbudget.architecture.run_values import bytes_of, state_bytes, tokens
 from modelbudget.components import causal_convolution, recurrent_state
 from modelbudget.components.contract import ALONE, Place, Values, no_autocast, valid_if
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import (
     add,
     contiguous,

@@ -13,7 +13,7 @@ from modelbudget.components import mamba
 from modelbudget.components.contract import ALONE, Place, Values, no_autocast, valid_if
 from modelbudget.components.mixers.gated_deltanet import fused_norm, head_norm
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.part import make_part
 
 GROUP = "state space"

@@ -8,7 +8,7 @@ from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.components import causal_convolution
 from modelbudget.components.contract import Values
 from modelbudget.components.passes import backward_of, decode_of, recomputed_of
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import mul
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part

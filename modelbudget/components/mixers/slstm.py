@@ -10,7 +10,7 @@ from modelbudget.components import causal_convolution, recurrent_state
 from modelbudget.components.contract import Values
 from modelbudget.components.mixers.mlstm import norm_of_heads
 from modelbudget.components.passes import decode_of, recomputed_of
-from modelbudget.memory.adamw_temporaries import Tensor
+from modelbudget.memory.parameter_tensors import Tensor
 from modelbudget.operations.elementwise import (
     add,
     div,

@@ -1,10 +1,9 @@
-"""The temporary tensors of an AdamW step, from the parameter tensors in the order of modules."""
+"""Parameter tensors in the order of modules: what an optimizer updates one after another."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.layer_groups import LayerGroup
-from modelbudget.architecture.operations import largest
 
 
 class Tensor(NamedTuple):
@@ -12,7 +11,8 @@ class Tensor(NamedTuple):
 
     Its component, its number of elements, and 1 where the model has it (else 0). `shape`: its rows
     (the size of the first dimension) and the elements of each; None if no formula needs them.
-    `is_routed`: 1 where devices divide it with the routed experts.
+    `is_routed`: 1 where devices divide it with the routed experts. `dims`: the sizes of all
+    dimensions; None if they are not known.
     """
 
     name: str
@@ -20,16 +20,22 @@ class Tensor(NamedTuple):
     is_there: Any = 1
     shape: tuple[Any, Any] | None = None
     is_routed: int = 0
+    dims: tuple | None = None
+
+
+def is_absent(tensor: Tensor) -> bool:
+    """Whether no model of these words has it."""
+    return isinstance(tensor.is_there, int) and tensor.is_there == 0
 
 
 def matrix(name: str, rows, columns, is_there=1) -> Tensor:
     """Return a tensor of so many rows."""
-    return Tensor(name, rows * columns, is_there, (rows, columns))
+    return Tensor(name, rows * columns, is_there, (rows, columns), dims=(rows, columns))
 
 
 def vector(name: str, rows, is_there=1) -> Tensor:
     """Return a tensor of one dimension."""
-    return Tensor(name, rows, is_there, (rows, 1))
+    return Tensor(name, rows, is_there, (rows, 1), dims=(rows,))
 
 
 def linear_tensors(name: str, d_in, d_out, bias) -> list[Tensor]:
@@ -56,15 +62,6 @@ class Neighbours(NamedTuple):
     numbers: Any
     before: Any
     is_there: Any = 1
-
-
-def largest_pair(found: list[Neighbours]):
-    """Return the peak number of elements in AdamW's temporaries without foreach.
-
-    √v and its quotient, both of the current tensor, and the last temporary of the previous tensor,
-    which is not yet freed.
-    """
-    return largest(*(one.is_there * (2 * one.numbers + one.before) for one in found))
 
 
 def neighbours(tensors: list[Tensor], is_there=1) -> list[Neighbours]:
