@@ -1,9 +1,11 @@
-"""Lines of an answer about its run: how many parameters are trained, how weights are read."""
+"""Lines of an answer about its run: what is trained, how weights are read, what is kept."""
 
 from collections.abc import Mapping
 
 from modelbudget.api.breakdown import Breakdown
+from modelbudget.architecture.optimizers import kernel_of, optimizer_named
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import gradient_number
 from modelbudget.architecture.terms import is_peak
 from modelbudget.operations.tape import BYTES
 
@@ -13,11 +15,37 @@ def line_of_adapter(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tupl
     if run.adapter == "none" or "gradient_bytes" not in breakdowns:
         return ()
     dtype = run.dtype if run.adapter_dtype == "dtype" else run.adapter_dtype
-    n_trained = breakdowns["gradient_bytes"].total // BYTES[dtype]
     return (
-        f"adapter {run.adapter}: {n_trained:,} parameters in {dtype} are trained "
+        f"adapter {run.adapter}: {_n_trained(run, breakdowns):,} parameters in {dtype} are trained "
         f"(adapter_rank {run.adapter_rank}, adapter_targets {run.adapter_targets})",
     )
+
+
+def _n_trained(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> int:
+    """Count the parameters that get a gradient."""
+    own = run.adapter != "none" and run.adapter_dtype != "dtype"
+    size = BYTES[run.adapter_dtype] if own else gradient_number(run)
+    return breakdowns["gradient_bytes"].total // size
+
+
+def line_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
+    """Name the optimizer and its bytes a parameter, and say where its step is not known.
+
+    Not of the default.
+    """
+    default = RunConfig.model_fields["optimizer"].default
+    if run.optimizer == default or not {"optimizer_bytes", "gradient_bytes"} <= breakdowns.keys():
+        return ()
+    optimizer, n_trained = optimizer_named(run.optimizer), _n_trained(run, breakdowns)
+    each = f"{breakdowns['optimizer_bytes'].total / max(n_trained, 1):.3g} bytes a parameter"
+    line = f"optimizer {run.optimizer} ({optimizer.title}; {optimizer.library}): {each}"
+    is_known = optimizer.has_kernel(kernel_of(run))
+    if not is_known and any(is_peak(quantity) for quantity in breakdowns):
+        line += (
+            "; the temporary tensors of its step were not traced: the peak is that of forward and "
+            "backward pass alone"
+        )
+    return (line,)
 
 
 def line_of_weights(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from modelbudget.api.arguments import (
 from modelbudget.api.breakdown import FORMULA, Breakdown, of_terms
 from modelbudget.api.find import GGUF, find, models_of_series
 from modelbudget.api.frames import Frames, html_table
-from modelbudget.api.lines_of_run import line_of_adapter, line_of_weights
+from modelbudget.api.lines_of_run import line_of_adapter, line_of_optimizer, line_of_weights
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
@@ -194,6 +194,7 @@ class Model:
         notes = (
             *of_class.line_of_ours(self, chosen),
             *line_of_adapter(run, breakdowns),
+            *line_of_optimizer(run, breakdowns),
             *line_of_weights(run, breakdowns),
         )
         return Predictions(self, run, breakdowns, missing, notes)._with_kernel(chosen)

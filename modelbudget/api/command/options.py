@@ -34,6 +34,7 @@ def settings(
     weights: str | None = None,
     adapter: str | None = None,
     rank: int | None = None,
+    optimizer: str | None = None,
 ) -> dict[str, Any]:
     """Return the fields that the command line sets. Raises InputError."""
     named = {
@@ -44,6 +45,7 @@ def settings(
         "weights": weights,
         "adapter": adapter,
         "adapter_rank": rank,
+        "optimizer": optimizer,
     }
     found: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     for text in given or ():
@@ -88,6 +90,10 @@ Adapter = Annotated[
     str | None, typer.Option(help="lora: train an adapter alone.", show_default=False)
 ]
 Rank = Annotated[int | None, typer.Option(help="Rank of the adapter.", show_default=False)]
+Optimizer = Annotated[
+    str | None,
+    typer.Option(help="adamw, adamw-8bit, muon, … (docs/optimizers.md)", show_default=False),
+]
 Given = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Any field of docs/fields.md; repeatable."),

@@ -84,6 +84,7 @@ def run(
     weights: options.Weights = None,
     adapter: options.Adapter = None,
     rank: options.Rank = None,
+    optimizer: options.Optimizer = None,
     file: FileOf = None,
     format_name: FormatOf = None,
     imatrix: HasImatrix = False,
@@ -97,7 +98,9 @@ def run(
     Of a folder or a file with safetensors, or a .gguf file, only the header is read and held
     against the formula: exit code 1 if it differs.
     """
-    settings = options.settings(given, batch, length, dtype, implementation, weights, adapter, rank)
+    settings = options.settings(
+        given, batch, length, dtype, implementation, weights, adapter, rank, optimizer
+    )
     if file is None and (format_name is not None or imatrix):
         raise InputError(["--format, --imatrix: of no file; allowed: with --file gguf"])
     if file is not None:
