@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from modelbudget.api.conventions import Counts
     from modelbudget.api.fitting import Fit
     from modelbudget.api.measuring import Comparison
+    from modelbudget.api.serving import Serving
 
 OF_WEIGHTS = ("parameters", "parameter_bytes")
 OF_INFERENCE = ("cache_bytes", "peak_inference_bytes", "flops_forward", "flops_decode")
@@ -258,6 +259,32 @@ class Model:
         from modelbudget.api.fitting import fit
 
         return fit(self, accelerator, settings, devices, training, reserve, accelerators)
+
+    @checked(
+        accelerator=TEXT,
+        settings=SETTINGS,
+        devices=DEVICES,
+        reserve=RESERVE,
+        accelerators=NO_PATH_OR_PATH,
+    )
+    def serve(
+        self,
+        accelerator: str,
+        settings: Settings = None,
+        devices: int = 1,
+        reserve: str | int | None = None,
+        accelerators: str | Path | None = None,
+        draft: str | None = None,
+    ) -> Serving:
+        """Return how many requests of `length` tokens devices serve, with each term of memory.
+
+        `accelerator` and `reserve` are those of `fit`. `draft`: a model that proposes tokens, or
+        mtp: the model's own layers that do. The cache is in vLLM's pages unless `cache_layout` is
+        set.
+        """
+        from modelbudget.api.serving import serve
+
+        return serve(self, accelerator, settings, devices, reserve, accelerators, draft)
 
     @checked(settings=SETTINGS, quantities=TEXTS)
     def measure(

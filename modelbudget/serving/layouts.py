@@ -90,6 +90,11 @@ class Pages(NamedTuple):
     groups: tuple[Group, ...]
     batched_tokens: int
 
+    @property
+    def block_tokens(self) -> int | None:
+        """The tokens of a block; None of states alone."""
+        return next((group.block for group in self.groups if not group.is_state), None)
+
     def blocks_of(self, length: int) -> int:
         """Return the blocks of one request of a length, of all groups."""
         return sum(group.blocks_of(length, self.batched_tokens) for group in self.groups)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from modelbudget.api.breakdown import FORMULA
-from modelbudget.api.command import gguf_table, options, output
+from modelbudget.api.command import gguf_table, options, output, serve_table
 from modelbudget.api.command.checkpoint_table import of_differences, summary
 from modelbudget.api.command.columns import Table
 from modelbudget.api.command.output import DIFFERS
@@ -54,6 +54,13 @@ Devices = Annotated[
 FitTo = Annotated[
     str | None, typer.Option("--fit", metavar="ACCELERATOR", help="h100-80gb, 24GB, 24GiB, …")
 ]
+ServeOn = Annotated[
+    str | None,
+    typer.Option("--serve", metavar="ACCELERATOR", help="Requests that it serves: h100-80gb, …"),
+]
+DraftOf = Annotated[
+    str | None, typer.Option("--draft", metavar="MODEL", help="Of --serve: a draft model, or mtp.")
+]
 Reserved = Annotated[
     str | None, typer.Option("--reserve", metavar="SIZE", help="Of --fit, for no tensors: 2GB, …")
 ]
@@ -77,6 +84,8 @@ def run(
     train: Annotated[bool, typer.Option("--train", help="Only training.")] = False,
     inference: Annotated[bool, typer.Option("--inference", help="Only inference.")] = False,
     fit: FitTo = None,
+    serve: ServeOn = None,
+    draft: DraftOf = None,
     reserve: Reserved = None,
     accelerators: OwnFile = None,
     devices: Devices = 1,
@@ -107,6 +116,18 @@ def run(
         gguf_table.show(
             model_with(name, settings, {}), format_name, imatrix, as_json, as_csv, as_markdown
         )
+        return
+    if draft is not None and serve is None:
+        raise InputError([f"--draft {draft}: of no engine; allowed: with --serve"])
+    if serve is not None:
+        if fit is not None:
+            raise InputError([f"--serve {serve}: allowed without --fit {fit}"])
+        serve_table.show(
+            model_with(name, settings, {}).serve(
+                serve, settings, devices, reserve, accelerators, draft
+            ),
+            as_json, as_csv, as_markdown,
+        )  # fmt: skip
         return
     for option, value in (("reserve", reserve), ("accelerators", accelerators)):
         if value is not None and fit is None:

@@ -1,0 +1,158 @@
+"""How many requests an accelerator serves, and how long they may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelbudget.api.fitting import accelerator, reserve_of
+from modelbudget.api.frames import Frames, html_table
+from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.catalogue.memory_margins import memory_margins
+from modelbudget.common.errors import InputError
+
+if TYPE_CHECKING:
+    from modelbudget.api.model import Model, Settings
+    from modelbudget.architecture.run_config import RunConfig
+    from modelbudget.predict.serve import Draft, Served
+
+MTP = "mtp"
+"""Name of a draft: the model's own layers that predict further tokens."""
+
+
+@dataclass(frozen=True)
+class Serving(Frames):
+    """Terms of each device's memory, and the requests of all `devices`.
+
+    A model is on `tensor_parallel` devices; further ones are `replicas`.
+    """
+
+    model: str
+    accelerator: Accelerator
+    devices: int
+    replicas: int
+    run: RunConfig
+    of_device: Served
+
+    @property
+    def requests(self) -> int:
+        """Requests of `length` tokens at once, with each bounded term at its most."""
+        return self.replicas * self.of_device.requests
+
+    @property
+    def most_requests(self) -> int:
+        """The same with each bounded term at its least."""
+        return self.replicas * self.of_device.most_requests
+
+    @property
+    def fits(self) -> bool:
+        """Whether one request fits."""
+        return self.requests > 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        one = self.of_device
+        return {
+            "purpose": "serve",
+            "model": self.model,
+            "accelerator": self.accelerator.name,
+            "memory": one.memory,
+            "memory_source": self.accelerator.source,
+            "devices": self.devices,
+            "replicas": self.replicas,
+            "usable": one.usable,
+            "terms": [term._asdict() for term in one.terms],
+            "cache_bytes": one.cache_bytes,
+            "block_bytes": one.block_bytes,
+            "block_tokens": one.block_tokens,
+            "blocks": one.blocks,
+            "request_bytes": one.request_bytes,
+            "request_blocks": one.request_blocks,
+            "shared_bytes": one.shared_bytes,
+            "length": self.run.length,
+            "requests": self.requests,
+            "most_requests": self.most_requests,
+            "largest_length": one.largest_length,
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row for each term of a device's memory."""
+        one = self.of_device
+        terms = [(term.name, -term.n_bytes, term.how, term.note) for term in one.terms]
+        found = [("usable memory", one.usable, "exact", ""), *terms,
+                 ("left for the cache", one.cache_bytes, "bounded", "")]  # fmt: skip
+        return [
+            {"model": self.model, "accelerator": self.accelerator.name, "term": name,
+             "bytes": n_bytes, "how": how, "note": note}
+            for name, n_bytes, how, note in found
+        ]  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        return html_table(f"{self.model} served on {self.accelerator.name}", self.rows())
+
+
+def serve(
+    model: Model,
+    name: str,
+    settings: Settings,
+    devices: int,
+    reserve: str | int | None = None,
+    accelerators: str | Path | None = None,
+    draft: str | None = None,
+) -> Serving:
+    """Solve for the requests that devices serve; see `Model.serve`. Raises InputError."""
+    from modelbudget.api.model import fields_of
+    from modelbudget.predict.serve import Term, served
+
+    device = accelerator(name, accelerators)
+    given = reserve_of(reserve)
+    margin = memory_margins().with_reserve(given).reserve
+    chosen = {**model.chosen, **fields_of(settings)}
+    usual = {"cache_layout": "paged"}
+    if "dtype" not in {**model.base.fields, **model.base.derive, **chosen}:
+        usual["dtype"] = "bfloat16"
+    tensor_parallel = chosen.pop("tensor_parallel", devices)
+    expert_parallel = chosen.pop("expert_parallel", 1)
+    if devices % tensor_parallel or expert_parallel not in (1, tensor_parallel):
+        raise InputError(
+            [f"--devices {devices}: tensor_parallel = {tensor_parallel}, expert_parallel = "
+             f"{expert_parallel}; allowed: a tensor_parallel that divides them, and an "
+             "expert_parallel of 1 or the same"])  # fmt: skip
+    of_devices = {"tensor_parallel": tensor_parallel, "expert_parallel": expert_parallel}
+    architecture, run = model.with_run({**usual, **chosen})
+    run = run.model_copy(update=of_devices)
+    _refuse_unknown(model, run)
+    has_mtp = getattr(architecture, "n_mtp_layer", 0)
+    if draft == MTP and not has_mtp:
+        raise InputError([f"{model.name}: draft = {MTP}: n_mtp_layer = 0: no such layers; allowed: "
+                          "the name of a model"])  # fmt: skip
+    if draft != MTP and has_mtp:
+        architecture = architecture.model_copy(update={"n_mtp_layer": 0})
+    reserved = Term("reserve", margin.bytes, "read", margin.source)
+    try:
+        found = served(architecture, run, device.bytes, reserved, _draft(draft, run))
+    except ValueError as error:
+        raise InputError([f"{model.name}: {error}"]) from None
+    return Serving(model.label, device, devices, devices // tensor_parallel, run, found)
+
+
+def _refuse_unknown(model: Model, run: RunConfig) -> None:
+    if run.adapter != "none" or run.weights == "unknown":
+        given = f"adapter = {run.adapter}, weights = {run.weights}"
+        raise InputError([f"{model.name}: {given}: not known in serving; allowed: adapter: none "
+                          "(served_adapters counts them), a known format of weights"])  # fmt: skip
+
+
+def _draft(name: str | None, run: RunConfig) -> Draft | None:
+    """Return a draft model in the run's dtype, on the same devices. Raises InputError."""
+    from modelbudget.api.model import model
+    from modelbudget.predict.serve import Draft
+
+    if name is None or name == MTP:
+        return None
+    found = model(name)
+    kept = ("dtype", "length", "batched_tokens", "cache_dtype", "cache_layout", "cache_block")
+    architecture, of_draft = found.with_run({one: getattr(run, one) for one in kept})
+    return Draft(found.label, architecture,
+                 of_draft.model_copy(update={"tensor_parallel": run.tensor_parallel}))  # fmt: skip

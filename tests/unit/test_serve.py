@@ -1,0 +1,146 @@
+"""What an engine serves: terms against arithmetic that is written out, and against vLLM's logs."""
+
+import json
+import sys
+
+import pytest
+
+import modelbudget as mb
+from modelbudget.api.command.app import main
+from modelbudget.common.errors import InputError
+
+LLAMA_70B = {"weights": "fp8-channel", "length": 8192}
+H100 = int(79.11 * 2**30)
+
+
+def terms(found) -> dict[str, int]:
+    return {term.name: term.n_bytes for term in found.of_device.terms}
+
+
+def test_llama_70b_on_two_devices_by_hand():
+    """The issue's example, from sizes alone: 80 layers, d 8192, ff 28672, 64 and 8 heads of 128.
+
+    Each device has half of every matrix; row-parallel ones keep a bfloat16 scale of every row.
+    """
+    found = mb.model("llama-3.1-70b").serve("h100-80gb", LLAMA_70B, devices=2)
+    q, kv, ff, d, rows = 4096, 512, 14336, 8192, 64128
+    matrices = d * q + 2 * d * kv + q * d + 3 * d * ff
+    scales = 2 * (q + 2 * kv + d + 2 * ff + d)
+    weights = 80 * (matrices + scales + 2 * 2 * d) + 2 * (2 * rows * d + d)
+    assert terms(found)["weights"] == weights
+    one = found.of_device
+    assert one.block_bytes == 80 * 2 * 4 * 128 * 16 * 2
+    assert one.usable == -(-92 * H100 // 100)
+    left = one.usable - sum(terms(found).values())
+    assert one.blocks == left // one.block_bytes - 1
+    assert found.requests == one.blocks // 512 == 28
+    assert found.most_requests == 29
+    fp8 = mb.model("llama-3.1-70b").serve(
+        "h100-80gb", LLAMA_70B | {"cache_dtype": "fp8"}, devices=2
+    )
+    assert (fp8.requests, fp8.most_requests) == (57, 58)
+    small = mb.model("llama-3.1-70b").serve("80GB", LLAMA_70B, devices=2)
+    assert small.requests == 25
+
+
+def test_the_largest_length_fits_and_the_next_does_not():
+    model, settings = mb.model("qwen-3-8b"), {"batch": 7}
+    length = model.serve("rtx-4090", settings).of_device.largest_length
+    assert model.serve("rtx-4090", settings | {"length": length}).requests == 7
+    assert model.serve("rtx-4090", settings | {"length": length + 1}).requests == 6
+
+
+def test_experts_are_divided_in_one_of_two_ways():
+    """With expert_parallel whole experts are; the router and attention are the same in both."""
+    model = mb.model("qwen-3-30b-a3b")
+    in_parts = model.serve("h100", {"tensor_parallel": 4}, devices=4)
+    whole = model.serve("h100", {"tensor_parallel": 4, "expert_parallel": 4}, devices=4)
+    assert terms(in_parts)["weights"] == terms(whole)["weights"]
+    routed = 48 * 128 * 3 * 2048 * 768 * 2
+    alone = terms(model.serve("h200"))["weights"]
+    attention = 48 * 2 * 2048 * 128 * (2 * 32 + 2 * 4)
+    vocabulary = 2 * 2 * 151_936 * 2048
+    divided = routed + attention + vocabulary
+    assert terms(whole)["weights"] == alone - divided * 3 // 4
+
+
+def test_a_latent_is_on_each_device():
+    model = mb.model("deepseek-v3")
+    found = model.serve("h200", {"cache_block": 64, "length": 4096}, devices=16)
+    assert found.of_device.block_bytes == 61 * 576 * 2 * 64
+
+
+def test_replicas_serve_as_much_each():
+    one = mb.model("qwen-3-8b").serve("h100", {"length": 4096})
+    four = mb.model("qwen-3-8b").serve("h100", {"length": 4096, "tensor_parallel": 1}, devices=4)
+    assert four.requests == 4 * one.requests
+
+
+def test_terms_of_adapters_drafts_prefixes_and_host_layers():
+    """Arithmetic over sizes of Qwen 3 8B: 36 layers, d 4096, ff 12288, 32 and 8 heads of 128."""
+    model, settings = mb.model("qwen-3-8b"), {"length": 4096, "dtype": "bfloat16"}
+    plain = model.serve("h100", settings)
+    more = settings | {"served_adapters": 3, "adapter_rank": 16}
+    with_adapters = model.serve("h100", more | {"adapter_targets": "query down"})
+    of_one = 36 * 16 * ((4096 + 4096) + (12288 + 4096)) * 2
+    assert terms(with_adapters)["adapters"] == 3 * of_one
+    drafted = model.serve("h100", settings, draft="qwen-3-0.6b")
+    draft = mb.model("qwen-3-0.6b")
+    assert terms(drafted)["draft model"] == 2 * draft.parameters().total
+    of_draft = draft.predict("cache_bytes", settings).total
+    assert drafted.of_device.request_bytes == plain.of_device.request_bytes + of_draft
+    prefix = model.serve("h100", settings | {"shared_prefix": 1000})
+    assert prefix.of_device.shared_bytes == 62 * prefix.of_device.block_bytes
+    blocks = prefix.of_device.blocks
+    assert prefix.requests == (blocks - 62) // (256 - 62)
+    host = model.serve("rtx-4090", settings | {"host_layers": 9})
+    of_layer = (terms(plain)["weights"] - 2 * (2 * 151_936 * 4096 + 4096)) // 36
+    assert terms(host)["weights"] == terms(plain)["weights"] - 9 * of_layer
+    assert host.of_device.block_bytes * 36 == plain.of_device.block_bytes * 27
+
+
+def test_weights_are_what_vllm_logs():
+    """Loading took 14.9888 GB of Llama 3.1 8B in bfloat16: vllm-project/vllm issue 10517."""
+    found = terms(mb.model("llama-3.1-8b").serve("h100", {"length": 128}))
+    assert f"{(found['weights'] + found['RoPE table']) / 2**30:.2f}" in ("14.96", "14.99")
+
+
+def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
+    def command(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["modelbudget", *arguments])
+        with pytest.raises(SystemExit):
+            main()
+        return capsys.readouterr().out
+
+    args = ["llama-3.1-70b", "--weights", "fp8-channel", "--serve", "h100-80gb", "--devices", "2",
+            "--length", "8192"]  # fmt: skip
+    text = command(*args)
+    _, *lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 24
+    assert any("requests at once" in line and " 28" in line and "to 29" in line for line in lines)
+    data = json.loads(command(*args, "--json"))
+    assert data["requests"] == 28
+    assert {term["how"] for term in data["terms"]} == {"exact", "bounded", "read"}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "devices", "message"),
+    [
+        ("falcon-mamba-7b", {}, 2, "tensor_parallel = 2: .* not known on several devices"),
+        ("llama-3-8b", {}, 3, "n_head = 32: 3 devices do not divide it"),
+        ("llama-3-8b", {"tensor_parallel": 3}, 4, "a tensor_parallel that divides them"),
+        (
+            "llama-3-8b",
+            {"shared_prefix": 8, "cache_layout": "cells"},
+            1,
+            "needs cache_layout: paged",
+        ),
+        ("llama-3-8b", {"adapter": "lora"}, 1, "not known in serving"),
+        ("llama-3-8b", {"host_layers": 32}, 1, "at most 31"),
+    ],
+)
+def test_what_is_not_known_is_one_line(name, settings, devices, message):
+    with pytest.raises(InputError, match=message) as error:
+        mb.model(name).serve("h100", settings, devices)
+    assert len(error.value.mistakes) == 1
