@@ -12,12 +12,22 @@ from modelbudget.operations.tape import BYTES
 
 def line_of_adapter(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
     """Return a line with the number of trained parameters, if there is an adapter."""
-    if run.adapter == "none" or "gradient_bytes" not in breakdowns:
+    if run.adapter == "none" or "gradient_bytes" not in breakdowns or run.modules_to_save != "none":
         return ()
     dtype = run.dtype if run.adapter_dtype == "dtype" else run.adapter_dtype
     return (
         f"adapter {run.adapter}: {_n_trained(run, breakdowns):,} parameters in {dtype} are trained "
         f"(adapter_rank {run.adapter_rank}, adapter_targets {run.adapter_targets})",
+        *_line_of_kbit(run),
+    )
+
+
+def _line_of_kbit(run: RunConfig) -> tuple[str, ...]:
+    if not run.prepare_for_kbit_training:
+        return ()
+    return (
+        "prepare_for_kbit_training: embedding, head, norms and what layers hand on are in float32, "
+        "as PEFT's function makes them, and recompute is full; false: all stays in the dtype",
     )
 
 

@@ -15,6 +15,7 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import largest
 from modelbudget.architecture.record import MAX_COUNT, Count, Depth, Parts, Record, Size
+from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_values import OF_AUTOCAST, OF_QUANTISED, bytes_of, is_pipelined
 from modelbudget.architecture.terms import Terms, part, scaled, total
 from modelbudget.operations.part import NoProgramError
@@ -97,7 +98,7 @@ class Architecture(Record):
         """1 where the formula of a run's quantity holds, else 0."""
         if convention := conventions.BY_NAME.get(quantity):
             return int(not convention.why_not(cls))
-        if r.adapter != "none":
+        if is_partial(r):
             return 0
         if r.weights != "dtype" and not cls._holds_quantised(quantity, a, r):
             return 0

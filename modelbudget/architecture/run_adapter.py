@@ -1,49 +1,93 @@
-"""Adapters of a run: small trained matrices next to frozen ones."""
+"""What a run trains: all parameters, some of them, or an adapter of frozen ones."""
 
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from modelbudget.architecture.adapter_methods import OF_LAYERS, OF_MODEL
 from modelbudget.architecture.constraint import Constraint, known_only_with
 from modelbudget.architecture.layer_pattern import pattern
-from modelbudget.architecture.record import Count, Record
+from modelbudget.architecture.record import Count, Record, Size
 
 ALL_LINEAR = "all-linear"
 TARGETS = (
     ALL_LINEAR,
     "query", "key", "value", "output", "gate", "up", "down", "query_key_value", "gate_up",
 )  # fmt: skip
+PARTS = ("all", "embedding", "head", "norms", "biases", "attention", "mlp")
+"""Parts of a model that can be trained, next to an adapter or alone."""
 _WITH_ADAPTER = "adapter != 'none'"
+_PARTLY = "adapter != 'none' or trained != 'default'"
+BITSANDBYTES = "bnb-4bit bnb-4bit-double bnb-8bit"
 
 
 class Adapter(Record):
-    """What is trained: all parameters, or an adapter of frozen ones."""
+    """What is trained: all parameters, some of them, or an adapter of frozen ones."""
 
-    adapter: Literal["none", "lora"] = Field(
+    adapter: Literal["none", *OF_LAYERS, *OF_MODEL] = Field(  # pyright: ignore[reportInvalidTypeForm]
         "none",
-        description="train all parameters; or two matrices of rank adapter_rank next to each "
-        "target, whose product is added to it, with all else frozen (lora: Hu et al. 2022, §4.1, "
-        "as in PEFT)",
+        description="train all parameters; or the small tensors of a method of PEFT, around each "
+        "target layer or one for the model, with all else frozen (configs/adapters.yaml)",
     )
-    adapter_rank: Count = Field(8, description="adapter: lora: rank r of the two matrices")
+    adapter_rank: Count = Field(8, description="adapter: rank r of its matrices")
+    adapter_block: Count = Field(
+        32, description="adapter: oft, boft, c3a: rows of a block; lokr: its factor"
+    )
+    adapter_frequencies: Count = Field(
+        1000, description="adapter: fourierft, waveft: trained frequencies of each target"
+    )
+    virtual_tokens: Count = Field(
+        20, description="adapter: prompt, prefix, p_tuning: tokens that come before the others"
+    )
     adapter_targets: pattern(*TARGETS) = Field(  # pyright: ignore[reportInvalidTypeForm]
         ALL_LINEAR,
         description="adapter: linear layers that get one, by name, separated by spaces; "
-        "all-linear: all but the head (query_key_value and gate_up are the packed matrices)",
+        "all-linear: all but the head, and with lora stacked experts and their router "
+        "(query_key_value and gate_up are the packed matrices)",
     )
     adapter_dtype: Literal["float32", "dtype"] = Field(
         "float32",
-        description="adapter: dtype of its matrices: float32 whatever the dtype, with a float32 "
-        "copy of each target's input (PEFT's autocast_adapter_dtype), or the dtype",
+        description="adapter: dtype of its tensors: float32 whatever the dtype, with a float32 "
+        "copy of each target's input (PEFT's autocast_adapter_dtype): at all linear layers more is "
+        "saved than by full fine-tuning; or the dtype",
     )
     adapter_dropout: bool = Field(
         False, description="adapter: dropout of each target's input before its adapter"
     )
+    trained: pattern("default", *PARTS) = Field(  # pyright: ignore[reportInvalidTypeForm]
+        "default",
+        description="parts that are trained, by name, separated by spaces: next to an adapter, or "
+        "alone; default: the adapter alone, or without one all; the backward pass ends at the "
+        "first trained tensor",
+    )
+    trained_from_layer: Size = Field(
+        0,
+        description="layers before this one, counted from 0, and the embedding are frozen and have "
+        "no adapter (PEFT's layers_to_transform)",
+    )
+    modules_to_save: pattern("none", "embedding", "head", "norms") = Field(  # pyright: ignore[reportInvalidTypeForm]
+        "none",
+        description="adapter: parts of which a whole copy is trained, next to the frozen one, in "
+        "its dtype (PEFT's modules_to_save)",
+    )
+    prepare_for_kbit_training: bool = Field(
+        False,
+        description="adapter over quantised weights: all other parameters of the base are cast to "
+        "float32, and so is all that layers hand on; quantised layers compute in the dtype "
+        "(PEFT's prepare_model_for_kbit_training, which also checkpoints activations)",
+    )
+
+    derived: ClassVar[dict[str, str]] = {
+        "prepare_for_kbit_training": f"adapter != 'none' and weights in '{BITSANDBYTES}' and "
+        "dtype in ('bfloat16', 'float16')",
+        # PEFT's function turns it on with its default arguments.
+        "recompute": "prepare_for_kbit_training and 'full' or 'none'",
+    }
 
     constraints: ClassVar[tuple[Constraint, ...]] = (
         *known_only_with(
-            "adapter = '{adapter}'",
-            _WITH_ADAPTER,
+            "adapter, trained",
+            _PARTLY,
             master_weights=(False,),
             zero=(0,),
             gradient_buckets=("none",),
@@ -53,4 +97,70 @@ class Adapter(Record):
             expert_parallel=(1,),
             gradient_accumulation_fusion=(False,),
         ),
+        Constraint(
+            _PARTLY,
+            "trained_from_layer = {trained_from_layer}: of nothing; allowed with adapter: lora, …, "
+            "or trained: all, attention, …",
+            when="trained_from_layer > 0",
+        ),
+        Constraint(
+            _WITH_ADAPTER,
+            "modules_to_save = '{modules_to_save}': copies of parts are trained next to an "
+            "adapter; allowed: adapter: lora, …, or trained: {modules_to_save}",
+            when="modules_to_save != 'none'",
+        ),
+        Constraint(
+            "attention_kernel != 'flash' or autocast != 'none'",
+            "prepare_for_kbit_training = true: attention is in float32, which flash does not take; "
+            "allowed: attention_kernel: efficient or math, or autocast: bfloat16",
+            when="prepare_for_kbit_training",
+        ),
+        Constraint(
+            "weights != 'dtype'",
+            "prepare_for_kbit_training = true: casts what is not quantised, here weights: "
+            "{weights}; allowed: weights: bnb-4bit, …",
+            when="prepare_for_kbit_training",
+        ),
     )
+
+
+def is_partial(r) -> bool:
+    """Whether a run trains less than all parameters, or others than those of the model."""
+    return r.adapter != "none" or r.trained != "default"
+
+
+def is_part(name: str, component: str, is_bias: bool = False) -> bool:
+    """Whether a part by its name (`PARTS`) has the parameters of a component."""
+    names = component.split(".")
+    match name:
+        case "all":
+            return True
+        case "embedding" | "head":
+            return names[0] == name
+        case "norms":
+            return any("norm" in one for one in names)
+        case "biases":
+            return is_bias
+        case "mlp":
+            return bool({"mlp", "moe"} & {*names}) and "norm" not in names
+    return name in names and "norm" not in names
+
+
+def trains(r, component: str, layer: int | None, is_bias: bool) -> bool:
+    """Whether a run trains a parameter of the model itself, which is not an adapter's.
+
+    `layer`: its number, None outside of the layers; those before `trained_from_layer` are frozen.
+    """
+    if r.trained_from_layer and (
+        layer < r.trained_from_layer if layer is not None else component.startswith("embedding")
+    ):
+        return False
+    if r.trained == "default":
+        return r.adapter == "none"
+    return any(is_part(name, component, is_bias) for name in r.trained.split())
+
+
+def copies(r, component: str) -> bool:
+    """Whether a copy of the parameters of a component is trained next to them."""
+    names = r.modules_to_save.split()
+    return r.adapter != "none" and any(is_part(name, component) for name in names)

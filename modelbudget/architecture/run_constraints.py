@@ -18,12 +18,6 @@ _FUSED = "attention_kernel in ('flash', 'efficient')"
 
 _CONSTRAINTS = (
     Constraint(
-        "'moe' not in mlps",
-        "adapter_targets = '{adapter_targets}': stacked experts have no adapters here; allowed "
-        "with mlps: {mlps}: names of linear layers, such as 'query key value output'",
-        when="adapter != 'none' and 'all-linear' in adapter_targets",
-    ),
-    Constraint(
         "length <= n_ctx",
         "length = {length:,}: position: learned has n_ctx = {n_ctx:,} places; "
         "allowed: at most {n_ctx:,}",
@@ -134,6 +128,8 @@ _OFF = {
     "context_parallel": "context_parallel == 1",
     "expert_parallel": "expert_parallel == 1",
     "adapter": "adapter == 'none'",
+    "trained": "trained == 'default'",
+    "trained_from_layer": "trained_from_layer == 0",
 }
 """Switches of a run that not all families have, and what holds where they are off."""
 

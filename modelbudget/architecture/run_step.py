@@ -170,7 +170,7 @@ class Step(Record):
             when="backend == 'gpu' and attention_kernel == 'flash'",
         ),
         Constraint(
-            "backend == 'gpu' and dtype == 'float32'",
+            "backend == 'gpu' and (dtype == 'float32' or prepare_for_kbit_training)",
             "autocast = '{autocast}': casts float32 weights on a GPU, here dtype: {dtype}, "
             "backend: {backend}; allowed: dtype: float32 with backend: gpu, or autocast: none",
             when="autocast != 'none'",

@@ -1,46 +1,225 @@
-"""Low-rank adapters (Hu et al. 2022, §4.1), as PEFT computes them: around a linear layer.
+"""Adapters, as PEFT computes them: around linear layers, or one for the model.
 
 The base is frozen. What autograd saves then, and which gradients it makes, follows from which
-tensors need one; no part of a model knows of adapters.
+tensors need one; no part of a model knows of adapters. Source: peft 0.21.2, tuners/lora/layer.py,
+lora/bnb.py, lora/dora.py, vera/layer.py, loha/layer.py, ia3/layer.py.
 """
 
 from collections.abc import Callable
+from typing import Any
 
-from modelbudget.architecture.fields import Run
+from modelbudget.architecture import run_adapter
+from modelbudget.architecture.adapter_methods import OF_MODEL, method_of, settings_of
+from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_adapter import ALL_LINEAR
-from modelbudget.operations.elementwise import add, dropout, mul, to
-from modelbudget.operations.part import make_part, parameter
+from modelbudget.operations.elementwise import add, clone, div, dropout, mul, sub, to
+from modelbudget.operations.hadamard import hadamard_product
+from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import linear
+from modelbudget.operations.reductions import vector_norm
+from modelbudget.operations.tape import Active, Base, Tensor, empty
+from modelbudget.operations.views import flatten, narrow, t, view
 
 
-class LowRankAdapter:
-    """Two matrices of rank r, added to the linear layers that a run names."""
+class Adapters:
+    """What a run trains: tensors of a method around the layers that it names, parts of a model."""
 
     def __init__(self, r: Run):
-        self.targets, self.rank = r.adapter_targets.split(), r.adapter_rank
-        self.dtype = r.dtype if r.adapter_dtype == "dtype" else "float32"
-        self.has_dropout, self.backend = r.adapter_dropout, r.backend
+        self.r, self.targets = r, r.adapter_targets.split()
+        self.method = None if r.adapter == "none" else method_of(r.adapter)
+        is_float32 = r.adapter_dtype == "float32" or r.adapter in OF_MODEL
+        self.dtype = "float32" if is_float32 else r.dtype
+        self.sizes = settings_of(r) | {"most_in": 0, "most_out": 0}
+        self.shared: dict[str, Tensor] = {}
+        self.has_layers = self.has_experts = False
 
-    def around(self, name: str, base: Callable, d_in, d_out) -> Callable:
+    def trains(self, component: str, is_bias: bool) -> bool:
+        return run_adapter.trains(self.r, component, Active.tape.layer, is_bias)
+
+    def copies(self, component: str) -> bool:
+        return run_adapter.copies(self.r, component)
+
+    def around(self, base: Base) -> Callable:
         """Return the forward function of a layer, with an adapter if it is a target."""
-        if name not in self.targets and ALL_LINEAR not in self.targets:
-            return base
-        down = make_part("lora_A", self._matrix, d_in, self.rank)
-        up = make_part("lora_B", self._matrix, self.rank, d_out)
+        if self.method is None or self.r.adapter in OF_MODEL or not self._is_target(base.name):
+            return base.forward
+        widths = {"d_in": base.d_in, "d_out": base.d_out, "feedforward": int(base.name == "down")}
+        if why := self.method.why_not(self.sizes | widths):
+            raise NoProgramError(f"adapter: {self.r.adapter}: {why}")
+        for name, width in (("most_in", base.d_in), ("most_out", base.d_out)):
+            self.sizes[name] = max(self.sizes[name], width)
+        self.has_layers = True
+        values = self.sizes | widths
+        tensors = {name: self._declare(name, values) for name in self.method.tensors}
         drop = make_part("lora_dropout", lambda: self._dropout)
+        match self.method.forward:
+            case "low_rank":
+                return self._low_rank(base, drop, *tensors.values())
+            case "weight_decomposed":
+                return self._weight_decomposed(base, drop, *tensors.values())
+            case "vectors_of_shared":
+                return self._vectors_of_shared(base, drop, *tensors.values())
+            case "hadamard":
+                return _hadamard(base, *tensors.values())
+            case "scaled":
+                return _scaled(base, *tensors.values())
+        return base.forward
 
+    def of_experts(self, name: str, n_expert, d_in, d_out, parts: int = 1) -> None:
+        """Declare what stacked experts get: `parts` times the rank where they are one matrix."""
+        if self.method is None or ALL_LINEAR not in self.targets or not self._is_target(name):
+            return
+        if self.r.adapter == "dora":
+            raise NoProgramError("adapter: dora: not of stacked experts")
+        if self.method.of_experts:
+            self.has_experts = True
+            rank = parts * self.r.adapter_rank
+            make_part(name, self._matrices, rank * n_expert, d_in, parts * d_out)
+
+    def finish(self, a: Fields) -> None:
+        """Declare what all targets share, and what the model has once."""
+        if self.method is None:
+            return
+        if not (self.has_layers or self.has_experts or self.r.adapter in OF_MODEL):
+            raise NoProgramError(f"adapter_targets: {self.r.adapter_targets}, which no layer is")
+        for name in self.method.shared:
+            self.shared[name] = self._declare(name, self.sizes, is_trained=False)
+        if self.r.adapter in OF_MODEL:
+            if {"mla"} & {*a.mixers.split()} and self.r.adapter == "prefix":
+                raise NoProgramError("adapter: prefix: of latent attention")
+            names = ("d_model", "n_layer", "n_kv_head", "d_head")
+            sizes = self.sizes | {name: getattr(a, name) for name in names}
+            make_part("adapter", self._of_model, sizes)
+
+    def check_forward(self) -> None:
+        """Raise NoProgramError if it is not known how the products are computed."""
+        if self.has_experts:
+            raise NoProgramError(
+                f"adapter: {self.r.adapter}: memory with stacked experts; allowed: "
+                "adapter_targets: names of linear layers, such as 'query value'"
+            )
+        if self.method is not None and self.method.forward is None:
+            raise NoProgramError(f"adapter: {self.r.adapter}: only its parameters are known")
+
+    def _is_target(self, name: str) -> bool:
+        layer = Active.tape.layer
+        is_late = layer is None or layer >= self.r.trained_from_layer
+        return is_late and (name in self.targets or ALL_LINEAR in self.targets)
+
+    def _declare(self, name: str, values: dict[str, Any], is_trained: bool = True) -> Tensor:
+        """Declare a tensor; a matrix of low rank is the weight of a layer of its own."""
+        assert self.method is not None
+        is_trained = is_trained and name not in self.method.frozen
+        shape = self.method.shape(name, values)
+        return parameter(name, *shape, is_trained=is_trained, is_adapter=True, dtype=self.dtype)
+
+    def _of_model(self, sizes: dict[str, Any]) -> Callable:
+        assert self.method is not None
+        for name in self.method.tensors:
+            self._declare(name, sizes)
+        return _uncomputed
+
+    def _matrices(self, rank, d_in, d_out) -> Callable:
+        for name, shape in (("lora_A", (rank, d_in)), ("lora_B", (d_out, rank))):
+            parameter(name, *shape, is_adapter=True, dtype=self.dtype)
+        return _uncomputed
+
+    def _dropout(self, x):
+        return dropout(x, self.r.adapter_dropout, self.r.backend)
+
+    def _low_rank(self, base: Base, drop, down: Tensor, up: Tensor) -> Callable:
         def forward(x):
-            result = base(x)
+            result = base.forward(x)
             dtype = result.dtype
+            if base.is_stored:
+                result = clone(result) if "4bit" in self.r.weights else result
+                x = to(x, self.dtype)
+                product = to(mul(linear(linear(drop(x), down), up), 2.0), dtype)
+                return add(result, product)
             x = to(x, self.dtype)
-            result = add(result, mul(up(down(drop(x))), 2.0))
+            result = add(result, mul(linear(linear(drop(x), down), up), 2.0))
             return to(result, dtype)
 
         return forward
 
-    def _matrix(self, d_in, d_out) -> Callable:
-        weight = parameter("weight", d_out, d_in, is_adapter=True, dtype=self.dtype)
-        return lambda x: linear(x, weight)
+    def _weight_decomposed(self, base: Base, drop, down: Tensor, up: Tensor, magnitude: Tensor):
+        if base.is_stored:
+            raise NoProgramError(f"adapter: dora: over weights: {self.r.weights}")
+        if base.weight.needs_gradient:
+            raise NoProgramError(f"adapter: dora: around trained: {self.r.trained}")
 
-    def _dropout(self, x):
-        return dropout(x, self.has_dropout, self.backend)
+        def forward(x):
+            result = base.forward(x)
+            dtype = result.dtype
+            x = to(x, self.dtype)
+            base_result = result
+            if self.r.adapter_dropout:
+                x, base_result = drop(x), None
+            result = add(result, decomposed(x, base_result))
+            return to(result, dtype)
+
+        def decomposed(x, base_result):
+            lora_weight = of_eye()
+            weight = to(base.weight, x.dtype)
+            norm = norm_of(weight, lora_weight.detach())
+            scale = view(div(magnitude, norm), (1, base.d_out))
+            product = linear(linear(x, down), up)
+            if base_result is None:
+                base_result = linear(x, weight)
+            elif base.bias is not None:
+                base_result = sub(base_result, base.bias)
+            return add(mul(sub(scale, 1.0), base_result), mul(mul(scale, product), 2.0))
+
+        def of_eye():
+            eye = empty((base.d_in, base.d_in), self.dtype)
+            return t(linear(linear(eye, down), up))
+
+        def norm_of(weight, lora_weight):
+            weight = add(weight, mul(lora_weight, 2.0))
+            return vector_norm(weight)
+
+        return forward
+
+    def _vectors_of_shared(self, base: Base, drop, of_rank: Tensor, of_output: Tensor) -> Callable:
+        def forward(x):
+            before, result = x.dtype, base.forward(x)
+            dtype = result.dtype
+            if base.is_stored:
+                result = clone(result) if "4bit" in self.r.weights else result
+            down = narrow(self.shared["vera_A"], 1, base.d_in)
+            up = narrow(self.shared["vera_B"], 0, base.d_out)
+            x = to(x, self.dtype)
+            result = add(result, mul(of_output, linear(mul(of_rank, linear(drop(x), down)), up)))
+            return to(to(result, dtype), before)
+
+        return forward
+
+
+def _uncomputed(x):
+    raise NoProgramError("adapter: only its parameters are known")
+
+
+def _hadamard(base: Base, *matrices: Tensor) -> Callable:
+    def forward(x):
+        dtype, result = x.dtype, base.forward(x)
+        result = add(result, product(x))
+        return to(result, dtype)
+
+    def product(x):
+        change = hadamard_product(*matrices)
+        return linear(to(x, change.dtype), change)
+
+    return forward
+
+
+def _scaled(base: Base, vector: Tensor) -> Callable:
+    def forward(x):
+        before, scale = x.dtype, mul(flatten(vector), 1.0)
+        if base.name == "down":
+            x = to(x, vector.dtype)
+            inner = to(mul(x, scale), before)
+            return base.forward(inner)
+        result = base.forward(x)
+        return to(mul(result, scale), result.dtype)
+
+    return forward

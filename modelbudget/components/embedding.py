@@ -45,8 +45,8 @@ from modelbudget.operations.joining import embedding as take_rows
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import linear
+from modelbudget.operations.tape import Active, empty
 from modelbudget.operations.tape import Tensor as ProgramTensor
-from modelbudget.operations.tape import empty
 
 
 class VocabularyFields(Architecture):
@@ -581,7 +581,9 @@ def program(a: Fields, r: Run):
             return add(bias_of_buckets(length), causal_bias(length, x.dtype))
         return None
 
-    forward.token, forward.bias = token_table.weight, bias
+    # A tied head keeps the frozen table, if a copy of it is trained.
+    token = token_table.weight
+    forward.token, forward.bias = Active.tape.originals.get(token.name, token), bias
     return forward
 
 
@@ -599,7 +601,12 @@ def table_program(n, width):
 def head_program(a: Fields, r: Run, token: ProgramTensor):
     """States (batch, length, d_model) to logits (batch, length, n_vocab), `token` if it is tied."""
     d_emb = getattr(a, "d_emb", 0)
-    weight = token if a.tied else parameter("weight", rows(a), d_emb or a.d_model)
+    adapter = Active.tape.adapter
+    has_copy = a.tied and adapter is not None and adapter.copies("head")
+    shape = rows(a), d_emb or a.d_model
+    weight = token if a.tied else parameter("weight", *shape)
+    if has_copy:
+        weight = parameter("weight", *shape, is_adapter=True)
     bias = parameter("bias", rows(a)) if a.head_bias else None
     product = linear
     if fuses_gradients(r):

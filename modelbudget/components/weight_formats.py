@@ -84,7 +84,7 @@ class StoredWeights:
     """The format of a run, for the matrices of linear layers in a program."""
 
     def __init__(self, r):
-        self.r = r
+        self.r, self.compute_dtype = r, r.dtype
 
     def converts(self, path: str) -> bool:
         """Return whether the layer at a path is stored in the format: those of the layers."""

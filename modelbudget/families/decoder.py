@@ -116,6 +116,8 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         "context_parallel",
         "expert_parallel",
         "adapter",
+        "trained",
+        "trained_from_layer",
     )
     constraints_of_run: ClassVar[tuple[Constraint, ...]] = (
         *tensor_parallel.constraints(),

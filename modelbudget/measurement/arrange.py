@@ -3,12 +3,12 @@
 from torch import nn
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.modules.adapters import adapt
 from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.embedding import Embedding, RotaryPositions
 from modelbudget.modules.feed_forward.mlp import MLP
 from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.layer import Layer
-from modelbudget.modules.low_rank_adapter import adapt
 from modelbudget.modules.mixers.attention import Attention
 from modelbudget.modules.weight_formats import quantise
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from torch import nn
 
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import division
 from modelbudget.common.workers import in_one_line
@@ -186,7 +187,7 @@ def look(
     counts, values, simulated = count(model), {}, {}
     device = next(model.parameters()).device.type
     arrange(model, run)
-    if run.adapter != "none":
+    if is_partial(run):
         counts = _with_bytes_of(counts, count(model))
     if device != "meta" and (trains(wanted) or infers(wanted)):
         initialise(model)

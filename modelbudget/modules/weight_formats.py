@@ -20,13 +20,13 @@ class Dequantised(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, x, layer: "Stored"):
+    def forward(ctx, x, layer: "Stored", bias):
         ctx.layer = layer
-        return F.linear(x, layer.dequantised(), layer.bias)
+        return F.linear(x, layer.dequantised(), bias)
 
     @staticmethod
     def backward(ctx, gradient):
-        return torch.matmul(gradient, ctx.layer.dequantised()), None
+        return torch.matmul(gradient, ctx.layer.dequantised()), None, None
 
 
 class Stored(nn.Module):
@@ -58,7 +58,9 @@ class Stored(nn.Module):
         return torch.empty(self.shape, dtype=self.dtype, device=device)
 
     def forward(self, x):
-        return Dequantised.apply(x, self)
+        dtype, x = x.dtype, x.to(self.dtype)
+        bias = None if self.bias is None else self.bias.to(self.dtype)
+        return Dequantised.apply(x, self, bias).to(dtype)
 
 
 def quantise(model: nn.Module, weights: str, group: int) -> None:

@@ -51,15 +51,23 @@ def parameter(
     dtype: str | None = None,
     n_bytes=None,
 ) -> Tensor:
-    """Declare a parameter of the part that is being made; with adapters all others are frozen.
+    """Declare a parameter of the part that is being made; a run may train adapters alone.
 
     Weights and biases are counted under the name of their part, other parameters under their own.
     `n_bytes`: those of a matrix that is stored in another format than its dtype.
     """
     tape = Active.tape
+    component = tape.scope if name in ("weight", "bias") else path_of(tape.scope, name)
+    adapter = None if is_adapter else tape.adapter
+    is_copied = adapter is not None and adapter.copies(component)
+    if is_copied:  # the frozen original stays next to its copy
+        original = empty(shape, dtype)
+        original.name = component
+        tape.parameters.append(original)
+        tape.originals[component] = original
     weight = empty(shape, dtype) if n_bytes is None else stored_in(n_bytes, shape)
-    weight.name = tape.scope if name in ("weight", "bias") else path_of(tape.scope, name)
-    if is_adapter or (is_trained and tape.adapter is None):
+    weight.name = component
+    if is_copied or (is_trained and (adapter is None or adapter.trains(component, name == "bias"))):
         make_leaf(weight)
         weight.storage.is_of_trained_parameter = True
     tape.parameters.append(weight)

@@ -67,6 +67,8 @@ class Tape:
         self.peak: Any = 0
         self.allocations: list[Allocation] | None = [] if lists_allocations else None
         self.parameters: list[Tensor] = []
+        self.originals: dict[str, Tensor] = {}
+        """By component: frozen parameters of which a copy is trained."""
         self.caches: list[tuple[str, Any]] = []
         self.flops: dict[str, Counter[str]] = {"forward": Counter(), "backward": Counter()}
 
@@ -141,10 +143,32 @@ class Tape:
             self.records_graph = before
 
 
-class Adapter(Protocol):
-    """What is put around linear layers (`components/adapter.py`); all else is frozen."""
+class Base(NamedTuple):
+    """A linear layer that may get an adapter. `is_stored`: in another format than its dtype."""
 
-    def around(self, name: str, base: Callable, d_in: Any, d_out: Any) -> Callable: ...
+    name: str
+    forward: Callable
+    weight: Tensor
+    bias: Tensor | None
+    d_in: Any
+    d_out: Any
+    is_stored: bool = False
+
+
+class Adapter(Protocol):
+    """What a run trains of a model, and what it adds to it (`components/adapter.py`)."""
+
+    def around(self, base: Base) -> Callable: ...
+
+    def of_experts(self, name: str, n_expert: Any, d_in: Any, d_out: Any, parts: int) -> None: ...
+
+    def trains(self, component: str, is_bias: bool) -> bool: ...
+
+    def copies(self, component: str) -> bool: ...
+
+    def finish(self, a: Any) -> None: ...
+
+    def check_forward(self) -> None: ...
 
 
 class WeightFormat(Protocol):
@@ -155,6 +179,9 @@ class WeightFormat(Protocol):
     def n_bytes(self, d_in: Any, d_out: Any) -> Any: ...
 
     def n_nested_scale(self, d_in: Any, d_out: Any) -> Any: ...
+
+    compute_dtype: str
+    """The dtype in which products are computed."""
 
 
 class Active:

@@ -9,7 +9,7 @@ from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.tape import Allocation, empty, running_on
 from modelbudget.operations.views import narrow
 from modelbudget.quantities.length import of_any_length
-from modelbudget.quantities.tape_of_run import tape_of
+from modelbudget.quantities.tape_of_run import make_model, tape_of
 from modelbudget.quantities.training_step import check_devices
 
 
@@ -42,7 +42,9 @@ def _inference(program, a, run: RunConfig, lists_allocations: bool) -> Inference
     result = Inference()
     with running_on(tape_of(run, lists_allocations)) as tape, tape.without_graph():
         tape.cache_length = run.batch, run.length
-        model = program(a, run)
+        model = make_model(tape, program, a, run)
+        if tape.adapter is not None:
+            tape.adapter.check_forward()
         tokens = empty((run.batch, run.length), "int64")
         for name, cache in tape.caches:
             result.caches[name] += sum(tensor.storage.n_bytes for tensor in cache.tensors)

@@ -1,7 +1,8 @@
-"""The tape of a run: its dtype, the format of weights, and the adapter."""
+"""The tape of a run: its dtype, the format of weights, and what is trained."""
 
+from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.components.adapter import LowRankAdapter
+from modelbudget.components.adapter import Adapters
 from modelbudget.components.weight_formats import StoredWeights
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Tape
@@ -17,6 +18,17 @@ def tape_of(run: RunConfig, lists_allocations: bool) -> Tape:
         raise NoProgramError(f"weights: {run.weights}")
     if run.weights != "dtype":
         tape.weight_format = StoredWeights(run)
-    if run.adapter != "none":
-        tape.adapter = LowRankAdapter(run)
+    if is_partial(run):
+        tape.adapter = Adapters(run)
     return tape
+
+
+def make_model(tape: Tape, program, a, run: RunConfig):
+    """Make a model on a tape: its forward function."""
+    if run.prepare_for_kbit_training:
+        tape.dtype = "float32"
+        run = run.model_copy(update={"dtype": "float32"})
+    model = program(a, run)
+    if tape.adapter is not None:
+        tape.adapter.finish(a)
+    return model

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
+from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components import chunked_loss
 from modelbudget.operations.autocast import Autocast
@@ -18,7 +19,7 @@ from modelbudget.operations.views import flatten
 from modelbudget.quantities.length import of_any_length
 from modelbudget.quantities.optimizer_step import OptimizerStep
 from modelbudget.quantities.saved_tensors import saved_by_component
-from modelbudget.quantities.tape_of_run import tape_of
+from modelbudget.quantities.tape_of_run import make_model, tape_of
 
 PHASES = (
     "first.forward_backward",
@@ -53,7 +54,7 @@ def training_step(
     a setting that has no program.
     """
     check_devices(run)
-    if run.weights != "dtype" and run.adapter == "none":
+    if run.weights != "dtype" and not is_partial(run):
         raise NoProgramError(f"weights: {run.weights} are frozen; adapter: lora trains others")
 
     def compute(run, lists_allocations):
@@ -64,14 +65,10 @@ def training_step(
 
 def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps) -> TrainingStep:
     with running_on(tape_of(run, lists_allocations)) as tape:
-        model = program(a, run)
-        step = TrainingStep()
-        for p in tape.parameters:
-            step.parameters[p.name] += p.numel()
-            step.parameter_bytes[p.name] += p.storage.n_bytes
-        trained = [p for p in tape.parameters if p.needs_gradient]
-        if not trained:
-            raise NoProgramError(f"adapter_targets: {run.adapter_targets}, which no layer is")
+        model = make_model(tape, program, a, run)
+        if tape.adapter is not None:
+            tape.adapter.check_forward()
+        step, trained = _declared(tape, run)
         accumulates = run.gradient_casts == "accumulated"
         numbers = sum(p.numel() for p in trained)
         # Declared in the order in which training allocates them.
@@ -91,6 +88,33 @@ def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps)
             step.optimizer_bytes = optimizer.bytes_by_component()
             if optimizer.is_known:
                 _finish(tape, step, f"{name}.optimizer")
+    return step
+
+
+def _declared(tape: Tape, run: RunConfig) -> tuple[TrainingStep, list[Tensor]]:
+    """Return the parameters of a model that has been made, and those that are trained."""
+    step = TrainingStep()
+    for p in tape.parameters:
+        step.parameters[p.name] += p.numel()
+        step.parameter_bytes[p.name] += p.storage.n_bytes
+    trained = [p for p in tape.parameters if p.needs_gradient]
+    if not trained:
+        raise NoProgramError(f"trained: {run.trained}, which no part is")
+    return step, trained
+
+
+def declared(program, a, run: RunConfig) -> TrainingStep:
+    """Return parameters, gradients and states of a program that is not run: each has a gradient."""
+    check_devices(run)
+    with running_on(tape_of(run, lists_allocations=False)) as tape:
+        make_model(tape, program, a, run)
+        step, trained = _declared(tape, run)
+        optimizer = OptimizerStep(run, trained, None)
+        for p in trained:
+            p.grad = empty(p.shape, p.dtype)
+        step.gradient_bytes = _gradients(trained, accumulates=False)
+        optimizer.run()
+        step.optimizer_bytes = optimizer.bytes_by_component()
     return step
 
 

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Constraint, first_mistake
+from modelbudget.architecture.run_adapter import BITSANDBYTES
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.common.paths import CONFIGS
@@ -105,7 +106,9 @@ def _is_refused(checks: Iterable[Constraint], values: Mapping[str, Any]) -> bool
 @cache
 def device_defaults(family: type[Architecture]) -> dict[str, DeviceDefault]:
     """Return, by the name of the run setting, what it is on a CUDA device if nothing is set."""
-    half = Constraint("autocast == 'none'", "")
+    half = Constraint(
+        f"autocast == 'none' or adapter != 'none' and weights in '{BITSANDBYTES}'", ""
+    )
     return {
         "dtype": DeviceDefault("dtype", {"bfloat16": [half]}, "backend"),
         "foreach": DeviceDefault("foreach", {True: _constraints(family, "foreach")}, "backend"),

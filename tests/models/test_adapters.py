@@ -1,4 +1,4 @@
-"""LoRA: programs against traces of our modules, and those against what PEFT makes of them."""
+"""Adapters: programs against traces of our modules, and those against what PEFT makes of them."""
 
 import warnings
 
@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import modelbudget as mb
-from modelbudget.architecture.run_adapter import TARGETS
+from modelbudget.architecture.adapter_methods import OF_LAYERS, method_of
+from modelbudget.architecture.run_adapter import PARTS, TARGETS
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components.decoder.program import program
 from modelbudget.families.decoder import Decoder
@@ -29,8 +30,14 @@ def with_adapters(draw) -> tuple[Decoder, RunConfig]:
     names = draw(st.sets(st.sampled_from(TARGETS[1:]), min_size=1, max_size=4))
     targets = "all-linear" if draw(st.booleans()) and "moe" not in a.mlps else " ".join(names)
     gpu = {"backend": "gpu", "attention_kernel": "math"} if run.backend == "cpu" else {}
+    method = draw(st.sampled_from([name for name in OF_LAYERS if method_of(name).forward]))
+    if method not in ("lora", "rslora") and "moe" in a.mlps:
+        method = "lora"
     adapter = {
-        "adapter": "lora",
+        "adapter": method,
+        "trained": " ".join(draw(st.sets(st.sampled_from(PARTS), max_size=2))) or "default",
+        "trained_from_layer": draw(st.integers(0, a.n_layer - 1)),
+        "modules_to_save": draw(st.sampled_from(["none", "head", "embedding norms"])),
         "adapter_targets": targets,
         "adapter_rank": draw(st.integers(1, 8)),
         "adapter_dtype": draw(st.sampled_from(["float32", "dtype"])),
@@ -112,9 +119,16 @@ def test_printed_numbers_of_trained_parameters(model, targets, rank, trained):
     assert found.total == 4 * trained
 
 
-def test_stacked_experts_are_refused_by_name():
-    with pytest.raises(mb.InputError, match="stacked experts have no adapters here"):
-        mb.model("mixtral-8x7b").predict("gradient_bytes", {"adapter": "lora"})
+def test_stacked_experts_are_counted_and_their_memory_is_refused_by_name():
+    run = {"adapter": "lora"}
+    mixtral = mb.model("mixtral-8x7b")
+    # By shapes: attention, the router, gate and up of all experts at twice the rank, and down.
+    attention = 2 * (4096 + 4096) + 2 * (4096 + 1024)
+    experts = 8 * 2 * (4096 + 2 * 14336) + 8 * (14336 + 4096)
+    trained = 32 * 8 * (attention + (4096 + 8) + experts)
+    assert mixtral.predict("gradient_bytes", run).total == 4 * trained
+    with pytest.raises(mb.InputError, match="memory with stacked experts"):
+        mixtral.predict("peak_training_bytes", run)
 
 
 def test_a_layer_that_is_not_there_is_named():

@@ -7,6 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import modelbudget as mb
+from modelbudget.architecture.run_constraints import run_mistake
+from modelbudget.architecture.run_step import HALF
 from modelbudget.components.decoder.program import program
 from modelbudget.measurement.build import build
 from modelbudget.measurement.infer import infer
@@ -18,8 +20,10 @@ ANY_SHAPE = ["bnb-8bit", "bnb-4bit", "bnb-4bit-double", "fp8-block", "fp8-channe
 
 
 @settings(max_examples=30, deadline=None)
-@given(decoders_that_run(), st.sampled_from(ANY_SHAPE), st.booleans())
-def test_every_allocation_with_stored_weights_is_the_traces(decoder_and_run, weights, in_dtype):
+@given(decoders_that_run(), st.sampled_from(ANY_SHAPE), st.booleans(), st.booleans())
+def test_every_allocation_with_stored_weights_is_the_traces(
+    decoder_and_run, weights, in_dtype, prepares
+):
     """Catches a copy of a matrix that lives too long, or is saved from pass to pass."""
     a, run = decoder_and_run
     assume("moe" not in a.mlps)
@@ -27,6 +31,11 @@ def test_every_allocation_with_stored_weights_is_the_traces(decoder_and_run, wei
     others = {"master_weights": False, "gradient_casts": "together", "loss_chunks": 1}
     adapter = {"adapter": "lora", "adapter_dtype": "dtype" if in_dtype else "float32"}
     run = run.model_copy(update={"weights": weights} | others | adapter | gpu)
+    if prepares and run.dtype in HALF:
+        kernel = "efficient" if run.attention_kernel == "flash" else run.attention_kernel
+        kbit = {"prepare_for_kbit_training": True, "attention_kernel": kernel}
+        run = run.model_copy(update=kbit)
+        assume(not run_mistake(a, run))
     try:
         of_program = programmed(a, run)
     except NoProgramError:
@@ -45,12 +54,17 @@ def test_every_allocation_with_stored_weights_is_the_traces(decoder_and_run, wei
 def test_qlora_of_a_model_of_32_billion_parameters():
     """Qwen 3 32B in 4 bits with doubly quantised scales, and rank 16 at every linear layer."""
     run = {"weights": "bnb-4bit-double", "adapter": "lora", "adapter_rank": 16}
-    found = mb.model("qwen-3-32b").memory(run | {"batch": 1, "length": 1024, "recompute": "full"})
+    model = mb.model("qwen-3-32b")
+    step = {"batch": 1, "length": 1024, "prepare_for_kbit_training": False}
+    found = model.memory(run | step | {"recompute": "full"})
     # 19,211,509,504 bytes are the base, by a sum over shapes that shares no code with this one.
     adapters = 4 * 134_217_728
     assert found["parameter_bytes"].total == 19_211_509_504 + adapters
     assert found["gradient_bytes"].total == adapters
     assert any("134,217,728 parameters in float32 are trained" in note for note in found.notes)
+    # PEFT's function casts embedding, head and norms: as many bytes as they have in bfloat16.
+    prepared = model.predict("parameter_bytes", run)
+    assert prepared.total - found["parameter_bytes"].total == 3_113_003_008
 
 
 def test_weights_without_an_adapter_are_not_trained():

@@ -46,7 +46,7 @@ from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import grouped_mm, linear
 from modelbudget.operations.reductions import softmax, sort, sum_over, topk
-from modelbudget.operations.tape import empty
+from modelbudget.operations.tape import Active, empty
 from modelbudget.operations.views import chunk, flatten, unflatten, unsqueeze, view
 
 GROUP = "experts"
@@ -568,6 +568,11 @@ def program(a: Fields, r: Run):
     activation = mlp.make_activation(a, r)
     shared = make_part("shared", mlp.program, a, r, a.d_shared) if a.d_shared else None
     shared_gate = make_linear("shared_gate", a.d_model, 1) if a.shared_gate else None
+    if (adapter := Active.tape.adapter) is not None:
+        adapter.of_experts("router", 1, a.d_model, a.n_expert, 1)
+        name, parts = ("gate_up", 2) if a.gated else ("up", 1)  # one stack in transformers
+        adapter.of_experts(name, a.n_expert, a.d_model, a.d_expert, parts)
+        adapter.of_experts("down", a.n_expert, a.d_expert, a.d_model, 1)
 
     def forward(x):
         tokens = flatten(x, 0, 1)  # (tokens, d_model)

@@ -1,0 +1,78 @@
+"""Methods of adapters: the tensors that each adds, as data (`configs/adapters.yaml`)."""
+
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import Field
+
+from modelbudget.common.expressions import Expression
+from modelbudget.common.paths import CONFIGS
+from modelbudget.common.strict import Strict, read_strict
+
+Shapes = dict[str, list[str | int]]
+
+
+class Method(Strict):
+    """One method: shapes of its tensors, as expressions over widths and fields of the run.
+
+    `frozen` tensors are not trained, and `shared` ones neither, of which all targets have one;
+    `needs` must hold for each target. `forward`: how its products are computed, if that is known.
+    """
+
+    source: str
+    tensors: Shapes
+    shared: Shapes = Field({})
+    frozen: list[str] = Field([])
+    needs: str = "0 = 0"
+    forward: (
+        Literal["low_rank", "weight_decomposed", "vectors_of_shared", "hadamard", "scaled"] | None
+    ) = None
+    of_experts: bool = False
+    """Whether all-linear reaches stacked experts and their router."""
+
+    @cached_property
+    def _expressions(self) -> dict[str, list[Expression]]:
+        shapes = self.tensors | self.shared
+        return {name: [Expression(str(size)) for size in sizes] for name, sizes in shapes.items()}
+
+    def shape(self, name: str, values: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the shape of a tensor, from sizes and fields of the run by name."""
+        sizes = (size(values) for size in self._expressions[name])
+        return tuple(int(size) if isinstance(size, Fraction) else size for size in sizes)
+
+    def why_not(self, values: dict[str, Any]) -> str | None:
+        """Return which condition a target does not meet, with its values."""
+        condition = Expression(self.needs)
+        if condition(values):
+            return None
+        read = ", ".join(f"{name} = {values[name]}" for name in sorted(condition.names))
+        return f"needs {self.needs}, here {read}"
+
+
+class Methods(Strict):
+    """Methods by name: around each target layer, or one for the model."""
+
+    source: str
+    checked: str
+    around_layers: dict[str, Method]
+    of_model: dict[str, Method]
+
+
+METHODS = read_strict(CONFIGS / "adapters.yaml", Methods)
+OF_LAYERS, OF_MODEL = tuple(METHODS.around_layers), tuple(METHODS.of_model)
+
+
+def method_of(name: str) -> Method:
+    """Return a method by the value of the field `adapter`."""
+    return (METHODS.around_layers | METHODS.of_model)[name]
+
+
+def settings_of(r) -> dict[str, Any]:
+    """Return the fields of a run that shapes are expressions of, by their names there."""
+    return {
+        "rank": r.adapter_rank,
+        "block": r.adapter_block,
+        "frequencies": r.adapter_frequencies,
+        "tokens": r.virtual_tokens,
+    }

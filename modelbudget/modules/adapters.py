@@ -1,0 +1,289 @@
+"""Adapters around linear layers, with the operations of PEFT's, and parts that are trained."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from modelbudget.architecture.adapter_methods import OF_MODEL, Method, method_of, settings_of
+from modelbudget.architecture.run_adapter import ALL_LINEAR, copies, is_partial, trains
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import component_of
+from modelbudget.modules.feed_forward.moe import MoE
+from modelbudget.modules.weight_formats import Stored
+
+SCALING = 2.0
+RATE = 0.1
+HALF = (torch.bfloat16, torch.float16)
+
+
+class Adapted(nn.Module):
+    """A frozen linear layer, stored in its dtype or quantised, and the tensors of an adapter.
+
+    The parameters of the base are its own, so that components keep their names.
+    """
+
+    lora_A: Any  # noqa: N815 (PEFT's names)
+    lora_B: Any  # noqa: N815
+    lora_magnitude_vector: Any
+    vera_lambda_d: Any
+    vera_lambda_b: Any
+    ia3_l: Any
+    weight: Any
+
+    def __init__(self, base: nn.Linear | Stored, run: RunConfig, method: Method, values: dict):
+        super().__init__()
+        for name, parameter in base.named_parameters(recurse=False):
+            self.register_parameter(name, parameter)
+        self.of_base: Any = base.forward
+        self.is_feedforward = bool(values["feedforward"])
+        self.is_stored = isinstance(base, Stored)
+        self.is_cloned = self.is_stored and "4bit" in run.weights
+        self.shared: dict[str, nn.Parameter] = {}
+        device = next(base.parameters()).device
+        self.dtype = dtype_of(run)
+        for name in method.tensors:
+            tensor = torch.empty(method.shape(name, values), dtype=self.dtype, device=device)
+            self.register_parameter(name, nn.Parameter(tensor, name not in method.frozen))
+        self.drop: Any = nn.Dropout(RATE * run.adapter_dropout)
+        self.compute: Any = getattr(self, method.forward or "uncomputed")
+
+    def forward(self, x):
+        return self.compute(x)
+
+    def uncomputed(self, x):
+        raise ValueError("adapter: only its parameters are known")
+
+    def low_rank(self, x):
+        result = self.of_base(x)
+        dtype = result.dtype
+        if self.is_stored:
+            result = result.clone() if self.is_cloned else result
+            x = x.to(self.dtype)
+            product = (F.linear(F.linear(self.drop(x), self.lora_A), self.lora_B) * SCALING).to(
+                dtype
+            )
+            return result + product
+        x = x.to(self.dtype)
+        result = result + F.linear(F.linear(self.drop(x), self.lora_A), self.lora_B) * SCALING
+        return result.to(dtype)
+
+    def weight_decomposed(self, x):
+        result = self.of_base(x)
+        dtype = result.dtype
+        x = x.to(self.dtype)
+        base_result = result
+        if self.drop.p:
+            x, base_result = self.drop(x), None
+        result = result + self._decomposed(x, base_result)
+        return result.to(dtype)
+
+    def _decomposed(self, x, base_result):
+        lora_weight = self._of_eye()
+        weight = self.weight.to(x.dtype)
+        norm = self._norm(weight, lora_weight.detach())
+        scale = (self.lora_magnitude_vector / norm).view(1, -1)
+        product = F.linear(F.linear(x, self.lora_A), self.lora_B)
+        if base_result is None:
+            base_result = F.linear(x, weight)
+        elif getattr(self, "bias", None) is not None:
+            base_result = base_result - self.bias
+        return (scale - 1) * base_result + scale * product * SCALING
+
+    def _of_eye(self):
+        d_in, device = self.lora_A.shape[1], self.lora_A.device
+        eye = torch.eye(d_in, device=device, dtype=self.dtype)
+        return F.linear(F.linear(eye, self.lora_A), self.lora_B).T
+
+    @staticmethod
+    def _norm(weight, lora_weight):
+        weight = weight + lora_weight * SCALING
+        return torch.linalg.norm(weight, dim=1)
+
+    def vectors_of_shared(self, x):
+        before, result = x.dtype, self.of_base(x)
+        dtype = result.dtype
+        result = result.clone() if self.is_cloned else result
+        down = self.shared["vera_A"][:, : x.shape[-1]]
+        up = self.shared["vera_B"][: result.shape[-1]]
+        x = x.to(self.dtype)
+        result = result + self.vera_lambda_b * F.linear(
+            self.vera_lambda_d * F.linear(self.drop(x), down), up
+        )
+        return result.to(dtype).to(before)
+
+    def hadamard(self, x):
+        dtype, result = x.dtype, self.of_base(x)
+        result = result + self._product(x)
+        return result.to(dtype)
+
+    def _product(self, x):
+        scale = torch.empty((), device=x.device)
+        matrices = self.hada_w1_a, self.hada_w1_b, self.hada_w2_a, self.hada_w2_b
+        change = HadamardProduct.apply(*matrices, scale)
+        return F.linear(x.to(change.dtype), change)
+
+    def scaled(self, x):
+        before, scale = x.dtype, 1 * self.ia3_l.flatten()
+        if self.is_feedforward:
+            x = x.to(self.dtype)
+            inner = (x * scale).to(before)
+            return self.of_base(inner)
+        result = self.of_base(x)
+        return (result * scale).to(result.dtype)
+
+
+class HadamardProduct(torch.autograd.Function):
+    """A product, number by number, of two products of low rank, and of a number."""
+
+    @staticmethod
+    def forward(ctx, w1_a, w1_b, w2_a, w2_b, scale):
+        ctx.save_for_backward(w1_a, w1_b, w2_a, w2_b, scale)
+        return ((w1_a @ w1_b) * (w2_a @ w2_b)) * scale
+
+    @staticmethod
+    def backward(ctx, gradient):
+        w1_a, w1_b, w2_a, w2_b, scale = ctx.saved_tensors
+        gradient = gradient * scale
+        inner = gradient * (w2_a @ w2_b)
+        of_w1_a, of_w1_b = inner @ w1_b.T, w1_a.T @ inner
+        inner = gradient * (w1_a @ w1_b)
+        of_w2_a, of_w2_b = inner @ w2_b.T, w2_a.T @ inner
+        del inner
+        return of_w1_a, of_w1_b, of_w2_a, of_w2_b, None
+
+
+def dtype_of(run: RunConfig) -> torch.dtype:
+    return getattr(torch, run.dtype if run.adapter_dtype == "dtype" else "float32")
+
+
+def adapt(model: nn.Module, run: RunConfig) -> None:
+    """Freeze what a run does not train, and add its adapters, once.
+
+    Raises ValueError if no layer is a target, or what is trained is no part of the model.
+    """
+    if not is_partial(run) or getattr(model, "is_adapted", False):
+        return
+    vars(model)["is_adapted"] = True
+    for path, parameter in model.named_parameters():
+        is_bias = path.rpartition(".")[2] == "bias"
+        is_stored = not parameter.dtype.is_floating_point
+        parameter.requires_grad_(
+            not is_stored and trains(run, component_of(path), layer_of(path), is_bias)
+        )
+    _copy(model, run)
+    if run.prepare_for_kbit_training:
+        for path, parameter in model.named_parameters():
+            if parameter.dtype in HALF and not path.rpartition(".")[2].isdecimal():
+                parameter.data = parameter.data.float()
+    if run.adapter in OF_MODEL:
+        _adapt_model(model, run)
+    elif run.adapter != "none":
+        _adapt_layers(model, run)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError(f"trained = {run.trained!r}: no part of that name")
+
+
+def layer_of(path: str) -> int | None:
+    """Return the number of the layer of a path: of layer.3.mlp.up.weight 3."""
+    return next((int(name) for name in path.split(".") if name.isdecimal()), None)
+
+
+def _copy(model: nn.Module, run: RunConfig) -> None:
+    """Train a copy of some parameters, next to which the frozen originals stay.
+
+    A tied head has a copy of its own, or reads the original.
+    """
+    head: Any = getattr(model, "head", None)
+    for path, parameter in list(model.named_parameters()):
+        if copies(run, component_of(path)):
+            parameter.requires_grad_(True)
+            owner, _, name = path.rpartition(".")
+            original = nn.Parameter(parameter.detach().clone(), requires_grad=False)
+            part = model.get_submodule(owner)
+            if not hasattr(part, "original"):
+                part.add_module("original", nn.Module())
+            part.get_submodule("original").register_parameter(name, original)
+            if getattr(head, "tied", False) and head.weight is parameter:
+                head.weight = original
+    if getattr(head, "tied", False) and copies(run, "head"):
+        head.weight = nn.Parameter(head.weight.detach().clone())
+
+
+def _adapt_model(model: nn.Module, run: RunConfig) -> None:
+    method = method_of(run.adapter)
+    decoder: Any = model
+    n_layer, d_model = len(decoder.layer), decoder.embedding.token.weight.shape[1]
+    attention: Any = getattr(decoder.layer[0], "attention", None)
+    width = _widths(attention.key)[1] if hasattr(attention, "key") else 0
+    if not width and run.adapter == "prefix":
+        raise ValueError("adapter: prefix: layers without keys")
+    values = settings_of(run) | {"d_model": d_model, "n_layer": n_layer}
+    values |= {"n_kv_head": width, "d_head": 1}
+    device = next(model.parameters()).device
+    model.add_module("adapter", adapter := nn.Module())
+    for name in method.tensors:
+        tensor = torch.empty(method.shape(name, values), dtype=torch.float32, device=device)
+        adapter.register_parameter(name, nn.Parameter(tensor))
+
+
+def _adapt_layers(model: nn.Module, run: RunConfig) -> None:
+    method, targets = method_of(run.adapter), run.adapter_targets.split()
+    takes_all = ALL_LINEAR in targets
+
+    def is_target(path: str, part: nn.Module) -> bool:
+        number = layer_of(path)
+        is_late = number is None or number >= run.trained_from_layer
+        is_named = path.rpartition(".")[2] in targets or takes_all
+        return isinstance(part, nn.Linear | Stored) and is_named and is_late
+
+    layers: dict[str, Any] = {p: part for p, part in model.named_modules() if is_target(p, part)}
+    if not layers:
+        raise ValueError(f"adapter_targets = {run.adapter_targets!r}: no linear layer of that name")
+    widths = {path: _widths(part) for path, part in layers.items()}
+    values = settings_of(run) | {
+        "most_in": max(d_in for d_in, _ in widths.values()),
+        "most_out": max(d_out for _, d_out in widths.values()),
+    }
+    adapted = []
+    for path, part in layers.items():
+        d_in, d_out = widths[path]
+        of_layer = {"d_in": d_in, "d_out": d_out}
+        of_layer["feedforward"] = int(path.rpartition(".")[2] == "down")
+        if why := method.why_not(values | of_layer):
+            raise ValueError(f"adapter: {run.adapter}: {why}")
+        adapted.append(Adapted(part, run, method, values | of_layer))
+        model.set_submodule(path, adapted[-1])
+    device = next(model.parameters()).device
+    for name in method.shared:
+        tensor = torch.empty(method.shape(name, values), dtype=dtype_of(run), device=device)
+        model.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+        for one in adapted:
+            one.shared[name] = model.get_parameter(name)
+    if method.of_experts and takes_all:
+        for part in model.modules():
+            if isinstance(part, MoE):
+                _adapt_experts(part, run)
+
+
+def _widths(part: Any) -> tuple[int, int]:
+    d_out, d_in = part.weight.shape if isinstance(part, nn.Linear) else part.shape
+    return d_in, d_out
+
+
+def _adapt_experts(moe: Any, run: RunConfig) -> None:
+    """Add what PEFT adds to stacked experts and their router: gate and up are one matrix there."""
+    n_expert, d_model = moe.router.weight.shape
+    d_expert = moe.down.weight.shape[-1]
+    stacks = {"router": (1, d_model, n_expert), "down": (n_expert, d_expert, d_model)}
+    is_gated = moe.gate is not None or moe.gate_up is not None
+    stacks["gate_up" if is_gated else "up"] = (n_expert, d_model, d_expert)
+    for name, (n, d_in, d_out) in stacks.items():
+        parts = 2 if name == "gate_up" else 1
+        rank = n * parts * run.adapter_rank
+        if getattr(moe, name, None) is None:
+            moe.add_module(name, nn.Module())
+        for of, shape in (("lora_A", (rank, d_in)), ("lora_B", (parts * d_out, rank))):
+            tensor = torch.empty(shape, dtype=dtype_of(run), device=moe.router.weight.device)
+            getattr(moe, name).register_parameter(of, nn.Parameter(tensor))

@@ -1,0 +1,33 @@
+"""A matrix that is the product, number by number, of two products of low rank (FedPara, LoHa).
+
+Source: `HadaWeight` of peft 0.21.2 (tuners/loha/layer.py), a torch.autograd.Function.
+"""
+
+from modelbudget.operations.autograd import finish_node, start_node
+from modelbudget.operations.elementwise import mul
+from modelbudget.operations.products import matmul
+from modelbudget.operations.tape import Active, Tensor, empty
+from modelbudget.operations.views import t
+
+
+def hadamard_product(w1_a: Tensor, w1_b: Tensor, w2_a: Tensor, w2_b: Tensor) -> Tensor:
+    """Return (w1_a w1_b) ⊙ (w2_a w2_b) times a number, which is a tensor."""
+    scale = empty((), "float32")
+    node = start_node("hadamard", [w1_a, w1_b, w2_a, w2_b, None], [w1_a, w1_b, w2_a, w2_b, scale])
+    with Active.tape.without_graph():
+        y = mul(mul(matmul(w1_a, w1_b), matmul(w2_a, w2_b)), scale).detach()
+
+    def gradients(saved, g):
+        w1_a, w1_b, w2_a, w2_b, scale = saved
+        g = mul(g, scale)
+        inner = mul(g, matmul(w2_a, w2_b))
+        of_w1_a, of_w1_b = matmul(inner, t(w1_b)), matmul(t(w1_a), inner)
+        inner = mul(g, matmul(w1_a, w1_b))
+        of_w2_a, of_w2_b = matmul(inner, t(w2_b)), matmul(t(w2_a), inner)
+        del inner
+        return of_w1_a, of_w1_b, of_w2_a, of_w2_b, None
+
+    y = finish_node(node, y, gradients)
+    if node is not None:
+        node.is_function = True
+    return y
