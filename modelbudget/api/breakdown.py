@@ -41,7 +41,7 @@ class Breakdown(Frames):
     """A quantity of a model by component, largest first.
 
     `source` says where it comes from: `formula`, the device on which a module was measured, or
-    `traced` with the class.
+    `traced` with the class. `settings` are those of the run, as text; empty if none matters.
     Units: a count, bytes or FLOPs (`quantity`).
     """
 
@@ -49,6 +49,7 @@ class Breakdown(Frames):
     quantity: str
     source: str
     components: tuple[Component, ...]
+    settings: str = ""
 
     @property
     def total(self) -> int:
@@ -77,7 +78,14 @@ class Breakdown(Frames):
         ]
 
     def __str__(self) -> str:
+        return f"{self._title}; {self.settings}" if self.settings else self._title
+
+    @property
+    def _title(self) -> str:
         return f"{self.model}: {count(self.total)} {UNITS.get(self.quantity, self.quantity)}"
+
+    def __repr__(self) -> str:
+        return f"<Breakdown {self}; {self.source}>"
 
     def chart(self) -> alt.Chart:
         """Return a bar chart of the components, which a notebook shows. Needs altair."""
@@ -85,8 +93,9 @@ class Breakdown(Frames):
         import altair as alt
 
         unit = UNITS.get(self.quantity, self.quantity)
+        title = alt.Title(f"{self._title} ({self.source})", subtitle=self.settings)
         return (
-            alt.Chart(self.to_polars(), title=f"{self} ({self.source})")
+            alt.Chart(self.to_polars(), title=title)
             .mark_bar()
             .encode(
                 x=alt.X("value:Q", title=unit),

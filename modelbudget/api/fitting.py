@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modelbudget.api.frames import Frames, html_table
+from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.catalogue.accelerators import Accelerator, all_accelerators, named_or_sized
-from modelbudget.catalogue.implementations import OURS
+from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.catalogue.memory_margins import Grade, Margins, memory_margins
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.sizes import EXAMPLES, size
+from modelbudget.predict import of_point
 from modelbudget.sweeps.compared import not_compared_at
 
 if TYPE_CHECKING:
     from modelbudget.api.layouts import Layouts
-    from modelbudget.api.model import Model, Settings
+    from modelbudget.api.model import Model, Predictions, Settings
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.run_config import RunConfig
     from modelbudget.predict.fit import Solution
@@ -29,15 +31,18 @@ if TYPE_CHECKING:
 class Fit(Frames):
     """Predicted bytes on each device, and the largest batch and length that fit.
 
-    `purpose` is `training` or `inference`. `largest` and `largest_of_class` are by field, the
-    second with the settings of the model's class in `transformers`, if they are known, and
-    `largest_with_margins` what fits with the reserve and the worst published reading too. `sharing`
-    are the settings by which several devices share the model, with their chosen values. `layouts`
-    are all ways in which several devices can share the training of the model.
+    `needed` are the bytes of `run`, for the `purpose` training or inference: of our modules by
+    formula, or of a class that only a trace answers, for which nothing is solved (`why`). `largest`
+    and `largest_of_class` are by field, the second with the settings of the model's class in
+    `transformers`, if they are known, and `largest_with_margins` what fits with the reserve and the
+    worst published reading too. `sharing` are the settings by which several devices share the
+    model, with their chosen values. `layouts` are all ways in which several devices can share the
+    training of the model.
     """
 
     model: str
     purpose: str
+    run: RunConfig
     accelerator: Accelerator
     devices: int
     needed: int
@@ -47,6 +52,7 @@ class Fit(Frames):
     margins: Margins
     sharing: dict[str, int]
     layouts: Layouts | None = None
+    why: str | None = None
 
     @property
     def fits(self) -> bool:
@@ -62,6 +68,7 @@ class Fit(Frames):
         """Return plain values, for JSON."""
         return {
             "purpose": self.purpose,
+            "settings": line_of_settings(self.run),
             "accelerator": self.accelerator.name,
             "memory": self.accelerator.bytes,
             "memory_source": self.accelerator.source,
@@ -77,11 +84,12 @@ class Fit(Frames):
             "largest": _values(self.largest),
             "largest_with_margins": _values(self.largest_with_margins),
             "largest_of_class": _values(self.largest_of_class),
+            "not_solved": self.why,
         } | ({"layouts": self.layouts.rows()} if self.layouts else {})
 
     def rows(self) -> list[dict]:
-        """Return one row for each solved field: the largest value that fits."""
-        of_class = _values(self.largest_of_class)
+        """Return one row for each solved field: the largest value that fits; one if none is."""
+        largest, of_class = _values(self.largest), _values(self.largest_of_class)
         with_margins = _values(self.largest_with_margins)
         return [
             {
@@ -94,16 +102,23 @@ class Fit(Frames):
                 "grade": self.grade,
                 "reserve": self.margins.reserve.bytes,
                 "worst_ratio": self.margins.worst_ratio.value,
-                "field": name,
-                "largest": one.value,
-                "largest_with_margins": with_margins[name],
+                "field": name or None,
+                "largest": largest.get(name),
+                "largest_with_margins": with_margins.get(name),
                 "largest_of_class": of_class.get(name),
             }
-            for name, one in self.largest.items()
+            for name in self.largest or ("",)
         ]
 
+    def __str__(self) -> str:
+        room = f"{self.needed:,} of {self.accelerator.bytes:,} bytes on {self.accelerator.name}"
+        return f"{self.model}: {self.purpose} {self.grade}, {room}; {line_of_settings(self.run)}"
+
+    def __repr__(self) -> str:
+        return f"<Fit of {self}>"
+
     def _repr_html_(self) -> str:
-        return html_table(f"{self.model} on {self.accelerator.name}", self.rows())
+        return html_table(str(self), self.rows())
 
 
 def _values(solutions: dict[str, Solution]) -> dict[str, int]:
@@ -145,12 +160,21 @@ def sharing(devices: int, training: bool) -> dict[str, int]:
     return {"zero": 3, "data_parallel": devices} if training else {"tensor_parallel": devices}
 
 
-def refuse_uncompared(model: Model, quantity: str, pair: tuple[Architecture, RunConfig]) -> None:
-    """Raise InputError if the run is that of a class with which its formula was not compared."""
+def _not_solved(
+    model: Model, quantity: str, pair: tuple[Architecture, RunConfig], devices: int
+) -> str | None:
+    """Return why no formula says what a run needs; None if one does."""
+    if why := of_point.why_not(quantity, *pair):
+        return f"{quantity} on {devices} devices: {why}" if devices > 1 else f"{quantity}: {why}"
     why = not_compared_at(quantity, model.base.transformers, model.base.config, *pair)
-    if why:
-        raise InputError([f"{model.name}: {quantity}: {why}, and what fits is solved by formula; "
-                          f"allowed: implementation: {OURS}"])  # fmt: skip
+    solved = f"and what fits is solved by formula; allowed: implementation: {OURS}"
+    return f"{quantity}: {why}, {solved}" if why else None
+
+
+def _of_class(quantity: str, run: Predictions) -> int | None:
+    """Return the bytes of a class that leads the answer about a run; None without such a class."""
+    leads = run.run.implementation == TRANSFORMERS and quantity in run.breakdowns
+    return run[quantity].total if leads else None
 
 
 def fit(
@@ -161,10 +185,12 @@ def fit(
     training: bool,
     reserve: str | int | None = None,
     accelerators: str | Path | None = None,
+    predicted: Predictions | None = None,
 ) -> Fit:
     """Solve for the largest batch and length; several devices share the model as `sharing` says.
 
-    Training on several devices is predicted in all other layouts too.
+    Training on several devices is predicted in all other layouts too. `predicted` is what is known
+    of the same run already: of a class without a formula its trace says whether the run fits.
     """
     from modelbudget.api.layouts import layouts
     from modelbudget.api.model import fields_of
@@ -177,15 +203,22 @@ def fit(
         "inference", "peak_inference_bytes")  # fmt: skip
     chosen = fields_of(settings)
     by = sharing(devices, training)
-    run = model.run(by | chosen)
-    chosen = {name: getattr(run, name) for name in DECIDED} | chosen
+    pair = model.with_run(by | chosen)
+    if why := _not_solved(model, quantity, pair, devices):
+        if predicted is None and devices == 1:
+            predicted = model.predictions([quantity], chosen)
+        n_bytes = _of_class(quantity, predicted) if predicted and devices == 1 else None
+        if predicted is None or n_bytes is None:
+            lost = predicted.missing.get(quantity) if predicted else None
+            raise InputError(
+                [f"{model.name}: {quantity}: {lost}" if lost else f"{model.name}: {why}"]
+            )
+        return Fit(model.label, purpose, predicted.run, device, 1, n_bytes, {}, {}, {}, margins, {},
+                   why=f"{model.name}: {why}")  # fmt: skip
+    chosen = {name: getattr(pair[1], name) for name in DECIDED} | chosen
     shared = layouts(model, device, chosen, devices, margins) if training and devices > 1 else None
     chosen = by | chosen
-    if why := model.why_not(quantity, chosen):
-        of = f"{quantity} on {devices} devices" if by else quantity
-        raise InputError([f"{model.name}: {of}: {why}"])
     pair = model.with_run(chosen)
-    refuse_uncompared(model, quantity, pair)
     there = as_class(pair, model.base.transformers, purpose, model.base.config)
 
     def largest(of, room: int = device.bytes) -> dict[str, Solution]:
@@ -194,7 +227,7 @@ def fit(
 
     n_bytes = needed(pair, purpose)
     assert n_bytes is not None  # `why_not` has checked that
-    return Fit(model.label, purpose, device, devices, n_bytes, largest(pair),
+    return Fit(model.label, purpose, pair[1], device, devices, n_bytes, largest(pair),
                largest(there) if there else {}, largest(pair, margins.room(device.bytes)), margins,
                {one: chosen[one] for one in by},
                shared)  # fmt: skip

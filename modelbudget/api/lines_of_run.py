@@ -1,4 +1,4 @@
-"""Lines of an answer about its run: what is trained, how weights are read, what is kept."""
+"""Lines of an answer about its run: its settings, what is trained, how weights are read."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,34 @@ from modelbudget.architecture.optimizers import kernel_of, optimizer_named
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import gradient_number
 from modelbudget.architecture.terms import is_peak
+from modelbudget.catalogue.implementations import TRANSFORMERS
+from modelbudget.common.mistakes import show
+from modelbudget.measurement.reference.class_run import OWN
 from modelbudget.operations.tape import BYTES
+
+SETTINGS = ("batch", "length", "dtype", "optimizer", "foreach", "attention_kernel",
+            "implementation")  # fmt: skip
+"""Run settings that are always shown; others if they differ from their default."""
+
+
+def line_of_settings(run: RunConfig) -> str:
+    """Return the run settings as text: `batch 1, length 2,048, dtype float32, …`.
+
+    Of a class of `transformers`, without those that it computes by its code.
+    """
+    fields = type(run).model_fields
+    of_code = set(OWN) - {"implementation"} if run.implementation == TRANSFORMERS else ()
+    shown = [
+        name
+        for name in fields
+        if name in SETTINGS or getattr(run, name) != fields[name].default
+        if name not in of_code
+    ]
+    values = {name: getattr(run, name) for name in shown}
+    return ", ".join(
+        f"{name} {f'{value:,}' if type(value) is int else show(value).strip(chr(39))}"
+        for name, value in values.items()
+    )
 
 
 def line_of_adapter(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from modelbudget.api.breakdown import Breakdown, of_values
 from modelbudget.api.class_values import class_values
 from modelbudget.api.frames import Frames, html_table
+from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.common.errors import InputError
 from modelbudget.common.extras import needed
 from modelbudget.common.mistakes import describe, show
@@ -22,6 +23,7 @@ from modelbudget.measurement.table import failures, measured_table
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.expand import Point
 from modelbudget.sweeps.points_table import table_of
+from modelbudget.sweeps.quantities import OF_PARAMETERS
 from modelbudget.sweeps.sweep_file import Measure
 
 if TYPE_CHECKING:
@@ -43,8 +45,15 @@ class Comparison(Frames):
     """
 
     model: str
+    run: RunConfig
     table: pl.DataFrame
     of_class: Witness | None
+
+    @property
+    def settings(self) -> str:
+        """The run settings as text; empty if only the module's tensors were counted."""
+        counted = set(self.table["quantity"]) <= OF_PARAMETERS and not self.has_formula
+        return "" if counted else line_of_settings(self.run)
 
     @property
     def predicted(self) -> int:
@@ -105,11 +114,18 @@ class Comparison(Frames):
         """Return the table as a Polars frame."""
         return self.table
 
+    def __str__(self) -> str:
+        return f"{self.model}: {self.settings}" if self.settings else self.model
+
+    def __repr__(self) -> str:
+        found = self.verdict()
+        return f"<Comparison of {self}; {found['agreed']} of {found['compared']} agree>"
+
     def _repr_html_(self) -> str:
         found = self.verdict()
         columns = ["component", "quantity", "predicted", "measured", "difference"]
         shown = self.table.sort("agrees", nulls_last=True).select(columns)
-        caption = f"{self.model}: {found['agreed']} of {found['compared']} comparisons agree"
+        caption = f"{self}; {found['agreed']} of {found['compared']} comparisons agree"
         return html_table(caption, shown.to_dicts())
 
 
@@ -136,7 +152,7 @@ def compare_model(
     of_class, values = class_values(points, measure)
     predicted = predict(points, quantities)
     table = compare(points, predicted, measured, [], failures(results), values)
-    return Comparison(model.label, table, of_class)
+    return Comparison(model.label, run, table, of_class)
 
 
 def measure_models(

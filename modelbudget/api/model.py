@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,12 @@ from modelbudget.api.arguments import (
 from modelbudget.api.breakdown import FORMULA, Breakdown, of_terms
 from modelbudget.api.find import GGUF, find, models_of_series
 from modelbudget.api.frames import Frames, html_table
-from modelbudget.api.lines_of_run import line_of_adapter, line_of_optimizer, line_of_weights
+from modelbudget.api.lines_of_run import (
+    line_of_adapter,
+    line_of_optimizer,
+    line_of_settings,
+    line_of_weights,
+)
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
@@ -56,6 +62,8 @@ OF_TRAINING = (
 )  # fmt: skip
 QUANTITIES = tuple(dict.fromkeys(OF_WEIGHTS + OF_INFERENCE + OF_TRAINING))
 """Quantities with formulas, in the order in which they are shown."""
+WITHOUT_RUN = frozenset({"parameters", *BY_NAME})
+"""Quantities that are the same in every run on one device."""
 
 OF_SERVING = ("request_bytes",)
 """Quantities of an engine, which no table shows that does not ask for them."""
@@ -185,7 +193,7 @@ class Model:
         _known(quantities)
         chosen = {**self.chosen, **fields_of(settings)}
         if answer := of_class.answer(self, quantities, chosen):
-            return Predictions(self, *answer)._with_kernel(chosen)
+            return Predictions(self, *answer)._with_settings(chosen)
         a, run = self.with_run(settings)
         found = {one: of_point.terms_or_reason(one, a, run) for one in quantities}
         missing = {one: why for one, (_, why) in found.items() if why}
@@ -198,7 +206,7 @@ class Model:
             *line_of_optimizer(run, breakdowns),
             *line_of_weights(run, breakdowns),
         )
-        return Predictions(self, run, breakdowns, missing, notes)._with_kernel(chosen)
+        return Predictions(self, run, breakdowns, missing, notes)._with_settings(chosen)
 
     def parameters(self) -> Breakdown:
         """Predict the parameters by component."""
@@ -347,6 +355,15 @@ class Predictions(Frames):
         notes = self.model.base.notes
         return [one.text for one in notes if not (is_class and one.is_of_our_modules)]
 
+    def _with_settings(self, chosen: Mapping[str, Any]) -> Predictions:
+        """Add the settings of the run to what depends on them, and why its kernel is math."""
+        settings = line_of_settings(self.run)
+        breakdowns = {
+            quantity: one if quantity in WITHOUT_RUN else replace(one, settings=settings)
+            for quantity, one in self.breakdowns.items()
+        }
+        return replace(self, breakdowns=breakdowns)._with_kernel(chosen)
+
     def _with_kernel(self, chosen: Mapping[str, Any]) -> Predictions:
         """Add why attention has its scores in memory, if nobody has set that."""
         is_set = KERNEL in {**self.model.base.fields, **self.model.base.derive, **chosen}
@@ -383,8 +400,14 @@ class Predictions(Frames):
         """Return one row for each component × quantity."""
         return [row for one in self.breakdowns.values() for row in one.rows()]
 
+    def __repr__(self) -> str:
+        totals = ", ".join(f"{name} {total:,}" for name, total in self.totals().items())
+        lines = "; ".join([line_of_settings(self.run), totals, *self.notes])
+        return f"<Predictions of {self.model.label}: {lines}>"
+
     def _repr_html_(self) -> str:
-        return "".join(one._repr_html_() for one in self.breakdowns.values())
+        tables = "".join(one._repr_html_() for one in self.breakdowns.values())
+        return tables + "".join(f"<p>{escape(line)}</p>" for line in self.notes)
 
 
 @checked(name=NAME)

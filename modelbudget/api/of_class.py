@@ -82,7 +82,7 @@ def wrong_run(model: Model, chosen: Mapping[str, Any], given: Collection[str]) -
     """Return why the class cannot run so, if it is because of a field among `given`."""
     try:
         one = as_class(model, chosen)
-    except ValueError:
+    except (ValueError, InputError):
         return None  # the answer says why
     values = vars(one.architecture) | vars(one.run)
     checks = of_any_code(type(one.architecture))
@@ -128,6 +128,11 @@ def answer(model: Model, quantities: Sequence[str], chosen: Mapping[str, Any]) -
         return None
     try:
         one = as_class(model, chosen)
+    except InputError as error:  # the run of the class is refused; another mistake is ours too
+        if named == TRANSFORMERS:
+            raise
+        lines = (line.removeprefix(f"{model.name}: ") for line in error.mistakes)
+        return _ours(model, quantities, chosen, "; ".join(lines))
     except ValueError as error:
         if named == TRANSFORMERS:
             raise InputError([f"{model.name}: {error}"]) from None

@@ -64,10 +64,14 @@ def _gaps(kind: str, text: dict[str, Any]) -> set[str]:
 
 
 def with_known_names(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a config with the names that transformers has for its model_type and classes."""
+    """Return a config with the names that transformers has for its model_type and classes.
+
+    A file that names another class than those of the other model_type keeps its own.
+    """
     known_as = shared_keys().known_as
     named = config["model_type"]
-    return config | {
-        "model_type": known_as.get(named, named) if isinstance(named, str) else "",
-        "architectures": [known_as.get(name, name) for name in config.get("architectures") or []],
-    }
+    other = known_as.get(named, named) if isinstance(named, str) else ""
+    classes = [known_as.get(name, name) for name in config.get("architectures") or []]
+    renamed = {"model_type": other, "architectures": classes}
+    is_known = not classes or translate.known_class(config | renamed)
+    return config | renamed | ({} if is_known or not other else {"model_type": named})

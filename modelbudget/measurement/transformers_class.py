@@ -48,6 +48,7 @@ def loss_of(model: nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> to
             f"{type(model).__name__} is trained by a loss {model.loss_type}; a language model has "
             "logits (batch, length, n_vocab)"
         )
+    _name_first_token(model)
     arguments = {"labels": targets, "use_cache": False}
     if _accepts_number_of_labels(model):
         arguments["num_items_in_batch"] = targets.numel()
@@ -56,6 +57,17 @@ def loss_of(model: nn.Module, tokens: torch.Tensor, targets: torch.Tensor) -> to
     if output.get("loss") is None:
         raise ValueError(f"{type(model).__name__} computes no loss: it takes no labels")
     return output["loss"]
+
+
+def _name_first_token(model: nn.Module) -> None:
+    """Give the config of a class the first token of its decoder, whose number affects no size.
+
+    transformers 5 writes it into a model's generation_config.json and not into its config.json.
+    """
+    config: Any = getattr(model, "config", None)
+    has_decoder = getattr(config, "is_encoder_decoder", False)
+    if has_decoder and getattr(config, "decoder_start_token_id", None) is None:
+        config.decoder_start_token_id = 0
 
 
 def _accepts_number_of_labels(model: nn.Module) -> bool:

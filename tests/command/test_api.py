@@ -112,6 +112,27 @@ def test_settings_that_nobody_set_are_those_of_a_gpu():
     assert settings("gemma-2-2b", implementation="transformers")[1] == "written_out"
 
 
+def test_every_answer_names_kernel_precision_optimizer_and_implementation():
+    """In Python and in a notebook, as the command's first line does; a count depends on none."""
+    model, run = mb.model("gpt-2-124m"), {"length": 8, "optimizer": "sgd", "dtype": "float32"}
+    answers = [
+        model.memory(run), model.predict("cache_bytes", run), model.fit("h100", run),
+        model.measure(run, ["flops_forward"]),
+    ]  # fmt: skip
+    settings = (
+        "length 8, dtype float32, optimizer sgd, foreach true, attention_kernel efficient, "
+        "implementation modelbudget"
+    )
+    for answer in answers:
+        for text in (str(answer), repr(answer), answer._repr_html_()):
+            assert settings in text
+    assert "implementation" not in str(model.parameters())
+    why = "attention_kernel: math, not flash or efficient: position: alibi"
+    found = mb.model("bloom-560m").memory({"length": 8})
+    assert why in repr(found)
+    assert why in found._repr_html_()
+
+
 @pytest.mark.parametrize(
     ("name", "chosen", "notes"),
     [

@@ -176,6 +176,66 @@ def test_a_name_says_that_its_class_may_need_more():
     )
 
 
+def test_a_class_that_only_a_trace_answers_fits_or_not_and_nothing_is_solved(tmp_path):
+    """No formula covers the activation; of the class's peak the device is one byte short."""
+    gpt2 = SMALL["GPT2LMHeadModel"]
+    model = mb.model(file_of(tmp_path, "GPT2LMHeadModel", gpt2 | {"activation_function": "tanh"}))
+    run = RUN | {"length": 8}
+    peak = model.predict("peak_training_bytes", run).total
+    enough, short = (model.fit(f"{n}B", run, reserve=0) for n in (peak, peak - 1))
+    assert (enough.needed, enough.grade, short.grade) == (peak, "tight", "does not fit")
+    assert (enough.largest, enough.largest_of_class) == ({}, {})
+    assert "no formula covers it" in enough.as_dict()["not_solved"]
+    (row,) = enough.rows()
+    assert (row["field"], row["grade"]) == (None, "tight")
+    rows = of_fits([enough], model.predictions(["peak_training_bytes"], run)).rows
+    assert [row[0] for row in rows if row[0].startswith("training")] == ["training, transformers"]
+    named = mb.model("gpt-2-124m", n_layer=1, d_model=32, n_head=2)
+    fit = named.fit("1GB", run | {"implementation": "transformers"}, training=False)
+    assert fit.run.implementation == "transformers"
+    assert "what fits is solved by formula" in fit.as_dict()["not_solved"]
+    bert = mb.model(file_of(tmp_path, "BertForMaskedLM", OTHERS["BertForMaskedLM"]))
+    with pytest.raises(InputError, match="encoder keeps no cache"):
+        bert.fit("1GB", run, training=False)
+
+
+def test_devices_that_share_a_class_are_answered_for_our_modules(tmp_path):
+    """Its settings do not divide: the inference of such a file was refused as a mistake."""
+    model = mb.model(file_of(tmp_path, "LlamaForCausalLM", COMMON | {"vocab_size": 60}))
+    found = model.predictions(["peak_inference_bytes"], RUN | {"tensor_parallel": 2})
+    assert found.run.implementation == "modelbudget"
+    assert "not LlamaForCausalLM: tensor_parallel = 2" in found.notes[0]
+    fits = [model.fit("1GB", RUN, 2, training) for training in (True, False)]
+    of_training = model.predictions(["peak_training_bytes"], RUN | fits[0].sharing)
+    rows = [row[0] for row in of_fits(fits, of_training).rows]
+    assert "training, transformers" in rows
+    assert "inference, modelbudget" in rows
+    with pytest.raises(
+        InputError, match="tensor_parallel = 2: not known yet with targets: shifted"
+    ):
+        model.predictions(
+            ["peak_inference_bytes"], RUN | {"tensor_parallel": 2, "implementation": "transformers"}
+        )
+
+
+def test_an_encoder_and_a_decoder_are_traced_without_the_keys_of_generation(tmp_path):
+    """transformers 5 writes the decoder's first token into another file than config.json."""
+    sizes = {
+        "vocab_size": 99,
+        "d_model": 16,
+        "d_kv": 4,
+        "d_ff": 32,
+        "num_layers": 1,
+        "num_heads": 4,
+    }
+    kind = "T5ForConditionalGeneration"
+    text = transformers.T5Config(**sizes, architectures=[kind]).to_json_string()
+    assert "decoder_start_token_id" not in text
+    (tmp_path / "config.json").write_text(text)
+    found = mb.model(tmp_path).predictions(["peak_training_bytes"], RUN)
+    assert found["peak_training_bytes"].source == "traced: T5ForConditionalGeneration"
+
+
 def test_a_device_is_compared_with_the_class_that_leads_the_answer(tmp_path):
     """A memory between the peak of our modules, whose formula is solved, and that of the class."""
     model = mb.model(file_of(tmp_path, "GraniteForCausalLM", OTHERS["GraniteForCausalLM"]))

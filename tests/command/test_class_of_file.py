@@ -135,6 +135,22 @@ def test_an_odd_value_of_a_key_counts_as_in_the_class(tmp_path, kind, odd):
     assert found["parameters"].total == expected
 
 
+def test_a_class_of_another_model_type_is_not_taken_for_one_of_its_name(tmp_path):
+    """qwen3_vl_moe_text is read as qwen3_moe, whose classes have a head; this class has none."""
+    keys = {
+        "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 48, "num_experts": 4,
+        "moe_intermediate_size": 16, "num_experts_per_tok": 2, "pad_token_id": 0,
+    }  # fmt: skip
+    of_text = {"model_type": "qwen3_vl_moe_text", "architectures": ["Qwen3VLMoeTextModel"]}
+    (tmp_path / "config.json").write_text(json.dumps(keys | of_text))
+    found = mb.model(tmp_path).parameters()
+    assert found.total == witness("Qwen3VLMoeTextModel", keys).parameters
+    (tmp_path / "config.json").write_text(json.dumps(keys | {"model_type": "qwen3_vl_moe_text"}))
+    with_head = mb.model(tmp_path).predictions(["parameters"])
+    assert with_head.whose == "transformers (Qwen3MoeForCausalLM)"
+
+
 def test_its_memory_is_that_of_the_traced_class(tmp_path):
     config = LLAMA | {"hidden_act": "tanh"}
     (tmp_path / "config.json").write_text(json.dumps(config))

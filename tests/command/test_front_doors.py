@@ -189,6 +189,7 @@ def test_one_side_of_a_comparison_is_varied(command):
     found = command("compare", "gpt-2-124m", "gpt-2-124m", "--set-b", "tied=false", "--markdown")
     assert found.code == 0, found.err
     assert "| component | GPT-2 124M | GPT-2 124M, tied false |" in found.out
+    assert "dtype bfloat16, optimizer adamw, foreach true, attention_kernel flash" in found.out
     assert "| head |  | 38,597,376 |" in found.out
     first = command("compare", "gpt-2-124m", "gpt-2-124m", "--set-a", "batch=2", "--json").out
     assert [one["run"]["batch"] for one in json.loads(first)] == [2, 1]

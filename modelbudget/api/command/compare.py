@@ -8,6 +8,7 @@ import typer
 from modelbudget.api.command import options, output
 from modelbudget.api.command.columns import Table
 from modelbudget.api.command.show import as_dict, notes, of_totals, quantities
+from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.model import Predictions, model_with
 from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import show
@@ -64,6 +65,13 @@ def _predicted(name: str, settings: dict[str, Any], own: dict[str, Any]) -> Pred
     return labelled.predictions(quantities(True, True), settings | own)
 
 
+def _settings(found: list[Predictions]) -> str:
+    """Return the run settings of all models, or those of each where they differ."""
+    lines = {one.model.label: line_of_settings(one.run) for one in found}
+    same, *others = dict.fromkeys(lines.values())
+    return "; ".join(f"{name}: {line}" for name, line in lines.items()) if others else same
+
+
 def _of_components(found: list[Predictions]) -> Table:
     """Return the parameters of each model by component."""
     known = [
@@ -77,5 +85,5 @@ def _of_components(found: list[Predictions]) -> Table:
         for name in dict.fromkeys(name for one in known for name in one)
     ]
     return Table(
-        "Parameters, predicted by formula", ("component", *(o.model.label for o in found)), rows
+        f"Parameters; {_settings(found)}", ("component", *(o.model.label for o in found)), rows
     )

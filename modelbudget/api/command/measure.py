@@ -82,7 +82,7 @@ def _components(found: Comparison) -> Table:
         for name, share in zip(most_first, shares, strict=True)
     ]
     columns = ("component", *quantities, "share")
-    return Table(f"{found.model}: {_method(found)}", columns, cells, shares, ("share",))
+    return Table(f"{found}: {_method(found)}", columns, cells, shares, ("share",))
 
 
 def _totals(found: Comparison) -> Table:
@@ -96,9 +96,9 @@ def _totals(found: Comparison) -> Table:
             part = of.filter(component=phase) if phase else of
             name = f"{quantity}, {phase}" if phase else quantity
             rows.append((name, *(_sum(part[side]) for side in sides), _class_value(part)))
-    title = f"{found.model}: formula, and modelbudget's module {_method(found)}"
+    title = f"{found}: formula, and modelbudget's module {_method(found)}"
     if not found.has_formula:
-        title = f"{found.model}: {_method(found)}; it has no formula"
+        title = f"{found}: {_method(found)}; it has no formula"
     of_class = ("transformers' class",) if any(row[-1] for row in rows) else ()
     columns = ("quantity", *sides, *of_class)
     return Table(title, columns, [row[: len(columns)] for row in rows])

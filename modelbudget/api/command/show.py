@@ -10,7 +10,9 @@ from modelbudget.api.command.checkpoint_table import of_differences, summary
 from modelbudget.api.command.columns import Table
 from modelbudget.api.command.output import DIFFERS
 from modelbudget.api.fitting import Fit, sharing
+from modelbudget.api.fitting import fit as fit_to
 from modelbudget.api.layouts import Layouts
+from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.model import (
     OF_INFERENCE,
     OF_TRAINING,
@@ -22,9 +24,7 @@ from modelbudget.api.model import (
 from modelbudget.architecture.run_values import division
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.errors import InputError
-from modelbudget.common.mistakes import show
 from modelbudget.common.sizes import GIVEN
-from modelbudget.measurement.reference.class_run import OWN
 from modelbudget.report.charts.format import (
     UNITS,
     capitalized,
@@ -37,9 +37,6 @@ from modelbudget.report.charts.format import (
 )
 
 MODULES = "modelbudget's modules"
-SETTINGS = ("batch", "length", "dtype", "optimizer", "foreach", "attention_kernel",
-            "implementation")  # fmt: skip
-"""Run settings that are always shown; others if they differ from their default."""
 OwnFile = Annotated[
     str | None,
     typer.Option("--accelerators", metavar="FILE", help="Of --fit: names and memory of your own."),
@@ -139,7 +136,10 @@ def run(
     for training in (True, False):
         if fit and not (inference if training else train):
             try:
-                fits.append(found.fit(fit, settings, devices, training, reserve, accelerators))
+                known = predicted if devices == 1 else None
+                fits.append(
+                    fit_to(found, fit, settings, devices, training, reserve, accelerators, known)
+                )
             except InputError as error:
                 refusals += error.mistakes
     if refusals and not fits:
@@ -162,7 +162,10 @@ def run(
         tables += of_differences(stored) if stored else []
         output.print_tables(tables, as_markdown)
         notes(predicted)
-    for line in refusals:
+    for line in (
+        *refusals,
+        *(f"largest batch and length are not solved: {fit.why}" for fit in fits if fit.why),
+    ):
         output.print_note(line)
     if stored:
         output.print_note(summary(stored))
@@ -204,7 +207,7 @@ def as_dict(predicted: Predictions) -> dict:
 
 def of_components(predicted: Predictions) -> Table:
     """Return the table of parameters, and of FLOPs where they are known, by component."""
-    title = f"{predicted.model.label}: {settings_line(predicted)}; {predicted.how}"
+    title = f"{predicted.model.label}: {line_of_settings(predicted.run)}; {predicted.how}"
     if "parameters" not in predicted.breakdowns:
         return Table(title, ("component",), [(f"parameters: {predicted.missing['parameters']}",)])
     parameters = predicted["parameters"]
@@ -230,27 +233,6 @@ def of_components(predicted: Predictions) -> Table:
 
 def _instances(part) -> str:
     return f"{count(part.instances)} × {count(part.each)}" if part and part.instances > 1 else ""
-
-
-def settings_line(predicted: Predictions) -> str:
-    """Return the run settings as text: `batch 1, length 2,048, float32, …`.
-
-    Those that a class computes by its code are not among them.
-    """
-    run = predicted.run
-    fields = type(run).model_fields
-    of_code = set(OWN) - {"implementation"} if run.implementation == TRANSFORMERS else ()
-    shown = [
-        name
-        for name in fields
-        if name in SETTINGS or getattr(run, name) != fields[name].default
-        if name not in of_code
-    ]
-    values = {name: getattr(run, name) for name in shown}
-    return ", ".join(
-        f"{name} {count(value) if type(value) is int else show(value).strip(chr(39))}"
-        for name, value in values.items()
-    )
 
 
 def of_totals(several: list[Predictions]) -> Table:
@@ -295,15 +277,18 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
     The largest values are solved by the formulas of our modules, as title and rows say then.
     """
     rows = []
+    leads = any(class_in_room(fit, predicted) for fit in fits)
+    has_class = leads or any(fit.largest_of_class for fit in fits)
+    whose = f", {OURS}" if has_class else ""
     for fit in fits:
         of = f"of {si_bytes(fit.accelerator.bytes)}"
         of_class = class_in_room(fit, predicted)
-        whose = f", {OURS}" if of_class or fit.largest_of_class else ""
         if of_class is not None:
             room = f"{si_bytes(of_class['needed'])} {of}"
             rows.append((f"{fit.purpose}, {TRANSFORMERS}", of_class["grade"], room))
-        ours = f"{fit.purpose}, {OURS}" if of_class else fit.purpose
-        rows.append((ours, fit.grade, f"{si_bytes(fit.needed)} {of}"))
+        if fit.why is None:
+            ours = f"{fit.purpose}{whose}" if leads else fit.purpose
+            rows.append((ours, fit.grade, f"{si_bytes(fit.needed)} {of}"))
         for name, solution in fit.largest.items():
             largest = f"{fit.purpose}: largest {name}"
             note = f"{count(fit.largest_with_margins[name].value)} with margins"
@@ -324,7 +309,6 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
         if fit.sharing
     )
     shared = f", each of {count(first.devices)}: {by}" if by else ""
-    has_class = any(fit.largest_of_class or class_in_room(fit, predicted) for fit in fits)
     whose = f"; {OURS}: its own modules, {TRANSFORMERS}: the class" if has_class else ""
     heading = "" if has_class else MODULES
     return Table(f"{first.accelerator.name}{shared}{whose}", ("", heading, ""), rows)
