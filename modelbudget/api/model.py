@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from modelbudget.api.serving import Serving
 
 OF_WEIGHTS = ("parameters", "parameter_bytes")
+OF_FILE = ("file_bytes",)
 OF_INFERENCE = ("cache_bytes", "peak_inference_bytes", "flops_forward", "flops_decode")
 OF_TRAINING = (
     "gradient_bytes", "optimizer_bytes", "activation_bytes", "peak_training_bytes",
@@ -86,7 +87,7 @@ def fields_of(settings: Settings) -> dict[str, Any]:
 
 def _known(quantities: Collection[str]) -> None:
     """Raise InputError for a quantity that is unknown."""
-    known = (*QUANTITIES, *OF_SERVING, *BY_NAME)
+    known = (*QUANTITIES, *OF_FILE, *OF_SERVING, *BY_NAME)
     unknown = [one for one in quantities if one not in known]
     if unknown:
         raise InputError(

@@ -16,7 +16,13 @@ from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.operations import largest
 from modelbudget.architecture.record import MAX_COUNT, Count, Depth, Parts, Record, Size
 from modelbudget.architecture.run_adapter import is_partial
-from modelbudget.architecture.run_values import OF_AUTOCAST, OF_QUANTISED, bytes_of, is_pipelined
+from modelbudget.architecture.run_values import (
+    OF_AUTOCAST,
+    OF_QUANTISED,
+    OF_STORED,
+    bytes_of,
+    is_pipelined,
+)
 from modelbudget.architecture.terms import Terms, part, scaled, total
 from modelbudget.operations.part import NoProgramError
 
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_COUNT", "Architecture", "Count", "Depth", "Parts", "Size"]
 
-OF_ANY_FAMILY = ("parameter_bytes", "resident_bytes")
+OF_ANY_FAMILY = (*OF_STORED, "resident_bytes")
 """Quantities whose formula follows from that of the parameters."""
 OF_DTYPE_CACHE = ("cache_bytes", "peak_inference_bytes")
 """Quantities whose formula is that of a cache in the dtype, without blocks."""
@@ -69,6 +75,11 @@ class Architecture(Record):
         return scaled(cls.parameters(a), bytes_of(r.dtype))
 
     @classmethod
+    def file_bytes(cls, a: Fields, r: Run) -> Terms:
+        """Bytes of the tensors in a file of the parameters, without its header."""
+        return cls.parameter_bytes(a, r)
+
+    @classmethod
     def resident_bytes(cls, a: Fields, r: Run) -> Terms:
         """Bytes of a real CPU process that the parameters take: their own, once written."""
         return part("", {"model": total(cls.parameter_bytes(a, r))})
@@ -100,8 +111,11 @@ class Architecture(Record):
             return int(not convention.why_not(cls))
         if is_partial(r):
             return 0
-        if r.weights != "dtype" and not cls._holds_quantised(quantity, a, r):
-            return 0
+        if r.weights != "dtype":
+            if quantity not in OF_QUANTISED:
+                return 0
+            if quantity in OF_STORED:
+                return cls.stores_all(a, r)
         if r.autocast != "none" and quantity not in (*OF_AUTOCAST, *cls.also_with_autocast):
             return 0
         if quantity in OF_DTYPE_CACHE and (
@@ -114,14 +128,13 @@ class Architecture(Record):
         return cls._holds(of, a, r) if hasattr(cls, of) else 0
 
     @classmethod
-    def _holds_quantised(cls, quantity: str, a: Fields, r: Run) -> bool:
-        """Whether a quantity is defined with quantised weights."""
-        known = quantity != "parameter_bytes" or cls.can_quantise(a, r.weights)
-        return quantity in OF_QUANTISED and known
+    def stores_all(cls, a: Fields, r: Run):
+        """1 where the run's format of quantised weights can store all that it converts, else 0."""
+        return 0
 
-    def can_quantise(self: Fields, weights: str) -> bool:
-        """Whether the bytes of a format of quantised weights are known."""
-        return False
+    def why_not_quantised(self, r: Run) -> str:
+        """Return why the bytes of quantised weights are not known; empty if they are."""
+        return f"which matrices of {self.name()} are converted is not known"
 
     @classmethod
     def _holds(cls, quantity: str, a: Fields, r: Run):

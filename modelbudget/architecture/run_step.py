@@ -8,14 +8,13 @@ from pydantic import Field
 from modelbudget.architecture import optimizers
 from modelbudget.architecture.constraint import Check, Constraint
 from modelbudget.architecture.record import Count, Record, Size
+from modelbudget.architecture.stored_formats import FORMATS
 
 HALF = ("bfloat16", "float16")
 FULL = ("float32", "float64")
-WEIGHTS = (
-    "dtype", "awq", "gptq-4bit", "gptq-8bit", "bnb-8bit", "bnb-4bit", "bnb-4bit-double",
-    "fp8-block", "fp8-channel", "int8-channel", "int4-group", "mxfp4", "unknown",
-)  # fmt: skip
-"""Formats of weights (`components/weight_formats.py`)."""
+WEIGHTS = ("dtype", *FORMATS, "unknown")
+"""Formats of weights (`configs/weight_formats/`)."""
+WITH_BLOCKS = {word: known.format for word, known in FORMATS.items() if known.format.block}
 WHOLE = {
     "zero": 0, "tensor_parallel": 1, "expert_parallel": 1, "pipeline_schedule": "none",
 }  # fmt: skip
@@ -59,12 +58,25 @@ class Step(Record):
     weights: Literal[WEIGHTS] = Field(  # pyright: ignore[reportInvalidTypeForm]
         "dtype",
         description="format of the weight matrices of the layers, which are frozen: for inference, "
-        "or under an adapter; embedding, head, norms, routers and biases have the dtype; unknown: "
-        "quantised, in a format without formula",
+        "or under an adapter (configs/weight_formats); embedding, head, norms, routers and biases "
+        "have the dtype; unknown: quantised, in a format without formula",
     )
     weight_group: Size = Field(
         128,
-        description="weights: awq, gptq, int4-group: input channels that share a scale; 0: all",
+        description="weights: "
+        f"{', '.join(word for word, known in FORMATS.items() if known.format.groups)}: input "
+        "channels that share a scale; 0: all",
+    )
+    weight_block: Size = Field(
+        0,
+        description=f"weights: {', '.join(WITH_BLOCKS)}: numbers in a row that share a scale, of "
+        "FP8 output channels; 0: the default of the format",
+    )
+    weights_of: Literal["library", "layers", "dense", "experts", "all"] = Field(
+        "library",
+        description="which matrices have the format of weights: those that its library converts, "
+        "which may leave stacked experts in the dtype; all of the layers; all but routed experts; "
+        "routed experts alone; or all of the layers, and the head if it is not tied",
     )
     autocast: Literal["none", "bfloat16"] = Field(
         "none",
@@ -131,6 +143,21 @@ class Step(Record):
     derived: ClassVar[dict[str, str]] = {"length": "max(1, min(n_ctx, 1024))"}
 
     constraints: ClassVar[tuple[Check, ...]] = (
+        Constraint(
+            f"weights in {tuple(WITH_BLOCKS)}",
+            "weight_block = {weight_block:,}: weights: {weights} has no blocks; allowed: 0",
+            when="weight_block > 0",
+        ),
+        *(
+            Constraint(
+                f"weight_block in {tuple(stored.blocks)}",
+                f"weight_block = {{weight_block:,}}: {word} has blocks of "
+                f"{', '.join(map(str, stored.blocks))}; 0: {stored.block}",
+                when=f"weight_block > 0 and weights == '{word}'",
+            )
+            for word, stored in WITH_BLOCKS.items()
+            if stored.blocks
+        ),
         Constraint(
             f"dtype in {HALF}",
             "master_weights = true: dtype = {dtype} needs no copy of higher precision; "

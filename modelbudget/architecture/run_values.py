@@ -20,13 +20,15 @@ ONE_DEVICE = {
 MASKS = ("alibi", "buckets", "relative")
 """Positions that add to the scores, which flash attention never writes out."""
 
-OF_QUANTISED = ("parameter_bytes", "cache_bytes", "flops_forward", "flops_decode")
+OF_STORED = ("parameter_bytes", "file_bytes")
+"""Quantities that the format of quantised weights changes."""
+OF_QUANTISED = (*OF_STORED, "cache_bytes", "flops_forward", "flops_decode")
 """Quantities of a run that quantised weights leave defined. Gradients, optimizer states and
 temporary tensors depend on adapters and kernels.
 """
 
 OF_AUTOCAST = (
-    "parameter_bytes",
+    *OF_STORED,
     "gradient_bytes",
     "optimizer_bytes",
     "flops_forward",

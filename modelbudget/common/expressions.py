@@ -99,6 +99,7 @@ _FUNCTIONS = {
     "min": min,
     "max": max,
     "exp2": _exp2,
+    "digits": lambda x: len(str(abs(int(x)))),
     "first": _first,
     "count": _count,
 }

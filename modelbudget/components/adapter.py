@@ -20,6 +20,9 @@ from modelbudget.operations.reductions import vector_norm
 from modelbudget.operations.tape import Active, Base, Tensor, empty
 from modelbudget.operations.views import flatten, narrow, t, view
 
+CLONED = ("bnb-4bit", "bnb-4bit-double")
+"""Formats whose result PEFT copies before it adds the adapter's (peft/tuners/lora/bnb.py)."""
+
 
 class Adapters:
     """What a run trains: tensors of a method around the layers that it names, parts of a model."""
@@ -132,7 +135,7 @@ class Adapters:
             result = base.forward(x)
             dtype = result.dtype
             if base.is_stored:
-                result = clone(result) if "4bit" in self.r.weights else result
+                result = clone(result) if self.r.weights in CLONED else result
                 x = to(x, self.dtype)
                 product = to(mul(linear(linear(drop(x), down), up), 2.0), dtype)
                 return add(result, product)
@@ -185,7 +188,7 @@ class Adapters:
             before, result = x.dtype, base.forward(x)
             dtype = result.dtype
             if base.is_stored:
-                result = clone(result) if "4bit" in self.r.weights else result
+                result = clone(result) if self.r.weights in CLONED else result
             down = narrow(self.shared["vera_A"], 1, base.d_in)
             up = narrow(self.shared["vera_B"], 0, base.d_out)
             x = to(x, self.dtype)

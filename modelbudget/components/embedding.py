@@ -42,7 +42,7 @@ from modelbudget.memory.trained_model import TrainedModel
 from modelbudget.operations.accumulated_linear import accumulated_linear, declare_buffered
 from modelbudget.operations.elementwise import add, div, mul, tanh, without_gradient
 from modelbudget.operations.joining import embedding as take_rows
-from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.linear_layer import make_linear, stored_parameters, stored_product
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import linear
 from modelbudget.operations.tape import Active, empty
@@ -601,14 +601,18 @@ def table_program(n, width):
 def head_program(a: Fields, r: Run, token: ProgramTensor):
     """States (batch, length, d_model) to logits (batch, length, n_vocab), `token` if it is tied."""
     d_emb = getattr(a, "d_emb", 0)
-    adapter = Active.tape.adapter
-    has_copy = a.tied and adapter is not None and adapter.copies("head")
-    shape = rows(a), d_emb or a.d_model
-    weight = token if a.tied else parameter("weight", *shape)
-    if has_copy:
-        weight = parameter("weight", *shape, is_adapter=True)
-    bias = parameter("bias", rows(a)) if a.head_bias else None
-    product = linear
+    adapter, weight_format = Active.tape.adapter, Active.tape.weight_format
+    shape, product = (rows(a), d_emb or a.d_model), linear
+    sizes = (Active.tape.scope, *reversed(shape))
+    if weight_format is not None and not a.tied and weight_format.stores(*sizes):
+        weight, bias = stored_parameters(weight_format, shape, a.head_bias)
+        product = stored_product(weight_format, weight)
+    else:
+        has_copy = a.tied and adapter is not None and adapter.copies("head")
+        weight = token if a.tied else parameter("weight", *shape)
+        if has_copy:
+            weight = parameter("weight", *shape, is_adapter=True)
+        bias = parameter("bias", rows(a)) if a.head_bias else None
     if fuses_gradients(r):
         declare_buffered(weight)
         product = accumulated_linear

@@ -1,23 +1,25 @@
-"""Bytes of quantised weight matrices, by the tensors that the named format stores."""
+"""Bytes of quantised weight matrices, from the tensors of their format (`stored_formats.py`)."""
 
+from collections import Counter
 from typing import Any, NamedTuple
 
-from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.run_values import bytes_of
+from modelbudget.architecture.stored_formats import (
+    FORMATS,
+    sizes_of,
+    value_of,
+)
 
-BLOCK = 128
-"""Rows and columns of a block of `fp8-block`."""
-INT32, FLOAT32, FLOAT16 = 4, 4, 2
-BITSANDBYTES_BLOCK, NESTED_BLOCK = 64, 256
-CODE_4BIT, CODE_8BIT = 16, 256
-"""Values of a block of bitsandbytes, of a block of its scales, and of their look-up tables."""
-MXFP4_BLOCK = 32
+HEAD = "head"
+"""The component of the matrix that makes logits."""
+KEPT = ("shared_gate", "index_weight")
+"""Linear layers of layers that no format converts."""
 
 
 class Matrix(NamedTuple):
     """Weights of `n` linear layers that a format can convert: d_in channels to d_out channels.
 
-    `routed` 1: of routed experts. The bias is not part of it.
+    `routed` 1: of routed experts. `bias` 1: the layers have one, which is no part of the matrix.
     """
 
     name: str
@@ -25,6 +27,7 @@ class Matrix(NamedTuple):
     d_out: Any
     n: Any = 1
     routed: int = 0
+    bias: Any = 0
 
 
 def numbers_of(matrices: list[Matrix]):
@@ -32,52 +35,66 @@ def numbers_of(matrices: list[Matrix]):
     return sum(m.n * m.d_in * m.d_out for m in matrices)
 
 
-def matrix_bytes(m: Matrix, r):
-    """Return the bytes of one of the matrices in the run's weight format."""
-    numbers, size = m.d_in * m.d_out, bytes_of(r.dtype)
-    group = largest(1, r.weight_group + (1 - positive(r.weight_group)) * m.d_in)
-    groups = ceil_div(m.d_in, group)
-    blocks = ceil_div(numbers, BITSANDBYTES_BLOCK)
-    match r.weights:
-        case "awq":
-            # qweight, qzeros (4 bits each), scales: WQLinear_GEMM of AutoAWQ 0.2.9.
-            return ceil_div(numbers, 2) + groups * (ceil_div(m.d_out, 2) + FLOAT16 * m.d_out)
-        case "gptq-4bit" | "gptq-8bit":
-            # qweight, qzeros, scales, and g_idx: the group of each input channel (AutoGPTQ 0.7.1).
-            per_byte = 2 if r.weights == "gptq-4bit" else 1
-            packed = ceil_div(numbers, per_byte) + groups * ceil_div(m.d_out, per_byte)
-            return packed + groups * FLOAT16 * m.d_out + INT32 * m.d_in
-        case "bnb-8bit":
-            # The weight and one scale for each row: Dettmers et al. 2022, §2.1; bitsandbytes 0.50.
-            return numbers + FLOAT32 * m.d_out
-        case "bnb-4bit":
-            # The weight, a scale for each block, the table of 16 values: bitsandbytes 0.50.
-            return ceil_div(numbers, 2) + FLOAT32 * (blocks + CODE_4BIT)
-        case "bnb-4bit-double":
-            # As bnb-4bit, with scales of 8 bits, which have scales, a table and an offset:
-            # Dettmers et al. 2023 (QLoRA), §3.
-            nested = ceil_div(blocks, NESTED_BLOCK) + CODE_8BIT + 1
-            return ceil_div(numbers, 2) + blocks + FLOAT32 * (nested + CODE_4BIT)
-        case "fp8-block":
-            # A scale for each block: DeepSeek-AI 2024 (DeepSeek-V3), §3.3.2; FP8Linear.
-            of_blocks = ceil_div(m.d_out, BLOCK) * ceil_div(m.d_in, BLOCK)
-            return numbers + FLOAT32 * of_blocks
-        case "fp8-channel" | "int8-channel":
-            # A scale in the run's dtype for each row: compressed-tensors 0.20.
-            return numbers + size * m.d_out
-        case "int4-group":
-            # weight_packed, weight_scale, and weight_shape, two 64-bit numbers:
-            # compressed-tensors 0.20, pack-quantized.
-            return INT32 * ceil_div(m.d_in, 8) * m.d_out + size * groups * m.d_out + 16
-        case "mxfp4":
-            # Two values a byte and a scale for each 32: OCP Microscaling Formats 1.0, §5.
-            converted = ceil_div(numbers, 2) + ceil_div(m.d_in, MXFP4_BLOCK) * m.d_out
-            return m.routed * converted + (1 - m.routed) * size * numbers
-    raise ValueError(f"weights = {r.weights!r}: no formula")
+def converts(r, routed: int, is_head: bool = False) -> bool:
+    """Whether a run's format is that of routed experts, of the head, or of the other matrices."""
+    library = FORMATS[r.weights].library
+    part = "experts" if routed else "linear"
+    return {
+        "library": part in library.converts and not is_head,
+        "layers": not is_head,
+        "dense": not is_head and not routed,
+        "experts": bool(routed),
+        "all": True,
+    }[r.weights_of]
 
 
-KEPT = ("shared_gate", "index_weight")
-"""Linear layers of layers that no format converts."""
+def matrix_bytes(m: Matrix, r, in_file: bool = False):
+    """Return the bytes of one of the matrices and of its bias, in the run's weight format."""
+    size = bytes_of(r.dtype)
+    dense = size * m.d_in * m.d_out + size * m.bias * m.d_out
+    if not converts(r, m.routed, m.name == HEAD):
+        return dense
+    stored = FORMATS[r.weights].format
+    sizes = sizes_of(stored, m.d_out, m.d_in, m.bias, r)
+    tensors = stored.tensors_in_file if in_file else stored.tensors
+    packed = sum(one.n_bytes(sizes, size) for one in tensors.values())
+    packed = packed + (not stored.has_bias) * size * m.bias * m.d_out
+    if stored.otherwise == "dtype":
+        fits = value_of(stored.needs, sizes)
+        return fits * packed + (1 - fits) * dense
+    return packed
+
+
+def fit(matrices: list[Matrix], r):
+    """1 where the format can store all of the matrices, else 0."""
+    stored, result = FORMATS[r.weights].format, 1
+    if not stored.needs or stored.otherwise == "dtype":
+        return result
+    for m in matrices:
+        if converts(r, m.routed, m.name == HEAD):
+            result = result * value_of(stored.needs, sizes_of(stored, m.d_out, m.d_in, m.bias, r))
+    return result
+
+
+def misfit(matrices: list[Matrix], r) -> str:
+    """Return a line about the first matrix that the format cannot store; empty if there is none."""
+    for m in matrices:
+        if m.n and not fit([m], r):
+            needs = FORMATS[r.weights].format.needs
+            return f"{m.name} of {m.d_out:,} rows by {m.d_in:,} columns: {r.weights} needs {needs}"
+    return ""
+
+
+def by_format(matrices: list[Matrix], r, in_file: bool = False) -> dict[str, Any]:
+    """Return the bytes that the format adds to those in the run's dtype, by component.
+
+    They are negative where it is smaller.
+    """
+    change: Counter[str] = Counter()
+    for m in matrices:
+        dense = bytes_of(r.dtype) * m.d_out * (m.d_in + m.bias)
+        change[m.name] = change[m.name] + m.n * (matrix_bytes(m, r, in_file) - dense)
+    return dict(change)
 
 
 class StoredWeights:
@@ -85,29 +102,29 @@ class StoredWeights:
 
     def __init__(self, r):
         self.r, self.compute_dtype = r, r.dtype
+        self.stored = FORMATS[r.weights].format
 
-    def converts(self, path: str) -> bool:
-        """Return whether the layer at a path is stored in the format: those of the layers."""
+    def stores(self, path: str, d_in, d_out, routed: bool = False) -> bool:
+        """Return whether the layer at a path is stored in the format."""
         names = path.split(".")
-        return names[0] == "layer" and names[-1] not in KEPT
+        is_head = path == HEAD
+        if (names[0] != "layer" and not is_head) or names[-1] in KEPT:
+            return False
+        is_fitting = not self.stored.needs or value_of(self.stored.needs, self._sizes(d_in, d_out))
+        return converts(self.r, routed, is_head) and bool(is_fitting)
 
-    def n_bytes(self, d_in, d_out):
-        return matrix_bytes(Matrix("", d_in, d_out), self.r)
+    def n_bytes(self, d_in, d_out, has_bias: bool):
+        """Return the bytes of the stored matrix, and of its bias if the format has that too."""
+        sizes, size = self._sizes(d_in, d_out, has_bias), bytes_of(self.r.dtype)
+        n_bytes = {name: one.n_bytes(sizes, size) for name, one in self.stored.tensors.items()}
+        bias = n_bytes.pop("bias", None)
+        return sum(n_bytes.values()), bias
 
-    def n_nested_scale(self, d_in, d_out):
-        """Return the scales that are dequantised before their matrix is."""
-        if self.r.weights != "bnb-4bit-double":
-            return 0
-        return ceil_div(d_in * d_out, BITSANDBYTES_BLOCK)
+    def made_for_product(self, d_in, d_out):
+        """Return the numbers of what is made before the copy of a matrix, and their dtype."""
+        if (made := self.stored.made_for_product) is None:
+            return 0, "float32"
+        return made.n_numbers(self._sizes(d_in, d_out)), made.dtype
 
-
-def by_format(matrices: list[Matrix], r) -> dict[str, Any]:
-    """Return the bytes that the format adds to those in the run's dtype, by component.
-
-    They are negative where it is smaller.
-    """
-    found: dict[str, Any] = {}
-    for m in matrices:
-        change = m.n * (matrix_bytes(m, r) - bytes_of(r.dtype) * m.d_in * m.d_out)
-        found[m.name] = found.get(m.name, 0) + change
-    return found
+    def _sizes(self, d_in, d_out, has_bias: bool = False):
+        return sizes_of(self.stored, d_out, d_in, int(has_bias), self.r)

@@ -33,7 +33,7 @@ from modelbudget.architecture.run_values import (
     stored,
     tokens,
 )
-from modelbudget.architecture.terms import Terms, merged, part, plus, scaled, total
+from modelbudget.architecture.terms import Term, Terms, join, merged, part, plus, scaled, total
 from modelbudget.components import (
     context_parallel,
     dropout,
@@ -70,7 +70,14 @@ from modelbudget.components.layer import LayerFields
 from modelbudget.components.mixers import mixers
 from modelbudget.components.multi_token_prediction import MultiTokenFields
 from modelbudget.components.share import share
-from modelbudget.components.weight_formats import by_format
+from modelbudget.components.weight_formats import (
+    HEAD,
+    Matrix,
+    by_format,
+    converts,
+    fit,
+    misfit,
+)
 from modelbudget.memory import (
     inference,
     interleaved,
@@ -225,25 +232,71 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         dense = super().parameter_bytes(a, r)
         if is_divided(r):
             return layer.packed(r, dense)
-        if not cls.can_quantise(a, r.weights):
+        return cls._in_format(a, r, dense)
+
+    @classmethod
+    def file_bytes(cls, a: Fields, r: Run) -> Terms:
+        """Bytes of the tensors in a file, which may differ from those in memory."""
+        return cls._in_format(a, r, super().parameter_bytes(a, r), in_file=True)
+
+    @classmethod
+    def _in_format(cls, a: Fields, r: Run, dense: Terms, in_file: bool = False) -> Terms:
+        """Return bytes of parameters, with matrices in the run's format."""
+        if r.weights in ("dtype", "unknown"):
             return dense
-        n_layer = layer.n_layers(a)
         change = merged(
             *(
-                part(
-                    f"layer.{layer.component_name(name)}",
-                    by_format(one.matrices(a), r),
-                    n_layer[name],
-                )
-                for name, one in layer.parts(a).items()
+                part(place, by_format(matrices, r, in_file), n_layer)
+                for place, matrices, n_layer in cls._matrices(a)
             )
         )
-        return dense | {name: plus(dense[name], term) for name, term in change.items()}
+        return dense | {name: plus(dense.get(name, Term(0)), term) for name, term in change.items()}
 
-    def can_quantise(self: Fields, weights: str) -> bool:
-        """Whether the format has a formula and all parts list their matrices."""
-        known = all(hasattr(one, "matrices") for one in layer.parts(self).values())
-        return known and weights not in ("dtype", "unknown")
+    def _matrices(self: Fields) -> list[tuple[str, list[Matrix], Any]]:
+        """Return the matrices that a format may store: place, matrices of a layer, layers."""
+        n_layer = layer.n_layers(self)
+        sizes = embedding.width(self), embedding.rows(self)
+        head = Matrix(HEAD, *sizes, 1 - self.tied, 0, self.head_bias)
+        return [
+            ("", [head], 1),
+            *(
+                (f"layer.{layer.component_name(name)}", one.matrices(self), n_layer[name])
+                for name, one in layer.parts(self).items()
+            ),
+        ]
+
+    def why_not_quantised(self: Fields, r: Run) -> str:
+        """Return why the bytes of a format of quantised weights are not known; empty if they are.
+
+        The part whose matrices are not listed, the first matrix that the format cannot store, or
+        that it converts none.
+        """
+        for name, one in layer.parts(self).items():
+            if not hasattr(one, "matrices"):
+                return f"{name}: which of its matrices are converted is not known"
+        for place, matrices, n_layer in Decoder._matrices(self):
+            if n_layer and (line := misfit(matrices, r)):
+                return join(place, line)
+        if not Decoder._n_converted(self, r):
+            return f"weights_of = {r.weights_of}: all matrices would stay in the dtype"
+        return ""
+
+    def _n_converted(self: Fields, r: Run):
+        """Count the matrices that the run's format stores."""
+        return sum(
+            n_layer * sum(m.n * converts(r, m.routed, not place) for m in matrices)
+            for place, matrices, n_layer in Decoder._matrices(self)
+        )
+
+    @classmethod
+    def stores_all(cls, a: Fields, r: Run):
+        is_listed = all(hasattr(one, "matrices") for one in layer.parts(a).values())
+        if r.weights == "unknown" or not is_listed:
+            return 0
+        result = positive(cls._n_converted(a, r))
+        for _, matrices, _ in cls._matrices(a):
+            result = result * fit(matrices, r)
+        return result
 
     @classmethod
     @pipeline.by_stage

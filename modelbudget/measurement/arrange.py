@@ -20,7 +20,7 @@ def arrange(model: nn.Module, run: RunConfig) -> None:
     """
     _arrange(model, run)
     if isinstance(model, DecoderModel) and run.weights not in ("dtype", "unknown"):
-        quantise(model, run.weights, run.weight_group)
+        quantise(model, run)
     adapt(model, run)
 
 

@@ -4,18 +4,19 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from modelbudget.architecture.terms import join
+from modelbudget.architecture.terms import component_of, join
 
 
 @dataclass
 class Count:
-    """Parameters of one component, and bytes of the storages that hold them.
+    """Parameters of one component, bytes of the storages that hold them, and of a file's tensors.
 
     `shared_with` names the component that owns a tensor shared with this one.
     """
 
     parameters: int = 0
     parameter_bytes: int = 0
+    file_bytes: int = 0
     shared_with: str | None = None
 
 
@@ -43,6 +44,12 @@ def count(model: nn.Module) -> dict[str, Count]:
         if storage._cdata not in storages:
             storages.add(storage._cdata)
             entry.parameter_bytes += storage.nbytes()
+            entry.file_bytes += storage.nbytes()
+    for path, module in model.named_modules():
+        if in_file := getattr(module, "in_file", None):
+            entry = counts[component_of(f"{path}.weight")]
+            entry.file_bytes += sum(tensor.nbytes for tensor in in_file.values())
+            entry.file_bytes -= sum(parameter.nbytes for parameter in module.parameters())
     return counts
 
 

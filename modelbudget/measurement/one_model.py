@@ -33,6 +33,7 @@ from modelbudget.sweeps.quantities import (
     OF_PARAMETERS,
     OF_PROCESS,
     OF_SIMULATION,
+    OF_STORED,
     OF_TRAINING,
 )
 from modelbudget.sweeps.sweep_file import Measure
@@ -91,8 +92,7 @@ def measure_one(
     """
     if division(run):
         return _of_rank(architecture, run, set(measure.quantities))
-    has_bytes = architecture.can_quantise(run.weights)
-    missing = refused(run, set(measure.quantities), has_bytes)
+    missing = refused(architecture, run, set(measure.quantities))
     wanted = set(measure.quantities) - missing.keys()
     with _losing(wanted, missing):
         counts, values, simulated = _look(architecture, run, wanted, "meta", missing)
@@ -115,8 +115,8 @@ def measure_one(
         with _losing(wanted - OF_PROCESS - simulated.keys(), missing):
             counts, values = _on_device(architecture, run, wanted, method, missing)
     values |= _of_process(architecture, run, measure, n_bytes, room, missing)
-    if run.weights != "dtype" and "parameter_bytes" in wanted:
-        with _losing({"parameter_bytes"}, missing):
+    if run.weights != "dtype" and OF_STORED & wanted:
+        with _losing({*OF_STORED}, missing):
             counts = _quantised(architecture, run, counts)
     values |= {
         quantity: {name: getattr(c, quantity) for name, c in counts.items()}
@@ -215,6 +215,7 @@ def _with_bytes_of(counts: dict[str, Count], arranged: dict[str, Count]) -> dict
         name: replace(
             counts.get(name, Count()),
             parameter_bytes=arranged.get(name, Count()).parameter_bytes,
+            file_bytes=arranged.get(name, Count()).file_bytes,
         )
         for name in counts | arranged
     }
@@ -225,9 +226,16 @@ def _quantised(
 ) -> dict[str, Count]:
     """Return the counts with the bytes of quantised weights, read from a model on meta."""
     model = _built(architecture, run, "meta")
-    quantise(model, run.weights, run.weight_group)
+    quantise(model, run)
     stored = count(model)
-    return {n: replace(c, parameter_bytes=stored[n].parameter_bytes) for n, c in counts.items()}
+    return {
+        name: replace(
+            stored.get(name, Count()),
+            parameters=counts.get(name, Count()).parameters,
+            shared_with=counts.get(name, Count()).shared_with,
+        )
+        for name in counts | stored
+    }
 
 
 def _built(architecture: Architecture, run: RunConfig, device: str) -> nn.Module:

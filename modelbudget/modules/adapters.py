@@ -39,7 +39,7 @@ class Adapted(nn.Module):
         self.of_base: Any = base.forward
         self.is_feedforward = bool(values["feedforward"])
         self.is_stored = isinstance(base, Stored)
-        self.is_cloned = self.is_stored and "4bit" in run.weights
+        self.is_cloned = self.is_stored and run.weights.startswith("bnb-4bit")
         self.shared: dict[str, nn.Parameter] = {}
         device = next(base.parameters()).device
         self.dtype = dtype_of(run)
@@ -168,7 +168,7 @@ def adapt(model: nn.Module, run: RunConfig) -> None:
     vars(model)["is_adapted"] = True
     for path, parameter in model.named_parameters():
         is_bias = path.rpartition(".")[2] == "bias"
-        is_stored = not parameter.dtype.is_floating_point
+        is_stored = path.rpartition(".")[2].isdecimal()
         parameter.requires_grad_(
             not is_stored and trains(run, component_of(path), layer_of(path), is_bias)
         )

@@ -1,12 +1,21 @@
 """Quantised weights: linear layers replaced by the tensors that a format stores."""
 
+from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.modules.feed_forward.moe import ExpertLinear
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.stored_formats import (
+    FORMATS,
+    OF_RUN,
+    StoredFormat,
+    StoredTensor,
+)
+from modelbudget.common.expressions import Expression
+from modelbudget.modules.feed_forward.moe import ExpertLinear, Grouped
 
 KEPT = ("shared_gate", "index_weight")
 """Linear layers that no format converts."""
@@ -30,117 +39,112 @@ class Dequantised(torch.autograd.Function):
 
 
 class Stored(nn.Module):
-    """The tensors of `n` quantised linear layers, and their bias. A stack cannot be called.
+    """The tensors of a quantised linear layer, or of a stack of them, and their bias.
 
-    `shape` and `dtype` are those of the copy that a product reads; `n_nested_scale` scales are
-    quantised too.
+    `shape` and `dtype` are those of the copy that a product reads; `in_file` are the tensors that a
+    file has instead.
     """
 
-    def __init__(
-        self,
-        tensors: list[torch.Tensor],
-        bias: nn.Parameter | None,
-        shape: tuple[int, ...],
-        dtype: torch.dtype,
-        n_nested_scale: int = 0,
-    ):
+    def __init__(self, layer: Any, stored: StoredFormat, sizes: dict[str, int]):
         super().__init__()
-        for i, tensor in enumerate(tensors):
-            self.register_parameter(str(i), nn.Parameter(tensor, requires_grad=False))
-        self.bias = bias
-        self.shape, self.dtype, self.n_nested_scale = shape, dtype, n_nested_scale
+        *stacked, _, _ = self.shape = tuple(layer.weight.shape)
+        self.dtype = layer.weight.dtype
+
+        def made(tensors: dict[str, StoredTensor]) -> dict[str, torch.Tensor]:
+            return {
+                name: _empty(one, stacked, sizes, layer.weight) for name, one in tensors.items()
+            }
+
+        self.bias = layer.bias
+        for number, (name, tensor) in enumerate(made(stored.tensors).items()):
+            frozen = nn.Parameter(tensor, requires_grad=False)
+            if name != "bias":
+                self.register_parameter(str(number), frozen)
+            elif tensor.numel():
+                self.bias = frozen
+        self.in_file = made(stored.tensors_in_file)
+        if not stored.has_bias and layer.bias is not None:
+            self.in_file["bias"] = layer.bias
+        self.made_for_product = stored.made_for_product and (stored.made_for_product, sizes)
 
     def dequantised(self) -> torch.Tensor:
         """Return a matrix of the right size; its values are none of the stored ones."""
-        device = next(self.parameters()).device
-        if self.n_nested_scale:
-            _scales = torch.empty(self.n_nested_scale, dtype=torch.float32, device=device)
-        return torch.empty(self.shape, dtype=self.dtype, device=device)
+        like = torch.empty(0, dtype=self.dtype, device=next(self.parameters()).device)
+        if self.made_for_product:
+            _scales = _empty(self.made_for_product[0], [], self.made_for_product[1], like)
+        return like.new_empty(self.shape)
 
-    def forward(self, x):
+    def forward(self, x, loads: list[int] | None = None, ends=None):
         dtype, x = x.dtype, x.to(self.dtype)
         bias = None if self.bias is None else self.bias.to(self.dtype)
-        return Dequantised.apply(x, self, bias).to(dtype)
+        if loads is None:
+            return Dequantised.apply(x, self, bias).to(dtype)
+        if torch.is_grad_enabled():
+            raise ValueError("quantised stacked experts: a training step is not known")
+        return Grouped.apply(x, self.dequantised(), bias, loads, ends).to(dtype)
 
 
-def quantise(model: nn.Module, weights: str, group: int) -> None:
-    """Replace the linear layers of a model's layers. Raises ValueError if their shapes do not fit.
+def quantise(model: nn.Module, run: RunConfig) -> None:
+    """Replace the linear layers that the run's format converts.
 
-    `group`: input channels that share a scale; 0: all.
+    Raises ValueError if it cannot store one of them.
     """
+    known = FORMATS[run.weights]
     for name, layer in list(model.named_modules()):
         path = name.split(".")
         routed = isinstance(layer, ExpertLinear)
-        convertible = routed or (isinstance(layer, nn.Linear) and path[-1] not in KEPT)
-        if path[0] == "layer" and convertible and (weights != "mxfp4" or routed):
-            model.set_submodule(name, _stored(layer, weights, group))
+        if name == "head" and run.weights_of == "all" and not layer.tied:
+            _replace_head(layer, known.format, run)
+        if not (routed or isinstance(layer, nn.Linear)) or path[-1] in KEPT or path[0] != "layer":
+            continue
+        of_library = ("experts" if routed else "linear") in known.library.converts
+        of_run = {"dense": not routed, "experts": routed}.get(run.weights_of, True)
+        is_converted = of_library if run.weights_of == "library" else of_run
+        if is_converted and (packed := _stored(name, layer, known.format, run)):
+            model.set_submodule(name, packed)
 
 
-def _stored(layer: Any, weights: str, group: int) -> Stored:
-    """Return the tensors of a linear layer, or of a stack of them."""
-    *stacked, d_out, d_in = layer.weight.shape
-    tensors = _tensors(weights, d_in, d_out, group or d_in, layer.weight)
-    nested = tensors[1].numel() if weights == "bnb-4bit-double" else 0
-    stored = [one.new_empty(*stacked, *one.shape) for one in tensors]
-    return Stored(stored, layer.bias, (*stacked, d_out, d_in), layer.weight.dtype, nested)
+def _replace_head(head: Any, stored: StoredFormat, run: RunConfig) -> None:
+    """Replace the matrix of a head, which keeps its cap."""
+    packed = _stored("head", head, stored, run)
+    if packed is not None:
+        head.weight = head.bias = None
+        head.add_module("0", packed)  # a number is no part of a component's name
+        head.product = packed.forward
 
 
-def _tensors(
-    weights: str, d_in: int, d_out: int, group: int, like: torch.Tensor
-) -> list[torch.Tensor]:
-    """Return empty tensors with the shapes and dtypes of one layer."""
+def _stored(name: str, layer: Any, stored: StoredFormat, run: RunConfig) -> Stored | None:
+    """Return the tensors of a layer; None if it stays in the dtype."""
+    d_out, d_in = layer.weight.shape[-2:]
+    divisors = (n for n in stored.group_divisors if d_in % n == 0)
+    sizes = {
+        "rows": d_out,
+        "columns": d_in,
+        "has_bias": int(layer.bias is not None),
+        "letters": len(run.dtype),
+        "block": run.weight_block or stored.block,
+        "group": next(divisors, d_in) if stored.group_divisors else run.weight_group or d_in,
+    }
+    if stored.needs and not _compiled(stored.needs)(sizes):
+        if stored.otherwise == "dtype":
+            return None
+        raise ValueError(
+            f"{run.weights}: {name} of {d_out} rows by {d_in} columns: needs {stored.needs}"
+        )
+    return Stored(layer, stored, sizes)
 
-    def empty(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-        return torch.empty(shape, dtype=dtype, device=like.device)
 
-    match weights:
-        case "awq":
-            if d_in % group or d_out % 8:
-                raise ValueError(
-                    f"awq: a layer of {d_in} by {d_out}: groups of {group}, packs of 8"
-                )
-            return [
-                empty(torch.int32, d_in, d_out // 8),
-                empty(torch.int32, d_in // group, d_out // 8),
-                empty(torch.float16, d_in // group, d_out),
-            ]
-        case "gptq-4bit" | "gptq-8bit":
-            per_int = 8 if weights == "gptq-4bit" else 4
-            if d_in % per_int or d_out % per_int:
-                raise ValueError(f"{weights}: a layer of {d_in} by {d_out}: packs of {per_int}")
-            n_group = -(-d_in // group)
-            return [
-                empty(torch.int32, d_in // per_int, d_out),
-                empty(torch.int32, n_group, d_out // per_int),
-                empty(torch.float16, n_group, d_out),
-                empty(torch.int32, d_in),
-            ]
-        case "bnb-8bit":
-            return [empty(torch.int8, d_out, d_in), empty(torch.float32, d_out)]
-        case "bnb-4bit" | "bnb-4bit-double":
-            n_block = -(-d_in * d_out // 64)
-            packed, table = empty(torch.uint8, -(-d_in * d_out // 2), 1), empty(torch.float32, 16)
-            if weights == "bnb-4bit":
-                return [packed, empty(torch.float32, n_block), table]
-            nested = [empty(torch.float32, n) for n in (-(-n_block // 256), 256, 1)]
-            return [packed, empty(torch.uint8, n_block), table, *nested]
-        case "fp8-block":
-            scales = empty(torch.float32, -(-d_out // 128), -(-d_in // 128))
-            return [empty(torch.float8_e4m3fn, d_out, d_in), scales]
-        case "fp8-channel" | "int8-channel":
-            dtype = torch.int8 if weights == "int8-channel" else torch.float8_e4m3fn
-            return [empty(dtype, d_out, d_in), empty(like.dtype, d_out, 1)]
-        case "int4-group":
-            return [
-                empty(torch.int32, d_out, -(-d_in // 8)),
-                empty(like.dtype, d_out, -(-d_in // group)),
-                empty(torch.int64, 2),
-            ]
-        case "mxfp4":
-            if d_in % 32:
-                raise ValueError(f"mxfp4: a layer of {d_in} input channels: blocks of 32")
-            return [
-                empty(torch.uint8, d_out, d_in // 32, 16),
-                empty(torch.uint8, d_out, d_in // 32),
-            ]
-    raise ValueError(f"weights = {weights!r}: no layout is known")
+def _empty(
+    one: StoredTensor, stacked: list[int], sizes: dict[str, int], like: torch.Tensor
+) -> torch.Tensor:
+    """Return an empty tensor of one layer, or the stack of those of several."""
+    shape = [size if isinstance(size, int) else _compiled(size)(sizes) for size in one.shape]
+    if any(size != int(size) for size in shape):
+        raise ValueError(f"{one.shape} of {sizes}: not whole")
+    dtype = like.dtype if one.dtype == OF_RUN else getattr(torch, one.dtype)
+    return torch.empty(*stacked, *map(int, shape), dtype=dtype, device=like.device)
+
+
+@cache
+def _compiled(text: str) -> Expression:
+    return Expression(text)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from modelbudget.operations.accumulated_linear import accumulated_linear, declare_buffered
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.part import Part, make_part, parameter
 from modelbudget.operations.products import linear
 from modelbudget.operations.quantised import quantised_linear
-from modelbudget.operations.tape import Active, Base
+from modelbudget.operations.tape import Active, Base, Tensor, WeightFormat
 
 
 def make_linear(name: str, d_in, d_out, bias: bool = False, accumulates: bool = False) -> Part:
@@ -18,7 +20,9 @@ def make_linear(name: str, d_in, d_out, bias: bool = False, accumulates: bool = 
     adapter, weight_format = Active.tape.adapter, Active.tape.weight_format
 
     def make():
-        is_stored = weight_format is not None and weight_format.converts(Active.tape.scope)
+        is_stored = weight_format is not None and weight_format.stores(
+            Active.tape.scope, d_in, d_out
+        )
         base = stored(weight_format) if is_stored else dense()
         return base.forward if adapter is None else adapter.around(base)
 
@@ -33,18 +37,37 @@ def make_linear(name: str, d_in, d_out, bias: bool = False, accumulates: bool = 
         return Base(name, lambda x: linear(x, weight, shift), weight, shift, d_in, d_out)
 
     def stored(weight_format) -> Base:
-        n_bytes = weight_format.n_bytes(d_in, d_out)
-        weight = parameter("weight", d_out, d_in, is_trained=False, n_bytes=n_bytes)
-        weight.dtype = weight_format.compute_dtype
-        shift = parameter("bias", d_out) if bias else None
-        n_nested_scale = weight_format.n_nested_scale(d_in, d_out)
-
-        def forward(x):
-            # In its dtype, whatever the dtype of what layers hand on.
-            dtype, x = x.dtype, to(x, weight.dtype)
-            cast = None if shift is None else to(shift, weight.dtype)
-            return to(quantised_linear(x, weight, cast, n_nested_scale), dtype)
-
-        return Base(name, forward, weight, shift, d_in, d_out, is_stored=True)
+        weight, shift = stored_parameters(weight_format, (d_out, d_in), bias)
+        product = stored_product(weight_format, weight)
+        return Base(
+            name, lambda x: product(x, weight, shift), weight, shift, d_in, d_out, is_stored=True
+        )
 
     return make_part(name, make)
+
+
+def stored_parameters(
+    weight_format: WeightFormat, shape, has_bias: bool, n=1
+) -> tuple[Tensor, Tensor | None]:
+    """Declare a matrix, or a stack of n, in the format of the run, and its bias if it has one."""
+    n_bytes, of_bias = weight_format.n_bytes(shape[-1], shape[-2], has_bias)
+    weight = parameter("weight", *shape, is_trained=False, n_bytes=n * n_bytes)
+    weight.dtype = weight_format.compute_dtype
+    if of_bias is None:
+        return weight, parameter("bias", *shape[:-1]) if has_bias else None
+    if not of_bias:
+        return weight, None
+    return weight, parameter("bias", *shape[:-1], is_trained=False, n_bytes=n * of_bias)
+
+
+def stored_product(weight_format: WeightFormat, weight: Tensor) -> Callable:
+    """Return the product with a stored matrix, in its dtype whatever that of the states."""
+    d_out, d_in = weight.shape
+    before_copy = weight_format.made_for_product(d_in, d_out)
+
+    def product(x, weight, bias):
+        dtype, x = x.dtype, to(x, weight.dtype)
+        cast = None if bias is None else to(bias, weight.dtype)
+        return to(quantised_linear(x, weight, cast, before_copy), dtype)
+
+    return product

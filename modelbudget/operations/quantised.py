@@ -13,15 +13,15 @@ from modelbudget.operations.products import linear, matmul
 from modelbudget.operations.tape import Active, Tensor, empty
 
 
-def quantised_linear(x: Tensor, stored: Tensor, bias: Tensor | None, n_nested_scale=0) -> Tensor:
-    """Return x Wᵀ + b for a frozen W, which is stored with `n_nested_scale` quantised scales."""
+def quantised_linear(x: Tensor, stored: Tensor, bias: Tensor | None, before_copy) -> Tensor:
+    """Return x Wᵀ + b for a frozen W; `before_copy`: numbers and dtype of what its copy reads."""
     node = start_node("quantised_linear", [x])
     # As in a torch.autograd.Function, whose forward leaves no nodes.
     with Active.tape.without_graph():
-        y = linear(x, _dequantised(stored, n_nested_scale), bias).detach()
+        y = linear(x, dequantised(stored, before_copy), bias).detach()
 
     def gradients(_, g):
-        return matmul(g, _dequantised(stored, n_nested_scale))
+        return matmul(g, dequantised(stored, before_copy))
 
     y = finish_node(node, y, gradients)
     if node is not None:
@@ -30,7 +30,8 @@ def quantised_linear(x: Tensor, stored: Tensor, bias: Tensor | None, n_nested_sc
 
 
 @operation
-def _dequantised(stored: Tensor, n_nested_scale) -> Tensor:
+def dequantised(stored: Tensor, before_copy) -> Tensor:
     """Make a copy in the dtype, after the scales if these are quantised too."""
-    scales = empty((n_nested_scale,), "float32") if n_nested_scale else None
+    n, dtype = before_copy
+    scales = empty((n,), dtype) if n else None
     return empty(stored.shape, stored.dtype)

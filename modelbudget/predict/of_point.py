@@ -32,7 +32,7 @@ def terms_or_reason(
     """Return the terms of a quantity, and why it has none; None if it has some."""
     if mistake := undefined((quantity,), architecture, run):
         return {}, mistake
-    if reason := refused(run, {quantity}, architecture.can_quantise(run.weights)).get(quantity):
+    if reason := refused(architecture, run, {quantity}).get(quantity):
         return {}, reason
     terms, holds = formula(type(architecture), quantity, architecture, run)
     if holds:

@@ -2,12 +2,16 @@
 
 from collections.abc import Set
 
+from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import OF_QUANTISED
+from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.sweeps.quantities import (
     OF_ALLOCATOR,
     OF_CONVENTION,
+    OF_INFERENCE,
     OF_PROCESS,
+    OF_STORED,
     OF_TRAINING,
 )
 
@@ -15,10 +19,10 @@ REFUSED = "quantised weights: "
 """Beginning of the reason for a quantity that is not defined, which is no failure."""
 
 
-def refused(run: RunConfig, wanted: Set[str], has_bytes: bool) -> dict[str, str]:
+def refused(architecture: Architecture | None, run: RunConfig, wanted: Set[str]) -> dict[str, str]:
     """Return the quantities that quantised weights leave undefined, each with the reason.
 
-    `has_bytes`: whether the bytes of the weights are known.
+    Without an architecture, of a class that has none.
     """
     if run.weights == "dtype":
         return {}
@@ -30,8 +34,20 @@ def refused(run: RunConfig, wanted: Set[str], has_bytes: bool) -> dict[str, str]
     if run.weights == "unknown":
         others = wanted - {"parameters", *OF_QUANTISED, *OF_CONVENTION}
         found |= dict.fromkeys(others, f"{given}: the bytes are not known")
-    if "parameter_bytes" in wanted and not has_bytes:
-        found["parameter_bytes"] = f"{given}: the bytes are not known"
-    if "cache_bytes" in wanted and run.weights == "unknown":
-        found["cache_bytes"] = f"{given}: the format of the cache is not known"
+        if "cache_bytes" in wanted:
+            found["cache_bytes"] = f"{given}: the format of the cache is not known"
+    if why := _why_without_bytes(architecture, run):
+        of_weights = wanted & (OF_STORED | OF_INFERENCE - {"cache_bytes", "flops_decode"})
+        found |= dict.fromkeys(of_weights, f"{given}: {why}")
+    if run.weights != "unknown" and not FORMATS[run.weights].library.file_is_known:
+        library = FORMATS[run.weights].library.library
+        found |= dict.fromkeys(wanted & {"file_bytes"}, f"{given}: not known what {library} writes")
+    if run.adapter != "none":
+        found |= dict.fromkeys(wanted & {"file_bytes"}, f"{given}: an adapter has its own file")
     return found
+
+
+def _why_without_bytes(architecture: Architecture | None, run: RunConfig) -> str:
+    if architecture is None or run.weights == "unknown":
+        return "the bytes are not known"
+    return architecture.why_not_quantised(run)

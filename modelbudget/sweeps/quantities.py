@@ -2,7 +2,7 @@
 
 from typing import Literal, get_args
 
-OfParameters = Literal["parameters", "parameter_bytes"]
+OfParameters = Literal["parameters", "parameter_bytes", "file_bytes"]
 OfTraining = Literal[
     "gradient_bytes",
     "optimizer_bytes",
@@ -44,6 +44,8 @@ Quantity = Literal[
     OfParameters, OfTraining, OfInference, OfProcess, OfAllocator, OfDevice, OfConvention
 ]
 OF_PARAMETERS = frozenset(get_args(OfParameters))
+OF_STORED = OF_PARAMETERS - {"parameters"}
+"""Bytes of parameters in memory, and of the tensors in a file."""
 OF_TRAINING = frozenset(get_args(OfTraining))
 """Quantities of a training step."""
 OF_INFERENCE = frozenset(get_args(OfInference))

@@ -1,20 +1,29 @@
 """Bytes of quantised weights: formula, own module, and the layouts that libraries write."""
 
+from collections import Counter
+
+import polars as pl
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
 from transformers import FineGrainedFP8Config, LlamaConfig, LlamaForCausalLM
 from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
 
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_step import WEIGHTS
+from modelbudget.architecture.stored_formats import FORMATS as FORMATS_BY_WORD
+from modelbudget.architecture.stored_formats import sizes_of
 from modelbudget.architecture.terms import total
-from modelbudget.components.weight_formats import Matrix, matrix_bytes
+from modelbudget.components.weight_formats import Matrix, fit, matrix_bytes
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement import one_model
+from modelbudget.measurement.count import count
 from modelbudget.measurement.device import Room
+from modelbudget.modules.weight_formats import quantise
 from modelbudget.sweeps.sweep_file import Measure
 
-FORMATS = [word for word in WEIGHTS if word not in ("dtype", "unknown")]
+FORMATS = [*FORMATS_BY_WORD]
 SIZES = {
     "n_vocab": 100, "d_model": 256, "n_layer": 3, "n_head": 4, "n_kv_head": 2, "d_head": 64,
     "d_ff": 384, "n_ctx": 32,
@@ -37,33 +46,103 @@ MODELS = {
 @pytest.mark.parametrize("weights", FORMATS)
 @pytest.mark.parametrize("options", MODELS.values(), ids=MODELS)
 def test_formula_and_module_agree(options, weights):
+    """Catches a part whose matrices the formula lists otherwise than the module has them."""
     a = Decoder(**SIZES | options)
-    run = RunConfig(weights=weights, weight_group=64, length=8, dtype="bfloat16")
-    measure = Measure(device="meta", quantities=["parameters", "parameter_bytes"])
+    of = "layers" if weights == "mxfp4" and "mlps" not in options else "library"
+    run = RunConfig(weights=weights, weights_of=of, weight_group=64, length=8, dtype="bfloat16")
+    quantities = ["parameters", "parameter_bytes", "file_bytes"]
+    measure = Measure(device="meta", quantities=quantities)
     found = one_model.measure_one(a, run, measure, Room(cpu=0, cuda=0, limit="none", at_once=1))
-    predicted = {name: term.total for name, term in a.parameter_bytes(a, run).items()}
-    assert found.missing == {}
-    measured = found.values["parameter_bytes"]
-    assert {n: b for n, b in measured.items() if b} == {n: b for n, b in predicted.items() if b}
+    assert found.missing.keys() <= {"file_bytes"}
+    for quantity in {*quantities[1:]} - found.missing.keys():
+        predicted = {name: term.total for name, term in a.terms(quantity, a, run).items()}
+        measured = found.values[quantity]
+        assert {n: b for n, b in measured.items() if b} == {n: b for n, b in predicted.items() if b}
     assert sum(found.values["parameters"].values()) == total(a.parameters(a))
 
 
-BY_LIBRARY = {
-    # bitsandbytes 0.50.2: state_dict of Linear4bit and Linear8bitLt of 192 by 320, on a CPU.
-    "bnb-4bit": 30720 + 4 * (960 + 16),
-    "bnb-4bit-double": 30720 + 960 + 4 * (16 + 4 + 256 + 1),
-    "bnb-8bit": 192 * 320 + 4 * 320,
-    # AutoAWQ 0.2.9, awq/modules/linear/gemm.py: buffers of WQLinear_GEMM(4, 64, 192, 320).
-    "awq": 4 * 192 * 40 + 4 * 3 * 40 + 2 * 3 * 320,
-    # compressed-tensors 0.20.0, pack-quantized: weight_packed, weight_scale, weight_shape.
-    "int4-group": 4 * 320 * 24 + 2 * 320 * 3 + 2 * 8,
-}
+@pytest.mark.parametrize("of", ["layers", "dense", "experts", "all"])
+@pytest.mark.parametrize("weights", ["bnb-4bit", "fp8-block", "mxfp4"])
+def test_which_matrices_have_the_format(weights, of):
+    """Catches experts or a head that only one side converts."""
+    others = {"tied": False, "head_bias": True, "n_dense_layer": 0}
+    a = Decoder(**SIZES | MODELS["experts"] | others)
+    run = RunConfig(weights=weights, weights_of=of, length=8, dtype="bfloat16")
+    with torch.device("meta"):
+        model = a.build().bfloat16()
+    quantise(model, run)
+    measured = {name: entry.parameter_bytes for name, entry in count(model).items()}
+    predicted = {name: term.total for name, term in a.parameter_bytes(a, run).items()}
+    assert {n: b for n, b in measured.items() if b} == {n: b for n, b in predicted.items() if b}
+    dense = {name: term.total for name, term in a.parameter_bytes(a, RunConfig()).items()}
+    changed = {name for name in dense if 2 * predicted[name] != dense[name]}
+    assert ("layer.moe.gate" in changed) == (of != "dense")
+    assert ("layer.attention.query" in changed) == (of != "experts")
+    assert ("head" in changed) == (of == "all")
 
 
-@pytest.mark.parametrize("weights", BY_LIBRARY)
-def test_a_layer_as_its_library_stores_it(weights):
-    run = RunConfig(weights=weights, weight_group=64, dtype="bfloat16")
-    assert matrix_bytes(Matrix("query", 192, 320), run) == BY_LIBRARY[weights]
+def layers_of(rows, columns, has_bias=False):
+    """Return a model with one linear layer among its layers."""
+    with torch.device("meta"):
+        linear = nn.Linear(columns, rows, bias=has_bias, dtype=torch.bfloat16)
+    return nn.ModuleDict({"layer": nn.ModuleDict({"up": linear})})
+
+
+SIZE = st.one_of(st.integers(1, 300), st.integers(1, 40).map(lambda n: 32 * n))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(FORMATS), SIZE, SIZE, st.sampled_from([0, 32, 64, 128]), st.booleans())
+def test_any_matrix_in_any_format(weights, rows, columns, group, has_bias):
+    """The formula's arithmetic against tensors that are made and counted; both refuse the same."""
+    run = RunConfig(weights=weights, weight_group=group, weights_of="layers", dtype="bfloat16")
+    matrix = Matrix("up", columns, rows, bias=int(has_bias))
+    model = layers_of(rows, columns, has_bias)
+    if not fit([matrix], run):
+        with pytest.raises(ValueError, match=f"{weights}: layer.up of {rows} rows"):
+            quantise(model, run)
+        return
+    quantise(model, run)
+    entry = count(model)["layer.up"]
+    assert entry.parameter_bytes == matrix_bytes(matrix, run)
+    assert entry.file_bytes == matrix_bytes(matrix, run, in_file=True)
+
+
+RECORDED = pl.read_csv("tests/golden/stored_matrices.csv", null_values="")
+
+
+@pytest.mark.parametrize("word", RECORDED["format"].unique(maintain_order=True))
+def test_tensors_are_those_that_the_library_holds(word):
+    """Bytes by dtype, against what tools/record_stored_matrices.py recorded."""
+    rows = RECORDED.filter(pl.col("format") == word).rows(named=True)
+    for row in rows:
+        run = RunConfig(
+            weights=word,
+            weight_block=row["block"],
+            weight_group=row["group"],
+            weights_of="layers",
+            dtype="bfloat16",
+        )
+        matrix = Matrix("up", row["columns"], row["rows"])
+        drops_rows = word.startswith("hqq")  # those that do not fill a byte, in place of a refusal
+        if row["refusal"] or (drops_rows and not fit([matrix], run)):
+            assert not fit([matrix], run), row
+            continue
+        recorded = Counter()
+        for one in row["bytes"].split():
+            dtype, n = one.split("=")
+            recorded[dtype] += int(n)
+        stored = FORMATS_BY_WORD[word].format
+        tensors = stored.tensors if row["where"] == "memory" else stored.tensors_in_file
+        sizes = sizes_of(stored, row["rows"], row["columns"], 0, run)
+        found = Counter()
+        for tensor in tensors.values():
+            dtype = "bfloat16" if tensor.dtype == "dtype" else tensor.dtype
+            found[dtype] += tensor.n_bytes(sizes, 2)
+        if word == "bnb-4bit-double" and row["where"] == "file":
+            assert abs(found["uint8"] - recorded["uint8"]) <= 20, row  # digits of the offset
+            found["uint8"] = recorded["uint8"]
+        assert +found == +recorded, row
 
 
 def test_fp8_blocks_as_transformers_builds_them():
@@ -89,4 +168,4 @@ def test_gpt_oss_as_published(catalogue):
     run = RunConfig(weights="mxfp4", dtype="bfloat16")
     for name, published in (("gpt-oss-20b", 13_761_264_768), ("gpt-oss-120b", 65_248_815_744)):
         a = named_architecture(catalogue[name])
-        assert total(a.parameter_bytes(a, run)) == published
+        assert total(a.file_bytes(a, run)) == published

@@ -83,9 +83,9 @@ def matrices(a: Fields) -> list[Matrix]:
     """Return the projections."""
     query, key = a.n_head * a.d_head, a.n_kv_head * a.d_head
     return [
-        Matrix("query", a.d_model, query),
-        Matrix("gate", a.d_model, d_gate(a), a.attention_gate),
-        Matrix("key", a.d_model, key),
-        Matrix("value", a.d_model, key),
-        Matrix("output", query, a.d_model),
+        Matrix("query", a.d_model, query, bias=a.query_bias),
+        Matrix("gate", a.d_model, d_gate(a), a.attention_gate, bias=a.query_bias),
+        Matrix("key", a.d_model, key, bias=a.key_bias),
+        Matrix("value", a.d_model, key, bias=a.value_bias),
+        Matrix("output", query, a.d_model, bias=a.output_bias),
     ]

@@ -191,9 +191,9 @@ def matrices(a: Fields, d_ff=None, n=1, routed=0) -> list[Matrix]:
     """Return the projections, of `n` MLPs."""
     d_ff = a.d_ff if d_ff is None else d_ff
     return [
-        Matrix("gate", a.d_model, d_ff, n * a.gated, routed),
-        Matrix("up", a.d_model, d_ff, n, routed),
-        Matrix("down", d_ff, a.d_model, n, routed),
+        Matrix("gate", a.d_model, d_ff, n * a.gated, routed, a.up_bias),
+        Matrix("up", a.d_model, d_ff, n, routed, a.up_bias),
+        Matrix("down", d_ff, a.d_model, n, routed, a.down_bias),
     ]
 
 

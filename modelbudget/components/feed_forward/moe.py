@@ -42,9 +42,10 @@ from modelbudget.operations.elementwise import add, div, mul, sigmoid, to, witho
 from modelbudget.operations.joining import gather, index_add
 from modelbudget.operations.joining import rows as take_rows
 from modelbudget.operations.layout import at_least_float32
-from modelbudget.operations.linear_layer import make_linear
+from modelbudget.operations.linear_layer import make_linear, stored_parameters
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import grouped_mm, linear
+from modelbudget.operations.quantised import dequantised
 from modelbudget.operations.reductions import softmax, sort, sum_over, topk
 from modelbudget.operations.tape import Active, empty
 from modelbudget.operations.views import chunk, flatten, unflatten, unsqueeze, view
@@ -554,8 +555,6 @@ def _shared_inference(a: Fields, r: Run, new) -> Timeline:
 
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape; no token is dropped."""
-    if r.weights != "dtype":
-        raise NoProgramError(f"weights: {r.weights} of stacked experts")
     gathers = r.expert_kernel == "gathered" and a.gated
     choose = make_part("router", _router, a)
     if gathers:
@@ -653,9 +652,25 @@ def _experts(name: str, n_expert, d_in, d_out, bias: bool):
     """Make a linear layer for each expert, stacked: one tensor for all experts."""
 
     def make():
+        weight_format = Active.tape.weight_format
+        if weight_format is not None and weight_format.stores(Active.tape.scope, d_in, d_out, True):
+            return stored(weight_format)
         weight = parameter("weight", n_expert, d_out, d_in)
         shift = parameter("bias", n_expert, d_out) if bias else None
         return lambda x, ends=None: grouped_mm(x, weight, shift, ends)
+
+    def stored(weight_format):
+        weight, shift = stored_parameters(weight_format, (n_expert, d_out, d_in), bias, n_expert)
+        before_copy = weight_format.made_for_product(d_in, d_out)
+
+        def forward(x, ends=None):
+            if Active.tape.records_graph:
+                raise NoProgramError("weights: a training step of quantised stacked experts")
+            dtype, x = x.dtype, to(x, weight.dtype)
+            cast = None if shift is None else to(shift, weight.dtype)
+            return to(grouped_mm(x, dequantised(weight, before_copy), cast, ends), dtype)
+
+        return forward
 
     return make_part(name, make)
 

@@ -49,7 +49,7 @@ def trace_class(
     dropout.
     """
     model = build_class(kind, config_object(kind, config), run, device)
-    missing = refused(run, quantities, has_bytes=False)
+    missing = refused(None, run, quantities)
     counts, values, _ = look(model, run, quantities - missing.keys(), missing, limit)
     for quantity in OF_PARAMETERS - missing.keys():
         values[quantity] = {name: getattr(found, quantity) for name, found in counts.items()}
