@@ -16,6 +16,8 @@ from modelbudget.huggingface.checkpoint_files import HEADER, INDEX
 from modelbudget.sweeps.read import file_base
 
 CATALOGUE = CONFIGS / "models"
+_PAGE = re.compile(r"https?://huggingface\.co/([\w.-]+/[\w.-]+)(?:/(?:tree/main)?/?)?")
+"""The address of a model's page, with its name."""
 GGUF = ".gguf"  # files/gguf_header.py, which most models need not import
 
 
@@ -31,6 +33,8 @@ def find(name: str) -> Base:
         from modelbudget.files.gguf_model import gguf_base
 
         return gguf_base(Path(name))
+    if page := _PAGE.fullmatch(name):
+        name = page[1]
     if config := _config(name):
         return file_base(config.parent, config.name)
     if ":" in name:

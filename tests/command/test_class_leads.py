@@ -88,6 +88,7 @@ WITHOUT_FORMULA = [
     ("Phi3ForCausalLM", {"sliding_window": 6}, {}, "cache_bytes"),
     ("MixtralForCausalLM", {"router_jitter_noise": 0.1}, {}, "activation_bytes"),
     ("LlamaForCausalLM", {}, {"dtype": "float64"}, "activation_bytes"),
+    ("LlamaForCausalLM", {}, {"cache_dtype": "fp8"}, "cache_bytes"),
     *(
         (kind, {}, {"dtype": "float32", "autocast": "bfloat16"}, "cache_bytes")
         for kind in ("GPT2LMHeadModel", "Olmo2ForCausalLM")

@@ -59,6 +59,7 @@ def command(monkeypatch, capsys, tmp_path):
             "curl -fLO https://huggingface.co/Qwen/Qwen9-8B/resolve/main/config.json "
             "&& modelbudget config.json",
         ),
+        ("https://huggingface.co/Qwen/Qwen9-8B/tree/main", "if huggingface.co has it: curl -fLO"),
         ("mygpt.py:build", "write mygpt:build"),
         ("./models/mygpt.py:build", "write models.mygpt:build"),
         ("measure /a/mygpt.py:build", "write mygpt:build, with PYTHONPATH=/a"),
