@@ -57,7 +57,7 @@ class Tape:
     """Live bytes while a program runs, and what the run leaves.
 
     Attributes that a reader of a run uses: `parameters` in the order of their declaration,
-    `caches` by component, `flops` by phase and component, `peak` since it was last set, and
+    `caches` by component, `flops` by phase and component, and `peak` since it was last set, or
     `allocations` if they are listed.
     """
 
@@ -111,7 +111,7 @@ class Tape:
             token = self.token if self.token is not None or node is None else node.token
             place = self.phase, layer, self.component(), self.operation
             self.allocations.append(Allocation(*place, n_bytes, self.live, token))
-        if self.live > self.peak:
+        elif self.live > self.peak:
             self.peak = self.live
 
     def restart(self, phase: str) -> None:

@@ -221,7 +221,7 @@ def split(x: Tensor, sizes, dim: int = -1) -> list[Tensor]:
 def chunk(x: Tensor, n: int, dim: int = -1) -> list[Tensor]:
     """Split a dimension into n parts, of which the last may be smaller or missing."""
     size = x.shape[dim % len(x.shape)]
-    if isinstance(size, int) and size % n:
+    if size % n:
         each = -(-size // n)
         sizes = [min(each, size - start) for start in range(0, size, each)]
     else:

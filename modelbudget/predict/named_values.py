@@ -10,8 +10,10 @@ from modelbudget.architecture.readings import columns, polynomials
 from modelbudget.architecture.readings.polynomials import Scheme
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
+from modelbudget.predict import by_regime
 from modelbudget.predict.formula import formula
 from modelbudget.predict.grid import Chunk, Grid
+from modelbudget.predict.of_program import USES
 from modelbudget.sweeps.quantities import OF_RUN, Quantity
 
 NONE = 0, 0
@@ -64,7 +66,7 @@ class NamedValues:
         }
 
     def column(self, name: str, chunk: Chunk) -> pl.Series:
-        """Return the values in the rows of a chunk, null where no formula holds."""
+        """Return the values in the rows of a chunk, null without a formula and a program."""
         fields = self.grid.values(chunk)
         if name in OF_RUN:
             value, holds = values_in(self.grid, columns.namespace, fields, [name])[name]
@@ -74,5 +76,9 @@ class NamedValues:
         found = columns.series(value, chunk.rows).alias(name)
         if isinstance(holds, int) and holds:
             return found
-        none = pl.repeat(None, chunk.rows, dtype=found.dtype, eager=True)
-        return found.zip_with(columns.series(holds, chunk.rows) == 1, none)
+        is_covered = columns.series(holds, chunk.rows) == 1
+        if name in USES:
+            others = by_regime.totals(self.grid.base.family, name, fields, ~is_covered)
+        else:
+            others = pl.repeat(None, chunk.rows, dtype=found.dtype, eager=True)
+        return found.zip_with(is_covered, others)

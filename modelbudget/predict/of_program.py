@@ -1,9 +1,11 @@
 """Predictions of one model by a run of its program, where no closed formula holds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Any, Literal
 
 from modelbudget.architecture.base import OF_PEAK, Architecture
+from modelbudget.architecture.operations import largest
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, Terms
@@ -12,7 +14,11 @@ from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.inference_step import Inference, inference
 from modelbudget.quantities.training_step import TrainingStep, declared, training_step
 
-OF_TRAINING: dict[str, Callable[[TrainingStep], dict]] = {
+Use = Literal["training", "inference"]
+Quantities = Mapping[str, Mapping[str, Any]]
+"""By quantity and component; of peaks by phase."""
+
+OF_TRAINING: dict[str, Callable[[TrainingStep], Mapping]] = {
     "parameter_bytes": lambda step: step.parameter_bytes,
     "gradient_bytes": lambda step: step.gradient_bytes,
     "optimizer_bytes": lambda step: step.optimizer_bytes,
@@ -20,14 +26,21 @@ OF_TRAINING: dict[str, Callable[[TrainingStep], dict]] = {
     "flops_forward": lambda step: step.flops_forward,
     "flops_backward": lambda step: step.flops_backward,
     "peak_training_bytes": lambda step: step.peaks,
+    **dict.fromkeys(OF_PEAK, lambda step: step.peaks),
+    "resident_peak_bytes": lambda step: {"model": largest(*step.peaks.values())},
 }
 OF_TENSORS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
 """What the shapes of the tensors give, without a run."""
-OF_INFERENCE: dict[str, Callable[[Inference], dict]] = {
+OF_INFERENCE: dict[str, Callable[[Inference], Mapping]] = {
     "cache_bytes": lambda result: result.caches,
     "flops_decode": lambda result: result.flops_decode,
     "peak_inference_bytes": lambda result: result.peaks,
 }
+USES: dict[str, Use] = {
+    **dict.fromkeys(OF_TRAINING, "training"),
+    **dict.fromkeys(OF_INFERENCE, "inference"),
+}
+"""The use of a model whose run gives a quantity."""
 
 
 def terms_by_program(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
@@ -48,38 +61,41 @@ def without_program(quantity: str, a: Architecture, run: RunConfig) -> str | Non
 
 
 def _terms(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
-    if quantity == "resident_peak_bytes":
-        peaks = _training_step(a, run).peaks  # pyright: ignore[reportArgumentType]
-        return {"model": Term(max(peaks.values()))}
-    quantity = "peak_training_bytes" if quantity in OF_PEAK else quantity
-    if quantity in OF_TRAINING:
-        values = OF_TRAINING[quantity](_step_of(quantity, a, run))
-    elif quantity in OF_INFERENCE:
-        values = OF_INFERENCE[quantity](_inference(a, run))  # pyright: ignore[reportArgumentType]
-    else:
+    if quantity not in USES:
         return None
-    return {name: Term(value) for name, value in values.items()}
-
-
-def _step_of(quantity: str, a: Architecture, run: RunConfig) -> TrainingStep:
-    """Return a step of the program; of a part that is only counted, what its tensors give."""
-    try:
-        return _training_step(a, run)  # pyright: ignore[reportArgumentType]
-    except NoProgramError:
-        if not is_partial(run) or quantity not in OF_TENSORS:
-            raise
-    return of_any_depth(lambda a: declared(type(a).program(), a, run), a)
+    use = USES[quantity]
+    values = _of_one_model(use, a, run)  # pyright: ignore[reportArgumentType]
+    if quantity not in values:
+        _training_step(a, run)  # raises the reason
+    return {name: Term(value) for name, value in values[quantity].items()}
 
 
 @lru_cache(maxsize=256)
+def _of_one_model(use: Use, a: Architecture, run: RunConfig) -> Quantities:
+    return quantities(use, a, run)
+
+
+def quantities(use: Use, a: Architecture, run: RunConfig) -> Quantities:
+    """Run the program of a model; its sizes may be symbols. Raises NoProgramError.
+
+    Of a part that is only counted, the quantities are those that its tensors give.
+    """
+    program = type(a).program()
+    if use == "inference":
+        result = of_any_depth(lambda a: inference(program, a, run, lists_allocations=True), a)
+        return {name: read(result) for name, read in OF_INFERENCE.items()}
+    try:
+        step = _training_step(a, run)
+    except NoProgramError:
+        if not is_partial(run):
+            raise
+        step = of_any_depth(lambda a: declared(program, a, run), a)
+        return {name: OF_TRAINING[name](step) for name in OF_TENSORS}
+    return {name: read(step) for name, read in OF_TRAINING.items()}
+
+
 def _training_step(a: Architecture, run: RunConfig) -> TrainingStep:
     program = type(a).program()
-    if run.trained_from_layer:
-        return training_step(program, a, run)  # layers are not the same
+    if run.trained_from_layer:  # layers are not the same
+        return training_step(program, a, run, lists_allocations=True)
     return of_any_depth(lambda a: training_step(program, a, run, lists_allocations=True), a)
-
-
-@lru_cache(maxsize=256)
-def _inference(a: Architecture, run: RunConfig) -> Inference:
-    program = type(a).program()
-    return of_any_depth(lambda a: inference(program, a, run, lists_allocations=True), a)

@@ -1,21 +1,19 @@
 """Predictions over a table of points. Imports neither modules nor torch.
 
-Closed formulas give all rows at once; where none holds, programs give one row after another.
+Closed formulas give all rows at once; where none holds, programs give those of one regime.
 """
 
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
 
 import polars as pl
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.readings import columns
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.terms import Term, Terms
+from modelbudget.architecture.terms import Term
 from modelbudget.families import families
+from modelbudget.predict.by_regime import rows_by_program
 from modelbudget.predict.formula import formula
-from modelbudget.predict.of_program import terms_by_program
-from modelbudget.sweeps.points_table import models
 
 KEYS = ["architecture", "run"]
 
@@ -30,9 +28,9 @@ def predict(points: pl.DataFrame, quantities: Sequence[str]) -> pl.DataFrame:
     distinct = points.unique(KEYS, keep="first", maintain_order=True)
     parts = [
         rows
-        for family, a, r, group in _grouped(distinct)
+        for family, group in _grouped(distinct)
         for quantity in quantities
-        for rows in _rows_of(group, quantity, *formula(family, quantity, a, r))
+        for rows in _rows_of(family, group, quantity)
     ]
     table = pl.concat(parts)
     return table.filter(pl.col("predicted").is_null() | (pl.col("predicted") != 0)).sort(
@@ -40,18 +38,20 @@ def predict(points: pl.DataFrame, quantities: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def _grouped(
-    points: pl.DataFrame,
-) -> Iterator[tuple[type[Architecture], SimpleNamespace, SimpleNamespace, pl.DataFrame]]:
+def _grouped(points: pl.DataFrame) -> Iterator[tuple[type[Architecture], pl.DataFrame]]:
     """Yield points grouped by family and categorical fields: one formula evaluates a group."""
     for (name,), rows in points.partition_by("family", as_dict=True).items():
         family = families()[name]
-        names = [*family.categorical(), *RunConfig.categorical()]
-        for values, same in rows.partition_by(names, as_dict=True).items():
-            fields = dict(zip(names, values, strict=True))
-            fields |= {n: _size(same[n]) for n in (*family.numeric(), *RunConfig.numeric())}
-            a, r = (columns.namespace(kind, fields) for kind in (family, RunConfig))
-            yield family, a, r, same
+        for same in rows.partition_by(*family.categorical(), *RunConfig.categorical()):
+            yield family, same
+
+
+def _fields(family: type[Architecture], points: pl.DataFrame) -> dict:
+    """Return all fields of a group: text and numbers that are the same in all rows, or columns."""
+    kinds = (family, RunConfig)
+    return {name: points[name][0] for kind in kinds for name in kind.categorical()} | {
+        name: _size(points[name]) for kind in kinds for name in kind.numeric()
+    }
 
 
 def _size(rows: pl.Series) -> pl.Series | int:
@@ -59,16 +59,22 @@ def _size(rows: pl.Series) -> pl.Series | int:
     return int(rows[0]) if (rows == rows[0]).all() else rows.cast(pl.Int64)
 
 
-def _rows_of(points: pl.DataFrame, quantity: str, terms: Terms, holds) -> Iterator[pl.DataFrame]:
+def _rows_of(
+    family: type[Architecture], points: pl.DataFrame, quantity: str
+) -> Iterator[pl.DataFrame]:
+    fields, keys = _fields(family, points), points.select(KEYS)
+    a, r = (columns.namespace(kind, fields) for kind in (family, RunConfig))
+    terms, holds = formula(family, quantity, a, r)
     is_covered = columns.series(holds, points.height) == 1
-    keys = points.select(KEYS)
     for component, term in terms.items():
         yield _rows(keys, component, quantity, term).filter(is_covered)
     others, keys = points.filter(~is_covered), keys.filter(~is_covered)
-    for number, (architecture, run) in enumerate(models(others)):
-        by_program = terms_by_program(quantity, architecture, run) or {None: Term(None, None)}
-        for component, term in by_program.items():
-            yield _rows(keys[number], component, quantity, term)
+    if others.height:
+        for numbers, by_program in rows_by_program(
+            family, quantity, _fields(family, others), others.height
+        ):
+            for component, term in (by_program or {None: Term(None, None)}).items():
+                yield _rows(keys[numbers], component, quantity, term)
 
 
 def _rows(rows: pl.DataFrame, component: str | None, quantity: str, term: Term) -> pl.DataFrame:

@@ -23,7 +23,7 @@ from modelbudget.common.suggestions import offered
 from modelbudget.predict.conventions import BY_NAME
 from modelbudget.predict.grid import Chunk, Grid
 from modelbudget.predict.named_values import NamedValues, fields_of, value_of, values_in
-from modelbudget.predict.streamed import CHUNKS, Predicted, with_grids
+from modelbudget.predict.streamed import CHUNKS, Predicted, with_grids, without_program
 from modelbudget.sweeps.derive import FIELDS_OF_RUN, resolved
 from modelbudget.sweeps.expand import Expanded, Point, point_at, where
 from modelbudget.sweeps.quantities import Quantity
@@ -149,8 +149,10 @@ def _out_of_reach(grids: list[Grid], solve: Solve) -> Iterator[str]:
     ]
     for name in solve.names:
         values = [value for value, holds in (of[name] for of in held) if intervals.most(holds)]
-        if not values:
+        if not values and name in without_program([name], grids):
             yield f"solve: {name}: no formula covers it here"
+        elif not values:
+            continue  # by programs, whose rows have no common bounds
         elif not all(map(intervals.fits, values)):
             yield f"solve: {name}: may exceed 64 bits in this grid; allowed: smaller values"
         elif name in bounds:

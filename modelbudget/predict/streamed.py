@@ -12,8 +12,9 @@ from modelbudget.architecture.readings import columns, intervals, polynomials
 from modelbudget.architecture.readings.polynomials import Scheme
 from modelbudget.architecture.terms import Terms, of_model, total
 from modelbudget.components.groups import GROUPS, group_of
-from modelbudget.predict import grid_of_class
+from modelbudget.predict import by_regime, grid_of_class
 from modelbudget.predict.grid import Chunk, Grid
+from modelbudget.predict.of_program import terms_by_program
 from modelbudget.sweeps.mistakes import Mistakes
 from modelbudget.sweeps.quantities import OF_CONVENTION, OF_PARAMETERS
 from modelbudget.sweeps.read import CheckedSweep
@@ -93,7 +94,7 @@ def _grids(checked: CheckedSweep, mistakes: Mistakes) -> Iterator[Grid]:
 
 
 def _without_formula(sweep: Sweep, grids: list[Grid]) -> list[str]:
-    """Return the quantities without a formula in all rows of all grids."""
+    """Return the quantities without a formula in all rows, or program in the first, of grids."""
     quantities = sweep.measure.quantities
     covered = {
         quantity
@@ -104,7 +105,15 @@ def _without_formula(sweep: Sweep, grids: list[Grid]) -> list[str]:
         )
         if intervals.most(holds)
     }
-    return [quantity for quantity in quantities if quantity not in covered]
+    return without_program([name for name in quantities if name not in covered], grids)
+
+
+def without_program(quantities: list[str], grids: list[Grid]) -> list[str]:
+    """Return the quantities of which no program gives one in the first row of a grid."""
+    if not quantities:
+        return []
+    models = [by_regime.model_of(grid.base.family, grid.first() or {}) for grid in grids]
+    return [q for q in quantities if not any(terms_by_program(q, *model) for model in models)]
 
 
 def frames(predicted: Predicted, threads: int) -> Iterator[pl.DataFrame]:
@@ -159,20 +168,27 @@ class Rows:
             of_groups = {OF_GROUP + group: found.get(OF_GROUP + group, 0) for group in self.groups}
             found |= {"parameters": sum(of_groups.values())} | of_groups
         of_run = self.grid.formulas(columns.namespace, values, self.of_run)
+        kept = self.grid.kept(chunk)
         for quantity, (terms, holds) in zip(self.of_run, of_run, strict=True):
-            found[quantity] = _where(holds, columns.series(of_model(quantity, terms), chunk.rows))
+            total = columns.series(of_model(quantity, terms), chunk.rows)
+            found[quantity] = self._with_programs(quantity, total, holds, values, kept)
         order = [*self.grid.sweep.measure.quantities, *(OF_GROUP + group for group in self.groups)]
         rows = pl.DataFrame(
             self.grid.swept(chunk)
             | {name: columns.series(found[name], chunk.rows) for name in order}
         )
-        kept = self.grid.kept(chunk)
         return rows if kept is None else rows.filter(kept)
 
-
-def _where(holds, values: pl.Series) -> columns.Column:
-    rows = pl.DataFrame({"value": values, "holds": columns.series(holds, len(values))})
-    return columns.Column(rows.select(pl.when(pl.col("holds") == 1).then("value")).to_series())
+    def _with_programs(
+        self, quantity: str, total: pl.Series, holds, values: dict, kept: pl.Series | None
+    ) -> columns.Column:
+        """Return a total where its formula holds, in other rows that of the program, or null."""
+        if isinstance(holds, int) and holds:
+            return columns.Column(total)
+        is_covered = columns.series(holds, len(total)) == 1
+        others = ~is_covered if kept is None else ~is_covered & kept
+        by_program = by_regime.totals(self.grid.base.family, quantity, values, others)
+        return columns.Column(total.zip_with(is_covered, by_program))
 
 
 def by_group(terms: Terms) -> dict:

@@ -10,8 +10,10 @@ one of them has more; a model for which they are not runs as deep as it is.
 from collections import Counter
 from collections.abc import Callable
 from math import lcm
+from operator import index
 from typing import Any, NamedTuple, TypeVar
 
+from modelbudget.architecture.operations import largest
 from modelbudget.operations.tape import Allocation
 from modelbudget.quantities.inference_step import Inference
 from modelbudget.quantities.training_step import TrainingStep
@@ -38,12 +40,12 @@ class Shallow(NamedTuple):
 def shallow(a) -> Shallow | None:
     """Return the runs that stand for a model: none if it is not deeper than they are."""
     patterns = (getattr(a, name, "same").split() for name in ("mixers", "mlps"))
-    period, n_dense = lcm(*map(len, patterns)), getattr(a, "n_dense_layer", 0)
+    period, n_dense = lcm(*map(len, patterns)), index(getattr(a, "n_dense_layer", 0))
     first = n_dense + -n_dense % period + 2 * period
     n_left_out = (a.n_layer - first - 2 * period) // period
     if n_left_out < 2:
         return None
-    return Shallow(a.n_layer - n_left_out * period, first, period, n_left_out)
+    return Shallow(index(a.n_layer - n_left_out * period), first, period, n_left_out)
 
 
 def of_any_depth(run: Callable[[Any], Result], a) -> Result:
@@ -78,10 +80,10 @@ def _peak(runs: Shallow, short: list[Allocation], long: list[Allocation]) -> Any
     others = [x for x in long if x.layer is None or not runs.first <= x.layer < end]
     if len(others) != len(short):
         return None
-    peak = 0
+    live = []
     for x, y in zip(short, others, strict=True):
         layer = y.layer if y.layer is None or y.layer < runs.first else y.layer - runs.period
         if x[:1] + x[2:5] != y[:1] + y[2:5] or x.layer != layer:
             return None
-        peak = max(peak, runs.extended(x.live, y.live))
-    return peak
+        live.append(runs.extended(x.live, y.live))
+    return largest(*live)

@@ -9,7 +9,7 @@ from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.tape import Allocation, empty, running_on
 from modelbudget.operations.views import narrow
 from modelbudget.quantities.length import of_any_length
-from modelbudget.quantities.tape_of_run import make_model, tape_of
+from modelbudget.quantities.tape_of_run import make_model, peak_of, tape_of
 from modelbudget.quantities.training_step import check_devices
 
 
@@ -53,7 +53,7 @@ def _inference(program, a, run: RunConfig, lists_allocations: bool) -> Inference
             tape.flops["forward"].clear()
             tape.restart("forward")
             model.next_token(narrow(tokens, 1, n_token))
-            result.peaks[phase] = tape.peak
+            result.peaks[phase] = peak_of(tape)
             if tape.allocations is not None:
                 result.allocations[phase] = tape.allocations
             for _, cache in tape.caches:

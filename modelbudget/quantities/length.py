@@ -11,8 +11,10 @@ longer one has more; a run for which they are not computes all tokens.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import lcm
+from operator import index
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from modelbudget.architecture.operations import largest
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components.mixers import mixers
 from modelbudget.operations.tape import Allocation
@@ -56,12 +58,12 @@ def short(a, run: RunConfig) -> Short | None:
     kernel = PADDED_QUERIES if run.attention_kernel == "efficient" else 1
     period, longest = lcm(*steps, run.loss_chunks, kernel), max(steps)
     # As long as the run: than a window, and than the tokens that an indexer selects.
-    sizes = [getattr(a, name, 0) for name in ("window", "n_selected")]
+    sizes = [index(getattr(a, name, 0)) for name in ("window", "n_selected")]
     least = max([4 * longest, *(size + 1 for size in sizes if size < run.length)])
     n_left_out = (run.length - least) // period
     if n_left_out < 4:
         return None
-    return Short(run.length - n_left_out * period, 2 * longest, period, n_left_out)
+    return Short(index(run.length - n_left_out * period), 2 * longest, period, n_left_out)
 
 
 def of_any_length(
@@ -87,7 +89,9 @@ def of_any_length(
     for name, value in vars(results[0]).items():
         if isinstance(value, Counter):
             setattr(result, name, _counter(runs, [getattr(one, name) for one in results]))
-    result.peaks = {phase: max(x.live for x in listed) for phase, listed in allocations.items()}
+    result.peaks = {
+        phase: largest(*(x.live for x in listed)) for phase, listed in allocations.items()
+    }
     result.allocations = allocations if lists_allocations else {}
     return result
 

@@ -1,11 +1,19 @@
 """The tape of a run: its dtype, the format of weights, and what is trained."""
 
+from modelbudget.architecture.operations import largest
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components.adapter import Adapters
 from modelbudget.components.weight_formats import StoredWeights
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Tape
+
+
+def peak_of(tape: Tape):
+    """Return the largest number of bytes live since the phase began."""
+    if tape.allocations is None:
+        return tape.peak
+    return largest(*(x.live for x in tape.allocations))
 
 
 def tape_of(run: RunConfig, lists_allocations: bool) -> Tape:

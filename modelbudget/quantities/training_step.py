@@ -19,7 +19,7 @@ from modelbudget.operations.views import flatten
 from modelbudget.quantities.length import of_any_length
 from modelbudget.quantities.optimizer_step import OptimizerStep
 from modelbudget.quantities.saved_tensors import saved_by_component
-from modelbudget.quantities.tape_of_run import make_model, tape_of
+from modelbudget.quantities.tape_of_run import make_model, peak_of, tape_of
 
 PHASES = (
     "first.forward_backward",
@@ -140,7 +140,7 @@ def _gradients(trained: list[Tensor], accumulates: bool) -> Counter[str]:
 
 
 def _finish(tape: Tape, step: TrainingStep, phase: str) -> None:
-    step.peaks[phase] = tape.peak
+    step.peaks[phase] = peak_of(tape)
     if tape.allocations is not None:
         step.allocations[phase] = tape.allocations
 

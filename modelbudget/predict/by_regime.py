@@ -1,0 +1,166 @@
+"""Predictions of many models by programs: one run with symbols for all rows of a regime."""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache, partial
+from threading import RLock
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from modelbudget.architecture.base import MAX_COUNT, Architecture
+from modelbudget.architecture.readings import columns, intervals
+from modelbudget.architecture.readings.columns import Column
+from modelbudget.architecture.readings.intervals import Interval
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import Term, Terms, of_model
+from modelbudget.predict.of_program import USES, Use, quantities, terms_by_program
+from modelbudget.readings.regime import Regime, traced
+
+FEW = 8
+"""Models for which as many runs with numbers take less time than one with symbols."""
+
+
+ONE_RUN = RLock()
+"""The tape is one for all threads."""
+
+
+class Rows(NamedTuple):
+    """Rows by their numbers, and the terms of a quantity in them; None without a program."""
+
+    numbers: np.ndarray
+    terms: Terms | None
+
+
+def rows_by_program(
+    family: type[Architecture], quantity: str, fields: Mapping[str, Any], height: int
+) -> Iterator[Rows]:
+    """Yield all rows with a quantity's terms; `fields`: numbers, text and series by name."""
+    every = np.arange(height)
+    if quantity not in USES:
+        yield Rows(every, None)
+        return
+    fields = {n: Column(v) if isinstance(v, pl.Series) else v for n, v in fields.items()}
+    for numbers, regime in _by_regime(family, USES[quantity], fields, every):
+        part = _at(fields, numbers)
+        if regime is None or not _fits(regime, quantity, part):
+            for i in range(len(numbers)):
+                yield Rows(numbers[i : i + 1], _of_one(quantity, *_model(family, part, i)))
+        elif quantity not in regime.quantities:
+            yield Rows(numbers, None)
+        else:
+            values = regime.read(part)
+            terms = {n: Term(values.of(size)) for n, size in regime.quantities[quantity].items()}
+            yield Rows(numbers, terms)
+
+
+def _of_one(quantity: str, a: Architecture, run: RunConfig) -> Terms | None:
+    """Return the terms of one model. Raises ValueError if a table cannot hold them."""
+    with ONE_RUN:
+        terms = terms_by_program(quantity, a, run)
+    if terms and (value := of_model(quantity, terms)) > MAX_COUNT:
+        raise ValueError(
+            f"{quantity} = {value:,}: more than {MAX_COUNT:,}, the largest 64-bit integer"
+        )
+    return terms
+
+
+def totals(
+    family: type[Architecture], quantity: str, fields: Mapping[str, Any], rows: pl.Series
+) -> pl.Series:
+    """Return a quantity of the model in the rows of a mask, by programs; null in all others."""
+    numbers = rows.arg_true().to_numpy()
+    here = {n: v.gather(numbers) if isinstance(v, pl.Series) else v for n, v in fields.items()}
+    values, is_known = np.zeros(len(rows), np.int64), np.zeros(len(rows), bool)
+    for part, terms in rows_by_program(family, quantity, here, len(numbers)):
+        if terms is not None:
+            total = columns.series(of_model(quantity, terms), len(part))
+            values[numbers[part]], is_known[numbers[part]] = total.to_numpy(), True
+    return pl.Series(values).zip_with(pl.Series(is_known), pl.repeat(None, len(rows), eager=True))
+
+
+def _by_regime(
+    family: type[Architecture], use: Use, fields: dict[str, Any], numbers: np.ndarray
+) -> Iterator[tuple[np.ndarray, Regime | None]]:
+    """Yield the rows of each regime; None: those too few for one."""
+    varying = frozenset(name for name, value in fields.items() if isinstance(value, Column))
+    regimes = _regimes(family, use, tuple((n, v) for n, v in fields.items() if n not in varying))
+    seen = 0
+    while len(numbers):
+        part = _at(fields, numbers)
+        with ONE_RUN:
+            is_new = seen == len(regimes)
+            if is_new and len(numbers) <= FEW:
+                break
+            if is_new:
+                example = _model(family, part, 0)
+                regimes.append(traced(partial(quantities, use), *example, {*varying}))
+        here = _holds(regimes[seen], part)
+        if is_new and not here[0]:  # its questions may exceed 64 bits
+            break
+        if here.any():
+            yield numbers[here], regimes[seen]
+        numbers, seen = numbers[~here], seen + 1
+    if len(numbers):
+        yield numbers, None
+
+
+@lru_cache(maxsize=256)
+def _regimes(family: type[Architecture], use: Use, constant: tuple) -> list[Regime]:
+    """Return the regimes of models with these fields, to which more are appended."""
+    return []
+
+
+def _at(fields: Mapping[str, Any], numbers: np.ndarray) -> dict[str, Any]:
+    """Return fields in some rows."""
+    return {
+        name: Column(value.values.gather(numbers)) if isinstance(value, Column) else value
+        for name, value in fields.items()
+    }
+
+
+def _model(family: type[Architecture], fields: Mapping[str, Any], row: int):
+    return model_of(
+        family, {n: v.values[row] if isinstance(v, Column) else v for n, v in fields.items()}
+    )
+
+
+def model_of(family: type[Architecture], fields: Mapping[str, Any]) -> tuple[Any, RunConfig]:
+    """Return the architecture and the run with some fields, whose switches may be 1 and 0."""
+    architecture, run = (
+        kind.model_validate(
+            {
+                name: bool(fields[name]) if field.annotation is bool else fields[name]
+                for name, field in kind.model_fields.items()
+            }
+        )
+        for kind in (family, RunConfig)
+    )
+    return architecture, run  # pyright: ignore[reportReturnType]
+
+
+def _holds(regime: Regime, fields: Mapping[str, Any]) -> np.ndarray:
+    """Return in which rows a regime holds: in none if a number may exceed 64 bits."""
+    height = next(len(value.values) for value in fields.values() if isinstance(value, Column))
+    holds = regime.holds(fields) if intervals.fits(regime.holds(_bounds(fields))) else 0
+    return columns.series(holds, height).to_numpy() == 1
+
+
+def _fits(regime: Regime, quantity: str, fields: Mapping[str, Any]) -> bool:
+    """Return whether a quantity surely fits 64 bits in all rows, with all that it is made of."""
+    values = regime.read(_bounds(fields))
+    return all(
+        intervals.fits(values.of(size)) for size in regime.quantities.get(quantity, {}).values()
+    )
+
+
+def _bounds(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _interval(value.values) if isinstance(value, Column) else value
+        for name, value in fields.items()
+    }
+
+
+def _interval(values: pl.Series) -> Interval:
+    numbers = values.to_numpy()
+    return Interval(int(numbers.min()), int(numbers.max()))

@@ -1,0 +1,1 @@
+"""Programs read with symbols: one run gives the quantities of all models of a regime."""

@@ -1,0 +1,393 @@
+"""Sizes as symbols: one run of a program gives polynomials for all sizes of a regime.
+
+A `Size` is a polynomial of symbols, and its value in one example. Where a program asks whether two
+sizes are equal, or which is larger, the example answers, and the question is kept as a guard: the
+polynomials hold wherever the guards have the same answers (as torch's SymInt). A symbol is at least
+2, since fields of 0 and 1 are numbers: so most questions have one answer.
+
+Coefficients are integers. Where a program halves a field that is even in the example, the field
+becomes twice a symbol (`DividedError`), and the run begins again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import gcd
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from modelbudget.architecture.operations import ceil_div, largest_of
+
+Monomial = tuple[str, ...]
+"""Names of symbols in order, each as often as it is a factor."""
+Terms = dict[Monomial, int]
+LEAST = 2
+"""The least value of a symbol."""
+
+
+class Form(NamedTuple):
+    """A field as base + factors · symbol. A factor is a number or another field."""
+
+    base: int = 0
+    factors: tuple[int | str, ...] = ()
+
+
+class Question(NamedTuple):
+    """Whether a polynomial is equal to 0, or larger."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+    sign: Literal["=", ">"]
+
+
+class DividedError(Exception):
+    """A program divides a field, which must have another form for a polynomial to say so."""
+
+    def __init__(self, name: str, factor: int | str):
+        super().__init__(name, factor)
+        self.name, self.factor = name, factor
+
+
+@dataclass
+class Symbols:
+    """The symbols of a run: their values in the example, and what was asked about them."""
+
+    values: dict[str, int] = field(default_factory=dict)
+    fields: dict[str, tuple[str, Form]] = field(default_factory=dict)
+    """The field of each symbol that stands for one, and its form."""
+    answers: dict[Question, bool] = field(default_factory=dict)
+    quotients: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    """Symbols that are a quotient, rounded up: numerator and denominator."""
+
+    active: ClassVar[Symbols]
+
+
+Symbols.active = Symbols()
+
+
+class Size:
+    """A polynomial that is not a number."""
+
+    __slots__ = ("terms", "value")
+
+    def __init__(self, terms: Terms, value: int):
+        self.terms, self.value = terms, value
+
+    def __add__(self, other):
+        if not isinstance(other, Size):
+            if not other:
+                return self
+            terms = dict(self.terms)
+            terms[()] = terms.get((), 0) + other
+            if not terms[()]:
+                del terms[()]
+            return Size(terms, self.value + other)
+        terms = dict(self.terms)
+        for names, c in other.terms.items():
+            total = terms.get(names, 0) + c
+            if total:
+                terms[names] = total
+            else:
+                del terms[names]
+        return size_of(terms, self.value + other.value)
+
+    __radd__ = __add__
+
+    def __neg__(self):
+        return Size({names: -c for names, c in self.terms.items()}, -self.value)
+
+    def __sub__(self, other):
+        return self + -other
+
+    def __rsub__(self, other):
+        return -self + other
+
+    def __mul__(self, other):
+        if not isinstance(other, Size):
+            if other == 1:
+                return self
+            if not other:
+                return 0
+            return Size({names: c * other for names, c in self.terms.items()}, self.value * other)
+        terms: Terms = {}
+        for names, c in self.terms.items():
+            for others, d in other.terms.items():
+                both = _joined(names, others)
+                terms[both] = terms.get(both, 0) + c * d
+        return size_of({names: c for names, c in terms.items() if c}, self.value * other.value)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other):
+        if other == 1:
+            return self
+        if self < 0:
+            return -ceil_div(-self, other)
+        return _quotient(self, other, is_rounded_up=False)
+
+    def __rfloordiv__(self, other):
+        if other < 0:
+            return -_quotient(-other, self, is_rounded_up=True)
+        return _quotient(other, self, is_rounded_up=False)
+
+    def __mod__(self, other):
+        return self - other * (self // other)
+
+    def __rmod__(self, other):
+        return other - self * (other // self)
+
+    def __eq__(self, other):
+        return isinstance(other, Size | int) and asked(self - other, "=")
+
+    def __ne__(self, other):
+        return not self == other
+
+    def __gt__(self, other):
+        return asked(self - other, ">")
+
+    def __lt__(self, other):
+        return asked(other - self, ">")
+
+    def __ge__(self, other):
+        return not asked(other - self, ">")
+
+    def __le__(self, other):
+        return not asked(self - other, ">")
+
+    def __bool__(self):
+        return not asked(self, "=")
+
+    def __index__(self):
+        """Return the value, where a number is needed: it then is the same in the whole regime."""
+        if not asked(self - self.value, "="):
+            raise AssertionError(f"{self} is not its value")
+        return self.value
+
+    __int__ = __index__
+
+    def __hash__(self):
+        return 0  # sizes that differ as polynomials may be equal
+
+    def __str__(self):
+        return " + ".join("·".join((str(c), *names)) for names, c in sorted(self.terms.items()))
+
+    __repr__ = __str__
+
+
+class Largest(NamedTuple):
+    """The maximum of polynomials and numbers."""
+
+    of: list[Size | int]
+
+
+def symbol(name: str, value: int) -> Size:
+    Symbols.active.values[name] = value
+    return Size({(name,): 1}, value)
+
+
+def size_of(terms: Terms, value: int) -> Size | int:
+    """Return a polynomial, or a number if it is one."""
+    return value if not terms or (len(terms) == 1 and () in terms) else Size(terms, value)
+
+
+def terms_of(size: Size | int) -> Terms:
+    return size.terms if isinstance(size, Size) else {(): size} if size else {}
+
+
+@lru_cache(maxsize=65_536)
+def _joined(x: Monomial, y: Monomial) -> Monomial:
+    return tuple(sorted(x + y))
+
+
+def asked(difference: Size | int, sign: Literal["=", ">"]) -> bool:
+    """Answer whether a polynomial is 0, or larger; keep the question if sizes decide it."""
+    if not isinstance(difference, Size):
+        return difference == 0 if sign == "=" else difference > 0
+    terms = difference.terms
+    if is_positive(terms):
+        return sign == ">"
+    if is_positive({names: -c for names, c in terms.items()}):
+        return False
+    if sign == ">" and is_positive({names: -c for names, c in terms.items()}, or_zero=True):
+        return False
+    answer = difference.value == 0 if sign == "=" else difference.value > 0
+    Symbols.active.answers[_question(terms, sign)] = answer
+    return answer
+
+
+def _question(terms: Terms, sign) -> Question:
+    """Divide by what all terms have in common, which is positive."""
+    first, *others = terms
+    common = list(first)
+    for names in others:
+        left, kept = list(names), []
+        for name in common:
+            if name in left:
+                left.remove(name)
+                kept.append(name)
+        common = kept
+    divisor = gcd(*terms.values())
+    reduced = sorted((_without(names, common), c // divisor) for names, c in terms.items())
+    if sign == "=" and reduced[0][1] < 0:
+        reduced = [(names, -c) for names, c in reduced]
+    return Question(tuple(reduced), sign)
+
+
+def _without(names: Monomial, others) -> Monomial:
+    left = list(names)
+    for name in others:
+        left.remove(name)
+    return tuple(left)
+
+
+def is_positive(terms: Terms, or_zero: bool = False) -> bool:
+    """Return whether a polynomial surely is larger than 0 (or not smaller)."""
+    shifted = above_least(terms)
+    return all(c >= 0 for c in shifted.values()) and (or_zero or shifted.get((), 0) > 0)
+
+
+def above_least(terms: Terms) -> Terms:
+    """Write a polynomial in what symbols are larger than their least value, which may be 0.
+
+    Where no coefficient is negative, neither is the polynomial, and its least value is the last.
+    """
+    shifted: Terms = {}
+    for names, c in terms.items():
+        for others, times in _shifted(names):
+            shifted[others] = shifted.get(others, 0) + c * times
+    return shifted
+
+
+@lru_cache(maxsize=65_536)
+def _shifted(names: Monomial) -> tuple[tuple[Monomial, int], ...]:
+    """Multiply out (LEAST + x) (LEAST + y) …"""
+    if not names:
+        return (((), 1),)
+    product: Terms = {}
+    for others, c in _shifted(names[1:]):
+        for more, d in ((others, LEAST * c), (_joined(names[:1], others), c)):
+            product[more] = product.get(more, 0) + d
+    return tuple(product.items())
+
+
+def _quotient(x: Size | int, y: Size | int, is_rounded_up: bool) -> Size | int:
+    """Divide: a polynomial where that is exact, else a symbol of its own."""
+    if isinstance(y, int):
+        whole: Terms = {}
+        broken: Terms = {}
+        for names, c in terms_of(x).items():
+            (whole if c % y == 0 else broken)[names] = c
+        if set(broken) <= {()}:
+            return _divided(whole, y) + _rounded(broken.get((), 0), y, is_rounded_up)
+        if len(broken) == 1:
+            ((names, c),) = broken.items()
+            _divide_field(names, y // gcd(c, y))
+    elif isinstance(x, Size) and len(x.terms) == len(y.terms) == 1:
+        ((names, c),), ((others, d),) = x.terms.items(), y.terms.items()
+        common = tuple(
+            name for name in set(names) for _ in range(min(names.count(name), others.count(name)))
+        )
+        names, others = _without(names, common), _without(others, common)
+        if not others and c % d == 0:
+            return size_of({names: c // d}, x.value // y.value)
+        if c == d == 1 and len(others) == 1:
+            _divide_field_by_field(names, others[0])
+    return _quotient_symbol(x, y, is_rounded_up)
+
+
+def _divided(terms: Terms, y: int) -> Size | int:
+    parts = {names: c // y for names, c in terms.items()}
+    values = Symbols.active.values
+    total = 0
+    for names, c in parts.items():
+        for name in names:
+            c = c * values[name]
+        total += c
+    return size_of(parts, total)
+
+
+def _rounded(x: int, y: int, is_rounded_up: bool) -> int:
+    return -(-x // y) if is_rounded_up else x // y
+
+
+def _divide_field(names: Monomial, factor: int) -> None:
+    """Give another form to a field that has a factor in the example."""
+    symbols = Symbols.active
+    for name in names:
+        if name in symbols.fields and symbols.values[name] % factor == 0:
+            raise DividedError(symbols.fields[name][0], factor)
+
+
+def _divide_field_by_field(names: Monomial, divisor: str) -> None:
+    symbols = Symbols.active
+    if divisor not in symbols.fields or symbols.fields[divisor][1] != Form():
+        return
+    for name in names:
+        if (
+            name in symbols.fields
+            and symbols.fields[name][1] == Form()
+            and symbols.values[name] % symbols.values[divisor] == 0
+        ):
+            raise DividedError(symbols.fields[name][0], symbols.fields[divisor][0])
+
+
+def _quotient_symbol(x: Size | int, y: Size | int, is_rounded_up: bool) -> Size | int:
+    """Return a quotient as a symbol: rounded down, it is x + 1 - y, divided and rounded up."""
+    if not is_rounded_up:
+        x = x + 1 - y
+    name = f"ceil(({x}) / ({y}))"
+    values = (z.value if isinstance(z, Size) else z for z in (x, y))
+    value = _rounded(*values, is_rounded_up=True)
+    symbols = Symbols.active
+    symbols.quotients[name] = x, y
+    symbols.values[name] = value
+    size = Size({(name,): 1}, value)
+    if value < LEAST:
+        symbols.answers[Question((((), -value), ((name,), 1)), "=")] = True
+        return value
+    symbols.answers[Question((((), 1 - LEAST), ((name,), 1)), ">")] = True
+    return size
+
+
+@ceil_div.register(Size)
+def _(x, y):
+    if y == 1:
+        return x
+    return -_floor(-x, y) if x < 0 else _quotient(x, y, is_rounded_up=True)
+
+
+def _floor(x, y):
+    return _quotient(x, y, is_rounded_up=False)
+
+
+@largest_of.register(Size)
+@largest_of.register(Largest)
+def _(*values):
+    return Largest(
+        [size for value in values for size in (value.of if isinstance(value, Largest) else [value])]
+    )
+
+
+def undominated(largest: Largest) -> Largest | Size | int:
+    """Leave out what another polynomial surely is not smaller than."""
+    unique = {frozenset(terms_of(size).items()): size for size in largest.of}
+    ordered = sorted(unique.values(), key=lambda size: -_value(size))
+    rows = [above_least(terms_of(size)) for size in ordered]
+    places = {names: i for i, names in enumerate(dict.fromkeys(n for row in rows for n in row))}
+    exceeds_int64 = any(abs(c) >= 2**62 for row in rows for c in row.values())
+    coefficients = np.zeros((len(rows), len(places)), object if exceeds_int64 else np.int64)
+    for coefficients_of_row, row in zip(coefficients, rows, strict=True):
+        for names, c in row.items():
+            coefficients_of_row[places[names]] = c
+    is_kept = np.ones(len(rows), bool)
+    for i in range(len(rows)):
+        is_below = (coefficients <= coefficients[i]).all(axis=1)
+        is_below[i] = False
+        is_kept &= ~is_below | ~is_kept[i]
+    kept = [size for size, is_one in zip(ordered, is_kept, strict=True) if is_one]
+    return kept[0] if len(kept) == 1 else Largest(kept)
+
+
+def _value(size: Size | int) -> int:
+    return size.value if isinstance(size, Size) else size

@@ -1,0 +1,127 @@
+"""Programs read with symbols: each row equals the run of the program with its numbers."""
+
+import re
+
+import polars as pl
+import pytest
+from helpers.catalogue import CATALOGUE
+from helpers.readings import of_graph
+from helpers.strategies import decoders_that_run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modelbudget.architecture.operations import largest
+from modelbudget.architecture.readings import graph, intervals
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.families.decoder import Decoder
+from modelbudget.operations.part import NoProgramError
+from modelbudget.predict import by_regime
+from modelbudget.predict.of_program import quantities
+from modelbudget.readings.regime import traced
+from modelbudget.readings.sizes import Symbols, symbol, undominated
+from modelbudget.sweeps.derive import named_architecture
+
+SIZES = {name for name in Decoder.numeric() if Decoder.model_fields[name].annotation is int}
+
+
+def without_zeros(values) -> dict:
+    return {name: {k: n for k, n in of.items() if n} for name, of in values.items()}
+
+
+@st.composite
+def larger(draw, a, run):
+    """The same model with sizes that are multiples of its own, and no other number 0 or 1."""
+    times = st.integers(1, 4)
+    of_heads = draw(times)
+    kept = ("d_head", "d_rotary", "n_dense_layer", "n_layer")
+    fields = {name: n * draw(times) if (n := getattr(a, name)) > 1 else n for name in SIZES}
+    fields |= {"n_kv_head": a.n_kv_head * of_heads, "n_head": a.n_head * of_heads}
+    fields |= {name: getattr(a, name) for name in kept}
+    fields["n_ctx"] = 4 * a.n_ctx
+    of_run = {name: getattr(run, name) for name in ("batch", "length")}
+    of_run = {name: n * draw(times) if n > 1 else n for name, n in of_run.items()}
+    return a.model_copy(update=fields), run.model_copy(update=of_run)
+
+
+@given(st.data())
+@settings(max_examples=12, deadline=None)
+def test_a_regime_equals_runs_of_the_program_with_numbers(data):
+    """In its example, and wherever its guards hold: only this sees a comparison without guard."""
+    a, run = data.draw(decoders_that_run())
+    use = data.draw(st.sampled_from(["training", "inference"]))
+    regime = traced(lambda a, run: quantities(use, a, run), a, run, SIZES | {"batch", "length"})
+    for example in [(a, run), *(data.draw(larger(a, run)) for _ in range(3))]:
+        fields = dict(example[0]) | dict(example[1])
+        holds = regime.holds(fields)
+        assert holds or example != (a, run)
+        if not holds:
+            continue
+        values = regime.read(fields)
+        read = {q: {k: values.of(n) for k, n in of.items()} for q, of in regime.quantities.items()}
+        if regime.missing is not None:
+            with pytest.raises(NoProgramError, match=re.escape(regime.missing)):
+                quantities(use, *example)
+            continue
+        expected = quantities(use, *example)
+        assert without_zeros(read) == without_zeros(expected)
+
+
+@pytest.fixture
+def rows():
+    """Models whose attention has sinks, of which no closed formula gives the peak of training."""
+    a = Decoder(n_vocab=100, n_ctx=64, d_model=64, n_layer=9, n_head=4, n_kv_head=2, d_head=8,
+                d_ff=128, norm="rmsnorm", activation="silu", sinks=True)  # fmt: skip
+    run = RunConfig(batch=2, length=8, dtype="bfloat16", attention_kernel="math")
+    fields = {n: int(v) if isinstance(v, bool) else v for n, v in (dict(a) | dict(run)).items()}
+    return type(a), fields | {
+        "n_layer": pl.Series([3, 9, 20, 11] * 3),
+        "d_model": pl.Series([2, 64, 65, 640, 31, 7] * 2),
+        "batch": pl.Series([1, 2, 5] * 4),
+    }
+
+
+def test_rows_without_a_closed_formula_equal_single_models(rows, monkeypatch):
+    family, fields = rows
+    everywhere = pl.Series([True] * 12)
+    monkeypatch.setattr(by_regime, "FEW", 0)
+    by_regimes = by_regime.totals(family, "peak_training_bytes", fields, everywhere)
+    monkeypatch.setattr(by_regime, "FEW", 12)
+    monkeypatch.setattr(by_regime, "_regimes", lambda *_: [])
+    one_by_one = by_regime.totals(family, "peak_training_bytes", fields, everywhere)
+    assert by_regimes.to_list() == one_by_one.to_list()
+
+
+def test_a_row_that_exceeds_64_bits_is_refused(rows, monkeypatch):
+    """Columns would wrap; the bounds of the regime say that they may."""
+    family, fields = rows
+    monkeypatch.setattr(by_regime, "FEW", 0)
+    huge = fields | {"d_model": pl.Series([64] * 11 + [2**52]), "n_layer": 9, "batch": 2}
+    total = by_regime.totals(family, "parameter_bytes", huge, pl.Series([True] * 11 + [False]))
+    assert total.null_count() == 1
+    with pytest.raises(ValueError, match="more than 9,223,372,036,854,775,807"):
+        by_regime.totals(family, "parameter_bytes", huge, pl.Series([True] * 12))
+
+
+def test_a_regime_is_one_graph_and_has_bounds():
+    """The readings of formulas read it as well: nodes of a page's script, and intervals."""
+    a = named_architecture(CATALOGUE["llama-3-8b"])
+    run = RunConfig(batch=2, length=64, dtype="bfloat16", attention_kernel="flash")
+    varying = {"d_model", "d_head", "n_kv_head", "n_layer", "length"}
+    regime = traced(lambda a, run: quantities("inference", a, run), a, run, varying)
+    numbers = dict(a) | dict(run) | {"d_model": 1000, "d_head": 96, "length": 100}
+    expected = quantities("inference", *by_regime.model_of(type(a), numbers))
+    nodes = regime.read(numbers | {name: graph.field(name) for name in varying})
+    bounds = regime.read(
+        numbers | {n: intervals.Interval(numbers[n] // 2, numbers[n]) for n in varying}
+    )
+    for name, peak in regime.quantities["peak_inference_bytes"].items():
+        value = expected["peak_inference_bytes"][name]
+        assert of_graph(nodes.of(peak), numbers) == value
+        assert intervals.least(bounds.of(peak)) <= value <= intervals.most(bounds.of(peak))
+
+
+def test_only_moments_that_may_be_the_largest_are_kept():
+    Symbols.active = Symbols()
+    x, y = symbol("x", 3), symbol("y", 5)
+    assert undominated(largest(x * y, x, y, x + y, 3)).terms == (x * y).terms
+    assert len(undominated(largest(x * x, y * y, x)).of) == 2
