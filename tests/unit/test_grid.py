@@ -111,7 +111,7 @@ def max_of_phases(terms) -> int:
 
 
 def in_integers(point, quantities: list[str]) -> dict:
-    """A row of predictions as Python's integers give it, point by point, without programs."""
+    """A row of predictions as Python's integers give it, point by point."""
     a, r = point.architecture, point.run
     row = dict(point.axes)
     for quantity in quantities:
@@ -138,8 +138,10 @@ def comparable(rows) -> list[str]:
 def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, sweep, chunk):
     """Over random grids, legal and not, whole or in chunks of few rows."""
     monkeypatch.setattr(grids, "ROWS", chunk)
-    # A grid is of closed formulas alone.
+    # Closed formulas alone: programs take longer (the next test).
     monkeypatch.setattr("modelbudget.predict.formula.terms_by_program", lambda *_: None)
+    monkeypatch.setattr("modelbudget.predict.streamed.terms_by_program", lambda *_: None)
+    monkeypatch.setattr("modelbudget.predict.by_regime.USES", {})
     for most in ("MAX_SHOWN", "MAX_FOUND"):
         monkeypatch.setattr(mistakes, most, 10**9)
     quantities = sweep["measure"]["quantities"]
@@ -154,6 +156,29 @@ def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, sweep, chu
         assert comparable(found) == comparable(rows)
     elif not points:
         assert_same_refusals(refused, [line for line in lines if "no formula" not in line])
+
+
+def test_rows_without_a_closed_formula_are_those_of_programs(tmp_path, catalogue):
+    """Rows with and without a formula in one grid, and rows that a constraint drops."""
+    sweep = {
+        "base": "gpt-2-124m",
+        "grid": {
+            "position": ["rotary", "alibi"],
+            "n_layer": [*range(1, 9)],
+            "d_model": [64, 96],
+            "d_head": [8, 16],
+        },
+        "derive": {"n_head": "d_model / d_head", "n_kv_head": "n_head"},
+        "constraints": ["n_layer != 3"],
+        "measure": {"quantities": ["parameters", "peak_training_bytes"]},
+    }
+    quantities = sweep["measure"]["quantities"]
+    points = expanded(read(written(tmp_path, sweep, "meta"), catalogue)).points
+    whole = predicted(read(written(tmp_path, sweep, "none"), catalogue))
+    rows = [in_integers(point, quantities) for point in points]
+    assert len(rows) == 56 and all(row["peak_training_bytes"] for row in rows)
+    found = pl.concat(frames(whole, 2)).iter_rows(named=True)
+    assert comparable(found) == comparable(rows)
 
 
 def assert_same_refusals(refused: list[str], lines: list[str]) -> None:
