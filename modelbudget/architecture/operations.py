@@ -33,6 +33,17 @@ def largest(*values):
 
 
 @singledispatch
+def highest_of(first, *others):
+    """Return the maximum of the moments of a run, of which a reading may keep several."""
+    return max((first, *others))
+
+
+def highest(*values):
+    """Return the maximum of moments, in any order."""
+    return highest_of(*sorted(values, key=lambda value: isinstance(value, int)))
+
+
+@singledispatch
 def same(x, y) -> bool:
     """Whether two values are surely equal."""
     return x is y or (type(x) is type(y) and x == y)

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from modelbudget.architecture.base import OF_PEAK, Architecture
-from modelbudget.architecture.operations import largest
+from modelbudget.architecture.operations import highest
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, Terms
@@ -27,7 +27,7 @@ OF_TRAINING: dict[str, Callable[[TrainingStep], Mapping]] = {
     "flops_backward": lambda step: step.flops_backward,
     "peak_training_bytes": lambda step: step.peaks,
     **dict.fromkeys(OF_PEAK, lambda step: step.peaks),
-    "resident_peak_bytes": lambda step: {"model": largest(*step.peaks.values())},
+    "resident_peak_bytes": lambda step: {"model": highest(*step.peaks.values())},
 }
 OF_TENSORS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
 """What the shapes of the tensors give, without a run."""

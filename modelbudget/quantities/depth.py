@@ -13,7 +13,7 @@ from math import lcm
 from operator import index
 from typing import Any, NamedTuple, TypeVar
 
-from modelbudget.architecture.operations import largest
+from modelbudget.architecture.operations import highest
 from modelbudget.operations.tape import Allocation
 from modelbudget.quantities.inference_step import Inference
 from modelbudget.quantities.training_step import TrainingStep
@@ -86,4 +86,4 @@ def _peak(runs: Shallow, short: list[Allocation], long: list[Allocation]) -> Any
         if x[:1] + x[2:5] != y[:1] + y[2:5] or x.layer != layer:
             return None
         live.append(runs.extended(x.live, y.live))
-    return largest(*live)
+    return highest(*live)

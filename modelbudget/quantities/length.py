@@ -14,7 +14,7 @@ from math import lcm
 from operator import index
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from modelbudget.architecture.operations import largest
+from modelbudget.architecture.operations import highest
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components.mixers import mixers
 from modelbudget.operations.tape import Allocation
@@ -90,7 +90,7 @@ def of_any_length(
         if isinstance(value, Counter):
             setattr(result, name, _counter(runs, [getattr(one, name) for one in results]))
     result.peaks = {
-        phase: largest(*(x.live for x in listed)) for phase, listed in allocations.items()
+        phase: highest(*(x.live for x in listed)) for phase, listed in allocations.items()
     }
     result.allocations = allocations if lists_allocations else {}
     return result

@@ -1,6 +1,6 @@
 """The tape of a run: its dtype, the format of weights, and what is trained."""
 
-from modelbudget.architecture.operations import largest
+from modelbudget.architecture.operations import highest
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components.adapter import Adapters
@@ -13,7 +13,7 @@ def peak_of(tape: Tape):
     """Return the largest number of bytes live since the phase began."""
     if tape.allocations is None:
         return tape.peak
-    return largest(*(x.live for x in tape.allocations))
+    return highest(*(x.live for x in tape.allocations))
 
 
 def tape_of(run: RunConfig, lists_allocations: bool) -> Tape:

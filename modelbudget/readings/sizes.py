@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from modelbudget.architecture.operations import ceil_div, largest_of
+from modelbudget.architecture.operations import ceil_div, highest_of
 
 Monomial = tuple[str, ...]
 """Names of symbols in order, each as often as it is a factor."""
@@ -361,8 +361,8 @@ def _floor(x, y):
     return _quotient(x, y, is_rounded_up=False)
 
 
-@largest_of.register(Size)
-@largest_of.register(Largest)
+@highest_of.register(Size)
+@highest_of.register(Largest)
 def _(*values):
     return Largest(
         [size for value in values for size in (value.of if isinstance(value, Largest) else [value])]

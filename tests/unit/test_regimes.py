@@ -10,7 +10,7 @@ from helpers.strategies import decoders_that_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modelbudget.architecture.operations import largest
+from modelbudget.architecture.operations import highest
 from modelbudget.architecture.readings import graph, intervals
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
@@ -123,5 +123,5 @@ def test_a_regime_is_one_graph_and_has_bounds():
 def test_only_moments_that_may_be_the_largest_are_kept():
     Symbols.active = Symbols()
     x, y = symbol("x", 3), symbol("y", 5)
-    assert undominated(largest(x * y, x, y, x + y, 3)).terms == (x * y).terms
-    assert len(undominated(largest(x * x, y * y, x)).of) == 2
+    assert undominated(highest(x * y, x, y, x + y, 3)).terms == (x * y).terms
+    assert len(undominated(highest(x * x, y * y, x)).of) == 2
