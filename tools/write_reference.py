@@ -11,7 +11,9 @@ from typing import Any, get_args
 import polars as pl
 import sympy
 
+import modelbudget as mb
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.optimizers import NAMES, OptimizerData, optimizer_named
 from modelbudget.architecture.readings import symbols
 from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
@@ -25,6 +27,7 @@ from modelbudget.compare.published_scaling import NO_COUNT, Row, rows
 from modelbudget.components.contract import Part
 from modelbudget.components.layer import all_parts
 from modelbudget.families import families
+from modelbudget.memory.step_program import peaks_of
 from modelbudget.predict.conventions import CONVENTIONS, FLOPS, PARAMETERS
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.device_defaults import DECIDED
@@ -74,6 +77,54 @@ Each number as printed, and the count of the same shape by its [convention](conv
 our formulas; the report compares both with the module. To cite a number, cite its source and this
 page.
 Rounding is half of the last printed digit. Recalled numbers were not read in their source.
+"""
+OPTIMIZERS = f"""# Which optimizer fits?
+
+{WRITTEN}
+
+What does an optimizer keep for each parameter, and how much more does its step need?
+
+```sh
+modelbudget llama-3-8b --optimizer adamw-8bit --train --fit a100-80gb
+modelbudget llama-3-8b --optimizer muon --train
+```
+
+The answer names the optimizer and its bytes a parameter. In Python and in sweeps it is the field
+`optimizer`; `optimizer_rank` is that of galore and apollo. The table has one row for each file of
+`configs/optimizers/`, with the states of Llama 3 8B divided by its 8.03 billion parameters.
+
+**20 bytes a parameter, not 16.** AdamW in float32 has 4 bytes of weights, 4 of gradients and 8 of
+moments: 16. With `foreach`, torch's default on a GPU, its step holds one more number for *every*
+parameter at once, the square roots of the second moments: 20. `--set fused=true --set
+foreach=false` needs none (16); one tensor after another (`foreach=false`) needs twice the largest
+tensor and once the one before it. The column *foreach* has the temporary numbers a parameter.
+
+**Small tensors.** bitsandbytes keeps states of fewer than 4,096 numbers in float32, torchao those
+and all that are no multiple of its block in the dtype of the parameter. Tables of bitsandbytes are
+one for a model, those of torchao one for each state.
+
+**Matrices and the rest.** Muon, GaLore and APOLLO are for hidden matrices; the embedding, the head,
+vectors and stacked experts are left to AdamW (of Muon: torch's; of the others: their own). GaLore's
+projector is a slice of a whole factor of an SVD, which stays in memory in float32: more than the
+paper counts.
+
+**In the backward pass.** LOMO and AdaLOMO update each parameter when its gradient is there, and
+free the gradient: their gradients and peak have no prediction.
+
+**What is exact.** States equal those of the libraries in 872 recorded rows and in random shapes
+(`tests/models/test_optimizers.py`); *not witnessed* says that a row is read from source alone.
+Steps of torch's optimizers equal traces of two steps, allocation by allocation, with the operations
+that a dispatcher sees: what one of them needs inside (an index of a mask in Rprop) is not counted.
+RAdam is that of steps from the sixth on. Where a step has no trace, its phase has no prediction,
+and the peak is that of forward and backward pass; a line says so. States that depend on the sizes
+of a tensor are refused with `zero`, `tensor_parallel`, `expert_parallel` and stages of a pipeline.
+torch's LBFGS and SparseAdam are not known.
+
+**Add one** as a file in `configs/optimizers/LIBRARY/`: its name is that of the file. `of` says
+which tensors a part is of, `states` what it keeps for each, `as_in` which other optimizer has the
+rest, and `step` the temporary tensors, in the language of `modelbudget/memory/step_program.py`. The
+tests find it, and `tools/record_optimizer_states.py` records rows of a library.
+
 """
 OF_PART = ("parameters", "saved", "flops", "flops_backward", "flops_decode", "cache")
 """Functions of a part whose values are shown."""
@@ -225,6 +276,42 @@ def published_numbers() -> str:
     )
 
 
+def optimizer_page() -> str:
+    """Return docs/optimizers.md."""
+    model = mb.model("llama-3-8b")
+    rows = []
+    for name in NAMES:
+        one = optimizer_named(name)
+        each = (
+            f"{model.predict('optimizer_bytes', {'optimizer': name, 'dtype': dtype}).total / n:.4g}"
+            for dtype in ("bfloat16", "float32")
+            for n in [model.parameters().total]
+        )
+        kernels = [kernel for kernel in ("single", "foreach", "fused") if one.has_kernel(kernel)]
+        title = f"{one.title} ({one.library})"
+        rows.append((f"`{name}`", title, *each, _of_step(one), ", ".join(kernels), one.witness))
+    titles = (
+        "optimizer", "what it is", "bytes a parameter, bfloat16", "float32", "foreach",
+        "traced steps", "compared with",
+    )  # fmt: skip
+    sources = ((f"`{name}`", optimizer_named(name).source) for name in NAMES)
+    return (
+        f"{OPTIMIZERS}{_table(titles, rows)}\n## Sources\n\n"
+        f"{_table(('optimizer', 'source'), sources)}"
+    )
+
+
+def _of_step(optimizer: OptimizerData) -> str:
+    """Return how many temporary numbers a parameter a step with foreach needs, where a formula
+    has them.
+    """
+    program = optimizer.parts[0].step.get("foreach")
+    if program is None or not optimizer.follows_numbers:
+        return ""
+    peaks = peaks_of(program, is_of_all=True)
+    return "" if peaks is None else str(max((cost.of_number for cost, _ in peaks), default=0))
+
+
 def _about(ladder: Ladder) -> str:
     notes = "; ".join(filter(None, (ladder.reason, ladder.note)))
     return f" {notes[0].upper()}{notes[1:]}." if notes else ""
@@ -242,6 +329,7 @@ PAGES = {
     "formulas.md": formulas,
     "conventions.md": conventions,
     "published-numbers.md": published_numbers,
+    "optimizers.md": optimizer_page,
 }
 
 if __name__ == "__main__":

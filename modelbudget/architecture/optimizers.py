@@ -29,23 +29,26 @@ ENDS = ("embedding", "head")
 class Sizes(NamedTuple):
     """What an optimizer reads of a parameter tensor.
 
-    `dims`: its sizes; None where only their product is known. `is_hidden`: it is not of the
-    embedding or the head.
+    `dims`: its sizes; None where only their product is known. `component`: its name, or the last
+    part of it. `of_head`: d_model² / n_head, if the model has heads.
     """
 
     numbers: Any
     dims: tuple | None = None
-    is_hidden: bool = True
+    component: str = ""
+    of_head: Any = None
 
 
-def is_hidden(component: str) -> bool:
-    """Whether a component is not the embedding or the head."""
-    return component.split(".")[0] not in ENDS
+def numbers_of_head(a) -> Any:
+    """Return d_model² / n_head of an architecture with heads, else None."""
+    if not (hasattr(a, "n_head") and hasattr(a, "d_model")):
+        return None
+    return a.d_model * a.d_model // largest(1, a.n_head)
 
 
-def sizes_of(component: str, dims: Sequence) -> Sizes:
+def sizes_of(component: str, dims: Sequence, of_head: Any = None) -> Sizes:
     """Return what an optimizer reads of a parameter of a component."""
-    return Sizes(reduce(mul, dims, 1), tuple(dims), is_hidden(component))
+    return Sizes(reduce(mul, dims, 1), tuple(dims), component, of_head)
 
 
 def _shorter(t: Sizes):
@@ -68,13 +71,11 @@ def _of_last_two(t: Sizes, value: Callable):
     return reduce(mul, stacked, 1) * value(rows, columns)
 
 
-def _squares(t: Sizes, state: "State"):
-    """Sum the squares of the sizes from `smallest` to `largest`."""
+def _squares(t: Sizes, largest_size: int | None):
+    """Sum the squares of the sizes up to the largest that is read."""
     total = 0
     for size in t.dims:  # pyright: ignore[reportOptionalIterable]
-        is_read = positive(size - state.smallest + 1)
-        if state.largest is not None:
-            is_read = is_read * positive(state.largest + 1 - size)
+        is_read = 1 if largest_size is None else positive(largest_size + 1 - size)
         total = total + is_read * (size * size)
     return total
 
@@ -84,11 +85,14 @@ NUMBERS: dict[str, Callable[[Sizes, Any, "State"], Any]] = {
     "all": lambda t, r, state: t.numbers,
     "blocks": lambda t, r, state: ceil_div(t.numbers, state.block),
     "matrices": lambda t, r, state: _of_last_two(t, lambda rows, columns: 1),
+    "heads": lambda t, r, state: t.numbers // t.of_head,
     "rows": lambda t, r, state: _of_last_two(t, lambda rows, columns: rows),
     "columns": lambda t, r, state: _of_last_two(t, lambda rows, columns: columns),
-    "squares": lambda t, r, state: _squares(t, state),
-    "rank × longer": lambda t, r, state: _rank(t, r) * _longer(t),
-    "rank × shorter": lambda t, r, state: _rank(t, r) * _shorter(t),
+    "squares": lambda t, r, state: _squares(t, state.largest),
+    "rank × longer": lambda t, r, state: r.optimizer_rank * _longer(t),
+    "rank × shorter": lambda t, r, state: r.optimizer_rank * _shorter(t),
+    "bounded rank × longer": lambda t, r, state: _rank(t, r) * _longer(t),
+    "bounded rank × shorter": lambda t, r, state: _rank(t, r) * _shorter(t),
     "shorter × shorter": lambda t, r, state: _shorter(t) * _shorter(t),
 }
 """How many numbers a state has; all but the first three read the sizes of the dimensions."""
@@ -104,7 +108,6 @@ class State(Strict):
     dtype: Literal["parameter", *BITS] = "parameter"  # pyright: ignore[reportInvalidTypeForm]
     count: int = 1
     block: Annotated[int, Field(ge=1, description="numbers: blocks: numbers of a block")] = 1
-    smallest: Annotated[int, Field(description="numbers: squares: of sizes from this one on")] = 1
     largest: Annotated[int | None, Field(description="numbers: squares: up to this one")] = None
     copies_gradient: Annotated[bool, Field(description="it begins as a copy of it")] = False
     of_dtypes: Annotated[
@@ -138,13 +141,17 @@ class Condition(Strict):
     least: Annotated[int, Field(description="numbers of the smallest")] = 0
     multiple_of: int = 1
     hidden: Annotated[bool, Field(description="not of the embedding or the head")] = False
+    names: Annotated[list[str] | None, Field(description="words in the names of components")] = None
 
     def holds(self, t: Sizes):
         """1 where it holds for a tensor, else 0."""
         n_dims = None if t.dims is None else len(t.dims)
         if self.dimensions is not None and n_dims not in self.dimensions:
             return 0
-        if (self.hidden and not t.is_hidden) or (n_dims or 0) < self.least_dimensions:
+        names = t.component.split(".")
+        if (self.hidden and names[0] in ENDS) or (n_dims or 0) < self.least_dimensions:
+            return 0
+        if self.names is not None and not {*names} & {*self.names}:
             return 0
         holds = positive(t.numbers - self.least + 1) if self.least else 1
         if self.multiple_of > 1:
@@ -176,6 +183,9 @@ class OptimizerData(Strict):
     call: Annotated[str | None, Field(description="the class to measure, if it is installed")]
     arguments: dict[str, bool | int | float] = Field(default_factory=dict)
     states_from: Literal["first step", "start"] = "first step"
+    updates_in: Annotated[
+        Literal["step", "backward"], Field(description="backward: each gradient is freed at once")
+    ] = "step"
     first_steps: Annotated[int, Field(description="steps before the step that is described")] = 0
     parts: list[OptimizerPart]
 

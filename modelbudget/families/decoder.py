@@ -335,7 +335,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     @pipeline.by_stage
     def _states_of_each(cls, a: Fields, r: Run) -> Terms:
         if not optimizer_named(r.optimizer).follows_numbers:
-            return optimizer.states_by_sizes(r, lambda value: of_tensors(a, value))
+            return optimizer.states_by_sizes(a, r, lambda value: of_tensors(a, value))
         a = share(a, r)
         if is_sharded(r):
             return optimizer.states(stored(r), in_own_rows(a, r), cls.trained_tensors(a))

@@ -7,8 +7,8 @@ from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.optimizers import (
     SINGLE,
     Sizes,
-    is_hidden,
     kernels,
+    numbers_of_head,
     optimizer_named,
 )
 from modelbudget.architecture.run_values import (
@@ -46,19 +46,23 @@ def states(r, trained: Terms, tensors: Terms) -> Terms:
     }
 
 
-def states_by_sizes(r, of_tensors: Callable[[Callable[[Tensor], Any]], Terms]) -> Terms:
+def states_by_sizes(a, r, of_tensors: Callable[[Callable[[Tensor], Any]], Terms]) -> Terms:
     """Count the bytes of the optimizer states of each component, and of tables of all.
 
     `of_tensors` sums a value of the parameter tensors of each component.
     """
-    optimizer = optimizer_named(r.optimizer)
+    optimizer, of_head = optimizer_named(r.optimizer), numbers_of_head(a)
+
+    def sizes(tensor: Tensor) -> Sizes:
+        return Sizes(tensor.numbers, tensor.dims, tensor.name, of_head)
 
     def n_bytes(tensor: Tensor):
-        return optimizer.state_bytes(_sizes(tensor), r) + r.master_weights * SINGLE * tensor.numbers
+        states = optimizer.state_bytes(sizes(tensor), r)
+        return states + r.master_weights * SINGLE * tensor.numbers
 
     found, largest_table = of_tensors(n_bytes), max(part.once for part in optimizer.parts)
     if largest_table:
-        tables = total(of_tensors(lambda tensor: optimizer.once(_sizes(tensor))))
+        tables = total(of_tensors(lambda tensor: optimizer.once(sizes(tensor))))
         found[OF_MODEL] = Term(largest_table * positive(tables))
     return found
 
@@ -67,10 +71,6 @@ def sizes_are_known(r, tensors: list[Tensor]) -> bool:
     """Whether the sizes that the optimizer reads are known of all tensors that the model has."""
     is_read = not optimizer_named(r.optimizer).follows_numbers
     return not is_read or all(one.dims is not None for one in tensors if not is_absent(one))
-
-
-def _sizes(tensor: Tensor) -> Sizes:
-    return Sizes(tensor.numbers, tensor.dims, is_hidden(tensor.name))
 
 
 def of_part(r, trained):

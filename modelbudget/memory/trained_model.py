@@ -16,7 +16,10 @@ class TrainedModel(Architecture):
     @classmethod
     def has_formula_for(cls, quantity: str, a: Fields, r: Run):
         """1 where the formula of a run's quantity holds, else 0; see `Architecture`."""
+        of_step = optimizer_named(r.optimizer).updates_in == "step"
         is_peak = quantity in ("peak_training_bytes", *OF_PEAK)
+        if not of_step and (is_peak or quantity == "gradient_bytes"):
+            return 0
         if is_peak and not optimizer.is_known(r):
             return 0
         if (is_peak or quantity == "optimizer_bytes") and not cls.knows_sizes(a, r):

@@ -16,6 +16,7 @@ from modelbudget.architecture.optimizers import (
     Sizes,
     State,
     kernel_of,
+    numbers_of_head,
     optimizer_named,
     sizes_of,
 )
@@ -43,9 +44,10 @@ class Updated(NamedTuple):
 class OptimizerStep:
     """The optimizer of some parameters, or of their float32 copies; gradients end with its step."""
 
-    def __init__(self, run: RunConfig, trained: list[Tensor], buffer: Tensor | None):
+    def __init__(self, a, run: RunConfig, trained: list[Tensor], buffer: Tensor | None):
         """`buffer`: accumulated gradients, if the parameters have none."""
         self.run_config, self.trained, self.buffer = run, trained, buffer
+        self.of_head = numbers_of_head(a)
         self.kernel, self.optimizer = kernel_of(run), optimizer_named(run.optimizer)
         self.copies = trained
         if run.master_weights:
@@ -98,7 +100,7 @@ class OptimizerStep:
         return zip(self.trained, self.copies, strict=True)
 
     def _updated(self, p: Tensor, tensor: Tensor) -> Updated:
-        sizes = sizes_of(p.name, tensor.shape)
+        sizes = sizes_of(p.name, tensor.shape, self.of_head)
         choices = self.optimizer.choices(sizes)
         optimizer, part = next((optimizer, part) for optimizer, part, holds in choices if holds)
         return Updated(p, tensor, sizes, optimizer, part)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
+from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.components import chunked_loss
@@ -57,6 +58,9 @@ def training_step(
     if run.weights != "dtype" and not is_partial(run):
         raise NoProgramError(f"weights: {run.weights} are frozen; adapter: lora trains others")
 
+    if optimizer_named(run.optimizer).updates_in == "backward":
+        raise NoProgramError(f"optimizer: {run.optimizer} updates in the backward pass")
+
     def compute(run, lists_allocations):
         return _training_step(program, a, run, lists_allocations, n_steps)
 
@@ -75,7 +79,7 @@ def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps)
         tokens, targets = (empty((run.batch, run.length), "int64") for _ in range(2))
         buffer = empty((numbers,), "float32") if accumulates else None
         tape.accumulates_gradients = accumulates
-        optimizer = OptimizerStep(run, trained, buffer)
+        optimizer = OptimizerStep(a, run, trained, buffer)
         for number, name in enumerate(("first", "second")[: max(n_steps, 1)]):
             tape.restart("forward")
             _forward_backward(tape, step, model, run, tokens, targets)
