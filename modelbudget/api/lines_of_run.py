@@ -73,9 +73,13 @@ def line_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tu
     default = RunConfig.model_fields["optimizer"].default
     if run.optimizer == default or not {"optimizer_bytes", "gradient_bytes"} <= breakdowns.keys():
         return ()
-    optimizer, n_trained = optimizer_named(run.optimizer), _n_trained(run, breakdowns)
-    each = f"{breakdowns['optimizer_bytes'].total / max(n_trained, 1):.3g} bytes a parameter"
-    line = f"optimizer {run.optimizer} ({optimizer.title}; {optimizer.library}): {each}"
+    optimizer, n_bytes = optimizer_named(run.optimizer), breakdowns["optimizer_bytes"].total
+    line = f"optimizer {run.optimizer} ({optimizer.title}; {optimizer.library}): "
+    if run.modules_to_save == "none":  # else parameters of two dtypes are trained
+        each = n_bytes / max(_n_trained(run, breakdowns), 1)
+        line += f"{each:.3g} bytes a parameter that is trained"
+    else:
+        line += f"{n_bytes:,} bytes"
     is_known = optimizer.has_kernel(kernel_of(run))
     if not is_known and any(is_peak(quantity) for quantity in breakdowns):
         line += (

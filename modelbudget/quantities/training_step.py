@@ -58,9 +58,6 @@ def training_step(
     if run.weights != "dtype" and not is_partial(run):
         raise NoProgramError(f"weights: {run.weights} are frozen; adapter: lora trains others")
 
-    if optimizer_named(run.optimizer).updates_in == "backward":
-        raise NoProgramError(f"optimizer: {run.optimizer} updates in the backward pass")
-
     def compute(run, lists_allocations):
         return _training_step(program, a, run, lists_allocations, n_steps)
 
@@ -102,6 +99,8 @@ def _declared(tape: Tape, run: RunConfig) -> tuple[TrainingStep, list[Tensor]]:
         step.parameters[p.name] += p.numel()
         step.parameter_bytes[p.name] += p.storage.n_bytes
     trained = [p for p in tape.parameters if p.needs_gradient]
+    if optimizer_named(run.optimizer).updates_in == "backward":
+        raise NoProgramError(f"optimizer: {run.optimizer} updates in the backward pass")
     if not trained:
         raise NoProgramError(f"trained: {run.trained}, which no part is")
     return step, trained
@@ -113,7 +112,7 @@ def declared(program, a, run: RunConfig) -> TrainingStep:
     with running_on(tape_of(run, lists_allocations=False)) as tape:
         make_model(tape, program, a, run)
         step, trained = _declared(tape, run)
-        optimizer = OptimizerStep(run, trained, None)
+        optimizer = OptimizerStep(a, run, trained, None)
         for p in trained:
             p.grad = empty(p.shape, p.dtype)
         step.gradient_bytes = _gradients(trained, accumulates=False)

@@ -161,7 +161,10 @@ def test_an_eight_bit_step_is_refused_and_the_passes_are_not():
     phases = {one.name for one in found["peak_training_bytes"].components}
     assert phases == {"first.forward_backward", "second.forward_backward"}
     (line,) = [one for one in found.notes if one.startswith("optimizer adamw-8bit")]
-    assert "2.04 bytes a parameter; the temporary tensors of its step were not traced" in line
+    assert (
+        "2.04 bytes a parameter that is trained; the temporary tensors of its step were not traced"
+        in line
+    )
     n = found["gradient_bytes"].total // 2
     assert found["optimizer_bytes"].total == pytest.approx(2 * n * (1 + 4 / 256), rel=0.01)
 
