@@ -1,0 +1,19 @@
+"""Steps between two readings of a GPU: exact where the readings themselves are not."""
+
+from modelbudget.compare.gpu_steps import CLOSE, gpu_steps, steps
+
+
+def test_steps_between_long_prompts_are_those_of_the_cache(catalogue):
+    """Only this holds the cache's formula against memory that a GPU really took."""
+    found = steps(gpu_steps(), catalogue)
+    assert len(found) == 22
+    for step in found:
+        assert step.is_equal == (not step.series.differs), step
+    assert sum(step.is_equal for step in found) == 15
+
+
+def test_a_step_with_one_layer_more_is_seen(catalogue):
+    """The bound is far below the cache of one layer."""
+    for step in steps(gpu_steps(), catalogue):
+        n_layer = catalogue[step.series.base].fields["n_layer"]
+        assert step.predicted // n_layer > 20 * CLOSE
