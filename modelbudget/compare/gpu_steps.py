@@ -63,7 +63,7 @@ def steps(file: StepsFile, bases: Mapping[str, Base]) -> list[Step]:
     found = []
     for series in file.series:
         architecture, run = resolved(bases[series.base], {"dtype": "bfloat16"})
-        read = dict(series.mb)
+        read = {one: mib for one, mib in series.mb}  # noqa: C416
         at = {prompt: _cache(architecture, run, prompt) for prompt in read}
         found += [
             Step(series, one, other, (read[other] - read[one]) * MIB, at[other] - at[one])

@@ -156,7 +156,7 @@ def forward_bytes(a: Architecture, run: RunConfig) -> tuple[int, int]:
     return min(found), max(found) + _largest_matrix(rank, run)
 
 
-def _matrices(a: Any) -> list:
+def matrices_of(a: Any) -> list:
     """Return the matrices of linear layers, with the number of layers that have each."""
     if not hasattr(a, "mlps"):
         return []
@@ -173,7 +173,7 @@ def _matrices(a: Any) -> list:
 def _largest_matrix(a: Architecture, run: RunConfig) -> int:
     if run.weights == "dtype":
         return 0
-    sizes = [matrix.d_in * matrix.d_out for matrix, _ in _matrices(a)]
+    sizes = [matrix.d_in * matrix.d_out for matrix, _ in matrices_of(a)]
     return bytes_of(run.dtype) * max(sizes, default=0)
 
 
@@ -187,7 +187,7 @@ def adapter_bytes(a: Architecture, run: RunConfig) -> int:
     targets = run.adapter_targets.split()
     numbers = sum(
         n_layer * matrix.n * (matrix.d_in + matrix.d_out)
-        for matrix, n_layer in _matrices(rank)
+        for matrix, n_layer in matrices_of(rank)
         if not matrix.routed and (ALL_LINEAR in targets or matrix.name in targets)
     )
     if not numbers:
@@ -346,3 +346,12 @@ def _longest(room: _Room, n_bytes: int, a: Any) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def scales_bytes(a: Architecture, run: RunConfig) -> int:
+    """Return the bytes by which scales of channels are more in float32, as vLLM holds them."""
+    if run.weights not in ("fp8-channel", "int8-channel"):
+        return 0
+    rank = rank_of(a, run.tensor_parallel, run.expert_parallel)
+    rows = sum(n_layer * matrix.n * matrix.d_out for matrix, n_layer in matrices_of(rank))
+    return max(4 - bytes_of(run.dtype), 0) * rows

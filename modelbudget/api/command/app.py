@@ -55,6 +55,7 @@ def main() -> None:
         check,
         compare,
         conventions,
+        explain,
         lock,
         measure,
         models,
@@ -63,7 +64,7 @@ def main() -> None:
     )
 
     if not app.registered_commands:
-        for one in (show, compare, conventions, measure, sweep, models, lock, check):
+        for one in (show, compare, conventions, measure, sweep, models, lock, check, explain):
             app.command(one.__name__.rpartition(".")[2])(one.run)
     try:
         sys.exit(app(prog_name="modelbudget", standalone_mode=False))

@@ -1,0 +1,47 @@
+"""`modelbudget explain FILE`: what each number of a file is made of."""
+
+from typing import Annotated
+
+import typer
+
+from modelbudget.api.command import options, output
+from modelbudget.api.command.columns import Table
+from modelbudget.api.explaining import Explained, explain
+
+
+def run(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A log, a .gguf or safetensors file or folder, an adapter, a snapshot.pickle.",
+        ),
+    ],
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="MODEL", help="Whose file it is.")
+    ] = None,
+    given: options.Given = None,
+    as_json: options.AsJson = False,
+    as_csv: options.AsCsv = False,
+    as_markdown: options.AsMarkdown = False,
+) -> None:
+    """Explain each number of a file: exact, bounded, or unexplained by so many bytes.
+
+    Nothing is guessed: what the file does not say is asked for by name.
+    """
+    found = explain(file, model, options.settings(given))
+    if as_json:
+        output.print_json(found.as_dict())
+    elif as_csv:
+        output.print_csv(found.rows())
+    else:
+        output.print_tables([of_explained(found)], as_markdown)
+    for line in found.asked:
+        output.print_note(f"not in the file: {line}")
+
+
+def of_explained(found: Explained) -> Table:
+    """Return a row for each number."""
+    rows = [(one.name, one.printed, one.explained, one.in_words) for one in found.lines]
+    columns = (found.title, "file", "explained", "")
+    return Table(found.path.name, columns, rows, texts=("explained", ""))

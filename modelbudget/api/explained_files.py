@@ -1,0 +1,136 @@
+"""Explains files that hold tensors: GGUF, safetensors, adapters, memory snapshots of torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from modelbudget.api.explaining import Explained, Line, gib, judged, model_of
+from modelbudget.api.model import Model, model
+from modelbudget.architecture.run_adapter import ALL_LINEAR
+from modelbudget.common.errors import InputError
+from modelbudget.common.files import read_text
+from modelbudget.files.memory_snapshot import read_snapshot
+from modelbudget.huggingface import checkpoint_files
+from modelbudget.predict.serve import matrices_of
+
+MAX_JSON = 2**20
+TARGETS = {
+    "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output", "gate_proj": "gate",
+    "up_proj": "up", "down_proj": "down",
+}  # fmt: skip
+"""Linear layers of decoders as transformers calls them → as we do."""
+
+
+def of_weights(path: Path, name: str | None) -> Explained:
+    """Explain a checkpoint, part by part. Raises InputError."""
+    found = model(str(path))
+    stored = found.checkpoint()
+    if stored is None:
+        raise InputError([f"{path}: no safetensors or .gguf file in it"])
+    if stored.refusal:
+        raise InputError([f"{path}: {stored.refusal}"])
+    lines = []
+    for part in stored.parts:
+        verdict = "unexplained" if part.difference else "exact"
+        unit = "bytes" if part.quantity.endswith("bytes") else "parameters"
+        lines.append(Line(part.name, f"{part.stored:,} {unit}", f"{part.predicted:,} by formula",
+                          verdict, 0, abs(part.difference)))  # fmt: skip
+    lines += _sizes(stored.path)
+    types = ", ".join(f"{n} {name}" for name, n in stored.dtypes.items())
+    return Explained(path, f"{found.label}; tensors: {types}", tuple(lines))
+
+
+def _sizes(path: Path) -> list[Line]:
+    """Return the bytes of a file: its header and its tensors."""
+    if path.name.endswith(checkpoint_files.INDEX):
+        weights = checkpoint_files.read(path)
+        n_bytes = weights.total_bytes
+        return [
+            Line("all tensors", f"{n_bytes:,} bytes", "total_size of the index", "exact", n_bytes)
+        ]
+    size = path.stat().st_size
+    if path.suffix == ".gguf":
+        from modelbudget.files.gguf_header import read_header
+
+        header = read_header(path)
+        padded = [-(-one.n_bytes // header.alignment) * header.alignment for one in header.tensors]
+        terms = [("metadata and names", header.data_start), ("tensors", sum(padded))]
+    else:
+        tensors = sum(one.n_bytes for one in checkpoint_files.header(path))
+        terms = [("header", size - tensors), ("tensors", tensors)]
+    return [judged("file", f"{size:,} bytes", size, 0, 0, terms)]
+
+
+def adapter_parameters(found: Model, rank: int, targets: list[str]) -> int:
+    """Count the parameters of a LoRA adapter: rank times the channels of each target.
+
+    Raises InputError if the model has no such layers.
+    """
+    numbers = sum(
+        n_layer * matrix.n * (matrix.d_in + matrix.d_out)
+        for matrix, n_layer in matrices_of(found.architecture)
+        if not matrix.routed and (ALL_LINEAR in targets or matrix.name in targets)
+    )
+    if not numbers:
+        raise InputError([f"{found.name}: adapter_targets = {' '.join(targets)}: no such layers"])
+    return rank * numbers
+
+
+def of_adapter(folder: Path, name: str | None, chosen: dict[str, Any]) -> Explained:
+    """Explain an adapter of PEFT: its parameters by rank and targets, and its file."""
+    path = folder / "adapter_config.json"
+    try:
+        config = json.loads(read_text(path, MAX_JSON))
+        rank, targets = config["r"], config["target_modules"]
+        base, kind = config.get("base_model_name_or_path"), config["peft_type"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError([f"{path}: no configuration of LoRA: {error}"]) from None
+    if kind != "LORA" or type(rank) is not int or config.get("use_dora"):
+        raise InputError([f"{path}: peft_type = {kind}: known: LORA without use_dora"])
+    file = folder / "adapter_model.safetensors"
+    tensors = checkpoint_files.header(file)
+    n = sum(one.elements for one in tensors)
+    found = model_of(name, base if isinstance(base, str) else None, chosen)
+    asked = []
+    targets = [targets] if isinstance(targets, str) else [str(one) for one in targets]
+    names = [ALL_LINEAR if one == ALL_LINEAR else TARGETS.get(one, one) for one in targets]
+    if found is None:
+        asked.append(f"--model NAME: the base model, {base}")
+        first = Line("parameters", f"{n:,}", "", "asked")
+    else:
+        expected = adapter_parameters(found, rank, names)
+        verdict = "exact" if n == expected else "unexplained"
+        of = f"{rank} (d_in + d_out) of {', '.join(names)}: {expected:,}"
+        first = Line("parameters", f"{n:,}", of, verdict, 0, abs(n - expected))
+    of_rank = sum(one.elements for one in tensors if rank in one.shape)
+    second = Line("tensors of rank r", f"{len(tensors)}", f"{of_rank:,} numbers in them",
+                  "exact" if of_rank == n else "unexplained", 0, n - of_rank)  # fmt: skip
+    label = found.label if found else "no model"
+    title = f"LoRA of rank {rank} over {label}"
+    return Explained(folder, title, (first, second, *_sizes(file)), tuple(asked))
+
+
+def of_snapshot(path: Path, name: str | None, chosen: dict[str, Any]) -> Explained:
+    """Explain a memory snapshot: what tensors asked for, what rounding and the cache add."""
+    found = read_snapshot(path)
+    allocated = [("requested by tensors", found.requested),
+                 ("rounding of blocks", found.allocated - found.requested)]  # fmt: skip
+    reserved = [("allocated", found.allocated),
+                ("free in segments", found.reserved - found.allocated)]  # fmt: skip
+    lines = [
+        judged("reserved", gib(found.reserved), found.reserved, 0, 0, reserved),
+        judged("allocated", gib(found.allocated), found.allocated, 0, 0, allocated),
+    ]
+    asked = []
+    base = model_of(name, None, chosen)
+    if base is None:
+        asked.append("--model NAME: whose tensors they are")
+    else:
+        of_run = {key: chosen[key] for key in ("dtype", "weights") if key in chosen}
+        n_bytes = base.predict("parameter_bytes", of_run).total
+        lines.append(judged("requested", gib(found.requested), found.requested, 0, 0,
+                            [("parameters", n_bytes)]))  # fmt: skip
+    title = f"torch's allocator, {found.n_segment:,} segments, {found.n_block:,} live blocks"
+    return Explained(path, title, tuple(lines), tuple(asked))

@@ -1,0 +1,381 @@
+"""Explains logs of engines and trainers, number by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from modelbudget.api.explaining import Explained, Line, distinct, gib, judged, model_of
+from modelbudget.api.model import Model
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.operations import ceil_div
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.common.errors import InputError
+from modelbudget.files.log_lines import Log, Number, read_log
+from modelbudget.predict.cached import kinds
+from modelbudget.predict.serve import rank_of, rotary_bytes, scales_bytes, weight_bytes
+from modelbudget.serving.formats import cache_formats
+from modelbudget.serving.layouts import pages_of
+
+OF_MODEL = {"weights", "cache room", "cache tokens", "cache blocks", "keys", "values", "trained",
+            "all parameters", "peak", "device in use", "weights and optimizer"}  # fmt: skip
+"""Quantities whose formula needs the model."""
+LLAMA_TYPES = {"f16": "float16", "f32": "float32", "bf16": "bfloat16"}
+
+
+class _Context:
+    """A log with the model and the run that it names, or that a user does."""
+
+    def __init__(self, log: Log, model: str | None, chosen: dict[str, Any]):
+        self.log, self.chosen = log, chosen
+        self.model: Model | None = model_of(model, log.settings.get("model"), chosen)
+        self.asked: list[str] = []
+        self.pair: tuple[Architecture, RunConfig] | None = None
+        if self.model:
+            self.pair = self._with_run(self.model)
+
+    def _with_run(self, model: Model) -> tuple[Architecture, RunConfig]:
+        said = {}
+        for name in ("dtype", "cache_dtype"):
+            if name in self.log.settings:
+                said[name] = self.log.settings[name]
+        base = {**model.base.fields, **model.base.derive, **self.chosen, **said}
+        if "dtype" not in base:
+            said["dtype"] = "bfloat16"
+            self.ask("--set dtype=…: bfloat16 is taken")
+        fields = RunConfig.model_fields
+        settings = {name: value for name, value in self.chosen.items() if name in fields}
+        n = settings.pop("tensor_parallel", None) or self.number("tensor_parallel") or 1
+        architecture, run = model.with_run({**said, "cache_layout": "paged", **settings})
+        return architecture, run.model_copy(update={"tensor_parallel": n})
+
+    def number(self, name: str) -> int | None:
+        """Return a setting of the log that is a number."""
+        text = self.log.settings.get(name, "")
+        return int(text) if text.isdecimal() else None
+
+    def of(self, quantity: str) -> Number | None:
+        """Return the first number of a quantity."""
+        return next((one for one in self.log.numbers if one.quantity == quantity), None)
+
+    def ask(self, text: str) -> None:
+        """Note what the file does not say."""
+        if text not in self.asked:
+            self.asked.append(text)
+
+
+def of_log(path: Path, model: str | None, chosen: dict[str, Any]) -> Explained:
+    """Explain the numbers of a log. Raises InputError."""
+    log = read_log(path)
+    context = _Context(log, model, chosen)
+    if context.model is None and any(one.quantity in OF_MODEL for one in log.numbers):
+        printed = log.settings.get("model")
+        named = f", {printed} is not in `modelbudget models`" if printed else ""
+        context.ask(f"--model NAME: a published model or a config.json{named}")
+    try:
+        lines = distinct(_lines(context))
+    except ValueError as error:
+        raise InputError([f"{path}: {error}"]) from None
+    about = context.model.label if context.model else "no model"
+    title = f"{', '.join(log.tools)}; {about}"
+    if context.pair and context.pair[1].tensor_parallel > 1:
+        title += f", one of {context.pair[1].tensor_parallel} devices"
+    return Explained(path, title, lines, tuple(context.asked))
+
+
+def _lines(context: _Context) -> Iterator[Line]:
+    for number in context.log.numbers:
+        unit = "" if number.unit in ("x", "parameters", "tokens", "blocks") else f" {number.unit}"
+        printed = f"{number.text}{unit}"
+        rule = _RULES.get(number.quantity, _read)
+        if number.quantity in OF_MODEL and context.pair is None:
+            yield Line(number.quantity, printed, "", "asked", _bytes(number), 0, number.line)
+        else:
+            yield rule(context, number, printed)
+
+
+def _bytes(number: Number) -> int:
+    return number.n_bytes if number.unit in ("GiB", "MiB", "KiB", "GB", "MB", "bytes") else 0
+
+
+def _read(context: _Context, number: Number, printed: str) -> Line:
+    name = number.name or number.quantity
+    return Line(name, printed, "of the tool itself", "read", _bytes(number), 0, number.line)
+
+
+def _pair(context: _Context) -> tuple[Architecture, RunConfig]:
+    assert context.pair is not None
+    return context.pair
+
+
+def _weights(context: _Context, number: Number, printed: str) -> Line:
+    """Weights of one device; vLLM's with its RoPE table, and with float32 scales of channels."""
+    a, run = _pair(context)
+    if run.weights == "unknown":
+        context.ask("--set weights=…: a known format")
+        return Line("weights", printed, "", "asked", number.n_bytes, 0, number.line)
+    terms = [(run.weights if run.weights != "dtype" else run.dtype, weight_bytes(a, run))]
+    if scales := scales_bytes(a, run):
+        terms.append(("float32 scales", scales))
+    if number.tool == "vLLM" and (table := rotary_bytes(a, run)):
+        terms.append(("RoPE table", table))
+        if "n_ctx" not in context.chosen and context.model and not context.model.base.config:
+            context.ask("--set n_ctx=…: positions of the RoPE table (max_position_embeddings)")
+    return judged("weights", printed, number.n_bytes, number.rounding, number.line, terms)
+
+
+def _pages(context: _Context):
+    a, run = _pair(context)
+    rank = rank_of(a, run.tensor_parallel, 1)
+    return pages_of(kinds(rank, run.model_copy(update={"tensor_parallel": 1})), run)
+
+
+def _token_bytes(context: _Context) -> int:
+    a, run = _pair(context)
+    rank = rank_of(a, run.tensor_parallel, 1)
+    of_layers = kinds(rank, run.model_copy(update={"tensor_parallel": 1}))
+    return sum(kind.n_layer * kind.token_bytes(run) for kind in of_layers)
+
+
+def _cache_room(context: _Context, number: Number, printed: str) -> Line:
+    """Bytes for the cache: the blocks that the log counts, and less than one block more."""
+    pages = _pages(context)
+    blocks, tokens = context.of("cache blocks"), context.of("cache tokens")
+    n = blocks.n_bytes if blocks else None
+    if n is None and tokens and len(pages.groups) == 1:
+        n = tokens.n_bytes // (pages.block_tokens or 1)
+    if n is None:
+        n = number.n_bytes // pages.block_bytes
+        text = f"{n:,} × {gib(pages.block_bytes)}, as many as fit"
+        return Line("cache", printed, text, "bounded", number.n_bytes, 0, number.line)
+    return _counted(f"cache, {n:,} blocks", number, printed, n, pages.block_bytes, "blocks")
+
+
+def _counted(name: str, number: Number, printed: str, n: int, each: int, what: str) -> Line:
+    """Return the line of a number that is n times a size, and less than one more."""
+    text = f"{n:,} × {gib(each)}"
+    over = number.n_bytes - n * each
+    if -number.rounding <= over < each + number.rounding:
+        return Line(name, printed, text, "exact", number.n_bytes, 0, number.line)
+    return judged(name, printed, number.n_bytes, number.rounding, number.line,
+                  [(f"{n:,} {what}", n * each)])  # fmt: skip
+
+
+def _cache_tokens(context: _Context, number: Number, printed: str) -> Line:
+    """Tokens that the cache holds: whole blocks of the bytes that the log prints."""
+    if number.tool == "SGLang":
+        n_bytes = number.n_bytes * _token_bytes(context)
+        text = f"{gib(n_bytes)} of {gib(_token_bytes(context))} each"
+        return Line("tokens of the cache", printed, text, "exact", n_bytes, 0, number.line)
+    pages, room = _pages(context), context.of("cache room")
+    block = pages.block_tokens or 1
+    if len(pages.groups) > 1:
+        text = "of several groups of layers: concurrency × length"
+        return Line("tokens", printed, text, "bounded", 0, 0, number.line)
+    n = number.n_bytes // block
+    text = f"{n:,} × {block}"
+    if number.n_bytes % block:
+        return Line("tokens", printed, f"{text} and {number.n_bytes % block} more",
+                    "unexplained", 0, 0, number.line)  # fmt: skip
+    if room is None:
+        context.ask("a line with the bytes for the cache (Available KV cache memory)")
+        return Line("tokens", printed, text, "exact", 0, 0, number.line)
+    least = (room.n_bytes - room.rounding) // pages.block_bytes
+    most = (room.n_bytes + room.rounding) // pages.block_bytes
+    if least <= n <= most:
+        text += f" of {least:,} to {most:,} blocks in {room.text} {room.unit}"
+        return Line("tokens", printed, text, "exact", 0, 0, number.line)
+    left = abs(n - (least + most) // 2) * pages.block_bytes
+    text += f", where {room.text} {room.unit} hold {least:,} to {most:,} blocks"
+    return Line("tokens", printed, text, "unexplained", left, left, number.line)
+
+
+def _cache_blocks(context: _Context, number: Number, printed: str) -> Line:
+    pages = _pages(context)
+    n_bytes = number.n_bytes * pages.block_bytes
+    text = f"{gib(n_bytes)} in blocks of {gib(pages.block_bytes)}"
+    return Line("blocks", printed, text, "exact", n_bytes, 0, number.line)
+
+
+def _concurrency(context: _Context, number: Number, printed: str) -> Line:
+    tokens, length = context.of("cache tokens"), context.number("length")
+    blocks = context.of("cache blocks")
+    if blocks and not tokens:
+        n = blocks.n_bytes * (context.chosen.get("cache_block") or 16)
+    elif tokens:
+        n = tokens.n_bytes
+    else:
+        context.ask("a line with the tokens of the cache (GPU KV cache size)")
+        return Line("concurrency", printed, "", "asked", 0, 0, number.line)
+    if not length:
+        context.ask("the length of a request (max_seq_len)")
+        return Line("concurrency", printed, "", "asked", 0, 0, number.line)
+    digits = Decimal(1).scaleb(-len(number.text.partition(".")[2]))
+    exact = abs(Decimal(n) / length - number.value) <= digits / 2 + digits / 50
+    verdict = "exact" if exact else "unexplained"
+    text = f"{n:,} tokens / {length:,}"
+    return Line("concurrency", printed, text, verdict, 0, 0, number.line)
+
+
+def _half(context: _Context, number: Number, printed: str) -> Line:
+    """Keys or values of SGLang: half of the cache of the tokens that it counts."""
+    tokens = context.of("cache tokens")
+    if tokens is None:
+        return _read(context, number, printed)
+    half = tokens.n_bytes * _token_bytes(context) // 2
+    return judged(number.quantity, printed, number.n_bytes, number.rounding, number.line,
+                  [(f"{tokens.n_bytes:,} tokens", half)])  # fmt: skip
+
+
+def _llama_cache(context: _Context, number: Number, printed: str) -> Line:
+    """llama.cpp's cache, from sizes that its own log prints, or those of the model."""
+    said = context.log.settings
+    n_layer = context.number("cache_layers") or context.number("n_layer")
+    cells = context.number("cells") or context.number("length")
+    widths = [context.number(f"{one}_width") for one in ("k", "v")]
+    if context.pair and not all(widths):
+        (first, *_) = kinds(*context.pair)
+        n = sum(heads * width for heads, width, _ in first.vectors)
+        widths = [n // 2, n - n // 2]
+        n_layer = n_layer or first.n_layer
+    for value, name in ((n_layer, "n_layer"), (cells, "n_ctx"), (all(widths), "n_embd_k_gqa")):
+        if not value:
+            context.ask(f"a line with {name}, or --model NAME")
+            return Line("cache", printed, "", "asked", number.n_bytes, 0, number.line)
+    terms = []
+    for what, type_name, width in zip(
+        ("keys", "values"), ("k_type", "v_type"), widths, strict=True
+    ):
+        word = said.get(type_name, "f16")
+        known = cache_formats().get(LLAMA_TYPES.get(word, word))
+        if known is None:
+            context.ask(f"a known type of the cache, not {word}")
+            return Line("cache", printed, "", "asked", number.n_bytes, 0, number.line)
+        assert n_layer
+        assert cells
+        assert width
+        numbers = known.numbers or 1
+        of_row = ceil_div(width, numbers) * (ceil_div(numbers * known.bits, 8) + known.scale_bytes)
+        terms.append((f"{what} {word}", n_layer * cells * of_row))
+    name = f"cache, {cells:,} cells, {n_layer} layers"
+    return judged(name, printed, number.n_bytes, number.rounding, number.line, terms)
+
+
+def _file(context: _Context, number: Number, printed: str) -> Line:
+    """Size of a file: parameters times bits of each, as llama.cpp prints both."""
+    params, bits = context.of("parameters"), Decimal(context.log.settings.get("bits", 0))
+    if params is None or not bits:
+        return _read(context, number, printed)
+    n_params = params.value * 10**9
+    whole = int(n_params * bits / 8)
+    digits = Decimal(1).scaleb(-len(params.text.partition(".")[2]))
+    off = int(whole * (digits / params.value + Decimal("0.005") / bits)) + number.rounding
+    text = f"{params.text} B × {bits} bits"
+    exact = abs(whole - number.n_bytes) <= off
+    left = 0 if exact else abs(whole - number.n_bytes)
+    return Line("tensors of the file", printed, text, "bounded" if exact else "unexplained",
+                number.n_bytes, left, number.line)  # fmt: skip
+
+
+def _trained(context: _Context, number: Number, printed: str) -> Line:
+    assert context.model is not None
+    if not {"adapter_rank", "adapter_targets"} <= context.chosen.keys():
+        context.ask("--set adapter_rank=… and --set adapter_targets='query value': of the adapter")
+        return Line("trained", printed, "", "asked", 0, 0, number.line)
+    from modelbudget.api.explained_files import adapter_parameters
+
+    n = adapter_parameters(context.model, context.chosen["adapter_rank"],
+                           context.chosen["adapter_targets"].split())  # fmt: skip
+    rank = context.chosen["adapter_rank"]
+    verdict = "exact" if n == number.n_bytes else "unexplained"
+    return Line("trained", printed, f"Σ {rank} (d_in + d_out) = {n:,}", verdict, 0,
+                abs(n - number.n_bytes), number.line)  # fmt: skip
+
+
+def _all_parameters(context: _Context, number: Number, printed: str) -> Line:
+    assert context.model is not None
+    base, trained = context.model.parameters().total, context.of("trained")
+    adapter = trained.n_bytes if trained else 0
+    verdict = "exact" if base + adapter == number.n_bytes else "unexplained"
+    return Line("all parameters", printed, f"{base:,} of the model + {adapter:,} trained", verdict,
+                0, abs(base + adapter - number.n_bytes), number.line)  # fmt: skip
+
+
+def _share(context: _Context, number: Number, printed: str) -> Line:
+    trained, whole = context.of("trained"), context.of("all parameters")
+    if trained is None or whole is None or not whole.n_bytes:
+        return _read(context, number, printed)
+    digits = Decimal(1).scaleb(-len(number.text.partition(".")[2]))
+    exact = abs(100 * trained.value / whole.value - number.value) <= digits / 2
+    verdict = "exact" if exact else "unexplained"
+    return Line("trained share", printed, f"{trained.text} / {whole.text}", verdict, 0, 0,
+                number.line)  # fmt: skip
+
+
+def _peak(context: _Context, number: Number, printed: str) -> Line:
+    """Peak of the allocator: of a training step, where the step's settings are given."""
+    assert context.model is not None
+    if not {"batch", "length"} <= context.chosen.keys():
+        context.ask("--set batch=… and --set length=…: of the step whose peak it is")
+        return Line("peak", printed, "", "asked", number.n_bytes, 0, number.line)
+    fields = RunConfig.model_fields
+    run = {name: value for name, value in context.chosen.items() if name in fields}
+    found = context.model.predictions(["peak_training_bytes"], run)
+    if found.missing:
+        context.ask(f"a run with a formula: {found.missing['peak_training_bytes']}")
+        return Line("peak", printed, "", "asked", number.n_bytes, 0, number.line)
+    peak = found["peak_training_bytes"].total
+    return judged("peak", printed, number.n_bytes, number.rounding, number.line,
+                  [("of live tensors", peak)])  # fmt: skip
+
+
+def _process(context: _Context, number: Number, printed: str) -> Line:
+    """Memory of a process: what torch has allocated and cached, and what is outside of it."""
+    terms = [(name, found.n_bytes) for name, quantity in
+             (("allocated", "allocated"), ("cached", "cached"))
+             if (found := context.of(quantity))]  # fmt: skip
+    if len(terms) < 2:
+        return _read(context, number, printed)
+    return judged("process", printed, number.n_bytes, number.rounding, number.line, terms)
+
+
+def _in_use(context: _Context, number: Number, printed: str) -> Line:
+    """Compare a reading of the driver with weights and cache of the run that is given."""
+    a, run = _pair(context)
+    if "length" not in context.chosen:
+        context.ask("--set length=…, --set batch=…: tokens and sequences of the cache")
+        return Line("device in use", printed, "", "asked", number.n_bytes, 0, number.line)
+    cache = run.batch * run.length * _token_bytes(context)
+    terms = [("weights", weight_bytes(a, run)), ("cache", cache)]
+    return judged("device in use", printed, number.n_bytes, number.rounding, number.line, terms)
+
+
+def _optimizer(context: _Context, number: Number, printed: str) -> Line:
+    """Megatron's report: 18 bytes a parameter in bfloat16 with main parameters and moments."""
+    assert context.model is not None
+    n = context.model.parameters().total
+    return judged("weights and optimizer", printed, number.n_bytes, number.rounding, number.line,
+                  [(f"18 × {n:,}", 18 * n)])  # fmt: skip
+
+
+_RULES = {
+    "weights": _weights,
+    "cache room": _cache_room,
+    "cache tokens": _cache_tokens,
+    "cache blocks": _cache_blocks,
+    "concurrency": _concurrency,
+    "keys": _half,
+    "values": _half,
+    "llama cache": _llama_cache,
+    "file": _file,
+    "trained": _trained,
+    "all parameters": _all_parameters,
+    "trained share": _share,
+    "peak": _peak,
+    "process": _process,
+    "device in use": _in_use,
+    "weights and optimizer": _optimizer,
+}
+"""Quantity of `configs/logs.yaml` → how it is explained."""

@@ -1,0 +1,133 @@
+"""Numbers and settings in logs, by the patterns of `configs/logs.yaml`. Nothing is executed."""
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
+from functools import cache, cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import Field
+
+from modelbudget.common.errors import InputError
+from modelbudget.common.paths import CONFIGS
+from modelbudget.common.strict import Strict, read_strict
+
+MAX_BYTES, MAX_LINE, MAX_NUMBERS = 2**23, 2**14, 500
+"""Bytes of a log and of a line that are read, and numbers that are explained."""
+UNITS = {
+    "GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "GB": 10**9, "MB": 10**6, "bytes": 1,
+}  # fmt: skip
+"""Units of bytes."""
+SETTING = "setting_"
+
+
+class Pattern(Strict):
+    """One line of a tool."""
+
+    tool: str
+    pattern: str
+    quantity: str = ""
+    unit: str = ""
+    source: str = Field(min_length=1)
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        """The compiled pattern."""
+        return re.compile(self.pattern)
+
+
+class PatternsFile(Strict):
+    """The file."""
+
+    lines: list[Pattern]
+
+
+class Number(NamedTuple):
+    """A number of a file as it is printed, with its line (from 1 on); `name`: as the tool says."""
+
+    tool: str
+    quantity: str
+    text: str
+    unit: str
+    line: int
+    name: str = ""
+
+    @property
+    def value(self) -> Decimal:
+        return Decimal(self.text.replace(",", ""))
+
+    @property
+    def n_bytes(self) -> int:
+        """The number in bytes, if it has a unit of bytes; else as it is."""
+        return int(self.value * UNITS.get(self.unit, 1))
+
+    @property
+    def rounding(self) -> int:
+        """The bytes by which rounding to the last digit may change it."""
+        exponent = self.value.as_tuple().exponent
+        digits = -exponent if isinstance(exponent, int) else 0
+        return int(UNITS.get(self.unit, 1) / (2 * Decimal(10) ** digits)) if digits > 0 or (
+            self.unit in UNITS and self.unit != "bytes") else 0  # fmt: skip
+
+
+class Log(NamedTuple):
+    """What a log says: numbers, settings by name, and the tools that wrote it."""
+
+    path: Path
+    numbers: list[Number]
+    settings: dict[str, str]
+    tools: list[str]
+
+
+@cache
+def patterns() -> list[Pattern]:
+    """Read the patterns. Raises InputError."""
+    return read_strict(CONFIGS / "logs.yaml", PatternsFile, Pattern).lines
+
+
+def read_log(path: Path) -> Log:
+    """Read the numbers of a log. Raises InputError if there are none, or it cannot be read."""
+    log = Log(path, [], {}, [])
+    for number, line in enumerate(_lines(path), 1):
+        for pattern in patterns():
+            for found in pattern.regex.finditer(line):
+                _add(log, pattern, found, number)
+        if len(log.numbers) >= MAX_NUMBERS:
+            break
+    if not log.numbers:
+        tools = ", ".join(dict.fromkeys(pattern.tool for pattern in patterns()))
+        raise InputError([f"{path}: no number of a known line; known: logs of {tools}"])
+    return log
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yield the beginning of each line of a file's beginning."""
+    try:
+        with path.open("rb") as file:
+            left = MAX_BYTES
+            while left > 0 and (line := file.readline(MAX_LINE)):
+                left -= len(line)
+                yield line.decode("utf-8", errors="replace").rstrip("\r\n")
+    except OSError as error:
+        raise InputError([f"{path}: cannot be read: {error.strerror}"]) from None
+
+
+def _add(log: Log, pattern: Pattern, found: re.Match[str], line: int) -> None:
+    groups = {name: text for name, text in found.groupdict().items() if text}
+    for name, text in groups.items():
+        if name.startswith(SETTING):
+            log.settings.setdefault(name.removeprefix(SETTING), text.replace(",", ""))
+    if pattern.quantity:
+        unit = pattern.unit or groups.get("unit", "bytes").replace("B", "B")
+        unit = "bytes" if unit == "B" and not pattern.unit else unit
+        number = Number(pattern.tool, pattern.quantity, groups["value"].rstrip(".,"), unit, line,
+                        groups.get("name", "").strip())  # fmt: skip
+        try:
+            number.value  # noqa: B018
+        except InvalidOperation:
+            return
+        if number not in log.numbers:
+            log.numbers.append(number)
+    if pattern.tool not in log.tools:
+        log.tools.append(pattern.tool)

@@ -1,0 +1,268 @@
+"""`explain`: numbers that others printed, in lines as their tools print them.
+
+Each log was written here, with the numbers and in the form of the public source that its name has.
+"""
+
+import io
+import json
+import pickle
+import random
+import sys
+from contextlib import suppress
+
+import pytest
+
+from modelbudget.api.command.app import main
+from modelbudget.api.explaining import explain, named_model
+from modelbudget.common.errors import InputError
+from modelbudget.files.log_lines import read_log
+
+ENGINE = ("INFO core.py Initializing a V1 LLM engine (v0.8) with config: model='{}', "
+          "dtype=torch.bfloat16, max_seq_len={}, tensor_parallel_size={}\n")  # fmt: skip
+PEFT = "trainable params: {} || all params: {} || trainable%: {}\n"
+LLAMA = ("print_info: n_layer          = {}\nprint_info: n_embd_k_gqa     = {}\n"
+         "print_info: n_embd_v_gqa     = {}\nllama_context: n_ctx         = {}\n")  # fmt: skip
+
+LOGS = {
+    "vLLM issue 10517": (
+        ENGINE.format("meta-llama/Llama-3.1-8B-Instruct", 29000, 1)
+        + "Loading model weights took 14.9888 GB\nkv_cache_size=3.81GiB\n# GPU blocks: 1952, #",
+        None, {"n_ctx": 131072}, "weights: exact; cache, 1,952 blocks: exact; blocks: exact",
+    ),
+    "vLLM pull request 12569": (
+        ENGINE.format("x", 2048, 1) + "Model loading took 67.7229 GiB and 30 seconds\n"
+        "# GPU blocks: 1381, # CPU\nMaximum concurrency for 2,048 tokens per request: 10.79x",
+        "llama-3.1-70b", {"weights": "int8-channel", "n_ctx": 131072},
+        "weights: unexplained, 114,268 bytes; blocks: exact; concurrency: exact",
+    ),
+    "LMCache issue 1739": (
+        ENGINE.format("Qwen/Qwen3-14B", 32768, 1) + "Available KV cache memory: 6.51 GiB\n"
+        "GPU KV cache size: 42,656 tokens\n"
+        "Maximum concurrency for 32,768 tokens per request: 1.30x\n",
+        None, {}, "cache, 2,666 blocks: exact; tokens: exact; concurrency: exact",
+    ),
+    "vLLM pull request 13596, which names no model": (
+        "# GPU blocks: 127626, # CPU blocks: 0\nGPU KV cache size: 2,042,016 tokens\n"
+        "Maximum concurrency for 2,048 tokens per request: 997.08x\n",
+        None, {}, "cache blocks: asked; cache tokens: asked; concurrency: exact",
+    ),
+    "vLLM issue 21348, where the smallest of four ranks decides": (
+        ENGINE.format("Qwen/Qwen3-235B-A22B-FP8", 32768, 4)
+        + "Available KV cache memory: 8.11 GiB\nGPU KV cache size: 178,880 tokens\n",
+        None, {},
+        "cache, 11,180 blocks: unexplained, 98,909,552 bytes; "
+        "tokens: unexplained, 98,566,144 bytes",
+    ),
+    "vLLM issue 21348, SGLang": (
+        "server_args=ServerArgs(model_path='Qwen/Qwen3-235B-A22B-FP8', tp_size=4)\n"
+        "KV Cache is allocated. #tokens: 367404, K size: 8.23 GB, V size: 8.23 GB\n",
+        None, {}, "tokens of the cache: exact; keys: exact; values: exact",
+    ),
+    "lmstudio-bug-tracker issue 1862": (
+        LLAMA.format(64, 1024, 1024, 262144)
+        + "llama_kv_cache: size = 16384.00 MiB (262144 cells,  16 layers,  4/1 seqs), "
+        "K (f16): 8192.00 MiB, V (f16): 8192.00 MiB\n",
+        None, {}, "cache, 262,144 cells, 16 layers: exact",
+    ),
+    "ollama issue 6160": (
+        LLAMA.format(56, 1024, 1024, 49152)
+        + "KV self size  = 5712.00 MiB, K (q8_0): 2856.00 MiB, V (q8_0): 2856.00 MiB\n"
+        "CUDA0 model buffer size = 17295.40 MiB\nCUDA0 compute buffer size =   192.00 MiB\n",
+        None, {},
+        "cache, 49,152 cells, 56 layers: exact; CUDA0 model buffer size: read; "
+        "CUDA0 compute buffer size: read",
+    ),
+    "llama.cpp issue 14235": (
+        "print_info: file size   = 17.28 GiB (4.86 BPW)\nprint_info: model params     = 30.53 B\n",
+        None, {}, "tensors of the file: bounded; parameters: read",
+    ),
+    "a cache in a type that nobody has": (
+        LLAMA.format(2, 64, 64, 256) + "KV self size  = 1 MiB, K (zz): 0.5 MiB, V (zz): 0.5 MiB",
+        None, {}, "cache: asked",
+    ),
+    **{
+        f"PEFT, {source}": (
+            PEFT.format(trained, whole, share), model,
+            {"adapter_rank": rank, "adapter_targets": targets},
+            "trained: exact; all parameters: exact; trained share: exact",
+        )
+        for source, model, rank, targets, trained, whole, share in (
+            ("README.md", "qwen-2.5-3b", 16, "query value", "3,686,400", "3,089,625,088", "0.1193"),
+            ("quicktour.md", "llama-3.2-1b", 8, "query", "524,288", "1,236,338,688", "0.0424"),
+            ("int8_training", "opt-6.7b", 16, "query value", "8388608", "6666862592", "0.1258"),
+            ("llama-cookbook issue 814", "llama-3.2-3b", 8, "query key", "2,293,760",
+             "3,215,043,584", "0.0713"),
+        )
+    },
+    "Chinese-LLaMA-Alpaca issue 189, whose vocabulary is larger": (
+        PEFT.format("4194304", "6889689088", "0.0609"), "llama-7b",
+        {"adapter_rank": 8, "adapter_targets": "query value"},
+        "trained: exact; all parameters: unexplained, 147,079,168 bytes; trained share: exact",
+    ),
+    "an adapter of unknown rank": (
+        PEFT.format("524,288", "1,236,338,688", "0.0424"), "llama-3.2-1b", {},
+        "trained: asked; all parameters: exact; trained share: exact",
+    ),
+    "torch, out of memory": (
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB "
+        "of which 1.00 GiB is free. Including non-PyTorch memory, this process has 78.10 GiB "
+        "memory in use. Of the allocated memory 76.50 GiB is allocated by PyTorch, and 1.10 GiB is "
+        "reserved by PyTorch but unallocated.",
+        None, {},
+        "capacity: read; process: unexplained, 536,870,912 bytes; allocated: read; cached: read",
+    ),
+    "nvidia-smi of Qwen's speed benchmark": (
+        "| N/A   30C    P0    70W / 500W |  12317MiB / 97871MiB |      0%      Default |\n",
+        "qwen-3-4b", {"length": 32768, "dtype": "bfloat16"},
+        "device in use: unexplained, 38,536,192 bytes",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_numbers_of_others_are_explained_or_asked_for(tmp_path, name):
+    text, model, settings, expected = LOGS[name]
+    path = tmp_path / "server.log"
+    path.write_text(text)
+    found = explain(path, model, settings)
+    assert "; ".join(f"{one.name}: {one.in_words}" for one in found.lines) == expected
+    asks = [one for one in found.lines if one.verdict == "asked"]
+    assert not asks or found.asked
+    known = [one for one in found.lines if one.verdict in ("exact", "bounded")]
+    assert all(one.explained for one in known)
+
+
+def test_a_repository_has_the_name_of_a_model_or_none():
+    assert named_model("Qwen/Qwen3-4B-Instruct") == "qwen-3-4b"
+    assert named_model("meta-llama/Llama-3.1-8B-Instruct") == "llama-3.1-8b"
+    assert named_model("someone/my-finetune") is None
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    def run(*words: str):
+        monkeypatch.setattr(sys, "argv", ["modelbudget", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+def test_the_command_asks_by_name_and_prints_data(tmp_path, command):
+    path = tmp_path / "a.log"
+    path.write_text(LOGS["an adapter of unknown rank"][0])
+    code, out, err = command("explain", str(path), "--model", "llama-3.2-1b")
+    assert code == 0
+    assert "exact" in out
+    assert "not in the file: --set adapter_rank=…" in err
+    code, out, _ = command("explain", str(path), "--model", "llama-3.2-1b", "--json")
+    assert json.loads(out)["version"] == 1
+    _, out, _ = command("explain", str(path), "--markdown")
+    assert out.startswith("**a.log**")
+
+
+def snapshot() -> dict:
+    blocks = [
+        {"size": 1024, "requested_size": 1000, "state": "active_allocated", "address": 0},
+        {"size": 3072, "requested_size": 0, "state": "inactive", "address": 1024},
+    ]
+    return {"segments": [{"total_size": 4096, "blocks": blocks}], "device_traces": [[]]}
+
+
+def test_a_snapshot_is_read_without_running_it(tmp_path):
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(snapshot()))
+    found = explain(path)
+    assert [(one.name, one.verdict, one.n_bytes) for one in found.lines] == [
+        ("reserved", "exact", 4096), ("allocated", "exact", 1024)]  # fmt: skip
+
+
+def test_a_gguf_file_is_explained_by_component(tmp_path):
+    pytest.importorskip("gguf")
+    from helpers.gguf_files import KEYS_OF_FILE, written
+
+    path = written(tmp_path / "a.gguf", KEYS_OF_FILE, {"blk.0.attn_q.weight": "Q8_0"})
+    found = explain(path)
+    verdicts = [one.verdict for one in found.lines]
+    assert set(verdicts) == {"exact"}
+    assert found.lines[-1].n_bytes == path.stat().st_size
+    assert found.share == 1
+
+
+class Hostile:
+    def __reduce__(self):
+        return exec, ("raise SystemExit('run')",)
+
+
+SHARED = [snapshot()["segments"][0]["blocks"][0]] * 5000
+HOSTILE = {
+    "a call": pickle.dumps(Hostile()),
+    "a call in a snapshot": pickle.dumps(snapshot() | {"x": Hostile()}, protocol=2),
+    "a class": pickle.dumps(io.BytesIO),
+    "a list that many segments share": pickle.dumps(
+        {"segments": [{"total_size": 1, "blocks": SHARED}] * 5000}
+    ),
+    "a memo of 16 GB": b"\x80\x02Nr\xff\xff\xff\x7f.",
+    "another value": pickle.dumps([1, 2]),
+    "sizes that are text": pickle.dumps({"segments": [{"total_size": "x", "blocks": []}]}),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_another_pickle_is_refused_in_one_line(tmp_path, name):
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(HOSTILE[name])
+    with pytest.raises(InputError) as error:
+        explain(path)
+    assert len(error.value.mistakes) == 1
+    assert "\n" not in error.value.mistakes[0]
+
+
+def test_mutated_files_are_explained_or_refused(tmp_path):
+    """1,000 mutations of each: no other error, and no end of the process."""
+    draw = random.Random(0)
+    logs = "".join(text for text, *_ in LOGS.values()).encode()
+    read = {"snapshot.pickle": explain, "server.log": read_log}
+    contents = {"snapshot.pickle": pickle.dumps(snapshot(), protocol=2), "server.log": logs[:900]}
+    for file, content in contents.items():
+        path = tmp_path / file
+        for _ in range(1000):
+            mutated = bytearray(content)
+            for _ in range(draw.randint(1, 8)):
+                place = draw.randrange(len(mutated))
+                mutated[place : place + draw.randint(0, 3)] = draw.randbytes(draw.randint(0, 3))
+            path.write_bytes(mutated)
+            with suppress(InputError):
+                read[file](path)
+
+
+def test_a_long_log_is_read_in_bounded_time(tmp_path):
+    path = tmp_path / "server.log"
+    path.write_bytes(b"engine with config: " * 10**4 + b"\n" + b"max_memory_allocated " * 10**4)
+    with pytest.raises(InputError, match="no number of a known line"):
+        explain(path)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_an_adapter_that_peft_writes(tmp_path):
+    """PEFT saves what its library counts: the file's tensors are those of rank and targets."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+                         num_attention_heads=4, num_key_value_heads=2)  # fmt: skip
+    torch.manual_seed(0)
+    base = LlamaForCausalLM(config)
+    base.save_pretrained(tmp_path / "base")
+    lora = LoraConfig(r=3, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM")
+    get_peft_model(base, lora).save_pretrained(tmp_path / "adapter")
+    found = explain(tmp_path / "adapter", str(tmp_path / "base"))
+    assert [one.verdict for one in found.lines] == ["exact", "exact", "exact"]
+    assert not found.asked
+    assert explain(tmp_path / "adapter").asked
+    whole = explain(tmp_path / "base")
+    assert {one.verdict for one in whole.lines} == {"exact"}, whole.lines
+    assert whole.share == 1
