@@ -68,7 +68,7 @@ def write_header(path: Path, shapes: dict, edit=lambda content: None) -> None:
     os.truncate(path, 8 + len(header) + end)
 
 
-def test_a_real_checkpoint_agrees_whole_in_shards_and_by_its_index_alone(llama, tmp_path):
+def test_a_real_checkpoint_agrees_whole_in_shards_and_by_its_index_alone(llama, tmp_path, capfd):
     for name in (
         "whole",
         "whole/model.safetensors",
@@ -80,6 +80,7 @@ def test_a_real_checkpoint_agrees_whole_in_shards_and_by_its_index_alone(llama, 
         assert sum(part.stored for part in found.parts) == PARAMETERS
         assert found.dtypes == {"BF16": 21}
         assert found.to_pandas()["stored"].sum() == found.to_polars()["predicted"].sum()
+    assert not capfd.readouterr().err  # no progress bar of the class, in a process of its own
     assert mb.model(llama / "whole" / "config.json").checkpoint() is None
     for name in ("config.json", "model.safetensors.index.json"):
         (tmp_path / name).write_text((llama / "shards" / name).read_text())

@@ -46,8 +46,10 @@ def _load(task: tuple[str, dict[str, Any], Shapes]) -> Loading:
         # Not public: other versions may not have these functions.
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.modeling_utils import LoadStateDictConfig
+        from transformers.utils.logging import disable_progress_bar
     except ImportError as error:
         return Loading(kind, (), f"needs transformers 5: {error}")
+    disable_progress_bar()
     try:
         model: Any = build(kind, config)
     except ValueError as error:
