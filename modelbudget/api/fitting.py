@@ -20,6 +20,7 @@ from modelbudget.predict import of_point
 from modelbudget.sweeps.compared import not_compared_at
 
 if TYPE_CHECKING:
+    from modelbudget.api.changes import Change
     from modelbudget.api.layouts import Layouts
     from modelbudget.api.model import Model, Predictions, Settings
     from modelbudget.architecture.base import Architecture
@@ -53,6 +54,8 @@ class Fit(Frames):
     sharing: dict[str, int]
     layouts: Layouts | None = None
     why: str | None = None
+    changes: tuple[Change, ...] = ()
+    together: Change | None = None
 
     @property
     def fits(self) -> bool:
@@ -85,6 +88,8 @@ class Fit(Frames):
             "largest_with_margins": _values(self.largest_with_margins),
             "largest_of_class": _values(self.largest_of_class),
             "not_solved": self.why,
+            "changes": [change.as_dict() for change in self.changes],
+            "together": self.together and self.together.as_dict(),
         } | ({"layouts": self.layouts.rows()} if self.layouts else {})
 
     def rows(self) -> list[dict]:
@@ -192,6 +197,7 @@ def fit(
     Training on several devices is predicted in all other layouts too. `predicted` is what is known
     of the same run already: of a class without a formula its trace says whether the run fits.
     """
+    from modelbudget.api.changes import changes
     from modelbudget.api.layouts import layouts
     from modelbudget.api.model import fields_of
     from modelbudget.predict.fit import as_class, needed, solve
@@ -227,7 +233,23 @@ def fit(
 
     n_bytes = needed(pair, purpose)
     assert n_bytes is not None  # `why_not` has checked that
-    return Fit(model.label, purpose, pair[1], device, devices, n_bytes, largest(pair),
-               largest(there) if there else {}, largest(pair, margins.room(device.bytes)), margins,
-               {one: chosen[one] for one in by},
-               shared)  # fmt: skip
+    room = margins.room(device.bytes)
+    helpful, together = [], None
+    if training and devices == 1 and n_bytes > room:
+        helpful, together = changes(model, fields_of(settings), device.bytes, room)
+    return Fit(
+        model.label,
+        purpose,
+        pair[1],
+        device,
+        devices,
+        n_bytes,
+        largest(pair),
+        largest(there) if there else {},
+        largest(pair, room),
+        margins,
+        {one: chosen[one] for one in by},
+        shared,
+        changes=tuple(helpful),
+        together=together,
+    )

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from modelbudget.api.breakdown import FORMULA
+from modelbudget.api.changes import Change
 from modelbudget.api.command import gguf_table, options, output, serve_table
 from modelbudget.api.command.checkpoint_table import of_differences, summary
 from modelbudget.api.command.columns import Table
@@ -37,6 +38,9 @@ from modelbudget.report.charts.format import (
 )
 
 MODULES = "modelbudget's modules"
+OF_ONE = {"length": " of one sequence"}
+MOST_CHANGES, LONGEST = 8, 32
+"""Changes that are shown, and characters of what they set."""
 OwnFile = Annotated[
     str | None,
     typer.Option("--accelerators", metavar="FILE", help="Of --fit: names and memory of your own."),
@@ -129,6 +133,8 @@ def run(
     for option, value in (("reserve", reserve), ("accelerators", accelerators)):
         if value is not None and fit is None:
             raise InputError([f"--{option} {value}: of no accelerator; allowed: with --fit"])
+    is_tuned = settings.get("adapter", "none") != "none" and fit is not None
+    train = train or (is_tuned and not inference)
     shared = sharing(devices, training=not inference)
     found = model_with(name, settings, shared)
     predicted = found.predictions(quantities(train, inference), shared | settings)
@@ -155,8 +161,10 @@ def run(
     elif not predicted.breakdowns:
         raise InputError([f"{name}: {why}" for why in dict.fromkeys(predicted.missing.values())])
     else:
-        tables = [of_components(predicted), of_totals([predicted])]
+        components, totals = of_components(predicted), of_totals([predicted])
+        tables = [totals._replace(title=components.title)] if is_tuned else [components, totals]
         tables += [of_fits(fits, predicted)] if fits else []
+        tables += [of_changes(fit) for fit in fits if fit.changes]
         whose = settings.get("implementation", OURS)
         tables += [table for fit in fits if fit.layouts for table in of_layouts(fit.layouts, whose)]
         tables += of_differences(stored) if stored else []
@@ -312,6 +320,31 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
     whose = f"; {OURS}: its own modules, {TRANSFORMERS}: the class" if has_class else ""
     heading = "" if has_class else MODULES
     return Table(f"{first.accelerator.name}{shared}{whose}", ("", heading, ""), rows)
+
+
+def of_changes(fit: Fit) -> Table:
+    """Return the changes by which a training step needs less, each alone, and several together."""
+    rows = [_change(change.text, change) for change in fit.changes[:MOST_CHANGES]]
+    notes = f"{si_bytes(fit.needed)} now; * trains something else, or other weights"
+    if (all_of := fit.together) is not None:
+        grade = fit.margins.grade(all_of.needed, fit.accelerator.bytes)
+        rows.append((f"together: {grade}", "", si_bytes(all_of.needed), si_bytes(all_of.saves)))
+        rows += [(f"  {text}", "", "", "") for text in all_of.text.split(", ")]
+        limits = (all_of.largest or {}).items()
+        rows += [
+            (f"  largest {name}{OF_ONE.get(name, '')}", "", count(n), "") for name, n in limits
+        ]
+    return Table(f"What needs less: {notes}", ("change", "--set", "peak", "less"), rows,
+                 texts=("--set",))  # fmt: skip
+
+
+def _change(text: str, change: Change) -> tuple[str, str, str, str]:
+    fields = ", ".join(
+        f"{name}={show(value).strip(chr(39))}" for name, value in change.fields.items()
+    )
+    star = "*" if change.alters else ""
+    short_of = fields if len(fields) <= LONGEST else f"{fields[: LONGEST - 1]}…"
+    return f"{text}{star}", short_of, si_bytes(change.needed), si_bytes(change.saves)
 
 
 def of_layouts(layouts: Layouts, whose: str) -> list[Table]:

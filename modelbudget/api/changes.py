@@ -1,0 +1,118 @@
+"""Changes of a training step that need less memory, each predicted; reads `configs/memory_changes.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import Field
+
+from modelbudget.architecture.run_constraints import run_mistake
+from modelbudget.common.errors import InputError
+from modelbudget.common.expressions import Expression
+from modelbudget.common.paths import CONFIGS
+from modelbudget.common.strict import Strict, read_strict
+from modelbudget.predict.fit import needed, solve
+
+if TYPE_CHECKING:
+    from modelbudget.api.model import Model
+    from modelbudget.architecture.base import Architecture
+    from modelbudget.architecture.run_config import RunConfig
+
+PURPOSE = "training"
+
+
+class Candidate(Strict):
+    """A change of a run, where it applies; see the file."""
+
+    text: str
+    when: str
+    set: dict[str, bool | int | str] = Field(min_length=1)
+    alters: bool = False
+
+
+class Candidates(Strict):
+    changes: list[Candidate]
+
+
+@cache
+def candidates() -> list[Candidate]:
+    """Read the shipped file. Raises InputError."""
+    return read_strict(CONFIGS / "memory_changes.yaml", Candidates).changes
+
+
+class Change(NamedTuple):
+    """One change or several: what it sets, the peak of a step with it, and what that is less.
+
+    `largest` are the largest batch and, of one sequence, the largest length with it.
+    """
+
+    text: str
+    fields: dict[str, bool | int | str]
+    needed: int
+    saves: int
+    alters: bool
+    largest: dict[str, int] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return self._asdict()
+
+
+def changes(
+    model: Model, chosen: Mapping[str, Any], room: int, room_with_margins: int
+) -> tuple[list[Change], Change | None]:
+    """Return what needs less memory than a run, the most helpful first, and several together.
+
+    These are as many as it takes to fit with margins, those first that alter nothing; others are
+    among them only if it takes them to fit into `room` bytes at all.
+    """
+    architecture, run = model.with_run(chosen)
+    now = needed((architecture, run), PURPOSE)
+    if now is None:
+        return [], None
+    # Fields that follow from others stay, where a change does not set them.
+    kept = {**chosen, "recompute": run.recompute, "batch": run.batch, "length": run.length}
+    found = []
+    for one in candidates():
+        if Expression(one.when)(vars(architecture) | vars(run)):
+            n_bytes = _needed(model, {**kept, **one.set})
+            if n_bytes is not None and n_bytes < now:
+                found.append(Change(one.text, one.set, n_bytes, now - n_bytes, one.alters))
+    found.sort(key=lambda change: change.needed)
+    texts, fields, least, alters = [], dict[str, Any](), now, False
+    for change in sorted(found, key=lambda change: change.alters):
+        if least <= (room if change.alters else room_with_margins):
+            break
+        n_bytes = _needed(model, {**kept, **fields, **change.fields})
+        if n_bytes is not None and n_bytes < least:
+            fields |= change.fields
+            least, alters = n_bytes, alters or change.alters
+            texts.append(change.text)
+    pair = _pair(model, {**kept, **fields})
+    if len(texts) < 2 or pair is None:
+        return found, None
+    largest = dict(_largest(pair, room))
+    return found, Change(", ".join(texts), fields, least, now - least, alters, largest)
+
+
+def _largest(pair: tuple[Architecture, RunConfig], room: int) -> Iterator[tuple[str, int]]:
+    for field in ("batch", "length"):
+        solution = solve(pair, field, PURPOSE, room)
+        if solution is not None:
+            yield field, solution.value
+
+
+def _needed(model: Model, fields: Mapping[str, Any]) -> int | None:
+    pair = _pair(model, fields)
+    return None if pair is None else needed(pair, PURPOSE)
+
+
+def _pair(model: Model, fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig] | None:
+    """Return the architecture and the run with other fields; None if they are not allowed."""
+    try:
+        pair = model.with_run(fields)
+    except InputError:
+        return None
+    return None if run_mistake(*pair) else pair

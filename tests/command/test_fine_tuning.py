@@ -1,0 +1,84 @@
+"""Whether a fine-tuning step fits one card, and what would let it fit."""
+
+import pytest
+
+import modelbudget as mb
+from modelbudget.api.changes import candidates, changes
+from modelbudget.api.command.columns import lines
+from modelbudget.api.command.show import of_changes, of_fits
+
+QLORA = {
+    "weights": "bnb-4bit-double", "adapter": "lora", "adapter_rank": 16, "batch": 4, "length": 2048,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def fit():
+    return mb.model("qwen-3-32b").fit("rtx-4090", QLORA)
+
+
+def test_each_change_is_a_prediction_of_its_own(fit):
+    """Only here: that the bytes of a change are those of the run which a user sets by its fields."""
+    model = mb.model("qwen-3-32b")
+    usual = {"recompute": model.run(QLORA).recompute}
+    assert fit.grade == "does not fit"
+    for change in (*fit.changes, fit.together):
+        run = {**QLORA, **usual, **change.fields}
+        peaks = {
+            phase.name: phase.value
+            for phase in model.predict("peak_training_bytes", run).components
+        }
+        assert change.needed == max(peaks.values())
+        assert change.saves == fit.needed - change.needed > 0
+    assert [one.needed for one in fit.changes] == sorted(one.needed for one in fit.changes)
+
+
+def test_the_changes_together_fit_and_the_next_sequence_does_not(fit):
+    model, fields = mb.model("qwen-3-32b"), {"recompute": "full", **fit.together.fields}
+    assert fit.together.needed <= fit.accelerator.bytes < fit.needed
+    for field, largest in fit.together.largest.items():
+        for value, fits in ((largest, True), (largest + 16, False)):
+            of_one = {"batch": 1} if field == "length" else {}
+            run = QLORA | fields | of_one | {field: value}
+            assert (model.fit("rtx-4090", run).needed <= fit.accelerator.bytes) == fits
+
+
+def test_the_answer_has_one_screen(fit):
+    predicted = mb.model("qwen-3-32b").predictions(["parameters"], QLORA)
+    shown = [
+        line.text
+        for table in (of_fits([fit], predicted), of_changes(fit))
+        for line in lines(table, 80)
+    ]
+    assert len(shown) <= 30
+    assert max(map(len, shown)) <= 80
+
+
+def test_full_training_has_changes_too():
+    fit = mb.model("llama-3-8b").fit("h100-80gb", {"batch": 2, "length": 4096})
+    assert {"activation checkpointing", "8-bit optimizer states", "LoRA"} <= {
+        c.text for c in fit.changes
+    }
+    assert not fit.together.alters
+
+
+def test_what_fits_needs_no_change():
+    fit = mb.model("gpt-2-124m").fit("h100-80gb", {"batch": 1})
+    assert fit.grade == "fits"
+    assert not fit.changes
+    assert fit.as_dict()["together"] is None
+
+
+def test_every_change_helps_some_run():
+    """A change whose fields no run allows, or that never applies, would be dead data."""
+    unlike = [
+        ("llama-3-8b", {"batch": 2, "dtype": "float32", "adapter": "none"}),
+        ("llama-3-8b", {"batch": 2, "adapter": "lora", "adapter_dropout": True}),
+        ("qwen-3-32b", {**QLORA, "loss_chunks": 16, "length": 4096, "batch": 1}),
+    ]
+    found = {
+        change.text
+        for name, run in unlike
+        for change in changes(mb.model(name), run, room=10**12, room_with_margins=10**12)[0]
+    }
+    assert found == {one.text for one in candidates()}
