@@ -1,4 +1,4 @@
-"""Changes of a training step that need less memory, each predicted; reads `configs/memory_changes.yaml`."""
+"""Changes of a training step that need less memory (`configs/memory_changes.yaml`), predicted."""
 
 from __future__ import annotations
 

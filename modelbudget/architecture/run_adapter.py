@@ -76,11 +76,18 @@ class Adapter(Record):
         "float32, and so is all that layers hand on; quantised layers compute in the dtype "
         "(PEFT's prepare_model_for_kbit_training, which also checkpoints activations)",
     )
+    input_gradient: bool = Field(
+        False,
+        description="adapter: the embedding's output requires a gradient, so that the backward "
+        "pass does not end at the first trained tensor (enable_input_require_grads of "
+        "transformers, which PEFT calls with activation checkpointing)",
+    )
 
     derived: ClassVar[dict[str, str]] = {
         "prepare_for_kbit_training": f"adapter != 'none' and weights in '{BITSANDBYTES}' and "
         "dtype in ('bfloat16', 'float16')",
-        # PEFT's function turns it on with its default arguments.
+        # PEFT's function turns both on with its default arguments.
+        "input_gradient": "prepare_for_kbit_training",
         "recompute": "prepare_for_kbit_training and 'full' or 'none'",
     }
 
@@ -114,6 +121,12 @@ class Adapter(Record):
             "prepare_for_kbit_training = true: attention is in float32, which flash does not take; "
             "allowed: attention_kernel: efficient or math, or autocast: bfloat16",
             when="prepare_for_kbit_training",
+        ),
+        Constraint(
+            _WITH_ADAPTER,
+            "input_gradient = true: without an adapter the embedding is trained; allowed with "
+            "adapter: lora, …",
+            when="input_gradient",
         ),
         Constraint(
             "weights != 'dtype'",

@@ -72,8 +72,8 @@ class Adapters:
         """Declare what stacked experts get: `parts` times the rank where they are one matrix."""
         if self.method is None or ALL_LINEAR not in self.targets or not self._is_target(name):
             return
-        if self.r.adapter == "dora":
-            raise NoProgramError("adapter: dora: not of stacked experts")
+        if self.r.adapter in ("dora", "lora_fa"):
+            raise NoProgramError(f"adapter: {self.r.adapter}: not of stacked experts")
         if self.method.of_experts:
             self.has_experts = True
             rank = parts * self.r.adapter_rank

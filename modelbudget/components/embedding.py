@@ -40,6 +40,7 @@ from modelbudget.memory.timeline import (
 )
 from modelbudget.memory.trained_model import TrainedModel
 from modelbudget.operations.accumulated_linear import accumulated_linear, declare_buffered
+from modelbudget.operations.autograd import make_leaf
 from modelbudget.operations.elementwise import add, div, mul, tanh, without_gradient
 from modelbudget.operations.joining import embedding as take_rows
 from modelbudget.operations.linear_layer import make_linear, stored_parameters, stored_product
@@ -560,6 +561,8 @@ def program(a: Fields, r: Run):
         x = token_table(tokens)
         if scale_buffer is not None:
             x = mul(x, scale_buffer)
+        if r.input_gradient and not x.needs_gradient and Active.tape.records_graph:
+            Active.tape.leaves.append(make_leaf(x))
         if projection is not None:
             x = projection(x)
         summands, length = [x], tokens.shape[1]

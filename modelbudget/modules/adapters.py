@@ -173,6 +173,8 @@ def adapt(model: nn.Module, run: RunConfig) -> None:
             not is_stored and trains(run, component_of(path), layer_of(path), is_bias)
         )
     _copy(model, run)
+    if run.input_gradient:
+        vars(model.get_submodule("embedding"))["requires_gradient"] = True
     if run.prepare_for_kbit_training:
         for path, parameter in model.named_parameters():
             if parameter.dtype in HALF and not path.rpartition(".")[2].isdecimal():

@@ -77,6 +77,8 @@ class Embedding(RotaryPositions):
             self.position = DistanceBuckets(a.n_bucket, a.n_head)
         self.offset = a.position_offset
         self.register_buffer("scale", None, persistent=False)
+        self.requires_gradient = False
+        """Whether its output is a leaf, as by transformers' enable_input_require_grads."""
 
     def make_cache(self, batch: int, length: int, like) -> Cache:
         """Return a counter of the tokens so far: the position of the next token."""
@@ -87,6 +89,8 @@ class Embedding(RotaryPositions):
         x = self.token(tokens)
         if self.scale is not None:
             x = x * self.scale
+        if self.requires_gradient and torch.is_grad_enabled():
+            x.requires_grad_(True)
         if self.projection is not None:
             x = self.projection(x)
         summands, length = [x], tokens.shape[1]

@@ -156,21 +156,24 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def grouped_mm(x: Tensor, weight: Tensor, bias: Tensor | None, ends: Tensor | None) -> Tensor:
     """Multiply each row by the matrix of its group: (n, d_in) and (groups, d_out, d_in).
 
-    Saves the rows and the ends of the groups; the gradients are of the whole stack of matrices.
+    Saves the ends of the groups, and the rows where the matrices are trained, whose gradients are
+    of the whole stack of matrices.
     """
     n, (_, d_out, d_in) = x.shape[0], weight.shape
     z = empty((n, d_out), x.dtype)
     Active.tape.count_flops(2 * n * d_in * d_out)
     bias_shape = None if bias is None or not bias.needs_gradient else bias.shape
+    wants_x, wants_weight, shape, dtype = x.needs_gradient, weight.needs_gradient, x.shape, x.dtype
 
     def gradients(saved, g):
-        x, weight, _ = saved
-        Active.tape.count_flops(4 * n * d_in * d_out)
-        of_x, of_weight = empty(x.shape, x.dtype), empty(weight.shape, weight.dtype)
+        _, weight, _ = saved
+        Active.tape.count_flops(2 * n * d_in * d_out * (wants_x + wants_weight))
+        of_x = empty(shape, dtype) if wants_x else None
+        of_weight = empty(weight.shape, weight.dtype) if wants_weight else None
         return of_x, of_weight, None if bias_shape is None else empty(bias_shape, weight.dtype)
 
     node = start_node("grouped_mm", [x, weight, bias])
-    return finish_node(node, z, gradients, [x, weight, ends])
+    return finish_node(node, z, gradients, [x if wants_weight else None, weight, ends])
 
 
 @operation

@@ -72,6 +72,9 @@ class Tape:
         self.caches: list[tuple[str, Any]] = []
         self.flops: dict[str, Counter[str]] = {"forward": Counter(), "backward": Counter()}
 
+        self.leaves: list[Tensor] = []
+        """Tensors of a pass that are no parameters and keep a gradient until it ends."""
+
         self.phase, self.operation = "forward", ""
         self.layer: int | None = None
         self.token: int | None = None

@@ -157,6 +157,9 @@ def _forward_backward(tape: Tape, step: TrainingStep, model, run, tokens, target
     step.saved = saved_by_component(loss.node, tape.parameters)
     step.flops_forward = Counter(tape.flops["forward"])
     backward((loss, empty((), loss.dtype)))
+    while tape.leaves:
+        leaf = tape.leaves.pop()
+        leaf.grad = leaf.node = None  # each holds the other
     step.flops_backward = Counter(tape.flops["backward"])
 
 

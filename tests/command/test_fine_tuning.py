@@ -18,7 +18,7 @@ def fit():
 
 
 def test_each_change_is_a_prediction_of_its_own(fit):
-    """Only here: that the bytes of a change are those of the run which a user sets by its fields."""
+    """Only here: that the bytes of a change are those of the run that its fields make."""
     model = mb.model("qwen-3-32b")
     usual = {"recompute": model.run(QLORA).recompute}
     assert fit.grade == "does not fit"

@@ -62,7 +62,7 @@ class Grouped(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, rows, weight, bias, loads: list[int], ends=None):
-        ctx.save_for_backward(rows, weight, ends)
+        ctx.save_for_backward(rows if ctx.needs_input_grad[1] else None, weight, ends)
         ctx.loads = loads
         out = rows.new_empty(len(rows), weight.shape[1])
         for i, (part, place) in enumerate(zip(rows.split(loads), out.split(loads), strict=True)):
@@ -75,12 +75,17 @@ class Grouped(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         rows, weight, _ = ctx.saved_tensors
-        of_rows, of_weight = torch.empty_like(rows), torch.empty_like(weight)
-        of_bias = weight.new_empty(weight.shape[:2]) if ctx.needs_input_grad[2] else None
-        parts = (tensor.split(ctx.loads) for tensor in (rows, gradient, of_rows))
-        for i, (part, of_part, place) in enumerate(zip(*parts, strict=True)):
-            torch.mm(of_part, weight[i], out=place)
-            torch.mm(of_part.t(), part, out=of_weight[i])
+        wants_rows, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        of_rows = gradient.new_empty(len(gradient), weight.shape[2]) if wants_rows else None
+        of_weight = torch.empty_like(weight) if wants_weight else None
+        of_bias = weight.new_empty(weight.shape[:2]) if wants_bias else None
+        first = 0
+        for i, of_part in enumerate(gradient.split(ctx.loads)):
+            place = slice(first, first := first + len(of_part))
+            if of_rows is not None:
+                torch.mm(of_part, weight[i], out=of_rows[place])
+            if of_weight is not None:
+                torch.mm(of_part.t(), rows[place], out=of_weight[i])
             if of_bias is not None:
                 torch.sum(of_part, 0, out=of_bias[i])
         return of_rows, of_weight, of_bias, None, None
