@@ -25,6 +25,7 @@ from modelbudget.api.model import (
 from modelbudget.architecture.run_values import division
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.errors import InputError
+from modelbudget.common.mistakes import show
 from modelbudget.common.sizes import GIVEN
 from modelbudget.report.charts.format import (
     UNITS,
