@@ -67,6 +67,8 @@ class StoredFormat(Strict):
     made_for_product: StoredTensor | None = None
     """What a product makes before it makes the copy of the matrix."""
     is_witnessed: bool = True
+    config: list[dict[str, list[bool | int | str | None]]] = Field(default_factory=list)
+    """Keys of a `quantization_config` and their values, of which one list means this format."""
 
     @cached_property
     def tensors_in_file(self) -> dict[str, StoredTensor]:
@@ -89,6 +91,9 @@ class Library(Strict):
     product: Literal["copy", "stored", "unknown"]
     """What a product reads: a copy of the matrix, the stored tensors, or what nobody knows."""
     file_is_known: bool = True
+    quant_method: str
+    settings: dict[str, list[str]] = Field(default_factory=dict)
+    """Fields of the run, and the keys of a `quantization_config` that give them."""
     formats: dict[str, StoredFormat]
 
 

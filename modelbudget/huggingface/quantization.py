@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.huggingface.run_settings import Note
 
 NOT_CONVERTED = re.compile(
@@ -12,16 +13,17 @@ NOT_CONVERTED = re.compile(
 """Modules that have the dtype in every format, or that are not of the language model.
 
 Naming them among the exceptions changes nothing."""
-SKIPPED = ("modules_to_not_convert", "ignored_layers", "ignore", "llm_int8_skip_modules")
+SKIPPED = (
+    "modules_to_not_convert", "ignored_layers", "ignore", "llm_int8_skip_modules", "skip_modules",
+    "linear_weights_not_to_quantize",
+)  # fmt: skip
 """Keys of the modules that are not converted."""
-PARTIAL = ("modules_in_block_to_quantize", "dynamic", "lm_head")
+PARTIAL = ("modules_in_block_to_quantize", "dynamic")
 """Keys of settings that no formula covers, where they are set."""
 OF_AUTOGPTQ = ("model_name_or_path", "model_file_base_name")
 """Keys that AutoGPTQ writes; its layers have a bias of zeros where the model has none."""
 CONV1D = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer", "clvp"}
 """Model types whose matrices are `Conv1D` of transformers, in place of `torch.nn.Linear`."""
-OF_CONV1D = ("bitsandbytes", "gptq")
-"""Methods that convert `Conv1D` too; the others leave it in the dtype."""
 OF_MXFP4 = {"gpt_oss"}
 """Model types whose experts transformers converts to MXFP4; it leaves all others in the dtype."""
 
@@ -37,15 +39,17 @@ def weight_format(config: dict[str, Any], fields: dict[str, Any]) -> tuple[dict,
         return {}, []
     method = str(given.get("quant_method") or "bitsandbytes")
     of_cache = cache_format(given)
-    found = _format(method, given) if _is_whole(method, config, fields) else None
-    if found is None or of_cache is None:
+    of_run = _read(method, given) if _is_whole(method, config) else None
+    if of_run is None or of_cache is None:
         text = f"quantization_config: {method}: no formula covers it: bytes are refused"
         return {"weights": "unknown"}, [Note(text, "bytes")]
-    weights, group = found
-    of_run = {"weights": weights} | ({} if group is None else {"weight_group": max(group, 0)})
+    cache, notes = of_cache
+    if why := _stays(method, of_run, config, fields):
+        return cache, [Note(f"quantization_config: {why}: all stays in the dtype", "bytes"), *notes]
+    if _converts_head(method, given):
+        of_run["weights_of"] = "all"
     listed = ", ".join(f"{name}: {value}" for name, value in of_run.items())
     note = Note(f"quantization_config: {method}: used as {listed}", "bytes", "weights")
-    cache, notes = of_cache
     return of_run | cache, [note, *notes]
 
 
@@ -65,61 +69,87 @@ def cache_format(given: dict[str, Any]) -> tuple[dict[str, str], list[Note]] | N
     return {"cache_dtype": "fp8"}, [Note(text, "bytes", "cache_dtype")]
 
 
-def _is_whole(method: str, config: dict[str, Any], fields: dict[str, Any]) -> bool:
-    """Whether exactly the matrices of the layers are converted, or those of experts in MXFP4."""
-    given, model_type = config["quantization_config"], config.get("model_type")
-    if any(given.get(key) for key in PARTIAL):
-        return False
-    if method == "gptq" and any(key in given for key in OF_AUTOGPTQ):
-        return False
-    if model_type in CONV1D and method not in OF_CONV1D:
-        return False
-    # Experts are stacked in transformers 5, which bitsandbytes leaves as they are.
-    if method == "bitsandbytes" and "moe" in fields.get("mlps", ""):
-        return False
-    skipped = [name for key in SKIPPED for name in given.get(key) or ()]
-    if method == "mxfp4":
-        return model_type in OF_MXFP4 and any("self_attn" in name for name in skipped)
-    return all(NOT_CONVERTED.fullmatch(str(name)) for name in skipped)
-
-
-def _format(method: str, given: dict[str, Any]) -> tuple[str, int | None] | None:
-    """Return the word of a format and its group size, if it has one; None for other formats."""
-    bits, group = given.get("bits"), given.get("group_size")
-    match method:
-        case "awq" if bits == 4 and given.get("version", "gemm").lower() == "gemm":
-            return "awq", group
-        case "gptq" if bits in (4, 8):
-            return f"gptq-{bits}bit", group
-        case "bitsandbytes" if given.get("load_in_8bit"):
-            return "bnb-8bit", None
-        case "bitsandbytes" if given.get("load_in_4bit"):
-            double = given.get("bnb_4bit_use_double_quant")
-            return "bnb-4bit-double" if double else "bnb-4bit", None
-        case "fp8" if given.get("weight_block_size") == [128, 128]:
-            return ("fp8-block", None) if given.get("activation_scheme") != "static" else None
-        case "mxfp4":
-            return "mxfp4", None
-        case "compressed-tensors":
-            return _compressed(given)
+def _read(method: str, given: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fields of the run that name a format; None for a format without formula."""
+    keys = _keys(given)
+    for word, known in FORMATS.items():
+        library = known.library
+        if library.quant_method != method:
+            continue
+        for case in known.format.config:
+            if all(_plain(keys.get(key)) in values for key, values in case.items()):
+                found = {"weights": word}
+                for field, sources in library.settings.items():
+                    values = [keys[key] for key in sources if keys.get(key) is not None]
+                    if not all(type(value) is int for value in values):
+                        return None
+                    if values and (known.format.groups or field == "weight_block"):
+                        found[field] = max(values[0], 0)
+                return found
     return None
 
 
-def _compressed(given: dict[str, Any]) -> tuple[str, int | None] | None:
-    """Return the format of compressed-tensors, where all linear layers have the same."""
-    groups = list((given.get("config_groups") or {}).values())
-    if len(groups) != 1 or groups[0].get("targets") != ["Linear"]:
-        return None
-    weights = groups[0].get("weights") or {}
-    inputs = groups[0].get("input_activations") or {"dynamic": True}
-    if not weights.get("symmetric", True) or weights.get("actorder") or not inputs.get("dynamic"):
-        return None
-    form = (
-        given.get("format"), weights.get("type"), weights.get("num_bits"), weights.get("strategy")
-    )  # fmt: skip
-    words: dict[tuple[Any, ...], tuple[str, int | None]] = {
-        ("pack-quantized", "int", 4, "group"): ("int4-group", weights.get("group_size")),
-        ("float-quantized", "float", 8, "channel"): ("fp8-channel", None),
-        ("int-quantized", "int", 8, "channel"): ("int8-channel", None),
-    }
-    return words.get(form)
+def _keys(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the values by their path, of compressed-tensors those of its only group.
+
+    Nothing if it has several groups, whose layers have different formats.
+    """
+    keys = _flat(given)
+    keys["of_autogptq"] = any(key in given for key in OF_AUTOGPTQ)
+    groups = given.get("config_groups")
+    if isinstance(groups, dict) and given.get("quant_method") == "compressed-tensors":
+        group = next(iter(groups.values()), None)
+        if len(groups) != 1 or not isinstance(group, dict) or group.get("targets") != ["Linear"]:
+            return {}
+        keys |= _flat(
+            {"weights": group.get("weights"), "input": group.get("input_activations") or {}}
+        )
+    blocks = given.get("weight_block_size") or keys.get("weights.block_structure")
+    keys["has_blocks"] = blocks is not None
+    if isinstance(blocks, list) and len(blocks) == 2:
+        keys["rows_of_block"], keys["columns_of_block"] = blocks
+    elif blocks is not None:
+        return {}
+    return keys
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """Return nested values by their path: `weights.num_bits`."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found[key] = "nested"
+            found |= {f"{key}.{inner}": one for inner, one in _flat(value).items()}
+        else:
+            found[key] = value
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, bool | int | str) else None if value is None else str(value)
+
+
+def _stays(method: str, found: dict[str, Any], config: dict[str, Any], fields: dict) -> str:
+    """Return why transformers leaves all matrices in the dtype; empty if it converts some."""
+    library = FORMATS[found["weights"]].library
+    if config.get("model_type") in CONV1D and "conv1d" not in library.converts:
+        return f"{method} converts no Conv1D, of which {config['model_type']} is made"
+    if library.converts == ["experts"] and config.get("model_type") not in OF_MXFP4:
+        return f"{method} converts the experts of gpt_oss alone"
+    return ""
+
+
+def _converts_head(method: str, given: dict[str, Any]) -> bool:
+    """Whether the head is converted too, if it has a matrix of its own."""
+    if method == "compressed-tensors":
+        return not any("lm_head" in str(name) for name in given.get("ignore") or ())
+    return bool(given.get("lm_head"))
+
+
+def _is_whole(method: str, config: dict[str, Any]) -> bool:
+    """Whether all matrices of one kind are converted: no layer or projection is left out."""
+    given = config["quantization_config"]
+    if any(given.get(key) for key in PARTIAL):
+        return False
+    skipped = [name for key in SKIPPED for name in given.get(key) or ()]
+    return method == "mxfp4" or all(NOT_CONVERTED.fullmatch(str(name)) for name in skipped)

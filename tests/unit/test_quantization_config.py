@@ -24,6 +24,17 @@ COMPRESSED = {
                     "group_size": 128},
     }},
 }  # fmt: skip
+
+
+def compressed(form, of, bits, strategy, **inputs) -> dict:
+    """Return the config of a format of compressed-tensors, with activations if any are given."""
+    weights = {"type": of, "num_bits": bits, "strategy": strategy, "symmetric": True}
+    if strategy == "block":
+        weights["block_structure"] = [128, 128]
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs or None}
+    return COMPRESSED | {"format": form, "config_groups": {"group_0": group}}
+
+
 KNOWN = {
     "awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"},
     "gptq-4bit": {"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": False},
@@ -31,11 +42,33 @@ KNOWN = {
     "bnb-8bit": {"load_in_8bit": True, "quant_method": "bitsandbytes"},
     "bnb-4bit": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
     "bnb-4bit-double": {"load_in_4bit": True, "bnb_4bit_use_double_quant": True},
-    "fp8-block": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    "gptq-3bit": {"quant_method": "gptq", "bits": 3, "group_size": 128},
+    "autogptq-4bit": {"quant_method": "gptq", "bits": 4, "group_size": 64,
+                      "model_name_or_path": None},
+    "awq-gemv": {"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemv"},
+    "fp8-block": {"quant_method": "fp8", "weight_block_size": [64, 32]},
+    "fp8-matrix-static": {"quant_method": "fp8", "activation_scheme": "static"},
+    "fbgemm-fp8": {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0},
+    "hqq-4bit": {"quant_method": "hqq", "quant_config": {"weight_quant_params": {
+        "nbits": 4, "group_size": 32, "axis": 1}}},
+    "quanto-int4": {"quant_method": "quanto", "weights": "int4", "activations": None},
+    "aqlm-2x8": {"quant_method": "aqlm", "num_codebooks": 2, "nbits_per_codebook": 8,
+                 "in_group_size": 8, "out_group_size": 1},
+    "eetq-int8": {"quant_method": "eetq", "weights": "int8"},
+    "torchao-int4": {"quant_method": "torchao", "quant_type": {"default": {
+        "_type": "Int4WeightOnlyConfig", "_data": {"group_size": 32}}}},
+    "torchao-int8": {"quant_method": "torchao", "quant_type": "int8_weight_only"},
+    "modelopt-nvfp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]},
     "int4-group": COMPRESSED,
-}
+    "fp8-tensor-static": compressed("float-quantized", "float", 8, "tensor", dynamic=False),
+    "compressed-nvfp4-a4": compressed(
+        "nvfp4-pack-quantized", "float", 4, "tensor_group", num_bits=4, dynamic="local"),
+    "compressed-fp8-block": compressed("float-quantized", "float", 8, "block"),
+}  # fmt: skip
+GROUPS = {"gptq-4bit": 0, "gptq-8bit": 32, "torchao-int4": 32, "fp8-block": 32, "awq-gemv": 64}
+BLOCKS = {"fp8-block": 64, "hqq-4bit": 32, "compressed-fp8-block": 128}
 REFUSED = {
-    "three bits": {"quant_method": "gptq", "bits": 3, "group_size": 128},
+    "five bits": {"quant_method": "gptq", "bits": 5, "group_size": 128},
     "another method": {"quant_method": "aqlm"},
     "a layer left out": KNOWN["awq"] | {"modules_to_not_convert": ["model.layers.0"]},
     "actorder": COMPRESSED | {"config_groups": {"group_0": {
@@ -45,11 +78,6 @@ REFUSED = {
 
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 256, "n_head": 4}
 WRONG_BYTES = {
-    "zero biases of AutoGPTQ": (WIDE, KNOWN["gptq-4bit"] | {"model_name_or_path": None}),
-    "Conv1D stays in the dtype": (GPT2, KNOWN["fp8-block"]),
-    "MXFP4 of a dense model": (
-        WIDE, {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]},
-    ),
     "a cache in int8": (WIDE, COMPRESSED | {"kv_cache_scheme": {"num_bits": 8, "type": "int"}}),
 }  # fmt: skip
 
@@ -63,6 +91,33 @@ def test_bytes_that_would_be_wrong_are_refused_in_one_line(tmp_path, config, giv
             model.predict(quantity, {"implementation": "modelbudget"})
         assert len(raised.value.mistakes) == 1
     assert model.parameters().total > 0
+
+
+@pytest.mark.parametrize(
+    ("config", "given"),
+    [(GPT2, KNOWN["fp8-block"]), (GPT2, KNOWN["torchao-int8"]), (WIDE, {"quant_method": "mxfp4"})],
+    ids=["Conv1D in FP8", "Conv1D in torchao", "MXFP4 of a dense model"],
+)
+def test_what_transformers_leaves_in_the_dtype_is_counted_so(tmp_path, config, given):
+    """GPT-2 in FP8 was 163,965,696 bytes; transformers converts none of its Conv1D."""
+    read = {}
+    for name, others in (("plain", {}), ("quantised", {"quantization_config": given})):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config | others))
+        model = mb.model(folder)
+        settings = {"implementation": "modelbudget"}
+        read[name] = model.predict("parameter_bytes", settings).total
+    assert read["plain"] == read["quantised"] > 0
+    assert any("all stays in the dtype" in note.text for note in model.base.notes)
+
+
+def test_a_head_that_compressed_tensors_does_not_ignore_is_converted(tmp_path):
+    given = COMPRESSED | {"ignore": []}
+    config = WIDE | {"tie_word_embeddings": False, "quantization_config": given}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    run = mb.model(tmp_path).run()
+    assert (run.weights, run.weights_of) == ("int4-group", "all")
 
 
 def test_an_fp8_cache_has_half_the_bytes(tmp_path):
@@ -107,7 +162,10 @@ def of(table: pl.DataFrame, quantity: str) -> pl.DataFrame:
 @pytest.mark.parametrize("weights", KNOWN)
 def test_a_known_format_has_its_bytes(compared, weights):
     expanded, table = compared(WIDE | {"quantization_config": KNOWN[weights]})
-    assert expanded.points[0].run.weights == weights
+    run = expanded.points[0].run
+    assert run.weights == weights
+    assert run.weight_group == GROUPS.get(weights, run.weight_group)
+    assert run.weight_block == BLOCKS.get(weights, 0)
     assert any(f"used as weights: {weights}" in line for line in expanded.notes)
     counts, stored = of(table, "parameters"), of(table, "parameter_bytes")
     assert counts["agrees"].all()
