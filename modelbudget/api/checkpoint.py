@@ -116,12 +116,14 @@ def compare_checkpoint(model: Model, path: Path) -> Checkpoint:
     if weights.lost:
         return Checkpoint(model.label, path, (), dtypes, 0, weights.lost)
     quantity = "parameters"
-    if weights.tensors is None or model.run().weights != "dtype":
+    if model.run().weights != "dtype":
+        quantity = "file_bytes"
+    elif weights.tensors is None:
         quantity = "parameter_bytes"
     if why := model.why_not(quantity):
         return Checkpoint(model.label, path, (), dtypes, 0, why)
     predicted = model.predict(quantity)
-    if quantity == "parameter_bytes" or weights.tensors is None:
+    if quantity != "parameters":
         whole = Part("all tensors", quantity, predicted.total, weights.total_bytes, ())
         return Checkpoint(model.label, path, (whole,), dtypes, 0)
     own = [one for one in weights.tensors if not is_buffer(component_of(one.name))]

@@ -6,6 +6,7 @@ from modelbudget.api.breakdown import Breakdown
 from modelbudget.architecture.optimizers import kernel_of, optimizer_named
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import gradient_number
+from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import is_peak
 from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.common.mistakes import show
@@ -89,11 +90,40 @@ def line_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tu
     return (line,)
 
 
-def line_of_weights(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tuple[str, ...]:
-    """Say how quantised weights are read, where a peak depends on that."""
-    if run.weights == "dtype" or not any(is_peak(quantity) for quantity in breakdowns):
+PRODUCTS = {
+    "copy": "each product reads a copy of its matrix in {dtype}, freed after it, as {library} "
+    "makes it",
+    "stored": "each product is counted with a copy of its matrix in {dtype}, freed after it; the "
+    "kernels of {library} read the stored matrix and need up to the largest copy less",
+    "unknown": "each product is counted with a copy of its matrix in {dtype}, freed after it; what "
+    "kernels for {library} copy is not known",
+}
+"""How a product with quantised weights is counted, by what its library's kernels do."""
+
+
+def lines_of_weights(
+    run: RunConfig, breakdowns: Mapping[str, Breakdown], file_bytes: int | None
+) -> tuple[str, ...]:
+    """Say where the bytes of quantised weights come from, and how products read them.
+
+    `file_bytes`: those of the tensors in a file, if they are known.
+    """
+    if run.weights not in FORMATS:
         return ()
-    return (
-        f"weights {run.weights}: each product reads a copy of its matrix in {run.dtype}, freed "
-        "after it; a kernel that reads the stored matrix needs less",
-    )
+    known, lines = FORMATS[run.weights], []
+    if "parameter_bytes" in breakdowns:
+        if not known.is_witnessed:
+            lines.append(
+                f"weights {run.weights}: bytes from source, not witnessed: nothing that packs them "
+                f"was run ({known.library.source.strip()})"
+            )
+        if file_bytes not in (None, breakdowns["parameter_bytes"].total):
+            lines.append(
+                f"weights {run.weights}: the tensors of a file are not all those in memory: "
+                f"{file_bytes:,} bytes (file_bytes)"
+            )
+    if any(is_peak(quantity) for quantity in breakdowns):
+        text = PRODUCTS[known.library.product]
+        text = text.format(dtype=run.dtype, library=known.library.library)
+        lines.append(f"weights {run.weights}: {text}")
+    return tuple(lines)

@@ -28,12 +28,13 @@ from modelbudget.api.lines_of_run import (
     line_of_adapter,
     line_of_optimizer,
     line_of_settings,
-    line_of_weights,
+    lines_of_weights,
 )
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_constraints
+from modelbudget.architecture.terms import total
 from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.catalogue.models import Base
 from modelbudget.common.errors import InputError
@@ -83,6 +84,14 @@ def fields_of(settings: Settings) -> dict[str, Any]:
         name: SHORT_DTYPES.get(value, value) if isinstance(value, str) else value
         for name, value in (settings or {}).items()
     }
+
+
+def _file_bytes(architecture: Architecture, run: RunConfig) -> int | None:
+    """Return the bytes of the tensors in a file of quantised weights, if they are known."""
+    if run.weights == "dtype":
+        return None
+    terms, why = of_point.terms_or_reason("file_bytes", architecture, run)
+    return None if why else total(terms)
 
 
 def _known(quantities: Collection[str]) -> None:
@@ -205,7 +214,7 @@ class Model:
             *of_class.line_of_ours(self, chosen),
             *line_of_adapter(run, breakdowns),
             *line_of_optimizer(run, breakdowns),
-            *line_of_weights(run, breakdowns),
+            *lines_of_weights(run, breakdowns, _file_bytes(a, run)),
         )
         return Predictions(self, run, breakdowns, missing, notes)._with_settings(chosen)
 

@@ -211,7 +211,7 @@ def test_what_cannot_be_measured_is_not_offered(llama):
     assert reason in shown.stderr
     assert "measures it" not in shown.stderr
     assert (measured.returncode, reason in measured.stderr) == (2, True)
-    folder = llama(quantization_config={"quant_method": "fp8", "activation_scheme": "static"})
+    folder = llama(quantization_config={"quant_method": "vptq"})
     reason = "quantised weights: weights = unknown: the bytes are not known"
     shown, measured = command(".", cwd=folder), command("measure", ".", cwd=folder)
     assert reason in shown.stderr

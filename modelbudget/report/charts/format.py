@@ -11,6 +11,7 @@ from modelbudget.families import families
 UNITS = {
     "parameters": "parameters",
     "parameter_bytes": "bytes of parameters",
+    "file_bytes": "bytes of a file's tensors",
     "gradient_bytes": "bytes of gradients",
     "optimizer_bytes": "bytes of optimizer state",
     "activation_bytes": "bytes of activations",
