@@ -58,7 +58,7 @@ def settled(
     """
     family = base.family
     values = {k: v for k, v in base.fields.items() if k not in derive} | chosen
-    texts = family.derivations() | RunConfig.derived | base.derive | derive
+    texts = family.derivations() | RunConfig.derivations() | base.derive | derive
     has_implementation = "implementation" in values or "implementation" in texts
     rules = _of_run(family, base.transformers, base.config, has_implementation)
     rules = {**rules, **{name: expression_of(text) for name, text in texts.items()}}
@@ -171,7 +171,7 @@ def wrong_fields(
 
 def with_expression(base: Base, derive: dict[str, str]) -> Collection[str]:
     """Return the fields that have an expression."""
-    return (base.family.derivations() | RunConfig.derived | base.derive | derive).keys()
+    return (base.family.derivations() | RunConfig.derivations() | base.derive | derive).keys()
 
 
 def named_architecture(base: Base) -> Architecture:
