@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modelbudget.api.find import GGUF
 from modelbudget.api.fitting import accelerator, reserve_of
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.catalogue.accelerators import Accelerator
@@ -15,8 +16,9 @@ from modelbudget.common.errors import InputError
 if TYPE_CHECKING:
     from modelbudget.api.model import Model, Settings
     from modelbudget.architecture.run_config import RunConfig
-    from modelbudget.predict.serve import Draft, Served
+    from modelbudget.predict.serve import Draft, Served, Term
 
+TOKENS = "token_embd.weight"
 MTP = "mtp"
 """Name of a draft: the model's own layers that predict further tokens."""
 
@@ -109,7 +111,8 @@ def serve(
     given = reserve_of(reserve)
     margin = memory_margins().with_reserve(given).reserve
     chosen = {**model.chosen, **fields_of(settings)}
-    usual = {"cache_layout": "paged"}
+    is_gguf = model.weights is not None and model.weights.name.endswith(GGUF)
+    usual = {"cache_layout": "cells"} if is_gguf else {"cache_layout": "paged"}
     if "dtype" not in {**model.base.fields, **model.base.derive, **chosen}:
         usual["dtype"] = "bfloat16"
     tensor_parallel = chosen.pop("tensor_parallel", devices)
@@ -131,10 +134,34 @@ def serve(
         architecture = architecture.model_copy(update={"n_mtp_layer": 0})
     reserved = Term("reserve", margin.bytes, "read", margin.source)
     try:
-        found = served(architecture, run, device.bytes, reserved, _draft(draft, run))
+        of_file = _of_gguf(model.weights, run) if is_gguf and model.weights else None
+        found = served(architecture, run, device.bytes, reserved, _draft(draft, run), of_file)
     except ValueError as error:
         raise InputError([f"{model.name}: {error}"]) from None
     return Serving(model.label, device, devices, devices // tensor_parallel, run, found)
+
+
+def _of_gguf(path: Path, run: RunConfig) -> Term:
+    """Return the weights of a .gguf file on one device, without the table of tokens.
+
+    llama.cpp looks tokens up on the host, and keeps the first `host_layers` layers there. Raises
+    ValueError.
+    """
+    from modelbudget.files.gguf_header import read_header
+    from modelbudget.predict.serve import Term
+
+    if run.tensor_parallel > 1:
+        raise ValueError(f"tensor_parallel = {run.tensor_parallel}: of a .gguf file: allowed: 1")
+    tensors = read_header(path).tensors
+    on_host = tuple(f"blk.{i}." for i in range(run.host_layers))
+    has_head = any(one.name == "output.weight" for one in tensors)
+    n_bytes = sum(
+        one.n_bytes
+        for one in tensors
+        if not one.name.startswith(on_host) and not (has_head and one.name == TOKENS)
+    )
+    note = f"of the file, {run.host_layers} layers on the host" if on_host else "of the file"
+    return Term("weights", n_bytes, "exact", note)
 
 
 def _refuse_unknown(model: Model, run: RunConfig) -> None:

@@ -13,7 +13,6 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.components import layer
 from modelbudget.predict.cached import kinds
-from modelbudget.predict.fit import ENDLESS
 from modelbudget.predict.of_point import terms_or_reason
 from modelbudget.serving.kinds import Kind
 from modelbudget.serving.layouts import cache_terms, pages_of
@@ -21,6 +20,8 @@ from modelbudget.serving.layouts import cache_terms, pages_of
 How = Literal["exact", "bounded", "read"]
 VOCABULARY_MULTIPLE = 64
 """vLLM pads the vocabulary to this (DEFAULT_VOCAB_PADDING_SIZE), before it divides it."""
+ENDLESS = 2**40
+"""Upper bound of the search for a length; beyond it, the length is unlimited."""
 NOT_KNOWN = "not known, requests are at most these"
 DIVIDED_PARTS = {"attention", "sliding_attention", "mla", "mlp", "moe", "none"}
 """Parts of layers whose share on one of several devices is known in serving."""
@@ -212,11 +213,19 @@ class Draft(NamedTuple):
 
 
 def served(
-    a: Architecture, run: RunConfig, memory: int, reserve: Term, draft: Draft | None = None
+    a: Architecture,
+    run: RunConfig,
+    memory: int,
+    reserve: Term,
+    draft: Draft | None = None,
+    of_file: Term | None = None,
 ) -> Served:
-    """Solve for the requests of `length` tokens that fit a device. Raises ValueError."""
+    """Solve for the requests of `length` tokens that fit a device. Raises ValueError.
+
+    `of_file`: the weights, where a file has them as the engine loads them.
+    """
     usable = ceil_div(run.utilisation * memory, 100)
-    terms = [*_weights(a, run)]
+    terms = [of_file] if of_file else _weights(a, run)
     if run.served_adapters:
         n_bytes = run.served_adapters * adapter_bytes(a, run)
         note = f"{run.served_adapters} LoRA of rank {run.adapter_rank}"

@@ -70,6 +70,20 @@ def test_a_latent_is_on_each_device():
     assert found.of_device.block_bytes == 61 * 576 * 2 * 64
 
 
+def test_a_gguf_file_is_served_by_its_own_bytes(tmp_path):
+    """As llama.cpp places it: tokens are looked up on the host, and so are the first layers."""
+    pytest.importorskip("gguf")
+    from helpers.gguf_files import KEYS_OF_FILE, written
+
+    path = written(tmp_path / "a.gguf", KEYS_OF_FILE, {"output.weight": "Q8_0"})
+    settings = {"length": 300, "batched_tokens": 512, "host_layers": 1}
+    found = mb.model(path).serve("1GB", settings, reserve=0)
+    of_layer = 4 * (64 + 64 + 2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64)
+    others = 4 * (64 + 8) + 300 * 64 // 32 * 34  # final norm, RoPE's table, head
+    assert terms(found)["weights"] == 2 * of_layer + others
+    assert found.of_device.request_bytes == 512 * 2 * 2 * 32 * 2
+
+
 def test_replicas_serve_as_much_each():
     one = mb.model("qwen-3-8b").serve("h100", {"length": 4096})
     four = mb.model("qwen-3-8b").serve("h100", {"length": 4096, "tensor_parallel": 1}, devices=4)

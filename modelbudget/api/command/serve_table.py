@@ -4,8 +4,7 @@ from modelbudget.api.command import output
 from modelbudget.api.command.columns import Table
 from modelbudget.api.serving import Serving
 from modelbudget.common.sizes import GIVEN
-from modelbudget.predict.fit import ENDLESS
-from modelbudget.predict.serve import NOT_KNOWN
+from modelbudget.predict.serve import ENDLESS, NOT_KNOWN
 from modelbudget.report.charts.format import count, si_bytes
 
 

@@ -6,7 +6,7 @@ import typer
 
 from modelbudget.api.breakdown import FORMULA
 from modelbudget.api.changes import Change
-from modelbudget.api.command import gguf_table, options, output, serve_table
+from modelbudget.api.command import gguf_table, options, output
 from modelbudget.api.command.checkpoint_table import of_differences, summary
 from modelbudget.api.command.columns import Table
 from modelbudget.api.command.output import DIFFERS
@@ -124,6 +124,8 @@ def run(
     if serve is not None:
         if fit is not None:
             raise InputError([f"--serve {serve}: allowed without --fit {fit}"])
+        from modelbudget.api.command import serve_table  # and the parts of all models with it
+
         serve_table.show(
             model_with(name, settings, {}).serve(
                 serve, settings, devices, reserve, accelerators, draft
