@@ -12,7 +12,6 @@ from modelbudget.api.model import Model
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.operations import ceil_div
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.common.errors import InputError
 from modelbudget.files.log_lines import Log, Number, read_log
 from modelbudget.predict.cached import kinds
 from modelbudget.predict.serve import rank_of, rotary_bytes, scales_bytes, weight_bytes
@@ -74,10 +73,7 @@ def of_log(path: Path, model: str | None, chosen: dict[str, Any]) -> Explained:
         printed = log.settings.get("model")
         named = f", {printed} is not in `modelbudget models`" if printed else ""
         context.ask(f"--model NAME: a published model or a config.json{named}")
-    try:
-        lines = distinct(_lines(context))
-    except ValueError as error:
-        raise InputError([f"{path}: {error}"]) from None
+    lines = distinct(_lines(context))
     about = context.model.label if context.model else "no model"
     title = f"{', '.join(log.tools)}; {about}"
     if context.pair and context.pair[1].tensor_parallel > 1:
@@ -93,7 +89,11 @@ def _lines(context: _Context) -> Iterator[Line]:
         if number.quantity in OF_MODEL and context.pair is None:
             yield Line(number.quantity, printed, "", "asked", _bytes(number), 0, number.line)
         else:
-            yield rule(context, number, printed)
+            try:
+                yield rule(context, number, printed)
+            except ValueError as error:  # no formula covers it
+                context.ask(str(error))
+                yield Line(number.quantity, printed, "", "asked", _bytes(number), 0, number.line)
 
 
 def _bytes(number: Number) -> int:

@@ -262,7 +262,8 @@ def _weights(a: Architecture, run: RunConfig) -> list[Term]:
     if of_mtp:
         found.append(Term("layers that draft", of_mtp - weight_bytes(a, run), "exact", "mtp"))
     if table := rotary_bytes(a, run):
-        found.append(Term("RoPE table", table, "exact", "vLLM's, of n_ctx positions"))
+        n_ctx = getattr(a, "n_ctx", 0)
+        found.append(Term("RoPE table", table, "exact", f"vLLM's, n_ctx {n_ctx:,}"))
     return found
 
 

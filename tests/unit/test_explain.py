@@ -76,6 +76,17 @@ LOGS = {
         "print_info: file size   = 17.28 GiB (4.86 BPW)\nprint_info: model params     = 30.53 B\n",
         None, {}, "tensors of the file: bounded; parameters: read",
     ),
+    **{
+        f"PEFT's method comparison, {targets}": (
+            f'"num_trainable_params": {trained},\n"num_total_params": {whole},\n',
+            "llama-3.2-3b", {"adapter_rank": rank, "adapter_targets": targets},
+            "trained: exact; all parameters: exact",
+        )
+        for rank, targets, trained, whole in (
+            (10, "down gate up", 9461760, 3222211584),
+            (32, "query value", 9175040, 3221924864),
+        )
+    },
     "a cache in a type that nobody has": (
         LLAMA.format(2, 64, 64, 256) + "KV self size  = 1 MiB, K (zz): 0.5 MiB, V (zz): 0.5 MiB",
         None, {}, "cache: asked",
@@ -236,6 +247,25 @@ def test_mutated_files_are_explained_or_refused(tmp_path):
             path.write_bytes(mutated)
             with suppress(InputError):
                 read[file](path)
+
+
+def test_mutated_logs_of_a_known_model_are_explained_or_refused(tmp_path):
+    """Settings and numbers of a log reach formulas: sizes that they cannot have are one line."""
+    draw = random.Random(1)
+    text = (
+        ENGINE.format("Qwen/Qwen3-0.6B", 4096, 2) + "Model loading took 1.1201 GiB\n"
+        "Available KV cache memory: 6.51 GiB\nGPU KV cache size: 42,656 tokens\n"
+        "Maximum concurrency for 32,768 tokens per request: 1.30x\n"
+    )
+    path = tmp_path / "server.log"
+    places = [i for i, letter in enumerate(text) if letter.isdigit() or letter in ".,"]
+    for _ in range(60):
+        mutated = list(text)
+        for place in draw.sample(places, 3):
+            mutated[place] = draw.choice("0123456789.,-e")
+        path.write_text("".join(mutated))
+        with suppress(InputError):
+            explain(path, "qwen-3-0.6b")
 
 
 def test_a_long_log_is_read_in_bounded_time(tmp_path):
