@@ -31,6 +31,7 @@ class _Context:
         self.log, self.chosen = log, chosen
         self.model: Model | None = model_of(model, log.settings.get("model"), chosen)
         self.asked: list[str] = []
+        self.asks_dtype = False
         self.pair: tuple[Architecture, RunConfig] | None = None
         if self.model:
             self.pair = self._with_run(self.model)
@@ -43,7 +44,7 @@ class _Context:
         base = {**model.base.fields, **model.base.derive, **self.chosen, **said}
         if "dtype" not in base:
             said["dtype"] = "bfloat16"
-            self.ask("--set dtype=…: bfloat16 is taken")
+            self.asks_dtype = True
         fields = RunConfig.model_fields
         settings = {name: value for name, value in self.chosen.items() if name in fields}
         n = settings.pop("tensor_parallel", None) or self.number("tensor_parallel") or 1
@@ -107,6 +108,8 @@ def _read(context: _Context, number: Number, printed: str) -> Line:
 
 def _pair(context: _Context) -> tuple[Architecture, RunConfig]:
     assert context.pair is not None
+    if context.asks_dtype:
+        context.ask("--set dtype=…: bfloat16 is taken")
     return context.pair
 
 

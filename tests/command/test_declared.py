@@ -6,9 +6,12 @@ import tomllib
 from importlib.metadata import distribution
 from pathlib import Path
 
-from helpers.printed_lines import commands, failures, programs
+import pytest
+from helpers.printed_lines import SERVER_LOG, commands, failures, programs
 from helpers.project import ROOT
 from packaging.requirements import Requirement
+
+from modelbudget.api.command.app import main
 
 
 def declared() -> set[str]:
@@ -41,6 +44,18 @@ def test_every_printed_line_runs_or_says_what_to_install(tmp_path):
     path = os.pathsep.join(map(str, (packages, ROOT)))
     without_others = [sys.executable, "-S"]
     assert failures(without_others, folder, {**os.environ, "PYTHONPATH": path}) == []
+
+
+def test_the_answer_of_explain_is_the_one_that_is_printed(tmp_path, monkeypatch, capsys):
+    """README and the page show the table of a log of public numbers, which is explained here."""
+    (tmp_path / "server.log").write_text(SERVER_LOG)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["modelbudget", "explain", "server.log"])
+    with pytest.raises(SystemExit):
+        main()
+    out = capsys.readouterr().out.strip()
+    pages = ("README.md", "docs/how-to/explain-a-number.md")
+    assert all(out.split("\n", 1)[1] in (ROOT / page).read_text("utf-8") for page in pages)
 
 
 def test_the_lines_are_found():

@@ -20,6 +20,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUNNER = Path(__file__).with_name("run_lines.py")
 TIMEOUT_S = 120
 """Seconds for all lines together."""
+SERVER_LOG = """\
+INFO core.py Initializing a V1 LLM engine with config: model='Qwen/Qwen3-14B', dtype=torch.bfloat16
+INFO gpu_worker.py Available KV cache memory: 6.51 GiB
+INFO kv_cache_utils.py GPU KV cache size: 42,656 tokens
+INFO kv_cache_utils.py Maximum concurrency for 32,768 tokens per request: 1.30x
+"""
+"""As vLLM prints it, with the numbers of LMCache issue 1739, as README and docs show them."""
 
 
 def blocks(language: str) -> list[str]:
@@ -45,13 +52,15 @@ def programs() -> list[list[str]]:
 
 
 def write_files(folder: Path) -> None:
-    """Write what the lines read: a config.json, checkpoints, a sweep and results."""
+    """Write what the lines read: a config.json, checkpoints, logs, a sweep and results."""
     (folder / "config.json").write_text(json.dumps(LLAMA))
     checkpoint = folder / "llama-folder"
     checkpoint.mkdir()
     shutil.copy(folder / "config.json", checkpoint)
     save_file(tensors(), checkpoint / "model.safetensors")
     written(folder / "model.gguf", KEYS_OF_FILE, {})
+    (folder / "server.log").write_text(SERVER_LOG)
+    (folder / "train.log").write_text("trainable params: 524,288 || all params: 1,236,338,688\n")
     (folder / "my-sweep.yaml").write_text(
         "title: Two\nquestion: Why?\nbase: gpt-2-124m\ngrid: {n_layer: [1, 2]}\n"
     )
