@@ -94,7 +94,8 @@ def _by_regime(
                 break
             if is_new:
                 example = _model(family, part, 0)
-                regimes.append(traced(partial(quantities, use), *example, {*varying}))
+                of_model = partial(quantities, use)
+                regimes.append(traced(of_model, *example, {*varying}, like=regimes))
         here = _holds(regimes[seen], part)
         if is_new and not here[0]:  # its questions may exceed 64 bits
             break

@@ -122,13 +122,16 @@ def declared(program, a, run: RunConfig) -> TrainingStep:
 
 
 def check_devices(run: RunConfig) -> None:
-    """Raise NoProgramError if several devices share the model, or a device without a program."""
+    """Raise NoProgramError if several devices share the model, or a device without a program.
+
+    Replicas that add up their gradients in place need what one device needs.
+    """
     several = ("tensor_parallel", "context_parallel", "expert_parallel", "pipeline_parallel")
     for name in several:
         if getattr(run, name) > 1:
             raise NoProgramError(f"{name}: {getattr(run, name)}")
-    if run.data_parallel > 1 or run.zero:
-        raise NoProgramError(f"data_parallel: {run.data_parallel}, zero: {run.zero}")
+    if run.zero or run.gradient_buckets != "none":
+        raise NoProgramError(f"zero: {run.zero}, gradient_buckets: {run.gradient_buckets}")
     if run.gradient_accumulation_fusion and run.autocast != "none":
         raise NoProgramError("gradient_accumulation_fusion: true with autocast")
 

@@ -7,8 +7,9 @@ and `quantities/length.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from modelbudget.architecture.operations import ceil_div, largest, positive
@@ -136,9 +137,23 @@ def _is_zero(x):
     return (1 - positive(x)) * (1 - positive(-x))
 
 
-def traced(program: Callable[[Any, Any], Quantities], a, run, varying: set[str]) -> Regime:
-    """Run a program with symbols for the fields that vary; `a`, `run`: one model, the example."""
+def traced(
+    program: Callable[[Any, Any], Quantities],
+    a,
+    run,
+    varying: set[str],
+    like: Iterable[Regime] = (),
+) -> Regime:
+    """Run a program with symbols for the fields that vary; `a`, `run`: one model, the example.
+
+    `like`: regimes of similar models, whose fields were divided by the same numbers.
+    """
     forms = _forms(a, run, varying)
+    numbers = dict(a) | dict(run)
+    for name, form in (one for regime in like for one in regime.symbols.fields.values()):
+        by = prod(numbers[n] if isinstance(n, str) else n for n in form.factors)
+        if forms.get(name) == Form() and not form.base and by and numbers[name] % by == 0:
+            forms[name] = form
     before = Symbols.active
     try:
         while True:

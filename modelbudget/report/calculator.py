@@ -35,6 +35,7 @@ from modelbudget.families.decoder import Decoder
 from modelbudget.report.charts.format import field_title
 from modelbudget.report.component_order import sort_key
 from modelbudget.report.config_file import default_decoders, follower, translation_data
+from modelbudget.report.page_programs import BY_PROGRAM, Programs
 from modelbudget.report.specs import variable_of_group
 from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.derive import named_architecture, settled
@@ -181,7 +182,8 @@ class _Formulas:
     the total of a quantity with its components, and its index.
     """
 
-    def __init__(self):
+    def __init__(self, examples: Mapping[Categories, tuple[Architecture, ...]]):
+        self.programs = Programs(examples)
         self.graph = graph.Graph()
         self.fields: dict[int, list[str]] = {}
         self.budgets: dict[tuple, int] = {}
@@ -245,13 +247,18 @@ class _Formulas:
             if run is None:
                 continue
             a, holds = self._with_formula(quantity, record, run.settings)
-            node = self.graph.node(run.holds * holds)
-            if self.graph.constant(node) != 0:
+            holds = run.holds * holds
+            if self.graph.constant(self.graph.node(holds)) != 0:
                 terms = getattr(Decoder, quantity)(a, run.settings)
                 values = [term.total for term in terms.values()]
                 sums[quantity] = largest(*values) if quantity in PEAKS else total(terms)
                 parts = {} if quantity in PEAKS else terms
-                found[quantity] = [self._budget(sums[quantity], parts), node]
+                if quantity in BY_PROGRAM and not of_class:
+                    peak, is_there = self.programs.peak(quantity, record, run.settings)
+                    if not isinstance(is_there, int):
+                        sums[quantity] = largest(sums[quantity] * holds, peak)
+                        holds = largest(holds, is_there)
+                found[quantity] = [self._budget(sums[quantity], parts), self.graph.node(holds)]
         if "optimizer_bytes" in found:
             states = sum(sums[f"{name}_bytes"] for name in ("parameter", "gradient", "optimizer"))
             found[STATES] = [self._budget(states, {}), found["optimizer_bytes"][1]]
@@ -419,6 +426,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
             **_formulas(
                 tuple((values, tuple(sorted(classes))) for values, classes in categories.items()),
                 tuple(own),
+                _examples([a for _, a in named.values()]),
             ),
             "config": translation_data(),
         },
@@ -427,14 +435,16 @@ def calculator_section(catalogue: Catalogue) -> dict:
 
 @cache  # takes seconds, and depends on no model's sizes and names
 def _formulas(
-    categories: tuple[tuple[Categories, tuple[str, ...]], ...], own: tuple[Categories, ...]
+    categories: tuple[tuple[Categories, tuple[str, ...]], ...],
+    own: tuple[Categories, ...],
+    examples: tuple[tuple[Categories, tuple[Architecture, ...]], ...],
 ) -> dict:
     """Return the nodes for the script, and how components and budgets are made of them.
 
     `categories` has the classes with known run settings. Only models with categories in `own` have
-    peaks.
+    peaks. `examples`: the models of the catalogue, by their categories.
     """
-    found = _Formulas()
+    found = _Formulas(dict(examples))
     forms = [
         found.form(dict(values), list(classes), values in own) for values, classes in categories
     ]
@@ -481,6 +491,16 @@ def _controls_of_run(sizes: dict[str, dict]) -> list[dict]:
     ]
     others = (name for name in by_name if name not in of_devices)
     return [by_name[name] for name in (*others, *of_devices)]
+
+
+def _examples(
+    architectures: list[Architecture],
+) -> tuple[tuple[Categories, tuple[Architecture, ...]], ...]:
+    """Return the models with each choice of categorical fields."""
+    by_categories: dict[Categories, list[Architecture]] = {}
+    for a in architectures:
+        by_categories.setdefault(_categories([a])[0], []).append(a)
+    return tuple((values, tuple(models)) for values, models in by_categories.items())
 
 
 def _categories(architectures: Iterable[Architecture]) -> list[Categories]:

@@ -2,6 +2,7 @@
 
 import pytest
 from helpers.allocations import first_difference, programmed, traced
+from helpers.catalogue import CATALOGUE
 from helpers.strategies import decoders_that_run
 from hypothesis import given, settings
 
@@ -10,7 +11,10 @@ from modelbudget.components.decoder.program import program
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.train import train
+from modelbudget.operations.part import NoProgramError
+from modelbudget.predict.of_point import predicted
 from modelbudget.quantities.training_step import training_step
+from modelbudget.sweeps.derive import named_architecture
 
 FUSED = {
     "dtype": "bfloat16",
@@ -117,3 +121,14 @@ def test_two_steps_of_a_program_are_the_traces(fields, of_run):
 
 def without_zeros(values: dict) -> dict:
     return {name: n for name, n in values.items() if n}
+
+
+def test_replicas_that_add_up_gradients_in_place_need_what_one_device_needs():
+    """Against the closed formula of the same run, which was written with devices in mind."""
+    a = named_architecture(CATALOGUE["gpt-2-124m"])
+    run = RunConfig(batch=2, length=64, data_parallel=8, attention_kernel="math")
+    step = training_step(program, a, run)
+    terms = predicted("peak_training_bytes", a, run)
+    assert step.peaks == {phase: term.total for phase, term in terms.items()}
+    with pytest.raises(NoProgramError, match="zero: 3"):
+        training_step(program, a, run.model_copy(update={"zero": 3}))
