@@ -88,6 +88,7 @@ bench: report $(VENV)/.installed-tests .bench-venv/.installed
 	PYTHONPATH=. $(BIN)/python benchmarks/count_palm.py
 	PYTHONPATH=. $(BIN)/python benchmarks/trace_palm.py
 	PYTHONPATH=. .bench-venv/bin/python benchmarks/predictions.py
+	PYTHONPATH=. $(BIN)/python benchmarks/regimes.py
 	PYTHONPATH=. .bench-venv/bin/python benchmarks/other_tools.py docs/other-tools.md
 	$(BIN)/python benchmarks/pipeline.py $(CORES)
 	$(BIN)/python benchmarks/scale.py $(CORES)

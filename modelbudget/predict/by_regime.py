@@ -96,7 +96,7 @@ def _by_regime(
                 example = _model(family, part, 0)
                 of_model = partial(quantities, use)
                 regimes.append(traced(of_model, *example, {*varying}, like=regimes))
-        here = _holds(regimes[seen], part)
+        here = _holds(regimes[seen], part, len(numbers))
         if is_new and not here[0]:  # its questions may exceed 64 bits
             break
         if here.any():
@@ -140,9 +140,8 @@ def model_of(family: type[Architecture], fields: Mapping[str, Any]) -> tuple[Any
     return architecture, run  # pyright: ignore[reportReturnType]
 
 
-def _holds(regime: Regime, fields: Mapping[str, Any]) -> np.ndarray:
+def _holds(regime: Regime, fields: Mapping[str, Any], height: int) -> np.ndarray:
     """Return in which rows a regime holds: in none if a number may exceed 64 bits."""
-    height = next(len(value.values) for value in fields.values() if isinstance(value, Column))
     holds = regime.holds(fields) if intervals.fits(regime.holds(_bounds(fields))) else 0
     return columns.series(holds, height).to_numpy() == 1
 

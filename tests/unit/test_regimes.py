@@ -91,6 +91,16 @@ def test_rows_without_a_closed_formula_equal_single_models(rows, monkeypatch):
     assert by_regimes.to_list() == one_by_one.to_list()
 
 
+def test_rows_that_do_not_differ_have_one_value(rows, monkeypatch):
+    """As along an axis of a grid that no field depends on."""
+    family, fields = rows
+    same = {n: v[1] if isinstance(v, pl.Series) else v for n, v in fields.items()}
+    monkeypatch.setattr(by_regime, "FEW", 0)
+    total = by_regime.totals(family, "peak_training_bytes", same, pl.Series([True] * 12))
+    peaks = quantities("training", *by_regime.model_of(family, same))["peak_training_bytes"]
+    assert total.to_list() == [max(peaks.values())] * 12
+
+
 def test_a_row_that_exceeds_64_bits_is_refused(rows, monkeypatch):
     """Columns would wrap; the bounds of the regime say that they may."""
     family, fields = rows
