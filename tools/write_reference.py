@@ -18,6 +18,7 @@ from modelbudget.architecture.readings import symbols
 from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import ONE_DEVICE
+from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import is_peak
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.catalogue.published_scaling import Ladder
@@ -26,6 +27,7 @@ from modelbudget.common.suggestions import field_names
 from modelbudget.compare.published_scaling import NO_COUNT, Row, rows
 from modelbudget.components.contract import Part
 from modelbudget.components.layer import all_parts
+from modelbudget.components.weight_formats import Matrix, matrix_bytes
 from modelbudget.families import families
 from modelbudget.memory.step_program import peaks_of
 from modelbudget.predict.conventions import CONVENTIONS, FLOPS, PARAMETERS
@@ -324,8 +326,67 @@ def _printed(row: Row) -> tuple[str, ...]:
     return row.printed.model, name, *numbers, row.verdict + off, row.printed.note or ""
 
 
+STORED = f"""# Formats of weights
+
+{WRITTEN}
+
+What `weights` may be: `modelbudget llama-3-8b --weights bnb-4bit`, or a config.json with a
+`quantization_config`. A format is a list of tensors in `configs/weight_formats/`, one library a
+file, which the prediction and the torch module both read. *Bytes* are those of a matrix of 4,096
+by 4,096 in bfloat16, without a bias, which has {2 * 4096**2:,} in the dtype; *file* has those of
+its tensors in a file where they differ.
+
+A format converts what its library converts: `linear` layers of the layers, stacked `experts`, and
+`conv1d` of transformers' GPT-2. What it does not convert stays in the dtype, as embedding, head
+and norms do; `weights_of` chooses other matrices, `weight_block` and `weight_group` other blocks
+and groups. *Witness* says what the bytes were compared with: layers that the library quantised or
+built (`tests/golden/stored_matrices.csv`, `quantised_models.json`), or nothing but its source; of
+AWQ and AutoGPTQ, published files are met to the byte
+(`tests/models/test_published_quantised_files.py`).
+
+*Product* is what a matrix product reads: a `copy` of the matrix in the dtype, the `stored`
+tensors, or what is `unknown`. Peaks count a copy in any case, freed after each product, so that
+they are never too low for it.
+"""
+
+
+def weight_formats() -> str:
+    """Return docs/weight-formats.md."""
+    names = list(dict.fromkeys(known.library.source for known in FORMATS.values()))
+    libraries = {one: [w for w, k in FORMATS.items() if k.library.source == one] for one in names}
+    return STORED + "".join(_library(words) for words in libraries.values())
+
+
+def _library(words: list[str]) -> str:
+    library = FORMATS[words[0]].library
+    titles = ("`weights`", "bytes", "file", "block", "group", "a matrix must have", "witness")
+    about = (
+        f"\n## {library.library}\n\n{library.source.strip()}. Converts "
+        f"{', '.join(library.converts)}; product: {library.product}.\n\n"
+    )
+    return about + _table(titles, (_stored(word) for word in words))
+
+
+def _stored(word: str) -> tuple[str, ...]:
+    known = FORMATS[word]
+    stored, matrix = known.format, Matrix("", 4096, 4096)
+    run = RunConfig(weights=word, weights_of="layers", dtype="bfloat16")
+    in_memory, in_file = (matrix_bytes(matrix, run, is_file) for is_file in (False, True))
+    differs = in_file != in_memory and known.library.file_is_known
+    return (
+        f"`{word}`",
+        f"{in_memory:,}",
+        f"{in_file:,}" if differs else "" if known.library.file_is_known else "not known",
+        f"{stored.block}" if stored.block else "",
+        f"{run.weight_group}" if stored.groups else "",
+        f"`{stored.needs}`" if stored.needs else "",
+        known.library.witness if known.is_witnessed else "from source, not witnessed",
+    )
+
+
 PAGES = {
     "fields.md": fields,
+    "weight-formats.md": weight_formats,
     "formulas.md": formulas,
     "conventions.md": conventions,
     "published-numbers.md": published_numbers,

@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.stored_formats import (
     FORMATS,
+    OF_RUN,
     sizes_of,
     value_of,
 )
+from modelbudget.operations.part import NoProgramError
 
 HEAD = "head"
 """The component of the matrix that makes logits."""
@@ -103,6 +105,9 @@ class StoredWeights:
     def __init__(self, r):
         self.r, self.compute_dtype = r, r.dtype
         self.stored = FORMATS[r.weights].format
+        own_bias = self.stored.tensors.get("bias")
+        is_other = own_bias is not None and own_bias.dtype != OF_RUN
+        self.bias_dtype = own_bias.dtype if own_bias and is_other else r.dtype
 
     def stores(self, path: str, d_in, d_out, routed: bool = False) -> bool:
         """Return whether the layer at a path is stored in the format."""
@@ -110,8 +115,12 @@ class StoredWeights:
         is_head = path == HEAD
         if (names[0] != "layer" and not is_head) or names[-1] in KEPT:
             return False
-        is_fitting = not self.stored.needs or value_of(self.stored.needs, self._sizes(d_in, d_out))
-        return converts(self.r, routed, is_head) and bool(is_fitting)
+        if not converts(self.r, routed, is_head):
+            return False
+        line = misfit([Matrix(path, d_in, d_out, routed=routed)], self.r)
+        if line:
+            raise NoProgramError(f"weights: {line}")
+        return not self.stored.needs or bool(value_of(self.stored.needs, self._sizes(d_in, d_out)))
 
     def n_bytes(self, d_in, d_out, has_bias: bool):
         """Return the bytes of the stored matrix, and of its bias if the format has that too."""

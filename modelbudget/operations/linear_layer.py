@@ -57,7 +57,9 @@ def stored_parameters(
         return weight, parameter("bias", *shape[:-1]) if has_bias else None
     if not of_bias:
         return weight, None
-    return weight, parameter("bias", *shape[:-1], is_trained=False, n_bytes=n * of_bias)
+    shift = parameter("bias", *shape[:-1], is_trained=False, n_bytes=n * of_bias)
+    shift.dtype = weight_format.bias_dtype
+    return weight, shift
 
 
 def stored_product(weight_format: WeightFormat, weight: Tensor) -> Callable:

@@ -185,6 +185,8 @@ class WeightFormat(Protocol):
 
     compute_dtype: str
     """The dtype in which products are computed."""
+    bias_dtype: str
+    """The dtype of a bias that belongs to the format."""
 
 
 class Active:

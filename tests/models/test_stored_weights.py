@@ -7,16 +7,23 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import modelbudget as mb
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.run_step import HALF
+from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.components.decoder.program import program
+from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.infer import infer
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.operations.part import NoProgramError
 from modelbudget.quantities.inference_step import inference
 
-ANY_SHAPE = ["bnb-8bit", "bnb-4bit", "bnb-4bit-double", "fp8-block", "fp8-channel", "int8-channel"]
+ANY_SHAPE = [
+    word
+    for word, known in FORMATS.items()
+    if not known.format.needs and "linear" in known.library.converts
+]
 
 
 @settings(max_examples=30, deadline=None)
@@ -49,6 +56,34 @@ def test_every_allocation_with_stored_weights_is_the_traces(
     except ValueError:  # no cache where a bias is added to the scores
         return
     assert peaks == {phase: values["peak_inference_bytes"][phase] for phase in peaks}
+
+
+EXPERTS = {
+    "n_vocab": 96, "d_model": 128, "n_layer": 2, "n_head": 2, "n_kv_head": 1, "d_head": 64,
+    "d_ff": 192, "n_ctx": 32, "mlps": "moe", "n_expert": 4, "n_expert_per_token": 2,
+    "d_expert": 64, "d_shared": 64, "shared_gate": True, "gated": True, "n_dense_layer": 1,
+    "up_bias": True, "down_bias": True, "tied": False, "position": "rotary", "norm": "rmsnorm",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("of", ["library", "layers", "dense", "experts", "all"])
+@pytest.mark.parametrize("weights", ["bnb-4bit-double", "fp8-block", "mxfp4", "autogptq-4bit"])
+@pytest.mark.parametrize("kernel", ["scattered", "gathered"])
+def test_peaks_of_inference_with_stored_experts_and_head(weights, of, kernel):
+    """Catches the copy of a stack, of a float32 bias, or of a head that only one side makes."""
+    a = Decoder(**EXPERTS)
+    run = RunConfig(
+        weights=weights,
+        weights_of=of,
+        weight_group=64,
+        length=8,
+        dtype="bfloat16",
+        expert_kernel=kernel,
+    )
+    with uninitialised():
+        model = build(a, "meta", run.dtype)
+    measured = infer(model, run, {"peak_inference_bytes"})["peak_inference_bytes"]
+    assert inference(program, a, run).peaks == measured
 
 
 def test_qlora_of_a_model_of_32_billion_parameters():
