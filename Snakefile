@@ -45,6 +45,7 @@ try:
     PREDICTED = {one.name: one for one in CHOSEN if one.sweep.predicts_alone}
     SHARDS = targets.shards(SWEEPS, config.get("shard"))
     REFERENCED = targets.referenced(SWEEPS)
+    IS_OF_ALL = config.get("sweeps") is None
     PAGE = targets.page(SWEEPS.keys() | PREDICTED.keys(), sweep_files(), dict(on_request()))
 except InputError as error:
     sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
@@ -92,7 +93,7 @@ include: "workflow/rules/pictures.smk"
 include: "workflow/rules/report.smk"
 
 
-RESULTS = targets.results(SWEEPS, PREDICTED, PAGE)
+RESULTS = targets.results(SWEEPS, PREDICTED, PAGE, IS_OF_ALL)
 
 
 # Parameters of every rule: its results are recomputed if its code or the results have changed.

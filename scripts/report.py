@@ -13,7 +13,7 @@ from modelbudget.report.verdict import verdict_file
 
 start_log(snakemake)
 results = Results.read(Path("results"), snakemake.input.results, snakemake.params.on_request)
-static = Assets(results.parts["assets/calculator.json"], results.parts["assets/vega.js"])
+static = Assets(results.parts["assets/vega.js"], results.parts.get("assets/calculator.json"))
 with replacing(snakemake.output.html) as path:
     path.write_text(render(results, Catalogue(MODELS), static), encoding="utf-8")
 found = verdict_file(results)

@@ -1,8 +1,8 @@
 """Cache of operations on meta, by the shapes of their arguments.
 
 An operation on meta only computes the shapes of its results, in many cases through slow Python code
-of torch. Layers repeat the same operations: those of the first run, those of the others are
-replayed.
+of torch. Layers and models repeat the same operations: those of the first run, those of the others
+are replayed.
 """
 
 from collections.abc import Callable
@@ -13,13 +13,16 @@ from typing import Any, NamedTuple
 import torch
 
 META = torch.device("meta")
+MOST_SHARED = 20_000
+_shared: dict[tuple, "_Known"] = {}
+"""What torch's own operations gave in earlier traces of this process, at most MOST_SHARED."""
 
 
 class Replay:
     """Runs an operation, or replays its results if the same one has run on meta before.
 
     `cost(func, args, kwargs, out)` is a count of the caller's, such as FLOPs. It depends on shapes
-    only, so it is replayed too.
+    only, so it is replayed too: also for other callers with the same `cost`.
     """
 
     def __init__(self, cost: Callable[..., int | None]):
@@ -37,9 +40,19 @@ class Replay:
             return out, self._cost(func, args, kwargs, out)
         known = self._known.get(key)
         if known is None:
-            out, make = _run(func, args, kwargs, inputs)
-            known = self._known[key] = _Known(make, self._cost(func, args, kwargs, out))
-            return out, known.cost
+            # Operations of others may end with their library, and their arguments with a group.
+            is_shared = func.namespace == "aten"
+            of_all = (self._cost, key)
+            known = _shared.get(of_all) if is_shared else None
+            if known is None:
+                out, make = _run(func, args, kwargs, inputs)
+                known = self._known[key] = _Known(make, self._cost(func, args, kwargs, out))
+                if is_shared:
+                    if len(_shared) >= MOST_SHARED:
+                        _shared.clear()
+                    _shared[of_all] = known
+                return out, known.cost
+            self._known[key] = known
         if known.make is None:
             return func(*args, **kwargs), known.cost
         return known.make(inputs), known.cost

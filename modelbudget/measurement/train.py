@@ -36,6 +36,8 @@ Pass = Callable[[], tuple[Values, int]]
 """Runs forward and backward; returns their bytes and FLOPs, and the peak in bytes."""
 MakePass = Callable[[Trace, nn.Module, RunConfig], Pass]
 
+OF_FORWARD = frozenset({"activation_bytes", "flops_forward"})
+"""Quantities that need a forward pass and the loss."""
 OF_OPTIMIZER = {"optimizer_bytes", "peak_training_bytes", "bytes_at_peak"}
 """Quantities that, like those of an allocator, need a step of the optimizer; the others need only a
 forward and a backward pass.
@@ -49,7 +51,7 @@ def train(
     trace: Trace | None = None,
     make_pass: MakePass | None = None,
 ) -> Values:
-    """Trace two training steps, or one forward and backward pass if no quantity needs more.
+    """Trace two training steps, or as little of one as the quantities need.
 
     In the second step the optimizer states are resident. The values of tokens do not matter. A
     `trace` that is passed in has the allocations of all phases afterwards. `make_pass` makes the
@@ -62,6 +64,8 @@ def train(
     model.train()
     import_library(run)
     trace = trace or Trace(model)
+    if make_pass is None and quantities <= OF_FORWARD:
+        return _forward_alone(trace, model, run)
     with trace.watching("setup"):
         run_pass = (make_pass or whole_model)(trace, model, run)
         optimizer = make_optimizer(model, run)
@@ -82,6 +86,12 @@ def train(
     if quantities & OF_ALLOCATOR:
         values["peak_requested_bytes"] = peaks
     return values
+
+
+def _forward_alone(trace: Trace, model: nn.Module, run: RunConfig) -> Values:
+    with operations(model, run), trace.watching("forward"):
+        _loss, _outputs = forward(model, run, *texts(model, run))
+    return {"activation_bytes": dict(trace.saved()), "flops_forward": dict(trace.flops["forward"])}
 
 
 def _states(model: nn.Module, optimizer: Optimizer | PartOptimizer, trace: Trace) -> dict[str, int]:

@@ -20,16 +20,15 @@ ON_PAPER = 10_000
 """Parameters of the largest model that the report counts step by step."""
 MANY_TRACED = 100
 """Points of a sweep from which tracing takes much longer than importing torch."""
-OF_REPORT = (
-    "provenance.json", "headline.charts",
-    "module_trees/trees.json", "module_trees/swept.json", "module_trees/modules.json",
-    "module_trees/walkthroughs.json",
-    "assets/calculator.json", "assets/vega.js",
+OF_REPORT = ("provenance.json", "headline.charts", "assets/vega.js")
+COUNTED = ("module_trees/modules.json", "module_trees/walkthroughs.json")
+OF_ALL = (
+    "assets/calculator.json", "module_trees/trees.json", "module_trees/swept.json",
     "training_step/step.json", "training_step/allocations.parquet",
     "training_step/shared_step.json", "training_step/shared_allocations.parquet",
     "gpt-2-ledger/ledger.parquet", "tying-surgery/surgery.parquet",
 )  # fmt: skip
-NOT_ON_PAGE = {"headline.charts", "module_trees/swept.json"}
+NOT_ON_PAGE = {"headline.charts", "swept.json"}
 OF_SWEEP = (
     "sweep.json", "points.parquet", "predicted.parquet", "measured.parquet", "failures.json",
     "reference_traces.parquet", "comparison.parquet", "comparison.csv", "charts.json",
@@ -40,7 +39,8 @@ OF_PREDICTED = (
 MOST_OF_NAMES = 60
 """Characters of the names of sweeps in the name of their page."""
 TABLES = ("parquet", "csv")
-"""Files of a run, those of them that the page does not read, files of each sweep, and of each sweep
+"""Files of a run, those of models that are counted by hand, and those that a run of named sweeps
+does not make; those of them that the page does not read, files of each sweep, and of each sweep
 without measurement; formats of some tables.
 """
 
@@ -59,7 +59,16 @@ def page(chosen: Collection[str], every: Collection[str], on_request: Collection
     return f"-{names}"
 
 
-def results(sweeps: dict[str, Expanded], predicted: Iterable[str], page: str) -> list[str]:
+def of_report(sweeps: dict[str, Expanded], is_of_all: bool) -> list[str]:
+    """Return the files of a run that belong to no sweep; `is_of_all`: no sweeps are named."""
+    counted = is_of_all or any(map(counted_by_hand, sweeps.values()))
+    files = (*OF_REPORT, *(COUNTED if counted else ()), *(OF_ALL if is_of_all else ()))
+    return [f"results/{file}" for file in files]
+
+
+def results(
+    sweeps: dict[str, Expanded], predicted: Iterable[str], page: str, is_of_all: bool
+) -> list[str]:
     """Return all files that a run writes, so that deleted ones are made again."""
     of_sweeps = [f"{name}/{file}" for name in sweeps for file in OF_SWEEP]
     of_predicted = [f"{name}/{file}" for name in predicted for file in OF_PREDICTED]
@@ -67,18 +76,19 @@ def results(sweeps: dict[str, Expanded], predicted: Iterable[str], page: str) ->
     return [
         f"results/report{page}.html",
         f"results/verdict{page}.json",
-        *(f"results/{file}" for file in (*OF_REPORT, *of_sweeps, *of_predicted)),
+        *of_report(sweeps, is_of_all),
+        *(f"results/{file}" for file in (*of_sweeps, *of_predicted)),
         *reference_counts(sweeps),
         *solve_tables(sweeps),
         *(f"{path.removesuffix('.parquet')}.{kind}" for path in tables for kind in TABLES),
     ]
 
 
-def of_page(sweeps: dict[str, Expanded], predicted: Iterable[str]) -> list[str]:
+def of_page(sweeps: dict[str, Expanded], predicted: Iterable[str], is_of_all: bool) -> list[str]:
     """Return the files that the page is made of, all results but pictures."""
     of_sweep = ("sweep.json", "points.parquet", "comparison.parquet", "charts.json")
     return [
-        *(f"results/{file}" for file in OF_REPORT if file not in NOT_ON_PAGE),
+        *(file for file in of_report(sweeps, is_of_all) if Path(file).name not in NOT_ON_PAGE),
         *(f"results/{name}/{file}" for name in sweeps for file in of_sweep),
         *(f"results/{name}/{file}" for name in predicted for file in ("sweep.json", "charts.json")),
         *(*zoo_tables(sweeps), *fit_tables(sweeps), *layout_tables(sweeps)),

@@ -1,24 +1,31 @@
-"""Parts of the page that do not depend on sweeps: the calculator, and the script for charts."""
+"""Parts of the page that do not depend on sweeps: the script for charts, and the calculator."""
 
 from functools import cache
 from typing import NamedTuple
 
-import vl_convert
-
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.report.calculator import calculator_section
+from modelbudget.report.payload import packed
+from modelbudget.report.vega import vega
 
 
 class Assets(NamedTuple):
-    """The context of the calculator's template, and Vega with vega-embed as one script."""
+    """Vega with vega-embed as one script, and the context of the calculator's template.
 
-    calculator: dict
+    In the context, `packed` has the data of the calculator's script. None: a page without it.
+    """
+
     vega: str
+    calculator: dict | None = None
 
 
 @cache  # takes seconds, and is the same for all pages of a process
 def assets(catalogue: Catalogue) -> Assets:
     """Compute both from the formulas and the published models."""
-    # The stub requires a snippet, which the function does not.
-    script = vl_convert.javascript_bundle()  # pyright: ignore[reportCallIssue]
-    return Assets(calculator_section(catalogue), script)
+    return Assets(vega(), calculator(catalogue))
+
+
+def calculator(catalogue: Catalogue) -> dict:
+    """Return the context of the calculator's template."""
+    section = calculator_section(catalogue)
+    return section | {"packed": packed(section.pop("data"))}

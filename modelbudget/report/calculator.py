@@ -386,6 +386,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
     fields = {name: _field(Decoder, name) for name in Decoder.numeric()}
     of_run = {name: _field(RunConfig, name) for name in OF_RUN}
     choices = list(dict.fromkeys(dict(values)[EXCHANGEABLE] for values in exchanged))
+    devices = [(one.name, one.bytes) for one in accelerators(ACCELERATORS)]
     return {
         "models": len(named),
         "main": [fields[name] for name in MAIN],
@@ -399,6 +400,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
             for unit in (PARAMETERS, FLOPS)
         ],
         "series": _by_series([base for base, _ in named.values()]),
+        "devices": devices,
         "data": {
             "start": START,
             "run": {name: all_of[0] for name, (_, all_of) in CHOICES_OF_RUN.items()},
@@ -406,7 +408,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
             "quantities": list((QUANTITIES | PEAKS).items()),
             "conventions": [(one.name, one.unit, one.rule) for one in CONVENTIONS],
             "kinds": {name: base.transformers for name, (base, _) in named.items()},
-            "devices": [(one.name, one.bytes) for one in accelerators(ACCELERATORS)],
+            "devices": devices,
             "margins": [memory_margins().reserve.bytes, memory_margins().worst_ratio.value],
             "minimum": {name: field["minimum"] for name, field in (fields | of_run).items()},
             "constants": _constants(),

@@ -2,7 +2,8 @@
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import cache
 from pathlib import Path
 
 from modelbudget.catalogue.models import Catalogue
@@ -25,13 +26,19 @@ NO_TITLE = "Parameters, memory and compute of sequence models"
 def render(results: Results, catalogue: Catalogue, static: Assets | None = None) -> str:
     """Return the page as HTML; equal results give equal bytes.
 
-    `static` has the parts that do not depend on sweeps, if they are computed already.
+    `static` has the parts that do not depend on sweeps, if they are computed already. Without the
+    calculator among them it is the page of named sweeps.
     """
     page = Page.of(results, catalogue, static or assets(catalogue))
-    shown = [
-        section | {"template": section.get("template", f"{name}.html.j2"), "place": record.place}
+    chosen = {
+        name: record
         for name, record in sections().items()
         if results.parts.keys() >= {*record.needs}
+        and (page.static.calculator is not None or not record.of_all)
+    }
+    shown = [
+        section | {"template": section.get("template", f"{name}.html.j2"), "place": record.place}
+        for name, record in chosen.items()
         for section in record.contents(page)
     ]
     story = [one for one in shown if one["place"] < APPENDIX]
@@ -39,7 +46,7 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
     acts = [one for one in story if "finding" in one]
     title = next((act["page_title"] for act in acts if "page_title" in act), NO_TITLE)
     page.pack("acts", page.acts)
-    page.pack("vega", page.static.vega)
+    page.packed["vega"] = _packed_script(page.static.vega)
     charts = {"specs": page.charts.specs, "datasets": page.charts.datasets}
     palette = {"palette": specs.light_palette(), "source": _source(results)}
     return _filled(
@@ -49,10 +56,17 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
             "story": story,
             "appendix": appendix,
             "verdict": next(one for one in story if one["id"] == "verdict"),
+            "models": [base.label for base in catalogue.bases.values() if base.model],
             "packed": page.packed | {"charts": packed(charts | palette)},
         },
         page.static.vega,
+        chosen,
     )
+
+
+@cache  # the same for all pages of a process
+def _packed_script(text: str) -> str:
+    return packed(text)
 
 
 def _source(results: Results) -> str:
@@ -61,9 +75,9 @@ def _source(results: Results) -> str:
     return f"modelbudget, commit {provenance['commit']}" if provenance else "modelbudget"
 
 
-def _filled(context: dict, vega: str) -> str:
-    style = specs.palette_css() + "".join(_texts("css", STYLES))
-    scripts = [*_texts("js", SCRIPTS)]
+def _filled(context: dict, vega: str, chosen: Collection[str]) -> str:
+    style = specs.palette_css() + "".join(_texts("css", STYLES, sections()))
+    scripts = [*_texts("js", SCRIPTS, chosen)]
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, [vega, *scripts]))}; "
         f"style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
@@ -75,9 +89,9 @@ def _filled(context: dict, vega: str) -> str:
     )
 
 
-def _texts(ending: str, shared: tuple[str, ...]) -> Iterator[str]:
-    """Yield what all sections share, and then what lies beside a section."""
-    own = (tables.SECTIONS / f"{name}.{ending}" for name in sections())
+def _texts(ending: str, shared: tuple[str, ...], chosen: Collection[str]) -> Iterator[str]:
+    """Yield what all sections share, and then what lies beside the chosen ones."""
+    own = (tables.SECTIONS / f"{name}.{ending}" for name in chosen)
     for path in (*(tables.TEMPLATES / name for name in shared), *filter(Path.exists, own)):
         yield path.read_text(encoding="utf-8")
 

@@ -23,12 +23,14 @@ class Section(NamedTuple):
     `place` is its position: sections from APPENDIX on are closed until a reader opens them.
     `contents` returns what the template shows: `id` and `short`, the entry in the table of
     contents, and all else that it names; several for a section for each sweep, none if there is
-    nothing to show. A section is left out of a page whose results lack a file of `needs`.
+    nothing to show. A section is left out of a page whose results lack a file of `needs`, and, with
+    `of_all`, of that of named sweeps: it depends on none.
     """
 
     place: int
     contents: Callable[[Page], list[dict]]
     needs: tuple[str, ...] = ()
+    of_all: bool = False
 
 
 @dataclass(frozen=True)

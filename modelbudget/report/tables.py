@@ -1,14 +1,11 @@
-"""HTML tables of the page, with pandas' Styler and our template: CSS classes, no inline styles."""
+"""HTML tables of the page, and the environment of its templates."""
 
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import jinja2
-import pandas as pd
 from markupsafe import Markup
-from pandas.io.formats.style import Styler
 
 from modelbudget.report.glossary import terms
 
@@ -17,8 +14,6 @@ SECTIONS = Path(__file__).parent / "sections"
 
 _UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]?B\b|[MGTPE]?FLOP\b)")
 """The space between a number and its unit."""
-
-_Table: Any = Styler.from_custom_template(str(TEMPLATES), html_table="table.html.j2")
 
 
 @cache
@@ -54,18 +49,26 @@ def table(
     Text is escaped, except in the columns `html`, which have markup. The columns `numbers` are
     right-aligned with thousands separators. `red` and `whole` mark rows that disagree and totals.
     """
-    frame = pd.DataFrame(rows, dtype=object)
-    classes = pd.DataFrame("", index=frame.index, columns=frame.columns)
-    classes[[name for name in numbers if name in frame]] = "number"
-    if red is not None:
-        classes[red] += " red"
-    if whole is not None:
-        classes[whole] += " whole"
-    styler = (
-        _Table(frame, uuid="", cell_ids=False, caption=caption)
-        .hide(axis="index")
-        .format(escape="html", thousands=",", na_rep="–")
-        .format(lambda text: text, subset=list(html), na_rep="–")
-        .set_td_classes(classes)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    marks = {"red": red, "whole": whole}
+    marked = [
+        [mark for mark, where in marks.items() if where and where[i]] for i in range(len(rows))
+    ]
+    cells = [[(name, _cell(row.get(name), name in html)) for name in names] for row in rows]
+    template = environment().get_template("table.html.j2")
+    return Markup(
+        template.render(
+            caption=caption,
+            names=names,
+            numbers=numbers,
+            rows=list(zip(cells, marked, strict=True)),
+        )
     )
-    return Markup(styler.to_html(exclude_styles=True))
+
+
+def _cell(value, is_html: bool) -> str:
+    if value is None or value != value:
+        return "–"
+    if isinstance(value, float | int) and not isinstance(value, bool):
+        return f"{value:,.6f}" if isinstance(value, float) else f"{value:,}"
+    return Markup(value) if is_html else str(value)

@@ -2,8 +2,10 @@
 
 import pickle
 import shutil
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -16,37 +18,61 @@ from modelbudget.common.fingerprint import code, digest
 from modelbudget.common.paths import files_in
 from modelbudget.report import page
 from modelbudget.report.assets import Assets, assets
+from modelbudget.report.assets import calculator as calculator_of_page
+from modelbudget.report.vega import vega
 
-STATIC = "static_parts"
+PART = "part.pickle"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def static_parts(catalogue, shared, request):
-    """Return the parts of the catalogue's pages that do not depend on sweeps, computed once.
+@pytest.fixture(scope="session")
+def kept(shared, request):
+    """Return a part of pages that depends on no sweep, computed once by a script of the pipeline.
 
-    One process computes them for all of the test run; pytest's cache keeps them for the next runs
-    of the same code and models. A function of a catalogue returns them.
+    One process computes it for all of the test run; pytest's cache keeps it for the next runs of
+    the same code and models.
     """
     cached = getattr(request.config, "cache", None)  # not with -p no:cacheprovider
 
-    def make(folder: Path) -> None:
-        made_of = store.key(code("assets"), digest(files_in(ROOT / "configs" / "models")))
-        kept = cached.mkdir("assets") if cached else folder
-        path = kept / f"{made_of}.pickle"
-        with FileLock(kept / "lock"):
-            if not path.exists():
-                for old in kept.glob("*.pickle"):
-                    old.unlink()
-                with replacing(path) as new:
-                    new.write_bytes(pickle.dumps(assets(catalogue)))
-            shutil.copy(path, folder / STATIC)
+    @cache
+    def part(script: str, compute: Callable[[], Any]):
+        def make(folder: Path) -> None:
+            made_of = store.key(code(script), digest(files_in(ROOT / "configs" / "models")))
+            place = cached.mkdir(script) if cached else folder
+            path = place / f"{made_of}.pickle"
+            with FileLock(place / "lock"):
+                if not path.exists():
+                    for old in place.glob("*.pickle"):
+                        old.unlink()
+                    with replacing(path) as new:
+                        new.write_bytes(pickle.dumps(compute()))
+                shutil.copy(path, folder / PART)
+
+        return pickle.loads((made_once(shared / script, make) / PART).read_bytes())
+
+    return part
+
+
+@pytest.fixture(scope="session")
+def static_parts(catalogue, kept):
+    """Return the parts of the page of all sweeps that depend on none, of a catalogue."""
 
     @cache
     def of_catalogue(other) -> Assets:
         if other is not catalogue:
             return assets(other)
-        return pickle.loads((made_once(shared / "assets", make) / STATIC).read_bytes())
+        calculator = kept("calculator", partial(calculator_of_page, catalogue))
+        return Assets(kept("vega", vega), calculator)
 
+    return of_catalogue
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_calculator(kept):
+    """Let pages be those of named sweeps, unless a test renders one with `static_parts`.
+
+    The calculator and what else depends on no sweep take most of the time of a small page, in
+    Python and in the browser.
+    """
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(page, "assets", of_catalogue)
-        yield of_catalogue
+        patched.setattr(page, "assets", lambda catalogue: Assets(kept("vega", vega)))
+        yield

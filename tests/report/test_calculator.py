@@ -84,12 +84,13 @@ def models(bases) -> dict[str, Decoder]:
 
 
 @pytest.fixture(scope="module")
-def address(catalogue, tmp_path_factory) -> str:
+def address(catalogue, static_parts, tmp_path_factory) -> str:
     """A page of the smallest sweep: the calculator needs none."""
     folder = tmp_path_factory.mktemp("calculator")
     sweep, path = folder / "sweep.yaml", folder / "report.html"
     sweep.write_text("title: A test\nquestion: Why?\nbase: mlp\ngrid: {d_model: [5]}\n")
-    path.write_text(render(Results([result(sweep, catalogue)]), catalogue), encoding="utf-8")
+    page = render(Results([result(sweep, catalogue)]), catalogue, static_parts(catalogue))
+    path.write_text(page, encoding="utf-8")
     return path.as_uri()
 
 

@@ -56,8 +56,8 @@ def shipped(catalogue, tmp_path_factory) -> Results:
 
 
 @pytest.fixture(scope="module")
-def page(shipped, catalogue) -> str:
-    return render(shipped, catalogue)
+def page(shipped, catalogue, static_parts) -> str:
+    return render(shipped, catalogue, static_parts(catalogue))
 
 
 @pytest.fixture
@@ -143,12 +143,24 @@ def test_active_parameters_stand_under_both_conventions(page):
     assert "(predicted)" in text
 
 
-def test_equal_results_make_equal_pages(shipped, catalogue, page):
+def test_the_page_of_named_sweeps_waits_for_nothing_else(shipped, catalogue, page):
+    """Every section of it is in the page of all, and all its links lead somewhere in it."""
+    named = render(shipped._replace(ledger=None, surgery=None, trees=None), catalogue)
+    sections = {p: set(re.findall(r'<section id="([\w-]+)"', p)) for p in (named, page)}
+    assert sections[page] - sections[named] == {
+        "what-if", "architecture", "gpt-2-ledger", "tying-surgery", "counting", "gpu-readings",
+    }  # fmt: skip
+    assert sections[named] < sections[page]
+    for anchor in re.findall(r'href="#([^"]+)"', named):
+        assert f'id="{anchor}"' in named
+
+
+def test_equal_results_make_equal_pages(shipped, catalogue, page, static_parts):
     """Also where the parts that all pages of a process share are computed again."""
     for computed_once in (gpu_readings._of_models, counting._of_models):
         computed_once.cache_clear()
     backwards = shipped._replace(sweeps=shipped.sweeps[::-1])
-    assert render(backwards, catalogue) == page
+    assert render(backwards, catalogue, static_parts(catalogue)) == page
 
 
 def test_sweeps_stand_in_their_order(page):
@@ -287,8 +299,8 @@ def test_what_is_missing_is_left_out(one, catalogue):
     assert "not measured: failed" in page
 
 
-def test_without_a_sweep_the_page_says_how_to_begin(catalogue, sweep):
-    page = render(Results([]), catalogue)
+def test_without_a_sweep_the_page_says_how_to_begin(catalogue, sweep, static_parts):
+    page = render(Results([]), catalogue, static_parts(catalogue))
     assert "Nothing has been measured yet" in str(Text(page))
     assert 'id="what-if"' in page
     example = re.search(r"<code>title: (.*?)</code>", page, re.S)[0]

@@ -272,7 +272,7 @@ def test_headings_show_their_link_to_hand_and_keyboard(one, catalogue, open_page
     tab = unfold(open_page(path.as_uri()))
     sign = "a => getComputedStyle(a, '::after').opacity"
     headings = tab.query_selector_all("main :is(h2, h3) > a")
-    links = {"#verdict", "#what-if", "#appendix", "#cite"}
+    links = {"#verdict", "#appendix", "#cite"}
     assert links <= {heading.get_attribute("href") for heading in headings}
     for heading in headings:
         assert tab.query_selector(heading.get_attribute("href")) is not None
@@ -282,7 +282,7 @@ def test_headings_show_their_link_to_hand_and_keyboard(one, catalogue, open_page
     heading.hover()
     assert heading.evaluate(sign) == "1"
     tab.mouse.move(0, 0)
-    tab.focus("#what-if h2 a")
+    tab.focus("#verdict h2 a")
     tab.keyboard.press("Tab")
     tab.keyboard.press("Shift+Tab")
-    assert tab.eval_on_selector("#what-if h2 a", sign) == "1"
+    assert tab.eval_on_selector("#verdict h2 a", sign) == "1"

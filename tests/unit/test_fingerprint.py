@@ -141,7 +141,7 @@ def test_a_changed_file_concerns_the_scripts_that_reach_it(monkeypatch):
     assert CLASSES / "keys.yaml" not in reached["pictures"]
 
 
-@pytest.mark.parametrize("script", ["points", "measure", "compare", "assets", "report"])
+@pytest.mark.parametrize("script", ["points", "measure", "compare", "calculator", "report"])
 def test_nothing_is_loaded_that_is_no_dependency(script):
     path = ROOT / "scripts" / f"{script}.py"
     statements = "\n".join(re.findall(r"^(?:from|import) .*", path.read_text(), re.MULTILINE))

@@ -1,15 +1,27 @@
-# Reads the published models. Writes the parts of the report that do not depend on sweeps: the
-# formulas of its calculator, and the script that draws charts.
+# Writes the parts of the report that do not depend on sweeps: the script that draws charts and, from
+# the published models, the formulas of the calculator.
 
 
-rule assets:
+rule vega:
+    output:
+        vega="results/assets/vega.js",
+    log:
+        "results/assets/logs/vega.log",
+    conda:
+        "../../environment.yml"
+    message:
+        "Write the script that draws the report's charts"
+    script:
+        "../../scripts/vega.py"
+
+
+rule calculator:
     input:
         models=ancient(targets.model_files()),
     output:
         calculator="results/assets/calculator.json",
-        vega="results/assets/vega.js",
     log:
-        "results/assets/logs/assets.log",
+        "results/assets/logs/calculator.log",
     conda:
         "../../environment.yml"
     params:
@@ -17,4 +29,4 @@ rule assets:
     message:
         "Write the formulas of the report's calculator"
     script:
-        "../../scripts/assets.py"
+        "../../scripts/calculator.py"

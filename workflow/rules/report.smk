@@ -1,9 +1,10 @@
-# Reads all results except pictures. Writes the report in one file, and the verdict.
+# Reads all results except pictures. Writes the report in one file, and the verdict. The page of named
+# sweeps does not wait for what depends on no sweep.
 
 
 rule report:
     input:
-        results=targets.of_page(SWEEPS, PREDICTED),
+        results=targets.of_page(SWEEPS, PREDICTED, IS_OF_ALL),
         models=ancient(targets.model_files()),
     output:
         html=report(

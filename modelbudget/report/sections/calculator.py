@@ -4,9 +4,9 @@ from modelbudget.report.section import Page, Section
 
 
 def _contents(page: Page) -> list[dict]:
-    calculator = page.static.calculator
-    page.pack("calculator", calculator["data"])
+    calculator = page.static.calculator or {}
+    page.packed["calculator"] = calculator["packed"]
     return [{"id": "what-if", "short": "Your model"} | calculator]
 
 
-SECTION = Section(60, _contents)
+SECTION = Section(60, _contents, of_all=True)

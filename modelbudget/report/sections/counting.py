@@ -298,4 +298,4 @@ def _verdict(row: Row) -> str:
     return row.verdict + off
 
 
-SECTION = Section(150, _contents)
+SECTION = Section(150, _contents, of_all=True)

@@ -99,4 +99,4 @@ def _shown(value: str | int | bool) -> str:
     return count(value) if isinstance(value, int) else value
 
 
-SECTION = Section(160, _contents)
+SECTION = Section(160, _contents, of_all=True)

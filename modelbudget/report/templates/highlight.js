@@ -4,8 +4,9 @@
 const highlight = (() => {
   const form = document.querySelector("#highlight");
   const input = form.querySelector("input");
-  const choice = document.querySelector("select[data-model][data-side=A]"); // of the calculator
-  const models = [...new Set([...choice.options].map((one) => one.text))].sort((a, b) => b.length - a.length);
+  const list = form.querySelector("#models");
+  const choice = document.querySelector("select[data-model][data-side=A]"); // of the calculator, if it is there
+  const models = [...new Set([...list.options].map((one) => one.value))].sort((a, b) => b.length - a.length);
   const ENDS = [", ", ": ", " ("]; // what follows the name of a model in a label
   const ROWS = ".models th[scope=row], #bytes .panel h3";
   const known = new Map();
@@ -69,14 +70,11 @@ const highlight = (() => {
     show((row ? ofRow(row) : ofMark(target)) ?? chosen);
   });
   input.addEventListener("input", () => choose(input.value));
-  choice.addEventListener("change", () => {
+  choice?.addEventListener("change", () => {
     input.value = choice.selectedOptions[0].text;
     choose(input.value);
   });
-  const list = document.createElement("datalist");
-  list.id = "models";
-  list.append(...models.toSorted((a, b) => a.localeCompare(b, "en", { numeric: true })).map((one) => new Option(one)));
-  form.append(list);
+  list.replaceChildren(...models.toSorted((a, b) => a.localeCompare(b, "en", { numeric: true })).map((one) => new Option(one)));
   form.addEventListener("submit", (event) => event.preventDefault());
   form.hidden = false;
 

@@ -8,10 +8,8 @@ give_way()
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.files import replacing
 from modelbudget.common.paths import MODELS
-from modelbudget.report.assets import assets
+from modelbudget.report.assets import calculator
 
-made = assets(Catalogue(MODELS))
 with replacing(snakemake.output.calculator) as path:
-    path.write_text(json.dumps(made.calculator, ensure_ascii=False), encoding="utf-8")
-with replacing(snakemake.output.vega) as path:
-    path.write_text(made.vega, encoding="utf-8")
+    section = calculator(Catalogue(MODELS))
+    path.write_text(json.dumps(section, ensure_ascii=False), encoding="utf-8")
