@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple, Self, cast
 from pydantic import Field, model_validator
 
 from modelbudget.architecture.base import Architecture, Count, Size
-from modelbudget.catalogue.check_classes import check_classes
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text, yaml_files
 from modelbudget.common.mistakes import show
@@ -139,7 +138,6 @@ class Catalogue:
     """All bases by name. Raises InputError with the mistakes of all files."""
 
     def __init__(self, folder: Path):
-        check_classes()
         self.folder = folder
         self.bases = {name: Base(name, name, kind, {}, {}) for name, kind in families().items()}
         mistakes = []

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from modelbudget.catalogue.accelerators import accelerators
+from modelbudget.catalogue.check_classes import check_classes
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml, yaml_files
@@ -54,6 +55,7 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
         for name in names
         if name not in files
     ]
+    check_classes()  # here and not in each job
     catalogue = Catalogue(MODELS)
     check_models(catalogue)
     devices: list[str] = []

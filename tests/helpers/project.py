@@ -12,6 +12,8 @@ TIMEOUT_S = 600
 PARTS_OF_THE_PROJECT = (
     "Snakefile", "configs", "environment.yml", "modelbudget", "profiles", "scripts", "workflow",
 )  # fmt: skip
+SERIES = ("bert", "channel-rnn", "gpt-2", "llama-3", "mixtral", "palm", "pythia", "rwkv", "t5")
+"""Series of many kinds, those among them that every report has; each run checks all it has."""
 UNFINISHED = shutil.ignore_patterns("*.pyc.*")
 """Compiled code that another process is writing. What is finished saves jobs compiling it."""
 
@@ -31,6 +33,9 @@ class Project:
                 shutil.copy(ROOT / part, folder / part)
         for sweep in (folder / "configs" / "sweeps").iterdir():
             sweep.unlink()
+        for series in (folder / "configs" / "models").iterdir():
+            if not series.stem.startswith(SERIES):
+                series.unlink()
         return cls(folder)
 
     def copy(self, folder: Path, *sweeps: str) -> "Project":
@@ -76,16 +81,11 @@ measure: {device: none, quantities: [parameters]}
 """,
     "zoo": "models: all\nmeasure: {quantities: [parameters]}\n",
 }
-OF_ZOO = ("bert", "channel-rnn", "gpt-2", "llama-3", "mixtral", "palm", "pythia", "rwkv", "t5")
-"""Series of many kinds, those among them that every report has."""
 
 
 def with_sweeps(folder: Path) -> Project:
     """Two sweeps of four and two models, one that is predicted alone, and some named models."""
     project = Project.without_sweeps(folder)
-    for path in (folder / "configs" / "models").iterdir():
-        if not path.stem.startswith(OF_ZOO):
-            path.unlink()
     for name, text in SWEEPS.items():
         project.write_sweep(f"{name}.yaml", text)
     return project

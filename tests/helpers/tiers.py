@@ -10,8 +10,8 @@ ALL = os.environ.get("TESTS") == "all"
 
 
 def examples(n: int) -> int:
-    """Return how many examples Hypothesis draws: half of them in `make test`."""
-    return n if ALL else -(-n // 2)
+    """Return how many examples a long test draws: a third of them in `make test`."""
+    return n if ALL else -(-n // 3)
 
 
 def pairwise(combinations_: Sequence[tuple]) -> list[tuple]:

@@ -5,6 +5,7 @@ import warnings
 import pytest
 from helpers.allocations import first_difference, programmed, traced
 from helpers.strategies import decoders_that_run
+from helpers.tiers import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,7 +47,7 @@ def with_adapters(draw) -> tuple[Decoder, RunConfig]:
     return a, run.model_copy(update=adapter | gpu | ALONE)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(with_adapters())
 def test_every_allocation_with_adapters_is_the_traces(decoder_and_run):
     """Catches a gradient that is made though nothing needs it, or saved though it is frozen."""

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers.strategies import decoders
+from helpers.tiers import examples
 from hypothesis import given, settings
 
 from modelbudget.architecture.terms import total
@@ -12,7 +13,7 @@ from modelbudget.modules.initialise import uninitialised
 
 
 @given(decoders())
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_predicted_is_measured_component_by_component(a):
     with uninitialised(), torch.device("meta"):
         counts = count(a.build())

@@ -8,6 +8,7 @@ import torch
 from helpers.inference import cache_is_known, measured_inference, predicted_inference
 from helpers.project import ROOT
 from helpers.strategies import decoders, decoders_that_run, fitting, runs
+from helpers.tiers import examples
 from hypothesis import HealthCheck, assume, given, settings
 from transformers import (
     DynamicCache,
@@ -85,7 +86,7 @@ def test_predicted_caches_are_the_real_ones(fields, dtype):
 
 
 @given(decoders(), runs())
-@settings(max_examples=50, suppress_health_check=[*HealthCheck])
+@settings(max_examples=examples(50), suppress_health_check=[*HealthCheck])
 def test_predicted_peaks_are_measured(a, run):
     a, run = fitting(a, run)
     if run.attention_kernel != "math":
@@ -98,7 +99,7 @@ def test_predicted_peaks_are_measured(a, run):
 
 
 @given(decoders_that_run(peaks=True))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 def test_predicted_is_measured_component_by_component(model):
     a, run = model
     found = measured_inference(a, run)

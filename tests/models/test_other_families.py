@@ -7,6 +7,7 @@ import torch
 from helpers.catalogue import CATALOGUE
 from helpers.other_families import LENGTH, SHAPES, architectures, input_for
 from helpers.readings import as_columns, as_integers, as_nodes, as_symbols
+from helpers.tiers import examples
 from hypothesis import given, settings
 
 from modelbudget.common.errors import InputError
@@ -26,7 +27,7 @@ def measured(architecture) -> dict[str, int]:
 
 
 @given(any_shape)
-@settings(max_examples=800)
+@settings(max_examples=examples(800))
 def test_predicted_equals_measured(architecture):
     assert as_integers(architecture) == measured(architecture)
 

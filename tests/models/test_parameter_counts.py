@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers.strategies import architectures, decoders
+from helpers.tiers import examples
 from hypothesis import given, settings
 from torch import nn
 
@@ -23,7 +24,7 @@ def parts(model: nn.Module) -> dict[str, int]:
 
 
 @given(architectures)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_formulas_equal_modules_component_by_component(architecture):
     predicted = {n: t.total for n, t in type(architecture).parameters(architecture).items()}
     measured = parts(build(architecture, "meta", "float32"))

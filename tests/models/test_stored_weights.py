@@ -3,6 +3,7 @@
 import pytest
 from helpers.allocations import first_difference, programmed, traced
 from helpers.strategies import decoders_that_run
+from helpers.tiers import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,7 @@ ANY_SHAPE = [
 ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(decoders_that_run(), st.sampled_from(ANY_SHAPE), st.booleans(), st.booleans())
 def test_every_allocation_with_stored_weights_is_the_traces(
     decoder_and_run, weights, in_dtype, prepares

@@ -48,7 +48,7 @@ def test_predicted_peaks_are_measured_phase_by_phase(model):
 
 
 @given(decoders_with_known_peaks())
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 def test_peaks_with_autocast_are_measured_phase_by_phase(model):
     a, run = model
     fields = {"mixers": "attention", "mlps": "mlp", "norm_placement": "pre", "d_emb": 0}
@@ -64,7 +64,7 @@ def test_peaks_with_autocast_are_measured_phase_by_phase(model):
 
 
 @given(smallest_that_run())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_the_smallest_language_models_at_difference_0(model):
     a, run = model
     found = measured(a, run)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from helpers.allocations import first_difference, programmed, traced
 from helpers.strategies import decoders_that_run
+from helpers.tiers import examples
 from hypothesis import given, settings
 from hypothesis.strategies import integers
 
@@ -14,7 +15,7 @@ from modelbudget.quantities.inference_step import inference
 from modelbudget.quantities.training_step import training_step
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(decoders_that_run())
 def test_every_allocation_of_a_program_is_the_traces(decoder_and_run):
     """A sum may be right by accident; a thousand allocations in order, with live bytes, cannot."""
@@ -22,7 +23,7 @@ def test_every_allocation_of_a_program_is_the_traces(decoder_and_run):
     assert not first_difference(programmed(a, run), traced(a, run)), (a, run)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(decoders_that_run(), integers(6, 14))
 def test_two_shallow_runs_are_a_deep_one(decoder_and_run, n_layer):
     """Catches a period that is cut at the wrong layer, and a peak in the middle of the model."""

@@ -11,6 +11,7 @@ import pytest
 import vl_convert
 from helpers.other_families import SHAPES, architectures
 from helpers.strategies import decoders, hybrids, runs
+from helpers.tiers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -129,7 +130,7 @@ def _number(value: int | str) -> int | str:
 
 
 @given(grids())
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 def test_records_columns_and_vega_refuse_the_same(grid):
     """With the same words. Vega lacks the one check that is no expression."""
     family, values, axes = grid

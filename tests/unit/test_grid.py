@@ -5,6 +5,7 @@ import re
 import polars as pl
 import pytest
 import vl_convert
+from helpers.tiers import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -134,7 +135,7 @@ def comparable(rows) -> list[str]:
 
 
 @given(sweeps(), st.sampled_from([4, 64, 2**17]))
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), suppress_health_check=list(HealthCheck))
 def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, sweep, chunk):
     """Over random grids, legal and not, whole or in chunks of few rows."""
     monkeypatch.setattr(grids, "ROWS", chunk)
