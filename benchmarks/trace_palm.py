@@ -29,7 +29,7 @@ RUN = RunConfig(length=1024, dtype="bfloat16", attention_kernel="flash")
 
 def traced(model) -> tuple[int, str]:
     """Return the peak in bytes, and the other results of the trace as text."""
-    values = train(model, RUN, {"activation_bytes"})
+    values = train(model, RUN, {"gradient_bytes"})
     others = ", ".join(
         f"{sum(values[quantity].values()):,} {quantity}"
         for quantity in ("activation_bytes", "flops_forward", "flops_backward")

@@ -53,7 +53,7 @@ def peaks(a: Architecture, run: RunConfig) -> list[int]:
 def traced(a: Architecture, run: RunConfig) -> int:
     with uninitialised():
         model = build(a, "meta", run.dtype)
-    return train(model, run, {"activation_bytes"})["peak_training_bytes"][PHASE]
+    return train(model, run, {"gradient_bytes"})["peak_training_bytes"][PHASE]
 
 
 def random_case(draw: random.Random) -> tuple[Decoder, RunConfig]:

@@ -41,7 +41,7 @@ def traced(a, run, model=None) -> list[tuple[int, int]]:
         return traces[-1]
 
     with patch("modelbudget.measurement.train.Trace", make):  # after the modules are arranged
-        train(model, run, {"activation_bytes"})
+        train(model, run, {"gradient_bytes"})
     return _from_embedding(traces[0])
 
 
