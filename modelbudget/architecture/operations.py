@@ -4,23 +4,46 @@ The implementations here are for integers; those for columns, symbols and signal
 of their readings (`modelbudget/architecture/readings/`).
 """
 
+from collections.abc import Callable
 from functools import singledispatch
 from typing import Any
 
 
-@singledispatch
+def by_reading(of_integers: Callable) -> Any:
+    """Select an operation's implementation by the class of its first argument.
+
+    As functools.singledispatch, whose look-up takes longer than most of the operations.
+    """
+    every = singledispatch(of_integers)
+    chosen: dict[type, Callable] = {}
+
+    def operation(first, *others):
+        implementation = chosen.get(first.__class__)
+        if implementation is None:
+            implementation = chosen[first.__class__] = every.dispatch(first.__class__)
+        return implementation(first, *others)
+
+    def register(*arguments):
+        chosen.clear()
+        return every.register(*arguments)
+
+    operation.register = register
+    return operation
+
+
+@by_reading
 def ceil_div(x, y):
     """x divided by y, rounded up."""
     return -(-x // y)
 
 
-@singledispatch
+@by_reading
 def positive(x) -> Any:
     """1 where x is greater than 0, else 0: whether a part whose size may be 0 exists."""
     return int(x > 0)
 
 
-@singledispatch
+@by_reading
 def largest_of(first, *others):
     """Return the maximum; if any value is an expression, the first must be one."""
     return max((first, *others))
@@ -32,7 +55,7 @@ def largest(*values):
     return largest_of(*sorted(values, key=lambda value: isinstance(value, int)))
 
 
-@singledispatch
+@by_reading
 def highest_of(first, *others):
     """Return the maximum of the moments of a run, of which a reading may keep several."""
     return max((first, *others))
@@ -43,7 +66,7 @@ def highest(*values):
     return highest_of(*sorted(values, key=lambda value: isinstance(value, int)))
 
 
-@singledispatch
+@by_reading
 def same(x, y) -> bool:
     """Whether two values are surely equal."""
     return x is y or (type(x) is type(y) and x == y)

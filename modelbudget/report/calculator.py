@@ -239,8 +239,9 @@ class _Formulas:
         of one device.
         """
         is_alone = choices | _alone() == choices
-        training = _run_of(choices, of_class, divided=True)
-        inference = _run_of(choices, of_class, divided=False) if is_alone else None
+        same = tuple(choices.items()), tuple(of_class.items())
+        training = _run_of(*same, divided=True)
+        inference = _run_of(*same, divided=False) if is_alone else None
         found, sums = {}, {}
         for quantity in quantities:
             run = inference if quantity in OF_INFERENCE else training
@@ -301,12 +302,14 @@ class _Run(NamedTuple):
     holds: Any = 1
 
 
-def _run_of(choices: Settings, of_class: Mapping[str, Any], divided: bool) -> _Run | None:
+@cache  # all groups of models have the same runs
+def _run_of(chosen: tuple, of_class: tuple, divided: bool) -> _Run | None:
     """Return a run of these choices; None if its settings contradict each other.
 
     With `divided`, of any number of devices that compute one model together, if that is known with
     the settings of the class.
     """
+    choices = dict(chosen)
     shared = {OF_SEVERAL[name] for name in ALONE if choices.get(name, ALONE[name]) != ALONE[name]}
     sizes = {"batch", "length", *shared, *(n for n in OF_RUN if OF_SEVERAL.get(n) in shared)}
     several = choices | _brought(choices) | dict(of_class) | dict.fromkeys(sizes, 2)

@@ -51,7 +51,10 @@ def scroll_and_wait(tab) -> list:
     return places
 
 
-def violations(tab) -> list[tuple[str, list[str]]]:
-    """Return the rules of axe-core that the page breaks, each with the elements that break it."""
-    found = Axe().run(tab).response["violations"]
+def violations(tab, within: str | None = None) -> list[tuple[str, list[str]]]:
+    """Return the rules of axe-core that the page breaks, each with the elements that break it.
+
+    `within`: the selector of a part of the page, which alone is looked at.
+    """
+    found = Axe().run(tab, context=within).response["violations"]
     return [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found]
