@@ -53,8 +53,8 @@ class Explained(Frames):
 
     @property
     def share(self) -> float:
-        """The share of the bytes that are exact or bounded."""
-        known = [one for one in self.lines if one.n_bytes]
+        """The share of the bytes that are exact or bounded, of numbers that a formula is about."""
+        known = [one for one in self.lines if one.n_bytes and one.verdict != "read"]
         whole = sum(one.n_bytes for one in known)
         left = sum(
             one.unexplained if one.verdict in ("exact", "bounded", "unexplained") else one.n_bytes

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from modelbudget.architecture.run_config import RunConfig
     from modelbudget.predict.serve import Draft, Served, Term
 
+VERSION = 1
+"""Of what `as_dict` returns; a later version may add keys."""
 TOKENS = "token_embd.weight"
 MTP = "mtp"
 """Name of a draft: the model's own layers that predict further tokens."""
@@ -56,6 +58,7 @@ class Serving(Frames):
         """Return plain values, for JSON."""
         one = self.of_device
         return {
+            "version": VERSION,
             "purpose": "serve",
             "model": self.model,
             "accelerator": self.accelerator.name,

@@ -261,6 +261,8 @@ def _weights(a: Architecture, run: RunConfig) -> list[Term]:
     found = [Term("weights", n_bytes, "exact", note)]
     if of_mtp:
         found.append(Term("layers that draft", of_mtp - weight_bytes(a, run), "exact", "mtp"))
+    if run.cache_layout == "paged" and (scales := scales_bytes(a, run)):
+        found.append(Term("scales in float32", scales, "exact", "vLLM's"))
     if table := rotary_bytes(a, run):
         n_ctx = getattr(a, "n_ctx", 0)
         found.append(Term("RoPE table", table, "exact", f"vLLM's, n_ctx {n_ctx:,}"))

@@ -141,6 +141,7 @@ def test_numbers_of_others_are_explained_or_asked_for(tmp_path, name):
     assert not asks or found.asked
     known = [one for one in found.lines if one.verdict in ("exact", "bounded")]
     assert all(one.explained for one in known)
+    assert asks or not any(one.n_bytes for one in known) or found.share > 0.7
 
 
 def test_a_repository_has_the_name_of_a_model_or_none():
@@ -276,8 +277,11 @@ def test_a_long_log_is_read_in_bounded_time(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_an_adapter_that_peft_writes(tmp_path):
-    """PEFT saves what its library counts: the file's tensors are those of rank and targets."""
+def test_an_adapter_that_peft_writes_and_prints(tmp_path, capsys):
+    """PEFT saves and prints what it has made: the tensors are those of rank and targets.
+
+    Formula and PEFT meet in each printed line; a file of an adapter has no other tensors.
+    """
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -288,7 +292,14 @@ def test_an_adapter_that_peft_writes(tmp_path):
     base = LlamaForCausalLM(config)
     base.save_pretrained(tmp_path / "base")
     lora = LoraConfig(r=3, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM")
-    get_peft_model(base, lora).save_pretrained(tmp_path / "adapter")
+    adapted = get_peft_model(base, lora)
+    adapted.save_pretrained(tmp_path / "adapter")
+    capsys.readouterr()
+    adapted.print_trainable_parameters()
+    (tmp_path / "train.log").write_text(capsys.readouterr().out)
+    chosen = {"adapter_rank": 3, "adapter_targets": "query down"}
+    printed = explain(tmp_path / "train.log", str(tmp_path / "base"), chosen)
+    assert [one.verdict for one in printed.lines] == ["exact"] * 3
     found = explain(tmp_path / "adapter", str(tmp_path / "base"))
     assert [one.verdict for one in found.lines] == ["exact", "exact", "exact"]
     assert not found.asked
