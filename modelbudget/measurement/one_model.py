@@ -24,6 +24,7 @@ from modelbudget.measurement.rss import copies, resident
 from modelbudget.measurement.trace import Trace
 from modelbudget.measurement.train import Values, train
 from modelbudget.memory import caching_allocator
+from modelbudget.modules.adapters import adapt
 from modelbudget.modules.initialise import initialise, uninitialised
 from modelbudget.modules.weight_formats import quantise
 from modelbudget.sweeps.quantised import refused
@@ -224,9 +225,10 @@ def _with_bytes_of(counts: dict[str, Count], arranged: dict[str, Count]) -> dict
 def _quantised(
     architecture: Architecture, run: RunConfig, counts: dict[str, Count]
 ) -> dict[str, Count]:
-    """Return the counts with the bytes of quantised weights, read from a model on meta."""
+    """Return the counts with the bytes of quantised weights and adapters, of a model on meta."""
     model = _built(architecture, run, "meta")
     quantise(model, run)
+    adapt(model, run)
     stored = count(model)
     return {
         name: replace(
