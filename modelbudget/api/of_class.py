@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from modelbudget.api.breakdown import Breakdown, of_terms, of_values
+from modelbudget.api.lines_of_run import line_of_optimizer
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.architecture.terms import Term, is_peak
@@ -152,7 +153,8 @@ def answer(model: Model, quantities: Sequence[str], chosen: Mapping[str, Any]) -
         missing |= lost
     found = _predicted(one, by_formula) | values
     ordered = {quantity: found[quantity] for quantity in quantities if quantity in found}
-    return Answer(one.run, ordered, missing, _notes(one, values, missing))
+    notes = *_notes(one, values, missing), *line_of_optimizer(one.run, ordered)
+    return Answer(one.run, ordered, missing, notes)
 
 
 def _not_traceable(one: OfClass) -> str | None:

@@ -7,7 +7,7 @@ import polars as pl
 from modelbudget.compare.classes import judged, with_classes
 from modelbudget.compare.conventions import with_conventions
 from modelbudget.compare.uncompared import hidden, without_empty
-from modelbudget.measurement.table import NO_ROOM, SIMULATED
+from modelbudget.measurement.table import NO_ROOM, NOT_INSTALLED, SIMULATED
 from modelbudget.sweeps.quantised import REFUSED
 from modelbudget.sweeps.quantities import OF_CONVENTION
 
@@ -119,7 +119,8 @@ def is_near() -> pl.Expr:
 
 def is_failed() -> pl.Expr:
     """Whether the measurement of a row failed: not for lack of memory, nor since it is refused."""
-    refused = pl.col("failure").str.starts_with(REFUSED).fill_null(False)
+    of_refused = (pl.col("failure").str.starts_with(one) for one in (REFUSED, NOT_INSTALLED))
+    refused = pl.any_horizontal(*of_refused).fill_null(False)
     return pl.col("failure").is_not_null() & ~_found_no_room() & ~refused
 
 

@@ -20,9 +20,10 @@ from modelbudget.measurement.build import build, build_class
 from modelbudget.measurement.count import Count, count
 from modelbudget.measurement.device import Room, choose
 from modelbudget.measurement.infer import infer
+from modelbudget.measurement.optimizer import why_not_measured
 from modelbudget.measurement.rss import copies, resident
 from modelbudget.measurement.trace import Trace
-from modelbudget.measurement.train import Values, train
+from modelbudget.measurement.train import OF_OPTIMIZER, Values, train
 from modelbudget.memory import caching_allocator
 from modelbudget.modules.adapters import adapt
 from modelbudget.modules.initialise import initialise, uninitialised
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 OF_PEAK = {"resident_peak_bytes"}
 """Quantities of a process that need a training step."""
+OF_STEP = OF_OPTIMIZER | OF_ALLOCATOR | OF_PEAK
+"""Quantities that need a step of the optimizer."""
 
 
 class Measured(NamedTuple):
@@ -94,6 +97,8 @@ def measure_one(
     if division(run):
         return _of_rank(architecture, run, set(measure.quantities))
     missing = refused(architecture, run, set(measure.quantities))
+    if why := why_not_measured(run):
+        missing = dict.fromkeys(set(measure.quantities) & OF_STEP, why) | missing
     wanted = set(measure.quantities) - missing.keys()
     with _losing(wanted, missing):
         counts, values, simulated = _look(architecture, run, wanted, "meta", missing)
@@ -123,6 +128,8 @@ def measure_one(
         quantity: {name: getattr(c, quantity) for name, c in counts.items()}
         for quantity in OF_PARAMETERS - missing.keys()
     }
+    if why:  # its peaks are those of one pass
+        values = {quantity: found for quantity, found in values.items() if quantity not in missing}
     shared = {name: c.shared_with for name, c in counts.items() if c.shared_with}
     digests = architecture.digest(), run.digest()
     return Measured(*digests, method, values, shared, missing, simulated)

@@ -16,6 +16,7 @@ from modelbudget.architecture.run_values import rank, replicas
 from modelbudget.architecture.terms import component_of
 from modelbudget.common.errors import InputError
 from modelbudget.measurement.gradients import GradientBuffer, gradients, local
+from modelbudget.measurement.table import NOT_INSTALLED
 
 MODEL = "model"
 """The component of states that are one tensor for all parameters."""
@@ -71,8 +72,19 @@ def import_library(run: RunConfig) -> None:
     _class_of(run.optimizer, optimizer_named(run.optimizer))
 
 
+def why_not_measured(run: RunConfig) -> str | None:
+    """Return why no optimizer of a run can step here; None if one can."""
+    try:
+        import_library(run)
+    except InputError as error:
+        return f"{NOT_INSTALLED}{error.mistakes[0]}"
+    return None
+
+
 def _class_of(name: str, optimizer: OptimizerData) -> type:
-    package, _, class_name = str(optimizer.call).rpartition(".")
+    if optimizer.call is None:
+        raise InputError([f"optimizer = {name}: nothing steps it here: predicted alone"])
+    package, _, class_name = optimizer.call.rpartition(".")
     try:
         return getattr(import_module(package), class_name)
     except ImportError:
@@ -112,7 +124,7 @@ class Optimizer:
         self.pairs = [(p, local(p).float() if run.master_weights else p) for p in trained]
         self.master_weights = run.master_weights
         self.drops_cast = run.gradient_casts == "one_by_one"
-        names = (component_of(path) for path, _ in named)
+        names = (_component(model, path) for path, _ in named)
         copies = (copy for _, copy in self.pairs)
         self.torch = TorchOptimizers(list(zip(names, copies, strict=True)), run)
 
@@ -144,6 +156,15 @@ class Optimizer:
             ]
             for parameter, copy in self.pairs
         }
+
+
+def _component(model: nn.Module, path: str) -> str:
+    """Return the component of a parameter; embeddings and head of a class are called as ours."""
+    module = model.get_submodule(path.rpartition(".")[0])
+    if isinstance(module, nn.Embedding):
+        return "embedding"
+    outputs = getattr(model, "get_output_embeddings", lambda: None)()
+    return "head" if outputs is module else component_of(path)
 
 
 class PartOptimizer:

@@ -26,13 +26,15 @@ SIMULATED = "simulated"
 """Method of a value that is computed from a trace. The method of a measured one is its device."""
 ORDER = ["architecture", "run", "component", "quantity", "method"]
 
+NOT_INSTALLED = "no library: "
+"""Beginning of the reason why no step of an optimizer is measured, which is no failure."""
 NO_ROOM = "needs "
 """Beginning of the reason for a lack of memory, which is not a failure."""
 
 
 def is_failure(reason: str) -> bool:
     """Whether a measurement failed, as opposed to being omitted."""
-    return not reason.startswith((NO_ROOM, REFUSED))
+    return not reason.startswith((NO_ROOM, REFUSED, NOT_INSTALLED))
 
 
 def measured_table(results: list[Measured], quantities: Sequence[str]) -> pl.DataFrame:

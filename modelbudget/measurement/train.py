@@ -22,6 +22,7 @@ from modelbudget.measurement.optimizer import (
     PartOptimizer,
     import_library,
     make_optimizer,
+    why_not_measured,
 )
 from modelbudget.measurement.trace import Trace
 from modelbudget.measurement.user_module import is_user_module
@@ -62,7 +63,11 @@ def train(
     """
     switch(model, run)
     model.train()
-    import_library(run)
+    steps = bool(quantities & (OF_OPTIMIZER | OF_ALLOCATOR))
+    if steps:
+        import_library(run)
+    elif why_not_measured(run):
+        run = run.model_copy(update={"optimizer": "sgd"})  # its gradients are those of any
     trace = trace or Trace(model)
     if make_pass is None and quantities <= OF_FORWARD:
         return _forward_alone(trace, model, run)
@@ -75,7 +80,7 @@ def train(
         trace.mark(GRADIENTS, (one for p in model.parameters() for one in gradients(p)))
         trace.ends[f"{name}.forward_backward"] = len(trace.changes)
         values = values or found | {"peak_training_bytes": peaks}
-        if not quantities & (OF_OPTIMIZER | OF_ALLOCATOR):
+        if not steps:
             return values
         peaks[f"{name}.optimizer"] = step(trace, optimizer)
         trace.mark(STATES, _tensors_of(optimizer.states()))

@@ -187,6 +187,18 @@ def test_a_library_that_is_not_installed_is_named(mixed):
         train(build(mixed, "meta", "float32"), RunConfig(optimizer="adamw-fp8"), {*QUANTITIES})
 
 
+def test_passes_are_measured_where_the_library_is_not_installed():
+    """What needs no step of the optimizer is, and what is not is no failure."""
+    found = mb.model("gpt-2-124m", n_layer=2).measure(
+        {"optimizer": "lion", "length": 8}, ["gradient_bytes", *QUANTITIES]
+    )
+    ((reason, quantities),) = found.by_reason("failure").items()
+    assert "lion-pytorch 0.2.5 is not installed here" in reason
+    assert set(quantities) == {*QUANTITIES}
+    assert not found.failed
+    assert found.differences.is_empty()
+
+
 def test_galore_is_smaller_than_its_paper_by_no_projector_in_half_precision():
     """Closed form of the paper (Zhao et al. 2024, §4): 2 · r · longer + r · shorter, by hand."""
     assert of_one_tensor("galore", (1000, 3000), "bfloat16", 16) == 2 * 16 * (2 * 3000 + 1000)
