@@ -110,8 +110,11 @@ vectors and stacked experts are left to AdamW (of Muon: torch's; of the others: 
 projector is a slice of a whole factor of an SVD, which stays in memory in float32: more than the
 paper counts.
 
-**In the backward pass.** LOMO and AdaLOMO update each parameter when its gradient is there, and
-free the gradient: their gradients and peak have no prediction.
+**In the backward pass.** `--set optimizer_in_backward=true` updates each parameter when its
+gradient is there, and frees the gradient (torch's hooks, as torchtune's `optimizer_in_bwd`). Full
+training of Llama 3 8B in bfloat16 with 1 × 1,024 tokens then needs 56.1 GB instead of 80.3. It is
+predicted and traced for torch's optimizers without master weights on one device. LOMO and AdaLOMO
+do the same by themselves: their gradients and peak have no prediction.
 
 **What is exact.** States equal those of the libraries in 872 recorded rows and in random shapes
 (`tests/models/test_optimizers.py`); *not witnessed* says that a row is read from source alone.

@@ -76,9 +76,9 @@ def line_of_optimizer(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tu
         return ()
     optimizer, n_bytes = optimizer_named(run.optimizer), breakdowns["optimizer_bytes"].total
     line = f"optimizer {run.optimizer} ({optimizer.title}; {optimizer.library}): "
-    if run.modules_to_save == "none":  # else parameters of two dtypes are trained
-        each = n_bytes / max(_n_trained(run, breakdowns), 1)
-        line += f"{each:.3g} bytes a parameter that is trained"
+    n_trained = _n_trained(run, breakdowns)
+    if run.modules_to_save == "none" and n_trained:  # else of two dtypes, or freed at once
+        line += f"{n_bytes / n_trained:.3g} bytes a parameter that is trained"
     else:
         line += f"{n_bytes:,} bytes"
     is_known = optimizer.has_kernel(kernel_of(run))

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from modelbudget.architecture import optimizers
-from modelbudget.architecture.constraint import Check, Constraint
+from modelbudget.architecture.constraint import Check, Constraint, known_only_with
 from modelbudget.architecture.record import Count, Record, Size
 from modelbudget.architecture.stored_formats import FORMATS
 
@@ -29,6 +29,19 @@ def _fused_is_known(values: Mapping[str, Any]) -> str | None:
     return (
         f"fused = true: optimizer = {name}: no fused kernel of it was traced; allowed: "
         "optimizer: adamw, or fused: false"
+    )
+
+
+def _step_in_backward_is_known(values: Mapping[str, Any]) -> str | None:
+    """Refuse a step inside of the backward pass whose temporary tensors are not known."""
+    name = values["optimizer"]
+    kernel = "fused" if values["fused"] else "foreach" if values["foreach"] else "single"
+    of_one = optimizers.optimizer_named(name)
+    if not values["optimizer_in_backward"] or of_one.has_kernel(kernel):
+        return None
+    return (
+        f"optimizer_in_backward = true: optimizer = {name}: the temporary tensors of its step were "
+        "not traced; allowed: an optimizer of torch"
     )
 
 
@@ -112,6 +125,11 @@ class Step(Record):
         description="Adam or AdamW is one operation over all tensors, without temporary ones "
         "(torch's fused=True; as Apex's and Transformer Engine's)",
     )
+    optimizer_in_backward: bool = Field(
+        False,
+        description="each parameter is updated when its gradient is there, and the gradient freed "
+        "(hooks of torch, as torchtune's optimizer_in_bwd)",
+    )
     backend: Literal["gpu", "cpu"] = Field(
         "gpu",
         description="whose operations run: a GPU's fused norms and dropout (traced without "
@@ -184,6 +202,18 @@ class Step(Record):
         ),
         _fused_is_known,
         _sizes_are_whole,
+        _step_in_backward_is_known,
+        *known_only_with(
+            "optimizer_in_backward = true",
+            "optimizer_in_backward",
+            master_weights=(False,),
+            zero=(0,),
+            gradient_buckets=("none",),
+            pipeline_schedule=("none",),
+            tensor_parallel=(1,),
+            context_parallel=(1,),
+            expert_parallel=(1,),
+        ),
         Constraint(
             f"dtype in {FULL}",
             "dtype = {dtype}: backend: cpu keep other statistics in half precision on "

@@ -17,6 +17,7 @@ from modelbudget.architecture.terms import component_of
 from modelbudget.common.errors import InputError
 from modelbudget.measurement.gradients import GradientBuffer, gradients, local
 from modelbudget.measurement.table import NOT_INSTALLED
+from modelbudget.measurement.trace import stepping
 
 MODEL = "model"
 """The component of states that are one tensor for all parameters."""
@@ -47,7 +48,8 @@ class TorchOptimizers:
 
     def step(self) -> None:
         """Update all tensors that have a gradient."""
-        with patch("torch.optim.adam._device_dtype_check_for_fused", _accepts_meta):
+        check = patch("torch.optim.adam._device_dtype_check_for_fused", _accepts_meta)
+        with check, stepping():
             for one in self.each:
                 one.step()
 
@@ -126,10 +128,17 @@ class Optimizer:
         self.drops_cast = run.gradient_casts == "one_by_one"
         names = (_component(model, path) for path, _ in named)
         copies = (copy for _, copy in self.pairs)
-        self.torch = TorchOptimizers(list(zip(names, copies, strict=True)), run)
+        pairs = list(zip(names, copies, strict=True))
+        self.in_backward = run.optimizer_in_backward
+        if self.in_backward:
+            self.each = {pair[1]: _UpdateInBackward(pair, run) for pair in pairs}
+        else:
+            self.torch = TorchOptimizers(pairs, run)
 
     def step(self) -> None:
         """Apply the gradients, then drop them."""
+        if self.in_backward:
+            return
         if self.master_weights:
             for parameter, copy in self.pairs:
                 # The gradient of a buffer is float32, which is no copy.
@@ -149,6 +158,8 @@ class Optimizer:
 
     def states(self) -> dict[nn.Parameter, list[torch.Tensor]]:
         """Return the tensors kept from one step to the next, by parameter."""
+        if self.in_backward:
+            return {p: self.each[p].torch.states(p) for p, _ in self.pairs}
         return {
             parameter: [
                 *([copy] if self.master_weights else []),
@@ -156,6 +167,19 @@ class Optimizer:
             ]
             for parameter, copy in self.pairs
         }
+
+
+class _UpdateInBackward:
+    """An optimizer of one parameter, which steps when its gradient is there, and frees it."""
+
+    def __init__(self, named: tuple[str, torch.Tensor], run: RunConfig):
+        self.torch = TorchOptimizers([named], run)
+        named[1].register_post_accumulate_grad_hook(self.update)
+
+    def update(self, parameter: torch.Tensor) -> None:
+        """Step, and free the gradient."""
+        self.torch.step()
+        parameter.grad = None
 
 
 def _component(model: nn.Module, path: str) -> str:

@@ -71,6 +71,16 @@ def flops_of(operation, args: tuple, kwargs: dict, out) -> int | None:
     return formula and formula(*args, **kwargs, out_val=out)
 
 
+@contextmanager
+def stepping():
+    """Let traces of the block know that an optimizer steps, also inside of a backward pass."""
+    before, Trace.is_stepping = Trace.is_stepping, True
+    try:
+        yield
+    finally:
+        Trace.is_stepping = before
+
+
 def import_compiler() -> None:
     """Import what the first traced operation would import, which takes a second.
 
@@ -100,6 +110,9 @@ class Trace(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         """Spare each operation a check for torch's compiler, which is not used here."""
         return False
+
+    is_stepping = False
+    """Whether an optimizer steps now (`stepping`)."""
 
     def __init__(self, model: nn.Module, limit: float = math.inf):
         import_compiler()
@@ -195,11 +208,7 @@ class Trace(TorchDispatchMode):
             raise TooManyOperationsError(
                 f"more than {self._limit:,} operations in one phase; a loop over tokens?"
             )
-        if (
-            func is aten._local_scalar_dense.default
-            and self._phase == OPTIMIZER
-            and args[0].is_meta
-        ):
+        if self.is_stepping and func is aten._local_scalar_dense.default and args[0].is_meta:
             return 1.0  # a norm that scales an update: no size depends on it
         component = self._running()
         # lift_fresh wraps a scalar constant.

@@ -16,9 +16,11 @@ class TrainedModel(Architecture):
     @classmethod
     def has_formula_for(cls, quantity: str, a: Fields, r: Run):
         """1 where the formula of a run's quantity holds, else 0; see `Architecture`."""
-        of_step = optimizer_named(r.optimizer).updates_in == "step"
+        in_backward = r.optimizer_in_backward or (
+            optimizer_named(r.optimizer).updates_in == "backward"
+        )
         is_peak = quantity in ("peak_training_bytes", *OF_PEAK)
-        if not of_step and (is_peak or quantity == "gradient_bytes"):
+        if in_backward and (is_peak or quantity == "gradient_bytes"):
             return 0
         if is_peak and not optimizer.is_known(r):
             return 0

@@ -203,6 +203,8 @@ def _keep_gradient(leaf: Tensor | None, gradients: list) -> None:
     gradient = None
     if leaf.name and Active.tape.accumulates_gradients:
         leaf.grad = None
+    if leaf.name and Active.tape.update is not None:
+        Active.tape.update(leaf)
 
 
 def _has_layout_of(x: Tensor, y: Tensor) -> bool:

@@ -94,6 +94,8 @@ class Tape:
         self.autocast: Autocast | None = None
         self.adapter: Adapter | None = None
         self.weight_format: WeightFormat | None = None
+        self.update: Callable[[Tensor], None] | None = None
+        """What is called with a parameter when its gradient is there."""
         self.accumulates_gradients = False
         """Gradients of parameters are added to a buffer and dropped at once."""
         self.without_values: dict[tuple[Shape, str], Tensor] = {}

@@ -55,6 +55,8 @@ class OptimizerStep:
         self.states: list[tuple[str, Tensor]] = []
         """Tensors that are kept from step to step, with their component."""
         self.is_first = True
+        self.updated: set[Tensor] = set()
+        """Parameters that have been updated inside of a backward pass."""
         if self.optimizer.states_from == "start":
             self._make_states([self._updated(*pair) for pair in self._pairs()])
 
@@ -63,8 +65,21 @@ class OptimizerStep:
         """Whether the temporary tensors of its step are known."""
         return self.optimizer.has_kernel(self.kernel)
 
+    def update(self, p: Tensor) -> None:
+        """Update one parameter inside of the backward pass, and free its gradient."""
+        tape, one = Active.tape, self._updated(p, p)
+        before = tape.layer
+        if p not in self.updated:
+            self.updated.add(p)
+            if one.optimizer.states_from == "first step":
+                self._make_states([one])
+        self._step([one])
+        p.grad, tape.layer = None, before
+
     def run(self) -> None:
         run = self.run_config
+        if run.optimizer_in_backward:
+            return
         self.pairs = [
             pair for pair in self._pairs() if self.buffer is not None or pair[0].grad is not None
         ]
@@ -75,16 +90,18 @@ class OptimizerStep:
             own = [one for one in updated if id(one.optimizer) == optimizer]
             if self.is_first and own[0].optimizer.states_from == "first step":
                 self._make_states(own)
-            if not self.is_known:
-                continue
-            if self.kernel == "single" or not any(self.kernel in one.part.step for one in own):
-                self._one_by_one(own)
-            else:
-                self._together(own)
+            if self.is_known:
+                self._step(own)
         self.is_first = False
         for p in self.trained:
             p.grad = None
         del gradients
+
+    def _step(self, updated: list[Updated]) -> None:
+        if self.kernel == "single" or not any(self.kernel in one.part.step for one in updated):
+            self._one_by_one(updated)
+        else:
+            self._together(updated)
 
     def bytes_by_component(self) -> Counter[str]:
         """Return the bytes of states and float32 copies."""

@@ -77,6 +77,7 @@ def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps)
         buffer = empty((numbers,), "float32") if accumulates else None
         tape.accumulates_gradients = accumulates
         optimizer = OptimizerStep(a, run, trained, buffer)
+        tape.update = optimizer.update if run.optimizer_in_backward else None
         for number, name in enumerate(("first", "second")[: max(n_steps, 1)]):
             tape.restart("forward")
             _forward_backward(tape, step, model, run, tokens, targets)

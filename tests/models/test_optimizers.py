@@ -137,6 +137,35 @@ def test_a_step_equals_its_trace(mixed, name, kernel, settings):
 
 
 @pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("adamw", {"dtype": "bfloat16", "recompute": "full"}),
+        ("adamw", {"foreach": True}),
+        ("adafactor", {"foreach": True, "dtype": "bfloat16"}),
+        ("muon", {}),
+    ],
+)
+def test_a_step_in_the_backward_pass_equals_its_trace(mixed, name, settings):
+    """Hooks of torch update each parameter and free its gradient: peaks of the passes alone."""
+    run = RunConfig(length=4, optimizer=name, optimizer_in_backward=True, **settings)
+    with uninitialised():
+        model = build(mixed, "meta", run.dtype)
+    traced = train(model, run, {*QUANTITIES})
+    program = training_step(type(mixed).program(), mixed, run)
+    assert traced["peak_training_bytes"] == program.peaks
+    assert without_zeros(traced["optimizer_bytes"]) == dict(program.optimizer_bytes)
+    assert not without_zeros(traced["gradient_bytes"])
+    assert not program.gradient_bytes
+
+
+def test_a_step_in_the_backward_pass_is_refused_where_nobody_traced_it():
+    with pytest.raises(InputError, match="the temporary tensors of its step were not traced"):
+        RunConfig(optimizer="adamw-8bit", optimizer_in_backward=True)
+    with pytest.raises(InputError, match="not known yet with master_weights: true"):
+        RunConfig(dtype="bfloat16", master_weights=True, optimizer_in_backward=True)
+
+
+@pytest.mark.parametrize(
     "name", ["adamw-8bit", "adamw-4bit", "galore", "soap", "muon", "came", "adam-mini"]
 )
 def test_states_in_other_readings_are_those_of_one_model(mixed, name):
