@@ -16,17 +16,17 @@ class TrainedModel(Architecture):
     @classmethod
     def has_formula_for(cls, quantity: str, a: Fields, r: Run):
         """1 where the formula of a run's quantity holds, else 0; see `Architecture`."""
-        in_backward = r.optimizer_in_backward or (
-            optimizer_named(r.optimizer).updates_in == "backward"
-        )
         is_peak = quantity in ("peak_training_bytes", *OF_PEAK)
-        if in_backward and (is_peak or quantity == "gradient_bytes"):
-            return 0
         if is_peak and not optimizer.is_known(r):
             return 0
         if (is_peak or quantity == "optimizer_bytes") and not cls.knows_sizes(a, r):
             return 0
-        return super().has_formula_for(quantity, a, r)
+        holds = super().has_formula_for(quantity, a, r)
+        if not is_peak and quantity != "gradient_bytes":
+            return holds
+        if optimizer_named(r.optimizer).updates_in == "backward":
+            return 0
+        return holds * (1 - r.optimizer_in_backward)
 
     @classmethod
     def knows_sizes(cls, a: Fields, r: Run) -> bool:
