@@ -39,7 +39,8 @@ class Shallow(NamedTuple):
 
 def shallow(a) -> Shallow | None:
     """Return the runs that stand for a model: none if it is not deeper than they are."""
-    patterns = (getattr(a, name, "same").split() for name in ("mixers", "mlps"))
+    fields = (name for name in ("mixers", "mlps") if name in type(a).model_fields)
+    patterns = [getattr(a, name).split() for name in fields]
     period, n_dense = lcm(*map(len, patterns)), index(getattr(a, "n_dense_layer", 0))
     first = n_dense + -n_dense % period + 2 * period
     n_left_out = (a.n_layer - first - 2 * period) // period

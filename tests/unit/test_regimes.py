@@ -91,6 +91,18 @@ def test_rows_without_a_closed_formula_equal_single_models(rows, monkeypatch):
     assert by_regimes.to_list() == one_by_one.to_list()
 
 
+def test_a_family_without_a_program_has_no_rows(monkeypatch):
+    """Such a family may have an attribute of the name of a decoder's field."""
+    a = named_architecture(CATALOGUE["rwkv-5-0.4b"])
+    fields = {
+        n: int(v) if isinstance(v, bool) else v for n, v in (dict(a) | dict(RunConfig())).items()
+    }
+    fields["n_layer"] = pl.Series([2, 3, 24])
+    monkeypatch.setattr(by_regime, "FEW", 0)
+    total = by_regime.totals(type(a), "peak_training_bytes", fields, pl.Series([True] * 3))
+    assert total.to_list() == [None] * 3
+
+
 def test_rows_that_do_not_differ_have_one_value(rows, monkeypatch):
     """As along an axis of a grid that no field depends on."""
     family, fields = rows
