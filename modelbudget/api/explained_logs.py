@@ -16,7 +16,7 @@ from modelbudget.files.log_lines import Log, Number, read_log
 from modelbudget.predict.cached import kinds
 from modelbudget.predict.serve import rank_of, rotary_bytes, scales_bytes, weight_bytes
 from modelbudget.serving.formats import cache_formats
-from modelbudget.serving.layouts import pages_of
+from modelbudget.serving.layouts import Pages, pages_of
 
 OF_MODEL = {"weights", "cache room", "cache tokens", "cache blocks", "keys", "values", "trained",
             "all parameters", "peak", "device in use", "weights and optimizer"}  # fmt: skip
@@ -129,7 +129,7 @@ def _weights(context: _Context, number: Number, printed: str) -> Line:
     return judged("weights", printed, number.n_bytes, number.rounding, number.line, terms)
 
 
-def _pages(context: _Context):
+def _pages(context: _Context) -> Pages:
     a, run = _pair(context)
     rank = rank_of(a, run.tensor_parallel, 1)
     return pages_of(kinds(rank, run.model_copy(update={"tensor_parallel": 1})), run)
@@ -151,8 +151,8 @@ def _cache_room(context: _Context, number: Number, printed: str) -> Line:
         n = tokens.n_bytes // (pages.block_tokens or 1)
     if n is None:
         n = number.n_bytes // pages.block_bytes
-        text = f"{n:,} × {gib(pages.block_bytes)}, as many as fit"
-        return Line("cache", printed, text, "bounded", number.n_bytes, 0, number.line)
+        text = f"room for {n:,} × {gib(pages.block_bytes)}"
+        return Line("cache", printed, text, "read", number.n_bytes, 0, number.line)
     return _counted(f"cache, {n:,} blocks", number, printed, n, pages.block_bytes, "blocks")
 
 
@@ -169,25 +169,25 @@ def _counted(name: str, number: Number, printed: str, n: int, each: int, what: s
 def _cache_tokens(context: _Context, number: Number, printed: str) -> Line:
     """Tokens that the cache holds: whole blocks of the bytes that the log prints."""
     if number.tool == "SGLang":
-        n_bytes = number.n_bytes * _token_bytes(context)
+        n_bytes, keys = number.n_bytes * _token_bytes(context), context.of("keys")
         text = f"{gib(n_bytes)} of {gib(_token_bytes(context))} each"
-        return Line("tokens of the cache", printed, text, "exact", n_bytes, 0, number.line)
+        if keys is None:
+            return Line("tokens of the cache", printed, text, "read", n_bytes, 0, number.line)
+        left = abs(n_bytes // 2 - keys.n_bytes)
+        verdict = "exact" if left <= keys.rounding else "unexplained"
+        left = 0 if verdict == "exact" else left
+        return Line("tokens of the cache", printed, text, verdict, n_bytes, left, number.line)
     pages, room = _pages(context), context.of("cache room")
-    block = pages.block_tokens or 1
-    if len(pages.groups) > 1:
-        text = "of several groups of layers: concurrency × length"
-        return Line("tokens", printed, text, "bounded", 0, 0, number.line)
-    n = number.n_bytes // block
-    text = f"{n:,} × {block}"
-    if number.n_bytes % block:
-        return Line("tokens", printed, f"{text} and {number.n_bytes % block} more",
-                    "unexplained", 0, 0, number.line)  # fmt: skip
     if room is None:
         context.ask("a line with the bytes for the cache (Available KV cache memory)")
-        return Line("tokens", printed, text, "exact", 0, 0, number.line)
+        return Line("tokens", printed, "", "asked", 0, 0, number.line)
     least = (room.n_bytes - room.rounding) // pages.block_bytes
     most = (room.n_bytes + room.rounding) // pages.block_bytes
-    if least <= n <= most:
+    if len(pages.groups) > 1:
+        return _tokens_of_groups(context, number, printed, pages, (least, most))
+    n, more = divmod(number.n_bytes, pages.block_tokens or 1)
+    text = f"{n:,} × {pages.block_tokens}" + (f" and {more} more" if more else "")
+    if least <= n <= most and not more:
         text += f" of {least:,} to {most:,} blocks in {room.text} {room.unit}"
         return Line("tokens", printed, text, "exact", 0, 0, number.line)
     left = abs(n - (least + most) // 2) * pages.block_bytes
@@ -195,11 +195,33 @@ def _cache_tokens(context: _Context, number: Number, printed: str) -> Line:
     return Line("tokens", printed, text, "unexplained", left, left, number.line)
 
 
+def _tokens_of_groups(
+    context: _Context, number: Number, printed: str, pages: Pages, blocks: tuple[int, int]
+) -> Line:
+    """Tokens of layers in several groups: the requests that fit, times their length."""
+    length = context.number("length")
+    if not length:
+        context.ask("the length of a request (max_seq_len)")
+        return Line("tokens", printed, "", "asked", 0, 0, number.line)
+    each = pages.blocks_of(length)
+    least, most = (int(n / each * length) for n in blocks)
+    text = f"{blocks[0]:,} to {blocks[1]:,} blocks / {each:,} a request × {length:,}"
+    verdict = "exact" if least <= number.n_bytes <= most else "unexplained"
+    return Line("tokens", printed, text, verdict, 0, 0, number.line)
+
+
 def _cache_blocks(context: _Context, number: Number, printed: str) -> Line:
-    pages = _pages(context)
+    """Blocks of the cache: those that the bytes for it hold, where the log prints them."""
+    pages, room = _pages(context), context.of("cache room")
     n_bytes = number.n_bytes * pages.block_bytes
     text = f"{gib(n_bytes)} in blocks of {gib(pages.block_bytes)}"
-    return Line("blocks", printed, text, "exact", n_bytes, 0, number.line)
+    if room is None:
+        return Line("blocks", printed, text, "read", n_bytes, 0, number.line)
+    over = room.n_bytes - n_bytes
+    is_all = -room.rounding <= over < pages.block_bytes + room.rounding
+    verdict = "exact" if is_all else "unexplained"
+    left = 0 if is_all else min(abs(over), n_bytes)
+    return Line("blocks", printed, text, verdict, n_bytes, left, number.line)
 
 
 def _concurrency(context: _Context, number: Number, printed: str) -> Line:

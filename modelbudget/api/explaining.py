@@ -37,7 +37,7 @@ class Line(NamedTuple):
     @property
     def in_words(self) -> str:
         """The verdict, with the bytes that are left."""
-        if self.verdict == "unexplained":
+        if self.verdict == "unexplained" and self.unexplained:
             return f"unexplained, {self.unexplained:,} bytes"
         return self.verdict
 

@@ -33,7 +33,7 @@ LOGS = {
         ENGINE.format("x", 2048, 1) + "Model loading took 67.7229 GiB and 30 seconds\n"
         "# GPU blocks: 1381, # CPU\nMaximum concurrency for 2,048 tokens per request: 10.79x",
         "llama-3.1-70b", {"weights": "int8-channel", "n_ctx": 131072},
-        "weights: unexplained, 114,268 bytes; blocks: exact; concurrency: exact",
+        "weights: unexplained, 114,268 bytes; blocks: read; concurrency: exact",
     ),
     "LMCache issue 1739": (
         ENGINE.format("Qwen/Qwen3-14B", 32768, 1) + "Available KV cache memory: 6.51 GiB\n"
@@ -53,6 +53,14 @@ LOGS = {
         "cache, 11,180 blocks: unexplained, 98,909,552 bytes; "
         "tokens: unexplained, 98,566,144 bytes",
     ),
+    **{
+        f"gemma-3-27b in groups of layers, as vLLM 0.32 plans it, {tokens} tokens": (
+            ENGINE.format("google/gemma-3-27b-it", 8192, 1)
+            + f"Available KV cache memory: 9.3132 GiB\nGPU KV cache size: {tokens} tokens\n",
+            None, {}, f"cache: read; tokens: {verdict}",
+        )
+        for tokens, verdict in (("17,408", "exact"), ("17,500", "unexplained"))
+    },
     "vLLM issue 21348, SGLang": (
         "server_args=ServerArgs(model_path='Qwen/Qwen3-235B-A22B-FP8', tp_size=4)\n"
         "KV Cache is allocated. #tokens: 367404, K size: 8.23 GB, V size: 8.23 GB\n",
