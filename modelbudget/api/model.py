@@ -313,6 +313,13 @@ class Model:
 
         return compare_model(self, settings, quantities)
 
+    @checked(settings=SETTINGS)
+    def adapter_file(self, settings: Settings) -> int:
+        """Return the bytes of the file that PEFT saves of a run's adapter. Raises InputError."""
+        from modelbudget.files.adapter_file import adapter_file_bytes
+
+        return adapter_file_bytes(self.base.transformers, *self.with_run(settings))
+
     def checkpoint(self) -> Checkpoint | None:
         """Hold the tensors of its safetensors or GGUF file against the formula, by headers alone.
 

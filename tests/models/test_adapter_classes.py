@@ -117,3 +117,39 @@ def test_numbers_of_litgpts_table(model, trained):
     """Query and value at rank 8 (Lightning-AI/litgpt, tutorials/resource-tables.md, 26857050)."""
     run = {"adapter": "lora", "adapter_targets": "query value"}
     assert mb.model(model).predict("gradient_bytes", run).total == 4 * trained
+
+
+@pytest.mark.parametrize(
+    ("run", "n_bytes"),
+    [
+        # file_size of the same runs of PEFT's comparison.
+        ({"adapter": "lora", "adapter_rank": 32}, 36_715_216),
+        ({"adapter": "lora", "adapter_rank": 10, "adapter_targets": "gate up down"}, 37_868_984),
+        ({"adapter": "loha", "adapter_rank": 32}, 73_429_560),
+        ({"adapter": "ia3", "adapter_targets": "key value down"}, 1_157_064),
+        ({"adapter": "miss", "adapter_rank": 64}, 29_367_496),
+        ({"adapter": "boft", "adapter_block": 4}, 3_225_360),
+        ({"adapter": "hira", "adapter_rank": 32}, 36_714_432),
+        ({"adapter": "c3a", "adapter_block": 64}, 22_027_512),
+        ({"adapter": "lokr", "adapter_rank": 32, "adapter_block": 4}, 9_199_776),
+    ],
+)
+def test_files_of_adapters_to_the_byte(run, n_bytes):
+    """Only here: the header of a file, whose names are those of the class."""
+    given = {"adapter_targets": "query value", **run}
+    assert mb.model("llama-3.2-3b").adapter_file(given) == n_bytes
+
+
+def test_a_file_whose_names_are_not_known_is_refused():
+    with pytest.raises(mb.InputError, match="GPT2LMHeadModel: the names in its file are not known"):
+        mb.model("gpt-2-124m").adapter_file({"adapter": "lora"})
+
+
+def test_lora_saves_more_than_full_fine_tuning():
+    """As docs/how-to/fine-tune.md says: float32 copies of inputs outweigh what is frozen."""
+    model, step = mb.model("llama-3-8b"), {"batch": 1, "length": 2048}
+    full, lora, half = (
+        model.predict("activation_bytes", step | run).total
+        for run in ({}, {"adapter": "lora"}, {"adapter": "lora", "adapter_dtype": "dtype"})
+    )
+    assert half < full < lora / 1.5

@@ -87,7 +87,7 @@ Weights = Annotated[
     typer.Option(help="Format of weights: awq, bnb-4bit-double, …", show_default=False),
 ]
 Adapter = Annotated[
-    str | None, typer.Option(help="lora: train an adapter alone.", show_default=False)
+    str | None, typer.Option(help="Train an adapter alone: lora, dora, vera, …", show_default=False)
 ]
 Rank = Annotated[int | None, typer.Option(help="Rank of the adapter.", show_default=False)]
 Optimizer = Annotated[

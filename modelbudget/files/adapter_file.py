@@ -1,0 +1,69 @@
+"""The safetensors file that PEFT writes of an adapter: its tensors, and a header with their names.
+
+Format: https://huggingface.co/docs/safetensors: a length of 8 bytes, JSON padded to 8, tensors in
+order of their names. Names: peft 0.21.2, utils/save_and_load.py, around those of the class.
+"""
+
+import json
+from collections import Counter
+
+from modelbudget.architecture.adapter_methods import method_of
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.common.errors import InputError
+from modelbudget.operations.tape import BYTES, running_on
+from modelbudget.quantities.tape_of_run import make_model, tape_of
+
+CLASSES = (
+    "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
+    "GemmaForCausalLM", "Gemma2ForCausalLM", "Olmo2ForCausalLM",
+)  # fmt: skip
+"""Classes whose layers have these names."""
+PARTS = {"attention": "self_attn", "mlp": "mlp"}
+ROLES = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj",
+         "gate": "gate_proj", "up": "up_proj", "down": "down_proj"}  # fmt: skip
+AS_LAYER = ("lora_A", "lora_B")
+"""Tensors that are the weight of a layer of their own."""
+DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+ALIGNMENT = 8
+
+
+def adapter_file_bytes(kind: str | None, a: Architecture, run: RunConfig) -> int:
+    """Return the bytes of the file of a run's adapter around a class. Raises InputError."""
+    if run.adapter == "none" or kind not in CLASSES:
+        raise InputError([f"adapter = {run.adapter} of {kind}: the names in its file are not "
+                          f"known; allowed: adapters of {', '.join(CLASSES)}"])  # fmt: skip
+    method = method_of(run.adapter)
+    if method.shared or run.adapter == "dora" or run.modules_to_save != "none":
+        raise InputError([f"adapter = {run.adapter}: what PEFT adds to its file is not known"])
+    shapes, n_before = {}, Counter[str]()
+    with running_on(tape_of(run, lists_allocations=False)) as tape:
+        make_model(tape, type(a).program(), a, run)
+        for p in tape.parameters:
+            owner, _, name = p.name.rpartition(".")
+            if name in method.tensors and owner.startswith("layer."):
+                layer = run.trained_from_layer + n_before[p.name]
+                n_before[p.name] += 1
+                _, part, role = owner.split(".")
+                path = f"model.layers.{layer}.{PARTS[part]}.{ROLES[role]}"
+                weight = ".weight" if name in AS_LAYER else ""
+                shapes[f"base_model.model.{path}.{name}{weight}"] = p.shape, p.dtype
+    return _file_bytes(shapes)
+
+
+def _file_bytes(shapes: dict[str, tuple[tuple[int, ...], str]]) -> int:
+    header: dict = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name in sorted(shapes):
+        shape, dtype = shapes[name]
+        start, end = end, end + BYTES[dtype] * _product(shape)
+        header[name] = {"dtype": DTYPES[dtype], "shape": shape, "data_offsets": [start, end]}
+    n_header = len(json.dumps(header, separators=(",", ":")))
+    return 8 + n_header + -n_header % ALIGNMENT + end
+
+
+def _product(sizes: tuple[int, ...]) -> int:
+    n = 1
+    for size in sizes:
+        n *= size
+    return n
