@@ -101,16 +101,28 @@ PRODUCTS = {
 """How a product with quantised weights is counted, by what its library's kernels do."""
 
 
+OF_CONV1D = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel")
+"""Classes whose matrices are `Conv1D` of transformers, which most libraries leave in the dtype."""
+
+
 def lines_of_weights(
-    run: RunConfig, breakdowns: Mapping[str, Breakdown], file_bytes: int | None
+    run: RunConfig,
+    breakdowns: Mapping[str, Breakdown],
+    file_bytes: int | None,
+    kind: str | None,
 ) -> tuple[str, ...]:
     """Say where the bytes of quantised weights come from, and how products read them.
 
-    `file_bytes`: those of the tensors in a file, if they are known.
+    `file_bytes`: those of the tensors in a file, if they are known; `kind`: the model's class.
     """
     if run.weights not in FORMATS:
         return ()
     known, lines = FORMATS[run.weights], []
+    if kind in OF_CONV1D and "conv1d" not in known.library.converts:
+        lines.append(
+            f"weights {run.weights}: of our linear layers; {known.library.library} converts no "
+            f"Conv1D, so that transformers leaves {kind} in {run.dtype}"
+        )
     if "parameter_bytes" in breakdowns:
         if not known.is_witnessed:
             lines.append(

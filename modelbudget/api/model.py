@@ -214,7 +214,7 @@ class Model:
             *of_class.line_of_ours(self, chosen),
             *line_of_adapter(run, breakdowns),
             *line_of_optimizer(run, breakdowns),
-            *lines_of_weights(run, breakdowns, _file_bytes(a, run)),
+            *lines_of_weights(run, breakdowns, _file_bytes(a, run), self.base.transformers),
         )
         return Predictions(self, run, breakdowns, missing, notes)._with_settings(chosen)
 

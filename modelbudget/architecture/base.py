@@ -23,6 +23,7 @@ from modelbudget.architecture.run_values import (
     bytes_of,
     is_pipelined,
 )
+from modelbudget.architecture.stored_formats import file_is_known
 from modelbudget.architecture.terms import Terms, part, scaled, total
 from modelbudget.operations.part import NoProgramError
 
@@ -113,6 +114,8 @@ class Architecture(Record):
             return 0
         if r.weights != "dtype":
             if quantity not in OF_QUANTISED:
+                return 0
+            if quantity == "file_bytes" and not file_is_known(r.weights):
                 return 0
             if quantity in OF_STORED:
                 return cls.stores_all(a, r)

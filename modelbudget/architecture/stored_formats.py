@@ -124,6 +124,11 @@ FORMATS: dict[str, Known] = _read()
 """By the word of the run field `weights`."""
 
 
+def file_is_known(weights: str) -> bool:
+    """Whether it is known what the library of a format writes to a file."""
+    return weights not in FORMATS or FORMATS[weights].library.file_is_known
+
+
 def sizes_of(stored: StoredFormat, rows, columns, has_bias, r) -> dict[str, Any]:
     """Return the values of the names in expressions, for sizes of any reading."""
     group = r.weight_group + (1 - positive(r.weight_group)) * columns

@@ -5,7 +5,7 @@ from collections.abc import Set
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import OF_QUANTISED
-from modelbudget.architecture.stored_formats import FORMATS
+from modelbudget.architecture.stored_formats import FORMATS, file_is_known
 from modelbudget.sweeps.quantities import (
     OF_ALLOCATOR,
     OF_CONVENTION,
@@ -39,7 +39,7 @@ def refused(architecture: Architecture | None, run: RunConfig, wanted: Set[str])
     if why := _why_without_bytes(architecture, run):
         of_weights = wanted & (OF_STORED | OF_INFERENCE - {"cache_bytes", "flops_decode"})
         found |= dict.fromkeys(of_weights, f"{given}: {why}")
-    if run.weights != "unknown" and not FORMATS[run.weights].library.file_is_known:
+    if not file_is_known(run.weights):
         library = FORMATS[run.weights].library.library
         found |= dict.fromkeys(wanted & {"file_bytes"}, f"{given}: not known what {library} writes")
     if run.adapter != "none":

@@ -103,6 +103,19 @@ def test_qlora_of_a_model_of_32_billion_parameters():
     assert prepared.total - found["parameter_bytes"].total == 3_113_003_008
 
 
+def test_lines_say_what_bytes_are_from():
+    """GPT-2 in FP8 was counted without a word that transformers converts none of its Conv1D."""
+    given = {"weights": "fp8-block", "length": 64}
+    notes = mb.model("gpt-2-124m").predictions(["parameter_bytes"], given).notes
+    assert any("leaves GPT2LMHeadModel in" in note for note in notes)
+    llama = mb.model("llama-3-8b")
+    assert not any("Conv1D" in note for note in llama.memory(given).notes)
+    of_source = llama.memory({"weights": "aqlm-1x16"}).notes
+    assert any("from source, not witnessed" in note for note in of_source)
+    of_file = mb.model("gpt-oss-20b").predictions(["parameter_bytes"], {"weights": "mxfp4"}).notes
+    assert any("13,761,264,768 bytes (file_bytes)" in note for note in of_file)
+
+
 def test_weights_without_an_adapter_are_not_trained():
     run = {"weights": "bnb-4bit"}
     why = mb.model("llama-3-8b").why_not("peak_training_bytes", run)

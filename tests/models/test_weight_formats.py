@@ -21,6 +21,9 @@ from modelbudget.measurement import one_model
 from modelbudget.measurement.count import count
 from modelbudget.measurement.device import Room
 from modelbudget.modules.weight_formats import quantise
+from modelbudget.predict import of_point
+from modelbudget.predict.predict import predict
+from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.sweep_file import Measure
 
 FORMATS = [*FORMATS_BY_WORD]
@@ -169,3 +172,31 @@ def test_gpt_oss_as_published(catalogue):
     for name, published in (("gpt-oss-20b", 13_761_264_768), ("gpt-oss-120b", 65_248_815_744)):
         a = named_architecture(catalogue[name])
         assert total(a.file_bytes(a, run)) == published
+
+
+def test_a_grid_of_formats_is_predicted_as_its_points(sweep):
+    """Catches arithmetic that holds for integers and not for columns, and refusals that differ."""
+    words = ["awq", "bnb-4bit-double", "fp8-block", "quanto-int4", "torchao-int4", "int4-group"]
+    expanded = sweep(
+        "base: llama-3-8b\nfixed: {n_layer: 2, dtype: bfloat16}\ngrid:\n"
+        f"  weights: [{', '.join(words)}]\n  weight_group: [0, 32, 64]\n"
+        "  d_ff: [500, 1000, 1024]\n  weights_of: [library, all]\n"
+        "measure: {device: meta, quantities: [parameter_bytes, file_bytes]}"
+    )
+    quantities = ["parameter_bytes", "file_bytes"]
+    table = predict(points_table(expanded), quantities)
+    n_refused = 0
+    for point in expanded.points:
+        of_point_alone = table.filter(
+            pl.col("architecture") == point.architecture.digest(),
+            pl.col("run") == point.run.digest(),
+        )
+        for quantity in quantities:
+            terms, why = of_point.terms_or_reason(quantity, point.architecture, point.run)
+            values = of_point_alone.filter(pl.col("quantity") == quantity)["predicted"]
+            n_refused += bool(why)
+            if why:
+                assert values.is_null().all(), (point.run, why)
+            else:
+                assert values.sum() == total(terms), point.run
+    assert n_refused > 0
