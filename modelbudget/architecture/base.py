@@ -112,9 +112,9 @@ class Architecture(Record):
             return int(not convention.why_not(cls))
         if is_partial(r):
             return 0
+        if quantity not in OF_QUANTISED and (r.weights, r.vocabulary_dtype) != ("dtype", "dtype"):
+            return 0
         if r.weights != "dtype":
-            if quantity not in OF_QUANTISED:
-                return 0
             if quantity == "file_bytes" and not file_is_known(r.weights):
                 return 0
             if quantity in OF_STORED:

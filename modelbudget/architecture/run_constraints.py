@@ -127,6 +127,7 @@ _OFF = {
     "tensor_parallel": "tensor_parallel == 1",
     "context_parallel": "context_parallel == 1",
     "expert_parallel": "expert_parallel == 1",
+    "vocabulary_dtype": "vocabulary_dtype == 'dtype'",
     "adapter": "adapter == 'none'",
     "trained": "trained == 'default'",
     "trained_from_layer": "trained_from_layer == 0",

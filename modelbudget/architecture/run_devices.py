@@ -13,6 +13,7 @@ _NEEDS_SCHEDULE = "needs pipeline_schedule: gpipe, 1f1b or interleaved_1f1b"
 _INTERLEAVED = "pipeline_schedule == 'interleaved_1f1b'"
 _PLAIN = {
     "weights": ("dtype",),
+    "vocabulary_dtype": ("dtype",),
     "autocast": ("none",),
     "targets": ("given",),
     "loss_chunks": (1,),
@@ -136,6 +137,7 @@ class Devices(Record):
             "zero = {zero}",
             "zero in (2, 3)",
             weights=("dtype",),
+            vocabulary_dtype=("dtype",),
             autocast=("none",),
             gradient_casts=("together",),
             embedding_scale=("none",),

@@ -91,6 +91,11 @@ class Step(Record):
         "which may leave stacked experts in the dtype; all of the layers; all but routed experts; "
         "routed experts alone; or all of the layers, and the head if it is not tied",
     )
+    vocabulary_dtype: Literal["dtype", "float32", "bfloat16", "float16"] = Field(
+        "dtype",
+        description="dtype in which the matrices of token embedding and head are stored, where it "
+        "is not that of the other parameters: known of bytes of parameters alone",
+    )
     autocast: Literal["none", "bfloat16"] = Field(
         "none",
         description="matrix products and attention compute in this dtype, from casts of float32 "

@@ -33,6 +33,7 @@ from modelbudget.architecture.run_values import (
     stored,
     tokens,
 )
+from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.architecture.terms import Term, Terms, join, merged, part, plus, scaled, total
 from modelbudget.components import (
     context_parallel,
@@ -123,6 +124,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         "context_parallel",
         "expert_parallel",
         "adapter",
+        "vocabulary_dtype",
         "trained",
         "trained_from_layer",
     )
@@ -241,7 +243,13 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
 
     @classmethod
     def _in_format(cls, a: Fields, r: Run, dense: Terms, in_file: bool = False) -> Terms:
-        """Return bytes of parameters, with matrices in the run's format."""
+        """Return bytes of parameters, with matrices in the run's format and vocabulary's dtype."""
+        if r.vocabulary_dtype != "dtype":
+            wider = bytes_of(r.vocabulary_dtype) - bytes_of(r.dtype)
+            is_stored = r.weights in FORMATS and r.weights_of == "all"
+            head = (1 - a.tied) * (not is_stored) * embedding.rows(a) * embedding.width(a)
+            numbers = {"embedding.token": cls.parameters(a)["embedding.token"].each, HEAD: head}
+            dense = dense | {n: plus(dense[n], Term(wider * k)) for n, k in numbers.items()}
         if r.weights in ("dtype", "unknown"):
             return dense
         change = merged(

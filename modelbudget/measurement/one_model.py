@@ -27,7 +27,7 @@ from modelbudget.measurement.train import OF_OPTIMIZER, Values, train
 from modelbudget.memory import caching_allocator
 from modelbudget.modules.adapters import adapt
 from modelbudget.modules.initialise import initialise, uninitialised
-from modelbudget.modules.weight_formats import quantise
+from modelbudget.modules.weight_formats import quantise, store_vocabulary
 from modelbudget.sweeps.quantised import refused
 from modelbudget.sweeps.quantities import (
     OF_ALLOCATOR,
@@ -121,7 +121,7 @@ def measure_one(
         with _losing(wanted - OF_PROCESS - simulated.keys(), missing):
             counts, values = _on_device(architecture, run, wanted, method, missing)
     values |= _of_process(architecture, run, measure, n_bytes, room, missing)
-    if run.weights != "dtype" and OF_STORED & wanted:
+    if (run.weights, run.vocabulary_dtype) != ("dtype", "dtype") and OF_STORED & wanted:
         with _losing({*OF_STORED}, missing):
             counts = _quantised(architecture, run, counts)
     values |= {
@@ -234,7 +234,9 @@ def _quantised(
 ) -> dict[str, Count]:
     """Return the counts with the bytes of quantised weights and adapters, of a model on meta."""
     model = _built(architecture, run, "meta")
-    quantise(model, run)
+    if run.weights != "dtype":
+        quantise(model, run)
+    store_vocabulary(model, run)
     adapt(model, run)
     stored = count(model)
     return {

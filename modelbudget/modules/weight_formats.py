@@ -104,6 +104,18 @@ def quantise(model: nn.Module, run: RunConfig) -> None:
             model.set_submodule(name, packed)
 
 
+def store_vocabulary(model: Any, run: RunConfig) -> None:
+    """Store the matrices of token embedding and head in the run's dtype for them."""
+    if run.vocabulary_dtype == "dtype":
+        return
+    token, head = model.embedding.token, model.head
+    token.weight = nn.Parameter(token.weight.to(getattr(torch, run.vocabulary_dtype)))
+    if head.tied:
+        head.weight = token.weight
+    elif head.weight is not None:
+        head.weight = nn.Parameter(head.weight.to(getattr(torch, run.vocabulary_dtype)))
+
+
 def _replace_head(head: Any, stored: StoredFormat, run: RunConfig) -> None:
     """Replace the matrix of a head, which keeps its cap."""
     packed = _stored("head", head, stored, run)

@@ -24,6 +24,18 @@ def refused(architecture: Architecture | None, run: RunConfig, wanted: Set[str])
 
     Without an architecture, of a class that has none.
     """
+    if run.vocabulary_dtype == "dtype":
+        return _of_format(architecture, run, wanted)
+    others = wanted - {"parameters", *OF_QUANTISED, *OF_CONVENTION}
+    if architecture is None or "vocabulary_dtype" not in architecture.switches_of_run:
+        others |= wanted & OF_STORED
+    line = f"{REFUSED}vocabulary_dtype = {run.vocabulary_dtype}: known of bytes of parameters"
+    return dict.fromkeys(others, line) | _of_format(architecture, run, wanted)
+
+
+def _of_format(
+    architecture: Architecture | None, run: RunConfig, wanted: Set[str]
+) -> dict[str, str]:
     if run.weights == "dtype":
         return {}
     given = f"{REFUSED}weights = {run.weights}"

@@ -84,6 +84,27 @@ def test_which_matrices_have_the_format(weights, of):
     assert ("head" in changed) == (of == "all")
 
 
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("weights", ["dtype", "bnb-4bit"])
+@pytest.mark.parametrize("of", ["library", "all"])
+def test_a_vocabulary_in_another_dtype(weights, of, tied):
+    """Catches a tied matrix that is counted twice, or a bias of the head that is cast too."""
+    a = Decoder(**SIZES | {"tied": tied, "head_bias": True})
+    run = RunConfig(weights=weights, weights_of=of, vocabulary_dtype="float32", dtype="bfloat16")
+    quantities = ["parameter_bytes", "file_bytes", "peak_inference_bytes"]
+    measure = Measure(device="meta", quantities=quantities)
+    found = one_model.measure_one(a, run, measure, Room(cpu=0, cuda=0, limit="none", at_once=1))
+    assert found.missing.keys() == {"peak_inference_bytes"}
+    for quantity in quantities[:2]:
+        predicted = {name: term.total for name, term in a.terms(quantity, a, run).items()}
+        measured = found.values[quantity]
+        assert {n: b for n, b in measured.items() if b} == {n: b for n, b in predicted.items() if b}
+    plain = a.parameter_bytes(a, run.model_copy(update={"vocabulary_dtype": "dtype"}))
+    n_cast = 1 if tied or (of == "all" and weights != "dtype") else 2
+    more = total(a.parameter_bytes(a, run)) - total(plain)
+    assert more == 2 * n_cast * 100 * 256
+
+
 def layers_of(rows, columns, has_bias=False):
     """Return a model with one linear layer among its layers."""
     with torch.device("meta"):
