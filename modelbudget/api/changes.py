@@ -13,7 +13,6 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
-from modelbudget.predict.fit import needed, solve
 
 if TYPE_CHECKING:
     from modelbudget.api.model import Model
@@ -68,6 +67,8 @@ def changes(
     These are as many as it takes to fit with margins, those first that alter nothing; others are
     among them only if it takes them to fit into `room` bytes at all.
     """
+    from modelbudget.predict.fit import needed  # imports tables, which most commands do without
+
     architecture, run = model.with_run(chosen)
     now = needed((architecture, run), PURPOSE)
     if now is None:
@@ -98,6 +99,8 @@ def changes(
 
 
 def _largest(pair: tuple[Architecture, RunConfig], room: int) -> Iterator[tuple[str, int]]:
+    from modelbudget.predict.fit import solve
+
     for field in ("batch", "length"):
         solution = solve(pair, field, PURPOSE, room)
         if solution is not None:
@@ -105,6 +108,8 @@ def _largest(pair: tuple[Architecture, RunConfig], room: int) -> Iterator[tuple[
 
 
 def _needed(model: Model, fields: Mapping[str, Any]) -> int | None:
+    from modelbudget.predict.fit import needed
+
     pair = _pair(model, fields)
     return None if pair is None else needed(pair, PURPOSE)
 

@@ -11,7 +11,7 @@ from helpers.project import ROOT
 from modelbudget.catalogue.models import Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.plan import preflight
-from modelbudget.plan.chosen_sweeps import PARTS_OF_SWEEP, TEMPLATES, chosen_sweeps, reserved_names
+from modelbudget.plan.chosen_sweeps import PARTS_OF_SWEEP, REPORT, chosen_sweeps, reserved_names
 
 GOOD = "base: gpt-2-124m\ngrid:\n  n_layer: [1, 2]\n"
 
@@ -485,7 +485,7 @@ def test_a_sweep_has_not_the_name_of_a_part_of_another(mistakes, part):
 
 def test_no_id_of_the_page_is_free_for_a_sweep():
     """Every id that a page without sweeps has, written out or computed, is reserved."""
-    written = "".join(path.read_text() for path in TEMPLATES.glob("*.j2"))
+    written = "".join(path.read_text() for path in REPORT.rglob("*.html.j2"))
     for name in re.findall(r"""\bid=["']?([^"'\s>{]+)["'\s>]""", written):
         assert name in reserved_names()
 
