@@ -4,8 +4,9 @@ import re
 
 import polars as pl
 import pytest
+import sympy
 from helpers.catalogue import CATALOGUE
-from helpers.readings import of_graph
+from helpers.readings import of_graph, of_symbols
 from helpers.strategies import decoders_that_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -124,8 +125,8 @@ def test_a_row_that_exceeds_64_bits_is_refused(rows, monkeypatch):
         by_regime.totals(family, "parameter_bytes", huge, pl.Series([True] * 12))
 
 
-def test_a_regime_is_one_graph_and_has_bounds():
-    """The readings of formulas read it as well: nodes of a page's script, and intervals."""
+def test_a_regime_is_read_as_graph_as_mathematics_and_as_bounds():
+    """The readings of formulas read it as well: a page's script, mathematics, intervals."""
     a = named_architecture(CATALOGUE["llama-3-8b"])
     run = RunConfig(batch=2, length=64, dtype="bfloat16", attention_kernel="flash")
     varying = {"d_model", "d_head", "n_kv_head", "n_layer", "length"}
@@ -136,8 +137,12 @@ def test_a_regime_is_one_graph_and_has_bounds():
     bounds = regime.read(
         numbers | {n: intervals.Interval(numbers[n] // 2, numbers[n]) for n in varying}
     )
+    of_sizes = {name: sympy.Symbol(name, integer=True) for name in varying}
+    formulas = regime.read(numbers | of_sizes)
     for name, peak in regime.quantities["peak_inference_bytes"].items():
         value = expected["peak_inference_bytes"][name]
+        sizes_alone = {n: numbers[n] for n in varying}
+        assert of_symbols({name: formulas.of(peak)}, sizes_alone) == {name: value}
         assert of_graph(nodes.of(peak), numbers) == value
         assert intervals.least(bounds.of(peak)) <= value <= intervals.most(bounds.of(peak))
 
