@@ -136,10 +136,9 @@ docs: .docs-venv/.installed
 	.docs-venv/bin/pip install --quiet --disable-pip-version-check -r docs/requirements.lock
 	@touch $@
 
-# Take the README's screenshot of the report.
+# Draw the README's picture from the results, as the report draws it.
 picture: report
-	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1100,720 \
-		--virtual-time-budget=4000 --screenshot=docs/report.png file://$(CURDIR)/results/report.html
+	$(BIN)/python tools/write_picture.py
 
 # Lock the newest versions that pyproject.toml allows, installed in a fresh environment: first those
 # of users, then what tests add. The accelerator packages that torch installs depend on the machine,

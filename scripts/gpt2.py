@@ -18,11 +18,12 @@ from modelbudget.measurement.parallel.step_trace import trace_step_of_rank
 from modelbudget.measurement.step_trace import trace_step
 from modelbudget.sweeps.derive import named_architecture
 
+TRAINED = "llama-3-8b"
 SIZES = SMALLEST, *_ = "gpt-2-124m", "gpt-2-355m", "gpt-2-774m", "gpt-2-1558m"
 
 
 def write(traced: dict, run: RunConfig, step: str, allocations: str) -> None:
-    about = {"model": SMALLEST, "label": catalogue[SMALLEST].label, "run": run.model_dump()}
+    about = {"model": TRAINED, "label": catalogue[TRAINED].label, "run": run.model_dump()}
     with replacing(allocations) as path:
         pl.DataFrame(traced.pop("allocations"), infer_schema_length=None).write_parquet(path)
     with replacing(step) as path:
@@ -36,7 +37,8 @@ with replacing(output.ledger) as path:
 smallest = named_architecture(catalogue[SMALLEST])
 with replacing(output.surgery) as path:
     surgery(smallest).write_parquet(path)
+trained = named_architecture(catalogue[TRAINED])
 run = RunConfig(**snakemake.params.run)
-write(trace_step(build(smallest, "meta", run.dtype), run), run, output.step, output.allocations)
+write(trace_step(build(trained, "meta", run.dtype), run), run, output.step, output.allocations)
 shared = RunConfig(**snakemake.params.shared)
-write(trace_step_of_rank(smallest, shared), shared, output.shared, output.shared_allocations)
+write(trace_step_of_rank(trained, shared), shared, output.shared, output.shared_allocations)

@@ -45,19 +45,19 @@ ORDER = (
 """The order of stacks and lists: embeddings first, then layers, then small components."""
 
 _MEMORY = (
-    Group("parameters", (), "#2e4364", "#8896c9"),
-    Group("optimizer states", (), "#6a94b4", "#90cced"),
-    Group("gradients", (), "#6e5a80", "#8e71a6"),
+    Group("parameters", (), "#2e4364", "#8496d8"),
+    Group("optimizer states", (), "#6f939a", "#9ac0da"),
+    Group("gradients", (), "#4c5e95", "#8f6e91"),
     Group("gathered parameters", (), "#1a3434", "#b2edf0"),
-    Group("communication buffers", (), "#405b19", "#67be51"),
-    Group("received states", (), "#a457a5", "#c48299"),
-    Group("activations", (), "#aa2226", "#c13436"),
-    Group("logits and loss", (), "#c38726", "#f9ce91"),
-    Group("temporary", (), "#7f7970", "#b0aca7"),
+    Group("communication buffers", (), "#405b19", "#69bf52"),
+    Group("received states", (), "#b956c2", "#b38478"),
+    Group("activations", (), "#bd1288", "#dd4bb3"),
+    Group("logits and loss", (), "#ea63a7", "#e2ccc6"),
+    Group("temporary", (), "#847864", "#a9b0a8"),
     Group("KV cache", (), "#1e0859", "#6548f2"),
 )
-"""Live memory of training and inference, in the order of its stack. It has charts of its own, so
-that these colours need only differ from each other.
+"""Live memory of training and inference, in the order of its stack. No colour means a component and
+memory: these differ from those above too.
 """
 
 GROUPS = {

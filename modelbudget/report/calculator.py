@@ -30,7 +30,7 @@ from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import ACCELERATORS
-from modelbudget.components.groups import ORDER, group_of
+from modelbudget.components.groups import MEMORY, ORDER, group_of
 from modelbudget.families.decoder import Decoder
 from modelbudget.report.charts.format import field_title
 from modelbudget.report.component_order import sort_key
@@ -40,7 +40,8 @@ from modelbudget.report.specs import variable_of_group
 from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.derive import named_architecture, settled
 
-START = "palm-540b"
+START, START_LENGTH = "llama-3-8b", 8192
+"""Model and length of the answer that a reader finds: those of the acts."""
 MAIN = (
     "n_vocab", "n_ctx", "d_model", "n_layer", "n_head", "n_kv_head", "d_head", "d_ff", "n_expert",
     "n_expert_per_token", "d_expert", "gated", "tied", "head_bias",
@@ -406,6 +407,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
         "devices": devices,
         "data": {
             "start": START,
+            "start_length": START_LENGTH,
             "run": {name: all_of[0] for name, (_, all_of) in CHOICES_OF_RUN.items()},
             "choices": [(name, choices) for name, (_, choices) in CHOICES_OF_RUN.items()],
             "quantities": list((QUANTITIES | PEAKS).items()),
@@ -427,6 +429,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
             "exchangeable": {choice: _experts_of(choice) for choice in choices},
             "models": {name: _numbers(base, a) for name, (base, a) in named.items()},
             "rules": rules(),
+            "memory": {group: variable_of_group(group) for group in MEMORY},
             "order": [(group, variable_of_group(group)) for group in ORDER],
             **_formulas(
                 tuple((values, tuple(sorted(classes))) for values, classes in categories.items()),

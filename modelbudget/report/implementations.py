@@ -7,7 +7,7 @@ from modelbudget.catalogue.implementations import TRANSFORMERS
 from modelbudget.compare.classes import judged
 from modelbudget.compare.implementations import implementations, peaks, witnesses
 from modelbudget.report import tables
-from modelbudget.report.charts.format import count
+from modelbudget.report.charts.format import count, times
 from modelbudget.report.results import SweepResult
 
 MOST_ROWS = 200
@@ -40,6 +40,18 @@ def of_all_sweeps(sweeps: list[SweepResult]) -> Markup | None:
         if (table := _table(sweep)) is not None
     ]
     return _quantities(pl.concat(found)) if found else None
+
+
+def most_of_classes(sweeps: list[SweepResult]) -> str | None:
+    """Return the largest ratio of classes to our modules of activations and of the cache."""
+    tables_of = [table for sweep in sweeps if (table := _table(sweep)) is not None]
+    if not tables_of:
+        return None
+    ratios = pl.concat(tables_of).group_by("quantity").agg(pl.col("ratio").max())
+    named = {"activation_bytes": "activations", "cache_bytes": "cache"}
+    found = dict(ratios.drop_nulls().iter_rows())
+    texts = [f"up to {times(found[name])} the {of}" for name, of in named.items() if name in found]
+    return " and ".join(texts) or None
 
 
 def class_values(sweeps: list[SweepResult]) -> dict | None:

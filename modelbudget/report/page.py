@@ -11,7 +11,7 @@ from modelbudget.report import specs, tables
 from modelbudget.report.assets import Assets, assets
 from modelbudget.report.payload import packed
 from modelbudget.report.results import Results
-from modelbudget.report.section import APPENDIX, Page
+from modelbudget.report.section import APPENDIX, FIRST, Page
 from modelbudget.report.sections import sections
 
 STYLES = ("style.css", "acts.css", "memory.css", "steps.css", "numbers.css")
@@ -33,18 +33,20 @@ def render(results: Results, catalogue: Catalogue, static: Assets | None = None)
     chosen = {
         name: record
         for name, record in sections().items()
-        if results.parts.keys() >= {*record.needs}
-        and (page.static.calculator is not None or not record.of_all)
+        if results.parts.keys() >= {*record.needs} and (page.is_of_all or not record.of_all)
     }
     shown = [
-        section | {"template": section.get("template", f"{name}.html.j2"), "place": record.place}
+        {"template": f"{name}.html.j2", "place": record.place} | section
         for name, record in chosen.items()
         for section in record.contents(page)
     ]
     story = [one for one in shown if one["place"] < APPENDIX]
     appendix = [one for one in shown if one["place"] >= APPENDIX]
+    story.sort(key=lambda one: one["place"])
     acts = [one for one in story if "finding" in one]
-    title = next((act["page_title"] for act in acts if "page_title" in act), NO_TITLE)
+    titles = [act["page_title"] for act in acts if "page_title" in act]
+    titles += [one["short"] for one in story if one["place"] == FIRST][:1]
+    title = titles[0] if titles else NO_TITLE
     page.pack("acts", page.acts)
     page.packed["vega"] = _packed_script(page.static.vega)
     charts = {"specs": page.charts.specs, "datasets": page.charts.datasets}
@@ -80,7 +82,7 @@ def _filled(context: dict, vega: str, chosen: Collection[str]) -> str:
     scripts = [*_texts("js", SCRIPTS, chosen)]
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_hash, [vega, *scripts]))}; "
-        f"style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
+        f"style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'"
     )
     return (
         tables.environment()

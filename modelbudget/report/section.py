@@ -13,8 +13,8 @@ from modelbudget.report.results import Results, SweepResult, known_models, order
 from modelbudget.report.specs import Charts
 from modelbudget.report.verdict import Verdict, verdicts
 
-APPENDIX = 100
-"""The first place of the appendix."""
+FIRST, APPENDIX = 0, 100
+"""The first place of the page, and that of the appendix."""
 
 
 class Section(NamedTuple):
@@ -22,9 +22,9 @@ class Section(NamedTuple):
 
     `place` is its position: sections from APPENDIX on are closed until a reader opens them.
     `contents` returns what the template shows: `id` and `short`, the entry in the table of
-    contents, and all else that it names; several for a section for each sweep, none if there is
-    nothing to show. A section is left out of a page whose results lack a file of `needs`, and, with
-    `of_all`, of that of named sweeps: it depends on none.
+    contents, all else that it names, and `place` if it is elsewhere; several for a section of each
+    sweep, none if there is nothing to show. A section is left out of a page whose results lack a
+    file of `needs`, and, with `of_all`, of that of named sweeps: it depends on none.
     """
 
     place: int
@@ -56,6 +56,16 @@ class Page:
         """Return the page of these results, without any section."""
         sweeps = ordered(results.sweeps)
         return cls(results, catalogue, static, sweeps, verdicts(results), known_models(catalogue))
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether the page has the sections that depend on no sweep."""
+        return self.static.calculator is not None
+
+    @property
+    def has_story(self) -> bool:
+        """Whether a sweep names the model that opens the page; else its sweeps do."""
+        return any(sweep.summary["headline"] for sweep in self.sweeps)
 
     def part(self, file: str):
         """Return the content of a file of results/ that belongs to no sweep."""

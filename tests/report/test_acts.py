@@ -1,15 +1,16 @@
 """The acts of the story: what they draw and say, counted again from the data."""
 
 import re
-from itertools import product
 from typing import NamedTuple
 
 import polars as pl
 import pytest
 from helpers.page import Text, violations
+from helpers.project import ROOT
 from helpers.results import PARTS, result
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.common.paths import SWEEPS
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.build import build
 from modelbudget.measurement.parallel.rank import of_rank
@@ -18,30 +19,17 @@ from modelbudget.measurement.step_trace import trace_step
 from modelbudget.measurement.train import train
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
-from modelbudget.report.sections.sizes import PLAIN
 from modelbudget.report.sections.step import SHARED as SHARED_STEP
 from modelbudget.report.sections.step import STEP
-from modelbudget.sweeps.points_table import rows
+from modelbudget.report.sections.what_they_do import two_stacks
+from modelbudget.report.stack import picture
 
 MODELS = """
 headline: PaLM 540B
 fixed: {dtype: bfloat16, master_weights: true, attention_kernel: flash}
-points: [{base: gpt-2-124m}, {base: mixtral-8x7b}, {base: llama-3-8b}, {base: palm-540b},
-  {base: gpt-2-124m, n_vocab: 8, d_model: 4, n_head: 1, d_head: 8, d_ff: 4, label: Tiny}]
+points: [{base: gpt-2-124m}, {base: mixtral-8x7b}, {base: llama-3-8b}, {base: palm-540b}]
 measure: {quantities: [parameters, parameter_bytes, gradient_bytes, optimizer_bytes,
   activation_bytes, flops_forward, flops_backward, cache_bytes]}
-"""
-SAVINGS = """
-base: llama-3-8b
-fixed: {n_vocab: 512, d_model: 32, n_layer: 2, n_head: 4, d_head: 8, d_ff: 64, n_ctx: 512,
-  dtype: bfloat16, foreach: false, attention_kernel: math, length: 512}
-points:
-  - {label: Small, n_kv_head: 4}
-  - {label: tie, n_kv_head: 4, tied: true}
-  - {label: flash, n_kv_head: 4, attention_kernel: flash}
-  - {label: recompute, n_kv_head: 4, recompute: full}
-  - {label: all three, n_kv_head: 4, tied: true, attention_kernel: flash, recompute: full}
-measure: {quantities: [activation_bytes, peak_training_bytes, cache_bytes]}
 """
 RUN = RunConfig(length=16, autocast="bfloat16", attention_kernel="flash", foreach=True)
 SHARED = RunConfig(
@@ -122,45 +110,34 @@ def test_allocations_are_named_after_what_they_are_for(step):
 
 
 def test_titles_are_findings_of_the_data(results, catalogue, step, shared_step):
-    page = render(results, catalogue)
-    text = str(Text(page))
-    comparison = results.sweeps[0].comparison
-    held = {
-        (label, quantity): value
-        for label, quantity, value in comparison.group_by("label", "quantity")
-        .agg(pl.col("measured").sum())
-        .iter_rows()
-    }
+    text = str(Text(render(results, catalogue)))
     palm = 540_356_474_880
-    assert f"{100 * 481_069_891_584 / palm:.1f} % of PaLM 540B is MLP" in text
-    smallest = held["Tiny", "parameters"]
-    assert f"From {smallest:,} parameters to 540B, positions gives way to MLP" in text
-    assert "From GPT-2 124M on, the MLP is the largest part of all 3 models" in text
-    states = ("parameter", "gradient", "optimizer")
-    of_palm = [held["PaLM 540B", f"{name}_bytes"] for name in states]
-    of_tiny = [held["Tiny", f"{name}_bytes"] for name in states]
-    least, most = (f"{sum(one) / one[0]:.1f}".removesuffix(".0") for one in (of_palm, of_tiny))
-    assert f"Training takes {least} to {most} times the bytes" in text
-    whole = sum(of_palm) + held["PaLM 540B", "activation_bytes"]
-    assert f"{100 * held['PaLM 540B', 'activation_bytes'] / whole:.1f} % of" in text
-    assert f'title="{held["PaLM 540B", "cache_bytes"]:,} bytes"' in page
+    assert round(10 * 481_069_891_584 / palm) == 9
+    assert "Nine in ten parameters of PaLM 540B work on each token alone (MLP)" in text
+    assert f"and {100 * 4_718_592_000 / palm:.2f} % of PaLM 540B" in text.replace("\u00a0", " ")
     n = step.about["n_parameters"]
+    peaks = {phase["name"]: phase["peak"] for phase in step.about["phases"][-3:]}
+    worst = max(peaks, key=peaks.__getitem__)
+    where = {"optimizer": "step of AdamW"}.get(worst, f"{worst} pass")
+    title = f"A training step of Small peaks at {peaks[worst] / 1e3:.3g} kB, in the {where}"
+    assert title in text.replace("\u00a0", " ")
     last = step.about["phases"][-1]
     kept = live(step, last["first"])
     kept = kept.filter(~pl.col("kind").is_in(["temporary", "activations"]))["bytes"].sum()
     most, least = (f"{size / n:.1f}".removesuffix(".0") for size in (last["peak"], kept))
-    assert f"A step of AdamW takes {most} bytes a parameter, not {least}" in text
+    assert f"AdamW has {most} bytes a parameter , {least} of them from step to step" in text
     assert "aten._foreach_sqrt" in text
     whole, part = (
         max(phase["peak"] for phase in one.about["phases"][-3:]) for one in (step, shared_step)
     )
+    text = text.replace("\u00a0", " ")
     assert f"On each of 4 devices with shards, the peak is {part / 1e3:.3g} kB instead" in text
     assert f"instead of {whole / 1e3:.3g} kB" in text
 
 
 def test_every_colour_of_a_step_is_in_the_legend_above_it(results, catalogue):
     page = render(results, catalogue)
-    act = page[page.index('<section id="step"') : page.index('<p class="whose">Traced')]
+    act = page[page.index('<section id="step"') :].partition('<p class="whose">')[0]
     of_whole, of_device = act.split('<ul class="legend"')[1:]
     for part in (of_whole, of_device):
         named, drawn = part.split("</ul>", 1)
@@ -170,77 +147,90 @@ def test_every_colour_of_a_step_is_in_the_legend_above_it(results, catalogue):
     assert "gathered parameters" not in of_whole
 
 
-def test_squares_and_columns_are_in_proportion(results, catalogue):
+def test_the_area_of_each_part_is_in_proportion(results, catalogue):
+    """Width × height of each band against the parameters that its title names."""
     page = render(results, catalogue)
-    act = page[page.index('<section id="sizes"') : page.index('<section id="bytes"')]
-    squares, columns = (
-        dict(re.findall(r'<path class="(group-\d+)" d="([^"]+)"', part))
-        for part in re.split(r'<svg class="columns"', act)
+    act = page[page.index('<section id="what-they-do"') :].partition("</section>")[0]
+    small, palm = (one.partition("</svg>")[0] for one in act.split('<svg class="stack"')[1:])
+    band = re.compile(
+        r'd="M[\d.]+ [\d.]+v([\d.]+)" stroke-width="([\d.]+)".*?'
+        r"<title>(\S+): .*?([\d,]+) parameters"
     )
-    assert sum(path.count("z") for path in squares.values()) == 540
-    comparison = results.sweeps[0].comparison.filter(quantity="parameters")
-    tiny = comparison.filter(label="Tiny")
-    attention = tiny.filter(
-        pl.col("component").str.contains(r"attention\.(query|key|value|output)")
-    )
-    n = attention["measured"].sum() * 540 / tiny["measured"].sum()
-    assert abs(squares[f"group-{GROUP_OF_ATTENTION}"].count("z") - n) < 1
-    assert len(columns) <= len(PLAIN)
-    assert max(path.count("z") for path in columns.values()) == 4  # without Mixtral
+    for drawn, total in ((small, 124_439_808), (palm, 540_356_474_880)):
+        parts = band.findall(drawn)
+        assert sum(int(n.replace(",", "")) for *_, n in parts) == total
+        for height, width, name, n in parts:
+            area = float(height) * float(width) / (400 * 100)
+            assert area == pytest.approx(int(n.replace(",", "")) / total, abs=2e-4), name
+    assert "18,432 × 73,728, " in palm  # of the shape that the paper prints
 
 
-GROUP_OF_ATTENTION = 3
+def test_the_picture_of_the_readme_is_the_one_of_the_page(catalogue):
+    """`make picture` was run since numbers or drawing changed."""
+    sweep = result(SWEEPS / "named-models.yaml", catalogue)
+    stacks = two_stacks([sweep])
+    assert (ROOT / "docs" / "parameters.svg").read_text(encoding="utf-8") == picture(stacks)
 
 
-def test_every_combination_of_changes_is_that_of_real_modules(
-    sweep, catalogue, tmp_path, open_page
+def test_acts_have_one_recipe_and_the_calculator_has_their_numbers(
+    catalogue, static_parts, open_page, tmp_path
 ):
-    sweep(SAVINGS)
-    one = result(tmp_path / "sweep.yaml", catalogue)
-    (tmp_path / "report.html").write_text(render(Results([one]), catalogue), encoding="utf-8")
-    tab = open_page((tmp_path / "report.html").as_uri(), 390)
-    small, *_ = rows(one.points)
-    changes = [{"tied": True}, {"attention_kernel": "flash"}, {"recompute": "full"}]
-    peaks = {}
-    for on in product((False, True), repeat=3):
-        fields = {
-            k: v for change, it in zip(changes, on, strict=True) if it for k, v in change.items()
-        }
-        a = small.architecture.model_copy(update={"tied": fields.pop("tied", False)})
-        run = small.run.model_copy(update=fields)
-        model = build(a, "meta", run.dtype)
-        peaks[on] = max(train(model, run, {"peak_training_bytes"})["peak_training_bytes"].values())
-        for box, it in zip(tab.query_selector_all("#what-to-do input"), on, strict=True):
-            box.set_checked(it)
-        assert tab.get_attribute("#what-to-do .all span", "title") == f"{peaks[on]:,} bytes"
-        whose = "predicted" if sum(on) == 2 else "measured"
-        assert tab.inner_text("#what-to-do .all small").startswith(whose)
-    first = peaks[False, False, False]
-    labels = {"Flash": (False, True, False), "Recompute": (False, False, True)}
-    best = min(labels, key=lambda name: peaks[labels[name]])
-    alone, every = (f"{100 - 100 * peaks[on] / first:.1f}" for on in (labels[best], (True,) * 3))
-    assert f"{best} alone saves {alone} % of the peak memory, all three {every} %" in " ".join(
-        tab.inner_text("#what-to-do h2").split()
-    )
+    """Acts 3, 5 and 6 of one model and run: the same bytes, digit by digit."""
+    recipes, savings = (result(SWEEPS / f"{n}.yaml", catalogue) for n in ("recipes", "savings"))
+    sweeps = [recipes, with_peaks(savings)]
+    path = tmp_path / "report.html"
+    page = render(Results(sweeps), catalogue, static_parts(catalogue))
+    path.write_text(page, encoding="utf-8")
+    tab = open_page(path.as_uri(), 1280)
+    lines = {
+        act: tab.inner_text(f"#{act} .whose").partition("Llama 3 8B · ")[2].partition(" tokens")[0]
+        for act in ("cost", "what-to-do")
+    }
+    assert len(set(lines.values())) == 1
+    assert lines["cost"].startswith("bfloat16 throughout · AdamW")
+    assert "1 × 8,192" in lines["cost"]
+    links = tab.query_selector_all("#what-to-do td a")
+    assert len(links) > 5
+    for link in links:
+        exact = link.get_attribute("title").partition(" bytes")[0]
+        label = link.evaluate("one => one.closest('tr').cells[0].textContent")
+        tab.evaluate("address => { location.hash = address }", link.get_attribute("href"))
+        tab.wait_for_function("n => document.querySelector('#fit-answer p').title.startsWith(n)",
+                              arg=exact, timeout=20_000)  # fmt: skip
+        assert tab.get_attribute("#fit-answer p", "title").startswith(exact), label
     assert tab.messages == []
+
+
+def with_peaks(sweep):
+    """A sweep whose points have formulas, and at their peak the peak, as one kind of bytes."""
+    peaks = sweep.comparison.filter(quantity="peak_training_bytes").drop_nulls("predicted")
+    whole = peaks.sort("predicted").unique("point", keep="last", maintain_order=True)
+    whole = whole.with_columns(quantity=pl.lit("bytes_at_peak"), component=pl.lit("parameters"))
+    known = pl.col("point").is_in(whole["point"].implode())
+    others = sweep.comparison.filter(known, pl.col("quantity") != "bytes_at_peak")
+    comparison = pl.concat([others, whole]).sort("point", maintain_order=True)
+    return sweep._replace(comparison=comparison, points=sweep.points.filter(known))
 
 
 def test_the_slider_and_the_cursor(results, step, catalogue, open_page, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(render(results, catalogue), encoding="utf-8")
     tab = open_page(path.as_uri(), 1280)
-    assert "Tiny" in tab.inner_text("#sizes .stop")
-    tab.focus("#sizes input")
-    tab.keyboard.press("End")
-    assert "PaLM 540B 540,356,474,880 parameters 89.0 % MLP" in " ".join(
-        tab.inner_text("#sizes .stop").split()
+    assert "PaLM 540B" in tab.inner_text("#what-decides .stop")
+    tab.focus("#what-decides input")
+    tab.keyboard.press("Home")
+    assert "GPT-2 124M 31.0 % token embedding" in " ".join(
+        tab.inner_text("#what-decides .stop").split()
     )
-    tab.emulate_media(reduced_motion="reduce")
-    tab.click("#sizes button")  # at the end: from the start again, one model a press
-    assert "Tiny" in tab.inner_text("#sizes .stop")
-    tab.click("#sizes button")
-    tab.wait_for_timeout(1200)
-    assert "GPT-2 124M" in tab.inner_text("#sizes .stop")
+    drawn = "[...document.querySelectorAll('#what-they-do figure')].map((one) => one.innerHTML)"
+    first, second = tab.evaluate(drawn)  # the slider draws what the page has drawn without it
+    paths = [
+        re.findall(r"<title>([\w.]+)[^<]*?([\d,]+) parameters", one) for one in (first, second)
+    ]
+    assert paths[0] == paths[1]
+    with tab.expect_download() as download:
+        tab.click("[data-picture=png]")
+    assert download.value.path().read_bytes().startswith(b"\x89PNG")
     peaks = [phase["peak"] for phase in step.about["phases"][-3:]]
     for card, peak in zip(tab.query_selector_all("#step .peaks .peak"), peaks, strict=True):
         card.hover()

@@ -99,7 +99,8 @@ def opened(open_page, address):
     def open_at(fragment: str = "", **how):
         tab = open_page(address + fragment, **how)
         if how.get("script", True):
-            tab.wait_for_selector("#calculator-table tbody tr")
+            tab.wait_for_selector("#calculator-table tbody tr", state="attached")
+            tab.evaluate("document.querySelector('#calculator .fields').open = true")
         return tab
 
     return open_at
@@ -686,7 +687,7 @@ def test_a_pasted_file_is_both_sides_and_a_refused_one_leaves_no_answer(opened):
         tab.wait_for_selector('[data-answer="A"] .total')
         assert total_of(tab, "A") == of_llama
     tab.fill(paste, "")
-    tab.wait_for_selector('[data-answer="A"]:has-text("PaLM 540B")')
+    tab.wait_for_selector('[data-answer="A"]:has-text("Llama 3 8B")')
     assert tab.inner_text("#config-answer") == ""
     tab.fill(paste, bert)
     tab.wait_for_selector("#config-answer .reason")

@@ -414,6 +414,18 @@ def luminance(colour: str) -> float:
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
+@pytest.mark.parametrize("paper", ["light", "dark"])
+def test_no_colour_means_a_component_and_memory(paper):
+    """Red was attention and then activations; gold was the head and then logits."""
+    seen = {title: oklab(getattr(g, paper), BLINDNESS["none"]) for title, g in GROUPS.items()}
+    near = [
+        (a, b)
+        for a, b in itertools.product(MEMORY, GROUPS.keys() - MEMORY)
+        if np.linalg.norm(seen[a] - seen[b]) < 0.045
+    ]
+    assert near == []
+
+
 @pytest.mark.parametrize(("place", "paper"), [(0, "light"), (1, "dark")])
 def test_colours_stand_out_from_the_paper(place, paper):
     """WCAG 2.2, 1.4.11: what must be seen has a contrast of 3:1 to its neighbours."""

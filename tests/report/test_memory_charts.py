@@ -240,13 +240,32 @@ def test_memory_by_number_of_devices_is_of_the_first_rank_and_adds_up():
         "parameters": 100, "optimizer states": 200, "communication buffers": 300,
         "activations": 300, "logits and loss": 50, "temporary": 1_000,
     }  # fmt: skip
-    finding = "2 devices hold 2.85 kB each, 8 devices 1.95 kB, of which 51.3 % temporary"
-    assert finding in " ".join(spec["title"]["subtitle"])
+    finding = " ".join(spec["title"]["subtitle"])
+    assert "Each of 2 devices holds 2.85 kB, and each of 8 holds 1.95 kB. Of what is" in finding
+    assert "51.3 % is temporary" in finding
     assert "accelerator" not in drawn["devices"].description
     assert "small" in vl_convert.vegalite_to_svg(json.dumps(spec))
     far = charts_of_sweep(axes, comparison(points), DEVICES[1:])["devices"].to_dict()
     assert "The smallest accelerator, large, has 20 kB." in far["description"]
     vl_convert.vegalite_to_svg(json.dumps(far))
+
+
+def test_a_title_compares_layouts_of_equal_steps_and_the_stage_that_needs_most():
+    """It compared steps of 64 and of 8 sequences, and named a pipeline's second stage."""
+    points = [
+        ("data 8", {"data_parallel": 8, "pipeline_parallel": 1}, live(8_000, 1_000)),
+        ("data 8, small", {"data_parallel": 8, "pipeline_parallel": 1}, live(800, 1_000)),
+        *((f"{rank} stage", {"data_parallel": 1, "pipeline_parallel": 8, "pipeline_rank": rank},
+           live(n, 100)) for rank, n in (("first", 900), ("second", 400))),
+    ]  # fmt: skip
+    drawn = charts_of_sweep({}, comparison(points), DEVICES)["by-layout"].to_dict()
+    finding = " ".join(drawn["title"]["subtitle"])
+    assert finding.startswith("A step of 8 batches needs ")
+    first, second = finding.split(". ")[0].split("; ")
+    assert first.endswith("(data 8) on one device")
+    assert second.startswith("a step of 1 batch needs")
+    assert "(first stage)" in second
+    assert "second stage" not in finding
 
 
 def test_layouts_of_each_base_have_their_own_chart():
@@ -267,7 +286,7 @@ def test_layouts_of_each_base_have_their_own_chart():
     ]
     assert devices == [["small · 3 kB"], ["small · 3 kB", "large · 20 kB"]]
     for spec, base, most in zip(of_base, "ab", ("4.05 kB", "341 kB"), strict=True):
-        assert f"and {base} 1 most, {most}" in spec["description"]
+        assert f"to {most} ({base} 1) on one device" in spec["description"]
         vl_convert.vegalite_to_svg(json.dumps(spec))
     alone = charts_of_sweep({}, comparison(points[1:]), DEVICES)
     assert "by-layout" in alone

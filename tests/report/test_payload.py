@@ -220,7 +220,7 @@ def test_a_hundred_thousand_points_stay_small(grid, opened):
     assert points == 12 * n
     large = grid._replace(comparison=many, charts={})
     small = grid._replace(summary=grid.summary | {"name": "small"})
-    found = payload.comparison_tables([large, small], {})
+    found = payload.comparison_tables([large, small])
     assert sum(len(one["of"]) for one in found.values()) <= payload.MOST_ROWS
     assert len(found["small"]["of"]) == small.comparison.height
     held = found["sweep"]["points"]["point"]

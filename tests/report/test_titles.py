@@ -17,7 +17,8 @@ from modelbudget.sweeps.summary import summary
 
 NAMES = [
     "counting-ladder", "named-models", "scaling-ladder", "vocabulary-width-tying", "width-depth",
-    "hybrid", "grouped-heads", "training-budget", "savings", "activations", "recomputation",
+    "hybrid", "grouped-heads", "training-budget", "recipes", "savings", "activations",
+    "recomputation",
     "vocabulary-memory", "kv-cache", "implementations", "published-ladders",
 ]  # fmt: skip
 TESTED = {
@@ -201,7 +202,7 @@ def check_half(found, quantity: str, title: str) -> None:
 
 
 def peaks_of(found) -> dict[str, dict[str, int]]:
-    rows = found.comparison.filter(quantity="peak_training_bytes")
+    rows = found.comparison.filter(quantity="peak_training_bytes").drop_nulls("measured")
     peaks = defaultdict(dict)
     for label, phase, value in rows.select("label", "component", "measured").rows():
         peaks[label][phase] = value

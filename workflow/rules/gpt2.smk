@@ -1,6 +1,6 @@
 # Reads the GPT-2 series. Writes the parameters of every module of Hugging Face's GPT-2, the counts
-# before and after untying its head, and every allocation of two training steps, alone and on one of
-# several devices that share it, which the report draws as timelines.
+# before and after untying its head, and every allocation of two training steps of Llama 3 8B, alone and
+# on one of several devices that share it, which the report draws as timelines.
 
 
 rule gpt2:
@@ -19,22 +19,19 @@ rule gpt2:
         "../../environment.yml"
     params:
         run={
-            "length": 1024,
-            "autocast": "bfloat16",
+            "length": 8192,
+            "dtype": "bfloat16",
             "attention_kernel": "flash",
-            "foreach": True,
         },
         shared={
-            "length": 1024,
+            "length": 8192,
             "dtype": "bfloat16",
-            "master_weights": True,
             "attention_kernel": "flash",
-            "foreach": True,
             "data_parallel": 8,
             "zero": 3,
         },
         models=digest(targets.model_files()),
     message:
-        "Count and trace GPT-2: tied, untied, and one training step"
+        "Count GPT-2, tied and untied, and trace a training step of Llama 3 8B"
     script:
         "../../scripts/gpt2.py"

@@ -1,5 +1,8 @@
 """One bar for each model, with its name and total above: shares of components, or one amount."""
 
+from collections.abc import Callable
+from typing import Any
+
 import altair as alt
 import polars as pl
 
@@ -63,6 +66,8 @@ def amounts(table: pl.DataFrame, quantity: str) -> theme.Layers:
     """Draw the amount of each model that has one group only, so that shares would say nothing."""
     models = totals(table)
     rows = table.filter(pl.col("value") > 0)
+    if quantity == "cache_bytes":  # one part of memory, with its colour
+        rows = rows.with_columns(group=pl.lit("KV cache"))
     groups = groups_in(rows)
     y = _rows(models)
     marks = (
@@ -128,7 +133,7 @@ def largest_part(table: pl.DataFrame, quantity: str) -> str:
     n_models, (group, n) = table["point"].n_unique(), _counted(largest)[0]
     rows = largest.filter(pl.col("group") == group).sort("share", maintain_order=True)
     others = _counted(largest.join(rows, on="point", how="anti"))
-    ends = (rows.row(0, named=True), rows.row(-1, named=True))
+    ends = tuple(_named(rows, i, "share", percent) for i in (0, -1))
     what = UNITS[quantity].removeprefix("bytes of ")
     if n_models == 1:
         (only, _) = ends
@@ -146,11 +151,20 @@ def largest_part(table: pl.DataFrame, quantity: str) -> str:
     if others:
         finding += f" In the others: {', '.join(f'{name} ({count(n)})' for name, n in others)}."
     by_size = totals(table).sort("total", maintain_order=True)
-    smallest, biggest = (by_size.row(i, named=True) for i in (0, -1))
+    smallest, biggest = (
+        _named(by_size, i, "total", lambda total: brief(total, quantity)) for i in (0, -1)
+    )
     return (
         f"{finding} Totals are {brief(smallest['total'], quantity)} ({smallest['label']}) to "
         f"{brief(biggest['total'], quantity)} ({biggest['label']})."
     )
+
+
+def _named(rows: pl.DataFrame, i: int, column: str, text: Callable[[Any], str]) -> dict:
+    """Return row `i`, or of those that print the same value the one with the shortest label."""
+    printed = text(rows[column][i])
+    same = [row for row in rows.iter_rows(named=True) if text(row[column]) == printed]
+    return min(same, key=lambda row: len(row["label"]))
 
 
 def _counted(rows: pl.DataFrame) -> list[tuple[str, int]]:

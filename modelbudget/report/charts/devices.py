@@ -1,6 +1,7 @@
 """Bytes on each device against the number of devices."""
 
 from collections import Counter
+from math import prod
 
 import altair as alt
 import polars as pl
@@ -8,7 +9,7 @@ import polars as pl
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.format import count, percent, si_bytes
+from modelbudget.report.charts.format import capitalized, count, percent, si_bytes
 from modelbudget.report.charts.peak import ROW, capacities, device_lines, of_points
 
 SHARED = (
@@ -23,6 +24,9 @@ MARGIN = 70
 ALONE = "whole model"
 """Where nothing is sharded, the number of devices changes nothing."""
 
+UNITS_OF_STEP = {"sequence": ("sequence", "sequences"), "batch": ("batch", "batches")}
+LITTLE = 0.1
+"""Relative difference of peaks from which on more devices are said to change little."""
 TITLE = "Memory of one device at its peak"
 TEMPORARY = (
     "Temporary: results of operations that are not saved, and gradients until they are added up "
@@ -127,6 +131,7 @@ def by_layout(comparison: pl.DataFrame, devices: list[Accelerator]) -> dict[str,
         return {}
     has_bases = "base" in comparison.columns
     bases = comparison.unique("point").select("point", base="base" if has_bases else pl.lit(""))
+    parts = parts.join(_steps(comparison), on="point", maintain_order="left")
     if not has_bases or bases.select(pl.len().over("base").min()).item() == 1:
         return {"by-layout": _layouts(parts, devices)}
     by_base = parts.join(bases, on="point", maintain_order="left")
@@ -134,6 +139,21 @@ def by_layout(comparison: pl.DataFrame, devices: list[Accelerator]) -> dict[str,
         f"by-layout-{base}": _layouts(of_base, devices)
         for (base,), of_base in by_base.group_by("base", maintain_order=True)
     }
+
+
+def _steps(comparison: pl.DataFrame) -> pl.DataFrame:
+    """Return the sequences in a step of each point, and what its other stages have in common."""
+    fields = comparison.columns[2 : comparison.columns.index("component")]
+    points = comparison.unique("point", maintain_order=True)
+    sizes = [name for name in ("batch", "data_parallel") if name in fields]
+    others = [name for name in fields if name != "pipeline_rank"]
+    rows = points.iter_rows(named=True)
+    return points.select(
+        "point",
+        sequences=pl.Series([prod(row[name] or 1 for name in sizes) for row in rows]),
+        unit=pl.lit("sequence" if "batch" in fields else "batch"),
+        layout=pl.concat_str(*others, separator=" ", ignore_nulls=True),
+    )
 
 
 def _layouts(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
@@ -175,14 +195,24 @@ def _layouts(table: pl.DataFrame, devices: list[Accelerator]) -> theme.Layers:
         .encode(x=alt.value(0), y=y, text="text:N"),
         *(capacity if accelerators else ()),
     ).properties(width=theme.WIDTH, height=ROW * len(order))
-    ends = models.sort("peak")
-    least, last = ends.row(0, named=True), ends.row(-1, named=True)
-    first = least["label"]
-    finding = (
-        f"{first[:1].upper()}{first[1:]} needs least, {si_bytes(least['peak'])}, "
-        f"and {last['label']} most, {si_bytes(last['peak'])}. {TEMPORARY}"
-    )
+    finding = f"{capitalized(_by_step(models))}. {TEMPORARY}"
     return theme.framed(chart, TITLE, finding, 0, groups=groups)
+
+
+def _by_step(models: pl.DataFrame) -> str:
+    """Compare the layouts with the same sequences in a step; of stages the one that needs most."""
+    worst = models.sort("peak", descending=True).unique("layout", keep="first", maintain_order=True)
+    texts = []
+    for (n,), of in worst.sort("sequences", descending=True).group_by(
+        "sequences", maintain_order=True
+    ):
+        ends = of.sort("peak").select("peak", "label").rows()
+        named = [
+            f"{si_bytes(peak)} ({label})" for peak, label in dict.fromkeys((ends[0], ends[-1]))
+        ]
+        of_one = UNITS_OF_STEP[models["unit"][0]][n > 1]
+        texts.append(f"a step of {count(n)} {of_one} needs {' to '.join(named)} on one device")
+    return "; ".join(texts)
 
 
 def _table(parts: pl.DataFrame, comparison: pl.DataFrame, axes: dict[str, list]) -> pl.DataFrame:
@@ -221,8 +251,12 @@ def _finding(table: pl.DataFrame, accelerators: list[Accelerator]) -> str:
     smallest, far = accelerators[0], ""
     if not near(accelerators, _most(table, "peak")):
         far = f" The smallest accelerator, {smallest.name}, has {si_bytes(smallest.bytes)}."
-    return (
-        f"{count(few['data_parallel'])} devices hold {si_bytes(few['peak'])} each, "
-        f"{count(many['data_parallel'])} devices {si_bytes(many['peak'])}, of which "
-        f"{percent(many['value'] / many['peak'])} {many['group']}. {TEMPORARY}" + far
+    enough = sharded.filter(pl.col("peak") <= (1 + LITTLE) * many["peak"])["data_parallel"][0]
+    text = (
+        f"Each of {count(few['data_parallel'])} devices holds {si_bytes(few['peak'])}, and each of "
+        f"{count(many['data_parallel'])} holds {si_bytes(many['peak'])}"
     )
+    if enough < many["data_parallel"]:
+        text += f": from {count(enough)} on, more devices save less than {percent(LITTLE)}"
+    share = percent(many["value"] / many["peak"])
+    return f"{text}. Of what is left, {share} is {many['group']}. {TEMPORARY}" + far

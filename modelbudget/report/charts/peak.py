@@ -73,6 +73,8 @@ def _parts_of(point: str, label: str, table: pl.DataFrame) -> list[dict]:
     }
     found = []
     for phase, parts in there.items():
+        if f"second.{phase}" not in peaks:  # the optimizer's temporary tensors are not known
+            continue
         peak = peaks[f"second.{phase}"]
         parts = parts | {"temporary": peak - sum(parts.values())}
         found += [

@@ -183,12 +183,12 @@ def _leaders(shares: pl.DataFrame, axes: list[str]) -> str:
         changes = most.filter(pl.col("group") != pl.col("group").shift(fill_value=""))
         rows = changes.select("group", "value").rows()
         if len(rows) > 1:
-            later = " and ".join(f"{group} from {_shown(value)} on" for group, value in rows[1:])
-            found.append(f"along {axis} {rows[0][0]}, {later}")
+            later = " and ".join(f"to {group} at {_shown(value)}" for group, value in rows[1:])
+            found.append(f"along {axis} from {rows[0][0]} {later}")
     if not found:
         most = shares.sort("share")["group"][-1]
         return f"{most} is the largest part along every axis."
-    return f"The largest part is {'; '.join(found)}."
+    return f"The largest part changes {'; '.join(found)}."
 
 
 def _shown(value: str) -> str:

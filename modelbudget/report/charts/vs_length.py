@@ -177,12 +177,12 @@ def _against_weights(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
     """Mark where a cache is as large as the weights, and find from which length on it is larger."""
     own = dict(rows.select("series", "weights").iter_rows())
     texts = [
-        f"{count(math.ceil((own[name] - constant) / slope))} tokens ({name})"
+        f"{count(math.ceil((own[name] - constant) / slope))} tokens on ({name})"
         for name, (constant, slope, square) in _of_each_series(rows)
         if slope and not square
     ]
     finding = (
-        f"For one sequence, the cache exceeds the weights from {', '.join(texts)} on."
+        f"For one sequence, the cache exceeds the weights from {', and from '.join(texts)}."
         if texts
         else "The cache exceeds the weights at no length."
     )

@@ -50,11 +50,9 @@
 
   // -- The state: a model on each side, and its changed fields.
 
-  const untied = { tied: 1 - (ownFields(data.start).tied ?? 0) };
-  let chosen = {
-    A: { model: data.start, run: data.run, changes: {} },
-    B: { model: data.start, run: data.run, changes: untied },
-  };
+  const atStart = { length: data.start_length };
+  let chosen = Object.fromEntries(SIDES.map((side) => [side, { model: data.start, run: data.run, changes: { ...atStart } }]));
+  chosen.B.changes.tied = 1 - (ownFields(data.start).tied ?? 0);
 
   // The kernel, until a reader sets it: the first one, or math where the model does not run with that.
   function settleKernel(side) {
@@ -545,6 +543,28 @@
     place.append(element("p", "The fewest devices that train it, each with a batch of its own:"), made);
   }
 
+  // What the device holds at the peak, in the colours of the acts, and its memory as a line.
+  function showBar(place, budgets, quantity, most, room, name) {
+    const whole = budgets[quantity].whole;
+    const isTraining = quantity === "peak_training_bytes";
+    const known = isTraining ? [["parameters", "parameter_bytes"], ["optimizer states", "optimizer_bytes"]] : [["parameters", "parameter_bytes"], ["KV cache", "cache_bytes"]];
+    const parts = known.map(([title, of]) => [title, budgets[of]?.whole ?? 0]);
+    const rest = whole - parts.reduce((sum, [, value]) => sum + value, 0);
+    parts.push([isTraining ? "activations" : "temporary", Math.max(rest, 0)]);
+    const titles = { activations: "activations, gradients and temporary tensors at the peak" };
+    const scale = 100 / Math.max(most, room);
+    let x = 0;
+    const pieces = parts.map(([title, value]) => {
+      const piece = story.drawn("rect", { class: data.memory[title], x: `${x}%`, width: `${value * scale}%`, height: "100%" }, story.drawn("title", {}, `${titles[title] ?? title}: ${exact(value)} bytes`));
+      x += value * scale;
+      return piece;
+    });
+    pieces.push(story.drawn("line", { x1: `${room * scale}%`, x2: `${room * scale}%`, y1: "-15%", y2: "115%" }));
+    const legend = story.made("ul", { className: "legend" }, ...parts.map(([title, value]) => story.made("li", {}, element("i", "", `swatch ${data.memory[title]}`), `${titles[title] ?? title} ${short(value)}`)));
+    const made = story.made("div", { id: "fit-bar" }, story.drawn("svg", { role: "img", "aria-label": `${short(whole)} of ${short(room)} (${name})` }, ...pieces), legend);
+    place.append(made);
+  }
+
   function showFit() {
     const place = root.querySelector("#fit-answer");
     const { budgets, ofClass, reasons, values } = compute(chosen.A);
@@ -552,7 +572,7 @@
     const [name, room] = data.devices[fit.device.selectedIndex];
     const ofReplica = devicesOf(values) / values[DEVICES];
     root.querySelector("#fit-replica").textContent = ofReplica > 1 ? `× ${exact(ofReplica)} ` : "";
-    place.replaceChildren();
+    place.replaceChildren(...reasons.slice(0, 1).map((reason) => element("p", reason, "reason")));
     if (reasons.length > 0) return;
     const ours = budgets[quantity]?.whole;
     const among = devicesOf(values) > 1 && quantity === "peak_training_bytes" ? ` on each of ${exact(devicesOf(values))} devices` : "";
@@ -573,6 +593,7 @@
     const line = element("p", `${verdict}: ${range}, of ${short(room)} (${name})${among}: ${margin}.`, most <= room ? "fits" : "reason");
     line.title = `${ends.map(exact).join(" to ")} bytes`;
     place.append(line);
+    showBar(place, budgets, quantity, most, room, name);
     if (theirs === undefined && kind) place.append(element("p", `The run settings of ${kind} in transformers are not known for this model; it may need more.`));
     if (most > room && quantity === "peak_training_bytes") showLayouts(place, chosen.A, room);
     const savings = CHANGES.map(([title, of]) => [title, of(values)])
@@ -656,7 +677,10 @@
   });
 
   function follow() {
-    if (read(location.hash)) document.querySelector(HOME).scrollIntoView();
+    if (read(location.hash)) {
+      document.querySelector(HOME).scrollIntoView();
+      root.querySelector(".fields").open = true;
+    }
     show();
   }
   window.addEventListener("hashchange", follow);

@@ -22,9 +22,15 @@ def _contents(page: Page) -> list[dict]:
 
 
 @cache  # takes seconds, and is the same for all pages of a process
+def readings_of(catalogue: Catalogue) -> list[Row]:
+    """Return every published reading with our prediction."""
+    return rows(gpu_readings(READINGS), catalogue)
+
+
+@cache
 def _of_models(catalogue: Catalogue) -> dict:
     """Return what the template shows: for each source a table of all of its readings."""
-    found = rows(gpu_readings(READINGS), catalogue)
+    found = readings_of(catalogue)
     sources = list(dict.fromkeys(row.source.title for row in found))
     return {
         "id": "gpu-readings",

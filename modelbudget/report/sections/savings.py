@@ -1,262 +1,137 @@
-"""Act 5: what changes of a training step save, each alone and together."""
+"""Act 5: what single changes save of the memory of a training step."""
 
-from collections.abc import Iterator
-from itertools import combinations
-from typing import NamedTuple
+from urllib.parse import urlencode
 
 import polars as pl
 
-from modelbudget.catalogue.accelerators import Accelerator, accelerators
-from modelbudget.common.paths import ACCELERATORS
-from modelbudget.predict.predict import predict
-from modelbudget.report.charts.format import (
-    capitalized,
-    count,
-    percent,
-    si_bytes,
-    signed_percent,
-)
+from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.components.groups import MEMORY
+from modelbudget.report.charts.devices import at_peak
+from modelbudget.report.charts.format import count, percent, si_bytes, signed_percent
+from modelbudget.report.predicted_rows import predicted_parts
+from modelbudget.report.recipe import device_lines, recipe
 from modelbudget.report.results import SweepResult
 from modelbudget.report.section import Page, Section
+from modelbudget.report.specs import variable_of_group
 
+ALONE, EIGHT_BIT = "8-bit states of AdamW", {"optimizer": "adamw-8bit"}
+"""A change that no package here measures: AdamW of bitsandbytes."""
 PEAK = "peak_training_bytes"
-HELD = {
-    "parameter_bytes": "parameters",
-    "gradient_bytes": "gradients",
-    "optimizer_bytes": "optimizer states",
-    "activation_bytes": "activations",
-}
-OPERATIONS = ("flops_forward", "flops_backward")
-CACHE = "cache_bytes"
-NOT_FIELDS = ("point", "label", "base", "architecture", "transformers", "run")
-OPTIMIZERS = {"adamw": "AdamW", "sgd": "SGD"}
-LEAST = 0.01
-"""Least relative difference that the list of a change names."""
-
-
-class Changes(NamedTuple):
-    """A sweep of a baseline, of changes of it one by one, and of all of them.
-
-    `fields` has the changed fields of each point between the first and the last; `values` the
-    measured quantities of each point.
-    """
-
-    sweep: SweepResult
-    rows: list[dict]
-    fields: list[dict]
-    values: list[dict[str, int]]
+NOT_SETTINGS = ("point", "label", "base", "architecture", "transformers", "run")
+OF_CALCULATOR = ("batch", "length", "data_parallel", "tensor_parallel", "sequence_parallel",
+                 "pipeline_parallel", "n_microbatch", "dtype", "attention_kernel", "recompute",
+                 "zero", "pipeline_schedule", "pipeline_rank")  # fmt: skip
+"""Settings that the calculator has."""
 
 
 def _contents(page: Page) -> list[dict]:
-    """Return the bars of the first sweep that is a baseline with changes."""
-    sweeps = page.sweeps
-    found = next((one for one in map(_changes, sweeps) if one), None)
-    if found is None:
+    """Return the bars of the first sweep that lists changes of one run of one model."""
+    sweep = next(filter(is_of_changes, page.sweeps), None)
+    if sweep is None:
         return []
-    peaks = _peaks(found)
-    devices = accelerators(ACCELERATORS)
-    first, single, every = found.values[0], found.values[1:-1], found.values[-1]
-    labels = [row["label"] for row in found.rows]
-    best = min(range(len(single)), key=lambda i: single[i][PEAK])
-    bars = [_bar(found, i) for i in range(len(labels))]
-    for i in (0, -1):
-        bars[i]["causes"] = f"measured; {_device(found.values[i][PEAK], devices)}"
-    page.acts["what-to-do"] = _data(found, peaks, devices)
-    act = {
-        "id": "what-to-do",
-        "short": "What to do",
-        "title": f"{capitalized(labels[1 + best])} alone saves "
-        f"{_share(single[best][PEAK], first[PEAK])} of the peak memory, {labels[-1]} "
-        f"{_share(every[PEAK], first[PEAK])}",
-        "finding": _finding(found, peaks, best),
-        "cache": _cache(sweeps, found),
-        "bars": bars,
-        "run": _run(found.rows[0]),
-        "n_changes": len(single),
-        "n_measured": len(bars),
-        "n_all": len(peaks),
-        "sweep": {"name": found.sweep.name, "title": found.sweep.summary["title"]},
-    }
-    return [act]
-
-
-def _data(found: Changes, peaks: dict[tuple[int, ...], int], devices: list[Accelerator]) -> dict:
-    first = found.values[0]
-    return {
-        "all": found.rows[-1]["label"],
-        "measured": [_key(chosen) for chosen in _measured(len(found.fields))],
-        "peaks": {
-            _key(chosen): [si_bytes(value), count(value), _saved(value, first[PEAK]),
-                           _width(value, first[PEAK]), _device(value, devices)]
-            for chosen, value in peaks.items()
-        },
-    }  # fmt: skip
-
-
-def _changes(sweep: SweepResult) -> Changes | None:
-    """Return the points of a sweep if the last one has what each other one changes of the first.
-
-    None as well if a peak was not measured, or no change saves memory.
-    """
-    rows = sweep.points.to_dicts()
-    first = rows[0]
-    changed = [
-        {k: v for k, v in row.items() if k not in NOT_FIELDS and v != first[k]} for row in rows[1:]
+    points, parts = sweep.points.to_dicts(), at_peak(sweep.comparison)
+    first, lines, model = points[0], device_lines(), sweep.summary["base"]
+    peaks = {point["label"]: int(parts.filter(point=point["point"])["peak"][0]) for point in points}
+    alone = predicted_parts(sweep.points, EIGHT_BIT)
+    bars = [
+        _bar(point["label"], parts.filter(point=point["point"]), peaks[first["label"]])
+        | {"address": _address(model, point, first) if page.is_of_all else None}
+        for point in points
     ]
-    single, every = changed[:-1], changed[-1] if changed else {}
-    together = {name: value for one in single for name, value in one.items()}
-    if len(single) < 2 or not all(single) or together != every:
-        return None
-    if sum(map(len, single)) != len(every):
-        return None
-    measured = sweep.comparison.filter(pl.col("measured").is_not_null())
-    values = [_values(measured.filter(point=row["point"])) for row in rows]
-    peaks = [one[PEAK] for one in values if PEAK in one]
-    saves = len(peaks) == len(rows) and peaks[0] > max(min(peaks[1:-1]), peaks[-1])
-    return Changes(sweep, rows, single, values) if saves else None
+    if alone.height:
+        worst = alone.filter(pl.col("peak") == pl.col("worst"))
+        peaks[ALONE] = int(worst["peak"][0])
+        bars.append(_bar(f"{ALONE}, predicted", worst, peaks[first["label"]]) | {"address": None})
+    most = max(*peaks.values(), lines[-1].bytes)
+    used = parts["group"].unique()
+    return [
+        {
+            "id": "what-to-do",
+            "short": "What to do",
+            "title": _title(peaks, lines),
+            "finding": _finding(peaks),
+            "states": [(name, variable_of_group(name)) for name in MEMORY if name in used],
+            "bars": [_placed(bar, most) for bar in bars],
+            "devices": [
+                {"x": f"{100 * one.bytes / most:.2f}", "text": f"{one.name}, {si_bytes(one.bytes)}",
+                 "anchor": "end" if one.bytes > most / 2 else "start"}
+                for one in lines
+            ],
+            "run": recipe(page.catalogue[model].label, first),
+            "sequences": count(first["batch"] * first["data_parallel"]),
+            "sweep": {"name": sweep.name, "title": sweep.summary["title"]},
+        }
+    ]  # fmt: skip
 
 
-def _values(rows: pl.DataFrame) -> dict[str, int]:
-    """Return the sum of each quantity over components; of a peak, the largest phase."""
-    by = rows.group_by("quantity").agg(
-        total=pl.col("measured").sum(), most=pl.col("measured").max()
-    )
-    return {name: most if name == PEAK else n for name, n, most in by.iter_rows()}
+def is_of_changes(sweep: SweepResult) -> bool:
+    """Whether all points are one model with the same sequences in a step, divided or not."""
+    points, parts = sweep.points, at_peak(sweep.comparison)
+    if parts.is_empty() or not sweep.summary["base"] or sweep.summary["axes"]:
+        return False
+    step = points.select("architecture", "length", n=pl.col("batch") * pl.col("data_parallel"))
+    return step.n_unique() == 1 < parts["point"].n_unique() == points.height
 
 
-def _measured(n: int) -> Iterator[tuple[int, ...]]:
-    """Yield the measured combinations of changes: none, each one, all."""
-    yield ()
-    yield from ((i,) for i in range(n))
-    yield tuple(range(n))
-
-
-def _key(chosen: tuple[int, ...]) -> str:
-    return " ".join(map(str, chosen))
-
-
-def _peaks(found: Changes) -> dict[tuple[int, ...], int]:
-    """Return the peak of every combination: measured, or else predicted if there is a formula."""
-    n = len(found.fields)
-    peaks = dict(zip(_measured(n), (one[PEAK] for one in found.values), strict=True))
-    others = [chosen for size in range(2, n) for chosen in combinations(range(n), size)]
-    rows = [_combined(found, chosen) for chosen in others]
-    points = pl.from_dicts(rows, schema=found.sweep.points.schema)
-    predicted = predict(points, [PEAK]).group_by("run").agg(pl.col("predicted").max())
-    of = dict(predicted.drop_nulls().iter_rows())
-    return peaks | {chosen: of[_key(chosen)] for chosen in others if _key(chosen) in of}
-
-
-def _combined(found: Changes, chosen: tuple[int, ...]) -> dict:
-    """Return the row of points with these changes, whose digests only tell it from the others."""
-    changed = {name: value for i in chosen for name, value in found.fields[i].items()}
-    return found.rows[0] | changed | {"run": _key(chosen)}
-
-
-def _bar(found: Changes, i: int) -> dict:
-    value, first = found.values[i], found.values[0]
+def _bar(label: str, parts: pl.DataFrame, first: int) -> dict:
+    peak = parts["peak"][0]
     return {
-        "label": found.rows[i]["label"],
-        "text": si_bytes(value[PEAK]),
-        "exact": f"{count(value[PEAK])} bytes",
-        "width": _width(value[PEAK], first[PEAK]),
-        "saved": _saved(value[PEAK], first[PEAK]),
-        "causes": _causes(first, value),
+        "label": label,
+        "text": si_bytes(peak),
+        "exact": f"{count(peak)} bytes",
+        "saved": "" if peak == first else signed_percent((peak - first) / first),
+        "parts": parts.select("group", "value").rows(),
     }
 
 
-def _width(value: int, most: int) -> str:
-    return f"{100 * value / most:.2f}"
+def _placed(bar: dict, most: int) -> dict:
+    """Return a bar with its pieces in percent of the most bytes."""
+    x, pieces = 0.0, []
+    for group, value in bar["parts"]:
+        wide = 100 * value / most
+        pieces.append(
+            {"x": f"{x:.3f}", "width": f"{wide:.3f}", "class": variable_of_group(group),
+             "title": f"{group}: {count(value)} bytes"}
+        )  # fmt: skip
+        x += wide
+    return bar | {"pieces": pieces}
 
 
-def _saved(value: int, first: int) -> str:
-    return "" if value == first else signed_percent((value - first) / first)
+def _address(model: str, point: dict, first: dict) -> str | None:
+    """Return the address of the calculator with this run; None if it lacks one of the settings."""
+    same = {name for name in point if point[name] == first[name]}
+    if not {*point} - same - {*NOT_SETTINGS} <= {*OF_CALCULATOR}:
+        return None
+    settings = {f"A.{name}": _plain(point[name]) for name in OF_CALCULATOR}
+    return f"#what-if?{urlencode({'A': model, 'B': model} | settings | {'for': PEAK})}"
 
 
-def _causes(first: dict[str, int], value: dict[str, int]) -> str:
-    """Return which quantities a change makes smaller or larger."""
-    found = [
-        f"{title} {si_bytes(first[name])} → {si_bytes(value[name])}"
-        for name, title in HELD.items()
-        if name in value and abs(value[name] - first[name]) > LEAST * first[name]
+def _plain(value):
+    return int(value) if isinstance(value, bool) else value
+
+
+def _title(peaks: dict[str, int], lines: list[Accelerator]) -> str:
+    (label, whole), *changes = peaks.items()
+    texts = [
+        f"{sum(peak <= one.bytes for _, peak in changes)} below {si_bytes(one.bytes)}"
+        for one in reversed(lines)
     ]
-    if all(name in value for name in OPERATIONS):
-        before, after = (sum(one[name] for name in OPERATIONS) for one in (first, value))
-        if abs(after - before) > LEAST * before:
-            found.append(f"operations {signed_percent((after - before) / before)}")
-    return "; ".join(found)
-
-
-def _share(value: int, first: int) -> str:
-    return percent(1 - value / first)
-
-
-def _finding(found: Changes, peaks: dict[tuple[int, ...], int], best: int) -> str:
-    """Compare what the best change saves alone and after the others."""
-    first, every = found.values[0][PEAK], found.values[-1][PEAK]
-    labels = [row["label"] for row in found.rows]
-    text = (
-        f"A training step of {labels[0]} takes {si_bytes(first)} at its peak, and "
-        f"{si_bytes(every)} with {labels[-1]}."
-    )
-    others = tuple(i for i in range(len(found.fields)) if i != best)
-    if others in peaks:
-        alone, last = first - found.values[1 + best][PEAK], peaks[others] - every
-        whose = "" if others in _measured(len(found.fields)) else ", as predicted"
-        text += (
-            f" Savings do not add up: {labels[1 + best]} saves {si_bytes(alone)} alone, and "
-            f"{si_bytes(last)} where the other changes are made already{whose}."
-        )
-    return text
-
-
-def _device(value: int, devices: list[Accelerator]) -> str:
-    """Name the smallest accelerator that has room."""
-    enough = [one for one in devices if one.bytes >= value]
-    if not enough:
-        return f"more than {devices[-1].name} has ({si_bytes(devices[-1].bytes)})"
-    return f"the smallest device with room is {enough[0].name} ({si_bytes(enough[0].bytes)})"
-
-
-def _cache(sweeps: list[SweepResult], found: Changes) -> str:
-    """Return what single changes save of the cache of inference, if any sweep has measured it."""
-    first, texts = found.rows[0]["architecture"], []
-    for row in found.rows[1:-1]:
-        before, after = (_caches(sweeps, one) for one in (first, row["architecture"]))
-        both = before.keys() & after.keys()
-        if row["architecture"] != first and both:
-            run = max(both)
-            texts.append(
-                f"For inference, {row['label']} changes the KV cache of {count(run[0])} tokens "
-                f"from {si_bytes(before[run])} to {si_bytes(after[run])} (measured)."
-            )
-    return " ".join(texts)
-
-
-def _caches(sweeps: list[SweepResult], architecture: str) -> dict[tuple[int, int, str], int]:
-    """Return the measured caches of a model by length, batch and dtype."""
-    found = {}
-    for sweep in sweeps:
-        rows = sweep.points.filter(architecture=architecture).select(
-            "point", "length", "batch", "dtype"
-        )
-        for point, *run in rows.iter_rows():
-            value = _values(
-                sweep.of_point({"point": point}).filter(pl.col("measured").is_not_null())
-            ).get(CACHE)
-            if value:
-                found[tuple(run)] = value
-    return found
-
-
-def _run(row: dict) -> str:
-    """Return the settings of the baseline."""
-    n = row["data_parallel"]
     return (
-        f"{row['batch']}\u00a0×\u00a0{count(row['length'])} tokens"
-        + (f" on each of {n:,} devices" if n > 1 else "")
-        + f", {row['dtype']}, {OPTIMIZERS.get(row['optimizer'], row['optimizer'])}"
+        f"A step of {label} takes {si_bytes(whole)} at its peak; of {len(changes)} changes, "
+        f"{' and '.join(texts)}"
     )
+
+
+def _finding(peaks: dict[str, int]) -> str:
+    """Name the single change that saves most, and the smallest peak."""
+    (_, whole), *changes = peaks.items()
+    single = [one for one in changes if " and " not in one[0]]
+    best, least = (min(of, key=lambda one: one[1]) for of in (single, changes))
+    text = (
+        f"Of single changes {best[0]} saves most: {percent(1 - best[1] / whole)}, to "
+        f"{si_bytes(best[1])}."
+    )
+    return f"{text} Least of all takes {least[0]}: {si_bytes(least[1])}." if best != least else text
 
 
 SECTION = Section(50, _contents)

@@ -7,6 +7,7 @@ import polars as pl
 
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts.format import count, percent, si_bytes
+from modelbudget.report.recipe import device_lines, recipe
 from modelbudget.report.section import Page, Section
 from modelbudget.report.specs import variable_of_group
 
@@ -22,8 +23,6 @@ WIDE, HIGH = 720, 320
 """Columns and rows of the drawing. A column shows the operation with the most live bytes."""
 SHARES = {"forward": 0.32, "backward": 0.42, "optimizer": 0.26}
 """Width of each phase; its operations are evenly spaced in it."""
-FOREACH = " (foreach=True, torch’s default on a GPU)"
-MOST_NAMED = 3
 LEAST = 0.001
 """Least share of a peak that its list names."""
 
@@ -33,22 +32,26 @@ def _contents(page: Page) -> list[dict]:
 
     Also that of one of several devices.
     """
+    if not page.has_story:
+        return []
     drawn, shared = (_Drawn(*map(page.part, files)) for files in (STEP, SHARED))
     one = _on_one_device(shared, drawn)
     n = drawn.n
     act = {
         "id": "step",
         "short": "One training step",
-        "title": _title(drawn.peaks[-1], n),
+        "title": _title(drawn.peaks, drawn.about["label"]),
         "finding": _finding(drawn.peaks, n),
         "label": drawn.about["label"],
-        "run": _run(drawn.about["run"]),
+        "run": recipe(drawn.about["label"], drawn.about["run"]),
         "plot": drawn.plot(),
         "shared": one,
         "peaks": [_described(peak, n) for peak in drawn.peaks],
         "last": drawn.last - drawn.first,
     }
-    page.acts["step"] = _data(drawn.table, drawn.phases, drawn.first)
+    page.acts["step"] = _data(drawn.table, drawn.phases, drawn.first) | {
+        "shared": [sum(column) for column in _columns(shared.levels, shared.phases, shared.first)]
+    }
     return [act]
 
 
@@ -74,6 +77,11 @@ class _Drawn:
             "phases": _axis(self.phases),
             "areas": _areas(self.levels, self.phases, self.first),
             "ticks": _ticks(self.most),
+            "devices": [
+                {"y": f"{HIGH - HIGH * one.bytes / self.most:.1f}", "text": one.name}
+                for one in device_lines()
+                if one.bytes < self.most
+            ],
             "named": [_mark(peak, self.most) for peak in self.peaks if peak["phase"] != "forward"],
             "width": WIDE,
             "height": HIGH,
@@ -93,18 +101,8 @@ def _on_one_device(one: _Drawn, whole: _Drawn) -> dict:
         "the device’s own "
         f"tokens: {si_bytes(worst['parts']['activations'])} at the peak, and "
         f"{si_bytes(worst['parts'][LOGITS])} of logits and loss.",
-        "run": f"{_run(one.about['run'])}, float32 shards",
         "plot": one.plot(),
     }
-
-
-def _run(run: dict) -> str:
-    """Return the settings of the run that decide its memory."""
-    cast = f", autocast to {run['autocast']}" if run["autocast"] != "none" else ""
-    return (
-        f"{run['batch']} × {count(run['length'])} tokens, {run['dtype']} parameters{cast}, "
-        f"{run['attention_kernel']} attention, AdamW with foreach={run['foreach']}"
-    )
 
 
 def _during(allocations: pl.DataFrame, first: int, last: int) -> pl.DataFrame:
@@ -149,16 +147,7 @@ def _place(phases: list[dict]) -> list[tuple[dict, float, float]]:
 
 def _areas(levels: list[list[int]], phases: list[dict], first: int) -> list[dict]:
     """Return a path for each group: the area below its upper edge, the highest group first."""
-    most = max(map(sum, levels))
-    columns: list[list[int]] = [[] for _ in range(WIDE)]
-    for phase, left, width in _place(phases):
-        n = phase["last"] - phase["first"] + 1
-        for i in range(n):
-            level = levels[phase["first"] - first + i]
-            start, end = (round(WIDE * (left + width * (i + k) / n)) for k in (0, 1))
-            for x in range(start, max(end, start + 1)):
-                if sum(level) >= sum(columns[min(x, WIDE - 1)]):
-                    columns[min(x, WIDE - 1)] = level
+    most, columns = max(map(sum, levels)), _columns(levels, phases, first)
     found = []
     for k in reversed(_live(levels)):
         tops = [HIGH - round(HIGH * sum(column[: k + 1]) / most) for column in columns]
@@ -172,6 +161,20 @@ def _areas(levels: list[list[int]], phases: list[dict], first: int) -> list[dict
              "path": f"{path}H{WIDE}V{HIGH}z"}
         )  # fmt: skip
     return found
+
+
+def _columns(levels: list[list[int]], phases: list[dict], first: int) -> list[list[int]]:
+    """Return the live bytes of each group in each column: of its operation with the most."""
+    columns: list[list[int]] = [[] for _ in range(WIDE)]
+    for phase, left, width in _place(phases):
+        n = phase["last"] - phase["first"] + 1
+        for i in range(n):
+            level = levels[phase["first"] - first + i]
+            start, end = (round(WIDE * (left + width * (i + k) / n)) for k in (0, 1))
+            for x in range(start, max(end, start + 1)):
+                if sum(level) >= sum(columns[min(x, WIDE - 1)]):
+                    columns[min(x, WIDE - 1)] = level
+    return columns
 
 
 def _axis(phases: list[dict]) -> list[dict]:
@@ -227,31 +230,36 @@ def _each(n_bytes: int, n: int) -> str:
     return f"{n_bytes / n:.1f}".removesuffix(".0")
 
 
-def _title(peak: dict, n: int) -> str:
-    """Compare the bytes a parameter that the optimizer's step keeps with those of its peak."""
-    kept, most = _each(_kept(peak), n), _each(peak["bytes"], n)
-    if kept == most:
-        return f"A training step keeps {kept} bytes a parameter"
-    return f"A step of AdamW takes {most} bytes a parameter, not {kept}"
+def _title(peaks: list[dict], label: str) -> str:
+    """Name the peak of the whole step, and the part of it that is more than half or the largest."""
+    worst = max(peaks, key=lambda peak: peak["bytes"])
+    part = max(worst["parts"], key=worst["parts"].__getitem__)
+    return (
+        f"A training step of {label} peaks at {si_bytes(worst['bytes'])}, in the {_where(worst)}: "
+        f"{percent(worst['parts'][part] / worst['bytes'])} are {part}"
+    )
+
+
+def _where(peak: dict) -> str:
+    return "step of AdamW" if peak["phase"] == "optimizer" else f"{peak['phase']} pass"
 
 
 def _finding(peaks: list[dict], n: int) -> str:
-    cause = _largest(peaks[-1]["live"].filter(group="temporary"), ["operation"]).head(1)
-    text = ""
-    if cause.height and cause["bytes"][0] >= n // 10:
-        text = (
-            f"The temporary that AdamW makes in {cause['operation'][0]} has "
-            f"{_each(cause['bytes'][0], n)} bytes for every parameter at once"
-            + (FOREACH if "_foreach_" in cause["operation"][0] else "")
-            + ". "
-        )
-    worst = max(peaks, key=lambda peak: peak["bytes"])
-    logits = worst["parts"][LOGITS] / worst["bytes"]
-    share = f", {percent(logits)} of it logits and loss" if worst["parts"][LOGITS] else ""
-    where = "step of AdamW" if worst["phase"] == "optimizer" else f"{worst['phase']} pass"
-    return (
-        f"{text}The peak of the whole step, {si_bytes(worst['bytes'])}, is in the {where}{share}."
+    """Describe the loss at the peak, and the temporaries of the optimizer."""
+    worst, last = max(peaks, key=lambda peak: peak["bytes"]), peaks[-1]
+    logits = worst["parts"][LOGITS]
+    text = f"Logits and loss are {si_bytes(logits)} of the peak. " if logits else ""
+    text += (
+        f"The step of AdamW has {_each(last['bytes'], n)} bytes a parameter, "
+        f"{_each(_kept(last), n)} of them from step to step"
     )
+    cause = _largest(last["live"].filter(group="temporary"), ["operation"]).head(1)
+    if cause.height and cause["bytes"][0] >= n // 10:
+        how = " (foreach=True, torch’s default on a GPU)"
+        text += f"; the temporary of {cause['operation'][0]} has {_each(cause['bytes'][0], n)}" + (
+            how if "_foreach_" in cause["operation"][0] else ""
+        )
+    return f"{text}."
 
 
 def _largest(table: pl.DataFrame, by: list[str]) -> pl.DataFrame:
@@ -271,10 +279,6 @@ def _mark(peak: dict, most: int) -> dict:
 
 
 def _described(peak: dict, n: int) -> dict:
-    tensors = _largest(
-        peak["live"].filter(~pl.col("group").is_in(["parameters", "optimizer states"])),
-        ["group", "component", "operation"],
-    ).head(MOST_NAMED)
     return {
         "title": {"optimizer": "step of AdamW"}.get(peak["phase"], f"{peak['phase']} pass"),
         "text": si_bytes(peak["bytes"]),
@@ -292,17 +296,6 @@ def _described(peak: dict, n: int) -> dict:
             }
             for group, value in peak["parts"].items()
             if value > LEAST * peak["bytes"]
-        ],
-        "tensors": [
-            {
-                "class": variable_of_group(row["group"]),
-                "component": row["component"],
-                "operation": row["operation"],
-                "n": row["n"],
-                "text": si_bytes(row["bytes"]),
-                "exact": f"{count(row['bytes'])} bytes",
-            }
-            for row in tensors.iter_rows(named=True)
         ],
     }
 

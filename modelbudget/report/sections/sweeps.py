@@ -14,8 +14,9 @@ from modelbudget.report.layouts import layouts_section
 from modelbudget.report.numbers import numbers_section
 from modelbudget.report.payload import comparison_tables
 from modelbudget.report.predicted import predicted_section
+from modelbudget.report.recipe import precision
 from modelbudget.report.results import PredictedResult, SweepResult, ordered
-from modelbudget.report.section import Page, Section
+from modelbudget.report.section import FIRST, Page, Section
 from modelbudget.report.six_nd import six_n_d_section
 from modelbudget.report.solve import solve_section
 from modelbudget.report.step_by_step import steps
@@ -34,10 +35,15 @@ def _contents(page: Page) -> list[dict]:
     for name, table in tables_of.items():
         page.pack(f"table {name}", table)
     shown: dict[str, str] = {}
+    # Without a story the page opens with its sweeps.
+    place = {"is_open": False} if page.has_story else {"is_open": True, "place": FIRST}
     return [
-        predicted_section(sweep, page.charts)
-        if isinstance(sweep, PredictedResult)
-        else _measured(page, sweep, tables_of[sweep.name], shown)
+        place
+        | (
+            predicted_section(sweep, page.charts)
+            if isinstance(sweep, PredictedResult)
+            else _measured(page, sweep, tables_of[sweep.name], shown)
+        )
         for sweep in ordered([*page.sweeps, *page.results.predicted])
     ]
 
@@ -76,7 +82,7 @@ def _measured(page: Page, sweep: SweepResult, table: dict, shown: dict[str, str]
         "zoo": zoo_section(sweep.zoo, sweep.name),
         "charts": drawn,
         "solved": solved,
-        "answer": solved["answer"] if solved else drawn[0]["title"] if drawn else agreed,
+        "answer": solved["answer"] if solved else _answer(sweep, drawn) if drawn else agreed,
         "measured": set(verdict.models) != {"not measured"},
         "whose": "; ".join(whose),
         "steps": steps(sweep, totals, printed, walkthroughs) if step_by_step else None,
@@ -87,6 +93,13 @@ def _measured(page: Page, sweep: SweepResult, table: dict, shown: dict[str, str]
         "example": None if step_by_step else _example(sweep, totals, page.known, shown),
         "numbers": numbers_section(sweep, table),
     }
+
+
+def _answer(sweep: SweepResult, drawn: list[dict]) -> str:
+    """Return the title of the first chart, with the precision that a peak depends on."""
+    kinds = {precision(point) for point in sweep.points.iter_rows(named=True)}
+    is_peak = drawn[0]["id"].endswith("peak-parts")
+    return drawn[0]["title"] + (f" ({', '.join(kinds)})" if is_peak and len(kinds) == 1 else "")
 
 
 def _devices(verdict: Verdict) -> list[str]:
@@ -149,8 +162,6 @@ def _example(
         )
         if rows and before is None
         else None,
-        "ledgers": example_point.ledgers(sweep, point),
-        "whose": implementer(point["family"], point["implementation"]),
     }
 
 

@@ -6,9 +6,11 @@ from markupsafe import Markup
 from modelbudget.compare.zoo import AGREES, EXPLAINED, UNEXPLAINED
 from modelbudget.report import tables, verdict
 from modelbudget.report.charts.format import count
-from modelbudget.report.implementations import of_all_sweeps
+from modelbudget.report.implementations import most_of_classes, of_all_sweeps
+from modelbudget.report.ratios import ratios
 from modelbudget.report.results import Results, ordered
 from modelbudget.report.section import Page, Section
+from modelbudget.report.sections.gpu_readings import readings_of
 from modelbudget.report.trust import trust_section
 
 MOST_DISAGREEMENTS = 50
@@ -16,7 +18,9 @@ MOST_FAILURES = 20
 
 
 def _contents(page: Page) -> list[dict]:
-    return [verdict_section(page.results, page.verdicts)]
+    shown = verdict_section(page.results, page.verdicts)
+    drawn = ratios(readings_of(page.catalogue)) if shown["trust"] and page.is_of_all else None
+    return [shown | {"ratios": drawn}]
 
 
 def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
@@ -28,7 +32,7 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
     of_class = verdict.class_disagreements(results)
     return {
         "id": "verdict",
-        "short": "Can you trust it?",
+        "short": "How right is it?",
         **_agreement(found),
         "whole": all(v.whole for v in found),
         "failed": [(v.source, f"{count(v.failed)} of {v.title}") for v in found if v.failed],
@@ -43,6 +47,7 @@ def verdict_section(results: Results, found: list[verdict.Verdict]) -> dict:
         "trust": trust_section(ordered(results.sweeps)),
         "devices": _devices(found),
         "implementations": of_all_sweeps(ordered(results.sweeps)),
+        "most": most_of_classes(ordered(results.sweeps)),
         "table": _by_section(found) if found else None,
         "disagreements": _disagreements(wrong[:MOST_DISAGREEMENTS]) if wrong else None,
         "on_request": _not_shown(results),

@@ -8,7 +8,7 @@ const highlight = (() => {
   const choice = document.querySelector("select[data-model][data-side=A]"); // of the calculator, if it is there
   const models = [...new Set([...list.options].map((one) => one.value))].sort((a, b) => b.length - a.length);
   const ENDS = [", ", ": ", " ("]; // what follows the name of a model in a label
-  const ROWS = ".models th[scope=row], #bytes .panel h3";
+  const ROWS = ".models th[scope=row]";
   const known = new Map();
   const charts = new WeakMap(); // drawing → model → its marks
   let chosen, shown;

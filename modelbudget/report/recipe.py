@@ -1,0 +1,43 @@
+"""The run of an act in words, and the devices whose memory its drawings have as lines."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from modelbudget.catalogue.accelerators import Accelerator, accelerators
+from modelbudget.common.paths import ACCELERATORS
+from modelbudget.report.charts.format import count
+
+DEVICES = ("RTX 4090", "H100")
+OPTIMIZERS = {"adamw": "AdamW", "sgd": "SGD"}
+KERNELS = {"flash": "FlashAttention", "efficient": "memory-efficient attention"}
+
+
+def device_lines() -> list[Accelerator]:
+    """Return the devices whose memory is drawn as a line."""
+    found = {one.name: one for one in accelerators(ACCELERATORS)}
+    return [found[name] for name in DEVICES]
+
+
+def recipe(label: str, run: Mapping[str, Any]) -> str:
+    """Return model, precision, optimizer, attention, batch and length of a run in one line."""
+    update = {"foreach": "all tensors at once", "fused": "fused"}
+    how = next((text for name, text in update.items() if run[name]), "one tensor after another")
+    n = run["data_parallel"]
+    parts = [
+        label,
+        precision(run),
+        f"{OPTIMIZERS.get(run['optimizer'], run['optimizer'])}, {how}",
+        KERNELS.get(run["attention_kernel"], f"attention: {run['attention_kernel']}"),
+        f"{count(run['batch'])} × {count(run['length'])} tokens"
+        + (f" on each of {count(n)} devices" if n > 1 else ""),
+    ]
+    return " · ".join(parts)
+
+
+def precision(run: Mapping[str, Any]) -> str:
+    """Return the dtype of parameters, gradients and moments in words."""
+    if run["master_weights"]:
+        return f"{run['dtype']} with float32 master weights"
+    if run["autocast"] != "none":
+        return f"{run['dtype']}, autocast to {run['autocast']}"
+    return f"{run['dtype']} throughout"

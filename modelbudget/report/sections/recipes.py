@@ -1,0 +1,152 @@
+"""Act 3: bytes a parameter of a training step, by recipe."""
+
+import polars as pl
+
+from modelbudget.compare.comparison import value
+from modelbudget.components.groups import MEMORY
+from modelbudget.report.charts.format import si_bytes
+from modelbudget.report.charts.peak import peak_parts
+from modelbudget.report.predicted_rows import predicted_parts
+from modelbudget.report.recipe import recipe
+from modelbudget.report.results import SweepResult
+from modelbudget.report.section import Page, Section
+from modelbudget.report.specs import variable_of_group
+
+STATES = ("parameters", "optimizer states", "gradients", "temporary")
+"""What is live in the optimizer's step, in the order of the stack."""
+UNKNOWN = "temporary"
+"""What is not known of an optimizer that no package here runs."""
+ALONE = {
+    "bfloat16, 8-bit states": {"optimizer": "adamw-8bit"},
+    "QLoRA": {"adapter": "lora", "weights": "bnb-4bit-double"},
+}
+"""Recipes that no package here measures: AdamW of bitsandbytes (Dettmers et al. 2022), and LoRA on
+weights in NF4 with double quantisation (Dettmers et al. 2023).
+"""
+VARIES = ("adapter", "optimizer", "dtype", "foreach", "master_weights", "autocast", "weights")
+"""Fields of which a sweep of recipes varies some, and no other."""
+
+
+def _contents(page: Page) -> list[dict]:
+    """Return the table of the first sweep whose points differ in the recipe alone."""
+    sweep = next(filter(is_of_recipes, page.sweeps), None)
+    if sweep is None:
+        return []
+    parts = _parts(sweep).filter(pl.col("phase") == "optimizer")
+    n = int(sweep.comparison.filter(quantity="parameters", point=sweep.points["point"][0])[
+        "measured"].sum())  # fmt: skip
+    rows = [
+        _row(point, parts.filter(point=point["point"]), n)
+        for point in sweep.points.iter_rows(named=True)
+    ]
+    rows = [row for row in rows if row]
+    if len(rows) < 2:
+        return []
+    rows += _predicted_alone(sweep, n)
+    most = max(row["bytes"] for row in rows)
+    for row in rows:
+        x = 0.0
+        for piece in row["pieces"]:
+            wide = 100 * piece["bytes"] / most
+            piece |= {"x": f"{x:.3f}", "width": f"{wide:.3f}"}
+            x += wide
+    first = sweep.points.row(0, named=True)
+    return [
+        {
+            "id": "cost",
+            "short": "What it costs to train",
+            "title": _title(rows),
+            "finding": _finding(rows),
+            "states": [(name, variable_of_group(name)) for name in STATES],
+            "rows": rows,
+            "run": recipe(page.catalogue[sweep.summary["base"]].label, first),
+            "model": page.catalogue[sweep.summary["base"]].label,
+            "tokens": f"{first['batch']} × {first['length']:,}",
+            "sweep": {"name": sweep.name, "title": sweep.summary["title"]},
+        }
+    ]
+
+
+def _predicted_alone(sweep: SweepResult, n: int) -> list[dict]:
+    """Return the recipes of ALONE, each of the first point with its adapter."""
+    rows = []
+    for label, settings in ALONE.items():
+        points = sweep.points.filter(pl.col("adapter") == settings.get("adapter", "none"))
+        parts = predicted_parts(points, settings) if points.height else pl.DataFrame()
+        row = parts.height and _row(
+            {"label": f"{label}, predicted"}, parts.filter(pl.col("phase") == "optimizer"), n
+        )
+        rows += [row] if row else []
+    return rows
+
+
+def is_of_recipes(sweep: SweepResult) -> bool:
+    """Whether all points have one base, and differ in fields of VARIES and what these bring."""
+    points = sweep.points
+    kinds = points.select(name for name in VARIES if name in points.columns).unique()
+    same = [name for name in ("base", "batch", "length", "data_parallel") if name in points.columns]
+    return (
+        kinds.height > 2
+        and points.select(same).unique().height == 1
+        and not _parts(sweep).is_empty()
+    )
+
+
+def _parts(sweep: SweepResult) -> pl.DataFrame:
+    """Return the parts of the peaks: measured, or predicted where nothing was measured."""
+    return peak_parts(sweep.comparison.with_columns(measured=value()))
+
+
+def _row(point: dict, parts: pl.DataFrame, n: int) -> dict | None:
+    held = dict(parts.select("group", "value").iter_rows())
+    if not held:
+        return None
+    total = sum(held.values())
+    is_unknown = parts["rank"].null_count() > 0
+    return {
+        "label": point["label"],
+        "bytes": total,
+        "each": _each(total, n),
+        "kept": _each(total - held.get("temporary", 0), n),
+        "number": total / n,
+        "temporary": held.get("temporary", 0) / n,
+        "total": si_bytes(total),
+        "peak": si_bytes(int(parts["worst"][0])),
+        "cells": [
+            "–" if name == UNKNOWN and is_unknown else _each(held.get(name, 0), n)
+            for name in STATES
+        ],
+        "pieces": [
+            {"class": variable_of_group(name), "bytes": held[name],
+             "title": f"{name}: {held[name]:,} bytes, {_each(held[name], n)} a parameter"}
+            for name in MEMORY if held.get(name)
+        ],
+    }  # fmt: skip
+
+
+def _each(n_bytes: int, n: int) -> str:
+    """Return bytes a parameter, with one digit after the point or two below one byte."""
+    value = n_bytes / n
+    return "0" if value < 0.005 else f"{value:.{1 if value >= 1 else 2}f}".removesuffix(".0")
+
+
+def _title(rows: list[dict]) -> str:
+    ends = sorted(rows, key=lambda row: row["number"])
+    return (
+        f"Training takes {ends[0]['each']} bytes a parameter ({ends[0]['label']}) to "
+        f"{ends[-1]['each']} ({ends[-1]['label']}), before the first activation"
+    )
+
+
+def _finding(rows: list[dict]) -> str:
+    """Say how much the optimizer's temporaries add, and in which recipes they add nothing."""
+    worst = max(rows, key=lambda row: row["temporary"])
+    least = min(rows, key=lambda row: row["temporary"])
+    text = (
+        f"While the optimizer updates ({worst['label']}), torch holds {worst['temporary']:.1f} "
+        f"more bytes for every parameter; {least['label']}, {max(least['temporary'], 0):.2f}."
+    )
+    return f"{text} Parameters, gradients and optimizer states are there in every step."
+
+
+SECTION = Section(30, _contents)

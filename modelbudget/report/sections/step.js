@@ -1,0 +1,70 @@
+// The cursor over a training step, alone and on one of several devices.
+"use strict";
+
+story.entries.step = (section, { allocations, groups, phases, component, operation, shared }) => {
+  const { grouped, bytes, made } = story;
+  const plots = [...section.querySelectorAll(".plot")];
+  const [slider, panel] = [section.querySelector("input"), section.querySelector(".here")];
+  const MOST = 6;
+  const LEAST = 0.001; // share of the live bytes
+
+  function operationAt(share) {
+    const [, first, last, left, width] = phases.findLast((phase) => phase[3] <= share) ?? phases[0];
+    return Math.min(last, first + Math.floor(((share - left) / width) * (last - first + 1)));
+  }
+
+  function placeOf(at) {
+    const [, first, last, left, width] = phases.find((phase) => at <= phase[2]);
+    return left + (width * (at - first + 0.5)) / (last - first + 1);
+  }
+
+  const swatch = (k) => made("i", { className: `swatch ${groups[k][1]}` });
+  const amount = (n) => made("span", { textContent: bytes(n), title: `${grouped(n)} bytes` });
+
+  function summed(rows, key) {
+    const found = new Map();
+    for (const row of rows) found.set(key(row), (found.get(key(row)) ?? 0) + row[2]);
+    return [...found].sort((a, b) => b[1] - a[1]);
+  }
+
+  function show(at) {
+    const live = allocations.filter(([start, end]) => start <= at && at < end);
+    const total = live.reduce((sum, row) => sum + row[2], 0);
+    const started = allocations.findLast(([start]) => start === at);
+    const [phase] = phases.find((one) => at <= one[2]);
+    const by = summed(live, (row) => row[3]).sort((a, b) => a[0] - b[0]).filter((one) => one[1] > LEAST * total);
+    const changing = live.filter((row) => !["parameters", "optimizer states"].includes(groups[row[3]][0]));
+    const tensors = summed(changing, (row) => row.slice(3).join(" ")).slice(0, MOST);
+    panel.replaceChildren(
+      made("h3", { textContent: `Operation ${grouped(at + 1)}, ${phase}${started ? `: ${operation[started[5]]}` : ""}` }),
+      made("p", {}, made("b", { textContent: bytes(total), title: `${grouped(total)} bytes` }), ` live; ${bytes(shared[Math.min(shared.length - 1, Math.floor(shared.length * placeOf(at)))])} on one of several devices`),
+      made("ul", { className: "live" }, ...by.map(([k, n]) => made("li", {}, swatch(k), `${groups[k][0]} `, amount(n)))),
+      made("p", { className: "tensors" }, "Largest tensors: ", ...tensors.flatMap(([key, n], i) => {
+        const [k, of, by] = key.split(" ").map(Number);
+        const text = made("span", { className: "tensor" }, swatch(k), `${component[of]} `, made("code", { textContent: operation[by] }), " ", amount(n));
+        if (i < tensors.length - 1) text.append(";");
+        return [text, " "];
+      })),
+    );
+    const x = `${100 * placeOf(at)}%`;
+    for (const cursor of section.querySelectorAll(".cursor")) {
+      cursor.setAttribute("x1", x);
+      cursor.setAttribute("x2", x);
+    }
+    section.classList.add("pointed");
+    slider.value = at;
+    slider.setAttribute("aria-valuetext", `operation ${at + 1}, ${phase}, ${bytes(total)}`);
+  }
+
+  for (const plot of plots) plot.addEventListener("pointermove", ({ clientX }) => {
+    const box = plot.getBoundingClientRect();
+    show(operationAt(Math.max(0, Math.min(0.9999, (clientX - box.left) / box.width))));
+  });
+  slider.addEventListener("input", () => show(Number(slider.value)));
+  for (const peak of section.querySelectorAll("[data-at]")) {
+    peak.tabIndex = 0;
+    for (const event of ["pointerenter", "focus"]) peak.addEventListener(event, () => show(Number(peak.dataset.at)));
+  }
+  show(Number(slider.value));
+  section.classList.remove("pointed");
+};

@@ -1,0 +1,72 @@
+// The slider over all models draws one of them in act 1, as `stack.py` does.
+"use strict";
+
+story.entries["what-decides"] = (section, { models, first }, acts) => {
+  const verbs = new Map(acts["what-they-do"].verbs.map(([group, ...rest]) => [group, rest]));
+  const { grouped, percent, made, drawn } = story;
+  const [WIDE, HIGH, GAP, WIDEST] = [100, 400, 0.2, 3];
+  const figure = document.querySelector("#what-they-do figure:last-child");
+  const [slider, text] = [section.querySelector("input"), section.querySelector(".stop")];
+  const dots = section.querySelectorAll(".scatter :is(circle, rect)");
+  const sum = (parts) => parts.reduce((all, part) => all + part[2], 0);
+
+  function bands([, total, nLayer, above, layers, below]) {
+    const found = [];
+    const whole = sum(layers);
+    let top = 0;
+    const add = ([name, group, value], x, width, height, dashes) => {
+      const title = `${name}: ${grouped(value)} parameters${dashes ? ` in ${nLayer} layers` : ""}, ${percent(value / total)}; ${verbs.get(group)[1]}`;
+      const line = { class: `${verbs.get(group)[0]}-edge`, d: `M${x} ${top}v${height}`, "stroke-width": width };
+      found.push(drawn("path", dashes ? { ...line, "stroke-dasharray": dashes } : line, drawn("title", {}, title)));
+    };
+    for (const parts of [above, layers, below]) {
+      if (parts === layers) {
+        const height = (HIGH * whole) / total;
+        const gap = Math.min((GAP * height) / nLayer, WIDEST);
+        let x = 0;
+        for (const part of parts) {
+          const width = (WIDE * part[2]) / whole;
+          add(part, x + width / 2, width, height, `${height / nLayer - gap} ${gap}`);
+          x += width;
+        }
+        top += height;
+        continue;
+      }
+      for (const part of parts) {
+        const height = (HIGH * part[2]) / total;
+        add(part, WIDE / 2, WIDE, height);
+        top += height;
+      }
+    }
+    return found;
+  }
+
+  function inWords([, total, , ...parts]) {
+    const of = (group) => sum(parts.flat().filter((part) => part[1] === group)) / total;
+    return [...verbs.keys()].filter((group) => of(group) > 0.001).map((group) => `${percent(of(group))} ${group}`).join(", ");
+  }
+
+  function show(i) {
+    const model = models[i];
+    const [label, total, nLayer] = model;
+    const words = inWords(model);
+    figure.querySelector("figcaption").replaceChildren(made("b", { textContent: label }), " ", made("span", { textContent: `${grouped(total)} parameters, ${nLayer} layers` }));
+    const drawing = figure.querySelector("svg");
+    drawing.replaceChildren(...bands(model));
+    drawing.ariaLabel = `${label}: ${words}`;
+    figure.querySelector(".parts").textContent = words;
+    text.replaceChildren(made("b", { textContent: label }), " ", made("span", { textContent: words }));
+    dots.forEach((dot, k) => dot.classList.toggle("chosen", k === i));
+    slider.value = i;
+    slider.setAttribute("aria-valuetext", `${label}, ${grouped(total)} parameters`);
+  }
+
+  slider.addEventListener("input", () => show(Number(slider.value)));
+  dots.forEach((dot, i) => {
+    dot.addEventListener("click", () => show(i));
+    dot.addEventListener("pointerenter", () => highlight.show(models[i][0]));
+    dot.addEventListener("pointerleave", () => highlight.show());
+  });
+  document.addEventListener("highlight", ({ detail }) => dots.forEach((dot, k) => dot.classList.toggle("found", models[k][0] === detail)));
+  dots[first].classList.add("chosen");
+};

@@ -1,0 +1,194 @@
+"""Act 2: what decides the MLP's share, over all published plain decoders."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from modelbudget.components.groups import VOCABULARY
+from modelbudget.report.charts.budget import evenly_spaced
+from modelbudget.report.charts.format import count, percent, short
+from modelbudget.report.section import Page, Section
+from modelbudget.report.sections.what_they_do import stacks_of, two_stacks
+from modelbudget.report.stack import VERBS, Stack, data, parts_in_words
+
+SMALL, LARGE = 300_000_000, 1_000_000_000
+"""Sizes below and above which the findings count models."""
+MOST_OF_SERIES = 8
+"""Models of one series that are drawn; of more, some at even spacing."""
+KINDS = {"MHA": "keys and values of each head", "GQA": "shared by groups of heads",
+         "MQA": "shared by all heads"}  # fmt: skip
+MOST_KINDS = 4
+"""Kinds whose ranges are named, those of most models."""
+HIGH, ROOM, CHARACTER, LINE = 320, 720, 6.4, 14
+"""Height of the drawing; the width that names are placed for; width and height of a character."""
+
+
+class Model(NamedTuple):
+    """A published model: its stack, its kind of attention, and whether its MLP is gated."""
+
+    stack: Stack
+    kind: str
+    is_gated: bool
+
+    @property
+    def mlp(self) -> float:
+        return self.stack.share("MLP")
+
+
+def _contents(page: Page) -> list[dict]:
+    models, stacks = models_of(page), two_stacks(page.sweeps)
+    if len(models) < 2 or stacks is None:
+        return []
+    sizes = [math.log10(model.stack.total) for model in models]
+    low, high = math.floor(2 * sizes[0]) / 2, math.ceil(2 * sizes[-1]) / 2
+    dots = [
+        {
+            "x": f"{100 * (size - low) / (high - low):.2f}",
+            "y": f"{HIGH * (1 - model.mlp):.1f}",
+            "kind": model.kind.lower(),
+            "gated": model.is_gated,
+            "label": model.stack.label,
+            "title": f"{model.stack.label}: {count(model.stack.total)} parameters, "
+            f"{percent(model.mlp)} MLP; {model.kind}{', gated' if model.is_gated else ''}",
+        }
+        for size, model in zip(sizes, models, strict=True)
+    ]
+    labels = [model.stack.label for model in models]
+    first = labels.index(stacks[1].label) if stacks[1].label in labels else len(models) - 1
+    page.acts["what-decides"] = {"models": [data(model.stack) for model in models], "first": first}
+    of_kind, of_size = explained(models)
+    return [
+        {
+            "id": "what-decides",
+            "short": "What decides it",
+            "title": f"Above {short(LARGE)} parameters, "
+            + (
+                "the kind of attention and gating decide, not size"
+                if of_kind > of_size
+                else "size decides the MLP’s share"
+            ),
+            "finding": finding(models),
+            "n": count(len(models)),
+            "kinds": [(kind.lower(), kind, text) for kind, text in KINDS.items()],
+            "high": HIGH,
+            "dots": dots,
+            "names": _names(dots),
+            "columns": [
+                {"x": f"{100 * (power - low) / (high - low):.2f}", "text": short(10**power)}
+                for power in range(math.ceil(low), math.floor(high) + 1)
+            ],
+            "rows": [{"y": f"{HIGH * (1 - n / 100):.0f}", "text": f"{n} %"} for n in (25, 50, 75)],
+            "first": first,
+            "last": len(models) - 1,
+            "label": labels[first],
+            "parts": parts_in_words(models[first].stack),
+        }
+    ]
+
+
+def models_of(page: Page) -> list[Model]:
+    """Return the published plain decoders in ascending size, long series thinned."""
+    found: dict[str, tuple[str, Model]] = {}
+    for sweep in page.sweeps:
+        points = {row["label"]: row for row in sweep.points.iter_rows(named=True)}
+        for stack in stacks_of(sweep):
+            point = points[stack.label]
+            label = page.known.get(point["architecture"])
+            if label and point["architecture"] not in found:
+                heads = point["n_head"], point["n_kv_head"]
+                kind = "MHA" if heads[0] == heads[1] else "MQA" if heads[1] == 1 else "GQA"
+                base = page.catalogue.bases.get(point["base"])
+                model = Model(stack._replace(label=label), kind, bool(point["gated"]))
+                found[point["architecture"]] = ((base and base.series) or label, model)
+    by_series: dict[str, list[Model]] = {}
+    for series, model in sorted(found.values(), key=lambda one: _size(one[1])):
+        by_series.setdefault(series, []).append(model)
+    kept = [one for of in by_series.values() for one in evenly_spaced(of, MOST_OF_SERIES)]
+    return sorted(kept, key=_size)
+
+
+def _size(model: Model) -> tuple[int, str]:
+    return model.stack.total, model.stack.label
+
+
+def explained(models: list[Model]) -> tuple[float, float]:
+    """Return the shares of the variance of the MLP's share that kind and size explain above LARGE.
+
+    Kind: of attention and gating, as means of groups; size: a line over the logarithm.
+    """
+    large = [model for model in models if model.stack.total >= LARGE]
+    if len(large) < 3:
+        return 0.0, 0.0
+    shares = np.array([model.mlp for model in large])
+    whole = ((shares - shares.mean()) ** 2).sum()
+    kinds = pl.DataFrame({"kind": [*map(_kind, large)], "share": shares})
+    within = kinds.group_by("kind").agg(
+        rest=((pl.col("share") - pl.col("share").mean()) ** 2).sum()
+    )
+    sizes = np.log10([float(model.stack.total) for model in large])
+    correlation = np.corrcoef(sizes, shares)[0, 1]
+    return float(1 - within["rest"].sum() / whole), float(correlation**2)
+
+
+def _kind(model: Model) -> str:
+    return f"{model.kind}, {'gated' if model.is_gated else 'not gated'}"
+
+
+def finding(models: list[Model]) -> str:
+    """Count the models in which the embedding is the largest part, and give ranges by kind."""
+    small = [model.stack for model in models if model.stack.total < SMALL]
+    large = [model for model in models if model.stack.total >= LARGE]
+    texts = []
+    if small:
+        n = sum(map(_is_vocabulary, small))
+        above = sum(_is_vocabulary(model.stack) for model in large)
+        texts.append(
+            f"Embedding and head are the largest part of {n} of {len(small)} models below "
+            f"{short(SMALL)} parameters, and of {above} of {len(large)} above {short(LARGE)}."
+        )
+    by_kind: dict[str, list[float]] = {}
+    for model in large:
+        by_kind.setdefault(_kind(model), []).append(model.mlp)
+    ranges = [
+        f"{' to '.join(dict.fromkeys(map(percent, (min(of), max(of)))))} with {kind}"
+        for kind, of in sorted(by_kind.items(), key=lambda one: -len(one[1]))[:MOST_KINDS]
+    ]
+    of_kind, of_size = explained(models)
+    texts.append(
+        f"Of the differences above {short(LARGE)}, kind and gating explain {percent(of_kind)}, and "
+        f"size {percent(of_size)}: the MLP has {'; '.join(ranges)}."
+    )
+    return " ".join(texts)
+
+
+def _is_vocabulary(stack: Stack) -> bool:
+    rest = max(stack.share(group) for group in VERBS if group not in VOCABULARY)
+    return sum(map(stack.share, VOCABULARY)) > rest
+
+
+def _names(dots: list[dict]) -> list[dict]:
+    """Return names with their places: of the first, the last, and the ends of each kind."""
+    by_kind: dict[tuple, list[dict]] = {}
+    for dot in dots:
+        by_kind.setdefault((dot["kind"], dot["gated"]), []).append(dot)
+    wanted = [dots[-1], dots[0], *(of[-1] for of in by_kind.values())]
+    wanted += [
+        end(of, key=lambda dot: float(dot["y"])) for of in by_kind.values() for end in (min, max)
+    ]
+    taken: list[tuple[float, float, float]] = []
+    found = []
+    for dot in {one["label"]: one for one in wanted}.values():
+        width, x, y = CHARACTER * len(dot["label"]), ROOM * float(dot["x"]) / 100, float(dot["y"])
+        is_right = x + width + 8 < ROOM
+        start = x + 8 if is_right else x - 8 - width
+        if all(abs(y - other) > LINE or start > end or start + width < begin
+               for begin, end, other in taken):  # fmt: skip
+            taken.append((start, start + width, y))
+            anchor = "start" if is_right else "end"
+            found.append(dot | {"dx": 8 if is_right else -8, "anchor": anchor})
+    return found
+
+
+SECTION = Section(20, _contents)

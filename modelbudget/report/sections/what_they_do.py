@@ -1,0 +1,86 @@
+"""Act 1: what the parameters do, as two models to scale."""
+
+import polars as pl
+
+from modelbudget.components.groups import VOCABULARY
+from modelbudget.report.charts.format import count, percent, short
+from modelbudget.report.results import SweepResult
+from modelbudget.report.section import Page, Section
+from modelbudget.report.specs import variable_of_group
+from modelbudget.report.stack import VERBS, Stack, drawing, picture, stack_of
+
+_TENTHS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "all")
+
+
+def _contents(page: Page) -> list[dict]:
+    """Return the smallest model of the sweep that has a headline, and the model of that name."""
+    found = two_stacks(page.sweeps)
+    if found is None:
+        return []
+    small, large = found
+    finding = (
+        f"{percent(_of_vocabulary(small))} of {small.label} is a table of tokens, which is only "
+        f"looked up, and {percent(_of_vocabulary(large))} of {large.label}. Area is in proportion "
+        "to parameters, within a model."
+    )
+    page.acts["what-they-do"] = {
+        "verbs": [(group, variable_of_group(group), verb) for group, verb in VERBS.items()],
+        "picture": picture(found),
+    }
+    return [
+        {
+            "id": "what-they-do",
+            "short": "What they do",
+            "page_title": f"What {short(large.total)} parameters do",
+            "title": title(large),
+            "finding": finding,
+            "stacks": [drawing(stack) for stack in found],
+            "verbs": [
+                (group, variable_of_group(group), verb)
+                for group, verb in VERBS.items()
+                if any(stack.share(group) for stack in found)
+            ],
+            "total": count(large.total),
+        }
+    ]
+
+
+def title(stack: Stack) -> str:
+    """Return in how many of ten parameters what is done most is done."""
+    group = max(VERBS, key=stack.share)
+    n = round(10 * stack.share(group))
+    verb = VERBS[group].replace("looks", "look").replace("works", "work").replace("lets", "let")
+    return f"{_TENTHS[n].capitalize()} in ten parameters of {stack.label} {verb} ({group})"
+
+
+def _of_vocabulary(stack: Stack) -> float:
+    return sum(map(stack.share, VOCABULARY))
+
+
+def two_stacks(sweeps: list[SweepResult]) -> tuple[Stack, Stack] | None:
+    """Return the smallest decoder and the headline of the sweep that names one."""
+    for sweep in sweeps:
+        headline = sweep.summary["headline"]
+        stacks = stacks_of(sweep) if headline else []
+        large = next((stack for stack in stacks if stack.label == headline), None)
+        if large and len(stacks) > 1:
+            return min(stacks, key=lambda stack: stack.total), large
+    return None
+
+
+def stacks_of(sweep: SweepResult) -> list[Stack]:
+    """Return the stack of every point whose parameters all have a verb."""
+    rows = sweep.comparison.filter(
+        pl.col("quantity") == "parameters", pl.col("measured").is_not_null()
+    )
+    decoders = sweep.points.filter(pl.col("family") == "decoder")
+    by_point = rows.partition_by("point", as_dict=True)
+    stacks = [
+        stack_of(point, by_point[point["point"],])
+        for point in decoders.iter_rows(named=True)
+        if (point["point"],) in by_point
+    ]
+    return [stack for stack in stacks if stack.is_plain]
+
+
+SECTION = Section(10, _contents)
