@@ -27,11 +27,6 @@ def at_least_float32(dtype: str) -> str:
     return "float64" if dtype == "float64" else "float32"
 
 
-def is_same(shape: Shape, other: Shape) -> bool:
-    """Compare shapes or strides; of two lengths, no sizes are compared (as tuples' == does)."""
-    return shape is other or (len(shape) == len(other) and shape == other)
-
-
 def is_contiguous(x: Tensor) -> bool:
     step = 1
     for size, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
@@ -117,7 +112,8 @@ def memory_order(shape, strides_of_operands) -> list[int]:
 def broadcast(*shapes) -> Shape:
     """Return the shape to which all shapes broadcast."""
     first = shapes[0]
-    if all(is_same(shape, first) for shape in shapes[1:]):
+    # Shapes of two lengths are not compared: == of tuples would compare sizes first.
+    if all(y is first or (len(y) == len(first) and y == first) for y in shapes[1:]):
         return first
     sizes = []
     for i in range(-max(map(len, shapes)), 0):
@@ -141,8 +137,9 @@ def empty_elementwise(dtype: str, *operands: Tensor) -> Tensor:
     """Allocate the result of an elementwise operation (TensorIterator)."""
     first = operands[0]
     shape = first.shape
-    if all(is_same(x.shape, shape) for x in operands[1:]):
-        if all(is_same(x.strides, first.strides) for x in operands[1:]):
+    n_dim, others = len(shape), operands[1:]
+    if all(x.shape is shape or (len(x.shape) == n_dim and x.shape == shape) for x in others):
+        if all(x.strides is first.strides or x.strides == first.strides for x in others):
             if is_dense(first):
                 return empty(shape, dtype, first.strides)
         elif all(map(is_contiguous, operands)):
