@@ -129,9 +129,9 @@ class Adapter(Record):
             when="input_gradient",
         ),
         Constraint(
-            "weights != 'dtype'",
-            "prepare_for_kbit_training = true: casts what is not quantised, here weights: "
-            "{weights}; allowed: weights: bnb-4bit, …",
+            f"weights in '{BITSANDBYTES}'",
+            "prepare_for_kbit_training = true: known over bitsandbytes' formats, here weights: "
+            f"{{weights}}; allowed: {', '.join(BITSANDBYTES.split())}",
             when="prepare_for_kbit_training",
         ),
     )
