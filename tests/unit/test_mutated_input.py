@@ -401,7 +401,7 @@ def of_config() -> None:
 ACCELERATORS = yaml.safe_load((ROOT / "configs/accelerators.yaml").read_text(encoding="utf-8"))
 SHIPPED = {
     kind: [
-        yaml.safe_load(path.read_text(encoding="utf-8"))
+        yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
         for path in sorted((ROOT / "configs" / kind).glob("*.yaml"))
         if path.stem not in ("zoo", "named-models")
     ]
