@@ -19,7 +19,7 @@ NAMES = [
     "counting-ladder", "named-models", "scaling-ladder", "vocabulary-width-tying", "width-depth",
     "hybrid", "grouped-heads", "training-budget", "recipes", "savings", "activations",
     "recomputation",
-    "vocabulary-memory", "kv-cache", "implementations", "published-ladders",
+    "vocabulary-memory", "kv-cache", "implementations", "published-ladders", "fine-tuning",
 ]  # fmt: skip
 TESTED = {
     "checkpointing": "test_memory_charts.py: test_memory_saved_for_flops_added",
