@@ -123,7 +123,7 @@ def compare_checkpoint(model: Model, path: Path) -> Checkpoint:
     if why := model.why_not(quantity):
         return Checkpoint(model.label, path, (), dtypes, 0, why)
     predicted = model.predict(quantity)
-    if quantity != "parameters":
+    if quantity != "parameters" or weights.tensors is None:
         whole = Part("all tensors", quantity, predicted.total, weights.total_bytes, ())
         return Checkpoint(model.label, path, (whole,), dtypes, 0)
     own = [one for one in weights.tensors if not is_buffer(component_of(one.name))]

@@ -606,8 +606,8 @@ def head_program(a: Fields, r: Run, token: ProgramTensor):
     d_emb = getattr(a, "d_emb", 0)
     adapter, weight_format = Active.tape.adapter, Active.tape.weight_format
     shape, product = (rows(a), d_emb or a.d_model), linear
-    sizes = (Active.tape.scope, *reversed(shape))
-    if weight_format is not None and not a.tied and weight_format.stores(*sizes):
+    path, (n, width_of_head) = Active.tape.scope, shape
+    if weight_format and not a.tied and weight_format.stores(path, width_of_head, n):
         weight, bias = stored_parameters(weight_format, shape, a.head_bias)
         product = stored_product(weight_format, weight)
     else:
