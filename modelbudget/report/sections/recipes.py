@@ -106,6 +106,7 @@ def _row(point: dict, parts: pl.DataFrame, n: int) -> dict | None:
     return {
         "label": point["label"],
         "bytes": total,
+        "is_unknown": is_unknown,
         "each": _each(total, n),
         "kept": _each(total - held.get("temporary", 0), n),
         "number": total / n,
@@ -140,6 +141,7 @@ def _title(rows: list[dict]) -> str:
 
 def _finding(rows: list[dict]) -> str:
     """Say how much the optimizer's temporaries add, and in which recipes they add nothing."""
+    rows = [row for row in rows if not row["is_unknown"]]
     worst = max(rows, key=lambda row: row["temporary"])
     least = min(rows, key=lambda row: row["temporary"])
     text = (

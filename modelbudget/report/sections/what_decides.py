@@ -65,7 +65,7 @@ def _contents(page: Page) -> list[dict]:
             "short": "What decides it",
             "title": f"Above {short(LARGE)} parameters, "
             + (
-                "the kind of attention and gating decide, not size"
+                "the kind of attention and gating decide more than size"
                 if of_kind > of_size
                 else "size decides the MLP’s share"
             ),
