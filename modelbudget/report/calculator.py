@@ -39,6 +39,7 @@ from modelbudget.report.page_programs import BY_PROGRAM, Programs
 from modelbudget.report.specs import variable_of_group
 from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.derive import named_architecture, settled
+from modelbudget.sweeps.device_defaults import KERNEL, device_defaults, refused_kernels
 
 START, START_LENGTH = "llama-3-8b", 8192
 """Model and length of the answer that a reader finds: those of the acts."""
@@ -53,7 +54,10 @@ OF_RUN = (
 )  # fmt: skip
 CHOICES_OF_RUN = {
     "dtype": ("of parameters, activations and cache", (*HALF, "float32")),
-    "attention_kernel": ("scores in memory (math) or not (flash)", ("flash", "math")),
+    "attention_kernel": (
+        "scores in memory (math) or not (flash, efficient)",
+        ("flash", "efficient", "math"),
+    ),
     "recompute": ("activations of layers kept, or computed again (full)", ("none", "full")),
     "zero": (
         "divided among data-parallel devices: 0: nothing; 1: optimizer states, with float32 master "
@@ -68,7 +72,7 @@ CHOICES_OF_RUN = {
     "pipeline_rank": ("the stage whose bytes these are", ("first", "last")),
 }
 """Categorical run settings with a description and their choices in the page, the first at first;
-`math` where a model does not run with `flash`.
+of kernels, the first with which torch runs the model on a GPU.
 
 With the sizes in OF_RUN these are the run settings that a reader can change; all others have their
 defaults, but for those in BROUGHT.
@@ -132,24 +136,39 @@ NEW_EXPERTS = {"n_expert": 8, "n_expert_per_token": 2, "d_expert": "d_ff"}
 """Experts of a model that had none: those of Mixtral, each as wide as the MLP was."""
 
 
+SWITCHES = [
+    name
+    for kind in (Decoder, RunConfig)
+    for name, field in kind.model_fields.items()
+    if field.annotation is bool
+]
+
+
+def kernels() -> list[tuple[str, list[str]]]:
+    """Return the attention kernels in torch's order, and why the default is another one.
+
+    The reasons are Vega expressions as those of `rules`, which have more of them.
+    """
+    refused = refused_kernels(Decoder)  # pyright: ignore[reportArgumentType]
+    _, all_of = CHOICES_OF_RUN[KERNEL]
+    return [
+        (name, [vega_constraints.mistake(one, SWITCHES) for one in refused.get(name, ())])
+        for name in all_of
+    ]
+
+
 def rules() -> list[dict]:
     """Return every constraint of a decoder and its run, as `mistake` and `fields`.
 
     `mistake` is a Vega expression whose value is the message, or empty if the constraint holds;
     `fields` are the fields that it reads.
     """
-    switches = [
-        name
-        for kind in (Decoder, RunConfig)
-        for name, field in kind.model_fields.items()
-        if field.annotation is bool
-    ]
     # A class is hashable even where its instances seem not to be.
     checks = [*Decoder.all_constraints(), *RunConfig.all_constraints(), *run_constraints(Decoder)]  # pyright: ignore[reportArgumentType]
     # Checks that are not expressions are about layers without mixer and MLP; no model here has any.
     constraints = [check for check in checks if isinstance(check, Constraint)]
     return [
-        {"mistake": vega_constraints.mistake(one, switches), "fields": sorted(one.names)}
+        {"mistake": vega_constraints.mistake(one, SWITCHES), "fields": sorted(one.names)}
         for one in [*_upper_bounds(), *_absent(), *constraints]
     ]
 
@@ -206,10 +225,13 @@ class _Formulas:
                 self.graph.node(total(one.terms(Decoder, a, graph.field("length"))))
                 for one in CONVENTIONS
             ],
-            "runs": self._runs(a, _runs(published=peaks), [*PARTS, *(PEAKS if peaks else ())]),
+            "runs": self._runs(a, _runs(categories, peaks), [*PARTS, *(PEAKS if peaks else ())]),
             "classes": {
                 name: self._runs(
-                    a, _runs(), [OF_CLASSES], implementations()[TRANSFORMERS].of_class(name)
+                    a,
+                    _runs(categories),
+                    [OF_CLASSES],
+                    implementations()[TRANSFORMERS].of_class(name),
                 )
                 for name in classes
             },
@@ -248,6 +270,8 @@ class _Formulas:
             run = inference if quantity in OF_INFERENCE else training
             if run is None:
                 continue
+            if quantity not in OF_INFERENCE:
+                run = run._replace(settings=_with_foreach(record, run.settings))
             a, holds = self._with_formula(quantity, record, run.settings)
             holds = run.holds * holds
             if self.graph.constant(self.graph.node(holds)) != 0:
@@ -323,6 +347,20 @@ def _run_of(chosen: tuple, of_class: tuple, divided: bool) -> _Run | None:
     return None
 
 
+def _with_foreach(record, r: SimpleNamespace) -> SimpleNamespace:
+    """Return a run whose AdamW updates all tensors at once where that is the default of a GPU."""
+
+    def on(devices: int, in_sequence: bool) -> int:
+        shared = {"tensor_parallel": devices, "sequence_parallel": in_sequence}
+        default = device_defaults(Decoder)["foreach"]  # pyright: ignore[reportArgumentType]
+        return int(default(vars(record) | vars(r) | shared))
+
+    whole, divided = on(1, False), on(2, False)
+    of_several = divided + r.sequence_parallel * (on(2, True) - divided)
+    foreach = whole + positive(r.tensor_parallel - 1) * (of_several - whole)
+    return SimpleNamespace(**vars(r) | {"foreach": foreach})
+
+
 def _alone() -> Settings:
     """Return the choices of a model that one device computes."""
     return {name: value for name, value in ALONE.items() if name in CHOICES_OF_RUN}
@@ -345,11 +383,12 @@ def _brought(choices: Settings) -> Settings:
     return {name: value for settings in found for name, value in settings.items()}
 
 
-def _runs(published: bool = False) -> list[Settings]:
+def _runs(categories: Mapping[str, str], published: bool = False) -> list[Settings]:
     """Return the combinations of the choices of a run: for `published` models, all of the page's.
 
-    Others have no stages.
+    Others have no stages. Beside math there is flash, or in float32 efficient; of MLA both.
     """
+    has_mla = "mla" in categories["mixers"].split()
     dtypes, kernels, recompute, zeros, *of_stages = (
         all_of for _, all_of in CHOICES_OF_RUN.values()
     )
@@ -360,7 +399,8 @@ def _runs(published: bool = False) -> list[Settings]:
         for dtype, kernel, again, zero, stage in itertools.product(
             dtypes, kernels, recompute, zeros if published else ZERO_OF_OTHERS, stages
         )
-        if (kernel == "math" or dtype in HALF) and (stage == stages[0] or zero in ZERO_OF_STAGES)
+        if kernel in ("math", "flash" if dtype in HALF else "efficient", "efficient" * has_mla)
+        if stage == stages[0] or zero in ZERO_OF_STAGES
     ]
 
 
@@ -430,6 +470,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
             "models": {name: _numbers(base, a) for name, (base, a) in named.items()},
             "rules": rules(),
             "memory": {group: variable_of_group(group) for group in MEMORY},
+            "kernels": kernels(),
             "order": [(group, variable_of_group(group)) for group in ORDER],
             **_formulas(
                 tuple((values, tuple(sorted(classes))) for values, classes in categories.items()),

@@ -125,12 +125,16 @@ def _kernel_checks(family: type[Architecture]) -> dict[str, list[Constraint]]:
     if "n_head" not in family.model_fields:
         return {}
     always = _constraints(family, KERNEL)
+    return {kernel: [*always, *refused] for kernel, refused in refused_kernels(family).items()}
+
+
+def refused_kernels(family: type[Architecture]) -> dict[str, list[Constraint]]:
+    """Return what must hold for each of these kernels beside the constraints of every run."""
     fields = family.model_fields.keys() | RunConfig.model_fields.keys()
     found = {}
     for one in kernels().kernels[:-1]:
         refused = [Constraint(f"not ({of.when})", of.why) for of in one.refused]
-        known = [of for of in refused if family.has_formula and of.names <= fields]
-        found[one.kernel] = [*always, *known]
+        found[one.kernel] = [of for of in refused if family.has_formula and of.names <= fields]
     return found
 
 

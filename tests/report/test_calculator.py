@@ -41,6 +41,7 @@ from modelbudget.report.config_file import default_decoders
 from modelbudget.report.page import render
 from modelbudget.report.results import Results
 from modelbudget.sweeps.derive import named_architecture, resolve, resolved, whole
+from modelbudget.sweeps.device_defaults import device_defaults
 
 EXACT_BELOW = 2**53
 ACTIVE = "active parameters per token"
@@ -134,14 +135,21 @@ class Setting:
             a = Decoder.model_validate(
                 {k: bool(values[k]) if k in SWITCHES else values[k] for k in Decoder.model_fields}
             )
-            if "attention_kernel" not in settings and run_mistake(a, self.run):
-                self.run = self.run.model_copy(update={"attention_kernel": "math"})
+            defaults = device_defaults(Decoder)
+            if "attention_kernel" not in settings:
+                self._set(
+                    "attention_kernel", defaults["attention_kernel"](vars(a) | vars(self.run))
+                )
+            self._set("foreach", defaults["foreach"](vars(a) | vars(self.run)))
             self.reason = run_mistake(a, self.run)
             self.a = None if self.reason else a
         except ValidationError as error:
             self.reason = str(error.errors()[0].get("ctx", {}).get("error", ""))
         except ValueError as error:  # a field that follows is no whole number
             self.reason = f"{str(error).split(' = ')[0]} = " if "whole" in str(error) else ""
+
+    def _set(self, name: str, value) -> None:
+        self.run = self.run.model_copy(update={name: value})
 
     def written(self, side: str) -> dict:
         moved = {f"{side}.{name}": int(v) if v in (0, 1) else v for name, v in self.changes.items()}
@@ -249,6 +257,8 @@ def drawn(bases: dict[str, Base], dice: random.Random) -> Setting:
             "dtype": dice.choice([*HALF, "bfloat16", "float32"]),
             "attention_kernel": "flash",
         }
+    elif dice.random() < 0.2:
+        settings = {"dtype": "float32", "attention_kernel": "efficient"}
     for name in CHOICES_OF_RUN:
         if name not in settings:
             settings[name] = dice.choice(CHOICES_OF_RUN[name][1])

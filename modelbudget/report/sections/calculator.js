@@ -29,7 +29,8 @@
   const followers = [...Object.values(data.models).flatMap(({ follow }) => follow), ...data.config.derived];
   const updates = [...new Set(followers.map(([, update]) => update))];
   const followed = updates.map((update, i) => ({ name: `follow${i}`, update }));
-  const ruleView = await vegaSignals([...given, ...rules, ...followed]);
+  const kernels = data.kernels.map(([kernel, mistakes]) => [kernel, mistakes.map((update, i) => ({ name: `${kernel}${i}`, update }))]);
+  const ruleView = await vegaSignals([...given, ...rules, ...followed, ...kernels.flatMap(([, refused]) => refused)]);
 
   function broken(values) {
     for (const { name } of given) ruleView.signal(name, values[name]);
@@ -54,14 +55,16 @@
   let chosen = Object.fromEntries(SIDES.map((side) => [side, { model: data.start, run: data.run, changes: { ...atStart } }]));
   chosen.B.changes.tied = 1 - (ownFields(data.start).tied ?? 0);
 
-  // The kernel, until a reader sets it: the first one, or math where the model does not run with that.
+  // The kernel, until a reader sets it: the first one with which torch runs the model on a GPU.
   function settleKernel(side) {
     const { kernelIsSet, ...state } = chosen[side];
-    state.run = { ...state.run, attention_kernel: data.run.attention_kernel };
     const values = valuesOf(state);
     if (kernelIsSet || Object.keys(data.minimum).some((name) => mistake(name, values[name]))) return;
-    const refused = broken(settingsOf(values)).some(({ fields }) => fields.includes("attention_kernel"));
-    chosen[side] = { ...state, run: refused ? { ...state.run, attention_kernel: "math" } : state.run };
+    for (const [kernel, refused] of kernels) {
+      chosen[side] = { ...state, run: { ...state.run, attention_kernel: kernel } };
+      const isBroken = broken(settingsOf(valuesOf(chosen[side]))).some(({ fields }) => fields.includes("attention_kernel"));
+      if (!isBroken && !refused.some(({ name }) => ruleView.signal(name))) return;
+    }
   }
 
   let isRefused = false; // what is pasted is no model, so that there is no answer
@@ -441,6 +444,7 @@
     ["half the length", ({ length }) => (length > 1 ? { length: Math.floor(length / 2) } : null)],
     ["bfloat16", ({ dtype }) => (dtype === "float32" ? { dtype: "bfloat16" } : null)],
     ["FlashAttention", ({ dtype, attention_kernel: kernel }) => (dtype !== "float32" && kernel === "math" ? { attention_kernel: "flash" } : null)],
+    ["memory-efficient attention", ({ dtype, attention_kernel: kernel }) => (dtype === "float32" && kernel === "math" ? { attention_kernel: "efficient" } : null)],
     ["full activation checkpointing", ({ recompute }) => (recompute === "none" ? { recompute: "full" } : null)],
     ["tied embedding and head", ({ tied }) => (tied ? null : { tied: 1, head_bias: 0 })],
     ["one KV head for four heads (GQA)", ({ n_head: heads, n_kv_head: kv }) => (kv === heads && heads % 4 === 0 ? { n_kv_head: heads / 4 } : null)],
