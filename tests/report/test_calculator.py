@@ -493,7 +493,7 @@ def test_an_address_is_only_read(opened):
     tab = opened(
         "#what-if?" + urlencode({"A": evil, "B": "gpt-2-124m", "B.n_vocab": evil, "B.tied": 2})
     )
-    assert "540,356,474,880" in tab.inner_text('[data-answer="A"]')
+    assert "8,030,261,248" in tab.inner_text('[data-answer="A"]')
     for reason in ("n_vocab needs a whole number from 1 to 2⁵³ − 1", "tied needs 0 or 1"):
         assert reason in tab.inner_text('[data-answer="B"]')
     assert tab.query_selector("#calculator img") is None
