@@ -22,11 +22,13 @@ rule gpt2:
             "length": 8192,
             "dtype": "bfloat16",
             "attention_kernel": "flash",
+            "foreach": True,
         },
         shared={
             "length": 8192,
             "dtype": "bfloat16",
             "attention_kernel": "flash",
+            "foreach": True,
             "data_parallel": 8,
             "zero": 3,
         },
