@@ -373,7 +373,7 @@ def _library(words: list[str]) -> str:
 def _stored(word: str) -> tuple[str, ...]:
     known = FORMATS[word]
     stored, matrix = known.format, Matrix("", 4096, 4096)
-    run = RunConfig(weights=word, weights_of="layers", dtype="bfloat16")
+    run = RunConfig.model_validate({"weights": word, "weights_of": "layers", "dtype": "bfloat16"})
     in_memory, in_file = (matrix_bytes(matrix, run, is_file) for is_file in (False, True))
     differs = in_file != in_memory and known.library.file_is_known
     return (

@@ -96,7 +96,12 @@ def train(
 def _forward_alone(trace: Trace, model: nn.Module, run: RunConfig) -> Values:
     with operations(model, run), trace.watching("forward"):
         _loss, _outputs = forward(model, run, *texts(model, run))
-    return {"activation_bytes": dict(trace.saved()), "flops_forward": dict(trace.flops["forward"])}
+    return {
+        "activation_bytes": dict(trace.saved()),
+        "flops_forward": dict(trace.flops["forward"]),
+        # What a device needs for this pass.
+        "peak_training_bytes": {"first.forward": trace.peak},
+    }
 
 
 def _states(model: nn.Module, optimizer: Optimizer | PartOptimizer, trace: Trace) -> dict[str, int]:

@@ -12,6 +12,7 @@ from modelbudget.architecture.base import MAX_COUNT, Architecture
 from modelbudget.architecture.readings import columns, intervals
 from modelbudget.architecture.readings.columns import Column
 from modelbudget.architecture.readings.intervals import Interval
+from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, Terms, of_model
 from modelbudget.predict.of_program import USES, Use, quantities, terms_by_program
@@ -127,17 +128,21 @@ def _model(family: type[Architecture], fields: Mapping[str, Any], row: int):
 
 
 def model_of(family: type[Architecture], fields: Mapping[str, Any]) -> tuple[Any, RunConfig]:
-    """Return the architecture and the run with some fields, whose switches may be 1 and 0."""
+    """Return the architecture and the run with some fields, whose switches may be 1 and 0.
+
+    The fields were validated when the points were made.
+    """
     architecture, run = (
-        kind.model_validate(
-            {
-                name: bool(fields[name]) if field.annotation is bool else fields[name]
-                for name, field in kind.model_fields.items()
-            }
-        )
-        for kind in (family, RunConfig)
+        kind.model_construct(None, **_values(kind, fields)) for kind in (family, RunConfig)
     )
     return architecture, run  # pyright: ignore[reportReturnType]
+
+
+def _values(kind: type[Record], fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: bool(fields[name]) if field.annotation is bool else fields[name]
+        for name, field in kind.model_fields.items()
+    }
 
 
 def _holds(regime: Regime, fields: Mapping[str, Any], height: int) -> np.ndarray:

@@ -1,10 +1,12 @@
 """One formula evaluated in each reading, for one architecture."""
 
 import functools
+from contextlib import suppress
 from typing import Any
 
 import polars as pl
 import sympy
+from pydantic import ValidationError
 
 from modelbudget.architecture.readings import graph, intervals, symbols
 from modelbudget.architecture.run_config import RunConfig
@@ -31,14 +33,24 @@ def as_columns(architecture) -> dict[str, int]:
 
 
 def two_rows(a, run) -> pl.DataFrame:
-    """It, and another with each number and switch another, so that all are columns."""
+    """It, and another with each number and switch another, so that all are columns.
+
+    But for settings of a run that may not be another next to these.
+    """
     row = {"architecture": "it", "run": "so", "family": a.name()}
     row |= a.model_dump() | run.model_dump()
-    others = {
-        name: not row[name] if isinstance(row[name], bool) else row[name] + 1
-        for name in (*a.numeric(), *run.numeric())
-    }
-    return pl.DataFrame([row, row | others | {"architecture": "another"}])
+    others = {name: _another(row[name]) for name in a.numeric()}
+    other_run = run.model_dump()
+    for name in run.numeric():
+        changed = other_run | {name: _another(row[name])}
+        with suppress(ValidationError):
+            RunConfig.model_validate(changed)
+            other_run = changed
+    return pl.DataFrame([row, row | others | other_run | {"architecture": "another"}])
+
+
+def _another(value):
+    return not value if isinstance(value, bool) else value + 1
 
 
 def in_first_row(table: pl.DataFrame, quantity: str) -> dict[str, int]:
