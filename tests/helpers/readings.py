@@ -59,10 +59,10 @@ def in_first_row(table: pl.DataFrame, quantity: str) -> dict[str, int]:
 
 
 def as_bounds(formula, *records) -> dict[str, Any]:
-    """Each number between itself and twice itself; words as they are. By component."""
+    """Each number between itself and twice itself, 0 alone; words as they are. By component."""
     namespaces = []
     for record in records:
-        ends = {name: (n, 2 * n) for name, n in sizes(record).items()}
+        ends = {name: (n, 2 * n) if n else 0 for name, n in sizes(record).items()}
         namespaces.append(intervals.namespace(type(record), words(record) | ends))
     return {name: term.total for name, term in formula(*namespaces).items()}
 
