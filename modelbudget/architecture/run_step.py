@@ -188,9 +188,9 @@ class Step(Record):
             when="master_weights",
         ),
         Constraint(
-            "master_weights and optimizer == 'adamw'",
-            "gradient_casts = 'one_by_one': needs master_weights: true and optimizer: adamw, "
-            "whose step has the peak; here optimizer: {optimizer}",
+            "master_weights and optimizer == 'adamw' and not fused",
+            "gradient_casts = 'one_by_one': needs master_weights: true, optimizer: adamw and "
+            "fused: false, whose step has the peak; here optimizer: {optimizer}",
             when="gradient_casts == 'one_by_one'",
         ),
         Constraint(

@@ -150,7 +150,8 @@ def runs(draw) -> RunConfig:
     optimizer = draw(st.sampled_from(["sgd", "momentum", "adamw"]))
     kernels = ["single", "foreach", *(["fused"] if optimizer == "adamw" else [])]
     kernel = draw(st.sampled_from(kernels))
-    casts = ["together", "one_by_one" if optimizer == "adamw" else "accumulated", "accumulated"]
+    drops_casts = optimizer == "adamw" and kernel != "fused"
+    casts = ["together", "one_by_one" if drops_casts else "accumulated", "accumulated"]
     return RunConfig(
         batch=batch,
         length=length,

@@ -142,10 +142,10 @@ def test_the_cache_exceeds_the_weights_from_a_length_on():
     axes, table = along("cache_bytes", lines, parameter_bytes=9_000)
     chart = charts_of_sweep(axes, table, DEVICES)["cache-bytes-total"]
     first = [next(n for n in range(10_000) if size * n >= 9_000) for size in (7, 50)]
-    assert (
-        f"from {first[0]:,} tokens (attention = a), {first[1]:,} tokens (attention = b) on"
-        in chart.description
+    of_a, of_b = (
+        f"from {n:,} tokens on (attention = {x})" for n, x in zip(first, "ab", strict=True)
     )
+    assert f"{of_a}, and {of_b}" in chart.description
     spec = chart.to_dict()
     drawn = [row["share"] for rows in spec["datasets"].values() for row in rows if "value" in row]
     assert sorted(drawn) == sorted(size * n / 9_000 for size in (7, 50) for n in LENGTHS)

@@ -66,7 +66,11 @@ def grids(draw) -> tuple[type, dict, dict[str, list]]:
         st.lists(st.sampled_from(sorted(fields)), min_size=2, max_size=4, unique=True)
     ):
         patterns = PATTERNS if isinstance(a, Decoder) else {"mixers": ["hybrid"]}
-        patterns = patterns | {"adapter_targets": ["all-linear", "query value"]}
+        patterns = patterns | {
+            "adapter_targets": ["all-linear", "query value"],
+            "trained": ["default", "norms", "all"],
+            "modules_to_save": ["none", "head"],
+        }
         others = patterns.get(name) or choices(fields[name])
         drawn = draw(st.lists(st.sampled_from(others), min_size=1, max_size=2))
         axes[name] = [*dict.fromkeys([values[name], *drawn])]

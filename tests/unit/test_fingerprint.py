@@ -24,6 +24,13 @@ READ_BY_NAME = {
     "catalogue/memory_margins.py": ROOT / "configs" / "memory_margins.yaml",
     "report/sections/counting.py": ROOT / "configs" / "published_scaling.yaml",
     "sweeps/device_defaults.py": ROOT / "configs" / "attention_kernels.yaml",
+    "architecture/adapter_methods.py": ROOT / "configs" / "adapters.yaml",
+    "compare/fine_tuning_readings.py": ROOT / "configs" / "fine_tuning_readings.yaml",
+    "compare/gpu_steps.py": ROOT / "configs" / "gpu_steps.yaml",
+    "api/changes.py": ROOT / "configs" / "memory_changes.yaml",
+    "files/gguf_formats.py": ROOT / "configs" / "gguf.yaml",
+    "files/log_lines.py": ROOT / "configs" / "logs.yaml",
+    "serving/formats.py": ROOT / "configs" / "cache_formats.yaml",
 }
 FOUND_BY_FOLDER = [
     LIBRARY / folder / "__init__.py"
@@ -94,6 +101,10 @@ def loadable(path: Path) -> set[Path]:
             waiting |= {READ_BY_NAME[name]} - found
         if here == LIBRARY / "architecture" / "run_implementation.py":
             waiting |= set(IMPLEMENTATIONS.glob("*.yaml")) - found
+        if here == LIBRARY / "architecture" / "optimizers.py":
+            waiting |= set((ROOT / "configs" / "optimizers").rglob("*.yaml")) - found
+        if here == LIBRARY / "architecture" / "stored_formats.py":
+            waiting |= set((ROOT / "configs" / "weight_formats").glob("*.yaml")) - found
         for name in re.findall(r'"-m", "(modelbudget[.a-z]+)"', text):
             waiting |= of_module(name) - found
     return found

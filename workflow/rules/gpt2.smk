@@ -34,6 +34,6 @@ rule gpt2:
         },
         models=digest(targets.model_files()),
     message:
-        "Count GPT-2, tied and untied, and trace a training step of Llama 3 8B"
+        "Count GPT-2, and trace a training step of Llama 3 8B"
     script:
         "../../scripts/gpt2.py"
