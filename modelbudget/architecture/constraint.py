@@ -63,6 +63,18 @@ class Constraint:
         return self.holds.names.union(*inserted)
 
 
+ALONE: dict[str, tuple] = {
+    "master_weights": (False,),
+    "zero": (0,),
+    "gradient_buckets": ("none",),
+    "pipeline_schedule": ("none",),
+    "tensor_parallel": (1,),
+    "context_parallel": (1,),
+    "expert_parallel": (1,),
+}
+"""Values of a run on one device whose parameters have no copy of higher precision."""
+
+
 def known_only_with(given: str, when: str, **allowed: tuple) -> list[Constraint]:
     """Return a constraint for each field whose values are known with a setting.
 

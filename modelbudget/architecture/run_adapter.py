@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from modelbudget.architecture.adapter_methods import OF_LAYERS, OF_MODEL
-from modelbudget.architecture.constraint import Constraint, known_only_with
+from modelbudget.architecture.constraint import ALONE, Constraint, known_only_with
 from modelbudget.architecture.layer_pattern import pattern
 from modelbudget.architecture.record import Count, Record, Size
 
@@ -95,13 +95,7 @@ class Adapter(Record):
         *known_only_with(
             "adapter, trained",
             _PARTLY,
-            master_weights=(False,),
-            zero=(0,),
-            gradient_buckets=("none",),
-            pipeline_schedule=("none",),
-            tensor_parallel=(1,),
-            context_parallel=(1,),
-            expert_parallel=(1,),
+            **ALONE,
             gradient_accumulation_fusion=(False,),
         ),
         Constraint(

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from modelbudget.architecture import optimizers
-from modelbudget.architecture.constraint import Check, Constraint, known_only_with
+from modelbudget.architecture.constraint import ALONE, Check, Constraint, known_only_with
 from modelbudget.architecture.record import Count, Record, Size
 from modelbudget.architecture.stored_formats import FORMATS
 
@@ -211,13 +211,7 @@ class Step(Record):
         *known_only_with(
             "optimizer_in_backward = true",
             "optimizer_in_backward",
-            master_weights=(False,),
-            zero=(0,),
-            gradient_buckets=("none",),
-            pipeline_schedule=("none",),
-            tensor_parallel=(1,),
-            context_parallel=(1,),
-            expert_parallel=(1,),
+            **ALONE,
         ),
         Constraint(
             f"dtype in {FULL}",

@@ -11,6 +11,7 @@ import sys
 from contextlib import suppress
 
 import pytest
+from helpers.gguf_files import KEYS_OF_FILE, written
 
 from modelbudget.api.command.app import main
 from modelbudget.api.explaining import explain, named_model
@@ -199,9 +200,6 @@ def test_a_snapshot_is_read_without_running_it(tmp_path):
 
 
 def test_a_gguf_file_is_explained_by_component(tmp_path):
-    pytest.importorskip("gguf")
-    from helpers.gguf_files import KEYS_OF_FILE, written
-
     path = written(tmp_path / "a.gguf", KEYS_OF_FILE, {"blk.0.attn_q.weight": "Q8_0"})
     found = explain(path)
     verdicts = [one.verdict for one in found.lines]

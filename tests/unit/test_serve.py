@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from helpers.gguf_files import KEYS_OF_FILE, written
 from helpers.project import ROOT
 
 import modelbudget as mb
@@ -73,9 +74,6 @@ def test_a_latent_is_on_each_device():
 
 def test_a_gguf_file_is_served_by_its_own_bytes(tmp_path):
     """As llama.cpp places it: tokens are looked up on the host, and so are the first layers."""
-    pytest.importorskip("gguf")
-    from helpers.gguf_files import KEYS_OF_FILE, written
-
     path = written(tmp_path / "a.gguf", KEYS_OF_FILE, {"output.weight": "Q8_0"})
     settings = {"length": 300, "batched_tokens": 512, "host_layers": 1}
     found = mb.model(path).serve("1GB", settings, reserve=0)
