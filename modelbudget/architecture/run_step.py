@@ -15,10 +15,13 @@ FULL = ("float32", "float64")
 WEIGHTS = ("dtype", *FORMATS, "unknown")
 """Formats of weights (`configs/weight_formats/`)."""
 WITH_BLOCKS = {word: known.format for word, known in FORMATS.items() if known.format.block}
-WHOLE = {
-    "zero": 0, "tensor_parallel": 1, "expert_parallel": 1, "pipeline_schedule": "none",
-}  # fmt: skip
-"""Settings with which a device has whole parameter tensors, of all layers."""
+WHOLE: dict[str, tuple] = {
+    "zero": (0, 1),
+    "tensor_parallel": (1,),
+    "expert_parallel": (1,),
+    "pipeline_schedule": ("none",),
+}
+"""Settings with which an optimizer steps whole parameter tensors, or one row of all of them."""
 
 
 def _fused_is_known(values: Mapping[str, Any]) -> str | None:
@@ -51,11 +54,11 @@ def _sizes_are_whole(values: Mapping[str, Any]) -> str | None:
     if optimizers.optimizer_named(name).follows_numbers:
         return None
     for field, whole in WHOLE.items():
-        if values[field] != whole:
+        if values[field] not in whole:
             return (
                 f"optimizer = {name}: its states depend on the sizes of each tensor, of which "
                 f"devices have parts with {field} = {values[field]}: nobody has compared that; "
-                f"allowed: {field}: {whole}"
+                f"allowed: {field}: {' or '.join(map(str, whole))}"
             )
     return None
 

@@ -321,7 +321,9 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
         tensors = [one for part in layer.parts(a).values() for one in part.tensors(a)]
         tensors += [*embedding.tensors(a), *embedding.head_tensors(a)]
         return super().knows_sizes(a, r) or (
-            not layer.joins(r) and optimizer.sizes_are_known(r, tensors)
+            not layer.joins(r)
+            and not has_part_of_states(r)
+            and optimizer.sizes_are_known(r, tensors)
         )
 
     @classmethod

@@ -21,7 +21,9 @@ from modelbudget.architecture.optimizers import (
     sizes_of,
 )
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import has_part_of_states
 from modelbudget.memory import step_program
+from modelbudget.memory.optimizer import of_part
 from modelbudget.operations.elementwise import to
 from modelbudget.operations.layout import at_least_float32
 from modelbudget.operations.tape import Active, Tensor, empty, stored_in
@@ -49,8 +51,10 @@ class OptimizerStep:
         self.run_config, self.trained, self.buffer = run, trained, buffer
         self.of_head = numbers_of_head(a)
         self.kernel, self.optimizer = kernel_of(run), optimizer_named(run.optimizer)
-        self.copies = trained
-        if run.master_weights:
+        if has_part_of_states(run):
+            self.trained = [_part_of_all(trained, run)]
+        self.copies = self.trained
+        if run.master_weights and not has_part_of_states(run):
             self.copies = [empty(p.shape, at_least_float32(run.dtype)) for p in trained]
         self.states: list[tuple[str, Tensor]] = []
         """Tensors that are kept from step to step, with their component."""
@@ -137,8 +141,7 @@ class OptimizerStep:
         """Yield what is updated, each while the tape names the layer of its parameter."""
         for one in updated:
             node = one.parameter.node
-            assert node is not None
-            Active.tape.layer = node.layer
+            Active.tape.layer = None if node is None else node.layer
             yield one
         Active.tape.layer = None
 
@@ -194,6 +197,13 @@ class OptimizerStep:
             return _temporary(numbers, dtype, one, self.run_config)
 
         step_program.run(lines, names, allocate, lambda tensor: tensor.dtype)
+
+
+def _part_of_all(trained: list[Tensor], run: RunConfig) -> Tensor:
+    """Return a device's part of all parameters in a row, in float32 (`zero: 1`)."""
+    part = empty((of_part(run, sum(p.numel() for p in trained)),), "float32")
+    part.name = OF_MODEL
+    return part
 
 
 def _of_dtype(tensor: Tensor, run: RunConfig) -> SimpleNamespace:

@@ -8,7 +8,9 @@ from typing import Any
 from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import is_sharded
 from modelbudget.components import chunked_loss
+from modelbudget.devices import gradient_buckets
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.autograd import backward
 from modelbudget.operations.elementwise import add, div, to, without_gradient
@@ -75,9 +77,10 @@ def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps)
         # Declared in the order in which training allocates them.
         tokens, targets = (empty((run.batch, run.length), "int64") for _ in range(2))
         buffer = empty((numbers,), "float32") if accumulates else None
+        keep = gradient_buckets.make(run, trained)
         tape.accumulates_gradients = accumulates
         optimizer = OptimizerStep(a, run, trained, buffer)
-        tape.update = optimizer.update if run.optimizer_in_backward else None
+        tape.update = optimizer.update if run.optimizer_in_backward else keep
         for number, name in enumerate(("first", "second")[: max(n_steps, 1)]):
             tape.restart("forward")
             _forward_backward(tape, step, model, run, tokens, targets)
@@ -131,8 +134,8 @@ def check_devices(run: RunConfig) -> None:
     for name in several:
         if getattr(run, name) > 1:
             raise NoProgramError(f"{name}: {getattr(run, name)}")
-    if run.zero or run.gradient_buckets != "none":
-        raise NoProgramError(f"zero: {run.zero}, gradient_buckets: {run.gradient_buckets}")
+    if is_sharded(run):
+        raise NoProgramError(f"zero: {run.zero}")
     if run.gradient_accumulation_fusion and run.autocast != "none":
         raise NoProgramError("gradient_accumulation_fusion: true with autocast")
 

@@ -1,10 +1,11 @@
-"""Quantities of one of several devices that share a model: by formula and as measured."""
+"""Quantities of one of several devices that share a model: by formula, by program, measured."""
 
 from helpers.gloo import QUANTITIES
 from helpers.training import without_zeros
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.parallel.rank import of_rank
+from modelbudget.predict.of_program import quantities
 
 COMPARED = (*sorted(QUANTITIES), "parameter_bytes", "flops_forward", "flops_backward")
 
@@ -18,6 +19,12 @@ def predicted(a: Decoder, run: RunConfig) -> dict[str, dict[str, int]]:
         for quantity in COMPARED
         if a.has_formula_for(quantity, a, run)
     }
+
+
+def programmed(a: Decoder, run: RunConfig) -> dict[str, dict[str, int]]:
+    """Return the same quantities of a run of the program."""
+    by_quantity = quantities("training", a, run)
+    return {quantity: without_zeros({**by_quantity[quantity]}) for quantity in COMPARED}
 
 
 def measured(a: Decoder, run: RunConfig) -> dict[str, dict[str, int]]:

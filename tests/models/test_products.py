@@ -7,7 +7,7 @@ import random
 
 import polars as pl
 import pytest
-from helpers.devices import COMPARED, compared, measured, predicted
+from helpers.devices import COMPARED, compared, measured, predicted, programmed
 from helpers.divided import LLAMA, SHAPES, SMALL
 from helpers.gloo import steps_of_all_ranks
 from helpers.readings import in_first_row
@@ -113,6 +113,23 @@ def test_parts_of_all_devices_are_the_whole():
     assert (
         predicted(a, run)["gradient_bytes"] == predicted(a, RunConfig(length=8))["gradient_bytes"]
     )
+
+
+OPTIMIZERS = ("adamw", "momentum", "muon", "adafactor", "rprop", "asgd")
+
+
+@pytest.mark.parametrize("rank", ["first", "last"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_part_of_the_states_by_program(optimizer, rank):
+    """One row of all parameters, whatever the optimizer: Muon leaves it to AdamW."""
+    a, number = Decoder(**SMALL | LLAMA), OPTIMIZERS.index(optimizer)
+    run = RunConfig(
+        batch=2, length=8, zero=1, data_parallel=(2, 5, 64)[number % 3], data_rank=rank,
+        optimizer=optimizer, foreach=number % 2 == 1, **BUFFER,
+    )  # fmt: skip
+    assert programmed(a, run) == measured(a, run)
+    if optimizer in ("muon", "adafactor"):
+        assert "peak_training_bytes" not in predicted(a, run)
 
 
 def test_columns_equal_integers():

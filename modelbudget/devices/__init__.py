@@ -1,0 +1,1 @@
+"""Several devices that share a model, on the tape of one of them."""
