@@ -7,6 +7,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.mistakes import SCHEMA, show
 from modelbudget.common.suggestions import offered
 from modelbudget.families import families
+from modelbudget.huggingface.class_files import without_inherited
 from modelbudget.huggingface.classes import FOLDER, Translation, shared_keys, translations
 
 
@@ -14,10 +15,10 @@ from modelbudget.huggingface.classes import FOLDER, Translation, shared_keys, tr
 def check_classes() -> None:
     """Check all files. Raises InputError with every mistake."""
     by_type = {one.model_type: one for one in translations().values()}
+    wrong = {name: list(_mistakes(translation)) for name, translation in by_type.items()}
     mistakes = [
         f"{FOLDER / 'model_types' / name}.yaml: {line}"
-        for name, translation in by_type.items()
-        for line in _mistakes(translation)
+        for name, line in without_inherited(wrong, {n: one.like for n, one in by_type.items()})
     ]
     every = {field for family in families().values() for field in family.model_fields}
     mistakes += [

@@ -26,8 +26,15 @@ def read_strict(path: Path, kind: type[Kind], *parts: type[Strict], rest: str = 
 
     The keys of `kind` and of its `parts` are suggested for unknown ones; `rest` lists all of them.
     """
+    return as_strict(load_yaml(path), path, kind, *parts, rest=rest)
+
+
+def as_strict(
+    content: dict, path: Path, kind: type[Kind], *parts: type[Strict], rest: str = SCHEMA
+) -> Kind:
+    """Return the record in the content of a file, as `read_strict`."""
     try:
-        return kind.model_validate(load_yaml(path))
+        return kind.model_validate(content)
     except ValidationError as error:
         keys = [key for one in (kind, *parts) for key in one.model_fields]
         lines = describe(error, keys, TYPES, "", rest)

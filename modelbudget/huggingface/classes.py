@@ -1,8 +1,9 @@
 """Translation of the configs of Hugging Face's classes, from the files of `configs/huggingface/`.
 
 A file of `model_types/` serves both directions: from a `config.json` to the fields of a family, and
-back. `keys.yaml` holds the common meaning of keys in all classes. To add a class, add a file; a
-test compares its defaults with those of the class in transformers.
+back; most say only how they differ from another (`class_files.py`). `keys.yaml` holds the common
+meaning of keys in all classes. To add a class, add a file; a test compares its defaults with those
+of the class in transformers.
 """
 
 import re
@@ -14,11 +15,11 @@ from pydantic import AfterValidator, Field
 
 from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
-from modelbudget.common.files import yaml_files
 from modelbudget.common.mistakes import show
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.strict import Strict, as_strict, read_strict
 from modelbudget.common.suggestions import offered
+from modelbudget.huggingface.class_files import class_files, without_inherited
 
 FOLDER = CONFIGS / "huggingface"
 CLASSES = "configs/huggingface/model_types"
@@ -162,7 +163,12 @@ Default = Annotated[Any, AfterValidator(_is_default)]
 class Translation(_Meanings):
     """A file of `model_types/`: classes of transformers that share a `model_type`."""
 
-    model_type: str
+    model_type: str = Field(description="the name of the file")
+    like: str | None = Field(
+        None,
+        description="the file with all that this one does not say; `without` names what the "
+        "class lacks of it, as `fixed.gated`",
+    )
     family: str
     classes: dict[str, Fields] = Field(
         min_length=1,
@@ -284,24 +290,29 @@ def translations() -> dict[str, Translation]:
 
     Raises InputError with the mistakes of all files.
     """
-    found, mistakes = {}, []
+    found: dict[str, Translation] = {}
+    wrong: dict[str, list[str]] = {}
     shared_keys()
-    for path in yaml_files(FOLDER / "model_types"):
+    folder = FOLDER / "model_types"
+    files, mistakes = class_files(folder)
+    for name, content in files.items():
+        path = folder / f"{name}.yaml"
         try:
-            translation = read_strict(path, Translation, rest=SECTIONS)
+            translation = as_strict(
+                {"model_type": name} | content, path, Translation, rest=SECTIONS
+            )
         except InputError as error:
-            mistakes += error.mistakes
+            wrong[name] = [line.removeprefix(f"{path}: ") for line in error.mistakes]
             continue
-        mistakes += [f"{path}: {line}" for line in _unknown_keys(translation)]
-        if translation.model_type != path.stem:
-            named = show(translation.model_type)
-            mistakes.append(f"{path}: model_type = {named}: must be the name of the file")
-        mistakes += [
-            f"{path}: classes.{name}: is in another file too; allowed: once"
-            for name in translation.classes
-            if name in found
+        wrong[name] = list(_unknown_keys(translation))
+        wrong[name] += [
+            f"classes.{class_name}: is in another file too; allowed: once"
+            for class_name in translation.classes
+            if class_name in found
         ]
         found |= dict.fromkeys(translation.classes, translation)
+    like = {name: content.get("like") for name, content in files.items()}
+    mistakes += [f"{folder / name}.yaml: {line}" for name, line in without_inherited(wrong, like)]
     if mistakes:
         raise InputError(mistakes)
     return found
