@@ -176,6 +176,11 @@ def _not_by_formula(one: OfClass, quantity: str) -> str | None:
     ) or of_point.why_not(quantity, one.architecture, one.run)
 
 
+def by_formula(one: OfClass, quantity: str) -> Breakdown | None:
+    """Return a quantity of a class by formula; None where no formula was compared with it."""
+    return None if _not_by_formula(one, quantity) else _predicted(one, [quantity])[quantity]
+
+
 def _predicted(one: OfClass, quantities) -> dict[str, Breakdown]:
     return {
         q: of_terms(

@@ -1,9 +1,17 @@
-"""A pytest fixture that fails a test if a model has left its budget."""
+"""Tests of budgets and of functions: the fixture `budget`, and the option `--vectors`."""
 
+from __future__ import annotations
+
+import importlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from modelbudget.api.vectors import Vector
 
 
 @pytest.fixture
@@ -23,3 +31,80 @@ def budget() -> Callable[..., None]:
             pytest.fail(f"{path}: {len(found)} values changed\n{table(found)}", pytrace=False)
 
     return compare
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of vectors."""
+    group = parser.getgroup("modelbudget")
+    what = "run modelbudget's vectors against a function, and no other test"
+    group.addoption("--vectors", metavar="MODULE:FUNCTION", default=None, help=what)
+    what = "only of this quantity; repeatable"
+    group.addoption("--vectors-of", metavar="QUANTITY", action="append", default=[], help=what)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> bool | None:
+    """Collect a test for each vector, if a function is named."""
+    config = session.config
+    if (name := config.getoption("--vectors")) is None:
+        return None
+    from modelbudget.api.vectors import vectors
+    from modelbudget.common.errors import InputError
+
+    try:
+        wanted = vectors(*(config.getoption("--vectors-of") or ()))
+    except InputError as error:
+        raise pytest.UsageError(f"--vectors-of {error}") from None
+    function = _function(name)
+    session.items = [_Test.of(session, vector, function) for vector in wanted]
+    config.hook.pytest_collection_modifyitems(session=session, config=config, items=session.items)
+    config.hook.pytest_collection_finish(session=session)
+    session.testscollected = len(session.items)
+    return True
+
+
+def _function(name: str) -> Callable[[Vector], Any]:
+    module, colon, function = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        if not colon:
+            raise AttributeError("no function")
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise pytest.UsageError(f"--vectors {name}: {error}; allowed: MODULE:FUNCTION") from None
+
+
+class _Test(pytest.Item):
+    """Holds the answer of a function against one vector; an answer of None is skipped."""
+
+    vector: Vector
+    function: Callable[[Vector], Any]
+
+    @classmethod
+    def of(cls, parent: pytest.Session, vector: Vector, function: Callable) -> _Test:
+        """Return the test of one vector."""
+        test = cls.from_parent(parent, name=vector.name)
+        test.vector, test.function = vector, function
+        return test
+
+    def runtest(self) -> None:
+        """Compare. Any difference fails, and so does a number that is not whole."""
+        answer = self.function(self.vector)
+        if answer is None:
+            pytest.skip("no answer")
+        if answer != self.vector.value:
+            pytest.fail(self._difference(answer), pytrace=False)
+
+    def _difference(self, answer: Any) -> str:
+        one = self.vector
+        seen = "; ".join(f"{of['how']}: {of['source']}" for of in one.witness)
+        shown, off = repr(answer), ""
+        if isinstance(answer, int | float):
+            shown, off = f"{answer:,}", f", {answer - one.value:+,}"
+        return f"{one.name}: {shown} {one.unit}, not {one.value:,}{off} ({seen})"
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Return where the vectors are, and the name of this one."""
+        from modelbudget.api.vectors import PATH
+
+        return PATH, None, self.name

@@ -30,6 +30,7 @@ READ_BY_NAME = {
     "api/changes.py": ROOT / "configs" / "memory_changes.yaml",
     "files/gguf_formats.py": ROOT / "configs" / "gguf.yaml",
     "files/log_lines.py": ROOT / "configs" / "logs.yaml",
+    "api/vectors.py": ROOT / "configs" / "vectors.json",
     "serving/formats.py": ROOT / "configs" / "cache_formats.yaml",
 }
 FOUND_BY_FOLDER = [

@@ -61,10 +61,23 @@ def main() -> None:
         models,
         show,
         sweep,
+        vectors,
     )
 
     if not app.registered_commands:
-        for one in (show, compare, conventions, measure, sweep, models, lock, check, explain):
+        commands = (
+            show,
+            compare,
+            conventions,
+            measure,
+            sweep,
+            models,
+            lock,
+            check,
+            explain,
+            vectors,
+        )
+        for one in commands:
             app.command(one.__name__.rpartition(".")[2])(one.run)
     try:
         sys.exit(app(prog_name="modelbudget", standalone_mode=False))

@@ -1,0 +1,129 @@
+"""Exact sizes of configurations, each with its witness, for tests of anybody's function.
+
+`configs/vectors.json` holds them; `tools/write_vectors.py` writes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from modelbudget.common.errors import InputError
+from modelbudget.common.mistakes import show
+from modelbudget.common.paths import CONFIGS
+from modelbudget.common.suggestions import offered
+
+if TYPE_CHECKING:
+    from modelbudget.api.model import Model
+
+PATH = CONFIGS / "vectors.json"
+VERSION = 1
+"""Of the file; a later version may change what a key means."""
+
+
+class Vector(NamedTuple):
+    """One size of one configuration.
+
+    `config` is that of a config.json; None for a model without one. `implementation` says whose
+    memory it is, `run` has the settings of the run in our words (docs/fields.md), and `witness`
+    says how the value was seen: each with `how` (class, trace, module, recorded, published) and
+    `source`. `value` is in `unit`.
+    """
+
+    name: str
+    model: str | None
+    config: Mapping[str, Any] | None
+    quantity: str
+    implementation: str
+    run: Mapping[str, Any]
+    value: int
+    unit: str
+    witness: tuple[Mapping[str, str], ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def vectors(*quantities: str) -> list[Vector]:
+    """Return the vectors of some quantities, or all. Raises InputError for an unknown quantity."""
+    found = _all()
+    known = dict.fromkeys(one.quantity for one in found)
+    for name in quantities:
+        if name not in known:
+            raise InputError(
+                [f"{show(name)}: no vectors{offered(name, known, 'configs/vectors.json')}"]
+            )
+    return [one for one in found if not quantities or one.quantity in quantities]
+
+
+@cache
+def _all() -> list[Vector]:
+    content = json.loads(PATH.read_text(encoding="utf-8"))
+    configs = content["configs"]
+    return [
+        Vector(**one | {"config": configs.get(one["config"]), "witness": tuple(one["witness"])})
+        for one in content["vectors"]
+    ]
+
+
+def predicted(vector: Vector) -> int | None:
+    """Return what modelbudget's formulas say of a vector; None where no formula covers it.
+
+    The vectors are not made by these: `pytest --vectors modelbudget.api.vectors:predicted` holds
+    both together.
+    """
+    from modelbudget.api.of_class import as_class, by_formula
+    from modelbudget.architecture.run_values import bytes_of
+    from modelbudget.catalogue.implementations import OURS
+    from modelbudget.huggingface.known_difference import known_difference
+
+    model = _model(vector)
+    if vector.implementation == "vllm":
+        return _of_pages(model, vector)
+    if vector.implementation == "modelbudget":
+        return model.predict(vector.quantity, dict(vector.run)).total
+    one = as_class(model, dict(vector.run))
+    if one.run.weights == "dtype":
+        found = by_formula(one, vector.quantity)
+    elif one.kind == "GPT2LMHeadModel" and one.run.weights.startswith("bnb-4bit"):
+        return None  # one packed matrix, of which our modules have three (docs/limits.md)
+    else:
+        found = model.predict(vector.quantity, {"implementation": OURS})
+    if found is None:
+        return None
+    each = {"parameters": 1, "parameter_bytes": bytes_of(one.run.dtype)}.get(vector.quantity, 0)
+    known = known_difference(one.kind, one.architecture)
+    return found.total + each * min(known.parameters if known else 0, 0)  # more are in the total
+
+
+def _model(vector: Vector) -> Model:
+    from modelbudget.api.model import model
+
+    if vector.model is not None:
+        return model(vector.model)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+        path.write_text(json.dumps(vector.config), encoding="utf-8")
+        return model(str(path))
+
+
+def _of_pages(model: Model, vector: Vector) -> int:
+    """Return what vLLM allocates of its cache: bytes of a block, blocks of all, or their tokens."""
+    from modelbudget.architecture.run_config import RunConfig
+    from modelbudget.predict.cached import kinds
+    from modelbudget.serving.layouts import pages_of
+
+    fields = RunConfig.model_fields
+    settings = {name: value for name, value in vector.run.items() if name in fields}
+    a, run = model.with_run(settings)
+    pages = pages_of(kinds(a, run), run)
+    if vector.quantity == "block_bytes":
+        return pages.block_bytes
+    blocks = vector.run["cache_memory"] // pages.block_bytes
+    if vector.quantity == "blocks":
+        return blocks
+    return int(blocks / pages.blocks_of(run.length) * run.length)
