@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from modelbudget import __version__
-from modelbudget.api.model import QUANTITIES, Model, model_with
+from modelbudget.api.model import Model, model_with
+from modelbudget.api.predictions import QUANTITIES
 from modelbudget.architecture.terms import Term, of_model
 from modelbudget.catalogue.implementations import OURS
 from modelbudget.common.bounded_json import parse_json

@@ -15,7 +15,7 @@ from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
 
 if TYPE_CHECKING:
-    from modelbudget.api.model import Model
+    from modelbudget.api.chosen_model import ChosenModel
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.run_config import RunConfig
 
@@ -60,7 +60,7 @@ class Change(NamedTuple):
 
 
 def changes(
-    model: Model, chosen: Mapping[str, Any], room: int, room_with_margins: int
+    model: ChosenModel, chosen: Mapping[str, Any], room: int, room_with_margins: int
 ) -> tuple[list[Change], Change | None]:
     """Return what needs less memory than a run, the most helpful first, and several together.
 
@@ -107,14 +107,14 @@ def _largest(pair: tuple[Architecture, RunConfig], room: int) -> Iterator[tuple[
             yield field, solution.value
 
 
-def _needed(model: Model, fields: Mapping[str, Any]) -> int | None:
+def _needed(model: ChosenModel, fields: Mapping[str, Any]) -> int | None:
     from modelbudget.predict.fit import needed
 
     pair = _pair(model, fields)
     return None if pair is None else needed(pair, PURPOSE)
 
 
-def _pair(model: Model, fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig] | None:
+def _pair(model: ChosenModel, fields: Mapping[str, Any]) -> tuple[Architecture, RunConfig] | None:
     """Return the architecture and the run with other fields; None if they are not allowed."""
     try:
         pair = model.with_run(fields)

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from modelbudget.api.frames import Frames, html_table
+from modelbudget.api.predictions import predictions, why_not
 from modelbudget.architecture.terms import component_of
 from modelbudget.components.groups import group_of
 from modelbudget.huggingface import checkpoint_files
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from modelbudget.api.breakdown import Breakdown
-    from modelbudget.api.model import Model
+    from modelbudget.api.chosen_model import ChosenModel
     from modelbudget.measurement.reference.loading import Loading
 
 Of = dict[str, list[Tensor]]
@@ -104,7 +105,7 @@ class Checkpoint(Frames):
         return html_table(f"{self.path.name} and the formula of {self.model}", self.rows())
 
 
-def compare_checkpoint(model: Model, path: Path) -> Checkpoint:
+def compare_checkpoint(model: ChosenModel, path: Path) -> Checkpoint:
     """Hold the tensors of a checkpoint against the formula of its config.json.
 
     Parameters by component, and names and shapes if `transformers` is installed; only the bytes of
@@ -120,9 +121,9 @@ def compare_checkpoint(model: Model, path: Path) -> Checkpoint:
         quantity = "file_bytes"
     elif weights.tensors is None:
         quantity = "parameter_bytes"
-    if why := model.why_not(quantity):
+    if why := why_not(model, quantity):
         return Checkpoint(model.label, path, (), dtypes, 0, why)
-    predicted = model.predict(quantity)
+    predicted = predictions(model, [quantity])[quantity]
     if quantity != "parameters" or weights.tensors is None:
         whole = Part("all tensors", quantity, predicted.total, weights.total_bytes, ())
         return Checkpoint(model.label, path, (whole,), dtypes, 0)
@@ -138,7 +139,7 @@ def compare_checkpoint(model: Model, path: Path) -> Checkpoint:
     return Checkpoint(model.label, path, parts, dtypes, left_out, loading=loading)
 
 
-def _loading(model: Model, tensors: list[Tensor]) -> Loading | None:
+def _loading(model: ChosenModel, tensors: list[Tensor]) -> Loading | None:
     """Let the class of the config.json load names and shapes; None without one to build."""
     kind, config = model.base.transformers, model.base.config
     if not kind or not config or find_spec("transformers") is None or find_spec("torch") is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.api.lines_of_run import line_of_settings
+from modelbudget.api.predictions import Predictions, predictions
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.catalogue.accelerators import Accelerator, all_accelerators, named_or_sized
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
@@ -21,8 +22,8 @@ from modelbudget.sweeps.compared import not_compared_at
 
 if TYPE_CHECKING:
     from modelbudget.api.changes import Change
+    from modelbudget.api.chosen_model import ChosenModel, Settings
     from modelbudget.api.layouts import Layouts
-    from modelbudget.api.model import Model, Predictions, Settings
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.run_config import RunConfig
     from modelbudget.predict.fit import Solution
@@ -166,7 +167,7 @@ def sharing(devices: int, training: bool) -> dict[str, int]:
 
 
 def _not_solved(
-    model: Model, quantity: str, pair: tuple[Architecture, RunConfig], devices: int
+    model: ChosenModel, quantity: str, pair: tuple[Architecture, RunConfig], devices: int
 ) -> str | None:
     """Return why no formula says what a run needs; None if one does."""
     if why := of_point.why_not(quantity, *pair):
@@ -183,7 +184,7 @@ def _of_class(quantity: str, run: Predictions) -> int | None:
 
 
 def fit(
-    model: Model,
+    model: ChosenModel,
     name: str,
     settings: Settings,
     devices: int,
@@ -198,8 +199,8 @@ def fit(
     of the same run already: of a class without a formula its trace says whether the run fits.
     """
     from modelbudget.api.changes import changes
+    from modelbudget.api.chosen_model import fields_of
     from modelbudget.api.layouts import layouts
-    from modelbudget.api.model import fields_of
     from modelbudget.predict.fit import as_class, needed, solve
     from modelbudget.sweeps.device_defaults import DECIDED
 
@@ -212,7 +213,7 @@ def fit(
     pair = model.with_run(by | chosen)
     if why := _not_solved(model, quantity, pair, devices):
         if predicted is None and devices == 1:
-            predicted = model.predictions([quantity], chosen)
+            predicted = predictions(model, [quantity], chosen)
         n_bytes = _of_class(quantity, predicted) if predicted and devices == 1 else None
         if predicted is None or n_bytes is None:
             lost = predicted.missing.get(quantity) if predicted else None

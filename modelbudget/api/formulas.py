@@ -2,19 +2,20 @@
 
 import sympy
 
-from modelbudget.api.model import Model
+from modelbudget.api.chosen_model import ChosenModel
+from modelbudget.api.predictions import why_not
 from modelbudget.architecture.readings import symbols
 from modelbudget.common.errors import InputError
 from modelbudget.common.suggestions import offered
 from modelbudget.predict.formula import formula
 
 
-def of_component(model: Model, component: str, quantity: str) -> sympy.Expr:
+def of_component(model: ChosenModel, component: str, quantity: str) -> sympy.Expr:
     """Return the formula of all instances of a component over the symbols of the sizes.
 
     Switches and categories, such as `tied`, have the model's values. Raises InputError.
     """
-    if why := model.why_not(quantity):
+    if why := why_not(model, quantity):
         raise InputError([f"{model.name}: {quantity}: {why}"])
     architecture, run = model.with_run()
     spaces = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from modelbudget.api.checkpoint import Checkpoint, Part, describe
 from modelbudget.api.frames import Frames
+from modelbudget.api.predictions import predictions
 from modelbudget.files.gguf_formats import gguf_formats, types_of
 from modelbudget.files.gguf_header import header_bytes, read_header
 from modelbudget.files.gguf_model import stored_components
@@ -23,7 +24,7 @@ from modelbudget.huggingface.checkpoint_files import Tensor
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from modelbudget.api.model import Model
+    from modelbudget.api.chosen_model import ChosenModel
     from modelbudget.files.gguf_header import GgufTensor
 
 ALIGNMENT = 32
@@ -71,7 +72,7 @@ class GgufFile(Frames):
         ]
 
 
-def gguf_file(model: Model, name: str, imatrix: bool = False) -> GgufFile:
+def gguf_file(model: ChosenModel, name: str, imatrix: bool = False) -> GgufFile:
     """Return the file of a model in a format such as Q4_K_M, by llama.cpp's rules.
 
     `imatrix`: quantised with an importance matrix, which changes some types. Raises InputError for
@@ -86,7 +87,8 @@ def gguf_file(model: Model, name: str, imatrix: bool = False) -> GgufFile:
         Tensor(tensor, types[tensor], shape, gguf_formats().types[types[tensor]].n_bytes(shape))
         for tensor, shape in shapes.items()
     )
-    components = tuple(one.name for one in model.predict("parameters").components if one.value)
+    predicted = predictions(model, ["parameters"])["parameters"]
+    components = tuple(one.name for one in predicted.components if one.value)
     return GgufFile(model.label, known, architecture, components, tensors, header_bytes(shapes))
 
 
@@ -94,11 +96,11 @@ def _described(tensors: list[GgufTensor]) -> list[Tensor]:
     return [Tensor(one.name, one.type, one.shape, one.n_bytes) for one in tensors]
 
 
-def compare_gguf(model: Model, path: Path) -> Checkpoint:
+def compare_gguf(model: ChosenModel, path: Path) -> Checkpoint:
     """Hold the tensors of a file against the formula, by component. Raises InputError."""
     header = read_header(path)
     architecture = header.metadata["general.architecture"]
-    predicted = model.predict("parameters")
+    predicted = predictions(model, ["parameters"])["parameters"]
     numbers = {one.name: one.value for one in predicted.components if one.value}
     stored = stored_components(header, numbers)
     expected = joined(numbers, architecture)

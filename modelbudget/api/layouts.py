@@ -14,7 +14,7 @@ from modelbudget.sweeps.compared import not_compared_at
 if TYPE_CHECKING:
     import polars as pl
 
-    from modelbudget.api.model import Model
+    from modelbudget.api.chosen_model import ChosenModel
 
 OF_EACH = 4
 """Layouts that are offered of each way to recompute activations."""
@@ -28,7 +28,7 @@ class Layouts(NamedTuple):
     data-parallel replica.
     """
 
-    model: Model
+    model: ChosenModel
     chosen: Mapping[str, Any]
     accelerator: Accelerator
     devices: int
@@ -93,7 +93,7 @@ class Layouts(NamedTuple):
 
 
 def layouts(
-    model: Model,
+    model: ChosenModel,
     accelerator: Accelerator,
     chosen: Mapping[str, Any],
     devices: int,
@@ -120,7 +120,7 @@ def layouts(
     return Layouts(model, chosen, accelerator, devices, table, margins)
 
 
-def _is_compared(model: Model, chosen: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+def _is_compared(model: ChosenModel, chosen: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
     """Whether a layout is of our modules, or was compared with the class that the run names."""
     from modelbudget.predict.layouts import LAYOUT, PEAK
 

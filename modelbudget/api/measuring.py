@@ -29,7 +29,7 @@ from modelbudget.sweeps.sweep_file import Measure
 if TYPE_CHECKING:
     from torch import nn
 
-    from modelbudget.api.model import Model, Settings
+    from modelbudget.api.chosen_model import ChosenModel, Settings
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.run_config import RunConfig
     from modelbudget.measurement.one_model import Measured as OfModule
@@ -130,7 +130,7 @@ class Comparison(Frames):
 
 
 def compare_model(
-    model: Model, settings: Settings, quantities: Sequence[str], device: str = "meta"
+    model: ChosenModel, settings: Settings, quantities: Sequence[str], device: str = "meta"
 ) -> Comparison:
     """Instantiate, count and trace a model's module and hold it against the formula.
 

@@ -23,7 +23,7 @@ from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.compared import not_compared
 
 if TYPE_CHECKING:
-    from modelbudget.api.model import Model
+    from modelbudget.api.chosen_model import ChosenModel
     from modelbudget.architecture.base import Architecture
     from modelbudget.architecture.run_config import RunConfig
 
@@ -43,7 +43,7 @@ class OfClass(NamedTuple):
     `chosen` are the fields that were set.
     """
 
-    model: Model
+    model: ChosenModel
     kind: str
     config: dict[str, Any] | None
     architecture: Architecture
@@ -60,26 +60,38 @@ class Answer(NamedTuple):
     notes: tuple[str, ...]
 
 
-def class_of(model: Model) -> str | None:
+class NotOfClass(NamedTuple):
+    """The answer is about our own modules, although a file names a class, and why."""
+
+    model: ChosenModel
+    why: str
+
+    @property
+    def line(self) -> str:
+        """What a reader of the answer is told."""
+        return f"about modelbudget's own modules, not {class_of(self.model)}: {self.why}"
+
+
+def class_of(model: ChosenModel) -> str | None:
     """Return the class of a model; None if it has none."""
     if model.base.family.name() == WITHOUT_FORMULA:
         return str(model.base.fields["kind"])
     return model.base.transformers
 
 
-def names_class(model: Model) -> bool:
+def names_class(model: ChosenModel) -> bool:
     """Whether the model is a config.json of a class of `transformers`."""
     return model.base.model is None and (
         model.base.config is not None or model.base.family.name() == WITHOUT_FORMULA
     )
 
 
-def leads(model: Model, chosen: Mapping[str, Any]) -> bool:
+def leads(model: ChosenModel, chosen: Mapping[str, Any]) -> bool:
     """Whether an answer is about the class: a setting or a file names it."""
     return chosen.get("implementation", TRANSFORMERS * names_class(model)) == TRANSFORMERS
 
 
-def wrong_run(model: Model, chosen: Mapping[str, Any], given: Collection[str]) -> str | None:
+def wrong_run(model: ChosenModel, chosen: Mapping[str, Any], given: Collection[str]) -> str | None:
     """Return why the class cannot run so, if it is because of a field among `given`."""
     try:
         one = as_class(model, chosen)
@@ -90,7 +102,7 @@ def wrong_run(model: Model, chosen: Mapping[str, Any], given: Collection[str]) -
     return first_mistake((check for check in checks if check.names & set(given)), values)
 
 
-def as_class(model: Model, chosen: Mapping[str, Any]) -> OfClass:
+def as_class(model: ChosenModel, chosen: Mapping[str, Any]) -> OfClass:
     """Return the model as its class. Raises InputError, or ValueError if it is no class."""
     kind = class_of(model)
     settings = {name: value for name, value in chosen.items() if name != "implementation"}
@@ -108,7 +120,7 @@ def as_class(model: Model, chosen: Mapping[str, Any]) -> OfClass:
     return OfClass(model, kind, config, a, run, settings)
 
 
-def line_of_ours(model: Model, chosen: Mapping[str, Any]) -> tuple[str, ...]:
+def line_of_ours(model: ChosenModel, chosen: Mapping[str, Any]) -> tuple[str, ...]:
     """Say that an answer is not about the class of a model, where nobody has said so."""
     kind = class_of(model)
     if kind is None or "implementation" in chosen:
@@ -118,11 +130,13 @@ def line_of_ours(model: Model, chosen: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def answer(model: Model, quantities: Sequence[str], chosen: Mapping[str, Any]) -> Answer | None:
-    """Return what the class of a model has; None if the answer is about our own modules.
+def answer(
+    model: ChosenModel, quantities: Sequence[str], chosen: Mapping[str, Any]
+) -> Answer | NotOfClass | None:
+    """Return what the class of a model has; None where neither a setting nor a file names it.
 
-    That is where neither a setting nor a file names the class. Raises InputError if a setting names
-    it and there is none.
+    Of a class that only a file names there may be no answer. Raises InputError if a setting names
+    the class and there is none.
     """
     named = chosen.get("implementation")
     if not leads(model, chosen):
@@ -133,11 +147,11 @@ def answer(model: Model, quantities: Sequence[str], chosen: Mapping[str, Any]) -
         if named == TRANSFORMERS:
             raise
         lines = (line.removeprefix(f"{model.name}: ") for line in error.mistakes)
-        return _ours(model, quantities, chosen, "; ".join(lines))
+        return NotOfClass(model, "; ".join(lines))
     except ValueError as error:
         if named == TRANSFORMERS:
             raise InputError([f"{model.name}: {error}"]) from None
-        return _ours(model, quantities, chosen, str(error))
+        return NotOfClass(model, str(error))
     missing = {
         q: why for q in quantities if (why := undefined_of_class(q, one.architecture, one.run))
     }
@@ -146,7 +160,7 @@ def answer(model: Model, quantities: Sequence[str], chosen: Mapping[str, Any]) -
     values: dict[str, Breakdown] = {}
     if to_trace and (why := _not_traceable(one)):
         if named != TRANSFORMERS:
-            return _ours(model, quantities, chosen, why)
+            return NotOfClass(model, why)
         missing |= {q: f"{_not_by_formula(one, q)}; {why}" for q in to_trace}
     elif to_trace:
         values, lost = _traced(one, to_trace)
@@ -266,10 +280,3 @@ def _ratios(one: OfClass, traced: Mapping[str, Breakdown]) -> str:
     return ", ".join(
         f"{quantity} {ratio:.2f} ×" for quantity, ratio in found.items() if f"{ratio:.2f}" != "1.00"
     )
-
-
-def _ours(model: Model, quantities: Sequence[str], chosen: Mapping[str, Any], why: str) -> Answer:
-    """Answer for our own modules, with a line that says why it is not for the class."""
-    ours = model.predictions(quantities, {**chosen, "implementation": OURS})
-    line = f"about modelbudget's own modules, not {class_of(model)}: {why}"
-    return Answer(ours.run, ours.breakdowns, ours.missing, (line,))

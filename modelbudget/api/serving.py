@@ -14,7 +14,7 @@ from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.common.errors import InputError
 
 if TYPE_CHECKING:
-    from modelbudget.api.model import Model, Settings
+    from modelbudget.api.chosen_model import ChosenModel, Settings
     from modelbudget.architecture.run_config import RunConfig
     from modelbudget.predict.serve import Draft, Served, Term
 
@@ -98,7 +98,7 @@ class Serving(Frames):
 
 
 def serve(
-    model: Model,
+    model: ChosenModel,
     name: str,
     settings: Settings,
     devices: int,
@@ -107,7 +107,7 @@ def serve(
     draft: str | None = None,
 ) -> Serving:
     """Solve for the requests that devices serve; see `Model.serve`. Raises InputError."""
-    from modelbudget.api.model import fields_of
+    from modelbudget.api.chosen_model import fields_of
     from modelbudget.predict.serve import Term, served
 
     device = accelerator(name, accelerators)
@@ -167,7 +167,7 @@ def _of_gguf(path: Path, run: RunConfig) -> Term:
     return Term("weights", n_bytes, "exact", note)
 
 
-def _refuse_unknown(model: Model, run: RunConfig) -> None:
+def _refuse_unknown(model: ChosenModel, run: RunConfig) -> None:
     if run.adapter != "none" or run.weights == "unknown":
         given = f"adapter = {run.adapter}, weights = {run.weights}"
         raise InputError([f"{model.name}: {given}: not known in serving; allowed: adapter: none "
@@ -176,12 +176,12 @@ def _refuse_unknown(model: Model, run: RunConfig) -> None:
 
 def _draft(name: str | None, run: RunConfig) -> Draft | None:
     """Return a draft model in the run's dtype, on the same devices. Raises InputError."""
-    from modelbudget.api.model import model
+    from modelbudget.api.chosen_model import ChosenModel
     from modelbudget.predict.serve import Draft
 
     if name is None or name == MTP:
         return None
-    found = model(name)
+    found = ChosenModel.named(name)
     kept = ("dtype", "length", "batched_tokens", "cache_dtype", "cache_layout", "cache_block")
     architecture, of_draft = found.with_run({one: getattr(run, one) for one in kept})
     return Draft(found.label, architecture,

@@ -7,7 +7,8 @@ import polars as pl
 from modelbudget.compare.classes import judged, with_classes
 from modelbudget.compare.conventions import with_conventions
 from modelbudget.compare.uncompared import hidden, without_empty
-from modelbudget.measurement.table import NO_ROOM, NOT_INSTALLED, SIMULATED
+from modelbudget.measurement.not_measured import NO_ROOM, NOT_INSTALLED
+from modelbudget.measurement.table import SIMULATED
 from modelbudget.sweeps.quantised import REFUSED
 from modelbudget.sweeps.quantities import OF_CONVENTION
 

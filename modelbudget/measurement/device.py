@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from modelbudget.measurement.limits import limits
-from modelbudget.measurement.table import NO_ROOM
+from modelbudget.measurement.not_measured import NO_ROOM
 from modelbudget.sweeps.sweep_file import Measure
 
 GB = 10**9

@@ -56,7 +56,7 @@ class Measured(NamedTuple):
     `method` is the device, or None if nothing was measured. `values` are by quantity and component.
     `shared_with` names the owner of a shared tensor for each other component. `missing` has the
     reason for each quantity that was not measured: a failure or a lack of memory (see
-    `table.is_failure`). `simulated` has values that are computed from a trace, not measured.
+    `not_measured.is_failure`). `simulated` has values that are computed from a trace, not measured.
     """
 
     architecture: str

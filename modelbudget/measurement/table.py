@@ -1,17 +1,11 @@
 """Values of real modules as a tidy table: measured, or simulated from a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import polars as pl
 
-from modelbudget.sweeps.quantised import REFUSED
+from modelbudget.measurement.one_model import Measured
 from modelbudget.sweeps.quantities import OF_PARAMETERS
-
-if TYPE_CHECKING:
-    from modelbudget.measurement.one_model import Measured
 
 SCHEMA = {
     "architecture": pl.String,
@@ -25,16 +19,6 @@ SCHEMA = {
 SIMULATED = "simulated"
 """Method of a value that is computed from a trace. The method of a measured one is its device."""
 ORDER = ["architecture", "run", "component", "quantity", "method"]
-
-NOT_INSTALLED = "no library: "
-"""Beginning of the reason why no step of an optimizer is measured, which is no failure."""
-NO_ROOM = "needs "
-"""Beginning of the reason for a lack of memory, which is not a failure."""
-
-
-def is_failure(reason: str) -> bool:
-    """Whether a measurement failed, as opposed to being omitted."""
-    return not reason.startswith((NO_ROOM, REFUSED, NOT_INSTALLED))
 
 
 def measured_table(results: list[Measured], quantities: Sequence[str]) -> pl.DataFrame:

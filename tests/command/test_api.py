@@ -13,7 +13,8 @@ from torch import nn
 
 import modelbudget as mb
 from modelbudget.api.command.show import as_dict
-from modelbudget.api.model import QUANTITIES, Model
+from modelbudget.api.model import Model
+from modelbudget.api.predictions import QUANTITIES
 from modelbudget.catalogue.models import find
 from modelbudget.common import fingerprint
 from modelbudget.predict.predict import predict

@@ -10,7 +10,7 @@ from helpers.small_classes import COMMON, OTHERS, SMALL
 import modelbudget as mb
 from modelbudget.api import of_class
 from modelbudget.api.command.show import as_dict, class_in_room, of_components, of_fits, of_totals
-from modelbudget.api.model import QUANTITIES
+from modelbudget.api.predictions import QUANTITIES
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import Term, is_peak, of_model
 from modelbudget.common.errors import InputError

@@ -7,7 +7,7 @@ import pytest
 import modelbudget as mb
 from modelbudget.api.command import columns, compare, conventions, show
 from modelbudget.api.command.columns import Table
-from modelbudget.api.model import QUANTITIES
+from modelbudget.api.predictions import QUANTITIES
 
 BARS, SHARES, INSTANCES = "█", "29.7 %", "118 × 1,358,954,496"
 

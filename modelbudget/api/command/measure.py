@@ -10,7 +10,8 @@ from modelbudget.api.command import options, output
 from modelbudget.api.command.columns import Table
 from modelbudget.api.command.output import DIFFERS
 from modelbudget.api.command.show import quantities
-from modelbudget.api.model import QUANTITIES, model_with
+from modelbudget.api.model import model_with
+from modelbudget.api.predictions import QUANTITIES
 from modelbudget.report.charts.format import count, percent
 
 if TYPE_CHECKING:

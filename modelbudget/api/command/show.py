@@ -14,13 +14,13 @@ from modelbudget.api.fitting import Fit, sharing
 from modelbudget.api.fitting import fit as fit_to
 from modelbudget.api.layouts import Layouts
 from modelbudget.api.lines_of_run import line_of_settings
-from modelbudget.api.model import (
+from modelbudget.api.model import model_with
+from modelbudget.api.predictions import (
     OF_INFERENCE,
     OF_TRAINING,
     OF_WEIGHTS,
     QUANTITIES,
     Predictions,
-    model_with,
 )
 from modelbudget.architecture.run_values import division
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS

@@ -1,0 +1,109 @@
+"""A model that was asked for: its architecture, and the settings of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from modelbudget.api.arguments import SETTINGS, checked
+from modelbudget.api.find import GGUF, find, models_of_series
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.catalogue.models import Base
+from modelbudget.common.errors import InputError
+from modelbudget.common.mistakes import show
+from modelbudget.common.suggestions import offered
+from modelbudget.huggingface import checkpoint_files
+from modelbudget.sweeps.derive import missing_fields, resolved
+
+SHORT_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+
+Settings = RunConfig | Mapping[str, Any] | None
+"""How a model runs: a RunConfig, of which the fields that are set count, or a mapping of fields."""
+
+
+def fields_of(settings: Settings) -> dict[str, Any]:
+    """Return the fields that settings set, with short names of dtypes in full."""
+    if isinstance(settings, RunConfig):
+        return {name: getattr(settings, name) for name in settings.model_fields_set}
+    return {
+        name: SHORT_DTYPES.get(value, value) if isinstance(value, str) else value
+        for name, value in (settings or {}).items()
+    }
+
+
+@dataclass(frozen=True)
+class ChosenModel:
+    """One architecture, and the run settings that its source gives.
+
+    `base` is the entry of the catalogue or the config.json that it was made from; `chosen` are the
+    fields that override it; `weights` is a file or index with tensors that was named with it.
+    """
+
+    base: Base
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+    weights: Path | None = None
+
+    def __post_init__(self):
+        """Raise InputError where a name stands for the base: `model` finds that."""
+        if not isinstance(self.base, Base):
+            name = show(self.base)
+            raise InputError([f"Model(): base = {name}: must be a base; allowed: model({name})"])
+
+    @property
+    def name(self) -> str:
+        """What it was asked for as."""
+        return self.base.name
+
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return self.base.label
+
+    @property
+    def architecture(self) -> Architecture:
+        """The complete record of its sizes. Raises InputError if a field is missing or wrong."""
+        return self._resolved({})[0]
+
+    @checked(settings=SETTINGS)
+    def run(self, settings: Settings = None) -> RunConfig:
+        """Return the run with all fields: the given ones, those of the source, defaults."""
+        return self.with_run(settings)[1]
+
+    @checked(settings=SETTINGS)
+    def with_run(self, settings: Settings = None) -> tuple[Architecture, RunConfig]:
+        """Return the architecture and the complete run. Raises InputError."""
+        return self._resolved(fields_of(settings))
+
+    def _resolved(self, settings: dict[str, Any]) -> tuple[Architecture, RunConfig]:
+        given = {**self.chosen, **settings}
+        known = [*self.base.family.model_fields, *RunConfig.model_fields]
+        if unknown := [name for name in given if name not in known]:
+            raise InputError(
+                [
+                    f"{self.name}: {name} = {show(given[name])}: unknown field"
+                    f"{offered(name, known, 'docs/fields.md')}"
+                    for name in unknown
+                ]
+            )
+        try:
+            return resolved(self.base, given)
+        except ValueError as error:
+            raise InputError([f"{self.name}: {line}" for line in str(error).splitlines()]) from None
+
+    @classmethod
+    def named(cls, name: str, **fields: Any) -> Self:
+        """Return a model by name, config.json or folder; `fields` override single sizes.
+
+        Raises InputError with what is allowed; of a series without some of its sizes, its models.
+        """
+        weights = Path(name) if name.endswith(GGUF) else checkpoint_files.find(name)
+        found = cls(find(name), fields_of(fields), weights)
+        missing = missing_fields(found.base, found.chosen)
+        if missing and (models := models_of_series(name)):
+            sizes = ", ".join(missing)
+            raise InputError([f"{name}: a series; allowed: {models}, or values of {sizes}"])
+        found.with_run()  # complete and valid, or an error now
+        return found

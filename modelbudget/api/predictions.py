@@ -1,0 +1,194 @@
+"""Predictions of several quantities of a model: by formula, or by a trace of its class."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any
+
+from modelbudget.api import of_class
+from modelbudget.api.arguments import TEXT, checked
+from modelbudget.api.breakdown import FORMULA, Breakdown, of_terms
+from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
+from modelbudget.api.frames import Frames
+from modelbudget.api.lines_of_run import (
+    line_of_adapter,
+    line_of_optimizer,
+    line_of_settings,
+    lines_of_weights,
+)
+from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.constraint import first_mistake
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_constraints import run_constraints
+from modelbudget.architecture.terms import total
+from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
+from modelbudget.common.errors import InputError
+from modelbudget.common.mistakes import show
+from modelbudget.common.suggestions import offered
+from modelbudget.predict import of_point
+from modelbudget.predict.conventions import BY_NAME
+from modelbudget.sweeps.device_defaults import KERNEL, why_math
+
+OF_WEIGHTS = ("parameters", "parameter_bytes")
+OF_FILE = ("file_bytes",)
+OF_INFERENCE = ("cache_bytes", "peak_inference_bytes", "flops_forward", "flops_decode")
+OF_TRAINING = (
+    "gradient_bytes", "optimizer_bytes", "activation_bytes", "peak_training_bytes",
+    "flops_forward", "flops_backward",
+)  # fmt: skip
+QUANTITIES = tuple(dict.fromkeys(OF_WEIGHTS + OF_INFERENCE + OF_TRAINING))
+"""Quantities with formulas, in the order in which they are shown."""
+WITHOUT_RUN = frozenset({"parameters", *BY_NAME})
+"""Quantities that are the same in every run on one device."""
+
+OF_SERVING = ("request_bytes",)
+"""Quantities of an engine, which no table shows that does not ask for them."""
+
+
+def wrong_run(model: ChosenModel, settings: Settings, given: Collection[str]) -> str | None:
+    """Return why a run is not allowed, if it is because of a field among `given`."""
+    chosen = {**model.chosen, **fields_of(settings)}
+    if of_class.leads(model, chosen):
+        return of_class.wrong_run(model, chosen, given)
+    architecture, run = model.with_run(settings)
+    of_run = run_constraints(type(architecture)) if architecture.is_language_model() else ()
+    about_given = (constraint for constraint in of_run if constraint.names & set(given))
+    return first_mistake(about_given, vars(architecture) | vars(run))
+
+
+def why_not(model: ChosenModel, quantity: str, settings: Settings = None) -> str | None:
+    """Return why a quantity has no prediction for a run, None if it has one."""
+    _known([quantity])
+    return of_point.why_not(quantity, *model.with_run(settings))
+
+
+def predictions(
+    model: ChosenModel, quantities: Sequence[str], settings: Settings = None
+) -> Predictions:
+    """Return several quantities; those without a value are `missing`, with the reason.
+
+    They are predicted by formula. Of the class that a config.json names, or of `implementation:
+    transformers`, what was compared with that class is predicted, and for all else it is traced.
+    """
+    _known(quantities)
+    chosen = {**model.chosen, **fields_of(settings)}
+    answer = of_class.answer(model, quantities, chosen)
+    if isinstance(answer, of_class.NotOfClass):
+        ours = predictions(model, quantities, {**chosen, "implementation": OURS})
+        return replace(ours, notes=(answer.line,))._with_settings(chosen)
+    if answer:
+        return Predictions(model, *answer)._with_settings(chosen)
+    a, run = model.with_run(settings)
+    found = {one: of_point.terms_or_reason(one, a, run) for one in quantities}
+    missing = {one: why for one, (_, why) in found.items() if why}
+    breakdowns = {
+        one: of_terms(model.label, one, terms) for one, (terms, why) in found.items() if not why
+    }
+    notes = (
+        *of_class.line_of_ours(model, chosen),
+        *line_of_adapter(run, breakdowns),
+        *line_of_optimizer(run, breakdowns),
+        *lines_of_weights(run, breakdowns, _file_bytes(a, run), model.base.transformers),
+    )
+    return Predictions(model, run, breakdowns, missing, notes)._with_settings(chosen)
+
+
+@dataclass(frozen=True)
+class Predictions(Frames):
+    """Several quantities of one model in one run; `missing` has the reasons of the others.
+
+    `notes` say what was traced of a class, and by how much our own modules differ from it.
+    """
+
+    model: ChosenModel
+    run: RunConfig
+    breakdowns: dict[str, Breakdown]
+    missing: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def whose(self) -> str:
+        """The implementation that the memory and the FLOPs are about, and its class."""
+        name = self.run.implementation
+        return f"{name} ({of_class.class_of(self.model)})" if name == TRANSFORMERS else name
+
+    @property
+    def notes_of_file(self) -> list[str]:
+        """Lines about the config.json: of a class, not those on keys that our modules ignore."""
+        is_class = self.run.implementation == TRANSFORMERS
+        notes = self.model.base.notes
+        return [one.text for one in notes if not (is_class and one.is_of_our_modules)]
+
+    def _with_settings(self, chosen: Mapping[str, Any]) -> Predictions:
+        """Add the settings of the run to what depends on them, and why its kernel is math."""
+        settings = line_of_settings(self.run)
+        breakdowns = {
+            quantity: one if quantity in WITHOUT_RUN else replace(one, settings=settings)
+            for quantity, one in self.breakdowns.items()
+        }
+        return replace(self, breakdowns=breakdowns)._with_kernel(chosen)
+
+    def _with_kernel(self, chosen: Mapping[str, Any]) -> Predictions:
+        """Add why attention has its scores in memory, if nobody has set that."""
+        is_set = KERNEL in {**self.model.base.fields, **self.model.base.derive, **chosen}
+        if is_set or self.run.attention_kernel != "math" or self.breakdowns.keys() <= {*OF_WEIGHTS}:
+            return self
+        architecture, run = self.model.with_run({**chosen, **self.run.model_dump()})
+        why = why_math(architecture, run)
+        return replace(self, notes=(*self.notes, f"{KERNEL}: math, {why}")) if why else self
+
+    @property
+    def how(self) -> str:
+        """How the quantities were found: by formula, by a trace, or some by each."""
+        traced = [name for name, one in self.breakdowns.items() if one.source != FORMULA]
+        if not traced:
+            return "predicted by formula"
+        if len(traced) == len(self.breakdowns):
+            return "traced"
+        return "predicted by formula, or traced where that is said"
+
+    @checked(quantity=TEXT)
+    def __getitem__(self, quantity: str) -> Breakdown:
+        if quantity in self.missing:
+            raise InputError([f"{self.model.name}: {quantity}: {self.missing[quantity]}"])
+        if quantity not in self.breakdowns:
+            allowed = offered(quantity, [*self.breakdowns, *self.missing], "")
+            raise InputError([f"quantity = {show(quantity)}: not among the predictions{allowed}"])
+        return self.breakdowns[quantity]
+
+    def totals(self) -> dict[str, int]:
+        """Return quantity → value of the whole model."""
+        return {quantity: one.total for quantity, one in self.breakdowns.items()}
+
+    def rows(self) -> list[dict]:
+        """Return one row for each component × quantity."""
+        return [row for one in self.breakdowns.values() for row in one.rows()]
+
+    def __repr__(self) -> str:
+        totals = ", ".join(f"{name} {total:,}" for name, total in self.totals().items())
+        lines = "; ".join([line_of_settings(self.run), totals, *self.notes])
+        return f"<Predictions of {self.model.label}: {lines}>"
+
+    def _repr_html_(self) -> str:
+        tables = "".join(one._repr_html_() for one in self.breakdowns.values())
+        return tables + "".join(f"<p>{escape(line)}</p>" for line in self.notes)
+
+
+def _file_bytes(architecture: Architecture, run: RunConfig) -> int | None:
+    """Return the bytes of the tensors in a file of quantised weights, if they are known."""
+    if run.weights == "dtype":
+        return None
+    terms, why = of_point.terms_or_reason("file_bytes", architecture, run)
+    return None if why else total(terms)
+
+
+def _known(quantities: Collection[str]) -> None:
+    """Raise InputError for a quantity that is unknown."""
+    known = (*QUANTITIES, *OF_FILE, *OF_SERVING, *BY_NAME)
+    unknown = [one for one in quantities if one not in known]
+    if unknown:
+        raise InputError(
+            [f"quantity = {show(one)}: unknown{offered(one, known, '')}" for one in unknown]
+        )

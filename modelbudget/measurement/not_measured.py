@@ -1,0 +1,13 @@
+"""Why a quantity was not measured: a failure, or a known reason."""
+
+from modelbudget.sweeps.quantised import REFUSED
+
+NOT_INSTALLED = "no library: "
+"""Beginning of the reason why no step of an optimizer is measured, which is no failure."""
+NO_ROOM = "needs "
+"""Beginning of the reason for a lack of memory, which is not a failure."""
+
+
+def is_failure(reason: str) -> bool:
+    """Whether a measurement failed, as opposed to being omitted."""
+    return not reason.startswith((NO_ROOM, REFUSED, NOT_INSTALLED))
