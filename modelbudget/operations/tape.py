@@ -63,7 +63,7 @@ class Tape:
 
     def __init__(self, dtype: str = "float32", lists_allocations: bool = False):
         self.dtype = dtype
-        self.live: Any = 0
+        self.live: Any = Active.zero()
         self.peak: Any = 0
         self.allocations: list[Allocation] | None = [] if lists_allocations else None
         self.parameters: list[Tensor] = []
@@ -192,9 +192,13 @@ class WeightFormat(Protocol):
 
 
 class Active:
-    """The tape on which operations run."""
+    """The tape on which operations run, and what makes the live bytes of a new one: 0."""
 
-    tape: Tape = Tape()
+    zero: Any = int
+    tape: Tape
+
+
+Active.tape = Tape()
 
 
 def active() -> Tape:

@@ -1,10 +1,12 @@
 """Two training steps of a program: parameters, saved bytes, FLOPs, and peaks by phase."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
+from modelbudget.architecture.operations import highest
 from modelbudget.architecture.optimizers import optimizer_named
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
@@ -17,7 +19,7 @@ from modelbudget.operations.elementwise import add, div, to, without_gradient
 from modelbudget.operations.layout import at_least_float32
 from modelbudget.operations.losses import cross_entropy, cross_entropy_in_place
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.tape import BYTES, Allocation, Tape, Tensor, empty, running_on
+from modelbudget.operations.tape import BYTES, Allocation, Storage, Tape, Tensor, empty, running_on
 from modelbudget.operations.views import flatten
 from modelbudget.quantities.length import of_any_length
 from modelbudget.quantities.optimizer_step import OptimizerStep
@@ -81,13 +83,21 @@ def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps)
         tape.accumulates_gradients = accumulates
         optimizer = OptimizerStep(a, run, trained, buffer)
         tape.update = optimizer.update if run.optimizer_in_backward else keep
-        for number, name in enumerate(("first", "second")[: max(n_steps, 1)]):
-            tape.restart("forward")
-            _forward_backward(tape, step, model, run, tokens, targets)
-            _finish(tape, step, f"{name}.forward_backward")
-            step.gradient_bytes = _gradients(trained, accumulates)
-            if number >= n_steps:
-                break
+        before = tape.live
+        tape.restart("forward")
+        _forward_backward(tape, step, model, run, tokens, targets)
+        _finish(tape, step, "first.forward_backward")
+        step.gradient_bytes = _gradients(trained, accumulates)
+        again = _gradients_again(trained)
+        for number, name in enumerate(("first", "second")[:n_steps]):
+            if number and (tape.update is not None or tape.without_values):
+                tape.restart("forward")
+                _forward_backward(tape, step, model, run, tokens, targets)
+                _finish(tape, step, "second.forward_backward")
+            elif number:  # the same, over the states of the optimizer
+                _repeat(step, tape.live - before)
+                tape.restart("backward")
+                again()
             tape.restart("optimizer")
             optimizer.run()
             step.optimizer_bytes = optimizer.bytes_by_component()
@@ -113,7 +123,7 @@ def _declared(tape: Tape, run: RunConfig) -> tuple[TrainingStep, list[Tensor]]:
 def declared(program, a, run: RunConfig) -> TrainingStep:
     """Return parameters, gradients and states of a program that is not run: each has a gradient."""
     check_devices(run)
-    with running_on(tape_of(run, lists_allocations=False)) as tape:
+    with running_on(tape_of(run, lists_allocations=True)) as tape:
         make_model(tape, program, a, run)
         step, trained = _declared(tape, run)
         optimizer = OptimizerStep(a, run, trained, None)
@@ -147,6 +157,34 @@ def _gradients(trained: list[Tensor], accumulates: bool) -> Counter[str]:
         if accumulates or p.grad is not None:
             n_bytes[p.name] += BYTES["float32" if accumulates else p.dtype] * p.numel()
     return n_bytes
+
+
+def _gradients_again(trained: list[Tensor]) -> Callable[[], None]:
+    """Return what allocates the gradients again that there are, with the storages they share."""
+    layouts = [
+        (p, p.grad.shape, p.grad.strides, p.grad.dtype, id(p.grad.storage), p.grad.storage.n_bytes)
+        for p in trained
+        if p.grad is not None
+    ]
+
+    def allocate() -> None:
+        storages: dict[int, Storage] = {}
+        for p, shape, strides, dtype, storage, n_bytes in layouts:
+            if storage not in storages:
+                storages[storage] = Storage(n_bytes)
+            p.grad = Tensor(shape, strides, dtype, storages[storage])
+
+    return allocate
+
+
+def _repeat(step: TrainingStep, more) -> None:
+    """Let the second pass be the first one, over more live bytes."""
+    first, second = PHASES[0], PHASES[2]
+    if first not in step.allocations:
+        step.peaks[second] = step.peaks[first] + more
+        return
+    step.allocations[second] = [x._replace(live=x.live + more) for x in step.allocations[first]]
+    step.peaks[second] = highest(*(x.live for x in step.allocations[second]))
 
 
 def _finish(tape: Tape, step: TrainingStep, phase: str) -> None:

@@ -15,24 +15,24 @@ from typing import Any
 from modelbudget.architecture.operations import ceil_div, largest, positive
 from modelbudget.architecture.record import Record
 from modelbudget.operations.part import NoProgramError
+from modelbudget.operations.tape import Active
 from modelbudget.quantities.depth import shallow
 from modelbudget.quantities.length import short
+from modelbudget.readings.moments import Largest, nothing
 from modelbudget.readings.sizes import (
     LEAST,
     DividedError,
     Form,
-    Largest,
     Monomial,
     Size,
     Symbols,
     Terms,
     symbol,
     terms_of,
-    undominated,
 )
 
 Quantities = Mapping[str, Mapping[str, Any]]
-"""By quantity and component: numbers, sizes, and for peaks the largest of several."""
+"""By quantity and component: numbers, sizes, and for peaks tuples, of which the largest counts."""
 SIZES_OF_RUN = ("batch", "length")
 """Numeric fields of a run that are symbols; all others are numbers."""
 
@@ -79,8 +79,8 @@ class Values:
 
     def of(self, size):
         """Return a number, a polynomial, or the largest of several."""
-        if isinstance(size, Largest):
-            return self.largest(size.of)
+        if isinstance(size, tuple):
+            return self.largest(size)
         return self.polynomial(size.terms) if isinstance(size, Size) else size
 
     def polynomial(self, terms: Terms):
@@ -154,8 +154,9 @@ def traced(
         by = prod(numbers[n] if isinstance(n, str) else n for n in form.factors)
         if forms.get(name) == Form() and not form.base and by and numbers[name] % by == 0:
             forms[name] = form
-    before = Symbols.active
+    before = Symbols.active, Active.zero
     try:
+        Active.zero = nothing
         while True:
             Symbols.active = Symbols()
             sizes = _sizes(a, run, forms)
@@ -173,17 +174,21 @@ def traced(
                 form = forms[error.name]
                 forms[error.name] = form._replace(factors=(*form.factors, error.factor))
     finally:
-        Symbols.active = before
+        Symbols.active.forget()
+        Symbols.active, Active.zero = before
 
 
 def _simplified(quantities: Quantities) -> Quantities:
     return {
-        quantity: {
-            name: undominated(value) if isinstance(value, Largest) else value
-            for name, value in values.items()
-        }
+        quantity: {name: _simplest(value) for name, value in values.items()}
         for quantity, values in quantities.items()
     }
+
+
+def _simplest(value):
+    if not isinstance(value, Largest):
+        return value
+    return value.kept[0] if len(value.kept) == 1 else tuple(value.kept)
 
 
 def _forms(a, run, varying: set[str]) -> dict[str, Form]:

@@ -11,14 +11,13 @@ becomes twice a symbol (`DividedError`), and the run begins again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import gcd
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import numpy as np
-
-from modelbudget.architecture.operations import ceil_div, highest_of
+from modelbudget.architecture.operations import ceil_div
 
 Monomial = tuple[str, ...]
 """Names of symbols in order, each as often as it is a factor."""
@@ -59,43 +58,57 @@ class Symbols:
     answers: dict[Question, bool] = field(default_factory=dict)
     quotients: dict[str, tuple[Any, Any]] = field(default_factory=dict)
     """Symbols that are a quotient, rounded up: numerator and denominator."""
+    sizes: dict[frozenset, Size] = field(default_factory=dict)
+    """Equal polynomials are one object, so that each result is computed once."""
+    results: dict[tuple, Any] = field(default_factory=dict)
+    """By the operation and the identities of its arguments."""
 
     active: ClassVar[Symbols]
+
+    def forget(self) -> None:
+        """Drop what only a run needs."""
+        self.sizes, self.results = {}, {}
 
 
 Symbols.active = Symbols()
 
 
+def _once(operation: Callable) -> Callable:
+    """Let each operation on the same objects be computed once."""
+    name = operation.__name__
+
+    def run(self, other):
+        results = Symbols.active.results
+        key = (name, id(self), id(other)) if other.__class__ is Size else (name, id(self), 0, other)
+        if key not in results:
+            results[key] = operation(self, other)
+        return results[key]
+
+    return run
+
+
 class Size:
-    """A polynomial that is not a number."""
+    """A polynomial that is not a number: made by `size_of`."""
 
     __slots__ = ("terms", "value")
 
     def __init__(self, terms: Terms, value: int):
         self.terms, self.value = terms, value
 
+    @_once
     def __add__(self, other):
-        if not isinstance(other, Size):
-            if not other:
-                return self
-            terms = dict(self.terms)
-            terms[()] = terms.get((), 0) + other
-            if not terms[()]:
-                del terms[()]
-            return Size(terms, self.value + other)
+        if not isinstance(other, Size | int):
+            return NotImplemented
         terms = dict(self.terms)
-        for names, c in other.terms.items():
-            total = terms.get(names, 0) + c
-            if total:
-                terms[names] = total
-            else:
-                del terms[names]
-        return size_of(terms, self.value + other.value)
+        for names, c in terms_of(other).items():
+            terms[names] = terms.get(names, 0) + c
+        value = other.value if isinstance(other, Size) else other
+        return size_of({names: c for names, c in terms.items() if c}, self.value + value)
 
     __radd__ = __add__
 
     def __neg__(self):
-        return Size({names: -c for names, c in self.terms.items()}, -self.value)
+        return self * -1
 
     def __sub__(self, other):
         return self + -other
@@ -103,19 +116,17 @@ class Size:
     def __rsub__(self, other):
         return -self + other
 
+    @_once
     def __mul__(self, other):
-        if not isinstance(other, Size):
-            if other == 1:
-                return self
-            if not other:
-                return 0
-            return Size({names: c * other for names, c in self.terms.items()}, self.value * other)
+        if not isinstance(other, Size | int):
+            return NotImplemented
         terms: Terms = {}
         for names, c in self.terms.items():
-            for others, d in other.terms.items():
-                both = _joined(names, others)
+            for others, d in terms_of(other).items():
+                both = joined(names, others)
                 terms[both] = terms.get(both, 0) + c * d
-        return size_of({names: c for names, c in terms.items() if c}, self.value * other.value)
+        value = other.value if isinstance(other, Size) else other
+        return size_of({names: c for names, c in terms.items() if c}, self.value * value)
 
     __rmul__ = __mul__
 
@@ -138,7 +149,7 @@ class Size:
         return other - self * (other // self)
 
     def __eq__(self, other):
-        return isinstance(other, Size | int) and asked(self - other, "=")
+        return self is other or (isinstance(other, Size | int) and asked(self - other, "="))
 
     def __ne__(self, other):
         return not self == other
@@ -175,20 +186,22 @@ class Size:
     __repr__ = __str__
 
 
-class Largest(NamedTuple):
-    """The maximum of polynomials and numbers."""
-
-    of: list[Size | int]
-
-
 def symbol(name: str, value: int) -> Size:
     Symbols.active.values[name] = value
-    return Size({(name,): 1}, value)
+    size = size_of({(name,): 1}, value)
+    assert isinstance(size, Size)
+    return size
 
 
 def size_of(terms: Terms, value: int) -> Size | int:
     """Return a polynomial, or a number if it is one."""
-    return value if not terms or (len(terms) == 1 and () in terms) else Size(terms, value)
+    if not terms or (len(terms) == 1 and () in terms):
+        return value
+    key = frozenset(terms.items())
+    sizes = Symbols.active.sizes
+    if key not in sizes:
+        sizes[key] = Size(terms, value)
+    return sizes[key]
 
 
 def terms_of(size: Size | int) -> Terms:
@@ -196,7 +209,7 @@ def terms_of(size: Size | int) -> Terms:
 
 
 @lru_cache(maxsize=65_536)
-def _joined(x: Monomial, y: Monomial) -> Monomial:
+def joined(x: Monomial, y: Monomial) -> Monomial:
     return tuple(sorted(x + y))
 
 
@@ -204,6 +217,13 @@ def asked(difference: Size | int, sign: Literal["=", ">"]) -> bool:
     """Answer whether a polynomial is 0, or larger; keep the question if sizes decide it."""
     if not isinstance(difference, Size):
         return difference == 0 if sign == "=" else difference > 0
+    results, key = Symbols.active.results, (sign, id(difference))
+    if key not in results:
+        results[key] = _answer(difference, sign)
+    return results[key]
+
+
+def _answer(difference: Size, sign: Literal["=", ">"]) -> bool:
     terms = difference.terms
     if is_positive(terms):
         return sign == ">"
@@ -243,8 +263,8 @@ def _without(names: Monomial, others) -> Monomial:
 
 def is_positive(terms: Terms, or_zero: bool = False) -> bool:
     """Return whether a polynomial surely is larger than 0 (or not smaller)."""
-    shifted = above_least(terms)
-    return all(c >= 0 for c in shifted.values()) and (or_zero or shifted.get((), 0) > 0)
+    above = above_least(terms)
+    return all(c >= 0 for c in above.values()) and (or_zero or above.get((), 0) > 0)
 
 
 def above_least(terms: Terms) -> Terms:
@@ -252,21 +272,21 @@ def above_least(terms: Terms) -> Terms:
 
     Where no coefficient is negative, neither is the polynomial, and its least value is the last.
     """
-    shifted: Terms = {}
+    above: Terms = {}
     for names, c in terms.items():
-        for others, times in _shifted(names):
-            shifted[others] = shifted.get(others, 0) + c * times
-    return shifted
+        for others, times in shifted(names):
+            above[others] = above.get(others, 0) + c * times
+    return above
 
 
 @lru_cache(maxsize=65_536)
-def _shifted(names: Monomial) -> tuple[tuple[Monomial, int], ...]:
+def shifted(names: Monomial) -> tuple[tuple[Monomial, int], ...]:
     """Multiply out (LEAST + x) (LEAST + y) …"""
     if not names:
         return (((), 1),)
     product: Terms = {}
-    for others, c in _shifted(names[1:]):
-        for more, d in ((others, LEAST * c), (_joined(names[:1], others), c)):
+    for others, c in shifted(names[1:]):
+        for more, d in ((others, LEAST * c), (joined(names[:1], others), c)):
             product[more] = product.get(more, 0) + d
     return tuple(product.items())
 
@@ -342,12 +362,11 @@ def _quotient_symbol(x: Size | int, y: Size | int, is_rounded_up: bool) -> Size 
     symbols = Symbols.active
     symbols.quotients[name] = x, y
     symbols.values[name] = value
-    size = Size({(name,): 1}, value)
     if value < LEAST:
         symbols.answers[Question((((), -value), ((name,), 1)), "=")] = True
         return value
     symbols.answers[Question((((), 1 - LEAST), ((name,), 1)), ">")] = True
-    return size
+    return size_of({(name,): 1}, value)
 
 
 @ceil_div.register(Size)
@@ -359,35 +378,3 @@ def _(x, y):
 
 def _floor(x, y):
     return _quotient(x, y, is_rounded_up=False)
-
-
-@highest_of.register(Size)
-@highest_of.register(Largest)
-def _(*values):
-    return Largest(
-        [size for value in values for size in (value.of if isinstance(value, Largest) else [value])]
-    )
-
-
-def undominated(largest: Largest) -> Largest | Size | int:
-    """Leave out what another polynomial surely is not smaller than."""
-    unique = {frozenset(terms_of(size).items()): size for size in largest.of}
-    ordered = sorted(unique.values(), key=lambda size: -_value(size))
-    rows = [above_least(terms_of(size)) for size in ordered]
-    places = {names: i for i, names in enumerate(dict.fromkeys(n for row in rows for n in row))}
-    exceeds_int64 = any(abs(c) >= 2**62 for row in rows for c in row.values())
-    coefficients = np.zeros((len(rows), len(places)), object if exceeds_int64 else np.int64)
-    for coefficients_of_row, row in zip(coefficients, rows, strict=True):
-        for names, c in row.items():
-            coefficients_of_row[places[names]] = c
-    is_kept = np.ones(len(rows), bool)
-    for i in range(len(rows)):
-        is_below = (coefficients <= coefficients[i]).all(axis=1)
-        is_below[i] = False
-        is_kept &= ~is_below | ~is_kept[i]
-    kept = [size for size, is_one in zip(ordered, is_kept, strict=True) if is_one]
-    return kept[0] if len(kept) == 1 else Largest(kept)
-
-
-def _value(size: Size | int) -> int:
-    return size.value if isinstance(size, Size) else size

@@ -19,7 +19,7 @@ from modelbudget.operations.part import NoProgramError
 from modelbudget.predict import by_regime
 from modelbudget.predict.of_program import quantities
 from modelbudget.readings.regime import traced
-from modelbudget.readings.sizes import Symbols, symbol, undominated
+from modelbudget.readings.sizes import Symbols, symbol
 from modelbudget.sweeps.derive import named_architecture
 
 SIZES = {name for name in Decoder.numeric() if Decoder.model_fields[name].annotation is int}
@@ -150,5 +150,5 @@ def test_a_regime_is_read_as_graph_as_mathematics_and_as_bounds():
 def test_only_moments_that_may_be_the_largest_are_kept():
     Symbols.active = Symbols()
     x, y = symbol("x", 3), symbol("y", 5)
-    assert undominated(highest(x * y, x, y, x + y, 3)).terms == (x * y).terms
-    assert len(undominated(highest(x * x, y * y, x)).of) == 2
+    assert [size.terms for size in highest(x * y, x, y, x + y, 3).kept] == [(x * y).terms]
+    assert len(highest(x * x, y * y, x).kept) == 2
