@@ -4,7 +4,8 @@ A fake process group has any number of ranks and moves nothing. The stages of a 
 whether all know what they will receive; nobody votes here, which counts as no. FSDP2 refuses
 parameters on meta before the first step, since they have no values yet, and asks the device for its
 streams; on meta its code is the same otherwise, with the (absent) streams of a CPU. DTensor caches
-layouts with the names of process groups, which end with the context.
+layouts with the names of process groups, which end with the context. For each tensor of a list it
+looks for strided shards in the whole list, here once for the list.
 It divides each parameter into a chunk for each device and reads two of them; here they are made
 when they are read. DistributedDataParallel orders its buckets anew after the first step, by values
 that it reads; and what sums up a bucket has to return it.
@@ -32,12 +33,16 @@ from torch.distributed.fsdp._fully_shard import (
 )
 from torch.distributed.pipelining import schedules
 from torch.distributed.pipelining._utils import InferenceMode
+from torch.distributed.tensor import _sharding_prop
+from torch.distributed.tensor._op_schema import OpSchema, OpStrategy
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.distributed.tensor.experimental._context_parallel import _attention as ring_attention
+from torch.distributed.tensor.placement_types import _StridedShard
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 METHOD = "fake process group"
+_STRIDED = "_propagate_use_strided_shard_flag"
 _WITH_STREAMS = (_fsdp_init, _fully_shard, _fsdp_param_group, _fsdp_state, _fsdp_collectives)
 
 
@@ -48,11 +53,28 @@ def fake_process_group(rank: int, world: int) -> Iterator[None]:
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
     serve_meta(dist.distributed_c10d._get_default_group())
     try:
-        yield
+        with patch.object(_sharding_prop, _STRIDED, _of_strided_shards()):
+            yield
     finally:
         _clear_sharding_prop_cache()
         dist.destroy_process_group()
         sys.excepthook = hook
+
+
+def _of_strided_shards() -> Callable[[OpStrategy, OpSchema], None]:
+    """Return torch's function, which does nothing where no tensor has a strided shard."""
+    of_torch = getattr(_sharding_prop, _STRIDED)
+    schema, is_strided = None, False
+
+    def propagate(strategy: OpStrategy, of_operation: OpSchema) -> None:
+        nonlocal schema, is_strided
+        if of_operation is not schema:
+            placements = (one for spec in of_operation.args_spec for one in spec.placements)
+            schema, is_strided = of_operation, any(isinstance(p, _StridedShard) for p in placements)
+        if is_strided:
+            of_torch(strategy, of_operation)
+
+    return propagate
 
 
 def serve_meta(group: dist.ProcessGroup) -> None:
