@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from modelbudget.api.breakdown import Breakdown
+from modelbudget.architecture.adapter_methods import adapter_dtype_of
 from modelbudget.architecture.optimizers import kernel_of, optimizer_named
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import gradient_number
@@ -42,7 +43,7 @@ def line_of_adapter(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> tupl
     """Return a line with the number of trained parameters, if there is an adapter."""
     if run.adapter == "none" or "gradient_bytes" not in breakdowns or run.modules_to_save != "none":
         return ()
-    dtype = run.dtype if run.adapter_dtype == "dtype" else run.adapter_dtype
+    dtype = adapter_dtype_of(run)
     return (
         f"adapter {run.adapter}: {_n_trained(run, breakdowns):,} parameters in {dtype} are trained "
         f"(adapter_rank {run.adapter_rank}, adapter_targets {run.adapter_targets})",
@@ -61,8 +62,8 @@ def _line_of_kbit(run: RunConfig) -> tuple[str, ...]:
 
 def _n_trained(run: RunConfig, breakdowns: Mapping[str, Breakdown]) -> int:
     """Count the parameters that get a gradient."""
-    own = run.adapter != "none" and run.adapter_dtype != "dtype"
-    size = BYTES[run.adapter_dtype] if own else gradient_number(run)
+    own = run.adapter != "none" and adapter_dtype_of(run) == "float32"
+    size = BYTES["float32"] if own else gradient_number(run)
     return breakdowns["gradient_bytes"].total // size
 
 

@@ -17,6 +17,7 @@ class Method(Strict):
     """One method: shapes of its tensors, as expressions over widths and fields of the run.
 
     `frozen` tensors are not trained, and `shared` ones neither, of which all targets have one;
+    `indices` are buffers of int64;
     `needs` must hold for each target. `forward`: how its products are computed, if that is known.
     """
 
@@ -24,16 +25,25 @@ class Method(Strict):
     tensors: Shapes
     shared: Shapes = Field({})
     frozen: list[str] = Field([])
+    indices: Shapes = Field({})
     needs: str = "0 = 0"
     forward: (
-        Literal["low_rank", "weight_decomposed", "vectors_of_shared", "hadamard", "scaled"] | None
-    ) = None
+        Literal[
+            "low_rank", "weight_decomposed", "vectors_of_shared", "hadamard", "scaled",
+            "singular_values", "hadamard_of_weight", "normalised", "sampled_vectors_of_shared",
+            "kronecker", "rotated_blocks", "summed_shards", "rotated_pairs", "reflected",
+            "spectrum_of_weight", "circulant",
+        ]
+        | None
+    ) = None  # fmt: skip
+    is_float32: bool = False
+    """Whether its tensors are float32 whatever the field `adapter_dtype`."""
     of_experts: bool = False
     """Whether all-linear reaches stacked experts and their router."""
 
     @cached_property
     def _expressions(self) -> dict[str, list[Expression]]:
-        shapes = self.tensors | self.shared
+        shapes = self.tensors | self.shared | self.indices
         return {name: [Expression(str(size)) for size in sizes] for name, sizes in shapes.items()}
 
     def shape(self, name: str, values: dict[str, Any]) -> tuple[Any, ...]:
@@ -66,6 +76,14 @@ OF_LAYERS, OF_MODEL = tuple(METHODS.around_layers), tuple(METHODS.of_model)
 def method_of(name: str) -> Method:
     """Return a method by the value of the field `adapter`."""
     return (METHODS.around_layers | METHODS.of_model)[name]
+
+
+def adapter_dtype_of(r) -> str:
+    """Return the dtype of an adapter's tensors."""
+    is_float32 = r.adapter in OF_MODEL or (
+        r.adapter in OF_LAYERS and method_of(r.adapter).is_float32
+    )
+    return "float32" if is_float32 or r.adapter_dtype == "float32" else r.dtype
 
 
 def settings_of(r) -> dict[str, Any]:

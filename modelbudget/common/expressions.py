@@ -33,6 +33,8 @@ def _bounded(operation: Callable) -> Callable:
             result = operation(x, y)
             if type(result) is int and result.bit_length() <= _MAX_BITS:
                 return result
+        if getattr(x, "is_symbolic", False) or getattr(y, "is_symbolic", False):
+            return operation(x, y)  # sizes of a program that is read with symbols
         for number in (x, y):
             if not isinstance(number, int | Fraction):
                 raise TypeError(f"{show(number)} is not a number")

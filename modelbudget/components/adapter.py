@@ -9,9 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 from modelbudget.architecture import run_adapter
-from modelbudget.architecture.adapter_methods import OF_MODEL, method_of, settings_of
+from modelbudget.architecture.adapter_methods import (
+    OF_MODEL,
+    adapter_dtype_of,
+    method_of,
+    settings_of,
+)
 from modelbudget.architecture.fields import Fields, Run
 from modelbudget.architecture.run_adapter import ALL_LINEAR
+from modelbudget.components.adapter_products import PRODUCTS, Layer
 from modelbudget.operations.elementwise import add, clone, div, dropout, mul, sub, to
 from modelbudget.operations.hadamard import hadamard_product
 from modelbudget.operations.part import NoProgramError, make_part, parameter
@@ -30,8 +36,7 @@ class Adapters:
     def __init__(self, r: Run):
         self.r, self.targets = r, r.adapter_targets.split()
         self.method = None if r.adapter == "none" else method_of(r.adapter)
-        is_float32 = r.adapter_dtype == "float32" or r.adapter in OF_MODEL
-        self.dtype = "float32" if is_float32 else r.dtype
+        self.dtype = adapter_dtype_of(r)
         self.sizes = settings_of(r) | {"most_in": 0, "most_out": 0}
         self.shared: dict[str, Tensor] = {}
         self.has_layers = self.has_experts = False
@@ -54,6 +59,9 @@ class Adapters:
         self.has_layers = True
         values = self.sizes | widths
         tensors = {name: self._declare(name, values) for name in self.method.tensors}
+        tensors |= {
+            name: empty(self.method.shape(name, values), "int64") for name in self.method.indices
+        }
         drop = make_part("lora_dropout", lambda: self._dropout)
         match self.method.forward:
             case "low_rank":
@@ -66,7 +74,13 @@ class Adapters:
                 return _hadamard(base, *tensors.values())
             case "scaled":
                 return _scaled(base, *tensors.values())
-        return base.forward
+            case None:
+                return base.forward
+        if base.is_stored:
+            raise NoProgramError(f"adapter: {self.r.adapter}: over weights: {self.r.weights}")
+        return PRODUCTS[self.method.forward](
+            Layer(base, self.dtype, drop, self.shared), *tensors.values()
+        )
 
     def of_experts(self, name: str, n_expert, d_in, d_out, parts: int = 1) -> None:
         """Declare what stacked experts get: `parts` times the rank where they are one matrix."""
@@ -155,11 +169,14 @@ class Adapters:
             result = base.forward(x)
             dtype = result.dtype
             x = to(x, self.dtype)
+            result = with_change(x, result)
+            return to(result, dtype)
+
+        def with_change(x, result):
             base_result = result
             if self.r.adapter_dropout:
                 x, base_result = drop(x), None
-            result = add(result, decomposed(x, base_result))
-            return to(result, dtype)
+            return add(result, decomposed(x, base_result))
 
         def decomposed(x, base_result):
             lora_weight = of_eye()

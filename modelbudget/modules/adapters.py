@@ -1,15 +1,23 @@
 """Adapters around linear layers, with the operations of PEFT's, and parts that are trained."""
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from modelbudget.architecture.adapter_methods import OF_MODEL, Method, method_of, settings_of
+from modelbudget.architecture.adapter_methods import (
+    OF_MODEL,
+    Method,
+    adapter_dtype_of,
+    method_of,
+    settings_of,
+)  # fmt: skip
 from modelbudget.architecture.run_adapter import ALL_LINEAR, copies, is_partial, trains
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import component_of
+from modelbudget.modules.adapter_products import PRODUCTS
 from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.weight_formats import Stored
 
@@ -36,6 +44,8 @@ class Adapted(nn.Module):
         super().__init__()
         for name, parameter in base.named_parameters(recurse=False):
             self.register_parameter(name, parameter)
+        for name, part in base.named_children():  # the frozen original of a copy
+            self.add_module(name, part)
         self.of_base: Any = base.forward
         self.is_feedforward = bool(values["feedforward"])
         self.is_stored = isinstance(base, Stored)
@@ -47,7 +57,11 @@ class Adapted(nn.Module):
             tensor = torch.empty(method.shape(name, values), dtype=self.dtype, device=device)
             self.register_parameter(name, nn.Parameter(tensor, name not in method.frozen))
         self.drop: Any = nn.Dropout(RATE * run.adapter_dropout)
-        self.compute: Any = getattr(self, method.forward or "uncomputed")
+        for name in method.indices:
+            places = torch.empty(method.shape(name, values), dtype=torch.int64, device=device)
+            self.register_buffer(name, places, persistent=False)
+        own = getattr(self, method.forward or "uncomputed", None)
+        self.compute: Any = own or partial(PRODUCTS[method.forward or ""], self)
 
     def forward(self, x):
         return self.compute(x)
@@ -73,11 +87,14 @@ class Adapted(nn.Module):
         result = self.of_base(x)
         dtype = result.dtype
         x = x.to(self.dtype)
+        result = self._with_change(x, result)
+        return result.to(dtype)
+
+    def _with_change(self, x, result):
         base_result = result
         if self.drop.p:
             x, base_result = self.drop(x), None
-        result = result + self._decomposed(x, base_result)
-        return result.to(dtype)
+        return result + self._decomposed(x, base_result)
 
     def _decomposed(self, x, base_result):
         lora_weight = self._of_eye()
@@ -155,7 +172,7 @@ class HadamardProduct(torch.autograd.Function):
 
 
 def dtype_of(run: RunConfig) -> torch.dtype:
-    return getattr(torch, run.dtype if run.adapter_dtype == "dtype" else "float32")
+    return getattr(torch, adapter_dtype_of(run))
 
 
 def adapt(model: nn.Module, run: RunConfig) -> None:

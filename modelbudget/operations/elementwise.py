@@ -144,6 +144,32 @@ def exp(x: Tensor) -> Tensor:
 
 
 @operation
+def cos(x: Tensor) -> Tensor:
+    """Save x; the gradient is g times −sin x, both of which live to the end."""
+    node = start_node("cos", [x], [x])
+    y = empty_elementwise(x.dtype, x)
+
+    def gradients(saved, g):
+        sine = without_gradient(saved[0])
+        negative = neg(sine)
+        return mul(g, negative)
+
+    return finish_node(node, y, gradients)
+
+
+@operation
+def sin(x: Tensor) -> Tensor:
+    node = start_node("sin", [x], [x])
+    y = empty_elementwise(x.dtype, x)
+
+    def gradients(saved, g):
+        cosine = without_gradient(saved[0])
+        return mul(g, cosine)
+
+    return finish_node(node, y, gradients)
+
+
+@operation
 def expm1(x: Tensor) -> Tensor:
     y = empty_elementwise(x.dtype, x)
 

@@ -6,7 +6,7 @@ Source: tools/autograd/derivatives.yaml, aten/src/ATen/native/SoftMax.cpp.
 from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
-from modelbudget.operations.elementwise import div, mul, to
+from modelbudget.operations.elementwise import compare, div, mul, to
 from modelbudget.operations.joining import zeros_and_copy
 from modelbudget.operations.layout import empty_like
 from modelbudget.operations.operation import operation
@@ -47,6 +47,21 @@ def mean(x: Tensor, dims, keepdim: bool = False) -> Tensor:
 def vector_norm(x: Tensor) -> Tensor:
     """Return the Euclidean norm of each row, of which nothing needs a gradient."""
     return empty(x.shape[:-1], x.dtype)
+
+
+@operation
+def norm(x: Tensor, dim: int) -> Tensor:
+    """Return the Euclidean norm over a dimension. Saves x and the result."""
+    node = start_node("norm", [x], [x])
+    y = empty(_reduced(x.shape, [dim], False), x.dtype)
+
+    def gradients(saved, g):
+        x, y = saved[0], unsqueeze(saved[1], dim)
+        quotient = div(x, y)
+        is_zero = compare(y)  # both live to the end of the expression
+        return mul(unsqueeze(g, dim), quotient)
+
+    return finish_node(node, y, gradients, [y])
 
 
 @operation

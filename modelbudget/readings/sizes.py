@@ -90,6 +90,8 @@ def _once(operation: Callable) -> Callable:
 class Size:
     """A polynomial that is not a number: made by `size_of`."""
 
+    is_symbolic = True
+
     __slots__ = ("terms", "value")
 
     def __init__(self, terms: Terms, value: int):

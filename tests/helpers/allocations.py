@@ -29,8 +29,11 @@ class ListingTrace(StepTrace):
         self.listed.append((self._now, n_bytes, self.live))
 
 
-def traced(a, run, model=None) -> list[tuple[int, int]]:
-    """Return bytes and live bytes of each allocation of a forward and backward pass."""
+def traced(a, run, model=None, without=()) -> list[tuple[int, int]]:
+    """Return bytes and live bytes of each allocation of a forward and backward pass.
+
+    `without`: names of operations that are left out.
+    """
     if model is None:
         with uninitialised():
             model = build(a, "meta", run.dtype)
@@ -42,11 +45,11 @@ def traced(a, run, model=None) -> list[tuple[int, int]]:
 
     with patch("modelbudget.measurement.train.Trace", make):  # after the modules are arranged
         train(model, run, {"gradient_bytes"})
-    return _from_embedding(traces[0])
+    return _from_embedding(traces[0], without)
 
 
-def _from_embedding(trace: ListingTrace) -> list[tuple[int, int]]:
-    listed = [event for event in trace.listed if event[1]]
+def _from_embedding(trace: ListingTrace, without=()) -> list[tuple[int, int]]:
+    listed = [event for event in trace.listed if event[1] and event[0][0] not in without]
     first = next(i for i, (now, *_) in enumerate(listed) if "embedding" in now[0])
     return [(n_bytes, live) for _, n_bytes, live in listed[first:]]
 

@@ -13,7 +13,7 @@ from modelbudget.huggingface.construct import config_object
 from modelbudget.measurement.build import build_class
 from modelbudget.sweeps.class_config import _architecture
 
-DOWN = ("down_proj", "mlp.c_proj")
+DOWN = ("down_proj", "mlp.c_proj", "down")
 ROLES = {
     "query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj", "gate": "gate_proj",
     "up": "up_proj", "down": "down_proj",
@@ -51,37 +51,38 @@ def linear_paths(model, roles: str = "all-linear") -> list[str]:
     ]
 
 
-def config_of(run: RunConfig, model):
-    """Return PEFT's config of the adapter of a run."""
+def config_of(run: RunConfig, model, names: list[str] | None = None):
+    """Return PEFT's config of the adapter of a run; `names`: its targets, if not of a class."""
     import peft
 
-    paths = linear_paths(model, run.adapter_targets)
+    paths = linear_paths(model, run.adapter_targets) if names is None else names
     r, block, n = run.adapter_rank, run.adapter_block, run.adapter_frequencies
     of: Any = {"target_modules": paths}
     tokens: Any = {"task_type": "CAUSAL_LM", "num_virtual_tokens": run.virtual_tokens}
     reaches_experts = run.adapter in ("lora", "rslora") and run.adapter_targets == "all-linear"
-    lora: Any = {"r": r, "lora_dropout": 0.1 * run.adapter_dropout}
-    lora |= {"target_modules": "all-linear"} if reaches_experts else of
+    drop = 0.1 * run.adapter_dropout
+    lora: Any = {"r": r, "lora_dropout": drop}
+    lora |= {"target_modules": "all-linear"} if reaches_experts and not names else of
     down = [path for path in paths if path.endswith(DOWN)]
     configs = {
         "lora": lambda: peft.LoraConfig(**lora),
         "rslora": lambda: peft.LoraConfig(**lora, use_rslora=True),
         "lora_fa": lambda: peft.LoraConfig(**lora),
         "dora": lambda: peft.LoraConfig(**lora, use_dora=True),
-        "vera": lambda: peft.VeraConfig(r=r, vera_dropout=0.1 * run.adapter_dropout, **of),
+        "vera": lambda: peft.VeraConfig(r=r, vera_dropout=drop, **of),
         "loha": lambda: peft.LoHaConfig(r=r, **of),
         "ia3": lambda: peft.IA3Config(feedforward_modules=down, **of),
-        "adalora": lambda: peft.AdaLoraConfig(init_r=r, total_step=10, **of),
-        "hira": lambda: peft.HiraConfig(r=r, **of),
-        "delora": lambda: peft.DeloraConfig(r=r, **of),
+        "adalora": lambda: peft.AdaLoraConfig(init_r=r, total_step=10, lora_dropout=drop, **of),
+        "hira": lambda: peft.HiraConfig(r=r, hira_dropout=drop, **of),
+        "delora": lambda: peft.DeloraConfig(r=r, module_dropout=drop, **of),
         "shira": lambda: peft.ShiraConfig(r=r, **of),
-        "pvera": lambda: peft.PveraConfig(r=r, **of),
+        "pvera": lambda: peft.PveraConfig(r=r, pvera_dropout=drop, **of),
         "lokr": lambda: peft.LoKrConfig(r=r, decompose_factor=block, **of),
         "oft": lambda: peft.OFTConfig(oft_block_size=block, **of),
         "boft": lambda: peft.BOFTConfig(boft_block_size=block, **of),
         "hra": lambda: peft.HRAConfig(r=r, **of),
         "c3a": lambda: peft.C3AConfig(block_size=block, **of),
-        "miss": lambda: peft.MissConfig(r=r, **of),
+        "miss": lambda: peft.MissConfig(r=r, miss_dropout=drop, **of),
         "road": lambda: peft.RoadConfig(group_size=8, **of),
         "fourierft": lambda: peft.FourierFTConfig(n_frequency=n, **of),
         "waveft": lambda: peft.WaveFTConfig(n_frequency=n, **of),

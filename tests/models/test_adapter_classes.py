@@ -1,6 +1,7 @@
 """Adapters against PEFT: trained parameters, and traced steps of classes that it wraps."""
 
 import pytest
+import torch
 from helpers.peft_classes import architecture_of, run_of, wrapped
 from helpers.small_classes import SMALL
 from helpers.tiers import ALL
@@ -63,9 +64,34 @@ def test_peft_trains_as_many_parameters(kind):
 )  # fmt: skip
 def test_a_step_of_the_class_that_peft_wraps_is_the_programs(kind, fields):
     """Saved bytes, gradients, states and the peak of each phase, with the settings of the class."""
-    run = run_of(kind, adapter_rank=4, **fields)
+    check_step(kind, fields)
+
+
+LAST = [name for name in OF_LAYERS if method_of(name).forward][7:]
+"""Methods that are not above, each at one class, in turn."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"), [(DECODERS[i % len(DECODERS)], name) for i, name in enumerate(LAST)]
+)
+def test_a_step_of_another_method_is_the_programs(kind, method):
+    check_step(kind, {"adapter": method, "adapter_block": 4, "adapter_frequencies": 50})
+
+
+def check_step(kind, fields):
+    from peft.tuners._buffer_dict import BufferDict
+
+    run = run_of(kind, adapter_rank=2, **fields)
     step = training_step(program, architecture_of(kind), run)
-    model = wrapped(kind, run.model_copy(update={"recompute": "none"}), injected=True)
+    shares = run.adapter in ("vera", "pvera")
+    model = wrapped(kind, run.model_copy(update={"recompute": "none"}), injected=not shares)
+    model = getattr(model, "base_model", model).model if shares else model
+    for part in model.modules():
+        if isinstance(part, BufferDict):  # what it holds is no activation, as no parameter is
+            for name, buffer in part.items():
+                held = torch.nn.Parameter(buffer, requires_grad=False)
+                part.register_buffer(name, held)
+                vars(part)["_parameters"][name] = held
     off = {"adapter": "none", "input_gradient": False}
     values = train(model, run.model_copy(update=off), OF_STEP)
     assert step.peaks == values["peak_training_bytes"]

@@ -2,10 +2,12 @@
 
 import warnings
 
+import polars as pl
 import pytest
 from helpers.allocations import first_difference, programmed, traced
+from helpers.peft_classes import config_of
 from helpers.strategies import decoders_that_run
-from helpers.tiers import examples
+from helpers.tiers import ALL, examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +22,7 @@ from modelbudget.measurement.build import build
 from modelbudget.measurement.train import train
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.operations.part import NoProgramError
+from modelbudget.predict import by_regime
 from modelbudget.quantities.training_step import training_step
 
 ALONE = {"master_weights": False, "gradient_casts": "together"}
@@ -41,6 +44,7 @@ def with_adapters(draw) -> tuple[Decoder, RunConfig]:
         "modules_to_save": draw(st.sampled_from(["none", "head", "embedding norms"])),
         "adapter_targets": targets,
         "adapter_rank": draw(st.integers(1, 8)),
+        "adapter_block": draw(st.sampled_from([2, 4, 8])),
         "adapter_dtype": draw(st.sampled_from(["float32", "dtype"])),
         "adapter_dropout": draw(st.booleans()),
     }
@@ -71,39 +75,78 @@ LLAMA = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("dtype", "targets", "adapter_dtype", "dropout", "recompute"),
-    [
-        ("bfloat16", "query value", "float32", False, "none"),
-        ("bfloat16", "all-linear", "float32", True, "none"),
-        ("bfloat16", "all-linear", "dtype", False, "full"),
-        ("float32", "output up down", "dtype", True, "none"),
-    ],
-)
-def test_peft_makes_the_same_allocations(dtype, targets, adapter_dtype, dropout, recompute):
-    """The witness of adapters: PEFT's own layers around our linear layers."""
-    from peft import LoraConfig, inject_adapter_in_model
+ON_THE_HOST = ("aten.rand", "aten.gt")
+"""LoKr and LoHa draw a number on the host, which says whether the layer has its adapter."""
+
+
+def of_peft(a, run):
+    """Return the allocations of a step of our linear layers in the layers of PEFT."""
+    import peft
     from peft.tuners.tuners_utils import cast_adapter_dtype
 
-    a = Decoder(**LLAMA)
-    run = RunConfig(
-        batch=2, length=16, dtype=dtype, attention_kernel="efficient", recompute=recompute,
-        adapter="lora", adapter_rank=4, adapter_targets=targets, adapter_dtype=adapter_dtype,
-        adapter_dropout=dropout,
-    )  # fmt: skip
     with uninitialised():
         model = build(a, "meta", run.dtype)
     plain = run.model_copy(update={"adapter": "none"})
     arrange(model, plain)
-    names = targets.split() if targets != "all-linear" else list(TARGETS[1:8])
-    config = LoraConfig(r=4, target_modules=names, lora_dropout=0.1 * dropout)
+    names = TARGETS[1:8] if run.adapter_targets == "all-linear" else run.adapter_targets.split()
+    config, is_float32 = config_of(run, model, [*names]), run.adapter_dtype == "float32"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = inject_adapter_in_model(config, model)
-    if adapter_dtype == "float32":
+        if run.adapter in ("vera", "pvera"):  # these share tensors, which the whole model has
+            made = peft.get_peft_model(model, config, autocast_adapter_dtype=is_float32)  # pyright: ignore[reportArgumentType]
+            return traced(a, plain, made.base_model.model)
+        model = peft.inject_adapter_in_model(config, model)
+    for path, parameter in model.named_parameters():
+        if any(name in path for name in method_of(run.adapter).frozen):
+            parameter.requires_grad_(False)
+    if is_float32:
         cast_adapter_dtype(model, "default")
-    of_peft = traced(a, plain, model)
-    assert not first_difference(programmed(a, run), of_peft)
+    return traced(a, plain, model, ON_THE_HOST)
+
+
+METHODS = [name for name in OF_LAYERS if method_of(name).forward]
+STEPS = [
+    {"dtype": "bfloat16"},
+    {"dtype": "bfloat16", "adapter_dropout": True, "adapter_dtype": "dtype"},
+    {"dtype": "float32", "recompute": "full", "adapter_targets": "output up down"},
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("fields", STEPS if ALL else STEPS[:2])
+def test_peft_makes_the_same_allocations(method, fields):
+    """The witness of adapters: PEFT's own layers around our linear layers, two of them biased.
+
+    Only here: tensors that a method frees between two of the peaks, and the gradient of a view
+    that it changes in place.
+    """
+    a = Decoder(**LLAMA, query_bias=True, value_bias=True)
+    sizes = {"adapter_rank": 4, "adapter_block": 2 if method == "lokr" else 8}
+    run = RunConfig(
+        batch=2, length=16, attention_kernel="efficient", adapter=method, adapter_frequencies=50,
+        **sizes, **fields,
+    )  # fmt: skip
+    if method == "delora" and run.adapter_dtype == "dtype":
+        return  # on meta PEFT makes its buffer in float32
+    assert not first_difference(programmed(a, run), of_peft(a, run))
+
+
+@pytest.mark.parametrize("method", ["lokr", "miss"])
+def test_a_grid_of_widths_equals_single_models(method, monkeypatch):
+    """Only here: conditions on widths (`needs`) and their quotients, read with symbols."""
+    monkeypatch.setattr(by_regime, "FEW", 0)
+    run = RunConfig(adapter=method, adapter_block=2, adapter_rank=4, batch=1, length=8)
+    fields = dict(Decoder(**LLAMA)) | dict(run)
+    fields = {n: int(v) if isinstance(v, bool) else v for n, v in fields.items()}
+    fields["d_model"], fields["d_ff"] = pl.Series([32, 64, 30, 96]), pl.Series([64, 48, 40, 160])
+    total = by_regime.totals(Decoder, "peak_training_bytes", fields, pl.Series([True] * 4))
+    for row, value in enumerate(total):
+        widths = {name: fields[name][row] for name in ("d_model", "d_ff")}
+        a = Decoder(**LLAMA | widths)
+        if method == "miss" and widths["d_model"] == 30:
+            assert value is None
+            continue
+        assert value == max(training_step(program, a, run).peaks.values())
 
 
 @pytest.mark.parametrize(

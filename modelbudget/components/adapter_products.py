@@ -1,0 +1,347 @@
+"""Products of adapters, one function a method: each returns the forward function of its layer.
+
+Named tensors and their lifetimes are those of PEFT's layers. Source: peft 0.21.2, the layer.py of
+tuners/ adalora, hira, delora, pvera, lokr, oft, miss, road, hra,
+fourierft, c3a.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from modelbudget.operations.autograd import finish_node, start_node, with_node
+from modelbudget.operations.einsum import einsum
+from modelbudget.operations.elementwise import (
+    add,
+    clamp_max,
+    clone,
+    cos,
+    div,
+    exp,
+    mul,
+    neg,
+    sin,
+    sub,
+    to,
+    without_gradient,
+)  # fmt: skip
+from modelbudget.operations.fourier import circular_convolution, real, transformed_matrix
+from modelbudget.operations.joining import repeat, stack
+from modelbudget.operations.layout import is_contiguous
+from modelbudget.operations.operation import operation
+from modelbudget.operations.products import bmm, linear, matmul, mm
+from modelbudget.operations.reductions import norm, sum_over
+from modelbudget.operations.tape import Base, Tensor, empty, view_of
+from modelbudget.operations.views import (
+    chunk,
+    flatten,
+    narrow,
+    repeat_interleave,
+    reshape,
+    select,
+    t,
+    transpose,
+    unsafe_view,
+    view,
+)  # fmt: skip
+
+
+class Layer(NamedTuple):
+    """A target: its base, the dtype of its adapter, dropout, and what all targets share."""
+
+    base: Base
+    dtype: str
+    drop: Callable
+    shared: dict[str, Tensor]
+
+
+@operation
+def add_in_place(x: Tensor, y: Tensor, factor: float = 1.0, is_view: bool = False) -> Tensor:
+    """Add a multiple of y to x, which keeps its dtype.
+
+    A view is then one of its changed base, whose gradient is copied (CopySlices,
+    torch/csrc/autograd/functions/tensor.cpp).
+    """
+    node = start_node("add_", [x, y])
+    wants_x = x.needs_gradient
+
+    def gradients(_, g):
+        of_x = clone(g) if is_view else g
+        of_y = clone(g) if is_view else g
+        return (of_x if wants_x else None), (of_y if factor == 1.0 else mul(of_y, factor))
+
+    z = finish_node(node, view_of(x, x.shape, x.strides), gradients)
+    return with_node("as_strided", z.detach(), [z], lambda _, g: clone(g)) if is_view else z
+
+
+def add_to_result(base: Base, x: Tensor, result: Tensor, y: Tensor) -> Tensor:
+    """Add to the result of a base, which is a view of one matrix where the base has a bias."""
+    return add_in_place(result, y, is_view=base.bias is not None and is_contiguous(x))
+
+
+def singular_values(layer: Layer, lora_a, lora_b, lora_e, ranks) -> Callable:
+    """AdaLoRA, without the penalty that its model adds to a loss of a class."""
+
+    def forward(x):
+        result = layer.base.forward(x)
+        rank = add(ranks, 1e-5)
+        before, x = x, to(x, layer.dtype)
+        return add_to_result(
+            layer.base,
+            before,
+            result,
+            div(
+                mul(matmul(matmul(layer.drop(x), t(mul(lora_a, lora_e))), t(lora_b)), 2.0),
+                rank,
+            ),
+        )
+
+    return forward
+
+
+def hadamard_of_weight(layer: Layer, down, up) -> Callable:
+    """HiRA."""
+
+    def forward(x):
+        result = layer.base.forward(x)
+        dtype = result.dtype
+        product = mm(t(down), t(up))
+        x = to(x, layer.dtype)
+        dropped = layer.drop(x)
+        change = linear(dropped, mul(layer.base.weight, t(product)))
+        result = add(result, change)
+        return to(result, dtype)
+
+    return forward
+
+
+def normalised(layer: Layer, down, up, strength, norm_of_columns) -> Callable:
+    """DeLoRA."""
+
+    def forward(x):
+        before = x.dtype
+        result = layer.base.forward(x)
+        change = without_gradient(result)  # zeros
+        change = change.detach()
+        dropped = layer.drop(x)
+        h = linear(mul(dropped, norm_of_columns), down)
+        of_rows, of_columns = clamp_max(norm(down, 1)), clamp_max(norm(up, 0))
+        scaling = div(div(strength, 2.0), mul(of_rows, of_columns))
+        h = mul(h, scaling)
+        h = linear(h, up)
+        change = add_in_place(change, h)
+        result = add(result, to(change, result.dtype))
+        return to(result, before)
+
+    return forward
+
+
+def sampled_vectors_of_shared(layer: Layer, of_rank, of_output) -> Callable:
+    """PVeRA."""
+
+    def forward(x):
+        before, result = x.dtype, layer.base.forward(x)
+        down = narrow(layer.shared["pvera_A"], 1, layer.base.d_in)
+        up = narrow(layer.shared["pvera_B"], 0, layer.base.d_out)
+        x = to(x, layer.dtype)
+        mean, log_variance = chunk(mul(of_rank, linear(layer.drop(x), down)), 2)
+        result = add(result, mul(of_output, linear(sampled(mean, log_variance), up)))
+        return to(result, before)
+
+    def sampled(mean, log_variance):
+        deviation = exp(mul(log_variance, 0.5))
+        noise = without_gradient(deviation)
+        return add(mean, mul(noise, deviation))
+
+    return forward
+
+
+def kronecker(layer: Layer, w1, w2_a, w2_b) -> Callable:
+    """LoKr, with a whole first factor."""
+
+    def forward(x):
+        before, result = x.dtype, layer.base.forward(x)
+        result = add(result, product(x))
+        return to(result, before)
+
+    def product(x):
+        change = weight()
+        x = to(x, change.dtype)
+        return linear(x, change)
+
+    def weight():
+        w2 = matmul(w2_a, w2_b)
+        change = scaled(w2)
+        return view(change, (layer.base.d_out, layer.base.d_in))
+
+    def scaled(w2):
+        (n, m), (rows, columns) = w1.shape, w2.shape
+        change = mul(unsafe_view(w1, (n, 1, m, 1)), unsafe_view(w2, (1, rows, 1, columns)))
+        change = unsafe_view(change, (n * rows, m * columns))
+        return mul(change, 2.0)
+
+    return forward
+
+
+def rotated_blocks(layer: Layer, vectors, rows, columns) -> Callable:
+    """OFT: a rotation of each block of the input, of five terms of a series (Cayley)."""
+    n_block, n = vectors.shape
+    size = int((1 + (1 + 8 * n) ** 0.5) / 2)
+
+    def forward(x):
+        before = x.dtype
+        x = to(x, layer.dtype)
+        x = rotate(x)
+        result = layer.base.forward(to(x, before))
+        return to(result, before)
+
+    def rotate(x):
+        rotation = cayley()
+        blocks = reshape(x, (*x.shape[:-1], n_block, size))
+        turned = einsum("abrk,rkc->abrc", blocks, rotation)
+        return reshape(turned, x.shape)
+
+    def cayley():
+        skew = skew_symmetric()
+        rotation = repeat(empty((1, size, size), layer.dtype), (n_block, 1, 1))
+        rotation = add_in_place(rotation, skew, 2.0)
+        squared = bmm(skew, skew)
+        rotation = add_in_place(rotation, squared, 2.0)
+        power = squared
+        power = bmm(power, skew)
+        rotation = add_in_place(rotation, power, 2.0)
+        power = bmm(power, skew)
+        return add_in_place(rotation, power)
+
+    def skew_symmetric():
+        matrix = empty((n_block, size, size), layer.dtype)
+        matrix = with_numbers(matrix, vectors, rows, columns)
+        return sub(matrix, transpose(matrix, -2, -1))
+
+    return forward
+
+
+@operation
+def with_numbers(matrix: Tensor, numbers: Tensor, *places: Tensor) -> Tensor:
+    """Write numbers into places of zeros, in place. Saves the places; the gradient reads them."""
+    shape, dtype = numbers.shape, numbers.dtype
+    node = start_node("index_put", [numbers], places)
+    y = view_of(matrix, matrix.shape, matrix.strides)
+    return finish_node(node, y, lambda _, g: empty(shape, dtype))
+
+
+def summed_shards(layer: Layer, block) -> Callable:
+    """MiSS: sums of every r-th number of the input."""
+
+    def forward(x):
+        before = x.dtype
+        result = layer.base.forward(x)
+        r = block.shape[0]
+        x = to(x, layer.dtype)
+        shards = (*x.shape[:-1], layer.base.d_in // r, r)
+        result = add(result, matmul(sum_over(reshape(layer.drop(x), shards), [-2]), block))
+        return to(result, before)
+
+    return forward
+
+
+def rotated_pairs(layer: Layer, theta, alpha) -> Callable:
+    """RoAd, variant 1, in groups of two numbers."""
+
+    def forward(x):
+        result = layer.base.forward(x)
+        dtype = result.dtype
+        result = to(result, layer.dtype)
+        result = rotated(result)
+        return to(result, dtype)
+
+    def columns():
+        angle, size = pairs(theta), pairs(alpha)
+        cosine, sine = cos(angle), sin(angle)
+        first = mul(size, cosine)
+        second = mul(size, sine)
+        return first, second
+
+    def pairs(x):
+        return flatten(repeat_interleave(reshape(x, (x.shape[0], 1)), 2, 0))
+
+    def rotated(x):
+        first, second = columns()
+        groups = reshape(x, (x.numel() // 2, 2, 1))
+        x1, x2 = select(groups, 1), select(groups, 1)
+        half = reshape(stack((neg(x2), x1), 1), x.shape)
+        return add(mul(x, first), mul(half, second))
+
+    return forward
+
+
+def reflected(layer: Layer, vectors) -> Callable:
+    """HRA: a chain of Householder reflections of the input, one for each rank."""
+    base = layer.base
+    d_in, rank = vectors.shape
+
+    def forward(x):
+        before = x.dtype
+        weight = empty((d_in, d_in), "float32")  # the identity
+        change = reflections()
+        weight = mm(to(weight, change.dtype), change)
+        original = base.weight.detach()
+        original = to(original, weight.dtype)
+        weight = mm(original, weight)
+        bias = None if base.bias is None else to(base.bias, weight.dtype)
+        x = to(x, weight.dtype)
+        result = linear(x, weight, bias)
+        return to(result, before)
+
+    def reflections():
+        units = div(vectors, norm(vectors, 0))
+        weight = empty((d_in, d_in), layer.dtype)
+        for _ in range(rank):
+            unit = view(select(units, 1), (d_in, 1))
+            weight = sub(weight, mm(mm(mul(weight, 2.0), unit), t(unit)))
+        return weight
+
+    return forward
+
+
+def spectrum_of_weight(layer: Layer, spectrum) -> Callable:
+    """FourierFT."""
+
+    def forward(x):
+        before, result = x.dtype, layer.base.forward(x)
+        change = weight()
+        x = to(x, change.dtype)
+        result = add(result, linear(x, change))
+        return to(result, before)
+
+    def weight():
+        places = empty((2, spectrum.shape[0]), "int64")
+        dense = empty((layer.base.d_out, layer.base.d_in), "float32")
+        dense = with_numbers(dense, to(spectrum, "float32"), places)
+        change = mul(real(transformed_matrix(dense)), 2.0)
+        return to(change, spectrum.dtype)
+
+    return forward
+
+
+def circulant(layer: Layer, kernel) -> Callable:
+    """C3A, in float32 whatever the dtype of its kernel."""
+
+    def forward(x):
+        before, result = x.dtype, layer.base.forward(x)
+        states, x = x, to(x, "float32")
+        numbers = to(kernel, "float32")
+        x = div(circular_convolution(x, numbers), 2.0)
+        result = add_to_result(layer.base, states, result, to(x, result.dtype))
+        return to(result, before)
+
+    return forward
+
+
+PRODUCTS = {
+    function.__name__: function
+    for function in (
+        singular_values, hadamard_of_weight, normalised, sampled_vectors_of_shared, kronecker,
+        rotated_blocks, summed_shards, rotated_pairs, reflected, spectrum_of_weight, circulant,
+    )
+}  # fmt: skip
+"""By the word `forward` of a method (configs/adapters.yaml)."""

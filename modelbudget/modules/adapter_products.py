@@ -1,0 +1,237 @@
+"""Products of adapters with the operations of PEFT's layers, one function a method.
+
+`layer` is a target (`modules/adapters.py`): its base, its tensors by PEFT's names, dropout.
+"""
+
+import torch
+from torch.nn import functional as F
+
+FACTOR = 2.0
+
+
+def singular_values(layer, x):
+    result = layer.of_base(x)
+    ranks = layer.ranknum + 1e-5
+    x = x.to(layer.dtype)
+    result += (layer.drop(x) @ (layer.lora_A * layer.lora_E).T @ layer.lora_B.T) * FACTOR / ranks
+    return result
+
+
+def hadamard_of_weight(layer, x):
+    result = layer.of_base(x)
+    dtype = result.dtype
+    product = torch.mm(layer.hira_A.T, layer.hira_B.T)
+    x = x.to(layer.dtype)
+    dropped = layer.drop(x)
+    change = F.linear(dropped, layer.weight * product.T)
+    result = result + change
+    return result.to(dtype)
+
+
+def normalised(layer, x):
+    before, result = x.dtype, layer.of_base(x)
+    change = torch.zeros_like(result)
+    dropped = layer.drop(x)
+    h = F.linear(dropped * layer.delora_w_norm, layer.delora_A)
+    of_rows = torch.clamp(layer.delora_A.norm(dim=1), min=1e-4)
+    of_columns = torch.clamp(layer.delora_B.norm(dim=0), min=1e-4)
+    scaling = (layer.delora_lambda / FACTOR) / (of_rows * of_columns)
+    h = h * scaling
+    h = F.linear(h, layer.delora_B)
+    change += h
+    result = result + change.to(result.dtype)
+    return result.to(before)
+
+
+def sampled_vectors_of_shared(layer, x):
+    before, result = x.dtype, layer.of_base(x)
+    down = layer.shared["pvera_A"][:, : x.shape[-1]]
+    up = layer.shared["pvera_B"][: result.shape[-1]]
+    x = x.to(layer.dtype)
+    of_rank = layer.pvera_lambda_d * F.linear(layer.drop(x), down)
+    mean, log_variance = of_rank.chunk(2, dim=-1)
+    del of_rank
+    result = result + layer.pvera_lambda_b * F.linear(_sampled(mean, log_variance), up)
+    return result.to(before)
+
+
+def _sampled(mean, log_variance):
+    deviation = torch.exp(0.5 * log_variance)
+    noise = torch.randn_like(deviation)
+    return mean + noise * deviation
+
+
+def kronecker(layer, x):
+    before, result = x.dtype, layer.of_base(x)
+    result = result + _kronecker_product(layer, x)
+    return result.to(before)
+
+
+def _kronecker_product(layer, x):
+    change = _kronecker_weight(layer)
+    x = x.to(change.dtype)
+    return F.linear(x, change)
+
+
+def _kronecker_weight(layer):
+    w2 = layer.lokr_w2_a @ layer.lokr_w2_b
+    return (torch.kron(layer.lokr_w1, w2) * FACTOR).view(layer.weight.shape)
+
+
+def rotated_blocks(layer, x):
+    before = x.dtype
+    x = x.to(layer.dtype)
+    x = _rotate(layer, x)
+    result = layer.of_base(x.to(before))
+    return result.to(before)
+
+
+def _rotate(layer, x):
+    rotation = _cayley(layer)
+    n, size, _ = rotation.shape
+    blocks = x.reshape(*x.shape[:-1], n, size)
+    turned = torch.einsum("...rk,rkc->...rc", blocks, rotation)
+    return turned.reshape(x.shape)
+
+
+def _cayley(layer):
+    skew = _skew_symmetric(layer)
+    n, size, _ = skew.shape
+    rotation = torch.eye(size, device=skew.device, dtype=skew.dtype).repeat(n, 1, 1)
+    rotation.add_(skew, alpha=2.0)
+    squared = torch.bmm(skew, skew)
+    rotation.add_(squared, alpha=2.0)
+    power = squared
+    power = torch.bmm(power, skew)
+    rotation.add_(power, alpha=2.0)
+    power = torch.bmm(power, skew)
+    return rotation.add_(power)
+
+
+def _skew_symmetric(layer):
+    n, m = layer.oft_R.shape
+    size = int((1 + (1 + 8 * m) ** 0.5) / 2)
+    matrix = torch.zeros(n, size, size, device=layer.oft_R.device, dtype=layer.oft_R.dtype)
+    matrix[:, layer.rows, layer.cols] = layer.oft_R
+    return matrix - matrix.transpose(-2, -1)
+
+
+def summed_shards(layer, x):
+    before, result = x.dtype, layer.of_base(x)
+    block = layer.miss_block
+    x = x.to(layer.dtype)
+    shards = (*x.shape[:-1], x.shape[-1] // block.shape[0], block.shape[0])
+    result = result + torch.sum(layer.drop(x).reshape(shards), dim=-2) @ block
+    return result.to(before)
+
+
+def rotated_pairs(layer, x):
+    result = layer.of_base(x)
+    dtype = result.dtype
+    result = result.to(layer.dtype)
+    result = _rotated(layer, result)
+    return result.to(dtype)
+
+
+def _rotated(layer, x):
+    first, second = _columns(layer)
+    groups = x.reshape(-1, 2, 1)
+    x1, x2 = groups[:, 0, :], groups[:, 1, :]
+    half = torch.stack((-x2, x1), dim=1).reshape(x.shape)
+    return x * first + half * second
+
+
+def _columns(layer):
+    angle, size = (
+        vector.reshape(-1, 1).repeat_interleave(2, dim=0).flatten()
+        for vector in (layer.road_theta, layer.road_alpha)
+    )
+    cosine, sine = angle.cos(), angle.sin()
+    return size * cosine, size * sine
+
+
+def reflected(layer, x):
+    before, d_in = x.dtype, x.shape[-1]
+    weight = torch.eye(d_in, device=x.device)
+    change = _reflections(layer)
+    weight = torch.mm(weight.to(change.dtype), change)
+    original = layer.weight.detach()
+    original = original.to(weight.dtype)
+    weight = torch.mm(original, weight)
+    bias = getattr(layer, "bias", None)
+    bias = None if bias is None else bias.to(weight.dtype)
+    x = x.to(weight.dtype)
+    result = F.linear(x, weight, bias)
+    return result.to(before)
+
+
+def _reflections(layer):
+    units = layer.hra_u / layer.hra_u.norm(dim=0)
+    d_in, rank = units.shape
+    weight = torch.eye(d_in, device=units.device, dtype=units.dtype)
+    for i in range(rank):
+        unit = units[:, i].view(-1, 1)
+        weight = weight - 2 * weight @ unit @ unit.T
+    return weight
+
+
+def spectrum_of_weight(layer, x):
+    before, result = x.dtype, layer.of_base(x)
+    change = _weight_of_spectrum(layer)
+    x = x.to(change.dtype)
+    result = result + F.linear(x, change)
+    return result.to(before)
+
+
+def _weight_of_spectrum(layer):
+    spectrum, weight = layer.fourierft_spectrum, layer.weight
+    places = torch.zeros(2, len(spectrum), dtype=torch.int64, device=spectrum.device)
+    dense = torch.zeros(weight.shape, device=spectrum.device)
+    dense[places[0], places[1]] = spectrum.float()
+    change = torch.fft.ifft2(dense).real * FACTOR
+    return change.to(spectrum.dtype)
+
+
+def circulant(layer, x):
+    before, result = x.dtype, layer.of_base(x)
+    x = x.to(torch.float32)
+    kernel = layer.c3a_kernel.to(torch.float32)
+    x = CircularConvolution.apply(x, kernel) / FACTOR
+    result += x.to(result.dtype)
+    return result.to(before)
+
+
+class CircularConvolution(torch.autograd.Function):
+    """Products of blocks with circulant matrices, by Fourier transforms."""
+
+    @staticmethod
+    def forward(ctx, x, kernel):
+        _, n, size = kernel.shape
+        x = x.reshape(*x.shape[:-1], n, size)
+        ctx.save_for_backward(x, kernel)
+        fft = torch.fft
+        y = torch.einsum("...nb,mnb->...mb", fft.ifft(x), fft.fft(kernel))
+        y = fft.fft(y).real
+        return y.reshape(*y.shape[:-2], -1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, kernel = ctx.saved_tensors
+        m, _, size = kernel.shape
+        gradient = gradient.reshape(*gradient.shape[:-1], m, size)
+        fft = torch.fft
+        gradient = fft.fft(gradient)
+        of_x = fft.fft(torch.einsum("...mb,mnb->...nb", gradient, fft.ifft(kernel))).real
+        of_x = of_x.reshape(*of_x.shape[:-2], -1)
+        of_kernel = fft.fft(torch.einsum("...mb,...nb->mnb", gradient, fft.ifft(x))).real
+        return of_x, of_kernel
+
+
+PRODUCTS = {
+    function.__name__: function
+    for function in (
+        singular_values, hadamard_of_weight, normalised, sampled_vectors_of_shared, kronecker,
+        rotated_blocks, summed_shards, rotated_pairs, reflected, spectrum_of_weight, circulant,
+    )
+}  # fmt: skip
+"""By the word `forward` of a method (configs/adapters.yaml)."""
