@@ -1,17 +1,19 @@
-"""What README and docs print runs with the declared dependencies alone, or says what to install."""
+"""What README and docs print runs with the declared dependencies alone, or says what to install.
+
+The answers that they print are those of the commands.
+"""
 
 import os
+import re
 import sys
 import tomllib
 from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
-from helpers.printed_lines import SERVER_LOG, commands, failures, programs
+from helpers.printed_lines import answers, commands, failures, programs, run_all
 from helpers.project import ROOT
 from packaging.requirements import Requirement
-
-from modelbudget.api.command.app import main
 
 
 def declared() -> set[str]:
@@ -36,26 +38,29 @@ def link_packages(names: set[str], folder: Path) -> None:
             (folder / top).symlink_to(of.locate_file(top))
 
 
-def test_every_printed_line_runs_or_says_what_to_install(tmp_path):
-    packages, folder = tmp_path / "packages", tmp_path / "folder"
-    packages.mkdir()
-    folder.mkdir()
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> list[list]:
+    """Every printed line, run once with what a plain installation brings."""
+    packages, folder = tmp_path_factory.mktemp("packages"), tmp_path_factory.mktemp("folder")
     link_packages(declared(), packages)
     path = os.pathsep.join(map(str, (packages, ROOT)))
-    without_others = [sys.executable, "-S"]
-    assert failures(without_others, folder, {**os.environ, "PYTHONPATH": path}) == []
+    return run_all([sys.executable, "-S"], folder, {**os.environ, "PYTHONPATH": path})
 
 
-def test_the_answer_of_explain_is_the_one_that_is_printed(tmp_path, monkeypatch, capsys):
-    """README and the page show the table of a log of public numbers, which is explained here."""
-    (tmp_path / "server.log").write_text(SERVER_LOG)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["modelbudget", "explain", "server.log"])
-    with pytest.raises(SystemExit):
-        main()
-    out = capsys.readouterr().out.strip()
-    pages = ("README.md", "docs/how-to/explain-a-number.md")
-    assert all(out.split("\n", 1)[1] in (ROOT / page).read_text("utf-8") for page in pages)
+def test_every_printed_line_runs_or_says_what_to_install(done):
+    assert failures(done) == []
+
+
+def test_every_printed_answer_is_the_output_of_its_command(done):
+    """As on a terminal of 80 columns: runs of lines in their order; … stands for those between."""
+    outputs = {line: out for line, _, _, out in done}
+    assert len(answers()) >= 8
+    for page, words, text in answers():
+        rest = outputs[" ".join(["modelbudget", *words])]
+        assert max(map(len, text.splitlines())) <= 80, page
+        for part in re.split(r"^…\n", text, flags=re.M):
+            before, found, rest = f"\n{rest}".partition(f"\n{part}")
+            assert found, (page, part, before)
 
 
 def test_the_lines_are_found():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from helpers.forked_programs import environment
-from helpers.printed_lines import failures
+from helpers.printed_lines import failures, run_all
 from helpers.project import ROOT
 
 TIMEOUT_S = 900
@@ -96,7 +96,7 @@ def test_the_workflow_of_a_public_ci_names_this_wheel(wheel):
 
 
 def test_every_printed_line_runs_or_says_what_to_install(plain, tmp_path):
-    assert failures([str(plain / "python")], tmp_path, environment()) == []
+    assert failures(run_all([str(plain / "python")], tmp_path, environment())) == []
 
 
 def test_a_wheel_measures_and_sweeps_without_test_tools(wheel, empty, tmp_path):

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -37,12 +38,27 @@ def blocks(language: str) -> list[str]:
     ]
 
 
-def commands() -> list[list[str]]:
-    """The words after `modelbudget` in each line of a shell block, once."""
-    text = "\n".join(blocks("sh")).replace("\\\n", " ").replace("&&", "\n")
+def commands_of(text: str) -> list[list[str]]:
+    """The words after `modelbudget` in each line of a shell block."""
+    text = text.replace("\\\n", " ").replace("&&", "\n")
     lines = [shlex.split(line, comments=True) for line in text.splitlines()]
-    found = [line[1:] for line in lines if line[:1] == ["modelbudget"]]
-    return [list(line) for line in dict.fromkeys(map(tuple, found))]
+    return [line[1:] for line in lines if line[:1] == ["modelbudget"]]
+
+
+def commands() -> list[list[str]]:
+    """Those of all shell blocks, once."""
+    return [list(line) for line in dict.fromkeys(map(tuple, commands_of("\n".join(blocks("sh")))))]
+
+
+def answers() -> list[tuple[str, list[str], str]]:
+    """The blocks of text that follow a shell block with one command: page, its words, the text."""
+    found = []
+    for page in PAGES:
+        fences = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text("utf-8"), re.S | re.M)
+        for (language, line), (of_next, text) in pairwise(fences):
+            printed = commands_of(line) if (language, of_next) == ("sh", "text") else []
+            found += [(page.relative_to(ROOT).as_posix(), words, text) for words in printed[-1:]]
+    return found
 
 
 def programs() -> list[list[str]]:
@@ -85,18 +101,23 @@ def tensors() -> dict[str, np.ndarray]:
     return {f"{name}.weight": np.zeros(shape, np.float16) for name, shape in shapes.items()}
 
 
-def failures(python: list[str], folder: Path, environment: dict[str, str]) -> list[list]:
-    """Run every line in a folder with a Python; return those that neither work nor say, in one
-    line, what to install: each with what it printed."""
+def run_all(python: list[str], folder: Path, environment: dict[str, str]) -> list[list]:
+    """Run every line in a folder with a Python, on a terminal of 80 columns without colours; return
+    each with its exit code, what it wrote on stderr, and the output."""
     write_files(folder)
     lines = json.dumps({"commands": commands(), "programs": programs()})
     run = subprocess.run(
-        [*python, str(RUNNER)], input=lines, cwd=folder, env=environment, check=True,
-        capture_output=True, text=True, timeout=TIMEOUT_S,
+        [*python, str(RUNNER)], input=lines, cwd=folder, check=True, capture_output=True, text=True,
+        timeout=TIMEOUT_S, env={**environment, "COLUMNS": "80", "NO_COLOR": "1"},
     )  # fmt: skip
     done = json.loads(run.stdout)
     assert len(done) == len(commands()) + sum(map(len, programs()))
-    return [[line, code, said] for line, code, said in done if not _is_right(code, said)]
+    return done
+
+
+def failures(done: list[list]) -> list[list]:
+    """Those that neither work nor say, in one line, what to install."""
+    return [line[:3] for line in done if not _is_right(*line[1:3])]
 
 
 def _is_right(code: int, said: str) -> bool:

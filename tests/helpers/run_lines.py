@@ -1,7 +1,7 @@
 """Run commands of `modelbudget` and Python programs, which stdin has as JSON, in this process.
 
 Prints JSON: for each command and each statement the line, its exit code (2 for an InputError, 1 for
-another exception), and what it wrote on stderr.
+another exception), what it wrote on stderr, and of a command what it wrote on a terminal.
 """
 
 import contextlib
@@ -14,11 +14,18 @@ import modelbudget
 from modelbudget.api.command.app import main
 
 
+class Terminal(io.StringIO):
+    """What a command prints on a terminal, whose columns are those of the environment."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def of_command(words: list[str]) -> list:
-    said = io.StringIO()
+    out, said = Terminal(), io.StringIO()
     sys.argv = ["modelbudget", *words]
     code = 0
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
         try:
             main()
         except SystemExit as end:
@@ -26,7 +33,7 @@ def of_command(words: list[str]) -> list:
         except Exception:
             code = 1
             traceback.print_exc()
-    return [" ".join(sys.argv), code, said.getvalue()]
+    return [" ".join(sys.argv), code, said.getvalue(), out.getvalue()]
 
 
 def of_statement(text: str, names: dict) -> list:
@@ -34,10 +41,10 @@ def of_statement(text: str, names: dict) -> list:
         try:
             exec(text, names)
         except modelbudget.InputError as error:
-            return [text, 2, str(error)]
+            return [text, 2, str(error), ""]
         except Exception:
-            return [text, 1, traceback.format_exc()]
-    return [text, 0, ""]
+            return [text, 1, traceback.format_exc(), ""]
+    return [text, 0, "", ""]
 
 
 lines = json.load(sys.stdin)

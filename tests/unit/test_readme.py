@@ -1,6 +1,8 @@
 """What README and the pages of docs/ print is true: sweeps, links, commands, columns."""
 
 import re
+import shlex
+from itertools import pairwise
 from typing import get_args
 
 import polars as pl
@@ -8,6 +10,7 @@ import pytest
 from helpers.project import ROOT
 from markdown_it import MarkdownIt
 
+from modelbudget.api.command.app import main
 from modelbudget.compare import zoo
 from modelbudget.compare.comparison import compare
 from modelbudget.measurement import table as measured
@@ -21,9 +24,10 @@ from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantities import OF_CONVENTION, Quantity
 from modelbudget.sweeps.read import CheckedSweep, read
 
+DOCS = ROOT / "docs"
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "config/README.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(DOCS.rglob("*.md")),
 ]
 TEXTS = {path: path.read_text(encoding="utf-8") for path in PAGES}
 SWEEPS = [
@@ -32,7 +36,7 @@ SWEEPS = [
     for block in re.findall(r"```yaml\n(.*?)```", text, re.S)
     if "title:" in block
 ]
-RESULTS = TEXTS[ROOT / "docs" / "results.md"]
+RESULTS = TEXTS[DOCS / "results.md"]
 
 
 @pytest.mark.parametrize("text", SWEEPS, ids=lambda text: re.search("title: (.*)", text)[1])
@@ -83,19 +87,50 @@ def test_every_link_has_an_end(page):
 
 def test_every_page_is_in_the_navigation():
     navigation = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
-    docs = {path.relative_to(ROOT / "docs").as_posix() for path in PAGES if "docs" in path.parts}
+    docs = {path.relative_to(DOCS).as_posix() for path in PAGES if path.is_relative_to(DOCS)}
     assert navigation == docs
 
 
-def test_printed_rules_and_files_exist():
-    printed = "\n".join(TEXTS.values())
+def test_printed_rules_exist():
     rules = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
-    named = re.findall(r"(?:^|`)make ([\w-]+)", printed, re.M)
+    named = re.findall(r"(?:^|`)make ([\w-]+)", "\n".join(TEXTS.values()), re.M)
+    assert named
     assert set(named) <= rules
-    folders = "configs|docs|tests|workflow|tools|modelbudget"
-    files = re.findall(rf"`((?:{folders})/[\w./-]+\.\w+)`", printed)
-    own = re.compile("[A-Z]{4}|/my-")  # a name in place of the reader's
-    assert not {name for name in files if not own.search(name) and not (ROOT / name).exists()}
+
+
+LIBRARY = ROOT / "modelbudget"
+FOLDERS = {path.name for path in (*ROOT.iterdir(), *LIBRARY.iterdir()) if path.is_dir()}
+"""What begins with one of these is a path of the project, or within the library."""
+IGNORED = tuple(line.strip("/") for line in (ROOT / ".gitignore").read_text().split())
+OWN = re.compile("[A-Z]{4}|(^|/)my-")
+"""A name in place of the reader's."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_named_file_and_folder_exists(page):
+    """In text, tables and commands: it sees a file that was moved, which no link names."""
+    words = re.findall(r"(?<![\w/.:-])\.?[a-z]\w*/[\w./*-]*", TEXTS[page])
+    for word in {word.rstrip("./") for word in words} - links(TEXTS[page]):
+        if word.partition("/")[0] in FOLDERS and not OWN.search(word + "/"):
+            made = word.startswith(IGNORED)
+            assert made or [*ROOT.glob(word), *LIBRARY.glob(word)], word
+
+
+INLINE = {one for text in TEXTS.values() for one in re.findall(r"`modelbudget ([^`]+)`", text)}
+
+
+@pytest.mark.parametrize("line", sorted(INLINE))
+def test_a_command_in_a_line_of_text_is_read(line, monkeypatch, capsys):
+    """Its subcommand, options and fields; tests/command/test_declared.py runs shell blocks."""
+    words = shlex.split(line)
+    monkeypatch.setattr("sys.argv", ["modelbudget", *words, "--help"])  # read, and not run
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code, capsys.readouterr().err
+    named = [
+        text.partition("=")[0] for option, text in pairwise(words) if option.startswith("--set")
+    ]
+    assert set(named) <= set(re.findall(r"^\| `(\w+)`", TEXTS[DOCS / "fields.md"], re.M))
 
 
 def columns(section: str) -> list[str]:
