@@ -123,12 +123,12 @@ schema: $(VENV)/.installed
 environment: $(VENV)/.installed
 	$(BIN)/python tools/write_environment.py
 
-# The pages of every field and every formula, from the code.
+# The pages that are written from the code; docs/formulas.md is not tracked.
 reference: $(VENV)/.installed
 	PYTHONPATH=. $(BIN)/python tools/write_reference.py
 
 # The documentation as a site, in site/. Fails on a broken link.
-docs: .docs-venv/.installed
+docs: .docs-venv/.installed reference
 	NO_MKDOCS_2_WARNING=1 .docs-venv/bin/mkdocs build --clean
 
 .docs-venv/.installed: docs/requirements.lock

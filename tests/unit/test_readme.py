@@ -25,9 +25,11 @@ from modelbudget.sweeps.quantities import OF_CONVENTION, Quantity
 from modelbudget.sweeps.read import CheckedSweep, read
 
 DOCS = ROOT / "docs"
+BUILT = DOCS / "formulas.md"
+"""The page that is not tracked: `make docs` builds it."""
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "config/README.md")),
-    *sorted(DOCS.rglob("*.md")),
+    *sorted({*DOCS.rglob("*.md")} - {BUILT}),
 ]
 TEXTS = {path: path.read_text(encoding="utf-8") for path in PAGES}
 SWEEPS = [
@@ -87,8 +89,8 @@ def test_every_link_has_an_end(page):
 
 def test_every_page_is_in_the_navigation():
     navigation = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text()))
-    docs = {path.relative_to(DOCS).as_posix() for path in PAGES if path.is_relative_to(DOCS)}
-    assert navigation == docs
+    pages = (path for path in (*PAGES, BUILT) if path.is_relative_to(DOCS))
+    assert navigation == {path.relative_to(DOCS).as_posix() for path in pages}
 
 
 def test_printed_rules_exist():
