@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,12 +35,12 @@ class Fit(Frames):
     """Predicted bytes on each device, and the largest batch and length that fit.
 
     `needed` are the bytes of `run`, for the `purpose` training or inference: of our modules by
-    formula, or of a class that only a trace answers, for which nothing is solved (`why`). `largest`
-    and `largest_of_class` are by field, the second with the settings of the model's class in
-    `transformers`, if they are known, and `largest_with_margins` what fits with the reserve and the
-    worst published reading too. `sharing` are the settings by which several devices share the
-    model, with their chosen values. `layouts` are all ways in which several devices can share the
-    training of the model.
+    formula, or of a class that only a trace answers (`why`): of it the largest batch is traced, and
+    no length. `largest` and `largest_of_class` are by field, the second with the settings of the
+    model's class in `transformers`, if they are known, and `largest_with_margins` what fits with
+    the reserve and the worst published reading too. `sharing` are the settings by which several
+    devices share the model, with their chosen values. `layouts` are all ways in which several
+    devices can share the training of the model.
     """
 
     model: str
@@ -183,6 +184,26 @@ def _of_class(quantity: str, run: Predictions) -> int | None:
     return run[quantity].total if leads else None
 
 
+def _traced_batches(
+    model: ChosenModel, quantity: str, chosen: Settings, known: dict[int, int], rooms: Sequence[int]
+) -> list[dict[str, Solution]]:
+    """Return the largest batch for each room, of a class of which traces say what a batch needs.
+
+    `known`: bytes by batch. Nothing for all rooms if traces do not say it for one.
+    """
+    from modelbudget.api.traced_batch import largest_batch
+
+    def trace(batch: int) -> int | None:
+        try:
+            return _of_class(quantity, predictions(model, [quantity], {**fields, "batch": batch}))
+        except InputError:  # more than a batch may be
+            return None
+
+    fields = dict(chosen or {})
+    found = [largest_batch(known, trace, room) for room in rooms]
+    return [{"batch": one} if one and None not in found else {} for one in found]
+
+
 def fit(
     model: ChosenModel,
     name: str,
@@ -196,7 +217,7 @@ def fit(
     """Solve for the largest batch and length; several devices share the model as `sharing` says.
 
     Training on several devices is predicted in all other layouts too. `predicted` is what is known
-    of the same run already: of a class without a formula its trace says whether the run fits.
+    of the same run already: of a class without a formula traces say whether the run and others fit.
     """
     from modelbudget.api.changes import changes
     from modelbudget.api.chosen_model import fields_of
@@ -220,8 +241,10 @@ def fit(
             raise InputError(
                 [f"{model.name}: {quantity}: {lost}" if lost else f"{model.name}: {why}"]
             )
-        return Fit(model.label, purpose, predicted.run, device, 1, n_bytes, {}, {}, {}, margins, {},
-                   why=f"{model.name}: {why}")  # fmt: skip
+        rooms = device.bytes, margins.room(device.bytes)
+        batches = _traced_batches(model, quantity, chosen, {predicted.run.batch: n_bytes}, rooms)
+        return Fit(model.label, purpose, predicted.run, device, 1, n_bytes, batches[0], {},
+                   batches[1], margins, {}, why=f"{model.name}: {why}")  # fmt: skip
     chosen = {name: getattr(pair[1], name) for name in DECIDED} | chosen
     shared = layouts(model, device, chosen, devices, margins) if training and devices > 1 else None
     chosen = by | chosen

@@ -177,20 +177,36 @@ def test_a_name_says_that_its_class_may_need_more():
     )
 
 
-def test_a_class_that_only_a_trace_answers_fits_or_not_and_nothing_is_solved(tmp_path):
-    """No formula covers the activation; of the class's peak the device is one byte short."""
+def test_a_class_that_only_a_trace_answers_fits_or_not_and_its_largest_batch_is_traced(tmp_path):
+    """No formula covers the activation; of the class's peak the device is one byte short.
+
+    The largest batch is held against traces of that batch and of the next one.
+    """
     gpt2 = SMALL["GPT2LMHeadModel"]
     model = mb.model(file_of(tmp_path, "GPT2LMHeadModel", gpt2 | {"activation_function": "tanh"}))
-    run = RUN | {"length": 8}
-    peak = model.predict("peak_training_bytes", run).total
-    enough, short = (model.fit(f"{n}B", run, reserve=0) for n in (peak, peak - 1))
-    assert (enough.needed, enough.grade, short.grade) == (peak, "tight", "does not fit")
-    assert (enough.largest, enough.largest_of_class) == ({}, {})
+    run = RUN | {"length": 8, "batch": 1}
+    peaks = {n: model.predict("peak_training_bytes", run | {"batch": n}).total for n in (1, 37, 38)}
+    enough, short = (model.fit(f"{n}B", run, reserve=0) for n in (peaks[1], peaks[1] - 1))
+    assert (enough.needed, enough.grade, short.grade) == (peaks[1], "tight", "does not fit")
+    assert (enough.largest["batch"].value, short.largest["batch"].value) == (1, 0)
+    assert enough.largest_of_class == {}
+    more = model.fit(f"{peaks[38] - 1}B", run, reserve=0)
+    assert (more.largest["batch"].value, more.largest["batch"].beyond) == (37, 38)
+    with_margins = more.largest_with_margins["batch"].value
+    room = more.margins.room(peaks[38] - 1)
+    needed = [
+        model.predict("peak_training_bytes", run | {"batch": with_margins + n}).total
+        for n in (0, 1)
+    ]
+    assert needed[0] <= room < needed[1]
     assert "no formula covers it" in enough.as_dict()["not_solved"]
     (row,) = enough.rows()
-    assert (row["field"], row["grade"]) == (None, "tight")
-    rows = of_fits([enough], model.predictions(["peak_training_bytes"], run)).rows
-    assert [row[0] for row in rows if row[0].startswith("training")] == ["training, transformers"]
+    assert (row["field"], row["largest"], row["grade"]) == ("batch", 1, "tight")
+    rows = of_fits([more], model.predictions(["peak_training_bytes"], run)).rows
+    assert [row[:2] for row in rows if row[0].startswith("training")] == [
+        ("training, transformers", "fits"),
+        ("training: largest batch, transformers", "37"),
+    ]
     named = mb.model("gpt-2-124m", n_layer=1, d_model=32, n_head=2)
     fit = named.fit("1GB", run | {"implementation": "transformers"}, training=False)
     assert fit.run.implementation == "transformers"

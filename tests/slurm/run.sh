@@ -117,4 +117,4 @@ fi
 grep "Invalid generic resource" "$work/gpu.log"
 
 tables=$(find "$work/here/results" -name '*.parquet' -not -path '*/measurements/*' | wc -l)
-echo "On Slurm as here, byte for byte: report.html and $tables tables."
+echo "On Slurm as here, byte for byte: the page and $tables tables."

@@ -175,7 +175,7 @@ def run(
         notes(predicted)
     for line in (
         *refusals,
-        *(f"largest batch and length are not solved: {fit.why}" for fit in fits if fit.why),
+        *(f"{_not_solved(fit)}: {fit.why}" for fit in fits if fit.why),
     ):
         output.print_note(line)
     if stored:
@@ -282,10 +282,16 @@ def class_in_room(fit: Fit, predicted: Predictions) -> dict[str, Any] | None:
     }
 
 
+def _not_solved(fit: Fit) -> str:
+    if fit.largest:
+        return "the largest batch was found by traces, and no length"
+    return "largest batch and length are not solved"
+
+
 def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
     """Return what an accelerator has room for, and whether the class fits that leads the answer.
 
-    The largest values are solved by the formulas of our modules, as title and rows say then.
+    The largest values are solved by the formulas of our modules, or traced, as title and rows say.
     """
     rows = []
     leads = any(class_in_room(fit, predicted) for fit in fits)
@@ -303,7 +309,8 @@ def of_fits(fits: list[Fit], predicted: Predictions) -> Table:
         for name, solution in fit.largest.items():
             largest = f"{fit.purpose}: largest {name}"
             note = f"{count(fit.largest_with_margins[name].value)} with margins"
-            rows.append((f"{largest}{whose}", count(solution.value), note))
+            of_largest = whose if fit.why is None else f", {TRANSFORMERS}"
+            rows.append((f"{largest}{of_largest}", count(solution.value), note))
             if other := fit.largest_of_class.get(name):
                 rows.append((f"{largest}, {TRANSFORMERS}", count(other.value), "as the class"))
     first = fits[0]

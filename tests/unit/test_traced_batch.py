@@ -1,0 +1,35 @@
+"""The search for the largest batch, of which each trace takes a second."""
+
+import pytest
+
+from modelbudget.api.traced_batch import MOST_TRACES, largest_batch
+
+
+@pytest.mark.parametrize("room", [9, 10, 59, 60, 1_234, 5_000, 5_001, 999_999])
+@pytest.mark.parametrize("first", [1, 7, 64])
+@pytest.mark.parametrize(
+    "n_bytes",
+    [
+        lambda batch: 3 + 7 * batch,
+        lambda batch: max(9, 10 * batch - 70),  # constant at first
+        lambda batch: max(40 + 2 * batch, 9 * batch - 100, 20 * batch - 4_000),
+        lambda batch: 5 * batch + 100 * (batch // 64),  # steps
+    ],
+)
+def test_the_largest_batch_is_the_one_that_trying_all_finds(n_bytes, first, room):
+    traced = []
+
+    def trace(batch: int) -> int:
+        traced.append(batch)
+        return n_bytes(batch)
+
+    found = largest_batch({first: n_bytes(first)}, trace, room)
+    fitting = sum(n_bytes(batch) <= room for batch in range(1, 200_000))
+    assert found is not None
+    assert (found.value, found.beyond) == (fitting, fitting + 1)
+    assert len(traced) == len(set(traced)) <= MOST_TRACES
+
+
+def test_a_search_ends_where_a_trace_fails_or_nothing_grows():
+    assert largest_batch({1: 5}, lambda batch: None, 100) is None
+    assert largest_batch({1: 5}, lambda batch: 5, 100) is None
