@@ -34,7 +34,7 @@ from modelbudget.components.groups import MEMORY, ORDER, group_of
 from modelbudget.families.decoder import Decoder
 from modelbudget.report.charts.format import field_title
 from modelbudget.report.component_order import sort_key
-from modelbudget.report.config_file import default_decoders, follower, translation_data
+from modelbudget.report.config_file import OF_FILES, default_decoders, follower, translation_data
 from modelbudget.report.page_programs import BY_PROGRAM, Programs
 from modelbudget.report.specs import variable_of_group
 from modelbudget.sweeps.compared import not_compared
@@ -117,6 +117,11 @@ PEAKS = {
     "peak_inference_bytes": "bytes at the peak of inference",
 }
 """Quantities without components: the largest of all phases."""
+OTHERS = {
+    "parameter_bytes": ("weights", (*OF_FILES, "fp8-channel", "int4-group", "mxfp4")),
+    "optimizer_bytes": ("optimizer", ("adamw-8bit", "adafactor", "muon", "lion")),
+}
+"""Quantities that the page has with other values of one setting too: of one device, in 16 bits."""
 OF_CLASSES = "peak_training_bytes"
 """The quantity that the page has of classes of `transformers` as well."""
 OF_INFERENCE = ("cache_bytes", "peak_inference_bytes")
@@ -225,6 +230,7 @@ class _Formulas:
                 self.graph.node(total(one.terms(Decoder, a, graph.field("length"))))
                 for one in CONVENTIONS
             ],
+            "others": self._others(a),
             "runs": self._runs(a, _runs(categories, peaks), [*PARTS, *(PEAKS if peaks else ())]),
             "classes": {
                 name: self._runs(
@@ -238,6 +244,23 @@ class _Formulas:
         }
         for name, term in (*all_of.items(), *active.items()):
             self._note(found["components"][name][0], term)
+        return found
+
+    def _others(self, a) -> list[tuple[str, str, int, int]]:
+        """Return quantity, word, the node of its bytes, and that of whether these are known."""
+        found = []
+        for quantity, (name, words) in OTHERS.items():
+            for word in words:
+                r = SimpleNamespace(**vars(RunConfig(**{"dtype": HALF[0], name: word})))  # pyright: ignore[reportCallIssue, reportArgumentType]
+                is_format = name == "weights"
+                holds = self.graph.node(
+                    Decoder.stores_all(a, r)
+                    if is_format
+                    else Decoder.has_formula_for(quantity, a, r)
+                )
+                if self.graph.constant(holds) != 0:
+                    terms = getattr(Decoder, quantity)(a, r)
+                    found.append((quantity, word, self.graph.node(total(terms)), holds))
         return found
 
     def _runs(
@@ -464,6 +487,7 @@ def calculator_section(catalogue: Catalogue) -> dict:
             ],
             "brought": BROUGHT,
             "of_inference": OF_INFERENCE,
+            "half": HALF,
             "switches": [name for name, field in (fields | of_run).items() if field["switch"]],
             "defaults": _defaults(),
             "exchangeable": {choice: _experts_of(choice) for choice in choices},

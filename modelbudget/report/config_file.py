@@ -6,12 +6,14 @@ The same data as Python's (`configs/huggingface/`); expressions are in Vega's sy
 from functools import cache
 
 from modelbudget.architecture.readings.vega_constraints import expression_in_vega
+from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.catalogue.models import Base
 from modelbudget.common.expressions import Expression
 from modelbudget.components.attention.fields import ATTEND, SWITCHES
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
 from modelbudget.families.decoder import Decoder
+from modelbudget.huggingface import quantization
 from modelbudget.huggingface.classes import (
     Meaning,
     Translation,
@@ -24,6 +26,10 @@ from modelbudget.huggingface.translate import BASIC_SIZES, fields_of
 from modelbudget.sweeps.derive import named_architecture
 
 FAMILY = Decoder.name()
+OF_FILES = ("bnb-4bit", "bnb-4bit-double", "bnb-8bit", "awq", "gptq-4bit", "gptq-8bit", "fp8-block")
+"""Formats that the page reads of a `quantization_config`, by `weights`."""
+AT_DEFAULT = {"group_size": [None, 128], "weight_block_size": [None, [128, 128]]}
+"""Keys of sizes that the page counts with, and their values there."""
 
 
 @cache
@@ -73,10 +79,28 @@ def translation_data() -> dict:
         ],
         "misdescribed": [{"configs": one.configs, "note": one.line} for one in misdescribed()],
         "dtypes": {str(case.value): case.fields["dtype"] for case in shared.run["dtype"]},
+        "formats": [
+            {"word": word, "method": FORMATS[word].library.quant_method, "cases": _cases(word)}
+            for word in OF_FILES
+        ],
+        "not_converted": quantization.NOT_CONVERTED.pattern,
+        "skipped": quantization.SKIPPED,
+        "partial": [*quantization.PARTIAL, *quantization.OF_AUTOGPTQ, "lm_head", "kv_cache_scheme"],
+        "conv1d": sorted(quantization.CONV1D),
         "derived": [
             follower(name, Expression(text)) for name, text in Decoder.derivations().items()
         ],
     }
+
+
+def _cases(word: str) -> list[dict]:
+    """Return the keys of a `quantization_config` with values that mean a format."""
+    return [
+        AT_DEFAULT
+        | {k: values for k, values in case.items() if k not in ("has_blocks", "of_autogptq")}
+        | ({"weight_block_size": [[128, 128]]} if "has_blocks" in case else {})
+        for case in FORMATS[word].format.config
+    ]
 
 
 def follower(name: str, expression: Expression) -> tuple[str, str, list[str]]:

@@ -11,6 +11,7 @@ from helpers.results import result
 from helpers.tiers import examples
 from pydantic import ValidationError
 
+import modelbudget as mb
 from modelbudget.architecture.conventions import BY_NAME, CONVENTIONS, Convention
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
@@ -33,6 +34,7 @@ from modelbudget.report.calculator import (
     OF_SEVERAL,
     PEAKS,
     QUANTITIES,
+    START,
     STATES,
     ZERO_OF_OTHERS,
     ZERO_OF_STAGES,
@@ -44,6 +46,13 @@ from modelbudget.sweeps.derive import named_architecture, resolve, resolved, who
 from modelbudget.sweeps.device_defaults import device_defaults
 
 EXACT_BELOW = 2**53
+OTHERS = [
+    ("parameter_bytes", "weights", "bnb-4bit-double"),
+    ("parameter_bytes", "weights", "int4-group"),
+    ("optimizer_bytes", "optimizer", "adamw-8bit"),
+    ("optimizer_bytes", "optimizer", "muon"),
+]
+"""Other formats and optimizers: settings that no control of the page has."""
 ACTIVE = "active parameters per token"
 FIRST = BY_NAME["without_embeddings"]
 """The convention by which the page counts at first."""
@@ -644,17 +653,15 @@ def test_a_config_is_what_python_reads(opened, with_peaks, tmp_path):
                 assert text == shown(value), (kind, name)
     unknown = configs[1] | {"new_key": 3, "hidden_size": 33.5}
     bert = {"model_type": "bert", "architectures": ["BertForMaskedLM"]}
-    quantised = configs[1] | {"quantization_config": {"quant_method": "awq", "bits": 4}}
     infinite = json.dumps(configs[0] | {"rope_scaling": {"factor": float("inf")}})
-    pasted = [unknown, bert, quantised, infinite, *WARNED, ONE_PART]
+    pasted = [unknown, bert, infinite, *WARNED, ONE_PART]
     *found, of_one_part = tab.evaluate(PASTE, pasted)
     said = [one["said"] for one in found]
     assert "does not use: new_key" in said[0]
     assert "hidden_size = 33.5: must be a whole number" in said[0]
     assert "BertForMaskedLM is of family encoder" in said[1]
-    assert said[2].startswith("quantization_config: awq: not used")
-    assert said[3] == answers[0]["said"]
-    for config, lines in zip(WARNED, said[4:], strict=True):
+    assert said[2] == answers[0]["said"]
+    for config, lines in zip(WARNED, said[3:], strict=True):
         path = tmp_path / "config.json"
         path.write_text(json.dumps(config))
         notes = [note.text for note in read(path).notes]
@@ -665,6 +672,42 @@ def test_a_config_is_what_python_reads(opened, with_peaks, tmp_path):
     assert of_one_part["rows"]["all parameters"] == shown(total(a.parameters(a)))
     assert "NaN" not in tab.url
     assert tab.messages == []
+
+
+QUANTISED = {
+    "awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"},
+    "bnb-4bit-double": {"load_in_4bit": True, "bnb_4bit_use_double_quant": True},
+    "gptq-8bit": {"quant_method": "gptq", "bits": 8, "checkpoint_format": "gptq"},
+    "fp8-block": {"quant_method": "fp8", "weight_block_size": [128, 128],
+                  "modules_to_not_convert": ["lm_head"]},
+}  # fmt: skip
+NOT_COUNTED = [
+    {"quant_method": "awq", "bits": 4, "group_size": 64},
+    {"quant_method": "awq", "bits": 4, "modules_to_not_convert": ["model.layers.0.mlp"]},
+    {"quant_method": "compressed-tensors", "format": "pack-quantized"},
+    {"quant_method": "quip"},
+]
+
+
+def test_formats_of_weights_and_optimizers(opened, models, tmp_path):
+    """A file's format in bytes that Python reads from the same file; others are named."""
+    tab = opened(f"#what-if?A={START}")
+    said = tab.evaluate("document.querySelector('[data-answer=\"A\"]').textContent")
+    for quantity, name, word in OTHERS:
+        run = {"dtype": "bfloat16", "batch": 1, "length": 8192, name: word}
+        n = total(predicted(quantity, models[START], RunConfig(**run)))
+        assert f"{word} {n / 10**9:.3g}\N{NO-BREAK SPACE}GB" in said
+    llama = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096,
+             "dtype": "bfloat16", "num_key_value_heads": 8}  # fmt: skip
+    files = [llama | {"quantization_config": one} for one in (*QUANTISED.values(), *NOT_COUNTED)]
+    found = [one["said"] for one in tab.evaluate(PASTE, files)]
+    for word, config, text in zip(QUANTISED, files, found, strict=False):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(config))
+        n = mb.model(str(path)).predict("parameter_bytes").total
+        assert f"quantization_config: {word}: {n:,} bytes of parameters" in text
+    for config, text in zip(NOT_COUNTED, found[len(QUANTISED) :], strict=True):
+        assert f"quantization_config: {config['quant_method']}: not one of the formats" in text
 
 
 LLAMA = {

@@ -212,7 +212,7 @@
     const runs = keyOf(settings);
     const [budgeted, ofClass] = [form.runs, form.classes[data.kinds[model]]].map((of) => nodesOf(of ?? {}, settings));
     const value = evaluate(`${data.forms.indexOf(form)} ${runs} ${data.kinds[model]}`, settings, () => [
-      form.total, form.active, ...form.conventions, ...Object.values(form.components).flat(),
+      form.total, form.active, ...form.conventions, ...form.others.flatMap(([, , ...nodes]) => nodes), ...Object.values(form.components).flat(),
       ...[...Object.values(budgeted), ...Object.values(ofClass)].flatMap(([budget, holds]) => {
         const [whole, ...parts] = data.budgets[budget];
         return [holds, whole, ...parts.map(([, node]) => node)];
@@ -227,7 +227,9 @@
     if (reasons.length > 0) return { values, reasons, broken: failed, components };
     const parameters = { whole: value(form.total), parts: components.map((one) => [one.name, one.value]) };
     const budgets = { parameters, ...budgetsOf(budgeted, value) };
-    return { values, reasons, broken: failed, components, budgets, ofClass: budgetsOf(ofClass, value), active: value(form.active), counts: form.conventions.map(value) };
+    const isAsOthers = devicesOf(values) === 1 && data.half.includes(settings.dtype);
+    const others = form.others.filter(([, , , holds]) => isAsOthers && value(holds)).map(([quantity, word, node]) => ({ quantity, word, bytes: value(node) }));
+    return { values, reasons, broken: failed, components, budgets, others, ofClass: budgetsOf(ofClass, value), active: value(form.active), counts: form.conventions.map(value) };
   }
 
   const keyOf = (settings) => [...choices.keys()].map((name) => settings[name]).join(" ");
@@ -340,6 +342,10 @@
     if (cache) facts.push(`${short(cache.whole)} of KV cache`);
     if (!Number.isSafeInteger(bytes ?? total)) facts.push("numbers over 2⁵³ are not exact in a browser and not shown");
     place.append(element("p", facts.join("; ")), bar(answer.components, total));
+    for (const [name, title] of [["parameter_bytes", "Parameters in other formats"], ["optimizer_bytes", "States of other optimizers"]]) {
+      const sizes = answer.others.filter(({ quantity }) => quantity === name).map(({ word, bytes }) => `${word} ${short(bytes)}`);
+      if (sizes.length > 0) place.append(element("p", `${title}: ${sizes.join(", ")}`));
+    }
   }
 
   function list(reasons) {
@@ -633,6 +639,9 @@
       addFile(file.kind, file.fields, file.follow);
       for (const side of SIDES) chosen[side] = { ...chosen.A, model: PASTED, run: { ...chosen.A.run, ...file.run }, changes: {} };
     }
+    const stored = file?.format && !isRefused && compute(chosen.A).others?.find(({ word }) => word === file.format);
+    if (stored) configAnswer.append(element("p", `quantization_config: ${stored.word}: ${exact(stored.bytes)} bytes of parameters; peaks on this page are those of weights in the dtype`));
+    else if (file?.format && !isRefused) configAnswer.append(element("p", `quantization_config: ${file.format}: the page has no formula for its bytes here`));
     show();
     history.replaceState(null, "", isRefused ? HOME : written());
   }
