@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= 8
 
-.PHONY: report chart-files check test record-test-times types test-all test-random test-slurm lint advisories bench history schema reference picture lock clean
+.PHONY: report chart-files check test record-test-times types test-all test-random test-slurm lint advisories release bench history schema reference picture lock clean
 
 # Exit code 1 if a comparison disagrees; DISAGREEMENTS=allowed leaves it at 0.
 report: $(BIN)/modelbudget
@@ -169,5 +169,20 @@ advisories:
 	.audit-venv/bin/pip-audit --strict --no-deps --disable-pip -r tests/requirements.lock
 	rm -rf .audit-venv
 
+# A dry run of a release: what is built is checked and tried outside of the checkout, and published
+# nowhere. The wheel is built from the sdist, so that both are complete.
+release: $(VENV)/.installed-tests .release-venv/.installed
+	grep -q "^## \[$$($(BIN)/python -c 'import modelbudget; print(modelbudget.__version__)')\] - 20" \
+		CHANGELOG.md
+	rm -rf dist
+	.release-venv/bin/python -m build
+	.release-venv/bin/twine check --strict dist/*
+	WHEEL=$$(echo dist/*.whl) $(BIN)/pytest -n 0 -m slow tests/command/test_wheel.py
+
+.release-venv/.installed:
+	$(PYTHON) -m venv .release-venv
+	.release-venv/bin/pip install --quiet --disable-pip-version-check build==1.6.1 twine==7.0.0
+	@touch $@
+
 clean:
-	rm -rf results .snakemake site
+	rm -rf results .snakemake site dist

@@ -1,6 +1,7 @@
 """The wheel alone, in an empty environment outside of the checkout, without torch and with it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,9 @@ def run(*command, **settings) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
+    """Return the wheel that `make release` has built, or a new one."""
+    if built := os.environ.get("WHEEL"):
+        return Path(built).absolute()
     folder = tmp_path_factory.mktemp("wheels")
     run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", folder, ROOT, check=True)
     (built,) = folder.glob("*.whl")
