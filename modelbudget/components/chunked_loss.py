@@ -23,8 +23,8 @@ from modelbudget.operations.autograd import backward, finish_node, make_leaf, st
 from modelbudget.operations.elementwise import add, div, to
 from modelbudget.operations.layout import at_least_float32
 from modelbudget.operations.losses import cross_entropy
+from modelbudget.operations.tape import Active, empty
 from modelbudget.operations.tape import Tensor as ProgramTensor
-from modelbudget.operations.tape import empty
 from modelbudget.operations.views import chunk, flatten
 
 
@@ -102,7 +102,8 @@ def program(model, r: Run, tokens: ProgramTensor, targets: ProgramTensor) -> Pro
     flat_states, flat_gradient = flatten(states.detach(), 0, 1), flatten(gradient.detach(), 0, 1)
     xs, gradients = chunk(flat_states, r.loss_chunks, 0), chunk(flat_gradient, r.loss_chunks, 0)
     labels_of = chunk(flatten(targets, 0, 1), r.loss_chunks, 0)
-    for x, _gradient, labels in zip(xs, gradients, labels_of, strict=True):
+    chunks, sharded = zip(xs, gradients, labels_of, strict=True), Active.tape.sharded
+    for x, _gradient, labels in chunks if sharded is None else sharded.chunks_of_head([*chunks]):
         logits = model.head(make_leaf(x))
         loss_of, logits = _loss_of(logits, labels, r), logits if r.outputs == "kept" else None
         loss_of = div(loss_of, 1.0)

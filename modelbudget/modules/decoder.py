@@ -65,7 +65,7 @@ class DecoderModel(nn.Module):
         That is each mixer's mask as a function, the tables of RoPE, and embeddings that are held.
         """
         held = [] if self.training and self.holds_embeddings else None
-        x = self.dropout(self.embedding(tokens, held))
+        x = self.dropout(self.embedding(tokens, None if held is None else held.extend))
         if "embedding" in self.norm:
             x = self.norm["embedding"](x)
         bias, rotation = self.embedding.bias(x), self.embedding.rotation(x, tokens.shape[1])

@@ -1,6 +1,7 @@
 """Token and position embeddings, and the head, tied or not."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -84,8 +85,11 @@ class Embedding(RotaryPositions):
         """Return a counter of the tokens so far: the position of the next token."""
         return Cache([], batch, length, like)
 
-    def forward(self, tokens, held: list | None = None):
-        """Compute the states. A list `held` receives the embeddings that they are the sum of."""
+    def forward(self, tokens, hold: Callable[[list], None] | None = None):
+        """Compute the states. `hold` receives the embeddings that they are the sum of.
+
+        It is no list, which FSDP2 would copy.
+        """
         x = self.token(tokens)
         if self.scale is not None:
             x = x * self.scale
@@ -100,8 +104,8 @@ class Embedding(RotaryPositions):
             summands.append(self.position(self.offset + places))
         elif self.kind == "sinusoidal":
             summands.append(sinusoids(length, x.shape[2], x, start))
-        if held is not None:
-            held += summands
+        if hold is not None:
+            hold(summands)
         return sum(summands[1:], start=x)
 
     def scale_rows(self, scaled: bool) -> None:

@@ -22,7 +22,7 @@ class Node:
     """An operation in the graph: what it saved, where its inputs came from, its gradients."""
 
     __slots__ = (
-        "__weakref__", "component", "edges", "gradients", "is_function", "layer", "leaf",
+        "__weakref__", "before", "component", "edges", "gradients", "is_function", "layer", "leaf",
         "n_outputs", "name", "number", "saved", "token",
     )  # fmt: skip
 
@@ -32,6 +32,8 @@ class Node:
         self.is_function = False
         """Whether it is a torch.autograd.Function, written in Python."""
         self.gradients: Callable | None = None
+        self.before: list[Callable[[], None]] = []
+        """Hooks of its outputs, which are called before it runs."""
         self.number: float = tape.n_nodes
         tape.n_nodes += 1
         self.component, self.layer = tape.components[-1], tape.layer
@@ -115,6 +117,8 @@ def backward(*roots: tuple[Tensor, Tensor]) -> None:
             _keep_gradient(node.leaf, gradients)
             node = None
             continue
+        for hook in node.before:
+            hook()
         outputs = node.gradients(node.unpacked(), *gradients)
         outputs = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
         if node.is_function:
@@ -142,6 +146,9 @@ def backward(*roots: tuple[Tensor, Tensor]) -> None:
                 heapq.heappush(ready, (-reader.number, id(reader), reader))
             reader = edge = None
         node = outputs = None
+    tape.node = None
+    while tape.callbacks:
+        tape.callbacks.pop()()
     tape.phase, tape.records_graph, tape.node, tape.autocast = outside
 
 

@@ -43,6 +43,16 @@ def make_part(name: str, make: Callable, *args, **kwargs) -> Part:
         tape.scope = before
 
 
+def make_group(make: Callable[..., Part], *args) -> Part:
+    """Make a part that gathers its parameters where several devices have shards of them."""
+    tape = Active.tape
+    n_before = len(tape.parameters)
+    part = make(*args)
+    return (
+        part if tape.sharded is None else tape.sharded.around_part(part, tape.parameters[n_before:])
+    )
+
+
 def parameter(
     name: str,
     *shape,

@@ -94,8 +94,11 @@ class Tape:
         self.autocast: Autocast | None = None
         self.adapter: Adapter | None = None
         self.weight_format: WeightFormat | None = None
+        self.sharded: Sharded | None = None
         self.update: Callable[[Tensor], None] | None = None
         """What is called with a parameter when its gradient is there."""
+        self.callbacks: list[Callable[[], None]] = []
+        """What is called at the end of a backward pass (`queue_callback`)."""
         self.accumulates_gradients = False
         """Gradients of parameters are added to a buffer and dropped at once."""
         self.without_values: dict[tuple[Shape, str], Tensor] = {}
@@ -191,6 +194,18 @@ class WeightFormat(Protocol):
     """The dtype of a bias that belongs to the format."""
 
 
+class Sharded(Protocol):
+    """Shards that a layer gathers (`devices/gathered_layers.py`)."""
+
+    own: dict[Tensor, Tensor]
+
+    def around_part(self, part: Any, parameters: list[Tensor]) -> Any: ...
+
+    def around_model(self, model: Callable, parameters: list[Tensor]) -> Callable: ...
+
+    def chunks_of_head(self, chunks: list) -> Iterator: ...
+
+
 class Active:
     """The tape on which operations run, and what makes the live bytes of a new one: 0."""
 
@@ -235,6 +250,11 @@ class Storage:
     def __init__(self, n_bytes):
         self.n_bytes, self.tape = n_bytes, Active.tape
         self.is_of_trained_parameter = False
+        self.tape.allocated(n_bytes)
+
+    def resize(self, n_bytes) -> None:
+        """Free the bytes and allocate others, for the same tensors (`UntypedStorage.resize_`)."""
+        self.tape.live, self.n_bytes = self.tape.live - self.n_bytes, n_bytes
         self.tape.allocated(n_bytes)
 
     def __del__(self):

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import is_sharded
 from modelbudget.operations.autocast import Autocast
+from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Allocation, empty, running_on
 from modelbudget.operations.views import narrow
 from modelbudget.quantities.length import of_any_length
@@ -31,6 +33,8 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
     """
     run = run.model_copy(update={"recompute": "none", "dropout": False, "adapter_dropout": False})
     check_devices(run)
+    if is_sharded(run):
+        raise NoProgramError(f"zero: {run.zero} in inference")
 
     def compute(run, lists_allocations):
         return _inference(program, a, run, lists_allocations)

@@ -3,8 +3,10 @@
 from modelbudget.architecture.operations import highest
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import is_sharded
 from modelbudget.components.adapter import Adapters
 from modelbudget.components.weight_formats import StoredWeights
+from modelbudget.devices.gathered_layers import Sharded
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Tape
 
@@ -35,7 +37,11 @@ def make_model(tape: Tape, program, a, run: RunConfig):
     if run.prepare_for_kbit_training:
         tape.dtype = "float32"
         run = run.model_copy(update={"dtype": "float32"})
+    if is_sharded(run):
+        tape.sharded = Sharded(a.tied, run)
     model = program(a, run)
     if tape.adapter is not None:
         tape.adapter.finish(a)
+    if tape.sharded is not None:
+        model = tape.sharded.around_model(model, tape.parameters)
     return model

@@ -81,7 +81,7 @@ def _training_step(program, a, run: RunConfig, lists_allocations: bool, n_steps)
         buffer = empty((numbers,), "float32") if accumulates else None
         keep = gradient_buckets.make(run, trained)
         tape.accumulates_gradients = accumulates
-        optimizer = OptimizerStep(a, run, trained, buffer)
+        optimizer = OptimizerStep(a, _of_optimizer(run), trained, buffer)
         tape.update = optimizer.update if run.optimizer_in_backward else keep
         before = tape.live
         tape.restart("forward")
@@ -111,13 +111,25 @@ def _declared(tape: Tape, run: RunConfig) -> tuple[TrainingStep, list[Tensor]]:
     step = TrainingStep()
     for p in tape.parameters:
         step.parameters[p.name] += p.numel()
-        step.parameter_bytes[p.name] += p.storage.n_bytes
-    trained = [p for p in tape.parameters if p.needs_gradient]
+        step.parameter_bytes[p.name] += _own(tape, p).storage.n_bytes
+    trained = [_own(tape, p) for p in tape.parameters if p.needs_gradient]
     if optimizer_named(run.optimizer).updates_in == "backward":
         raise NoProgramError(f"optimizer: {run.optimizer} updates in the backward pass")
     if not trained:
         raise NoProgramError(f"trained: {run.trained}, which no part is")
     return step, trained
+
+
+def _own(tape: Tape, p: Tensor) -> Tensor:
+    """Return what a device keeps of a parameter, and updates."""
+    return p if tape.sharded is None else tape.sharded.own[p]
+
+
+def _of_optimizer(run: RunConfig) -> RunConfig:
+    """Return the run as the optimizer sees it: shards are the master weights."""
+    if not (is_sharded(run) and run.master_weights):
+        return run
+    return run.model_copy(update={"dtype": "float32", "master_weights": False})
 
 
 def declared(program, a, run: RunConfig) -> TrainingStep:
@@ -126,7 +138,7 @@ def declared(program, a, run: RunConfig) -> TrainingStep:
     with running_on(tape_of(run, lists_allocations=True)) as tape:
         make_model(tape, program, a, run)
         step, trained = _declared(tape, run)
-        optimizer = OptimizerStep(a, run, trained, None)
+        optimizer = OptimizerStep(a, _of_optimizer(run), trained, None)
         for p in trained:
             p.grad = empty(p.shape, p.dtype)
         step.gradient_bytes = _gradients(trained, accumulates=False)
@@ -144,8 +156,8 @@ def check_devices(run: RunConfig) -> None:
     for name in several:
         if getattr(run, name) > 1:
             raise NoProgramError(f"{name}: {getattr(run, name)}")
-    if is_sharded(run):
-        raise NoProgramError(f"zero: {run.zero}")
+    if is_sharded(run) and run.optimizer_in_backward:
+        raise NoProgramError(f"zero: {run.zero} with optimizer_in_backward: true")
     if run.gradient_accumulation_fusion and run.autocast != "none":
         raise NoProgramError("gradient_accumulation_fusion: true with autocast")
 
@@ -155,7 +167,7 @@ def _gradients(trained: list[Tensor], accumulates: bool) -> Counter[str]:
     n_bytes: Counter[str] = Counter()
     for p in trained:
         if accumulates or p.grad is not None:
-            n_bytes[p.name] += BYTES["float32" if accumulates else p.dtype] * p.numel()
+            n_bytes[p.name] += BYTES["float32"] * p.numel() if accumulates else p.storage.n_bytes
     return n_bytes
 
 
@@ -211,6 +223,8 @@ def _forward_backward(tape: Tape, step: TrainingStep, model, run, tokens, target
 def _loss(model, run, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return the loss, and the logits if the caller keeps them."""
     if getattr(model, "logits_ahead", None):
+        if is_sharded(run):
+            raise NoProgramError(f"zero: {run.zero} with n_mtp_layer")
         return _of_all_tokens(model, run, tokens, targets), None
     if run.loss_chunks > 1:
         return chunked_loss.program(model, run, tokens, targets), None

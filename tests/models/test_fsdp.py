@@ -6,15 +6,18 @@ from itertools import cycle, product
 
 import pytest
 import torch
-from helpers.devices import compared, measured, predicted
-from helpers.gloo import QUANTITIES, steps_of_all_ranks
+from helpers.devices import compared, measured, predicted, programmed
+from helpers.gloo import steps_of_all_ranks
+from helpers.strategies import decoders_that_run
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from torch.distributed.fsdp._fully_shard._fsdp_common import _chunk_with_empty
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.catalogue.implementations import implementations
 from modelbudget.families.decoder import Decoder
 from modelbudget.measurement.parallel.private import Chunks
-from modelbudget.measurement.parallel.rank import of_rank
 from modelbudget.sweeps.derive import named_architecture
 
 # None of the numbers of devices below divides all of these rows.
@@ -58,28 +61,28 @@ RANKS = ((2, "first"), (2, "last"), (7, "last"), (64, "first"), (64, "last"))
 def test_a_devices_shards_states_and_peaks_are_predicted(name):
     """Each shape in half of the runs, and each run with half of the shapes."""
     a, odd = Decoder(**SMALL | SHAPES[name]), list(SHAPES).index(name) % 2
-    for settings, (devices, rank) in zip(RUNS[odd::2], cycle(RANKS[odd:]), strict=False):
-        run = RunConfig(data_parallel=devices, zero=3, data_rank=rank, **settings)
-        assert predicted(a, run) == measured(a, run), run
+    for of_run, (devices, rank) in zip(RUNS[odd::2], cycle(RANKS[odd:]), strict=False):
+        run = RunConfig(data_parallel=devices, zero=3, data_rank=rank, **of_run)
+        assert predicted(a, run) == programmed(a, run) == measured(a, run), run
 
 
 @pytest.mark.parametrize("name", ["gpt-2-124m", "llama-3-8b", "mixtral-8x7b", "palm-540b"])
 def test_published_models_on_many_devices(catalogue, name):
     a = named_architecture(catalogue[name]).model_copy(update={"n_layer": 3})
-    settings = {"dtype": "bfloat16", "attention_kernel": "flash", "length": 512}
+    fixed = {"dtype": "bfloat16", "attention_kernel": "flash", "length": 512}
     for devices, rank in ((96, "last"), (1000, "first")):
-        run = RunConfig(data_parallel=devices, zero=3, data_rank=rank, **settings)
+        run = RunConfig(data_parallel=devices, zero=3, data_rank=rank, **fixed)
         assert predicted(a, run) == measured(a, run), run
 
 
 @pytest.mark.parametrize(("name", "kind"), [("llama-3-8b", "LlamaForCausalLM")])
 def test_with_the_settings_of_a_class(catalogue, name, kind):
     a = named_architecture(catalogue[name]).model_copy(update={"n_layer": 3})
-    settings = implementations()["transformers"].of_class(kind) | {
+    fixed = implementations()["transformers"].of_class(kind) | {
         "dtype": "bfloat16", "attention_kernel": "flash", "length": 512, "data_parallel": 8,
     }  # fmt: skip
     for recompute in ("none", "full"):
-        run = RunConfig(zero=3, data_rank="last", recompute=recompute, **settings)
+        run = RunConfig(zero=3, data_rank="last", recompute=recompute, **fixed)
         assert predicted(a, run) == measured(a, run), run
 
 
@@ -119,14 +122,35 @@ def test_a_device_without_rows_of_its_own_counts_steps():
     assert predicted(a, run) == measured(a, run)
 
 
-def test_without_a_formula_a_peak_is_only_measured():
-    dense_first = Decoder(**SMALL | LLAMA | EXPERTS | {"n_dense_layer": 1})
-    run = RunConfig(length=8, data_parallel=2, zero=3)
-    for a in (dense_first, Decoder(**SMALL | {"n_layer": 1})):
-        assert not a.has_formula_for("peak_training_bytes", a, run)
-        assert a.has_formula_for("parameter_bytes", a, run)
-        _, values = of_rank(a, run, QUANTITIES)
-        assert values["peak_training_bytes"]["second.forward_backward"] > 0
+WITHOUT_FORMULA = {
+    "dense layers first": (EXPERTS | {"n_dense_layer": 1}, {}),
+    "one layer": ({"n_layer": 1}, {"zero": 2}),
+    "windows": ({"mixers": "sliding_attention attention", "window": 3}, {"recompute": "full"}),
+    "torchtitan": ({}, {"projections": "copied", "rope_tables": "complex", "loss_chunks": 4}),
+    "packed": ({}, {"projections": "packed", "gate_and_up": "packed", "zero": 2}),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_FORMULA)
+def test_a_program_has_the_peak_where_no_closed_formula_has(name):
+    fields, of_run = WITHOUT_FORMULA[name]
+    a = Decoder(**SMALL | LLAMA | fields)
+    run = RunConfig(**MIXED | {"batch": 2, "length": 8, "data_parallel": 5, "zero": 3} | of_run)
+    assert not a.has_formula_for("peak_training_bytes", a, run)
+    assert programmed(a, run) == measured(a, run)
+
+
+@settings(max_examples=8, deadline=None)
+@given(decoders_that_run(), st.sampled_from([2, 3]), st.sampled_from([2, 7]), st.booleans())
+def test_random_decoders_by_program(drawn, zero, devices, is_mixed):
+    """All mixers, experts, kernels and chunks of the loss, which no shape above has together."""
+    a, run = drawn
+    change = {"zero": zero, "data_parallel": devices, "data_rank": ("first", "last")[zero == 2]}
+    change |= {"gradient_casts": "together", "embedding_scale": "none", "backend": "gpu"}
+    change |= MIXED | {"reduce_dtype": "float32"} if is_mixed else {"master_weights": False}
+    run = run.model_copy(update=change)
+    assume(run_mistake(a, run) is None)
+    assert programmed(a, run) == measured(a, run), (a, run)
 
 
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
@@ -153,11 +177,11 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("settings", REFUSED)
-def test_runs_without_meaning_are_refused(sweep, settings):
+@pytest.mark.parametrize("refused", REFUSED)
+def test_runs_without_meaning_are_refused(sweep, refused):
     with pytest.raises(Exception, match="zero") as error:
-        sweep(f"base: gpt-2-124m\nfixed: {{{settings}}}\npoints: [{{}}]\n")
-    assert REFUSED[settings] in str(error.value)
+        sweep(f"base: gpt-2-124m\nfixed: {{{refused}}}\npoints: [{{}}]\n")
+    assert REFUSED[refused] in str(error.value)
 
 
 def test_quantities_and_devices_without_shards_are_refused(sweep):

@@ -7,7 +7,7 @@ from modelbudget.components import embedding, multi_token_prediction, norm, rope
 from modelbudget.components.layers import program as layer
 from modelbudget.components.position import distances
 from modelbudget.operations.elementwise import clone, compare, dropout, without_gradient
-from modelbudget.operations.part import make_part
+from modelbudget.operations.part import make_group, make_part
 from modelbudget.operations.tape import Active, Tensor, empty
 from modelbudget.operations.views import expand, narrow
 
@@ -15,13 +15,13 @@ from modelbudget.operations.views import expand, narrow
 def program(a: Fields, r: Run):
     """Tokens (batch, length) to logits (batch, length, n_vocab)."""
     mixers = a.mixers.split()
-    embed = make_part("embedding", embedding.program, a, r)
+    embed = make_group(make_part, "embedding", embedding.program, a, r)
     mlps = chain(repeat("mlp", a.n_dense_layer), cycle(a.mlps.split()))
     patterns = list(islice(zip(cycle(a.mixers.split()), mlps, strict=False), a.n_layer))
     layers = []
     for number, names in enumerate(patterns):
         Active.tape.layer = number
-        layers.append(make_part("layer", layer.program, a, r, *names))
+        layers.append(make_group(make_part, "layer", layer.program, a, r, *names))
     ahead = []
     with Active.tape.without_caches():  # inference leaves them out
         for number in range(a.n_mtp_layer):
@@ -29,9 +29,9 @@ def program(a: Fields, r: Run):
             names = mixers[-1], a.mlps.split()[-1]
             ahead.append(make_part("mtp", multi_token_prediction.program, a, r, *names))
     Active.tape.layer = None
-    embedding_norm = norm.make("norm.embedding", a, r) if a.embedding_norm else None
-    final_norm = norm.make("norm.final", a, r) if a.final_norm else None
-    head = make_part("head", embedding.head_program, a, r, embed.token)
+    embedding_norm = make_group(norm.make, "norm.embedding", a, r) if a.embedding_norm else None
+    final_norm = make_group(norm.make, "norm.final", a, r) if a.final_norm else None
+    head = make_group(make_part, "head", embedding.head_program, a, r, embed.token)
     d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
     attends = {"attention", "sliding_attention"} & {mixer for mixer, _ in patterns}
     shares_tables = d_rotary and r.rope_tables == "model" and attends

@@ -1,0 +1,333 @@
+"""Shards of FSDP2 (`fully_shard`): parameters are gathered for a layer, and freed after it.
+
+A device has the same number of rows of each parameter tensor, those of its padding included. There
+is one group of parameters for each layer, and one, the root's, for all others. Source: torch 2.13,
+torch/distributed/fsdp/_fully_shard: `_fsdp_param_group.py`, `_fsdp_collectives.py`,
+`_fsdp_state.py`; a function here is named as that which it follows.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from modelbudget.architecture.operations import ceil_div, largest
+from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_values import rank, replicas, stays_gathered
+from modelbudget.operations.autograd import with_node
+from modelbudget.operations.elementwise import to
+from modelbudget.operations.part import Part
+from modelbudget.operations.tape import (
+    BYTES,
+    Active,
+    Tensor,
+    contiguous_strides,
+    empty,
+    product,
+    stored_in,
+)
+
+
+class Shard:
+    """A parameter of which a device keeps some rows.
+
+    `whole` is what the model computes with: its storage is empty unless it is gathered. `own` is
+    what the optimizer updates: the rows without padding, in a storage with it.
+    """
+
+    def __init__(self, whole: Tensor, n_device: int, index: int, dtype: str):
+        n_rows, columns = whole.shape[0], product(whole.shape[1:])
+        rows = ceil_div(n_rows, n_device)
+        self.whole, self.n_padded = whole, rows * columns
+        self.n_gathered = n_device * self.n_padded * BYTES[whole.dtype]
+        n_own = largest(0, rows if index == 0 else n_rows - index * rows)
+        shape = n_own, *whole.shape[1:]
+        storage = stored_in(self.n_padded * BYTES[dtype], shape).storage
+        self.own = Tensor(shape, contiguous_strides(shape), dtype, storage)
+        self.own.name, self.own.node = whole.name, whole.node
+        whole.storage.resize(0)
+
+
+class Sharded:
+    """The groups of a model, and what they share while a step runs (`FSDPCommContext`).
+
+    Where the loss is computed in chunks, a group has embedding and its norm, and one final norm and
+    head, as in torchtitan's `apply_fsdp_to_decoder`; tied, one has all of them.
+    """
+
+    def __init__(self, tied, run: RunConfig):
+        self.run_config, self.n_device, self.index = run, replicas(run), rank(run)
+        self.dtype = "float32" if run.master_weights else run.dtype
+        self.reduce_dtype = "float32" if run.reduce_dtype == "float32" else run.dtype
+        self.own: dict[Tensor, Tensor] = {}
+        """What a device keeps of each parameter, and updates."""
+        frees = not stays_gathered(run)
+        self.root = Group(self, frees_after_forward=False)
+        self.of_head = Group(self, frees_after_forward=False)
+        self.of_embedding = self.of_head if tied else Group(self, frees)
+        self.layers: list[Group] = []
+        self.order: list[Group] = []
+        """Groups in the order of their forward passes."""
+        self.buffer_before: Tensor | None = None
+        """What the group before has gathered in the forward pass."""
+        self.reduced: list[Tensor] = []
+        """Inputs of reduce-scatters that are not yet freed."""
+
+    @property
+    def groups(self) -> list["Group"]:
+        return [self.root, self.of_embedding, *self.layers, self.of_head]
+
+    def around_part(self, part: Part, parameters: list[Tensor]) -> Part:
+        """Return a part that gathers its parameters, which become shards, if it has a group."""
+        group = self._group_of(part.path)
+        if group is None:
+            return part
+        self._add(group, parameters)
+        group.members.add(part.path)
+        return Part(part.path, group.around(part, part.path))
+
+    def _group_of(self, path: str) -> "Group | None":
+        if path.endswith("layer"):
+            self.layers.append(Group(self, not stays_gathered(self.run_config)))
+            return self.layers[-1]
+        if self.run_config.loss_chunks == 1:
+            return None
+        ends = {"embedding": self.of_embedding, "norm.embedding": self.of_embedding}
+        return (ends | {"norm.final": self.of_head, "head": self.of_head}).get(path)
+
+    def around_model(self, model: Any, parameters: list[Tensor]) -> Callable:
+        """Return the model, whose other parameters become shards."""
+        self._add(self.root, [p for p in parameters if p not in self.own])
+        self.root.members.add("model")
+        gathering = self.root.around(model, "model")
+        if self.run_config.loss_chunks > 1:
+            vars(gathering)["states"] = self.root.around(model.states, "model")
+        return gathering
+
+    def _add(self, group: "Group", parameters: list[Tensor]) -> None:
+        shards = [Shard(p, self.n_device, self.index, self.dtype) for p in parameters]
+        self.own |= {shard.whole: shard.own for shard in shards}
+        group.shards += shards
+
+    def chunks_of_head(self, chunks: list) -> Iterator:
+        """Yield the chunks, during which the head stays gathered; the last reduces its gradients.
+
+        Torchtitan, components/loss.py, `ChunkedLossWrapper`.
+        """
+        head = self.of_head
+        head.frees_after_forward = head.frees_after_backward = head.reduces = False
+        head.unshard()
+        head.wait_for_unshard(is_forward=False)
+        yield from chunks[:-1]
+        head.reduces = True
+        yield chunks[-1]
+        head.frees_after_forward = head.frees_after_backward = True
+        head.reshard()
+
+    def force_complete(self, y: Tensor) -> None:
+        """End the forward passes of groups of which a part has not run."""
+        for group in reversed(self.groups):
+            if group.waits_for and group is not self.root:
+                group.post_forward(y)
+                group.waits_for.clear()
+
+    def root_post_backward(self) -> None:
+        """Reduce what no hook has: that of the root, and of layers whose input needs no gradient.
+
+        In the end no buffer is left.
+        """
+        for group in self.groups:
+            if not group.is_reduced:
+                group.post_backward()
+        for group in self.groups:
+            group.is_reduced, group.buffer = False, None
+            group.waits_for.clear()
+            group.places.clear()
+        self.order.clear()
+        self.reduced.clear()
+
+
+class Group:
+    """Parameters that are gathered together (`FSDPParamGroup`)."""
+
+    def __init__(self, sharded: Sharded, frees_after_forward: bool):
+        self.sharded = sharded
+        self.shards: list[Shard] = []
+        self.members: set[str] = set()
+        """The parts that have its parameters."""
+        self.waits_for: set[str] = set()
+        """Those that have not run in this forward pass."""
+        self.places: list[int] = []
+        """Where it is in the order of forward passes."""
+        self.frees_after_forward = frees_after_forward
+        self.frees_after_backward = self.reduces = True
+        self.is_gathered = self.is_reduced = self.is_in_forward = False
+        self.buffer: Tensor | None = None
+        """What all devices have sent, until it is copied into the parameters."""
+        self.accumulated: dict[Tensor, Tensor] = {}
+        """Gradients that have been cast and are not yet reduced."""
+
+    def around(self, compute: Callable, name: str) -> Callable:
+        """Return a function that gathers before it computes, and frees afterwards."""
+        sharded = self.sharded
+
+        def call(*args):
+            if not self.waits_for:
+                self.waits_for |= self.members
+            is_first, self.is_in_forward = not self.is_in_forward, True
+            self.unshard()
+            self.wait_for_unshard(is_forward=True)
+            args = _cast_inputs(args, sharded.run_config.dtype)
+            y = compute(*(self._registered(args) if is_first else args))
+            is_last = self.waits_for == {name}
+            self.waits_for.discard(name)
+            if is_last:
+                self.post_forward(y)
+            if self is sharded.root:
+                sharded.force_complete(y)
+                sharded.buffer_before = None
+            return y
+
+        vars(call).update({k: v for k, v in vars(compute).items() if k not in ("path", "forward")})
+        return call
+
+    def post_forward(self, y: Tensor) -> None:
+        self.is_in_forward = False
+        if not self.shards:
+            return
+        if self.frees_after_forward:
+            self.reshard()
+        self.places.append(len(self.sharded.order))
+        self.sharded.order.append(self)
+        if y.node is not None:
+            y.node.before.append(self.pre_backward)
+
+    def _registered(self, args: tuple) -> tuple:
+        """Return the arguments behind a node that calls `post_backward` (`Register…Function`)."""
+        inputs = _with_gradient(args)
+        if not inputs or not Active.tape.records_graph:
+            return args
+        outputs = [x.detach() for x in inputs]
+
+        def gradients(_, *of_outputs):
+            self.post_backward()
+            return of_outputs
+
+        with_node("post_backward", outputs, inputs, gradients)
+        node = outputs[0].node
+        assert node is not None
+        node.is_function = True
+        return _replaced(args, iter(outputs))
+
+    def unshard(self) -> None:
+        """Gather shards into a buffer, unless that has been done (`foreach_all_gather`)."""
+        if self.is_gathered or self.buffer is not None or not self.shards:
+            return
+        Active.tape.operation = "all_gather"
+        numbers = sum(shard.n_padded for shard in self.shards)
+        dtype = self.sharded.run_config.dtype
+        cast = empty((numbers,), dtype) if self.sharded.dtype != dtype else None
+        self.buffer = empty((self.sharded.n_device * numbers,), dtype)
+        del cast
+
+    def wait_for_unshard(self, is_forward: bool) -> None:
+        """Copy from the buffer into the parameters; the buffer before lives until that is done."""
+        if self.buffer is None:
+            return
+        before, self.sharded.buffer_before = self.sharded.buffer_before, None
+        if not is_forward:
+            self.sharded.buffer_before = before
+        Active.tape.operation = "split_with_sizes_copy"
+        for shard in self.shards:
+            shard.whole.storage.resize(shard.n_gathered)
+        if is_forward:
+            self.sharded.buffer_before = self.buffer
+        self.buffer, self.is_gathered = None, True
+
+    def reshard(self) -> None:
+        """Free the gathered parameters."""
+        for shard in self.shards:
+            shard.whole.storage.resize(0)
+        self.is_gathered = False
+
+    def pre_backward(self) -> None:
+        """Gather what is not, and begin with the group whose forward pass was before."""
+        callback = self.sharded.root_post_backward
+        if callback not in Active.tape.callbacks:
+            Active.tape.callbacks.append(callback)
+        self.is_reduced = False
+        self.unshard()
+        self.wait_for_unshard(is_forward=False)
+        if self.places and (place := self.places.pop()):
+            self.sharded.order[place - 1].unshard()
+
+    def post_backward(self) -> None:
+        """Free the parameters, and give this device's shards their rows of the mean gradient."""
+        self.is_reduced, self.is_in_forward = True, False
+        for whole in self.accumulated:
+            whole.grad = None  # added in place
+        if not self.reduces:
+            self._accumulate()
+            return
+        shards, gradients = [], []
+        for shard in self.shards:
+            gradient = self.accumulated.pop(shard.whole, shard.whole.grad)
+            if gradient is not None:
+                shards.append(shard)
+                gradients.append(gradient)
+            shard.whole.grad = gradient = None
+        if self.frees_after_backward:
+            self.reshard()
+        self.sharded.reduced.clear()
+        if shards:
+            self._foreach_reduce(shards, gradients)
+
+    def _accumulate(self) -> None:
+        """Cast gradients to the dtype in which they are reduced (`to_accumulated_grad…`)."""
+        for shard in self.shards:
+            whole = shard.whole
+            if whole.grad is not None and whole.grad.dtype != self.sharded.reduce_dtype:
+                gradient, whole.grad = whole.grad, None
+                self.accumulated[whole] = to(gradient, self.sharded.reduce_dtype)
+                gradient = None
+
+    def _foreach_reduce(self, shards: list[Shard], gradients: list) -> None:
+        Active.tape.operation = "reduce_scatter"
+        sharded = self.sharded
+        dtype = sharded.reduce_dtype
+        numbers = sum(shard.n_padded for shard in shards)
+        last = gradients[-1]  # named in the loop over them
+        source = empty((sharded.n_device * numbers,), dtype)
+        gradients.clear()
+        reduced = empty((numbers,), dtype)
+        reduced = to(reduced, sharded.dtype)
+        for shard in shards:
+            own = shard.own
+            if own.grad is None:  # else it is added in place
+                own.grad = Tensor(own.shape, own.strides, own.dtype, reduced.storage)
+        del last
+        sharded.reduced.append(source)
+
+
+def _cast_inputs(args: tuple, dtype: str) -> tuple:
+    """Cast floating-point arguments to the dtype of the parameters (`cast_forward_inputs`)."""
+
+    def cast(x):
+        if isinstance(x, tuple):
+            return _cast_inputs(x, dtype)
+        is_real = isinstance(x, Tensor) and x.dtype.startswith(("float", "bfloat"))
+        return to(x, dtype) if is_real and x.dtype != dtype else x
+
+    return tuple(map(cast, args))
+
+
+def _with_gradient(args) -> list[Tensor]:
+    """Return the tensors among arguments that need a gradient (`collect_grad_tensors`)."""
+    if isinstance(args, tuple):
+        return [x for one in args for x in _with_gradient(one)]
+    return [args] if isinstance(args, Tensor) and args.needs_gradient else []
+
+
+def _replaced(args, outputs):
+    if isinstance(args, tuple):
+        return tuple(_replaced(one, outputs) for one in args)
+    is_input = isinstance(args, Tensor) and args.needs_gradient
+    return next(outputs) if is_input else args
