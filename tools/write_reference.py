@@ -4,14 +4,18 @@ A test keeps both in step with the code.
 """
 
 import inspect
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import polars as pl
 import sympy
+from pydantic import BaseModel
 
 import modelbudget as mb
+from modelbudget.api.command.json_schemas import OUTPUTS, schema
+from modelbudget.api.frames import JSON_VERSION
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.optimizers import NAMES, OptimizerData, optimizer_named
 from modelbudget.architecture.readings import symbols
@@ -387,7 +391,68 @@ def _stored(word: str) -> tuple[str, ...]:
     )
 
 
+JSON_PAGE = f"""# What --json prints
+
+{WRITTEN}
+
+One object for each command, with exact integers and a `version`, now {JSON_VERSION}. Within a
+version keys are only added; one that is renamed, removed or means something else makes a new
+version. The [JSON Schema](assets/json-output.schema.json) has one definition for each command; the
+tests validate what the commands print with it, and allow no key that it lacks. `null` stands for
+what does not apply. `lock`, `check` and `sweep` write files: `budget.lock`, Markdown and
+[results](results.md).
+"""
+
+
+def json_output() -> str:
+    """Return docs/json-output.md."""
+    parts: dict[str, type[BaseModel]] = {}
+    pages = [_of_output(kind, parts) for kind in OUTPUTS]
+    done: set[str] = set()
+    while left := parts.keys() - done:
+        for name in sorted(left):
+            done.add(name)
+            pages.append(_of_output(parts[name], parts))
+    return JSON_PAGE + "".join(pages)
+
+
+def _of_output(kind: type[BaseModel], parts: dict[str, type[BaseModel]]) -> str:
+    """Return the section of an object, and note the objects that are in it."""
+    lines = ["| key | type | |", "| --- | --- | --- |"]
+    for name, field in kind.model_fields.items():
+        text = _type_in_words(field.annotation, parts)
+        if not field.is_required():
+            text = f"{text.removesuffix(' or null')}; only there where it applies"
+        lines.append(f"| `{name}` | {text} | {field.description or ''} |")
+    about = inspect.cleandoc(kind.__doc__ or "")
+    return f"\n## {kind.__name__}\n\n{about}\n\n" + "\n".join(lines) + "\n"
+
+
+def _type_in_words(kind: Any, parts: dict[str, type[BaseModel]]) -> str:
+    of = get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        parts[kind.__name__] = kind
+        return f"[{kind.__name__}](#{kind.__name__.lower()})"
+    if get_origin(kind) is list:
+        return f"list of {_type_in_words(of[0], parts)}"
+    if get_origin(kind) is dict:
+        return f"object of {_type_in_words(of[1], parts)} by name"
+    if get_origin(kind) is Literal:
+        return " or ".join(f"`{one}`" for one in of)
+    if of:
+        return " or ".join(dict.fromkeys(_type_in_words(one, parts) for one in of))
+    words = {int: "integer", str: "text", bool: "boolean", float: "number", type(None): "null"}
+    return words.get(kind, "any")
+
+
+def json_schema() -> str:
+    """Return docs/assets/json-output.schema.json."""
+    return json.dumps(schema(), indent=2) + "\n"
+
+
 PAGES = {
+    "json-output.md": json_output,
+    "assets/json-output.schema.json": json_schema,
     "fields.md": fields,
     "weight-formats.md": weight_formats,
     "conventions.md": conventions,

@@ -20,6 +20,7 @@ from modelbudget.catalogue.models import Base, Catalogue
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.workers import Failure
 from modelbudget.huggingface.classes import translations
+from modelbudget.huggingface.offline import transformers
 from modelbudget.measurement.build import build
 from modelbudget.measurement.count import count
 from modelbudget.measurement.reference.many import Wanted, trace_all
@@ -82,9 +83,17 @@ def main() -> None:
 
 
 def config_of(base: Base) -> dict[str, Any]:
-    """Return the config.json of a model's class, with the keys that name the class."""
+    """Return the config.json of a model's class, with the keys that name the class.
+
+    Without keys that are null by default: no file of a model page has them.
+    """
     kind = str(base.transformers)
-    config = class_config(kind, named_architecture(base), base.config)
+    defaults = getattr(transformers, kind).config_class().to_dict()
+    config = {
+        key: value
+        for key, value in class_config(kind, named_architecture(base), base.config).items()
+        if value is not None or defaults.get(key) is not None
+    }
     return {"architectures": [kind], "model_type": translations()[kind].model_type} | config
 
 

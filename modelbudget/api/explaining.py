@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from modelbudget.api.frames import Frames, html_table
+from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.common.errors import InputError
 
 if TYPE_CHECKING:
     from modelbudget.api.model import Model
 
 Verdict = Literal["exact", "bounded", "unexplained", "read", "asked"]
-VERSION = 1
-"""Of what `as_dict` returns; a later version may add keys."""
 
 
 class Line(NamedTuple):
@@ -65,7 +63,7 @@ class Explained(Frames):
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         return {
-            "version": VERSION,
+            "version": JSON_VERSION,
             "file": self.path.name,
             "about": self.title,
             "lines": self.rows(),

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+JSON_VERSION = 1
+"""Of what `--json` prints (`api/command/json_schemas.py`)."""
 MOST_ROWS = 40
 """Rows that a notebook shows; frames have all."""
 

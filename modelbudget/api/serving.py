@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelbudget.api.find import GGUF
 from modelbudget.api.fitting import accelerator, reserve_of
-from modelbudget.api.frames import Frames, html_table
+from modelbudget.api.frames import JSON_VERSION, Frames, html_table
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.common.errors import InputError
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from modelbudget.architecture.run_config import RunConfig
     from modelbudget.predict.serve import Draft, Served, Term
 
-VERSION = 1
-"""Of what `as_dict` returns; a later version may add keys."""
 TOKENS = "token_embd.weight"
 MTP = "mtp"
 """Name of a draft: the model's own layers that predict further tokens."""
@@ -58,7 +56,7 @@ class Serving(Frames):
         """Return plain values, for JSON."""
         one = self.of_device
         return {
-            "version": VERSION,
+            "version": JSON_VERSION,
             "purpose": "serve",
             "model": self.model,
             "accelerator": self.accelerator.name,

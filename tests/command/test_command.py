@@ -173,7 +173,7 @@ def test_bytes_are_those_of_one_device_where_several_share_a_model():
 
 def test_models_are_found_and_compared():
     listed = command("models", "palm", "--json")
-    assert {one["name"]: one["parameters"] for one in json.loads(listed.stdout)}[
+    assert {one["name"]: one["parameters"] for one in json.loads(listed.stdout)["models"]}[
         "palm-540b"
     ] == 540_356_474_880
     table = command("compare", "gpt-2-124m", "gpt-2-1558m", "--markdown").stdout
@@ -188,7 +188,7 @@ def test_a_model_under_every_convention(llama):
     (without,) = re.findall(r"without_vocabulary +([\d,]+)", text.stdout)
     assert int(without.replace(",", "")) == PARAMETERS - 2 * 1000 * 64
     rows = json.loads(command("conventions", folder, "--length", "512", "--json").stdout)
-    values = {row["convention"]: row["value"] for row in rows}
+    values = {row["convention"]: row["value"] for row in rows["conventions"]}
     assert values["total"] == PARAMETERS
     assert values["palm"] == 6 * PARAMETERS + 12 * 2 * 64 * 512
     mamba = command("conventions", "mamba-130m")

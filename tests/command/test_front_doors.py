@@ -193,7 +193,7 @@ def test_one_side_of_a_comparison_is_varied(command):
     assert "dtype bfloat16, optimizer adamw, foreach true, attention_kernel flash" in found.out
     assert "| head |  | 38,597,376 |" in found.out
     first = command("compare", "gpt-2-124m", "gpt-2-124m", "--set-a", "batch=2", "--json").out
-    assert [one["run"]["batch"] for one in json.loads(first)] == [2, 1]
+    assert [one["run"]["batch"] for one in json.loads(first)["models"]] == [2, 1]
 
 
 def test_what_fits_names_its_grade_and_margins(command):

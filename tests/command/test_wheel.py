@@ -73,7 +73,7 @@ def test_a_wheel_predicts_without_torch_and_without_a_checkout(plain, empty):
     command = plain / "modelbudget"
     found = run(command, "palm-540b", "--json", cwd=empty, check=True)
     assert json.loads(found.stdout)["quantities"]["parameters"]["total"] == 540_356_474_880
-    listed = json.loads(run(command, "models", "--json", cwd=empty, check=True).stdout)
+    listed = json.loads(run(command, "models", "--json", cwd=empty, check=True).stdout)["models"]
     assert len(listed) > 200
     gpt2 = json.loads(run(command, "config.json", "--json", cwd=empty, check=True).stdout)
     assert gpt2["quantities"]["parameters"]["total"] == TWO_LAYERS

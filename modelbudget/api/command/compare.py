@@ -48,7 +48,7 @@ def run(
     own = [options.settings(of_a), options.settings(of_b), *({} for _ in names[2:])]
     found = [_predicted(name, settings, of) for name, of in zip(names, own, strict=True)]
     if as_json:
-        output.print_json([as_dict(one) for one in found])
+        output.print_json({"models": [as_dict(one) for one in found]})
     elif as_csv:
         output.print_csv([row for one in found for row in one.rows()])
     else:

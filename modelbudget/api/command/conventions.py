@@ -20,7 +20,7 @@ def run(
     settings = options.settings(given, length=length)
     found = model_with(name, settings, {}).conventions(settings)
     if as_json:
-        output.print_json(found.rows())
+        output.print_json({"conventions": found.rows()})
     elif as_csv:
         output.print_csv(found.rows())
     else:

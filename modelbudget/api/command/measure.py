@@ -53,7 +53,7 @@ def run(
         wanted = quantities(train, inference)
     found = compare_model(model_with(name, settings, {}), settings, wanted, device)
     if as_json:
-        output.print_json(found.table.to_dicts())
+        output.print_json({"comparison": found.table.to_dicts()})
     elif as_csv:
         output.print_csv(found.table.to_dicts())
     else:

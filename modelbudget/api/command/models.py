@@ -28,7 +28,7 @@ def run(
         raise InputError([f"models {asked}: none; `modelbudget models` lists all {len(bases)}"])
     rows = [_row(base) for base in found]
     if as_json:
-        output.print_json(rows)
+        output.print_json({"models": rows})
     elif as_csv:
         output.print_csv(rows)
     else:

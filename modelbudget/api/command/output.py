@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from modelbudget.api.command.columns import Table, lines
+from modelbudget.api.frames import JSON_VERSION
 from modelbudget.common.printable import printable, printable_json
 
 DIFFERS = 1
@@ -80,6 +81,10 @@ def print_note(line: str) -> None:
     print(printable(line), file=sys.stderr)
 
 
-def print_json(value: Any) -> None:
-    """Print JSON with exact integers; what is not printable is escaped, which means the same."""
+def print_json(content: dict[str, Any]) -> None:
+    """Print JSON with exact integers and the version of its schema (`json_schemas.py`).
+
+    What is not printable is escaped, which means the same.
+    """
+    value = {"version": JSON_VERSION} | content
     print(printable_json(json.dumps(value, indent=2, ensure_ascii=False)))

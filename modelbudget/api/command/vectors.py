@@ -6,7 +6,6 @@ import typer
 
 from modelbudget.api.command import options, output
 from modelbudget.api.command.columns import Table
-from modelbudget.api.vectors import VERSION
 from modelbudget.api.vectors import vectors as all_vectors
 from modelbudget.report.charts.format import count
 
@@ -25,7 +24,7 @@ def run(
     """
     found = all_vectors(*(quantities or ()))
     if as_json:
-        output.print_json({"version": VERSION, "vectors": [one._asdict() for one in found]})
+        output.print_json({"vectors": [one._asdict() for one in found]})
     elif as_csv:
         output.print_csv([row(one) for one in found])
     else:
